@@ -1,0 +1,80 @@
+# `make help` lists the targets.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# These would replace the static linking that .cargo/config.toml asks for.
+unexport RUSTFLAGS CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_TARGET
+
+host = $(shell rustc -vV | sed -n 's/^host: //p')
+binary = $(or $(CARGO_TARGET_DIR),target)/$(host)/release/mco-rescue
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: demo
+demo: ## the main job on an example node; no root, no cluster
+	@examples/demo.sh
+
+.PHONY: test
+test: ## formatting, lints, docs, shell scripts, then every test
+	@tests/setup.sh
+	cargo fmt --check
+	cargo clippy --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked
+	@$(MAKE) shellcheck
+	@$(MAKE) static
+	cargo test --locked
+
+.PHONY: bench
+bench: ## the benchmarks (they need hyperfine)
+	@echo 'The benchmarks need hyperfine (on Debian: apt-get install hyperfine).'
+	@if [[ ! -x benches/run ]]; then echo 'There are none yet: benches/run is missing.' >&2; exit 1; fi
+	@benches/run
+
+.PHONY: static
+static: ## the release binary, its size, and proof that it is static
+	cargo build --release --locked
+	@$(MAKE) prove-static
+
+# Without help text: parts of the targets above.
+
+.PHONY: prove-static
+prove-static:
+	@size=$$(stat -c %s '$(binary)'); \
+	printf '%s\n%d bytes (%d.%02d MB)\n' '$(binary)' "$$size" $$((size / 1000000)) $$((size % 1000000 / 10000)); \
+	if command -v readelf >/dev/null; then \
+	    headers=$$(LC_ALL=C readelf -lW -d '$(binary)'); \
+	    if dynamic=$$(grep -E 'INTERP|NEEDED' <<<"$$headers"); then \
+	        printf 'not static:\n%s\n' "$$dynamic" >&2; exit 1; \
+	    fi; \
+	    echo 'static: no interpreter, no needed library (readelf)'; \
+	else \
+	    linked=$$(LC_ALL=C ldd '$(binary)' 2>&1 || true); \
+	    case $$linked in \
+	        *'statically linked'* | *'not a dynamic executable'*) echo 'static: no needed library (ldd)' ;; \
+	        *) printf 'not static:\n%s\n' "$$linked" >&2; exit 1 ;; \
+	    esac; \
+	fi; \
+	if command -v file >/dev/null; then file -b '$(binary)' | fold -s -w 80; fi
+
+# Every shell script of the checkout; in an unpacked tarball, of the tree.
+.PHONY: shellcheck
+shellcheck:
+	@scripts=(); \
+	while IFS= read -r -d '' path; do \
+	    [[ -f $$path && ! -L $$path ]] || continue; \
+	    case $$path in \
+	        *.sh | *.bash) scripts+=("$$path") ;; \
+	        *) if head -c 128 -- "$$path" | head -n 1 | grep -qaE '^#! ?/.*[/ ](ba|da)?sh( |$$)'; then scripts+=("$$path"); fi ;; \
+	    esac; \
+	done < <(if [[ -e .git ]]; then \
+	    git ls-files -z --cached --others --exclude-standard --deduplicate; \
+	else \
+	    find . -path ./target -prune -o -type f -print0; \
+	fi); \
+	echo "shellcheck: $${#scripts[@]} scripts"; \
+	shellcheck -- "$${scripts[@]}"

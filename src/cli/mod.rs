@@ -1,0 +1,188 @@
+//! The command line: clap types, and one function per command that reads like the pipeline.
+
+mod apply;
+mod plan;
+mod recover;
+mod session;
+mod show;
+mod status;
+mod verify;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::error::ExitCode;
+use crate::plan::Options;
+
+/// Makes a node be what its rendered MachineConfig says, without the cluster network.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    max_term_width = 80,
+    arg_required_else_help = true,
+    after_help = "Exit codes:\n  \
+    0  done; verify: nothing differs\n  \
+    1  an error or a refusal; nothing was changed\n  \
+    2  wrong command line\n  \
+    3  verify found differences\n  \
+    4  the run failed and everything was put back\n  \
+    5  the run is half-way: run `mco-rescue recover`\n\n\
+    First steps on a broken node:\n  \
+    mco-rescue status\n  \
+    mco-rescue verify\n  \
+    mco-rescue plan && mco-rescue apply"
+)]
+pub struct Cli {
+    /// Directory that is treated as `/`: a mounted disk, or `/sysroot` in an initramfs
+    #[arg(long, global = true, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+
+    /// Text for people, or one JSON document with a versioned schema for programs
+    #[arg(long, global = true, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+
+    /// Say more; twice for every step
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+
+    /// Do not ask before changing the node
+    #[arg(short = 'y', long, global = true)]
+    pub yes: bool,
+
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The form of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// Lines for people.
+    Text,
+    /// One JSON document.
+    Json,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make the node be CONFIG; all of it or nothing
+    ///
+    /// Shows the plan, asks, then stages every file, flushes, and renames them into
+    /// place. A power cut at any moment leaves the node as it was or as it should be;
+    /// the next run finishes or undoes. The daemon's record is written last. Nothing
+    /// is reloaded and nothing reboots.
+    Apply(PlanArgs),
+
+    /// Show what apply would do: blockers first, then every change with its diff
+    ///
+    /// Changes nothing. Ends with exit code 1 when apply would refuse.
+    Plan(PlanArgs),
+
+    /// Compare the node with CONFIG, in the daemon's order and words
+    ///
+    /// Changes nothing. Finds all differences instead of the first, and those that the
+    /// daemon never looks at, marked as such. Ends with exit code 3 when there are any.
+    Verify(ConfigArgs),
+
+    /// List what is in CONFIG, or print one decoded file
+    Show(ShowArgs),
+
+    /// Show the recorded config, the last run, and whether one is unfinished
+    Status,
+
+    /// Finish or undo an interrupted run
+    ///
+    /// Goes forward when every staged object is whole, else back. Stops without
+    /// touching anything when a path is neither as before nor as after.
+    Recover(RecoverArgs),
+}
+
+/// Which config.
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    /// A rendered MachineConfig, JSON or YAML as `oc get mc NAME -o yaml` prints it;
+    /// `-` for standard input [default: the config the node is recorded to be in]
+    #[arg(value_name = "CONFIG")]
+    pub config: Option<String>,
+
+    /// Show contents that may be secret instead of sizes and digests
+    #[arg(long)]
+    pub show_secrets: bool,
+}
+
+/// Which config, and what is allowed.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// Which config.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+
+    /// Pass over sections that are never applied on a running node (disks, raid,
+    /// filesystems, luks, directories, links, groups) instead of refusing
+    #[arg(long)]
+    pub ignore_unsupported: bool,
+
+    /// Apply files, units and users although the OS image, kernel arguments, extensions
+    /// or kernel type of the config differ; the daemon reports those until they are done
+    #[arg(long)]
+    pub files_only: bool,
+
+    /// Allow a config that leaves core without any key or password
+    #[arg(long)]
+    pub allow_lockout: bool,
+}
+
+impl PlanArgs {
+    fn options(&self) -> Options {
+        Options {
+            ignore_unsupported: self.ignore_unsupported,
+            files_only: self.files_only,
+            allow_lockout: self.allow_lockout,
+        }
+    }
+}
+
+/// What to show.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// A rendered MachineConfig; `-` for standard input
+    /// [default: the config the node is recorded to be in]
+    #[arg(value_name = "CONFIG")]
+    pub config: Option<String>,
+
+    /// A file's absolute path, or a unit's name: its decoded contents go to standard output
+    #[arg(value_name = "PATH")]
+    pub path: Option<String>,
+}
+
+/// How to recover.
+#[derive(Debug, Args)]
+pub struct RecoverArgs {
+    /// Undo the interrupted run even if it could be finished
+    #[arg(long)]
+    pub back: bool,
+}
+
+/// Runs the command.
+pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    match &cli.command {
+        Command::Apply(args) => apply::run(cli, args),
+        Command::Plan(args) => plan::run(cli, args),
+        Command::Verify(args) => verify::run(cli, args),
+        Command::Show(args) => show::run(cli, args),
+        Command::Status => status::run(cli),
+        Command::Recover(args) => recover::run(cli, args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+}

@@ -1,0 +1,50 @@
+//! `plan`: everything that `apply` would do, and nothing done.
+
+use anyhow::Result;
+
+use super::session::{Session, open_root};
+use super::{Cli, Output, PlanArgs};
+use crate::error::ExitCode;
+use crate::report;
+use crate::report::status::pending_words;
+use crate::transaction;
+
+/// Runs `plan`.
+pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
+    let root = open_root(cli)?;
+    let pending = transaction::pending(&root)?;
+    let session = Session::observe(root, args.config.config.as_deref())?;
+    let plan = session.plan(args.options());
+    let diffs = session.diffs(&plan, args.config.show_secrets);
+    let heading = session.heading();
+    let text = match cli.output {
+        Output::Json => report::plan::json(&heading, &plan, &diffs)?,
+        Output::Text => {
+            let mut text = String::new();
+            if let (word, Some(config)) = pending_words(&pending) {
+                text.push_str(&format!(
+                    "An earlier run ({}) is {word}; apply takes care of it first.\n\n",
+                    config.name
+                ));
+            }
+            text + &report::plan::text(&heading, &plan, &diffs, cli.verbose > 0) + &next(&plan)
+        }
+    };
+    report::print(text.as_bytes())?;
+    Ok(if plan.blockers.is_empty() {
+        ExitCode::Done
+    } else {
+        ExitCode::Error
+    })
+}
+
+fn next(plan: &crate::plan::Plan) -> String {
+    if !plan.blockers.is_empty() {
+        return "apply would refuse. Next: see to the blockers above.\n".to_owned();
+    }
+    if plan.is_empty() {
+        String::new()
+    } else {
+        "Next: mco-rescue apply, with the same arguments.\n".to_owned()
+    }
+}

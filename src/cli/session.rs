@@ -1,0 +1,147 @@
+//! What every command gathers: the root, its records, the config, the node.
+
+use anyhow::{Context, Result};
+
+use super::Cli;
+use crate::command::HostRunner;
+use crate::document::Desired;
+use crate::drift::{self, Drift};
+use crate::node::{self, NodeState, Recorded, Records};
+use crate::object::Kind;
+use crate::plan::{self, Inputs, Options, Payload, Plan, Step};
+use crate::report::diff::unified;
+use crate::report::is_secret_step;
+use crate::report::plan::{Diffs, Heading};
+use crate::root::{Root, RootPath};
+use crate::source::{self, Chosen};
+
+/// Everything that was gathered, once.
+pub struct Session {
+    /// The root.
+    pub root: Root,
+    /// The daemon's records.
+    pub records: Records,
+    /// The config.
+    pub chosen: Chosen,
+    /// What it wants on disk.
+    pub desired: Desired,
+    /// What the recorded config wanted.
+    pub old: Option<Desired>,
+    /// The node.
+    pub node: NodeState,
+}
+
+/// What is not compared here, in words.
+pub const NOT_LOOKED_AT: [&str; 1] = [
+    "OS image, kernel arguments, extensions and kernel type (compare `rpm-ostree status` with `mco-rescue show`)",
+];
+
+/// Opens the root of the command line.
+pub fn open_root(cli: &Cli) -> Result<Root> {
+    Root::open(&cli.root).context("opening the root")
+}
+
+impl Session {
+    /// Reads records, config and node.
+    pub fn observe(root: Root, config: Option<&str>) -> Result<Self> {
+        let records = Records::read(&root).context("reading the daemon's records")?;
+        let chosen = source::choose(config, &records)?;
+        let desired = Desired::of(&chosen.config);
+        let old = records.baseline().config().map(Desired::of);
+        let interest = plan::interest(&desired, old.as_ref());
+        let node = node::observe(&root, &interest, &HostRunner).context("looking at the node")?;
+        Ok(Self {
+            root,
+            records,
+            chosen,
+            desired,
+            old,
+            node,
+        })
+    }
+
+    /// Looks at the node again, after it was changed.
+    pub fn observe_again(&mut self) -> Result<()> {
+        let interest = plan::interest(&self.desired, self.old.as_ref());
+        self.node = node::observe(&self.root, &interest, &HostRunner)
+            .context("looking at the node again")?;
+        Ok(())
+    }
+
+    /// The plan.
+    pub fn plan(&self, options: Options) -> Plan {
+        let inputs = Inputs {
+            config: &self.chosen.config,
+            desired: &self.desired,
+            baseline: self.records.baseline(),
+            old: self.old.as_ref(),
+            records: &self.records,
+            node: &self.node,
+        };
+        plan::plan(inputs, options)
+    }
+
+    /// The differences.
+    pub fn drifts(&self) -> Vec<Drift> {
+        drift::drifts(&self.desired, &self.node)
+    }
+
+    /// What stands above every report.
+    pub fn heading(&self) -> Heading {
+        let recorded = match &self.records.current_config {
+            Recorded::Missing => "(no record)".to_owned(),
+            Recorded::Broken(problem) => format!("(unreadable: {problem})"),
+            Recorded::Present(config) => config.name.clone(),
+        };
+        Heading {
+            config: self.chosen.config.name.clone(),
+            digest: self.chosen.config.digest.clone(),
+            origin: self.chosen.config.origin.clone(),
+            chosen: self.chosen.why.to_owned(),
+            root: self.root.shown().display().to_string(),
+            recorded,
+        }
+    }
+
+    /// Diffs of the text files that a plan replaces; secrets only when they are asked for.
+    pub fn diffs(&self, plan: &Plan, show_secrets: bool) -> Diffs {
+        let mut diffs = Diffs::new();
+        for planned in &plan.steps {
+            let Step::Put {
+                path,
+                old: Some(old),
+                new,
+            } = &planned.step
+            else {
+                continue;
+            };
+            let both_files = matches!(
+                (&old.kind, &new.kind),
+                (Kind::File { .. }, Kind::File { .. })
+            );
+            let record = planned.section == plan::Section::Records;
+            if !both_files
+                || old.kind == new.kind
+                || record
+                || (is_secret_step(planned) && !show_secrets)
+            {
+                continue;
+            }
+            if let Some(diff) = self.diff(path, &planned.payload) {
+                diffs.insert(path.clone(), diff);
+            }
+        }
+        diffs
+    }
+
+    fn diff(&self, path: &RootPath, payload: &Payload) -> Option<String> {
+        let on_disk = self.root.read(path).ok()??;
+        let wanted = match payload {
+            Payload::Bytes(bytes) => bytes.clone(),
+            Payload::Contents(contents) => contents.bytes().ok()?,
+            Payload::CopyOf(source) => self.root.read(source).ok()??,
+            Payload::None => return None,
+        };
+        unified(&on_disk, &wanted)
+    }
+}

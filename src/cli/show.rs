@@ -1,0 +1,63 @@
+//! `show`: what is in a config, or one of its files, decoded.
+
+use anyhow::{Context, Result, bail};
+
+use super::session::open_root;
+use super::{Cli, Output, ShowArgs};
+use crate::document::Desired;
+use crate::drift::{dropin_path, unit_path};
+use crate::error::ExitCode;
+use crate::node::Records;
+use crate::report;
+use crate::source;
+
+/// Runs `show`. A single absolute path that names no file here means a file of the recorded config.
+pub fn run(cli: &Cli, args: &ShowArgs) -> Result<ExitCode> {
+    let records = Records::read(&open_root(cli)?).context("reading the daemon's records")?;
+    let config = source::choose(args.config.as_deref(), &records)?.config;
+    let desired = Desired::of(&config);
+    match &args.path {
+        Some(path) => report::print(&contents(&desired, path)?)?,
+        None => {
+            let text = match cli.output {
+                Output::Json => report::show::json(&config, &desired)?,
+                Output::Text => report::show::text(&config, &desired),
+            };
+            report::print(text.as_bytes())?;
+        }
+    }
+    Ok(ExitCode::Done)
+}
+
+/// The bytes of the file, unit or drop-in at `path`.
+fn contents(desired: &Desired, path: &str) -> Result<Vec<u8>> {
+    if let Some(file) = desired
+        .files
+        .iter()
+        .find(|file| file.path.to_string() == path)
+    {
+        return file
+            .contents
+            .bytes()
+            .with_context(|| format!("decoding {path}"));
+    }
+    for unit in &desired.units {
+        let at = |place: Option<crate::root::RootPath>| {
+            place.is_some_and(|place| place.to_string() == path)
+        };
+        if let Some(text) = unit
+            .text()
+            .filter(|_| unit.name == path || at(unit_path(&unit.name)))
+        {
+            return Ok(text.as_bytes().to_vec());
+        }
+        let dropin = unit
+            .dropins
+            .iter()
+            .find(|dropin| at(dropin_path(&unit.name, &dropin.name)));
+        if let Some(text) = dropin.and_then(|dropin| dropin.text()) {
+            return Ok(text.as_bytes().to_vec());
+        }
+    }
+    bail!("the config brings no file or unit {path:?}; `mco-rescue show CONFIG` lists what it has")
+}

@@ -1,0 +1,47 @@
+//! `status`: the record, the last run, and what is pending.
+
+use anyhow::{Context, Result};
+
+use super::session::open_root;
+use super::{Cli, Output};
+use crate::error::ExitCode;
+use crate::node::{Baseline, Host, Recorded, Records};
+use crate::report;
+use crate::report::status::{StatusReport, pending_words};
+use crate::transaction;
+
+/// Runs `status`.
+pub fn run(cli: &Cli) -> Result<ExitCode> {
+    let root = open_root(cli)?;
+    let records = Records::read(&root).context("reading the daemon's records")?;
+    let host = Host::observe(&root).context("looking at the node")?;
+    let pending = transaction::pending(&root)?;
+    let (word, config) = pending_words(&pending);
+    let (recorded, recorded_digest) = match &records.current_config {
+        Recorded::Present(config) => (Some(config.name.clone()), Some(config.digest.clone())),
+        _ => (None, None),
+    };
+    let record_note = match (&records.current_config, records.baseline()) {
+        (Recorded::Broken(problem), _) => Some(problem.clone()),
+        (_, Baseline::Unknown(why)) => Some(why.to_owned()),
+        (_, Baseline::Known(_)) => None,
+    };
+    let report = StatusReport {
+        schema: "mco-rescue/status/v1",
+        root: root.shown().display().to_string(),
+        deployment: host.deployment,
+        recorded,
+        recorded_digest,
+        record_note,
+        recorded_image: records.current_image.clone(),
+        pending: word,
+        pending_config: config.map(|config| config.name.clone()),
+        last_run: transaction::last_run(&root)?,
+    };
+    let text = match cli.output {
+        Output::Json => report::status::json(&report)?,
+        Output::Text => report::status::text(&report),
+    };
+    report::print(text.as_bytes())?;
+    Ok(ExitCode::Done)
+}

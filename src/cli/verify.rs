@@ -1,0 +1,41 @@
+//! `verify`: what differs, in the daemon's order and words.
+
+use anyhow::Result;
+
+use super::session::{NOT_LOOKED_AT, Session, open_root};
+use super::{Cli, ConfigArgs, Output};
+use crate::drift;
+use crate::error::ExitCode;
+use crate::plan::Options;
+use crate::report;
+use crate::report::verify::Findings;
+
+/// Runs `verify`.
+pub fn run(cli: &Cli, args: &ConfigArgs) -> Result<ExitCode> {
+    let session = Session::observe(open_root(cli)?, args.config.as_deref())?;
+    let drifts = session.drifts();
+    let verdict = drift::verdict(&session.chosen.config.name, &drifts);
+    // The plan knows both sides of every file that differs.
+    let diffs = session.diffs(&session.plan(Options::default()), args.show_secrets);
+    let findings = Findings {
+        drifts: &drifts,
+        verdict: verdict.as_deref(),
+        diffs: &diffs,
+        not_looked_at: &NOT_LOOKED_AT,
+    };
+    let heading = session.heading();
+    let text = match cli.output {
+        Output::Json => report::verify::json(&heading, findings)?,
+        Output::Text if drifts.is_empty() => report::verify::text(&heading, findings),
+        Output::Text => {
+            report::verify::text(&heading, findings)
+                + "Next: mco-rescue plan, then mco-rescue apply.\n"
+        }
+    };
+    report::print(text.as_bytes())?;
+    Ok(if drifts.is_empty() {
+        ExitCode::Done
+    } else {
+        ExitCode::Drift
+    })
+}

@@ -1,0 +1,53 @@
+//! Running other programs: one way to do it, and one place that does.
+//!
+//! Building argument vectors and reading answers are pure functions in the
+//! submodule of each program; policy and retries are decided elsewhere.
+
+mod host;
+pub mod rpm;
+
+use std::time::Duration;
+
+pub use host::HostRunner;
+
+/// A program with its arguments and how long it may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandLine {
+    /// Program name, looked up in the system directories only.
+    pub program: String,
+    /// Arguments.
+    pub args: Vec<String>,
+    /// After this it is killed.
+    pub timeout: Duration,
+}
+
+/// What a program answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CommandOutput {
+    /// Exit status; `None` when a signal ended it.
+    pub status: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// The last KiB of standard error.
+    pub stderr: String,
+}
+
+/// Why a program gave no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// Not installed here.
+    #[error("{0} is not installed")]
+    Missing(String),
+    /// Could not be started or waited for.
+    #[error("running {0}: {1}")]
+    Failed(String, String),
+    /// Took too long and was killed.
+    #[error("{0} gave no answer within {1} s and was killed")]
+    TimedOut(String, u64),
+}
+
+/// Something that runs programs: the host, or a script in a test.
+pub trait CommandRunner {
+    /// Runs a program to its end.
+    fn run(&self, command: &CommandLine) -> Result<CommandOutput, CommandError>;
+}

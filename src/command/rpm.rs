@@ -1,0 +1,55 @@
+//! rpm: whether a package owns a file.
+
+use std::time::Duration;
+
+use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
+use crate::root::RootPath;
+
+/// Asks the package database of the running system (mcd-contract 6.4).
+pub fn owns(runner: &dyn CommandRunner, path: &RootPath) -> Result<bool, CommandError> {
+    let answer = runner.run(&query(path))?;
+    read(&answer).ok_or_else(|| CommandError::Failed("rpm".into(), answer.stderr.trim().to_owned()))
+}
+
+fn query(path: &RootPath) -> CommandLine {
+    let args = vec!["-qf".to_owned(), path.to_string()];
+    CommandLine {
+        program: "rpm".into(),
+        args,
+        timeout: Duration::from_secs(30),
+    }
+}
+
+/// `None` where rpm itself failed.
+fn read(answer: &CommandOutput) -> Option<bool> {
+    match answer.status {
+        Some(0) => Some(true),
+        Some(_)
+            if format!("{}{}", answer.stdout, answer.stderr)
+                .contains("is not owned by any package") =>
+        {
+            Some(false)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_three_answers_are_told_apart() {
+        let answer = |status, stdout: &str| CommandOutput {
+            status: Some(status),
+            stdout: stdout.into(),
+            stderr: String::new(),
+        };
+        assert_eq!(read(&answer(0, "chrony-4.5-1.el9.x86_64\n")), Some(true));
+        assert_eq!(
+            read(&answer(1, "file /etc/a is not owned by any package\n")),
+            Some(false)
+        );
+        assert_eq!(read(&answer(1, "error: rpmdb open failed\n")), None);
+    }
+}

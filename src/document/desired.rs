@@ -1,0 +1,237 @@
+//! What a MachineConfig wants on disk: paths parsed, modes defaulted, digests known.
+
+use super::ignition::{Dropin, NodeOwner, Unit};
+use super::machine_config::MachineConfig;
+use super::resource::Contents;
+use crate::root::{RootPath, digest};
+
+/// A user or group as the document names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Owner {
+    /// By number.
+    Id(u32),
+    /// By name, to be looked up in the root's account files.
+    Name(String),
+}
+
+/// A file as it is to be.
+#[derive(Debug, Clone)]
+pub struct DesiredFile {
+    /// Where.
+    pub path: RootPath,
+    /// Permission bits; 0644 when the document gives none (mcd-contract 6.3).
+    pub mode: u32,
+    /// Owner; root when the document gives none.
+    pub user: Owner,
+    /// Group; root when the document gives none.
+    pub group: Owner,
+    /// The bytes, decoded when they are needed.
+    pub contents: Contents,
+    /// Number of bytes.
+    pub size: u64,
+    /// Lower-case hex SHA-256 of the bytes.
+    pub sha256: String,
+    /// The place in the document.
+    pub origin: String,
+}
+
+/// A part of the document that is not applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unsupported {
+    /// The JSON path.
+    pub path: String,
+    /// What it is and why it is refused.
+    pub message: String,
+    /// Whether the rest may be applied without it when the person says so.
+    pub skippable: bool,
+}
+
+/// The part of a config that is made on disk.
+#[derive(Debug, Clone, Default)]
+pub struct Desired {
+    /// Files, in document order.
+    pub files: Vec<DesiredFile>,
+    /// Units, in document order.
+    pub units: Vec<Unit>,
+    /// All public keys of all users, in document order.
+    pub keys: Vec<String>,
+    /// Whether the document has users at all.
+    pub has_users: bool,
+    /// The hash the document gives; a user with keys only gives none.
+    pub password_hash: Option<String>,
+    /// What is refused by name.
+    pub unsupported: Vec<Unsupported>,
+}
+
+impl Desired {
+    /// Reads a checked config.
+    pub fn of(config: &MachineConfig) -> Self {
+        let mut desired = Self {
+            units: config.ignition.systemd.units.clone(),
+            ..Self::default()
+        };
+        desired.unsupported = sections(config);
+        for (index, file) in config.ignition.storage.files.iter().enumerate() {
+            let at = format!("spec.config.storage.files[{index}]");
+            match desired_file(file, &at) {
+                Ok(file) => desired.files.push(file),
+                Err(unsupported) => desired.unsupported.push(unsupported),
+            }
+        }
+        let users = &config.ignition.passwd.users;
+        desired.has_users = !users.is_empty();
+        desired.keys = users
+            .iter()
+            .flat_map(|user| user.ssh_authorized_keys.clone())
+            .collect();
+        let given = |hash: &Option<String>| hash.clone().filter(|hash| !hash.is_empty());
+        desired.password_hash = users
+            .iter()
+            .rev()
+            .find_map(|user| given(&user.password_hash));
+        desired
+    }
+
+    /// The file at a path, if the config has one.
+    pub fn file(&self, path: &RootPath) -> Option<&DesiredFile> {
+        self.files.iter().find(|file| file.path == *path)
+    }
+}
+
+fn desired_file(file: &super::ignition::File, at: &str) -> Result<DesiredFile, Unsupported> {
+    let refuse = |path: &str, message: String| Unsupported {
+        path: format!("{at}{path}"),
+        message,
+        skippable: false,
+    };
+    if !file.append.is_empty() {
+        let message = format!(
+            "ignition file {} includes append, which the daemon refuses; give the whole contents",
+            file.path
+        );
+        return Err(refuse(".append", message));
+    }
+    let path = RootPath::parse(&file.path).map_err(|e| refuse(".path", e.to_string()))?;
+    let resource = &file.contents;
+    let contents = Contents::new(resource.source.as_deref(), resource.compression.as_deref());
+    let contents = contents.map_err(|e| refuse(".contents.compression", e.to_string()))?;
+    let bytes = contents
+        .bytes()
+        .map_err(|e| refuse(".contents.source", e.to_string()))?;
+    let (size, sha256) =
+        digest(bytes.as_slice()).map_err(|e| refuse(".contents", e.to_string()))?;
+    Ok(DesiredFile {
+        path,
+        mode: file
+            .mode
+            .and_then(|mode| u32::try_from(mode).ok())
+            .unwrap_or(0o644),
+        user: owner(&file.user),
+        group: owner(&file.group),
+        contents,
+        size,
+        sha256,
+        origin: at.to_owned(),
+    })
+}
+
+fn owner(owner: &NodeOwner) -> Owner {
+    match (owner.id, owner.name.as_deref()) {
+        (Some(id), _) => Owner::Id(u32::try_from(id).unwrap_or_default()),
+        (None, Some(name)) if !name.is_empty() => Owner::Name(name.to_owned()),
+        _ => Owner::Id(0),
+    }
+}
+
+/// Sections that are not applied, each refused by name.
+fn sections(config: &MachineConfig) -> Vec<Unsupported> {
+    let ignition = &config.ignition;
+    let storage = &ignition.storage;
+    let counted: [(&str, usize, &str); 9] = [
+        (
+            "storage.disks",
+            storage.disks.len(),
+            "partition tables are made at installation only",
+        ),
+        (
+            "storage.raid",
+            storage.raid.len(),
+            "RAID arrays are made at installation only",
+        ),
+        (
+            "storage.filesystems",
+            storage.filesystems.len(),
+            "file systems are made at installation only",
+        ),
+        (
+            "storage.luks",
+            storage.luks.len(),
+            "encrypted devices are made at installation only",
+        ),
+        (
+            "storage.directories",
+            storage.directories.len(),
+            "the daemon applies no directories",
+        ),
+        (
+            "storage.links",
+            storage.links.len(),
+            "the daemon applies no links",
+        ),
+        (
+            "passwd.groups",
+            ignition.passwd.groups.len(),
+            "the daemon applies no groups",
+        ),
+        (
+            "kernelArguments",
+            ignition.kernel_arguments.should_exist.len()
+                + ignition.kernel_arguments.should_not_exist.len(),
+            "the daemon applies no kernel arguments of Ignition; use spec.kernelArguments",
+        ),
+        (
+            "ignition.config.merge",
+            ignition.ignition.config.merge.len(),
+            "references to other configs are not fetched",
+        ),
+    ];
+    let mut refused: Vec<_> = counted
+        .iter()
+        .filter(|(_, count, _)| *count > 0)
+        .map(|(path, count, why)| Unsupported {
+            path: format!("spec.config.{path}"),
+            message: format!(
+                "{count} {}: {why}",
+                if *count == 1 { "entry" } else { "entries" }
+            ),
+            skippable: *path != "ignition.config.merge",
+        })
+        .collect();
+    if ignition.ignition.config.replace.source.is_some() {
+        refused.push(Unsupported {
+            path: "spec.config.ignition.config.replace".into(),
+            message: "references to other configs are not fetched".into(),
+            skippable: false,
+        });
+    }
+    refused
+}
+
+/// A unit's file or drop-in that is to exist: empty contents mean "not ours".
+pub fn filled(contents: Option<&String>) -> Option<&str> {
+    contents.map(String::as_str).filter(|text| !text.is_empty())
+}
+
+impl Unit {
+    /// The unit file's text, if the config brings one.
+    pub fn text(&self) -> Option<&str> {
+        filled(self.contents.as_ref())
+    }
+}
+
+impl Dropin {
+    /// The drop-in's text, if the config brings one.
+    pub fn text(&self) -> Option<&str> {
+        filled(self.contents.as_ref())
+    }
+}

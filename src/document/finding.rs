@@ -1,0 +1,82 @@
+//! Findings about a document: where, how bad, and what to do.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The document is refused.
+    Error,
+    /// The document is used; the person should know.
+    Warning,
+}
+
+/// One thing wrong with a document.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Error or warning.
+    pub severity: Severity,
+    /// The JSON path, as in `spec.config.storage.files[3].mode`; empty for the document as a whole.
+    pub path: String,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+impl Finding {
+    /// A finding that makes the document unusable.
+    pub fn error(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            path: path.into(),
+            message: message.into(),
+        }
+    }
+
+    /// A finding that the person should know of.
+    pub fn warning(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Warning,
+            path: path.into(),
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            return write!(f, "{}", self.message);
+        }
+        write!(f, "{}: {}", self.path, self.message)
+    }
+}
+
+/// A document that cannot be used, with every error found in it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct DocumentError {
+    /// Where the document came from.
+    pub origin: String,
+    /// At least one error; warnings may stand between them.
+    pub findings: Vec<Finding>,
+}
+
+impl fmt::Display for DocumentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let errors: Vec<_> = self
+            .findings
+            .iter()
+            .filter(|x| x.severity == Severity::Error)
+            .collect();
+        match errors.as_slice() {
+            [one] => write!(f, "{}: {one}", self.origin),
+            many => {
+                write!(f, "{}: {} errors", self.origin, many.len())?;
+                many.iter()
+                    .try_for_each(|finding| write!(f, "\n  {finding}"))
+            }
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! The Ignition config: one model for spec 3.0 to 3.6, as the documents write it.
+//!
+//! Parsing only: unknown keys and fields newer than the declared version become
+//! warnings, as in Ignition; rules are in `check`.
+
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use super::finding::Finding;
+
+/// Minor versions of spec 3 that are understood.
+pub const NEWEST_MINOR: u64 = 6;
+/// The newest minor version that the daemon of 2026-08 takes (mcd-contract 1.2).
+pub const DAEMON_MINOR: u64 = 5;
+
+/// An Ignition config.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Ignition {
+    /// Version and references.
+    #[serde(deserialize_with = "nullable")]
+    pub ignition: Meta,
+    /// Kernel arguments of Ignition itself (not `spec.kernelArguments`).
+    #[serde(deserialize_with = "nullable")]
+    pub kernel_arguments: KernelArguments,
+    /// Users and groups.
+    #[serde(deserialize_with = "nullable")]
+    pub passwd: Passwd,
+    /// Files and what is below them.
+    #[serde(deserialize_with = "nullable")]
+    pub storage: Storage,
+    /// Units.
+    #[serde(deserialize_with = "nullable")]
+    pub systemd: Systemd,
+}
+
+/// The `ignition` section.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Meta {
+    /// Spec version, such as `3.5.0`.
+    #[serde(deserialize_with = "nullable")]
+    pub version: String,
+    /// Other configs to be merged.
+    #[serde(deserialize_with = "nullable")]
+    pub config: References,
+    /// Proxies; only references would use them.
+    pub proxy: Option<Value>,
+    /// Certificate authorities; only references would use them.
+    pub security: Option<Value>,
+    /// HTTP timeouts; only references would use them.
+    pub timeouts: Option<Value>,
+}
+
+/// `ignition.config`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct References {
+    /// Configs merged into this one.
+    #[serde(deserialize_with = "nullable")]
+    pub merge: Vec<Resource>,
+    /// A config that replaces this one.
+    #[serde(deserialize_with = "nullable")]
+    pub replace: Resource,
+}
+
+/// `kernelArguments` (3.3).
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct KernelArguments {
+    /// Arguments that must be there.
+    #[serde(deserialize_with = "nullable")]
+    pub should_exist: Vec<String>,
+    /// Arguments that must not be there.
+    #[serde(deserialize_with = "nullable")]
+    pub should_not_exist: Vec<String>,
+}
+
+/// The `passwd` section.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Passwd {
+    /// Users; a MachineConfig may only have `core`.
+    #[serde(deserialize_with = "nullable")]
+    pub users: Vec<User>,
+    /// Groups.
+    #[serde(deserialize_with = "nullable")]
+    pub groups: Vec<Value>,
+}
+
+/// A user.
+#[derive(Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct User {
+    /// Login name.
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    /// Password hash in crypt(3) form.
+    pub password_hash: Option<String>,
+    /// Public keys, one line each.
+    #[serde(deserialize_with = "nullable")]
+    pub ssh_authorized_keys: Vec<String>,
+    /// Numeric id.
+    pub uid: Option<i64>,
+    /// Comment field.
+    pub gecos: Option<String>,
+    /// Home directory.
+    pub home_dir: Option<String>,
+    /// Whether to leave the home out.
+    pub no_create_home: Option<bool>,
+    /// Name of the primary group.
+    pub primary_group: Option<String>,
+    /// Supplementary groups.
+    #[serde(deserialize_with = "nullable")]
+    pub groups: Vec<String>,
+    /// Whether to leave the user's own group out.
+    pub no_user_group: Option<bool>,
+    /// Whether to leave lastlog and faillog alone.
+    pub no_log_init: Option<bool>,
+    /// Login shell.
+    pub shell: Option<String>,
+    /// Whether this is a system account.
+    pub system: Option<bool>,
+    /// Whether the user is to exist (3.2).
+    pub should_exist: Option<bool>,
+}
+
+impl User {
+    /// Whether only the fields that the daemon applies are set: name, hash and keys.
+    pub fn has_only_credentials(&self) -> bool {
+        let bare = Self {
+            name: self.name.clone(),
+            password_hash: self.password_hash.clone(),
+            ssh_authorized_keys: self.ssh_authorized_keys.clone(),
+            ..Self::default()
+        };
+        *self == bare
+    }
+}
+
+impl std::fmt::Debug for User {
+    // Neither hash nor keys may reach a log.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "User({}, {} keys)",
+            self.name,
+            self.ssh_authorized_keys.len()
+        )
+    }
+}
+
+/// The `storage` section.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Storage {
+    /// Files.
+    #[serde(deserialize_with = "nullable")]
+    pub files: Vec<File>,
+    /// Directories.
+    #[serde(deserialize_with = "nullable")]
+    pub directories: Vec<Node>,
+    /// Links.
+    #[serde(deserialize_with = "nullable")]
+    pub links: Vec<Link>,
+    /// Partition tables.
+    #[serde(deserialize_with = "nullable")]
+    pub disks: Vec<Value>,
+    /// RAID arrays.
+    #[serde(deserialize_with = "nullable")]
+    pub raid: Vec<Value>,
+    /// File systems.
+    #[serde(deserialize_with = "nullable")]
+    pub filesystems: Vec<Value>,
+    /// Encrypted devices (3.2).
+    #[serde(deserialize_with = "nullable")]
+    pub luks: Vec<Value>,
+}
+
+/// A user or group reference.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct NodeOwner {
+    /// Numeric id; wins over the name.
+    pub id: Option<i64>,
+    /// Name, looked up in the root's own account files.
+    pub name: Option<String>,
+}
+
+/// What files, directories and links have in common; a directory has nothing else.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Node {
+    /// Absolute path.
+    #[serde(deserialize_with = "nullable")]
+    pub path: String,
+    /// Whether what is there may be replaced.
+    pub overwrite: Option<bool>,
+    /// Owner.
+    #[serde(deserialize_with = "nullable")]
+    pub user: NodeOwner,
+    /// Group.
+    #[serde(deserialize_with = "nullable")]
+    pub group: NodeOwner,
+    /// Permission bits, as a decimal number.
+    pub mode: Option<i64>,
+}
+
+/// A file.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct File {
+    /// Absolute path.
+    #[serde(deserialize_with = "nullable")]
+    pub path: String,
+    /// Whether what is there may be replaced; the daemon always does.
+    pub overwrite: Option<bool>,
+    /// Owner.
+    #[serde(deserialize_with = "nullable")]
+    pub user: NodeOwner,
+    /// Group.
+    #[serde(deserialize_with = "nullable")]
+    pub group: NodeOwner,
+    /// Permission bits, as a decimal number.
+    pub mode: Option<i64>,
+    /// Content.
+    #[serde(deserialize_with = "nullable")]
+    pub contents: Resource,
+    /// Fragments to be appended.
+    #[serde(deserialize_with = "nullable")]
+    pub append: Vec<Resource>,
+}
+
+/// A link.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Link {
+    /// Absolute path.
+    #[serde(deserialize_with = "nullable")]
+    pub path: String,
+    /// Whether what is there may be replaced.
+    pub overwrite: Option<bool>,
+    /// Owner of a soft link.
+    #[serde(deserialize_with = "nullable")]
+    pub user: NodeOwner,
+    /// Group of a soft link.
+    #[serde(deserialize_with = "nullable")]
+    pub group: NodeOwner,
+    /// Where it leads.
+    pub target: Option<String>,
+    /// Whether it is a hard link.
+    pub hard: Option<bool>,
+}
+
+/// Something with a source.
+#[derive(Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Resource {
+    /// URL; empty means empty content.
+    pub source: Option<String>,
+    /// `gzip` or nothing.
+    pub compression: Option<String>,
+    /// Headers for HTTP sources.
+    #[serde(deserialize_with = "nullable")]
+    pub http_headers: Vec<Value>,
+    /// Hash of the decompressed bytes.
+    #[serde(deserialize_with = "nullable")]
+    pub verification: Verification,
+}
+
+impl std::fmt::Debug for Resource {
+    // The source may be a secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Resource({} bytes of source)",
+            self.source.as_deref().map_or(0, str::len)
+        )
+    }
+}
+
+/// `verification`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Verification {
+    /// `sha512-…` or `sha256-…`.
+    pub hash: Option<String>,
+}
+
+/// The `systemd` section.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Systemd {
+    /// Units.
+    #[serde(deserialize_with = "nullable")]
+    pub units: Vec<Unit>,
+}
+
+/// A unit.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Unit {
+    /// Name with suffix.
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    /// On, off, or left to the presets.
+    pub enabled: Option<bool>,
+    /// Masked, unmasked, or left alone.
+    pub mask: Option<bool>,
+    /// The unit file; empty means "not ours".
+    pub contents: Option<String>,
+    /// Drop-ins.
+    #[serde(deserialize_with = "nullable")]
+    pub dropins: Vec<Dropin>,
+}
+
+/// A drop-in of a unit.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Dropin {
+    /// File name ending in `.conf`.
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    /// Content; empty means "no such file".
+    pub contents: Option<String>,
+}
+
+/// Ignition takes `null` for every field and means "absent".
+fn nullable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Parses an Ignition config of spec 3. `at` is its path in the document.
+///
+/// Returns the config with warnings, or every error found while reading.
+pub fn parse(json: &str, at: &str) -> Result<(Ignition, Vec<Finding>), Vec<Finding>> {
+    let minor = version(json, at).map_err(|finding| vec![finding])?;
+    let mut unknown = Vec::new();
+    let mut config: Ignition =
+        super::json::from_str(json, at, &mut unknown).map_err(|finding| vec![finding])?;
+    let (errors, mut warnings): (Vec<_>, Vec<_>) = unknown
+        .into_iter()
+        .partition(|finding| finding.severity == super::finding::Severity::Error);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    drop_newer_fields(&mut config, minor, at, &mut warnings);
+    if minor > DAEMON_MINOR {
+        let message = format!(
+            "spec 3.{minor} is newer than what the Machine Config Daemon takes (3.{DAEMON_MINOR}); it would refuse this config"
+        );
+        warnings.push(Finding::warning(format!("{at}.ignition.version"), message));
+    }
+    Ok((config, warnings))
+}
+
+/// The minor version of a supported spec 3 config.
+fn version(json: &str, at: &str) -> Result<u64, Finding> {
+    let path = format!("{at}.ignition.version");
+    let value: Value = serde_json::from_str(json).map_err(|e| super::json::syntax(at, &e))?;
+    let Some(text) = value.pointer("/ignition/version").and_then(Value::as_str) else {
+        return Err(Finding::error(
+            path,
+            "missing; an Ignition config must name its spec version, such as \"3.5.0\"",
+        ));
+    };
+    let parts: Vec<Option<u64>> = text.split('.').map(|part| part.parse().ok()).collect();
+    match parts.as_slice() {
+        [Some(3), Some(minor), Some(0)] if *minor <= NEWEST_MINOR => Ok(*minor),
+        [Some(_), Some(_), Some(_)] => {
+            let message = format!(
+                "unsupported Ignition version {text:?}; 3.0.0 to 3.{NEWEST_MINOR}.0 are understood"
+            );
+            Err(Finding::error(path, message))
+        }
+        _ => Err(Finding::error(
+            path,
+            format!("{text:?} is not a version of the form X.Y.Z"),
+        )),
+    }
+}
+
+/// Fields that the declared version does not have are ignored with a warning, as Ignition does.
+fn drop_newer_fields(config: &mut Ignition, minor: u64, at: &str, warnings: &mut Vec<Finding>) {
+    let mut drop = |present: bool, since: u64, field: &str| {
+        let gone = present && minor < since;
+        if gone {
+            let message = format!(
+                "came with spec 3.{since}; ignored in a 3.{minor} config. Raise ignition.version to use it"
+            );
+            warnings.push(Finding::warning(format!("{at}.{field}"), message));
+        }
+        gone
+    };
+    if drop(
+        config.kernel_arguments != KernelArguments::default(),
+        3,
+        "kernelArguments",
+    ) {
+        config.kernel_arguments = KernelArguments::default();
+    }
+    if drop(!config.storage.luks.is_empty(), 2, "storage.luks") {
+        config.storage.luks.clear();
+    }
+    if drop(config.ignition.proxy.is_some(), 1, "ignition.proxy") {
+        config.ignition.proxy = None;
+    }
+    for (index, user) in config.passwd.users.iter_mut().enumerate() {
+        if drop(
+            user.should_exist.is_some(),
+            2,
+            &format!("passwd.users[{index}].shouldExist"),
+        ) {
+            user.should_exist = None;
+        }
+    }
+    for (index, file) in config.storage.files.iter_mut().enumerate() {
+        if drop(
+            !file.contents.http_headers.is_empty(),
+            1,
+            &format!("storage.files[{index}].contents.httpHeaders"),
+        ) {
+            file.contents.http_headers.clear();
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! The MachineConfig object, from JSON or YAML as `oc get mc NAME -o json|yaml` prints it.
+//!
+//! The text of the object is kept as it was received: it becomes the daemon's
+//! record, and re-serialising it would make every file look changed.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::finding::{DocumentError, Finding, Severity};
+use super::ignition::{self, Ignition};
+use super::{check, json, yaml};
+use crate::root::hex;
+
+/// `kernelType`, canonicalised as the daemon does: anything unknown was refused before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KernelType {
+    /// The kernel of the image.
+    #[default]
+    Default,
+    /// `realtime`.
+    Realtime,
+    /// `64k-pages`.
+    Pages64k,
+}
+
+impl KernelType {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "" | "default" => Some(Self::Default),
+            "realtime" => Some(Self::Realtime),
+            "64k-pages" => Some(Self::Pages64k),
+            _ => None,
+        }
+    }
+
+    /// As documents write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Realtime => "realtime",
+            Self::Pages64k => "64k-pages",
+        }
+    }
+}
+
+/// A MachineConfig that passed every check.
+#[derive(Debug, Clone)]
+pub struct MachineConfig {
+    /// `metadata.name`.
+    pub name: String,
+    /// The pool, from the controlling owner reference.
+    pub pool: Option<String>,
+    /// `spec.osImageURL`.
+    pub os_image_url: String,
+    /// `spec.baseOSExtensionsContainerImage`.
+    pub extensions_image: String,
+    /// `spec.kernelArguments`, entries as written.
+    pub kernel_arguments: Vec<String>,
+    /// `spec.extensions`.
+    pub extensions: Vec<String>,
+    /// `spec.fips`.
+    pub fips: bool,
+    /// `spec.kernelType`.
+    pub kernel_type: KernelType,
+    /// `spec.config`; empty when it is `null` or absent.
+    pub ignition: Ignition,
+    /// The object as JSON, as received: what becomes `currentconfig`.
+    pub record: String,
+    /// Lower-case hex SHA-256 of `record`.
+    pub digest: String,
+    /// Where the document came from.
+    pub origin: String,
+    /// What the person should know.
+    pub warnings: Vec<Finding>,
+}
+
+impl MachineConfig {
+    /// Whether the Ignition part holds nothing at all, as in the encapsulated first-boot object.
+    pub fn is_empty(&self) -> bool {
+        let ignition = &self.ignition;
+        ignition.storage == Default::default()
+            && ignition.systemd == Default::default()
+            && ignition.passwd == Default::default()
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Envelope {
+    kind: Option<String>,
+    api_version: Option<String>,
+    metadata: Option<Box<RawValue>>,
+    spec: Option<Box<RawValue>>,
+    items: Option<Vec<Box<RawValue>>>,
+    ignition: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    name: Option<String>,
+    owner_references: Option<Vec<OwnerReference>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct OwnerReference {
+    name: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    #[serde(rename = "osImageURL")]
+    os_image_url: Option<String>,
+    #[serde(rename = "baseOSExtensionsContainerImage")]
+    extensions_image: Option<String>,
+    config: Option<Box<RawValue>>,
+    kernel_arguments: Option<Vec<String>>,
+    extensions: Option<Vec<String>>,
+    fips: Option<bool>,
+    kernel_type: Option<String>,
+}
+
+/// Parses a document. `origin` is what messages call it.
+pub fn parse(bytes: &[u8], origin: &str) -> Result<MachineConfig, DocumentError> {
+    let text = std::str::from_utf8(bytes).map_err(|e| {
+        let line = 1 + bytes
+            .iter()
+            .take(e.valid_up_to())
+            .filter(|b| **b == b'\n')
+            .count();
+        refused(
+            origin,
+            vec![Finding::error("", format!("line {line}: not UTF-8 text"))],
+        )
+    })?;
+    match text.trim_start().chars().next() {
+        None => Err(refused(
+            origin,
+            vec![Finding::error("", "the document is empty")],
+        )),
+        Some('{') => parse_json(text, origin).map_err(|findings| refused(origin, findings)),
+        Some(_) => parse_yaml(text, origin).map_err(|findings| refused(origin, findings)),
+    }
+}
+
+fn refused(origin: &str, findings: Vec<Finding>) -> DocumentError {
+    DocumentError {
+        origin: origin.to_owned(),
+        findings,
+    }
+}
+
+/// YAML goes the way of JSON; errors learn the line of the value they name.
+fn parse_yaml(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
+    let value =
+        yaml::parse(text).map_err(|e| vec![Finding::error("", format!("not valid YAML: {e}"))])?;
+    parse_json(&value.to_string(), origin).map_err(|findings| {
+        let located = |mut finding: Finding| {
+            if let Some(line) = yaml::line_of(text, &finding.path) {
+                finding.path = format!("{} (line {line})", finding.path);
+            }
+            finding
+        };
+        findings.into_iter().map(located).collect()
+    })
+}
+
+fn parse_json(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
+    let envelope: Envelope = serde_json::from_str(text).map_err(|e| vec![json::syntax("", &e)])?;
+    if let Some(items) = &envelope.items {
+        let [only] = items.as_slice() else {
+            let message = format!(
+                "a list of {} objects; give a list with exactly one MachineConfig",
+                items.len()
+            );
+            return Err(vec![Finding::error("items", message)]);
+        };
+        return parse_object(only.get(), "items[0].", origin);
+    }
+    parse_object(text.trim(), "", origin)
+}
+
+/// Parses one MachineConfig object; `prefix` leads every JSON path.
+fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
+    let envelope: Envelope =
+        serde_json::from_str(text).map_err(|e| vec![json::syntax(prefix, &e)])?;
+    check_kind(&envelope, prefix).map_err(|finding| vec![finding])?;
+    let mut findings = Vec::new();
+    let metadata: Metadata = section(
+        envelope.metadata.as_deref(),
+        &format!("{prefix}metadata"),
+        &mut Vec::new(),
+    )?;
+    let spec: Spec = section(
+        envelope.spec.as_deref(),
+        &format!("{prefix}spec"),
+        &mut findings,
+    )?;
+    let name = checked_name(metadata.name, prefix, &mut findings);
+    let kernel_type = kernel_type(spec.kernel_type.as_deref(), prefix, &mut findings);
+    let ignition = ignition_part(
+        spec.config.as_deref(),
+        &format!("{prefix}spec.config"),
+        &mut findings,
+    );
+    let (errors, warnings): (Vec<_>, Vec<_>) = findings
+        .into_iter()
+        .partition(|f| f.severity == Severity::Error);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let record = text.to_owned();
+    Ok(MachineConfig {
+        name,
+        pool: metadata
+            .owner_references
+            .and_then(|refs| refs.into_iter().next()?.name),
+        os_image_url: spec.os_image_url.unwrap_or_default(),
+        extensions_image: spec.extensions_image.unwrap_or_default(),
+        kernel_arguments: spec.kernel_arguments.unwrap_or_default(),
+        extensions: spec.extensions.unwrap_or_default(),
+        fips: spec.fips.unwrap_or_default(),
+        kernel_type,
+        ignition,
+        digest: hex(&<sha2::Sha256 as sha2::Digest>::digest(record.as_bytes())),
+        record,
+        origin: origin.to_owned(),
+        warnings,
+    })
+}
+
+/// What is not a MachineConfig is refused by its name. The daemon's own record has no kind.
+fn check_kind(envelope: &Envelope, prefix: &str) -> Result<(), Finding> {
+    const GROUP: &str = "machineconfiguration.openshift.io/";
+    if envelope.ignition.is_some() && envelope.spec.is_none() {
+        let message = "this is a bare Ignition config, not a MachineConfig; give the rendered MachineConfig \
+                       (`oc get mc NAME -o yaml`)";
+        return Err(Finding::error(format!("{prefix}ignition"), message));
+    }
+    match envelope.kind.as_deref() {
+        None | Some("MachineConfig") => {}
+        Some(other) => {
+            let message = format!("kind is {other:?}; a MachineConfig is needed");
+            return Err(Finding::error(format!("{prefix}kind"), message));
+        }
+    }
+    match envelope.api_version.as_deref() {
+        Some(version) if !version.starts_with(GROUP) => Err(Finding::error(
+            format!("{prefix}apiVersion"),
+            format!("{version:?} is not {GROUP}v1"),
+        )),
+        _ if envelope.spec.is_none() => Err(Finding::error(
+            format!("{prefix}spec"),
+            "missing; this is no MachineConfig",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn section<T: serde::de::DeserializeOwned + Default>(
+    raw: Option<&RawValue>,
+    at: &str,
+    findings: &mut Vec<Finding>,
+) -> Result<T, Vec<Finding>> {
+    raw.map_or_else(
+        || Ok(T::default()),
+        |raw| json::from_str(raw.get(), at, findings).map_err(|f| vec![f]),
+    )
+}
+
+/// The name ends up in file names and messages, so it must be what Kubernetes allows.
+fn checked_name(name: Option<String>, prefix: &str, findings: &mut Vec<Finding>) -> String {
+    let name = name.unwrap_or_default();
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    if name.is_empty() {
+        findings.push(Finding::error(
+            format!("{prefix}metadata.name"),
+            "missing; the daemon's record needs the name",
+        ));
+    } else if name.len() > 253 || !name.chars().all(legal) {
+        findings.push(Finding::error(
+            format!("{prefix}metadata.name"),
+            format!("{name:?} is no Kubernetes object name"),
+        ));
+    }
+    name
+}
+
+fn kernel_type(text: Option<&str>, prefix: &str, findings: &mut Vec<Finding>) -> KernelType {
+    let text = text.unwrap_or_default();
+    KernelType::parse(text).unwrap_or_else(|| {
+        findings.push(Finding::error(
+            format!("{prefix}spec.kernelType"),
+            format!("kernelType={text} is invalid"),
+        ));
+        KernelType::Default
+    })
+}
+
+fn ignition_part(raw: Option<&RawValue>, at: &str, findings: &mut Vec<Finding>) -> Ignition {
+    let Some(raw) = raw else {
+        return Ignition::default();
+    };
+    match ignition::parse(raw.get(), at) {
+        Ok((config, warnings)) => {
+            findings.extend(warnings);
+            findings.extend(check::ignition(&config, at));
+            findings.extend(check::machine_config(&config, at));
+            config
+        }
+        Err(errors) => {
+            findings.extend(errors);
+            Ignition::default()
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Documents: bytes in, values out. No I/O, and no default that depends on a node.
+
+mod check;
+mod desired;
+mod finding;
+pub mod ignition;
+mod json;
+mod machine_config;
+mod reconcile;
+mod resource;
+mod yaml;
+
+pub use desired::{Desired, DesiredFile, Owner, Unsupported};
+pub use finding::{DocumentError, Finding, Severity};
+pub use ignition::Ignition;
+pub use machine_config::{KernelType, MachineConfig, parse};
+pub use reconcile::{Refusal, refusals};
+pub use resource::{Contents, ContentsError};

@@ -1,0 +1,323 @@
+//! Contents of files: `data:` URLs and gzip.
+//!
+//! The accepted form is RFC 2397 as Ignition checks it, character by character
+//! (ignition-contract section 5.1). The hash of a resource is over its decompressed bytes.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::Read;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use flate2::read::MultiGzDecoder;
+
+/// A file may not grow beyond this when unpacked (1 GiB): a rendered config is itself limited to 1.5 MiB.
+const MAX_UNPACKED: u64 = 1 << 30;
+
+/// Where the bytes of a file come from. `Debug` shows no content: it may be a secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Contents {
+    source: Arc<str>,
+    gzip: bool,
+}
+
+/// Why contents could not be decoded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ContentsError {
+    /// Not a `data:` URL.
+    #[error(
+        "the source is a remote URL ({0}…), which is not fetched; inline the contents as a data URL"
+    )]
+    Remote(String),
+    /// A malformed `data:` URL.
+    #[error("malformed data URL: {0}")]
+    DataUrl(&'static str),
+    /// A broken gzip stream.
+    #[error("the contents are not valid gzip data: {0}")]
+    Gzip(String),
+    /// More than a gibibyte.
+    #[error("the contents unpack to more than 1 GiB")]
+    TooLarge,
+    /// Some other compression.
+    #[error("unsupported compression type {0:?}; only gzip is known")]
+    Compression(String),
+}
+
+impl Contents {
+    /// From the `source` and `compression` of a document; absent or empty means an empty file.
+    pub fn new(source: Option<&str>, compression: Option<&str>) -> Result<Self, ContentsError> {
+        let gzip = match compression {
+            None | Some("") => false,
+            Some("gzip") => true,
+            Some(other) => return Err(ContentsError::Compression(other.to_owned())),
+        };
+        let source = source.unwrap_or_default();
+        Ok(Self {
+            gzip: gzip && !source.is_empty(),
+            source: source.into(),
+        })
+    }
+
+    /// The bytes to be written.
+    pub fn bytes(&self) -> Result<Vec<u8>, ContentsError> {
+        if self.source.is_empty() {
+            return Ok(Vec::new());
+        }
+        let packed = data_url(&self.source)?;
+        if self.gzip {
+            gunzip(&packed)
+        } else {
+            Ok(packed.into_owned())
+        }
+    }
+}
+
+impl fmt::Debug for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Contents({} bytes of source, gzip {})",
+            self.source.len(),
+            self.gzip
+        )
+    }
+}
+
+/// Unpacks a gzip stream of one or more members, within bounded memory.
+pub fn gunzip(packed: &[u8]) -> Result<Vec<u8>, ContentsError> {
+    let mut bytes = Vec::new();
+    let mut reader = MultiGzDecoder::new(packed).take(MAX_UNPACKED + 1);
+    reader
+        .read_to_end(&mut bytes)
+        .map_err(|e| ContentsError::Gzip(e.to_string()))?;
+    if bytes.len() as u64 > MAX_UNPACKED {
+        Err(ContentsError::TooLarge)
+    } else {
+        Ok(bytes)
+    }
+}
+
+/// Non-zero trailing bits pass, missing padding does not (ignition-contract section 5.1).
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
+);
+
+/// Decodes a `data:` URL.
+pub fn data_url(url: &str) -> Result<Cow<'_, [u8]>, ContentsError> {
+    let Some(rest) = url.strip_prefix("data:") else {
+        return Err(remote(url));
+    };
+    let comma =
+        header_end(rest).ok_or(ContentsError::DataUrl("there is no comma before the data"))?;
+    let (header, payload) = (
+        rest.get(..comma).unwrap_or_default(),
+        rest.get(comma + 1..).unwrap_or_default(),
+    );
+    if is_base64(header)? {
+        return BASE64.decode(payload).map(Cow::Owned).map_err(|_| {
+            ContentsError::DataUrl("the base64 data is broken (alphabet or padding)")
+        });
+    }
+    check_payload(payload.as_bytes())?;
+    Ok(percent_encoding::percent_decode_str(payload).into())
+}
+
+fn remote(url: &str) -> ContentsError {
+    match url.split_once(':') {
+        Some((scheme, _)) if !scheme.is_empty() => {
+            ContentsError::Remote(scheme.chars().take(12).collect())
+        }
+        _ => ContentsError::DataUrl("it does not begin with `data:`"),
+    }
+}
+
+/// The comma that ends the header; commas inside a quoted attribute value do not count.
+fn header_end(rest: &str) -> Option<usize> {
+    let mut quoted = false;
+    let mut escaped = false;
+    for (index, c) in rest.bytes().enumerate() {
+        match c {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b',' if !quoted => return Some(index),
+            _ => {}
+        }
+    }
+    None
+}
+
+const MEDIA_TYPES: [&str; 9] = [
+    "text",
+    "image",
+    "audio",
+    "video",
+    "application",
+    "message",
+    "multipart",
+    "x-",
+    "X-",
+];
+
+/// Checks media type and attributes; says whether the data is base64.
+fn is_base64(header: &str) -> Result<bool, ContentsError> {
+    let mut parts = header.split(';');
+    let media = parts.next().unwrap_or_default();
+    let known = MEDIA_TYPES.iter().any(|prefix| media.starts_with(prefix));
+    if !media.is_empty() && !(known && media.contains('/')) {
+        return Err(ContentsError::DataUrl(
+            "the media type is not one of text/, image/, application/ …",
+        ));
+    }
+    let parts: Vec<&str> = parts.collect();
+    let (base64, attributes) = match parts.split_last() {
+        Some((&"base64", before)) => (true, before),
+        _ => (false, parts.as_slice()),
+    };
+    if attributes.iter().all(|a| {
+        a.split_once('=')
+            .is_some_and(|(k, v)| !k.is_empty() && !v.is_empty())
+    }) {
+        return Ok(base64);
+    }
+    Err(ContentsError::DataUrl(
+        "the attributes before the data are malformed (`;base64` must be lower case and last)",
+    ))
+}
+
+fn check_payload(payload: &[u8]) -> Result<(), ContentsError> {
+    let mut rest = payload;
+    while let [c, tail @ ..] = rest {
+        rest = tail;
+        match c {
+            b'%' => match tail {
+                [a, b, after @ ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => {
+                    rest = after
+                }
+                _ => {
+                    return Err(ContentsError::DataUrl(
+                        "`%` is not followed by two hex digits",
+                    ));
+                }
+            },
+            0..=b' '
+            | 0x7f..
+            | b'<'
+            | b'>'
+            | b'#'
+            | b'"'
+            | b'{'
+            | b'}'
+            | b'['
+            | b']'
+            | b'|'
+            | b'\\'
+            | b'^'
+            | b'`' => {
+                return Err(ContentsError::DataUrl(
+                    "it holds a character that must be percent-encoded",
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn accepted_forms_give_their_bytes() {
+        let table: [(&str, &[u8]); 12] = [
+            ("data:,", b""),
+            ("data:text/plain,", b""),
+            ("data:;base64,", b""),
+            ("data:,a%20b", b"a b"),
+            ("data:,a+b", b"a+b"),
+            ("data:,%00%ff", b"\x00\xff"),
+            ("data:,a?b,;:@&=$!*'()~/", b"a?b,;:@&=$!*'()~/"),
+            ("data:;base64,YQ==", b"a"),
+            ("data:;base64,YR==", b"a"),
+            ("data:;charset=utf-8,x", b"x"),
+            ("data:text/plain;charset=\"utf,8\";base64,eA==", b"x"),
+            ("data:text/plain;charset=utf-8;base64,eA==", b"x"),
+        ];
+        for (url, wanted) in table {
+            assert_eq!(data_url(url).unwrap().as_ref(), wanted, "{url}");
+        }
+    }
+
+    #[test]
+    fn malformed_forms_are_refused() {
+        for bad in [
+            "data:",
+            "data:,a b",
+            "data:,é",
+            "data:,%4",
+            "data:,%zz",
+            "data:,a#b",
+            "data:;base64,YQ",
+            "data:;base64,Y-_=",
+            "data:;base64,YQ%3D%3D",
+            "data:;BASE64,YQ==",
+            "data:;base64;charset=x,YQ==",
+            "data:base64,YQ==",
+            "data:;,x",
+            "data:font/woff,x",
+            "data:inode/x,x",
+            "data:charset=utf-8,x",
+            "DATA:,x",
+            " data:,x",
+            "data:;base64,Y Q=",
+        ] {
+            assert!(data_url(bad).is_err(), "{bad:?} was taken");
+        }
+    }
+
+    #[test]
+    fn remote_sources_are_named_by_scheme_only() {
+        let error = data_url("https://user:secret@host.example/x").unwrap_err();
+        assert!(error.to_string().contains("https") && !error.to_string().contains("secret"));
+    }
+
+    #[test]
+    fn gzip_members_are_joined_and_truncation_is_an_error() {
+        let packed = [pack(b"one "), pack(b"two")].concat();
+        assert_eq!(gunzip(&packed).unwrap(), b"one two");
+        assert!(matches!(
+            gunzip(&packed[..packed.len() - 4]),
+            Err(ContentsError::Gzip(_))
+        ));
+        assert!(gunzip(b"").is_err());
+    }
+
+    fn pack(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        std::io::Write::write_all(&mut encoder, bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_urls_never_panic(tail in "\\PC{0,40}") {
+            let _ = data_url(&tail);
+            let _ = data_url(&format!("data:{tail}"));
+        }
+
+        #[test]
+        fn percent_encoded_bytes_come_back(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let text: String = bytes.iter().map(|b| format!("%{b:02X}")).collect();
+            let url = format!("data:,{text}");
+            let decoded = data_url(&url).unwrap();
+            prop_assert_eq!(decoded.as_ref(), bytes.as_slice());
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! YAML as `oc` writes and reads it, turned into JSON values.
+//!
+//! Kubernetes tools read YAML with Go's YAML 1.1 rules: `0644` is octal, `yes` is
+//! a boolean. A YAML 1.2 reader would make 644 (decimal) of a mode, so plain
+//! scalars are resolved here, from the events of a YAML parser.
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
+use serde_json::{Map, Number, Value};
+
+/// Why YAML text could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {message}")]
+pub struct YamlError {
+    /// Line, from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// Deeper nesting than this is no MachineConfig.
+const MAX_DEPTH: usize = 64;
+
+/// Reads one YAML document.
+pub fn parse(text: &str) -> Result<Value, YamlError> {
+    Reader::new(text).document()
+}
+
+struct Reader<'a> {
+    parser: Parser<'a, StrInput<'a>>,
+    line: usize,
+    /// Keys and indices down to the value being read.
+    trail: Vec<String>,
+    /// The trail whose line is looked for; empty when none is.
+    wanted: Vec<String>,
+    found: Option<usize>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(text: &'a str) -> Self {
+        let parser = Parser::new_from_str(text);
+        Self {
+            parser,
+            line: 1,
+            trail: Vec::new(),
+            wanted: Vec::new(),
+            found: None,
+        }
+    }
+
+    fn document(&mut self) -> Result<Value, YamlError> {
+        loop {
+            match self.next()? {
+                Event::DocumentStart(_) => break,
+                Event::StreamEnd => return Err(self.error("the document is empty")),
+                _ => {}
+            }
+        }
+        let first = self.next()?;
+        let value = self.value(first)?;
+        loop {
+            match self.next()? {
+                Event::StreamEnd => return Ok(value),
+                Event::DocumentStart(_) => {
+                    return Err(
+                        self.error("more than one YAML document; give one config at a time")
+                    );
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn next(&mut self) -> Result<Event<'a>, YamlError> {
+        let next: Option<Result<(Event<'a>, Span), ScanError>> = self.parser.next_event();
+        match next {
+            Some(Ok((event, span))) => {
+                self.line = span.start.line();
+                Ok(event)
+            }
+            Some(Err(error)) => Err(YamlError {
+                line: error.marker().line(),
+                message: error.info().to_owned(),
+            }),
+            None => Ok(Event::StreamEnd),
+        }
+    }
+
+    fn value(&mut self, event: Event<'a>) -> Result<Value, YamlError> {
+        if !self.wanted.is_empty() && self.trail == self.wanted {
+            self.found.get_or_insert(self.line);
+        }
+        if self.trail.len() > MAX_DEPTH {
+            return Err(self.error("nested too deeply"));
+        }
+        match event {
+            Event::Scalar(text, style, _, tag) => {
+                let forced = tag.map(|tag| tag.suffix.clone());
+                self.scalar(&text, style, forced.as_deref())
+            }
+            Event::SequenceStart(..) => self.sequence(),
+            Event::MappingStart(..) => self.mapping(),
+            Event::Alias(_) => {
+                Err(self.error("YAML aliases are not supported; write the value out"))
+            }
+            other => Err(self.error(&format!("unexpected {other:?}"))),
+        }
+    }
+
+    fn sequence(&mut self) -> Result<Value, YamlError> {
+        let mut items = Vec::new();
+        loop {
+            match self.next()? {
+                Event::SequenceEnd => return Ok(Value::Array(items)),
+                event => {
+                    self.trail.push(items.len().to_string());
+                    items.push(self.value(event)?);
+                    self.trail.pop();
+                }
+            }
+        }
+    }
+
+    fn mapping(&mut self) -> Result<Value, YamlError> {
+        let mut map = Map::new();
+        loop {
+            let key = match self.next()? {
+                Event::MappingEnd => return Ok(Value::Object(map)),
+                Event::Scalar(text, ..) => text.into_owned(),
+                _ => return Err(self.error("only plain text can be a key")),
+            };
+            let line = self.line;
+            let event = self.next()?;
+            self.trail.push(key.clone());
+            let value = self.value(event)?;
+            self.trail.pop();
+            if map.insert(key.clone(), value).is_some() {
+                return Err(YamlError {
+                    line,
+                    message: format!("key {key:?} stands twice in one mapping"),
+                });
+            }
+        }
+    }
+
+    fn scalar(
+        &self,
+        text: &str,
+        style: ScalarStyle,
+        tag: Option<&str>,
+    ) -> Result<Value, YamlError> {
+        match tag {
+            Some("str") => Ok(text.into()),
+            Some(other) => Err(self.error(&format!(
+                "YAML tag {other:?} is not supported; write the value without it"
+            ))),
+            None if style == ScalarStyle::Plain => Ok(resolve(text)),
+            None => Ok(text.into()),
+        }
+    }
+
+    fn error(&self, message: &str) -> YamlError {
+        YamlError {
+            line: self.line,
+            message: message.to_owned(),
+        }
+    }
+}
+
+/// What a plain scalar means to Go's YAML 1.1 reader. Timestamps stay text there, as they do here.
+fn resolve(text: &str) -> Value {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
+        "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "true" | "True" | "TRUE" => {
+            Value::Bool(true)
+        }
+        "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" | "false" | "False" | "FALSE" => {
+            Value::Bool(false)
+        }
+        _ => integer(text)
+            .or_else(|| float(text))
+            .map_or_else(|| text.into(), Value::Number),
+    }
+}
+
+fn integer(text: &str) -> Option<Number> {
+    let plain = text.replace('_', "");
+    let (negative, digits) = match plain.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, plain.strip_prefix('+').unwrap_or(&plain)),
+    };
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let lower = digits.to_ascii_lowercase();
+    let magnitude = match lower.as_bytes() {
+        [b'0', b'x', ..] => u64::from_str_radix(lower.get(2..)?, 16),
+        [b'0', b'b', ..] => u64::from_str_radix(lower.get(2..)?, 2),
+        [b'0', b'o', ..] => u64::from_str_radix(lower.get(2..)?, 8),
+        [b'0', _, ..] => u64::from_str_radix(lower.get(1..)?, 8),
+        _ => lower.parse(),
+    }
+    .ok()?;
+    if negative {
+        Some(0i64.checked_sub_unsigned(magnitude)?.into())
+    } else {
+        Some(magnitude.into())
+    }
+}
+
+fn float(text: &str) -> Option<Number> {
+    let body = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let numeric = body.starts_with(|c: char| c.is_ascii_digit() || c == '.')
+        && body.contains(|c: char| c.is_ascii_digit())
+        && body
+            .chars()
+            .all(|c| c.is_ascii_digit() || matches!(c, '.' | 'e' | 'E' | '-' | '+'));
+    if !numeric {
+        return None;
+    }
+    Number::from_f64(text.parse().ok()?)
+}
+
+/// The line of the value at a JSON path such as `spec.config.storage.files[3].mode`, for messages.
+pub fn line_of(text: &str, path: &str) -> Option<usize> {
+    let mut reader = Reader::new(text);
+    reader.wanted = path
+        .split(['.', '[', ']'])
+        .filter(|part| !part.is_empty())
+        .map(str::to_owned)
+        .collect();
+    // A later error does not matter: the line may have been met before it.
+    let _ = reader.document();
+    reader.found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn plain_scalars_mean_what_go_makes_of_them() {
+        let table = [
+            ("0644", json!(420)),
+            ("420", json!(420)),
+            ("0o644", json!(420)),
+            ("0x1F", json!(31)),
+            ("-7", json!(-7)),
+            ("1_000", json!(1000)),
+            ("yes", json!(true)),
+            ("off", json!(false)),
+            ("~", json!(null)),
+            ("", json!(null)),
+            ("1.5", json!(1.5)),
+            ("1e3", json!(1000.0)),
+            ("2001-01-01", json!("2001-01-01")),
+            ("0888", json!("0888")),
+            ("a: b", json!({"a": "b"})),
+            ("'0644'", json!("0644")),
+            ("\"yes\"", json!("yes")),
+            ("!!str 12", json!("12")),
+            ("12:30:45", json!("12:30:45")),
+            ("-", json!([null])),
+            ("3.5.0", json!("3.5.0")),
+        ];
+        for (text, wanted) in table {
+            assert_eq!(
+                parse(&format!("{text}\n")).unwrap_or(json!(null)),
+                wanted,
+                "{text:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn block_scalars_keep_their_line_ends() {
+        let value = parse("a: |\n  one\n    two\n\nb: |-\n  x\n").unwrap();
+        assert_eq!(value, json!({"a": "one\n  two\n", "b": "x"}));
+    }
+
+    #[test]
+    fn refusals_name_the_line() {
+        assert_eq!(parse("a: 1\nb: 2\na: 3\n").unwrap_err().line, 3);
+        assert_eq!(parse("a: &x 1\nb: *x\n").unwrap_err().line, 2);
+        assert!(
+            parse("a: 1\n---\nb: 2\n")
+                .unwrap_err()
+                .message
+                .contains("more than one")
+        );
+    }
+
+    #[test]
+    fn a_json_path_leads_to_its_line() {
+        let text = "spec:\n  list:\n  - name: a\n    mode: 1\n  - name: b\n    mode: 2\n";
+        assert_eq!(line_of(text, "spec.list[1].mode"), Some(6));
+        assert_eq!(line_of(text, "spec.list[0]"), Some(3));
+        assert_eq!(line_of(text, "spec.nothing"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(text in "\\PC{0,60}") {
+            let _ = parse(&text);
+            let _ = line_of(&text, "a.b[0]");
+        }
+    }
+}

@@ -1,0 +1,522 @@
+//! Drift: where the disk differs from a config, in the daemon's order and words.
+//!
+//! Pure: a config and a node state in, a list out. What the daemon's own check
+//! (mcd-contract section 7) would report carries its message; what it never looks
+//! at is marked so. Applying a config is removing this list.
+
+use crate::document::ignition::Unit;
+use crate::document::{Desired, DesiredFile, Owner};
+use crate::node::accounts::is_locked;
+use crate::node::{Accounts, NodeState};
+use crate::object::{Kind, Object};
+use crate::paths;
+use crate::plan::enablement::{self, DEV_NULL};
+use crate::root::{RootPath, hex};
+use crate::systemd::{UnitFileState, unit_file_state};
+
+/// What kind of thing differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DriftKind {
+    /// Nothing is there, or it cannot be looked at.
+    Missing,
+    /// Permission bits or file type.
+    Mode,
+    /// Bytes.
+    Content,
+    /// Owner or group.
+    Owner,
+    /// Masked, but should not be, or the other way round.
+    Mask,
+    /// A unit that should be on or off and is not, or a link of it.
+    Enablement,
+    /// Something is there that the config wants gone.
+    Superfluous,
+    /// SSH keys of `core`.
+    Keys,
+    /// Password of `core`.
+    Password,
+}
+
+/// One difference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drift {
+    /// What kind of difference.
+    pub kind: DriftKind,
+    /// The path or unit it is about.
+    pub subject: String,
+    /// What differs, in our words.
+    pub detail: String,
+    /// The daemon's message; `None`: the daemon does not check this.
+    pub daemon: Option<String>,
+}
+
+/// Everything that differs from `desired`. The first entry with a daemon message is the daemon's verdict.
+pub fn drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
+    let mut drifts = Vec::new();
+    for file in &desired.files {
+        drifts.extend(file_drifts(file, node));
+    }
+    for unit in &desired.units {
+        drifts.extend(unit_drifts(unit, node));
+    }
+    drifts.extend(link_drifts(desired, node));
+    drifts.extend(user_drifts(desired, node));
+    drifts
+}
+
+/// The daemon's whole sentence for its verdict (mcd-contract section 7); `None` when it finds nothing.
+pub fn verdict(name: &str, drifts: &[Drift]) -> Option<String> {
+    let first = drifts.iter().find_map(|drift| drift.daemon.as_deref())?;
+    Some(format!(
+        "unexpected on-disk state validating against {name}: {first}"
+    ))
+}
+
+/// Whether the daemon neither validates nor overwrites a file.
+pub fn is_exempt(path: &RootPath) -> bool {
+    paths::EXEMPT.contains(&path.relative())
+}
+
+/// The object that a file entry asks for, as far as this process can make it.
+///
+/// # Errors
+/// The daemon's message for a user or group that the root does not have.
+pub fn wanted_file(file: &DesiredFile, node: &NodeState) -> Result<Object, String> {
+    let (uid, gid) = node.host.attainable(wanted_owner(file, &node.accounts)?);
+    let kind = Kind::File {
+        size: file.size,
+        sha256: file.sha256.clone(),
+    };
+    Ok(Object {
+        kind,
+        mode: file.mode,
+        uid,
+        gid,
+    })
+}
+
+fn wanted_owner(file: &DesiredFile, accounts: &Accounts) -> Result<(u32, u32), String> {
+    let uid = match &file.user {
+        Owner::Id(id) => *id,
+        Owner::Name(name) => {
+            let user = accounts.users.get(name);
+            user.ok_or_else(|| format!("failed to retrieve UserID for username: {name}"))?
+                .0
+        }
+    };
+    let gid = match &file.group {
+        Owner::Id(id) => *id,
+        Owner::Name(name) => {
+            let group = accounts.groups.get(name);
+            *group.ok_or_else(|| format!("failed to retrieve GroupID for group: {name}"))?
+        }
+    };
+    Ok((uid, gid))
+}
+
+/// A regular file with this text.
+pub fn text_object(text: &[u8], mode: u32, owner: (u32, u32)) -> Object {
+    let sha256 = hex(&<sha2::Sha256 as sha2::Digest>::digest(text));
+    Object {
+        kind: Kind::File {
+            size: text.len() as u64,
+            sha256,
+        },
+        mode,
+        uid: owner.0,
+        gid: owner.1,
+    }
+}
+
+fn file_drifts(file: &DesiredFile, node: &NodeState) -> Vec<Drift> {
+    let wanted = match wanted_file(file, node) {
+        Ok(wanted) => wanted,
+        Err(problem) => return vec![unchecked(DriftKind::Owner, &file.path, problem)],
+    };
+    if !is_exempt(&file.path) {
+        return compare(&file.path, &wanted, node);
+    }
+    match node.object(&file.path) {
+        Some(_) => Vec::new(),
+        None => vec![unchecked(
+            DriftKind::Missing,
+            &file.path,
+            "missing; the daemon writes it itself when it runs".into(),
+        )],
+    }
+}
+
+/// The daemon compares mode, then bytes; owner is ours.
+fn compare(path: &RootPath, wanted: &Object, node: &NodeState) -> Vec<Drift> {
+    if let Some(errno) = node.obstructed.get(path) {
+        return vec![obstructed(path, errno)];
+    }
+    let Some(found) = node.object(path) else {
+        let message =
+            format!("could not stat file \"{path}\": lstat {path}: no such file or directory");
+        return vec![checked(DriftKind::Missing, path, "missing".into(), message)];
+    };
+    let mut drifts = Vec::new();
+    let (want_mode, have_mode) = (GoMode::of(wanted), GoMode::of(found));
+    if want_mode != have_mode {
+        let message = format!(
+            "mode mismatch for file: \"{path}\"; expected: {want_mode}; received: {have_mode}"
+        );
+        let detail = match found.kind {
+            Kind::File { .. } => {
+                format!("mode is {:04o}, should be {:04o}", found.mode, wanted.mode)
+            }
+            _ => format!("is {}, should be a regular file", noun(&found.kind)),
+        };
+        drifts.push(checked(DriftKind::Mode, path, detail, message));
+    }
+    if matches!(found.kind, Kind::File { .. }) && found.kind != wanted.kind {
+        let detail = format!(
+            "content differs: {} bytes on disk, {} in the config",
+            found.size(),
+            wanted.size()
+        );
+        drifts.push(checked(
+            DriftKind::Content,
+            path,
+            detail,
+            format!("content mismatch for file \"{path}\""),
+        ));
+    }
+    if found.owner() != wanted.owner() && node.host.can_chown {
+        let detail = format!(
+            "owner is {}:{}, should be {}:{}",
+            found.uid, found.gid, wanted.uid, wanted.gid
+        );
+        drifts.push(unchecked(DriftKind::Owner, path, detail));
+    }
+    drifts
+}
+
+fn obstructed(path: &RootPath, errno: &str) -> Drift {
+    let message = if errno.contains("EACCES") || errno.contains("EPERM") {
+        format!("could not read file \"{path}\": open {path}: permission denied")
+    } else if errno.contains("ENOTDIR") {
+        format!("could not stat file \"{path}\": lstat {path}: not a directory")
+    } else {
+        format!("could not stat file \"{path}\": lstat {path}: {errno}")
+    };
+    checked(
+        DriftKind::Missing,
+        path,
+        format!("cannot be looked at: {errno}"),
+        message,
+    )
+}
+
+fn checked(kind: DriftKind, path: &RootPath, detail: String, message: String) -> Drift {
+    Drift {
+        kind,
+        subject: path.to_string(),
+        detail,
+        daemon: Some(message),
+    }
+}
+
+fn unchecked(kind: DriftKind, path: &RootPath, detail: String) -> Drift {
+    Drift {
+        kind,
+        subject: path.to_string(),
+        detail,
+        daemon: None,
+    }
+}
+
+/// What an object is called in a message.
+pub fn noun(kind: &Kind) -> String {
+    match kind {
+        Kind::File { .. } => "a regular file".into(),
+        Kind::Symlink { target } => format!("a symbolic link to {target}"),
+        Kind::Directory => "a directory".into(),
+        Kind::Special { .. } => "a device, pipe or socket".into(),
+    }
+}
+
+/// The path of a unit's file.
+pub fn unit_path(unit: &str) -> Option<RootPath> {
+    RootPath::parse(&format!("/{}/{unit}", paths::UNITS)).ok()
+}
+
+/// The path of a unit's drop-in.
+pub fn dropin_path(unit: &str, dropin: &str) -> Option<RootPath> {
+    RootPath::parse(&format!("/{}/{unit}.d/{dropin}", paths::UNITS)).ok()
+}
+
+/// Drop-ins first, then the file, then whether it is on (mcd-contract section 7, steps 5 and 6).
+fn unit_drifts(unit: &Unit, node: &NodeState) -> Vec<Drift> {
+    let mut drifts = Vec::new();
+    let owner = node.host.attainable((0, 0));
+    for dropin in &unit.dropins {
+        let Some(path) = dropin_path(&unit.name, &dropin.name) else {
+            continue;
+        };
+        let wanted = text_object(dropin.text().unwrap_or_default().as_bytes(), 0o644, owner);
+        // An empty drop-in is one that need not be there.
+        if dropin.text().is_some() || node.object(&path).is_some() {
+            drifts.extend(compare(&path, &wanted, node));
+        }
+    }
+    let Some(path) = unit_path(&unit.name) else {
+        return drifts;
+    };
+    match unit.text() {
+        Some(_) if unit.mask == Some(true) => drifts.extend(mask_drift(&path, node, true)),
+        Some(text) => {
+            drifts.extend(compare(
+                &path,
+                &text_object(text.as_bytes(), 0o644, owner),
+                node,
+            ));
+            drifts.extend(enabled_drift(unit, node));
+        }
+        None if unit.mask == Some(true) => drifts.extend(mask_drift(&path, node, false)),
+        None if unit.mask == Some(false) && node.object(&path).is_some() => {
+            let detail =
+                "is there, but the config unmasks the unit and brings no file of it".into();
+            drifts.push(unchecked(DriftKind::Superfluous, &path, detail));
+        }
+        None => {}
+    }
+    drifts
+}
+
+/// The daemon looks at masks only where the unit also has contents.
+fn mask_drift(path: &RootPath, node: &NodeState, daemon_looks: bool) -> Option<Drift> {
+    let (detail, message) = match node.object(path).map(|object| &object.kind) {
+        Some(Kind::Symlink { target }) if target == DEV_NULL => return None,
+        None => (
+            "is not masked: no link to /dev/null is there".to_owned(),
+            format!(
+                "state validation: error while evaluation symlink for path \"{path}\": lstat {path}: no such file or directory"
+            ),
+        ),
+        Some(other) => {
+            let received = match other {
+                Kind::Symlink { target } => target.clone(),
+                _ => path.to_string(),
+            };
+            (
+                format!("is not masked: it is {}", noun(other)),
+                format!(
+                    "state validation: invalid unit masked setting. path: \"{path}\"; expected: {DEV_NULL}; received: {received}"
+                ),
+            )
+        }
+    };
+    Some(Drift {
+        kind: DriftKind::Mask,
+        subject: path.to_string(),
+        detail,
+        daemon: daemon_looks.then_some(message),
+    })
+}
+
+/// Only one direction can be seen by the daemon: its runner drops the output of a failing `is-enabled`.
+fn enabled_drift(unit: &Unit, node: &NodeState) -> Option<Drift> {
+    let state = unit_file_state(&node.units, &unit.name, &node.systemd).ok()?;
+    let on = matches!(
+        state,
+        UnitFileState::Enabled | UnitFileState::EnabledRuntime
+    );
+    if unit.enabled != Some(false) || !on {
+        return None;
+    }
+    Some(Drift {
+        kind: DriftKind::Enablement,
+        subject: unit.name.clone(),
+        detail: format!("is {state}, should be off"),
+        daemon: Some(format!(
+            "unit \"{}\" expected enabled=false, but systemd reports \"{state}\"",
+            unit.name
+        )),
+    })
+}
+
+/// Enablement links that are missing or too many; the daemon sees none of them by themselves.
+fn link_drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
+    let wanted = enablement::simulate(desired, Some(desired), node);
+    let masks: Vec<_> = desired
+        .units
+        .iter()
+        .filter(|u| u.mask == Some(true))
+        .filter_map(|u| unit_path(&u.name))
+        .collect();
+    let changes = enablement::link_changes(&node.units, &wanted.tree);
+    let links = changes
+        .into_iter()
+        .filter(|change| !masks.contains(&change.path));
+    links
+        .map(|change| match change.target {
+            Some(target) => unchecked(
+                DriftKind::Enablement,
+                &change.path,
+                format!("enablement link to {target} is missing"),
+            ),
+            None => unchecked(
+                DriftKind::Enablement,
+                &change.path,
+                "enablement link should not be there".into(),
+            ),
+        })
+        .collect()
+}
+
+fn user_drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
+    let mut drifts = Vec::new();
+    let Some(&owner) = node.accounts.users.get("core") else {
+        return drifts;
+    };
+    if desired.has_users {
+        drifts.extend(key_drift(desired, node, owner));
+    }
+    if let (Some(wanted), Some(found)) = (&desired.password_hash, node.accounts.password("core")) {
+        if wanted != found {
+            let detail = format!(
+                "password of core is {}",
+                if is_locked(found) {
+                    "locked"
+                } else {
+                    "another one"
+                }
+            );
+            drifts.push(unchecked(
+                DriftKind::Password,
+                &RootPath::fixed(paths::SHADOW),
+                detail,
+            ));
+        }
+    }
+    drifts
+}
+
+fn key_drift(desired: &Desired, node: &NodeState, owner: (u32, u32)) -> Option<Drift> {
+    let path = RootPath::fixed(paths::CORE_KEYS);
+    let wanted = keys_object(desired, node, owner);
+    let detail = match node.object(&path) {
+        Some(found) if found.is(&wanted) => return None,
+        Some(found) if found.kind == wanted.kind => {
+            "mode or owner of the key file differs".to_owned()
+        }
+        Some(_) => "SSH keys of core differ from the config".to_owned(),
+        None if node.obstructed.contains_key(&path) => {
+            "the key file cannot be looked at".to_owned()
+        }
+        None => "SSH keys of core are missing".to_owned(),
+    };
+    Some(unchecked(DriftKind::Keys, &path, detail))
+}
+
+/// The key file as it is to be (mcd-contract 6.6).
+pub fn keys_object(desired: &Desired, node: &NodeState, owner: (u32, u32)) -> Object {
+    text_object(
+        keys_text(desired).as_bytes(),
+        0o600,
+        node.host.attainable(owner),
+    )
+}
+
+/// One key a line.
+pub fn keys_text(desired: &Desired) -> String {
+    desired.keys.iter().map(|key| format!("{key}\n")).collect()
+}
+
+/// A file mode as Go prints it: type letters, permission letters, decimal, octal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct GoMode(u32);
+
+impl GoMode {
+    const LETTERS: &'static str = "dalTLDpSugct?";
+
+    fn of(object: &Object) -> Self {
+        let kind = match &object.kind {
+            Kind::File { .. } => 0,
+            Kind::Directory => 1 << 31,
+            Kind::Symlink { .. } => 1 << 27,
+            Kind::Special {
+                type_bits: libc::S_IFIFO,
+            } => 1 << 25,
+            Kind::Special {
+                type_bits: libc::S_IFSOCK,
+            } => 1 << 24,
+            Kind::Special {
+                type_bits: libc::S_IFCHR,
+            } => (1 << 26) | (1 << 21),
+            Kind::Special { .. } => 1 << 26,
+        };
+        let special = [(0o4000, 1 << 23), (0o2000, 1 << 22), (0o1000, 1 << 20)];
+        let bits: u32 = special
+            .iter()
+            .filter(|(unix, _)| object.mode & unix != 0)
+            .map(|(_, go)| go)
+            .sum();
+        Self(kind | bits | (object.mode & 0o777))
+    }
+}
+
+impl std::fmt::Display for GoMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let types: String = Self::LETTERS
+            .chars()
+            .enumerate()
+            .filter(|(i, _)| self.0 & (1 << (31 - i)) != 0)
+            .map(|(_, c)| c)
+            .collect();
+        let bits = "rwxrwxrwx"
+            .chars()
+            .enumerate()
+            .map(|(i, c)| if self.0 & (1 << (8 - i)) != 0 { c } else { '-' });
+        let types = if types.is_empty() { "-" } else { &types };
+        write!(
+            f,
+            "{types}{}/{}/0{:o}",
+            bits.collect::<String>(),
+            self.0,
+            self.0
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_print_as_go_prints_them() {
+        let object = |kind, mode| {
+            GoMode::of(&Object {
+                kind,
+                mode,
+                uid: 0,
+                gid: 0,
+            })
+            .to_string()
+        };
+        let file = || Kind::File {
+            size: 0,
+            sha256: String::new(),
+        };
+        assert_eq!(object(file(), 0o644), "-rw-r--r--/420/0644");
+        assert_eq!(object(file(), 0o1644), "trw-r--r--/1048996/04000644");
+        assert_eq!(object(file(), 0o4755), "urwxr-xr-x/8389101/040000755");
+        assert_eq!(
+            object(Kind::Directory, 0o755),
+            "drwxr-xr-x/2147484141/020000000755"
+        );
+        assert_eq!(
+            object(
+                Kind::Symlink {
+                    target: "/x".into()
+                },
+                0o777
+            ),
+            "Lrwxrwxrwx/134218239/01000000777"
+        );
+        assert_eq!(object(file(), 0), "----------/0/00");
+    }
+}

@@ -1,0 +1,62 @@
+//! Exit codes, and which error leads to which.
+//!
+//! Typed errors live beside the code that makes them; this module only knows
+//! how a finished run is told to the shell.
+
+use std::process::ExitCode as ProcessExitCode;
+
+/// How a run ended, as the shell sees it. Documented in README and `--help`; scripts rely on the numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ExitCode {
+    /// Done; for `verify` and `plan`: nothing differs.
+    Done = 0,
+    /// An error, and nothing on the node was changed.
+    Error = 1,
+    /// The command line is wrong.
+    Usage = 2,
+    /// `verify` found drift, or `plan` found something to do.
+    Drift = 3,
+    /// The run failed half-way and everything was put back.
+    RolledBack = 4,
+    /// The run was interrupted or could not be undone: `mco-rescue recover` is needed.
+    Incomplete = 5,
+}
+
+impl From<ExitCode> for ProcessExitCode {
+    fn from(code: ExitCode) -> Self {
+        Self::from(code as u8)
+    }
+}
+
+/// An error that decides the exit code by itself; everything else is [`ExitCode::Error`].
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The transaction failed and was undone; the tree is as it was.
+    #[error("{0}; everything was put back, the node is as it was before")]
+    RolledBack(String),
+    /// Something is left half-way.
+    #[error("{0}; run `mco-rescue recover`")]
+    Incomplete(String),
+}
+
+/// The exit code for an error that reached `main`.
+pub fn exit_code(error: &anyhow::Error) -> ExitCode {
+    match error.downcast_ref::<RunError>() {
+        Some(RunError::RolledBack(_)) => ExitCode::RolledBack,
+        Some(RunError::Incomplete(_)) => ExitCode::Incomplete,
+        None => ExitCode::Error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn typed_errors_choose_their_exit_code_through_context() {
+        let error = anyhow::Error::new(RunError::Incomplete("x".into())).context("applying a");
+        assert_eq!(exit_code(&error), ExitCode::Incomplete);
+        assert_eq!(exit_code(&anyhow::anyhow!("plain")), ExitCode::Error);
+    }
+}

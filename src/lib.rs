@@ -1,0 +1,20 @@
+//! Applies, verifies and repairs a rendered MachineConfig on a node, without the cluster network.
+//!
+//! The modules stand in the order in which data flows: a document becomes a plan, the plan a
+//! transaction, and the same comparison says before and after what differs.
+
+pub mod cli;
+pub mod document;
+pub mod drift;
+pub mod node;
+pub mod plan;
+pub mod report;
+pub mod source;
+pub mod transaction;
+
+pub mod command;
+pub mod error;
+pub mod object;
+pub mod paths;
+pub mod root;
+pub mod systemd;

@@ -1,0 +1,167 @@
+//! Users, groups and password hashes of the root: its own files, never the running system's NSS.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+/// The account files of a root.
+#[derive(Clone, Default)]
+pub struct Accounts {
+    /// User name to uid and gid; `etc/passwd` wins over `usr/lib/passwd`.
+    pub users: BTreeMap<String, (u32, u32)>,
+    /// Group name to gid.
+    pub groups: BTreeMap<String, u32>,
+    /// The text of `etc/shadow`.
+    pub shadow: Option<String>,
+    /// Keys of `core` outside the config's own fragment: lines of `authorized_keys` and of other fragments.
+    pub other_keys: usize,
+}
+
+impl fmt::Debug for Accounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Accounts({} users, {} groups)",
+            self.users.len(),
+            self.groups.len()
+        )
+    }
+}
+
+impl Accounts {
+    /// Reads the account files. A root without them has no accounts.
+    pub fn read(root: &Root) -> Result<Self, RootError> {
+        let mut accounts = Self::default();
+        // The first file wins, so the last is read first.
+        for file in [paths::USR_PASSWD, paths::PASSWD] {
+            accounts.users.extend(passwd(&text(root, file)?));
+        }
+        for file in [paths::USR_GROUP, paths::GROUP] {
+            accounts.groups.extend(group(&text(root, file)?));
+        }
+        // Unreadable for ordinary users: then the password is simply not known.
+        accounts.shadow = root
+            .read(&RootPath::fixed(paths::SHADOW))
+            .ok()
+            .flatten()
+            .and_then(|b| String::from_utf8(b).ok());
+        accounts.other_keys = other_keys(root);
+        Ok(accounts)
+    }
+
+    /// The password field of a user, if the shadow file could be read and has the user.
+    pub fn password(&self, user: &str) -> Option<&str> {
+        self.shadow.as_deref()?.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            (fields.next() == Some(user))
+                .then(|| fields.next())
+                .flatten()
+        })
+    }
+
+    /// The shadow file with another password field for `user`; `None` where it has no such line.
+    pub fn shadow_with(&self, user: &str, hash: &str) -> Option<String> {
+        let shadow = self.shadow.as_deref()?;
+        let mut found = false;
+        let lines = shadow.split_inclusive('\n').map(|line| {
+            let mut fields: Vec<&str> = line.split(':').collect();
+            match fields.as_mut_slice() {
+                [name, password, _, ..] if *name == user => {
+                    found = true;
+                    *password = hash;
+                    fields.join(":")
+                }
+                _ => line.to_owned(),
+            }
+        });
+        let text: String = lines.collect();
+        found.then_some(text)
+    }
+}
+
+/// Whether a password field lets nobody in with a password.
+pub fn is_locked(hash: &str) -> bool {
+    hash.is_empty() || hash.starts_with(['*', '!'])
+}
+
+fn text(root: &Root, file: &'static str) -> Result<String, RootError> {
+    let bytes = root.read(&RootPath::fixed(file))?.unwrap_or_default();
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn passwd(text: &str) -> BTreeMap<String, (u32, u32)> {
+    let entry = |line: &str| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let [name, _, uid, gid, ..] = fields.as_slice() else {
+            return None;
+        };
+        Some(((*name).to_owned(), (uid.parse().ok()?, gid.parse().ok()?)))
+    };
+    text.lines().filter_map(entry).collect()
+}
+
+fn group(text: &str) -> BTreeMap<String, u32> {
+    let entry = |line: &str| {
+        let mut fields = line.split(':');
+        Some((fields.next()?.to_owned(), fields.nth(1)?.parse().ok()?))
+    };
+    text.lines().filter_map(entry).collect()
+}
+
+fn other_keys(root: &Root) -> usize {
+    let mut files = vec![RootPath::fixed(paths::CORE_AUTHORIZED_KEYS)];
+    let directory = RootPath::fixed(paths::CORE_KEYS_DIR);
+    let fragments = root.list(&directory).unwrap_or_default();
+    // sshd's AuthorizedKeysCommand on these systems skips hidden names.
+    let foreign = fragments
+        .iter()
+        .filter(|name| *name != "ignition" && !name.starts_with('.'));
+    files.extend(foreign.filter_map(|name| directory.join(name).ok()));
+    let keys = |path: &RootPath| {
+        let bytes = root.read(path).ok().flatten().unwrap_or_default();
+        count_keys(&String::from_utf8_lossy(&bytes))
+    };
+    files.iter().map(keys).sum()
+}
+
+/// Lines that are neither empty nor comments.
+pub fn count_keys(text: &str) -> usize {
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn malformed_lines_are_passed_over() {
+        let users =
+            passwd("root:x:0:0:root:/root:/bin/sh\nbroken\ncore:x:1000:1001:::\nx:y:z:0:::\n");
+        assert_eq!(
+            users,
+            BTreeMap::from([("root".into(), (0, 0)), ("core".into(), (1000, 1001))])
+        );
+        assert_eq!(
+            group("wheel:x:10:core\n:\n"),
+            BTreeMap::from([("wheel".into(), 10)])
+        );
+    }
+
+    #[test]
+    fn only_the_password_field_of_one_user_changes() {
+        let shadow = "root:!:1::::::\ncore:*:19000:0:99999:7:::\n".to_owned();
+        let accounts = Accounts {
+            shadow: Some(shadow),
+            ..Accounts::default()
+        };
+        let after = accounts.shadow_with("core", "$6$a$b").unwrap();
+        assert_eq!(after, "root:!:1::::::\ncore:$6$a$b:19000:0:99999:7:::\n");
+        assert_eq!(accounts.shadow_with("nobody", "x"), None);
+        assert_eq!(accounts.password("core"), Some("*"));
+    }
+}

@@ -1,0 +1,124 @@
+//! Facts about who runs us and what kind of root this is.
+
+use std::os::fd::AsRawFd;
+
+use caps::{CapSet, Capability};
+use nix::unistd::{getegid, geteuid};
+
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+/// Facts that do not depend on the config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// Effective user and group id of this process.
+    pub user: (u32, u32),
+    /// Whether files may be given to others (`CAP_CHOWN`).
+    pub can_chown: bool,
+    /// The root is that of the running system.
+    pub live: bool,
+    /// We run in an initramfs.
+    pub initramfs: bool,
+    /// systemd still has its first boot before it, with a preset run over all units.
+    pub never_booted: bool,
+    /// The root has the OS's copy of `/etc` below `/usr`, as OSTree systems do.
+    pub has_usr_etc: bool,
+    /// An SELinux policy is configured in the root.
+    pub selinux: bool,
+    /// `CHECKSUM.SERIAL` of the OSTree deployment that the root is.
+    pub deployment: Option<String>,
+    /// FIPS mode of the running kernel; only known for the live root.
+    pub fips: Option<bool>,
+}
+
+impl Host {
+    /// Looks at the process and the root.
+    pub fn observe(root: &Root) -> Result<Self, RootError> {
+        let live = root.is_live();
+        let exists = |path: &'static str| root.exists(&RootPath::fixed(path));
+        Ok(Self {
+            user: (geteuid().as_raw(), getegid().as_raw()),
+            can_chown: caps::has_cap(None, CapSet::Effective, Capability::CAP_CHOWN)
+                .unwrap_or(false),
+            live,
+            initramfs: !live && in_initramfs(),
+            never_booted: never_booted(root)?,
+            has_usr_etc: exists("usr/etc")?,
+            selinux: exists(paths::SELINUX_CONFIG)?,
+            deployment: deployment(root, live),
+            fips: if live { fips() } else { None },
+        })
+    }
+
+    /// The owner that a file can really get: without `CAP_CHOWN` everything stays ours.
+    pub fn attainable(&self, wanted: (u32, u32)) -> (u32, u32) {
+        if self.can_chown { wanted } else { self.user }
+    }
+}
+
+/// `machine-id(5)`: missing, empty or `uninitialized` means that first boot is still to come.
+fn never_booted(root: &Root) -> Result<bool, RootError> {
+    let id = root
+        .read(&RootPath::fixed(paths::MACHINE_ID))?
+        .unwrap_or_default();
+    let text = String::from_utf8_lossy(&id);
+    Ok(matches!(text.trim(), "" | "uninitialized"))
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the running system's own files, not the node's root"
+)]
+fn in_initramfs() -> bool {
+    std::fs::metadata(format!("/{}", paths::INITRD_RELEASE)).is_ok()
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "procfs of the running kernel, not a path of the node's root"
+)]
+fn fips() -> Option<bool> {
+    let text = std::fs::read_to_string("/proc/sys/crypto/fips_enabled").ok()?;
+    Some(text.trim() == "1")
+}
+
+/// The deployment, from the directory's own name, or for the live root from the kernel command line.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "procfs of the running kernel, not a path of the node's root"
+)]
+fn deployment(root: &Root, live: bool) -> Option<String> {
+    if live {
+        let cmdline = std::fs::read_to_string("/proc/cmdline").ok()?;
+        let link = cmdline
+            .split_whitespace()
+            .find_map(|arg| arg.strip_prefix("ostree="))?;
+        let target = std::fs::read_link(format!("/sysroot{link}")).ok()?;
+        return deployment_name(target.file_name()?.to_str()?);
+    }
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd())).ok()?;
+    deployment_name(path.file_name()?.to_str()?)
+}
+
+/// `CHECKSUM.SERIAL` if the name is one.
+fn deployment_name(name: &str) -> Option<String> {
+    let (checksum, serial) = name.split_once('.')?;
+    let valid = checksum.len() == 64
+        && checksum.bytes().all(|b| b.is_ascii_hexdigit())
+        && !serial.is_empty()
+        && serial.bytes().all(|b| b.is_ascii_digit());
+    valid.then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_checksum_and_serial_name_a_deployment() {
+        let name = format!("{}.0", "a1".repeat(32));
+        assert_eq!(deployment_name(&name), Some(name.clone()));
+        assert_eq!(deployment_name("rootfs.0"), None);
+        assert_eq!(deployment_name(&"a1".repeat(32)), None);
+    }
+}

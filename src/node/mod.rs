@@ -1,0 +1,189 @@
+//! What is on the node, as data. Reads through the root and query commands;
+//! no writes, and no judgement on what it sees.
+
+pub mod accounts;
+pub mod host;
+pub mod records;
+mod units;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::command::{CommandRunner, rpm};
+use crate::object::{Object, Stamp};
+use crate::root::{Mount, Root, RootError, RootPath, mount_of};
+use crate::systemd::{Support, UnitEntry, UnitTree};
+
+pub use accounts::Accounts;
+pub use host::Host;
+pub use records::{Baseline, Recorded, Records};
+
+/// Everything that a plan may ask of a node.
+#[derive(Debug, Clone)]
+pub struct NodeState {
+    /// What is at the paths of interest; a path that is not in here does not exist.
+    pub objects: BTreeMap<RootPath, Object>,
+    /// When each object was seen, to notice that somebody changed it since.
+    pub stamps: BTreeMap<RootPath, Stamp>,
+    /// Paths that could not be looked at, with the kernel's word.
+    pub obstructed: BTreeMap<RootPath, String>,
+    /// Directories above the paths of interest, as far as they exist.
+    pub directories: BTreeMap<RootPath, Directory>,
+    /// The mount of the root directory itself.
+    pub root_mount: u64,
+    /// The mounts met on the way, by id.
+    pub mounts: BTreeMap<u64, Mount>,
+    /// Unit files, presets and links.
+    pub units: UnitTree,
+    /// What the root's systemd can do.
+    pub systemd: Support,
+    /// Users and groups.
+    pub accounts: Accounts,
+    /// Who we are and what this root is.
+    pub host: Host,
+    /// Whether a package owns the file; only for paths that were asked, on a live root with rpm.
+    pub packaged: BTreeMap<RootPath, bool>,
+}
+
+/// A directory that exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Directory {
+    /// The mount it is on.
+    pub mount: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner and group.
+    pub owner: (u32, u32),
+}
+
+/// What a plan needs to know.
+#[derive(Debug, Clone, Default)]
+pub struct Interest {
+    /// Paths whose objects matter.
+    pub paths: BTreeSet<RootPath>,
+    /// Existing files of which the package database may be asked.
+    pub packaged: BTreeSet<RootPath>,
+    /// Units whose enablement matters.
+    pub units: BTreeSet<String>,
+    /// Unit files and presets that are about to be written; what they lead to matters too.
+    pub overlay: Vec<(String, UnitEntry)>,
+}
+
+/// Looks at everything in `interest`.
+pub fn observe(
+    root: &Root,
+    interest: &Interest,
+    runner: &dyn CommandRunner,
+) -> Result<NodeState, RootError> {
+    let root_mount = mount_of(root.as_fd()).map_err(|errno| RootError {
+        path: "/".into(),
+        source: errno.into(),
+    })?;
+    let mut node = NodeState {
+        objects: BTreeMap::new(),
+        stamps: BTreeMap::new(),
+        obstructed: BTreeMap::new(),
+        directories: BTreeMap::new(),
+        root_mount: root_mount.id,
+        mounts: BTreeMap::from([(root_mount.id, root_mount)]),
+        units: UnitTree::new(),
+        systemd: units::support(root)?,
+        accounts: Accounts::read(root)?,
+        host: Host::observe(root)?,
+        packaged: BTreeMap::new(),
+    };
+    for path in &interest.paths {
+        node.observe_object(root, path)?;
+        for above in path.ancestors().skip(1) {
+            if !node.observe_directory(root, &above)? {
+                break;
+            }
+        }
+    }
+    units::observe(root, interest, &mut node)?;
+    if node.host.live {
+        node.packaged = ask_rpm(&node, interest, runner);
+    }
+    Ok(node)
+}
+
+/// The package database is asked only about existing files, and only where there is an rpm.
+fn ask_rpm(
+    node: &NodeState,
+    interest: &Interest,
+    runner: &dyn CommandRunner,
+) -> BTreeMap<RootPath, bool> {
+    let existing = interest
+        .packaged
+        .iter()
+        .filter(|path| node.objects.contains_key(path));
+    let mut answers = BTreeMap::new();
+    for path in existing {
+        match rpm::owns(runner, path) {
+            Ok(owned) => drop(answers.insert(path.clone(), owned)),
+            Err(error) => {
+                log::info!("asking rpm about {path}: {error}");
+                break;
+            }
+        }
+    }
+    answers
+}
+
+impl NodeState {
+    /// What is at a path.
+    pub fn object(&self, path: &RootPath) -> Option<&Object> {
+        self.objects.get(path)
+    }
+
+    /// The mount of the nearest existing directory at or above a path's parent.
+    pub fn mount_for(&self, path: &RootPath) -> u64 {
+        let known = path
+            .ancestors()
+            .skip(1)
+            .find_map(|above| self.directories.get(&above));
+        known.map_or(self.root_mount, |directory| directory.mount)
+    }
+
+    fn observe_object(&mut self, root: &Root, path: &RootPath) -> Result<(), RootError> {
+        match root.observe(path) {
+            Ok(Some((object, stamp))) => {
+                self.objects.insert(path.clone(), object);
+                self.stamps.insert(path.clone(), stamp);
+            }
+            Ok(None) => {}
+            Err(error) => drop(
+                self.obstructed
+                    .insert(path.clone(), error.source.to_string()),
+            ),
+        }
+        Ok(())
+    }
+
+    /// Looks at a directory once; false where it was known already.
+    fn observe_directory(&mut self, root: &Root, path: &RootPath) -> Result<bool, RootError> {
+        if self.directories.contains_key(path) {
+            return Ok(false);
+        }
+        // What stands in the way is noted with the path that wanted through.
+        let Ok(Some(dir)) = root.directory(path) else {
+            return Ok(true);
+        };
+        let at = |errno: nix::errno::Errno| RootError {
+            path: path.to_string(),
+            source: errno.into(),
+        };
+        let stat = nix::sys::stat::fstat(&dir).map_err(at)?;
+        let mount = mount_of(&dir).map_err(at)?;
+        let owner = (stat.st_uid, stat.st_gid);
+        self.directories.insert(
+            path.clone(),
+            Directory {
+                mount: mount.id,
+                mode: stat.st_mode & 0o7777,
+                owner,
+            },
+        );
+        self.mounts.insert(mount.id, mount);
+        Ok(true)
+    }
+}

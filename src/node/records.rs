@@ -1,0 +1,93 @@
+//! The daemon's records on the node: which config it believes the node to be in.
+
+use crate::document::{self, MachineConfig};
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+/// A MachineConfig kept on the node.
+#[derive(Debug, Clone)]
+pub enum Recorded {
+    /// No such file.
+    Missing,
+    /// A file that the daemon could not read either; it would go Degraded over it.
+    Broken(String),
+    /// A whole MachineConfig.
+    Present(Box<MachineConfig>),
+}
+
+/// What the node says of itself, apart from what it is.
+#[derive(Debug, Clone)]
+pub struct Records {
+    /// `currentconfig`.
+    pub current_config: Recorded,
+    /// `currentimage`, trimmed; `None` when there is no such file.
+    pub current_image: Option<String>,
+    /// The full config as the Machine Config Server served it at first boot.
+    pub mcs_content: Recorded,
+    /// `node-annotations.json` exists: the daemon will ignore `currentconfig`.
+    pub node_annotations: bool,
+    /// The encapsulated first-boot config exists: the first-boot service will run at the next boot.
+    pub encapsulated: bool,
+}
+
+/// The config that the disk is taken to be in: the "old" side of a transition.
+#[derive(Debug, Clone, Copy)]
+pub enum Baseline<'a> {
+    /// A config with its Ignition part.
+    Known(&'a MachineConfig),
+    /// None, with the reason; then nothing is removed as stale.
+    Unknown(&'static str),
+}
+
+impl<'a> Baseline<'a> {
+    /// The config, where there is one.
+    pub fn config(self) -> Option<&'a MachineConfig> {
+        match self {
+            Self::Known(config) => Some(config),
+            Self::Unknown(_) => None,
+        }
+    }
+}
+
+impl Records {
+    /// Reads the records.
+    pub fn read(root: &Root) -> Result<Self, RootError> {
+        let image = root.read(&RootPath::fixed(paths::CURRENT_IMAGE))?;
+        Ok(Self {
+            current_config: recorded(root, paths::CURRENT_CONFIG)?,
+            current_image: image.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()),
+            mcs_content: recorded(root, paths::MCS_CONTENT)?,
+            node_annotations: root.exists(&RootPath::fixed(paths::NODE_ANNOTATIONS))?,
+            encapsulated: root.exists(&RootPath::fixed(paths::ENCAPSULATED))?,
+        })
+    }
+
+    /// The old side of a transition (design.md section 4): after a first boot `currentconfig` holds an
+    /// empty Ignition part, which would make every file look new and nothing stale.
+    pub fn baseline(&self) -> Baseline<'_> {
+        let current = match &self.current_config {
+            Recorded::Missing => return Baseline::Unknown("the node has no currentconfig"),
+            Recorded::Broken(_) => return Baseline::Unknown("currentconfig cannot be read"),
+            Recorded::Present(config) => config,
+        };
+        if !current.is_empty() {
+            return Baseline::Known(current);
+        }
+        match &self.mcs_content {
+            Recorded::Present(served) if served.name == current.name => Baseline::Known(served),
+            _ => Baseline::Unknown(
+                "currentconfig has an empty Ignition part, as first boot leaves it",
+            ),
+        }
+    }
+}
+
+fn recorded(root: &Root, file: &'static str) -> Result<Recorded, RootError> {
+    let Some(bytes) = root.read(&RootPath::fixed(file))? else {
+        return Ok(Recorded::Missing);
+    };
+    Ok(match document::parse(&bytes, &format!("/{file}")) {
+        Ok(config) => Recorded::Present(Box::new(config)),
+        Err(error) => Recorded::Broken(error.to_string()),
+    })
+}

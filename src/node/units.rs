@@ -1,0 +1,158 @@
+//! The unit files, presets and enablement links of a root, as a [`UnitTree`].
+
+use std::collections::BTreeMap;
+
+use super::{Interest, NodeState};
+use crate::object::Kind;
+use crate::root::{Root, RootError, RootPath};
+use crate::systemd::{
+    CONFIG_DIR, PRESET_PATH, Support, UNIT_SEARCH_PATH, UnitEntry, UnitTree, closure_needed,
+};
+
+/// Files that lead on to others (Also=, links, templates) are read in rounds; more rounds than this is a loop.
+const MAX_ROUNDS: usize = 64;
+
+/// Reads what decides the enablement of the units in `interest`; links below `etc/systemd/system` go to `node.objects` too.
+pub fn observe(root: &Root, interest: &Interest, node: &mut NodeState) -> Result<(), RootError> {
+    let mut tree = UnitTree::new();
+    for dir in UNIT_SEARCH_PATH {
+        let Ok(path) = RootPath::parse(dir) else {
+            continue;
+        };
+        let entries = entries(root, &path, dir == CONFIG_DIR, node)?;
+        if let Some(unit_dir) = tree.dirs.iter_mut().find(|d| d.path == dir) {
+            unit_dir.entries = entries;
+        }
+    }
+    for (index, dir) in PRESET_PATH.iter().enumerate() {
+        if let (Ok(path), Some(presets)) = (RootPath::parse(dir), tree.presets.get_mut(index)) {
+            presets.files = preset_files(root, &path)?;
+        }
+    }
+    let units: Vec<&str> = interest.units.iter().map(String::as_str).collect();
+    for _ in 0..MAX_ROUNDS {
+        let mut needed = closure_needed(&tree, &units, &node.systemd);
+        needed.extend(closure_needed(
+            &overlaid(&tree, interest),
+            &units,
+            &node.systemd,
+        ));
+        if needed.is_empty() {
+            break;
+        }
+        for path in needed {
+            let entry = entry(root, &path)?;
+            tree.observe(&path, entry);
+        }
+    }
+    node.units = tree;
+    Ok(())
+}
+
+/// The tree with the files that are about to be written: they may lead to units that nothing else names.
+fn overlaid(tree: &UnitTree, interest: &Interest) -> UnitTree {
+    let mut tree = tree.clone();
+    for (path, entry) in &interest.overlay {
+        tree.observe(path, entry.clone());
+    }
+    tree
+}
+
+/// What the root's systemd can do, by the version in the name of its shared library; EL9's when unknown.
+pub fn support(root: &Root) -> Result<Support, RootError> {
+    let names = root.list(&RootPath::fixed("usr/lib/systemd"))?;
+    let version = names.iter().find_map(|name| {
+        let rest = name.strip_prefix("libsystemd-shared-")?;
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().ok()
+    });
+    Ok(Support::of_version(version.unwrap_or(252)))
+}
+
+fn entries(
+    root: &Root,
+    dir: &RootPath,
+    config: bool,
+    node: &mut NodeState,
+) -> Result<BTreeMap<String, UnitEntry>, RootError> {
+    let mut found = BTreeMap::new();
+    if config {
+        node.observe_directory(root, dir)?;
+    }
+    for name in root.list(dir)? {
+        let Ok(path) = dir.join(&name) else { continue };
+        let Some(kind) = kind_of(root, &path)? else {
+            continue;
+        };
+        let entry = match kind {
+            EntryKind::File => UnitEntry::File(None),
+            EntryKind::Link(target) => {
+                if config {
+                    node.observe_object(root, &path)?;
+                }
+                UnitEntry::Link(target)
+            }
+            EntryKind::Directory => UnitEntry::Directory(entries(root, &path, config, node)?),
+            EntryKind::Other => UnitEntry::Other,
+        };
+        found.insert(name, entry);
+    }
+    Ok(found)
+}
+
+enum EntryKind {
+    File,
+    Link(String),
+    Directory,
+    Other,
+}
+
+fn kind_of(root: &Root, path: &RootPath) -> Result<Option<EntryKind>, RootError> {
+    let Some(place) = root.place(path)? else {
+        return Ok(None);
+    };
+    let kind = place.shallow_kind().map_err(|errno| RootError {
+        path: path.to_string(),
+        source: errno.into(),
+    })?;
+    Ok(kind.map(|kind| match kind {
+        Kind::File { .. } => EntryKind::File,
+        Kind::Symlink { target } => EntryKind::Link(target),
+        Kind::Directory => EntryKind::Directory,
+        Kind::Special { .. } => EntryKind::Other,
+    }))
+}
+
+/// One path that the closure asked for, with its contents.
+fn entry(root: &Root, path: &str) -> Result<UnitEntry, RootError> {
+    let Ok(path) = RootPath::parse(path) else {
+        return Ok(UnitEntry::Missing);
+    };
+    match kind_of(root, &path)? {
+        None => Ok(UnitEntry::Missing),
+        Some(EntryKind::Link(target)) => Ok(UnitEntry::Link(target)),
+        Some(EntryKind::File) => {
+            let bytes = root.read(&path)?.unwrap_or_default();
+            Ok(UnitEntry::File(Some(
+                String::from_utf8_lossy(&bytes).into_owned(),
+            )))
+        }
+        Some(EntryKind::Directory) => Ok(UnitEntry::Directory(BTreeMap::new())),
+        Some(EntryKind::Other) => Ok(UnitEntry::Other),
+    }
+}
+
+fn preset_files(root: &Root, dir: &RootPath) -> Result<BTreeMap<String, String>, RootError> {
+    let mut files = BTreeMap::new();
+    for name in root
+        .list(dir)?
+        .into_iter()
+        .filter(|name| name.ends_with(".preset"))
+    {
+        let Ok(path) = dir.join(&name) else { continue };
+        // A link to /dev/null masks a preset file of that name; so does one that leads nowhere.
+        let bytes = root.read(&path).ok().flatten().unwrap_or_default();
+        files.insert(name, String::from_utf8_lossy(&bytes).into_owned());
+    }
+    Ok(files)
+}

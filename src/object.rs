@@ -1,0 +1,99 @@
+//! What a path holds: type, mode, owner and content, as values.
+//!
+//! Shared by observation, drift, plan and journal, so that "is it already so?"
+//! and "is it still so?" are one comparison.
+
+use nix::sys::stat::FileStat;
+use serde::{Deserialize, Serialize};
+
+/// The type of an object, with what makes its content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "type")]
+pub enum Kind {
+    /// A regular file.
+    File {
+        /// Length in bytes.
+        size: u64,
+        /// Lower-case hex SHA-256 of the bytes.
+        sha256: String,
+    },
+    /// A symbolic link.
+    Symlink {
+        /// The link's text.
+        target: String,
+    },
+    /// A directory; its entries are not part of its identity.
+    Directory,
+    /// A device, pipe or socket.
+    Special {
+        /// The `S_IFMT` bits of its mode.
+        type_bits: u32,
+    },
+}
+
+/// The identity of an object (design.md, section 3, step 4): inode numbers are not part of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Object {
+    /// Type and content.
+    #[serde(flatten)]
+    pub kind: Kind,
+    /// Permission bits with setuid, setgid and sticky (07777).
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl Object {
+    /// Whether `self` on disk is what `wanted` asks for. The mode of a link means nothing.
+    pub fn is(&self, wanted: &Self) -> bool {
+        let mode_counts = !matches!(wanted.kind, Kind::Symlink { .. });
+        self.kind == wanted.kind
+            && self.owner() == wanted.owner()
+            && (!mode_counts || self.mode == wanted.mode)
+    }
+
+    /// Owner and group together.
+    pub fn owner(&self) -> (u32, u32) {
+        (self.uid, self.gid)
+    }
+
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.kind == Kind::Directory
+    }
+
+    /// The number of content bytes, for space arithmetic.
+    pub fn size(&self) -> u64 {
+        match &self.kind {
+            Kind::File { size, .. } => *size,
+            Kind::Symlink { target } => target.len() as u64,
+            Kind::Directory | Kind::Special { .. } => 0,
+        }
+    }
+}
+
+/// Where and when an object was seen: tells within one run that nobody touched it since.
+///
+/// Never stored: a file system may hand a freed inode number to the next file at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    dev: u64,
+    ino: u64,
+    size: i64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl From<&FileStat> for Stamp {
+    fn from(stat: &FileStat) -> Self {
+        Self {
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+            size: stat.st_size,
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+}

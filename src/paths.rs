@@ -1,0 +1,152 @@
+//! Paths on a node, relative to the root, one constant each.
+//!
+//! Which program writes each one, and when: mcd-contract section 4.
+
+/// The daemon's record of the config the node is in; a MachineConfig as JSON.
+pub const CURRENT_CONFIG: &str = "etc/machine-config-daemon/currentconfig";
+/// The daemon's record of the layered image; empty on nodes without layering.
+pub const CURRENT_IMAGE: &str = "etc/machine-config-daemon/currentimage";
+/// Left by the Machine Config Server; while it exists the daemon ignores `currentconfig`.
+pub const NODE_ANNOTATIONS: &str = "etc/machine-config-daemon/node-annotations.json";
+/// Copies of files as the OS shipped them.
+pub const ORIG: &str = "etc/machine-config-daemon/orig";
+/// Stamps for files that had no original.
+pub const NOORIG: &str = "etc/machine-config-daemon/noorig";
+/// First-boot input of the daemon; a live trigger as long as it exists.
+pub const ENCAPSULATED: &str = "etc/ignition-machine-config-encapsulated.json";
+/// The full MachineConfig as the Machine Config Server served it.
+pub const MCS_CONTENT: &str = "etc/mcs-machine-config-content.json";
+/// The bootstrap kubeconfig, which the daemon sets to 0600 in every update.
+pub const KUBECONFIG: &str = "etc/kubernetes/kubeconfig";
+/// Admin's unit directory.
+pub const UNITS: &str = "etc/systemd/system";
+/// Preset lines that Ignition writes for the first boot.
+pub const IGNITION_PRESET: &str = "etc/systemd/system-preset/20-ignition.preset";
+/// Decides whether systemd still has its first boot before it.
+pub const MACHINE_ID: &str = "etc/machine-id";
+/// Accounts of the root.
+pub const PASSWD: &str = "etc/passwd";
+/// Accounts that the OS ships (nss-altfiles).
+pub const USR_PASSWD: &str = "usr/lib/passwd";
+/// Groups of the root.
+pub const GROUP: &str = "etc/group";
+/// Groups that the OS ships.
+pub const USR_GROUP: &str = "usr/lib/group";
+/// Password hashes.
+pub const SHADOW: &str = "etc/shadow";
+/// Lock of the account files, as shadow-utils takes it.
+pub const PWD_LOCK: &str = "etc/.pwd.lock";
+/// Home of the only user a MachineConfig may have.
+pub const CORE_HOME: &str = "home/core";
+/// Below this nothing is followed.
+pub const CORE_SSH: &str = "home/core/.ssh";
+/// Directory of key fragments.
+pub const CORE_KEYS_DIR: &str = "home/core/.ssh/authorized_keys.d";
+/// The keys of the config.
+pub const CORE_KEYS: &str = "home/core/.ssh/authorized_keys.d/ignition";
+/// Keys put there by hand.
+pub const CORE_AUTHORIZED_KEYS: &str = "home/core/.ssh/authorized_keys";
+/// Present in the initramfs only.
+pub const INITRD_RELEASE: &str = "etc/initrd-release";
+/// SELinux configuration of the root.
+pub const SELINUX_CONFIG: &str = "etc/selinux/config";
+
+/// Our own state.
+pub const STATE: &str = "var/lib/mco-rescue";
+/// Proves that this `var` is the node's real one.
+pub const MARKER: &str = "var/lib/mco-rescue/marker";
+/// What a run is about to touch.
+pub const INTENT: &str = "var/lib/mco-rescue/intent.json";
+/// All steps of a run; its existence is the commit point.
+pub const JOURNAL: &str = "var/lib/mco-rescue/journal.json";
+/// From here only forward.
+pub const COMMITTED: &str = "var/lib/mco-rescue/committed";
+/// The last run.
+pub const STATUS: &str = "var/lib/mco-rescue/status.json";
+/// Staging directories on the mount of `var`.
+pub const STAGE: &str = "var/lib/mco-rescue/stage";
+/// Old objects and journals of finished runs.
+pub const HISTORY: &str = "var/lib/mco-rescue/history";
+
+/// Files that the daemon neither validates nor overwrites (contract sections 7 and 10).
+pub const EXEMPT: [&str; 3] = [
+    "etc/kubernetes/kubelet-ca.crt",
+    "etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
+    "etc/mco/internal-registry-pull-secret.json",
+];
+/// Files that are never deleted as stale (contract section 6.5), besides everything below [`CERTS_D`].
+pub const NEVER_STALE: [&str; 3] = [
+    "etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt",
+    "etc/kubernetes/kubelet-ca.crt",
+    "etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
+];
+/// Registry certificates, which the daemon manages outside the MachineConfig.
+pub const CERTS_D: &str = "etc/docker/certs.d";
+/// Links that older releases leaked; the daemon removes them in every update (contract section 6.5).
+pub const LEAKED_LINKS: [&str; 2] = [
+    "etc/systemd/system/network-online.target.requires/node-valid-hostname.service",
+    "etc/systemd/system/network-online.target.wants/ovs-configuration.service",
+];
+/// Files whose content is a secret although their mode may not say so.
+pub const SECRETS: [&str; 5] = [
+    "var/lib/kubelet/config.json",
+    "etc/kubernetes/kubeconfig",
+    "var/lib/kubelet/kubeconfig",
+    "etc/mco/internal-registry-pull-secret.json",
+    "etc/shadow",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::RootPath;
+
+    #[test]
+    fn every_constant_is_a_clean_root_relative_path() {
+        let mut all = vec![
+            CURRENT_CONFIG,
+            CURRENT_IMAGE,
+            NODE_ANNOTATIONS,
+            ORIG,
+            NOORIG,
+            ENCAPSULATED,
+            MCS_CONTENT,
+            KUBECONFIG,
+            UNITS,
+            IGNITION_PRESET,
+            MACHINE_ID,
+            PASSWD,
+            USR_PASSWD,
+            GROUP,
+            USR_GROUP,
+            SHADOW,
+            PWD_LOCK,
+            CORE_HOME,
+            CORE_SSH,
+            CORE_KEYS_DIR,
+            CORE_KEYS,
+            CORE_AUTHORIZED_KEYS,
+            INITRD_RELEASE,
+            SELINUX_CONFIG,
+            STATE,
+            MARKER,
+            INTENT,
+            JOURNAL,
+            COMMITTED,
+            STATUS,
+            STAGE,
+            HISTORY,
+            CERTS_D,
+        ];
+        all.extend(EXEMPT);
+        all.extend(NEVER_STALE);
+        all.extend(LEAKED_LINKS);
+        all.extend(SECRETS);
+        for path in all {
+            assert_eq!(
+                RootPath::parse(&format!("/{path}")).unwrap().relative(),
+                path
+            );
+        }
+    }
+}

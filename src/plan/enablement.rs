@@ -1,0 +1,338 @@
+//! Which enablement links a config leads to: the daemon's sequence of systemctl calls
+//! (mcd-contract 6.5), played on a [`UnitTree`].
+//!
+//! Deliberate differences from the daemon:
+//! - an instance of a template that exists is enabled although systemd lists no file of that name;
+//! - when the last file of a removed unit goes, its links go too instead of dangling;
+//! - directories of links that become empty are left where they are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::document::Desired;
+use crate::document::ignition::Unit;
+use crate::node::NodeState;
+use crate::paths;
+use crate::root::RootPath;
+use crate::systemd::{
+    self, CONFIG_DIR, LinkChange, PRESET_PATH, Support, UNIT_SEARCH_PATH, UnitEntry, UnitFileState,
+    UnitTree,
+};
+
+/// A link that has to appear (with its target) or to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkStep {
+    /// Where.
+    pub path: RootPath,
+    /// The target; `None`: the link goes.
+    pub target: Option<String>,
+}
+
+/// How the tree of units looks afterwards.
+#[derive(Debug, Clone)]
+pub struct Simulated {
+    /// The tree with all files and links.
+    pub tree: UnitTree,
+    /// Units that systemctl would refuse to enable or disable; the daemon's update would fail.
+    pub problems: Vec<String>,
+    /// What the daemon would pass over in silence.
+    pub notices: Vec<String>,
+}
+
+/// What masks a unit.
+pub const DEV_NULL: &str = "/dev/null";
+
+/// Unit files, drop-ins, masks and presets that a config brings, by absolute path.
+pub fn overlay(desired: &Desired) -> Vec<(String, UnitEntry)> {
+    let mut entries = Vec::new();
+    for file in &desired.files {
+        let path = file.path.to_string();
+        let of_interest = UNIT_SEARCH_PATH
+            .iter()
+            .chain(&PRESET_PATH)
+            .any(|dir| file.path.is_in(dir.trim_start_matches('/')));
+        if of_interest {
+            let bytes = file.contents.bytes().unwrap_or_default();
+            entries.push((
+                path,
+                UnitEntry::File(Some(String::from_utf8_lossy(&bytes).into_owned())),
+            ));
+        }
+    }
+    for unit in &desired.units {
+        entries.extend(dropins(unit));
+        if unit.mask == Some(true) {
+            entries.push((unit_file(&unit.name), UnitEntry::Link(DEV_NULL.to_owned())));
+        } else if let Some(text) = unit.text() {
+            entries.push((
+                unit_file(&unit.name),
+                UnitEntry::File(Some(text.to_owned())),
+            ));
+        }
+    }
+    entries
+}
+
+fn dropins(unit: &Unit) -> impl Iterator<Item = (String, UnitEntry)> {
+    unit.dropins.iter().filter_map(|dropin| {
+        let path = format!("{CONFIG_DIR}/{}.d/{}", unit.name, dropin.name);
+        Some((path, UnitEntry::File(Some(dropin.text()?.to_owned()))))
+    })
+}
+
+fn unit_file(name: &str) -> String {
+    format!("{CONFIG_DIR}/{name}")
+}
+
+/// Plays the update from `old` (unknown: everything is new) to `desired`.
+pub fn simulate(desired: &Desired, old: Option<&Desired>, node: &NodeState) -> Simulated {
+    let mut play = Play {
+        tree: node.units.clone(),
+        support: node.systemd,
+        problems: Vec::new(),
+        notices: Vec::new(),
+    };
+    play.files(desired, old);
+    let changed = |unit: &Unit| old.is_none_or(|old| !old.units.contains(unit));
+    for unit in &desired.units {
+        play.write(unit, changed(unit));
+        if unit.enabled.is_none() && changed(unit) {
+            play.preset(&unit.name);
+        }
+    }
+    play.switch(&desired.units, true);
+    play.switch(&desired.units, false);
+    for unit in old
+        .map(|old| removed_units(old, desired))
+        .unwrap_or_default()
+    {
+        play.remove(unit);
+    }
+    for link in paths::LEAKED_LINKS {
+        play.tree.apply(&LinkChange::Remove {
+            path: format!("/{link}"),
+        });
+    }
+    Simulated {
+        tree: play.tree,
+        problems: play.problems,
+        notices: play.notices,
+    }
+}
+
+/// Units of `old` that `new` has not.
+pub fn removed_units<'a>(old: &'a Desired, new: &Desired) -> Vec<&'a Unit> {
+    let kept: BTreeSet<&str> = new.units.iter().map(|unit| unit.name.as_str()).collect();
+    old.units
+        .iter()
+        .filter(|unit| !kept.contains(unit.name.as_str()))
+        .collect()
+}
+
+struct Play {
+    tree: UnitTree,
+    support: Support,
+    problems: Vec<String>,
+    notices: Vec<String>,
+}
+
+impl Play {
+    /// The daemon writes files before units, so units and presets that come as files count.
+    fn files(&mut self, desired: &Desired, old: Option<&Desired>) {
+        let units_left_out = Desired {
+            units: Vec::new(),
+            ..desired.clone()
+        };
+        let before = old.map(|old| Desired {
+            units: Vec::new(),
+            ..old.clone()
+        });
+        for (path, _) in before.iter().flat_map(overlay) {
+            if desired
+                .files
+                .iter()
+                .all(|file| file.path.to_string() != path)
+            {
+                self.forget(&path);
+            }
+        }
+        for (path, entry) in overlay(&units_left_out) {
+            self.put(&path, entry);
+        }
+    }
+
+    fn put(&mut self, path: &str, entry: UnitEntry) {
+        for presets in &mut self.tree.presets {
+            if let Some(name) = path
+                .strip_prefix(&presets.path)
+                .and_then(|rest| rest.strip_prefix('/'))
+            {
+                if let UnitEntry::File(Some(text)) = &entry {
+                    presets.files.insert(name.to_owned(), text.clone());
+                }
+                return;
+            }
+        }
+        self.tree.observe(path, entry);
+    }
+
+    fn forget(&mut self, path: &str) {
+        for presets in &mut self.tree.presets {
+            if let Some(name) = path
+                .strip_prefix(&presets.path)
+                .and_then(|rest| rest.strip_prefix('/'))
+            {
+                presets.files.remove(name);
+            }
+        }
+        self.tree.apply(&LinkChange::Remove {
+            path: path.to_owned(),
+        });
+    }
+
+    /// Writes one unit: drop-ins, then mask or file. An enabled unit is switched off before its file
+    /// changes, so that links of the old [Install] section do not stay.
+    fn write(&mut self, unit: &Unit, changed: bool) {
+        let path = unit_file(&unit.name);
+        for dropin in unit.dropins.iter().filter(|dropin| dropin.text().is_none()) {
+            self.forget(&format!("{path}.d/{}", dropin.name));
+        }
+        for (path, entry) in dropins(unit) {
+            self.put(&path, entry);
+        }
+        if unit.mask == Some(true) {
+            self.forget(&path);
+            self.put(&path, UnitEntry::Link(DEV_NULL.to_owned()));
+        } else if let Some(text) = unit.text() {
+            if changed && self.state(&unit.name) == Some(UnitFileState::Enabled) {
+                self.play(|tree, support| systemd::disable(tree, &[&unit.name], support));
+            }
+            self.put(&path, UnitEntry::File(Some(text.to_owned())));
+        } else if unit.mask == Some(false) {
+            self.forget(&path);
+        }
+    }
+
+    fn state(&self, unit: &str) -> Option<UnitFileState> {
+        systemd::unit_file_state(&self.tree, unit, &self.support).ok()
+    }
+
+    /// Failures of a preset are ignored, as the daemon does.
+    fn preset(&mut self, unit: &str) {
+        self.play(|tree, support| systemd::preset(tree, &[unit], support));
+    }
+
+    /// Switches units on or off; a unit that has neither contents nor a file anywhere is passed over.
+    fn switch(&mut self, units: &[Unit], on: bool) {
+        for unit in units.iter().filter(|unit| unit.enabled == Some(on)) {
+            if unit.text().is_none()
+                && matches!(self.state(&unit.name), None | Some(UnitFileState::NotFound))
+            {
+                self.notices.push(format!(
+                    "unit {} is to be {} but has no file on this node; passed over, as the daemon does",
+                    unit.name,
+                    if on { "enabled" } else { "disabled" },
+                ));
+                continue;
+            }
+            let name = [unit.name.as_str()];
+            let refused = self.play(|tree, support| {
+                if on {
+                    systemd::enable(tree, &name, support)
+                } else {
+                    systemd::disable(tree, &name, support)
+                }
+            });
+            if let Some(reason) = refused {
+                let verb = if on { "enabled" } else { "disabled" };
+                self.problems
+                    .push(format!("unit {} cannot be {verb}: {reason}", unit.name));
+            }
+        }
+    }
+
+    fn remove(&mut self, unit: &Unit) {
+        self.preset(&unit.name);
+        let path = unit_file(&unit.name);
+        if unit.text().is_some() || unit.mask == Some(true) {
+            self.forget(&path);
+        }
+        for dropin in &unit.dropins {
+            self.forget(&format!("{path}.d/{}", dropin.name));
+        }
+        if matches!(self.state(&unit.name), None | Some(UnitFileState::NotFound)) {
+            self.play(|tree, support| systemd::disable(tree, &[&unit.name], support));
+        }
+    }
+
+    /// Carries out what an operation would change; gives its error, if it has one.
+    fn play(
+        &mut self,
+        operation: impl FnOnce(&UnitTree, &Support) -> Result<systemd::Outcome, systemd::InstallError>,
+    ) -> Option<String> {
+        let (changes, reason) = match operation(&self.tree, &self.support) {
+            Ok(outcome) => (outcome.changes, None),
+            Err(error) => {
+                let reasons: Vec<String> = error.problems.iter().map(ToString::to_string).collect();
+                (error.partial, Some(reasons.join("; ")))
+            }
+        };
+        changes.iter().for_each(|change| self.tree.apply(change));
+        reason
+    }
+}
+
+/// The links below `etc/systemd/system` that differ. Links that become files, and files that
+/// become links, are told apart by the caller through what is on disk.
+pub fn link_changes(before: &UnitTree, after: &UnitTree) -> Vec<LinkStep> {
+    let (before, after) = (flatten(before), flatten(after));
+    let mut steps = Vec::new();
+    for (path, entry) in &after {
+        if let Leaf::Link(target) = entry
+            && before.get(path) != Some(entry)
+            && let Ok(path) = RootPath::parse(path)
+        {
+            steps.push(LinkStep {
+                path,
+                target: Some(target.clone()),
+            });
+        }
+    }
+    for (path, entry) in &before {
+        if matches!(entry, Leaf::Link(_))
+            && !after.contains_key(path)
+            && let Ok(path) = RootPath::parse(path)
+        {
+            steps.push(LinkStep { path, target: None });
+        }
+    }
+    steps
+}
+
+#[derive(PartialEq, Eq)]
+enum Leaf {
+    Link(String),
+    Other,
+}
+
+fn flatten(tree: &UnitTree) -> BTreeMap<String, Leaf> {
+    let mut leaves = BTreeMap::new();
+    if let Some(dir) = tree.dirs.iter().find(|dir| dir.path == CONFIG_DIR) {
+        flatten_into(CONFIG_DIR, &dir.entries, &mut leaves);
+    }
+    leaves
+}
+
+fn flatten_into(
+    dir: &str,
+    entries: &BTreeMap<String, UnitEntry>,
+    leaves: &mut BTreeMap<String, Leaf>,
+) {
+    for (name, entry) in entries {
+        let path = format!("{dir}/{name}");
+        match entry {
+            UnitEntry::Directory(children) => flatten_into(&path, children, leaves),
+            UnitEntry::Link(target) => drop(leaves.insert(path, Leaf::Link(target.clone()))),
+            _ => drop(leaves.insert(path, Leaf::Other)),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Files, their originals, and files that the config has no more (mcd-contract 6.3 to 6.5).
+
+use super::{Builder, Payload, Section};
+use crate::document::{Desired, DesiredFile};
+use crate::drift::{dropin_path, is_exempt, text_object, unit_path, wanted_file};
+use crate::object::Object;
+use crate::paths;
+use crate::root::RootPath;
+
+/// Where the daemon keeps what it must know to give a path back.
+#[derive(Debug, Clone)]
+pub struct Keeping {
+    /// The copy of the original.
+    pub orig: Option<RootPath>,
+    /// The stamp that there was none.
+    pub noorig: Option<RootPath>,
+    /// The OS's own copy below `usr`, for paths below `etc`.
+    pub twin: Option<RootPath>,
+}
+
+impl Keeping {
+    /// The three paths for one file.
+    pub fn of(path: &RootPath) -> Self {
+        let below = |directory: &str, suffix: &str| {
+            RootPath::parse(&format!("/{directory}{path}{suffix}")).ok()
+        };
+        Self {
+            orig: below(paths::ORIG, ".mcdorig"),
+            noorig: below(paths::NOORIG, ".mcdnoorig"),
+            twin: if path.is_in("etc") {
+                below("usr", "")
+            } else {
+                None
+            },
+        }
+    }
+
+    /// All of them.
+    pub fn paths(self) -> impl Iterator<Item = RootPath> {
+        [self.orig, self.noorig, self.twin].into_iter().flatten()
+    }
+}
+
+/// Whether what is at a path came with the OS.
+enum Origin {
+    /// Keep it; the copy is taken from here.
+    Os(RootPath),
+    /// There was none.
+    None,
+    /// No package database, no twin: nobody can tell.
+    Unknown,
+}
+
+impl Builder<'_> {
+    /// Plans every file of the config.
+    pub(super) fn files(&mut self) {
+        let desired = self.inputs.desired;
+        for file in &desired.files {
+            if is_exempt(&file.path) && self.node().object(&file.path).is_some() {
+                continue;
+            }
+            match wanted_file(file, self.node()) {
+                Ok(wanted) => self.file(file, wanted),
+                Err(problem) => self.block(
+                    &file.origin,
+                    format!("{problem}. The root's account files have no such name"),
+                ),
+            }
+        }
+    }
+
+    fn file(&mut self, file: &DesiredFile, wanted: Object) {
+        self.original(&file.path);
+        let why = why(self.node().object(&file.path), &wanted);
+        self.put(
+            &file.path,
+            wanted,
+            Payload::Contents(file.contents.clone()),
+            Section::Files,
+            why,
+        );
+    }
+
+    /// Keeps the original of a file that is about to be ours, or stamps that there was none.
+    fn original(&mut self, path: &RootPath) {
+        let Keeping {
+            orig: Some(orig),
+            noorig: Some(noorig),
+            ..
+        } = Keeping::of(path)
+        else {
+            return;
+        };
+        match self.origin(path) {
+            Origin::Os(source) => {
+                if self.node().object(&orig).is_none() {
+                    self.copy(
+                        &source,
+                        &orig,
+                        Section::Originals,
+                        "the OS shipped this file",
+                    );
+                }
+            }
+            Origin::None => {
+                if self.node().object(&noorig).is_none() {
+                    self.remove(&orig, Section::Originals, "there was no original");
+                    let stamp = text_object(b"", 0o644, self.node().host.attainable((0, 0)));
+                    self.put(
+                        &noorig,
+                        stamp,
+                        Payload::Bytes(Vec::new()),
+                        Section::Originals,
+                        "there was no original",
+                    );
+                }
+            }
+            Origin::Unknown => {
+                self.notice(
+                    path.to_string(),
+                    "may have come with the OS: kept neither as original nor as ours",
+                );
+            }
+        }
+    }
+
+    /// rpm is asked on a live root only; a stamp over an OS file would delete it one day, so doubt means no stamp.
+    fn origin(&self, path: &RootPath) -> Origin {
+        let node = self.node();
+        if node.object(path).is_none() {
+            return Origin::None;
+        }
+        let ours = self.inputs.old.is_some_and(|old| old.file(path).is_some());
+        let twin = Keeping::of(path)
+            .twin
+            .filter(|twin| node.object(twin).is_some());
+        let owned = node.packaged.get(path).copied();
+        match (owned, twin) {
+            // What is on disk is the config's by now; the OS's own copy is the original.
+            (_, Some(twin)) if ours => Origin::Os(twin),
+            (_, Some(_)) | (Some(true), _) => Origin::Os(path.clone()),
+            (Some(false), None) => Origin::None,
+            (None, None) if ours => Origin::None,
+            (None, None) if node.host.has_usr_etc && path.is_in("etc") => Origin::None,
+            (None, None) => Origin::Unknown,
+        }
+    }
+
+    /// Plans a copy of what is at `source`.
+    pub(super) fn copy(
+        &mut self,
+        source: &RootPath,
+        target: &RootPath,
+        section: Section,
+        why: &str,
+    ) {
+        let Some(object) = self.node().object(source).cloned() else {
+            return;
+        };
+        let (uid, gid) = self.node().host.attainable(object.owner());
+        self.put(
+            target,
+            Object { uid, gid, ..object },
+            Payload::CopyOf(source.clone()),
+            section,
+            why,
+        );
+    }
+
+    /// Plans the removal of what the old config had and the new one has not.
+    pub(super) fn stale(&mut self) {
+        let Some(old) = self.inputs.old else { return };
+        let desired = self.inputs.desired;
+        for file in &old.files {
+            let gone = desired.file(&file.path).is_none();
+            if gone && !never_stale(&file.path) && !is_unit_path(desired, &file.path) {
+                self.stale_path(&file.path, true);
+            }
+        }
+        for unit in &old.units {
+            let now = desired.units.iter().find(|now| now.name == unit.name);
+            for dropin in &unit.dropins {
+                let kept = now.is_some_and(|now| now.dropins.iter().any(|d| d.name == dropin.name));
+                if let Some(path) = dropin_path(&unit.name, &dropin.name).filter(|_| !kept) {
+                    self.stale_unit_path(&path);
+                }
+            }
+            let had_file = unit.text().is_some() || unit.mask == Some(true);
+            if let Some(path) = unit_path(&unit.name).filter(|_| now.is_none() && had_file) {
+                self.stale_unit_path(&path);
+            }
+        }
+    }
+
+    fn stale_unit_path(&mut self, path: &RootPath) {
+        if self.inputs.desired.file(path).is_none() {
+            self.stale_path(path, false);
+        }
+    }
+
+    /// Stamp: delete. Original: restore it if it still is one. Neither: delete (mcd-contract 6.5).
+    fn stale_path(&mut self, path: &RootPath, check_origin: bool) {
+        let Keeping {
+            orig: Some(orig),
+            noorig: Some(noorig),
+            twin,
+        } = Keeping::of(path)
+        else {
+            return;
+        };
+        let node = self.node();
+        let why = "the config has it no more";
+        let stamped = node.object(&noorig).is_some();
+        let kept = node.object(&orig).is_some();
+        let of_the_os = node.packaged.get(path) == Some(&true)
+            || twin.is_some_and(|twin| node.object(&twin).is_some());
+        if !stamped && kept && (of_the_os || !check_origin) {
+            self.copy(
+                &orig,
+                path,
+                Section::Stale,
+                "the config has it no more; back to the OS's own",
+            );
+        } else {
+            self.remove(path, Section::Stale, why);
+        }
+        let note = if stamped { &noorig } else { &orig };
+        self.remove(note, Section::Originals, why);
+    }
+}
+
+/// Why a file has to be written.
+pub(super) fn why(found: Option<&Object>, wanted: &Object) -> &'static str {
+    match found {
+        None => "missing",
+        Some(found)
+            if std::mem::discriminant(&found.kind) != std::mem::discriminant(&wanted.kind) =>
+        {
+            "of another type"
+        }
+        Some(found) if found.kind != wanted.kind => "content differs",
+        Some(found) if found.mode != wanted.mode => "mode differs",
+        Some(_) => "owner differs",
+    }
+}
+
+fn never_stale(path: &RootPath) -> bool {
+    paths::NEVER_STALE.contains(&path.relative()) || is_exempt(path) || path.is_in(paths::CERTS_D)
+}
+
+/// A file that has become a unit or drop-in of the new config stays.
+fn is_unit_path(desired: &Desired, path: &RootPath) -> bool {
+    let of_unit = |unit: &crate::document::ignition::Unit| {
+        let dropin = |d: &crate::document::ignition::Dropin| {
+            dropin_path(&unit.name, &d.name).as_ref() == Some(path)
+        };
+        unit_path(&unit.name).as_ref() == Some(path) || unit.dropins.iter().any(dropin)
+    };
+    desired.units.iter().any(of_unit)
+}

@@ -1,0 +1,64 @@
+//! What a plan needs to know of a node: the paths, units and packages to look at.
+
+use crate::document::Desired;
+use crate::drift::{dropin_path, unit_path};
+use crate::node::Interest;
+use crate::paths;
+use crate::root::RootPath;
+
+use super::{enablement, files};
+
+/// Everything that `plan` and `drifts` will ask for.
+pub fn interest(desired: &Desired, old: Option<&Desired>) -> Interest {
+    let mut interest = Interest {
+        overlay: enablement::overlay(desired),
+        ..Interest::default()
+    };
+    for config in std::iter::once(desired).chain(old) {
+        files_of(config, &mut interest);
+        units_of(config, &mut interest);
+    }
+    let fixed = [
+        paths::CORE_HOME,
+        paths::CORE_SSH,
+        paths::CORE_KEYS_DIR,
+        paths::CORE_KEYS,
+        paths::SHADOW,
+        paths::KUBECONFIG,
+        paths::CURRENT_CONFIG,
+        paths::CURRENT_IMAGE,
+        paths::IGNITION_PRESET,
+        paths::STATUS,
+    ];
+    interest.paths.extend(
+        fixed
+            .into_iter()
+            .chain(paths::LEAKED_LINKS)
+            .map(RootPath::fixed),
+    );
+    interest
+}
+
+fn files_of(config: &Desired, interest: &mut Interest) {
+    for file in &config.files {
+        interest
+            .paths
+            .extend(files::Keeping::of(&file.path).paths());
+        interest.paths.insert(file.path.clone());
+        interest.packaged.insert(file.path.clone());
+    }
+}
+
+fn units_of(config: &Desired, interest: &mut Interest) {
+    for unit in &config.units {
+        interest.units.insert(unit.name.clone());
+        let dropins = unit
+            .dropins
+            .iter()
+            .filter_map(|dropin| dropin_path(&unit.name, &dropin.name));
+        for path in unit_path(&unit.name).into_iter().chain(dropins) {
+            interest.paths.extend(files::Keeping::of(&path).paths());
+            interest.paths.insert(path);
+        }
+    }
+}

@@ -1,0 +1,507 @@
+//! Plans: drift turned into ordered steps. Values in, values out.
+//!
+//! Order is decided here alone: users, files, stale files, units with their
+//! drop-ins, enablement, then the daemon's records. `plan` prints a [`Plan`],
+//! the transaction journals its steps, `status` reports them.
+
+pub mod enablement;
+mod files;
+mod interest;
+mod records;
+mod space;
+mod units;
+mod users;
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::document::{Contents, Desired, MachineConfig, Refusal, refusals};
+use crate::node::{Baseline, NodeState, Records};
+use crate::object::Object;
+use crate::paths;
+use crate::root::RootPath;
+
+pub use interest::interest;
+
+/// One change of one path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "step")]
+pub enum Step {
+    /// Make a directory where none is.
+    MakeDirectory {
+        /// Where.
+        path: RootPath,
+        /// Permission bits.
+        mode: u32,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
+    /// Put a file or link where it belongs, over what is there.
+    Put {
+        /// Where.
+        path: RootPath,
+        /// What is to be there.
+        new: Object,
+        /// What is there now.
+        old: Option<Object>,
+    },
+    /// Take a file or link away.
+    Remove {
+        /// Where.
+        path: RootPath,
+        /// What is there now.
+        old: Object,
+    },
+    /// Change mode and owner of what is there.
+    Metadata {
+        /// Where.
+        path: RootPath,
+        /// As it is to be.
+        new: Attributes,
+        /// As it is now.
+        old: Attributes,
+    },
+}
+
+/// Mode and owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl Step {
+    /// The path that changes.
+    pub fn path(&self) -> &RootPath {
+        match self {
+            Self::MakeDirectory { path, .. }
+            | Self::Put { path, .. }
+            | Self::Remove { path, .. }
+            | Self::Metadata { path, .. } => path,
+        }
+    }
+
+    /// A sign for listings: `+` new, `~` changed, `-` gone.
+    pub fn sign(&self) -> char {
+        match self {
+            Self::MakeDirectory { .. } | Self::Put { old: None, .. } => '+',
+            Self::Put { .. } | Self::Metadata { .. } => '~',
+            Self::Remove { .. } => '-',
+        }
+    }
+}
+
+/// Where the bytes of a new object come from. `Debug` shows none of them.
+#[derive(Clone)]
+pub enum Payload {
+    /// There are none: directories, links, removals.
+    None,
+    /// Made by the plan.
+    Bytes(Vec<u8>),
+    /// Of the document, decoded when they are written.
+    Contents(Contents),
+    /// Of another file in the root, with its times.
+    CopyOf(RootPath),
+}
+
+impl std::fmt::Debug for Payload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::None => write!(f, "None"),
+            Self::Bytes(bytes) => write!(f, "Bytes({})", bytes.len()),
+            Self::Contents(contents) => write!(f, "{contents:?}"),
+            Self::CopyOf(path) => write!(f, "CopyOf({path})"),
+        }
+    }
+}
+
+/// Which part of a config a step belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Section {
+    /// Keys and password of `core`.
+    Users,
+    /// Files.
+    Files,
+    /// Files that the config has no more.
+    Stale,
+    /// Unit files, drop-ins and masks.
+    Units,
+    /// Enablement links and presets.
+    Enablement,
+    /// Originals and stamps for the daemon.
+    Originals,
+    /// The daemon's records, written last.
+    Records,
+}
+
+/// A step with what is needed to carry it out and to explain it.
+#[derive(Debug, Clone)]
+pub struct PlannedStep {
+    /// The change.
+    pub step: Step,
+    /// The bytes.
+    pub payload: Payload,
+    /// Its part of the config.
+    pub section: Section,
+    /// Why it is needed.
+    pub why: String,
+}
+
+/// Something the person has to know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// A JSON path, a node path or a unit.
+    pub subject: String,
+    /// What it is and what to do next.
+    pub message: String,
+}
+
+/// What the person allowed explicitly.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Sections that are never applied may be passed over.
+    pub ignore_unsupported: bool,
+    /// Files, units and users only; what the OS still lacks is reported.
+    pub files_only: bool,
+    /// The last key and password of `core` may go.
+    pub allow_lockout: bool,
+}
+
+/// What would be done, and what stands against it.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// Reasons why it will not be done.
+    pub blockers: Vec<Notice>,
+    /// What will not be as somebody might expect.
+    pub notices: Vec<Notice>,
+    /// The steps, in order.
+    pub steps: Vec<PlannedStep>,
+}
+
+impl Plan {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+}
+
+/// Everything a plan is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Inputs<'a> {
+    /// The config that is wanted.
+    pub config: &'a MachineConfig,
+    /// What it wants on disk.
+    pub desired: &'a Desired,
+    /// The config that the disk is taken to be in.
+    pub baseline: Baseline<'a>,
+    /// What that one wanted on disk.
+    pub old: Option<&'a Desired>,
+    /// The daemon's records.
+    pub records: &'a Records,
+    /// The node.
+    pub node: &'a NodeState,
+}
+
+/// Makes the plan.
+pub fn plan(inputs: Inputs<'_>, options: Options) -> Plan {
+    let mut builder = Builder {
+        inputs,
+        options,
+        plan: Plan::default(),
+        made: BTreeSet::new(),
+        touched: BTreeSet::new(),
+    };
+    builder.document();
+    builder.transition();
+    builder.users();
+    builder.files();
+    builder.units();
+    builder.stale();
+    builder.records();
+    builder.ownership();
+    builder.space();
+    builder.plan
+}
+
+/// A plan in the making.
+struct Builder<'a> {
+    inputs: Inputs<'a>,
+    options: Options,
+    plan: Plan,
+    made: BTreeSet<RootPath>,
+    touched: BTreeSet<RootPath>,
+}
+
+impl<'a> Builder<'a> {
+    fn block(&mut self, subject: impl Into<String>, message: impl Into<String>) {
+        self.plan.blockers.push(Notice {
+            subject: subject.into(),
+            message: message.into(),
+        });
+    }
+
+    fn notice(&mut self, subject: impl Into<String>, message: impl Into<String>) {
+        self.plan.notices.push(Notice {
+            subject: subject.into(),
+            message: message.into(),
+        });
+    }
+
+    fn node(&self) -> &'a NodeState {
+        self.inputs.node
+    }
+
+    /// Warnings and unsupported parts of the document.
+    fn document(&mut self) {
+        for warning in &self.inputs.config.warnings {
+            self.notice(&warning.path, &warning.message);
+        }
+        for part in &self.inputs.desired.unsupported {
+            let unchanged = self
+                .inputs
+                .old
+                .is_some_and(|old| old.unsupported.contains(part));
+            if part.skippable && unchanged {
+                self.notice(
+                    &part.path,
+                    format!("{}; as before, left alone", part.message),
+                );
+            } else if part.skippable && self.options.ignore_unsupported {
+                self.notice(
+                    &part.path,
+                    format!("{}; passed over as asked", part.message),
+                );
+            } else if part.skippable {
+                self.block(
+                    &part.path,
+                    format!(
+                        "{}. The rest can be applied with --ignore-unsupported",
+                        part.message
+                    ),
+                );
+            } else {
+                self.block(&part.path, &part.message);
+            }
+        }
+    }
+
+    /// Whether the daemon would take this step at all, and whether the OS has to change.
+    fn transition(&mut self) {
+        match self.inputs.baseline {
+            Baseline::Known(old) => {
+                for refusal in refusals(old, self.inputs.config) {
+                    self.refusal(refusal);
+                }
+                self.os_changes(old);
+            }
+            Baseline::Unknown(why) => {
+                self.notice(
+                    "currentconfig",
+                    format!("{why}: nothing is removed as stale"),
+                );
+                let users = &self.inputs.config.ignition.passwd.users;
+                for user in users.iter().filter(|user| user.name != "core") {
+                    let message = format!(
+                        "user {:?}: only core is supported in a MachineConfig",
+                        user.name
+                    );
+                    self.block("spec.config.passwd.users", message);
+                }
+            }
+        }
+        let wanted = self.inputs.config.fips;
+        if self.node().host.fips.is_some_and(|fips| fips != wanted) {
+            let message = "detected change to FIPS flag; refusing to modify FIPS on a running cluster. \
+                           FIPS mode is set at installation only";
+            self.block("spec.fips", message);
+        }
+    }
+
+    fn refusal(&mut self, refusal: Refusal) {
+        if refusal.harmless && self.options.ignore_unsupported {
+            self.notice(
+                refusal.path,
+                format!(
+                    "the daemon would refuse this step: {}; passed over as asked",
+                    refusal.sentence
+                ),
+            );
+        } else {
+            let hint = if refusal.harmless {
+                " The rest can be applied with --ignore-unsupported"
+            } else {
+                ""
+            };
+            self.block(
+                refusal.path,
+                format!(
+                    "the daemon would refuse this step: {}.{hint}",
+                    refusal.sentence
+                ),
+            );
+        }
+    }
+
+    fn os_changes(&mut self, old: &MachineConfig) {
+        let new = self.inputs.config;
+        let table = [
+            (
+                "spec.osImageURL",
+                old.os_image_url != new.os_image_url,
+                format!("{} -> {}", old.os_image_url, new.os_image_url),
+            ),
+            (
+                "spec.kernelArguments",
+                old.kernel_arguments != new.kernel_arguments,
+                format!("{:?} -> {:?}", old.kernel_arguments, new.kernel_arguments),
+            ),
+            (
+                "spec.extensions",
+                old.extensions != new.extensions,
+                format!("{:?} -> {:?}", old.extensions, new.extensions),
+            ),
+            (
+                "spec.kernelType",
+                old.kernel_type != new.kernel_type,
+                format!(
+                    "{} -> {}",
+                    old.kernel_type.as_str(),
+                    new.kernel_type.as_str()
+                ),
+            ),
+        ];
+        for (path, _, change) in table.into_iter().filter(|(_, changed, _)| *changed) {
+            if self.options.files_only {
+                self.notice(path, format!("{change}: not applied (--files-only); the daemon will report it until it is"));
+            } else {
+                let message = format!(
+                    "{change}: the operating system is not changed here. Use --files-only for the rest"
+                );
+                self.block(path, message);
+            }
+        }
+    }
+
+    /// Plans an object at a path, unless it is there already.
+    fn put(&mut self, path: &RootPath, new: Object, payload: Payload, section: Section, why: &str) {
+        let old = self.node().object(path);
+        if old.is_some_and(|old| old.is(&new)) || !self.may_touch(path, old) {
+            return;
+        }
+        self.parents(path);
+        let step = Step::Put {
+            path: path.clone(),
+            new,
+            old: old.cloned(),
+        };
+        self.push(step, payload, section, why);
+    }
+
+    /// Plans the removal of what is at a path, if anything is.
+    fn remove(&mut self, path: &RootPath, section: Section, why: &str) {
+        let Some(old) = self.node().object(path) else {
+            return;
+        };
+        if self.may_touch(path, Some(old)) {
+            let step = Step::Remove {
+                path: path.clone(),
+                old: old.clone(),
+            };
+            self.push(step, Payload::None, section, why);
+        }
+    }
+
+    fn push(&mut self, step: Step, payload: Payload, section: Section, why: &str) {
+        self.touched.insert(step.path().clone());
+        self.plan.steps.push(PlannedStep {
+            step,
+            payload,
+            section,
+            why: why.to_owned(),
+        });
+    }
+
+    /// A path is planned once; directories and what cannot be seen are not touched at all.
+    fn may_touch(&mut self, path: &RootPath, old: Option<&Object>) -> bool {
+        if self.touched.contains(path) {
+            return false;
+        }
+        if let Some(errno) = self.node().obstructed.get(path) {
+            self.block(
+                path.to_string(),
+                format!("cannot be reached: {errno}. Put the directories above it right first"),
+            );
+            return false;
+        }
+        if old.is_some_and(Object::is_directory) {
+            self.block(
+                path.to_string(),
+                "a directory is where a file should be. Move it away, then run again",
+            );
+            return false;
+        }
+        true
+    }
+
+    /// Plans the directories above a path that do not exist yet.
+    fn parents(&mut self, path: &RootPath) {
+        let missing: Vec<RootPath> = path
+            .ancestors()
+            .skip(1)
+            .take_while(|above| {
+                !self.node().directories.contains_key(above) && !self.made.contains(above)
+            })
+            .collect();
+        for directory in missing.into_iter().rev() {
+            let (mode, owner) = self.directory_rule(&directory);
+            let (uid, gid) = self.node().host.attainable(owner);
+            let step = Step::MakeDirectory {
+                path: directory.clone(),
+                mode,
+                uid,
+                gid,
+            };
+            self.made.insert(directory);
+            self.push(
+                step,
+                Payload::None,
+                Section::Files,
+                "a directory on the way is missing",
+            );
+        }
+    }
+
+    /// 0755 and root as the daemon makes them; below the home of core 0700 and core.
+    fn directory_rule(&self, directory: &RootPath) -> (u32, (u32, u32)) {
+        match self.node().accounts.users.get("core") {
+            Some(&core) if directory.is_in(paths::CORE_HOME) => (0o700, core),
+            _ => (0o755, (0, 0)),
+        }
+    }
+
+    /// Without `CAP_CHOWN` every owner stays ours; said once, not per file.
+    fn ownership(&mut self) {
+        let host = &self.node().host;
+        if !host.can_chown && host.user != (0, 0) {
+            let message = format!(
+                "not root: files are owned by {}:{}, owners of the config are neither set nor compared. \
+                 Run as root for the real thing",
+                host.user.0, host.user.1,
+            );
+            self.notice("ownership", message);
+        }
+        if host.selinux {
+            let message = "an SELinux policy is configured here; new files keep the label of what they replace. \
+                           Run `restorecon -RF` on new ones";
+            self.notice("SELinux", message);
+        }
+    }
+}

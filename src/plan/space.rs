@@ -1,0 +1,99 @@
+//! Whether there is room: bytes and inodes for old, new, journal and records, per mount.
+
+use std::collections::BTreeMap;
+
+use super::{Builder, Payload, Step};
+use crate::paths;
+use crate::root::RootPath;
+
+/// Journal and history cost about this much per step.
+const JOURNAL_BYTES: u64 = 1024;
+/// Directories, markers and the status file.
+const OVERHEAD_BYTES: u64 = 64 << 10;
+const BLOCK: u64 = 4096;
+
+#[derive(Default, Clone, Copy)]
+struct Need {
+    bytes: u64,
+    inodes: u64,
+}
+
+impl Builder<'_> {
+    /// Blocks what would end in a full disk, and what lies on a read-only mount.
+    pub(super) fn space(&mut self) {
+        if self.plan.steps.is_empty() {
+            return;
+        }
+        let node = self.node();
+        let state = node.mount_for(&RootPath::fixed(paths::INTENT));
+        let mut needs: BTreeMap<u64, Need> = BTreeMap::new();
+        for planned in &self.plan.steps {
+            let mount = node.mount_for(planned.step.path());
+            let need = needs.entry(mount).or_default();
+            if let Step::MakeDirectory { .. } = planned.step {
+                need.bytes += BLOCK;
+                need.inodes += 1;
+            }
+            if let Step::Put { new, .. } = &planned.step {
+                need.bytes += blocks(new.size());
+                need.inodes += u64::from(!matches!(planned.payload, Payload::None)) + 1;
+            }
+            let kept = match &planned.step {
+                Step::Put { old: Some(old), .. } | Step::Remove { old, .. } if mount != state => {
+                    blocks(old.size())
+                }
+                _ => 0,
+            };
+            let own = needs.entry(state).or_default();
+            own.bytes += JOURNAL_BYTES + kept;
+            own.inodes += u64::from(kept > 0);
+        }
+        let own = needs.entry(state).or_default();
+        own.bytes += OVERHEAD_BYTES;
+        own.inodes += 8;
+        for (id, need) in needs {
+            self.check_mount(id, need);
+        }
+    }
+
+    fn check_mount(&mut self, id: u64, need: Need) {
+        let Some(mount) = self.node().mounts.get(&id).copied() else {
+            return;
+        };
+        let first = self
+            .plan
+            .steps
+            .iter()
+            .find(|planned| self.node().mount_for(planned.step.path()) == id);
+        let shown = first.map_or_else(
+            || format!("/{}", paths::STATE),
+            |planned| planned.step.path().to_string(),
+        );
+        if mount.read_only {
+            self.block(
+                &shown,
+                "is on a read-only mount. Remount it read-write first, then run again",
+            );
+        }
+        if need.bytes > mount.free_bytes {
+            let message = format!(
+                "not enough room on its file system: {} KiB are needed, {} KiB are free. Free some, then run again",
+                need.bytes / 1024,
+                mount.free_bytes / 1024,
+            );
+            self.block(&shown, message);
+        }
+        if mount.free_inodes.is_some_and(|free| need.inodes > free) {
+            let message = format!(
+                "not enough inodes on its file system: {} are needed, {} are free. Remove some files, then run again",
+                need.inodes,
+                mount.free_inodes.unwrap_or_default(),
+            );
+            self.block(&shown, message);
+        }
+    }
+}
+
+fn blocks(size: u64) -> u64 {
+    size.div_ceil(BLOCK) * BLOCK
+}

@@ -1,0 +1,232 @@
+//! Units, drop-ins, masks and enablement links (mcd-contract 6.5).
+
+use super::{Builder, Payload, Section, enablement, files};
+use crate::document::ignition::Unit;
+use crate::drift::{dropin_path, text_object, unit_path};
+use crate::object::{Kind, Object};
+use crate::paths;
+use crate::root::RootPath;
+
+impl Builder<'_> {
+    /// Plans every unit, then the links that the whole sequence leads to.
+    pub(super) fn units(&mut self) {
+        let (desired, old) = (self.inputs.desired, self.inputs.old);
+        for unit in &desired.units {
+            self.unit(unit);
+        }
+        let simulated = enablement::simulate(desired, old, self.node());
+        for problem in simulated.problems {
+            self.block(
+                "spec.config.systemd.units",
+                format!("{problem}. The daemon's update would fail over this too"),
+            );
+        }
+        for notice in simulated.notices {
+            self.notice("spec.config.systemd.units", notice);
+        }
+        for link in enablement::link_changes(&self.node().units, &simulated.tree) {
+            self.link(&link);
+        }
+        if self.node().host.never_booted {
+            self.preset_lines();
+        }
+    }
+
+    fn unit(&mut self, unit: &Unit) {
+        for dropin in &unit.dropins {
+            let Some(path) = dropin_path(&unit.name, &dropin.name) else {
+                continue;
+            };
+            match dropin.text() {
+                Some(text) => self.unit_file(&path, text),
+                None => self.remove(&path, Section::Units, "the drop-in is empty in the config"),
+            }
+        }
+        let Some(path) = unit_path(&unit.name) else {
+            return;
+        };
+        match unit.text() {
+            // The link to /dev/null is among the links that change.
+            _ if unit.mask == Some(true) => self.unit_original(&path),
+            Some(text) => self.unit_file(&path, text),
+            None if unit.mask == Some(false) => {
+                self.remove(&path, Section::Units, "the config unmasks the unit")
+            }
+            None => {}
+        }
+    }
+
+    fn unit_file(&mut self, path: &RootPath, text: &str) {
+        self.unit_original(path);
+        let wanted = text_object(text.as_bytes(), 0o644, self.node().host.attainable((0, 0)));
+        let why = files::why(self.node().object(path), &wanted);
+        self.put(
+            path,
+            wanted,
+            Payload::Bytes(text.as_bytes().to_vec()),
+            Section::Units,
+            why,
+        );
+    }
+
+    /// Units have an original only where the OS ships one below `usr/etc`; there is no stamp for the others.
+    fn unit_original(&mut self, path: &RootPath) {
+        let files::Keeping {
+            orig: Some(orig),
+            twin: Some(twin),
+            ..
+        } = files::Keeping::of(path)
+        else {
+            return;
+        };
+        if self.node().object(&orig).is_none() {
+            self.copy(&twin, &orig, Section::Originals, "the OS shipped this file");
+        }
+    }
+
+    fn link(&mut self, link: &enablement::LinkStep) {
+        match &link.target {
+            Some(target) => {
+                let (uid, gid) = self.node().host.attainable((0, 0));
+                let object = Object {
+                    kind: Kind::Symlink {
+                        target: target.clone(),
+                    },
+                    mode: 0o777,
+                    uid,
+                    gid,
+                };
+                let (section, why) = match target.as_str() {
+                    enablement::DEV_NULL => (Section::Units, "the config masks the unit"),
+                    _ => (Section::Enablement, "the unit is to be enabled"),
+                };
+                self.put(&link.path, object, Payload::None, section, why);
+            }
+            None => self.remove(
+                &link.path,
+                Section::Enablement,
+                "the unit is not to be enabled this way",
+            ),
+        }
+    }
+
+    /// A root that never booted has a preset run before it, which would undo links that no preset asks for.
+    fn preset_lines(&mut self) {
+        let path = RootPath::fixed(paths::IGNITION_PRESET);
+        let desired = self.inputs.desired;
+        if desired.file(&path).is_some() {
+            return;
+        }
+        let presets = self.node().units.presets.first();
+        let before = presets
+            .and_then(|dir| dir.files.get(path.name()))
+            .map(String::as_str)
+            .unwrap_or_default();
+        let known = desired
+            .units
+            .iter()
+            .chain(self.inputs.old.iter().flat_map(|old| &old.units));
+        let known: Vec<&str> = known.map(|unit| unit.name.as_str()).collect();
+        let text = merged_presets(before, &known, &desired.units);
+        if text.is_empty() {
+            return;
+        }
+        let wanted = text_object(text.as_bytes(), 0o644, self.node().host.attainable((0, 0)));
+        let why = "systemd's first boot is still to come";
+        self.put(
+            &path,
+            wanted,
+            Payload::Bytes(text.into_bytes()),
+            Section::Enablement,
+            why,
+        );
+    }
+}
+
+/// Lines about units that are not ours stay; ours are written anew, one unit a line, instances by template.
+fn merged_presets(before: &str, known: &[&str], units: &[Unit]) -> String {
+    let ours = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (_, Some(name)) = (words.next(), words.next()) else {
+            return false;
+        };
+        let instances: Vec<String> = words
+            .filter_map(|instance| {
+                Some(name.replacen('@', &format!("@{instance}"), 1)).filter(|n| n != name)
+            })
+            .collect();
+        if instances.is_empty() {
+            known.contains(&name)
+        } else {
+            instances.iter().any(|i| known.contains(&i.as_str()))
+        }
+    };
+    let mut text: String = before
+        .lines()
+        .filter(|line| !ours(line))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    for unit in units {
+        if let Some(enabled) = unit.enabled {
+            let verb = if enabled { "enable" } else { "disable" };
+            text.push_str(&format!("{verb} {}\n", preset_subject(&unit.name)));
+        }
+    }
+    text
+}
+
+/// `foo@bar.service` as presets write it: `foo@.service bar`.
+fn preset_subject(name: &str) -> String {
+    match (name.split_once('@'), name.rsplit_once('.')) {
+        (Some((prefix, rest)), Some((_, suffix))) => {
+            let instance = rest
+                .strip_suffix(suffix)
+                .and_then(|rest| rest.strip_suffix('.'))
+                .unwrap_or_default();
+            if instance.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{prefix}@.{suffix} {instance}")
+            }
+        }
+        _ => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(name: &str, enabled: Option<bool>) -> Unit {
+        Unit {
+            name: name.into(),
+            enabled,
+            ..Unit::default()
+        }
+    }
+
+    #[test]
+    fn preset_lines_replace_only_what_is_ours() {
+        let before =
+            "enable foreign.service\nenable a.service\ndisable t@.service x\nenable t@.service y\n";
+        let units = [
+            unit("a.service", Some(false)),
+            unit("t@x.service", Some(true)),
+            unit("p.service", None),
+        ];
+        let known = ["a.service", "t@x.service", "p.service"];
+        let after = merged_presets(before, &known, &units);
+        assert_eq!(
+            after,
+            "enable foreign.service\nenable t@.service y\ndisable a.service\nenable t@.service x\n"
+        );
+        assert_eq!(merged_presets(&after, &known, &units), after);
+    }
+
+    #[test]
+    fn instances_are_named_after_their_template() {
+        assert_eq!(preset_subject("a@b.c.service"), "a@.service b.c");
+        assert_eq!(preset_subject("a@.service"), "a@.service");
+        assert_eq!(preset_subject("a.service"), "a.service");
+    }
+}

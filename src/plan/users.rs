@@ -1,0 +1,177 @@
+//! Keys and password of `core` (mcd-contract 6.6), and the promise to lock nobody out.
+//!
+//! Deliberate differences from the daemon: a password is locked with `*`, never
+//! emptied; `.ssh` in foreign hands changes owner instead of being deleted; a password
+//! that no config ever set is left alone.
+
+use super::{Attributes, Builder, Payload, Section, Step};
+use crate::drift::{keys_object, keys_text, text_object};
+use crate::node::accounts::{count_keys, is_locked};
+use crate::object::Kind;
+use crate::paths;
+use crate::root::RootPath;
+
+/// A password field that nothing matches.
+const LOCKED: &str = "*";
+
+impl Builder<'_> {
+    /// Plans keys and password.
+    pub(super) fn users(&mut self) {
+        let desired = self.inputs.desired;
+        let had_users = self.inputs.old.is_some_and(|old| old.has_users);
+        if !desired.has_users && !had_users {
+            return;
+        }
+        let Some(&core) = self.node().accounts.users.get("core") else {
+            self.notice(
+                "spec.config.passwd.users",
+                "the root has no user core; its keys and password are passed over",
+            );
+            return;
+        };
+        self.lockout();
+        self.keys(core);
+        self.password();
+    }
+
+    fn keys(&mut self, core: (u32, u32)) {
+        for directory in [paths::CORE_SSH, paths::CORE_KEYS_DIR] {
+            self.own_directory(&RootPath::fixed(directory), core);
+        }
+        let desired = self.inputs.desired;
+        let wanted = keys_object(desired, self.node(), core);
+        let text = keys_text(desired).into_bytes();
+        self.put(
+            &RootPath::fixed(paths::CORE_KEYS),
+            wanted,
+            Payload::Bytes(text),
+            Section::Users,
+            "SSH keys of core",
+        );
+    }
+
+    /// sshd ignores keys in a directory that others own.
+    fn own_directory(&mut self, path: &RootPath, core: (u32, u32)) {
+        let node = self.node();
+        let (Some(found), true) = (node.directories.get(path), node.host.can_chown) else {
+            return;
+        };
+        if found.owner == core {
+            return;
+        }
+        let old = Attributes {
+            mode: found.mode,
+            uid: found.owner.0,
+            gid: found.owner.1,
+        };
+        let new = Attributes {
+            mode: 0o700,
+            uid: core.0,
+            gid: core.1,
+        };
+        let step = Step::Metadata {
+            path: path.clone(),
+            new,
+            old,
+        };
+        self.push(
+            step,
+            Payload::None,
+            Section::Users,
+            "belongs to somebody else than core",
+        );
+    }
+
+    fn password(&mut self) {
+        let Some(hash) = self.wanted_password() else {
+            return;
+        };
+        let path = RootPath::fixed(paths::SHADOW);
+        let node = self.node();
+        if node.accounts.password("core") == Some(hash.as_str()) {
+            return;
+        }
+        let (Some(text), Some(found)) =
+            (node.accounts.shadow_with("core", &hash), node.object(&path))
+        else {
+            self.notice(
+                path.to_string(),
+                "has no line for core, or cannot be read: the password is passed over",
+            );
+            return;
+        };
+        let wanted = text_object(text.as_bytes(), found.mode, found.owner());
+        self.put(
+            &path,
+            wanted,
+            Payload::Bytes(text.into_bytes()),
+            Section::Users,
+            "password of core",
+        );
+    }
+
+    /// The password field to be set; `None`: leave it.
+    fn wanted_password(&self) -> Option<String> {
+        let desired = self.inputs.desired;
+        if let Some(hash) = &desired.password_hash {
+            return Some(hash.clone());
+        }
+        let config_had_one = self
+            .inputs
+            .old
+            .is_some_and(|old| old.password_hash.is_some());
+        let usable = self
+            .node()
+            .accounts
+            .password("core")
+            .is_some_and(|found| !is_locked(found));
+        (config_had_one && usable).then(|| LOCKED.to_owned())
+    }
+
+    /// No config may take the last key and the last password away.
+    fn lockout(&mut self) {
+        let desired = self.inputs.desired;
+        let accounts = &self.node().accounts;
+        let password_after = match self.wanted_password() {
+            Some(hash) => !is_locked(&hash),
+            None => accounts
+                .password("core")
+                .is_some_and(|found| !is_locked(found)),
+        };
+        let keys_after = desired
+            .keys
+            .iter()
+            .map(|key| count_keys(key))
+            .sum::<usize>()
+            + accounts.other_keys;
+        if keys_after > 0 || password_after {
+            return;
+        }
+        let message = "afterwards nobody could log in as core: neither key nor password is left";
+        if self.options.allow_lockout || !self.has_access() {
+            self.notice("spec.config.passwd.users", message);
+        } else {
+            self.block(
+                "spec.config.passwd.users",
+                format!("{message}. Use --allow-lockout if that is meant"),
+            );
+        }
+    }
+
+    /// Whether core can log in now.
+    fn has_access(&self) -> bool {
+        let node = self.node();
+        let keys = match node
+            .object(&RootPath::fixed(paths::CORE_KEYS))
+            .map(|object| &object.kind)
+        {
+            Some(Kind::File { size, .. }) => *size > 0,
+            _ => false,
+        };
+        keys || node.accounts.other_keys > 0
+            || node
+                .accounts
+                .password("core")
+                .is_some_and(|found| !is_locked(found))
+    }
+}

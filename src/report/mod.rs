@@ -1,0 +1,153 @@
+//! What people and programs are shown: text for 80 columns and serial consoles, JSON with versioned schemas.
+//!
+//! Values in, strings out; printing is in [`print`] alone.
+
+pub mod diff;
+pub mod plan;
+pub mod show;
+pub mod status;
+pub mod verify;
+
+use std::io::{self, Write};
+
+use crate::object::{Kind, Object};
+use crate::paths;
+use crate::plan::{PlannedStep, Section, Step};
+use crate::root::RootPath;
+
+/// Width of text output.
+pub const WIDTH: usize = 80;
+
+/// Writes to standard output. A reader that has gone away (`| head`) is no error.
+pub fn print(text: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// Text from a config or a file, made harmless for a terminal: control characters are spelled out.
+pub fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Breaks a text into lines of at most [`WIDTH`] columns, each led by `indent` blanks. Words stay whole.
+pub fn wrap(text: &str, indent: usize) -> String {
+    let mut out = String::new();
+    for paragraph in printable(text).lines() {
+        let mut line = " ".repeat(indent);
+        for word in paragraph.split_whitespace() {
+            let empty = line.trim().is_empty();
+            if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+                out.push_str(&line);
+                out.push('\n');
+                line = " ".repeat(indent);
+            }
+            if !line.trim().is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        out.push_str(&line);
+        out.push('\n');
+    }
+    out
+}
+
+/// Whether the content at a path must not be shown: by mode, by path, or as part of somebody's account.
+pub fn is_secret(path: &RootPath, objects: &[Option<&Object>]) -> bool {
+    let private =
+        |object: &&Object| matches!(object.kind, Kind::File { .. }) && object.mode & 0o044 == 0;
+    let account = path.is_in(paths::CORE_SSH) || path.is_in("root/.ssh");
+    account || paths::SECRETS.contains(&path.relative()) || objects.iter().flatten().any(private)
+}
+
+/// Whether a step's content must not be shown.
+pub fn is_secret_step(planned: &PlannedStep) -> bool {
+    if planned.section == Section::Users {
+        return true;
+    }
+    match &planned.step {
+        Step::Put { path, new, old } => is_secret(path, &[Some(new), old.as_ref()]),
+        Step::Remove { path, old } => is_secret(path, &[Some(old)]),
+        _ => false,
+    }
+}
+
+/// Size and the beginning of the digest: enough to compare, nothing to read.
+pub fn fingerprint(object: &Object) -> String {
+    match &object.kind {
+        Kind::File { size, sha256 } => format!(
+            "{size} bytes, sha256 {}",
+            sha256.get(..12).unwrap_or(sha256)
+        ),
+        Kind::Symlink { target } => format!("link to {}", printable(target)),
+        Kind::Directory => "directory".to_owned(),
+        Kind::Special { .. } => "special file".to_owned(),
+    }
+}
+
+/// A time as UTC text, from seconds since 1970.
+pub fn utc(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        rest / 3600,
+        rest / 60 % 60,
+        rest % 60
+    )
+}
+
+/// Days since 1970 as a date of the proleptic Gregorian calendar.
+fn civil(days: u64) -> (u64, u64, u64) {
+    // Years are counted from March, in eras of 400 years, so that leap days come last.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escape_sequences_do_not_reach_the_terminal() {
+        assert_eq!(printable("a\x1b[31mb\r\n\tc"), "a\\u{1b}[31mb\\r\n\tc");
+    }
+
+    #[test]
+    fn wrapped_lines_fit() {
+        let text = wrap(&"word ".repeat(60), 4);
+        assert!(
+            text.lines()
+                .all(|line| line.len() <= WIDTH && line.starts_with("    word"))
+        );
+    }
+
+    #[test]
+    fn known_instants_print_as_utc() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(utc(1_709_210_096), "2024-02-29T12:34:56Z");
+    }
+}

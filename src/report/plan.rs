@@ -1,0 +1,193 @@
+//! The plan as text and as JSON (`mco-rescue/plan/v1`).
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{fingerprint, is_secret_step, printable, wrap};
+use crate::plan::{Notice, Plan, PlannedStep, Section, Step};
+use crate::root::RootPath;
+
+/// What surrounds a plan.
+#[derive(Debug, Clone, Serialize)]
+pub struct Heading {
+    /// Name of the config.
+    pub config: String,
+    /// SHA-256 of the object as received.
+    pub digest: String,
+    /// Where it was read from.
+    pub origin: String,
+    /// Why this one.
+    pub chosen: String,
+    /// The root.
+    pub root: String,
+    /// Name of the recorded config, or why there is none.
+    pub recorded: String,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    #[serde(flatten)]
+    heading: &'a Heading,
+    blockers: &'a [Notice],
+    notices: &'a [Notice],
+    steps: Vec<StepEntry<'a>>,
+}
+
+#[derive(Serialize)]
+struct StepEntry<'a> {
+    section: Section,
+    why: &'a str,
+    secret: bool,
+    #[serde(flatten)]
+    step: &'a Step,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diff: Option<&'a str>,
+}
+
+/// Diffs by path, made where files may be read.
+pub type Diffs = BTreeMap<RootPath, String>;
+
+/// The plan for programs.
+pub fn json(heading: &Heading, plan: &Plan, diffs: &Diffs) -> serde_json::Result<String> {
+    let entry = |planned: &'_ PlannedStep| (planned.section, is_secret_step(planned));
+    let steps = plan.steps.iter().map(|planned| {
+        let (section, secret) = entry(planned);
+        let diff = diffs.get(planned.step.path()).map(String::as_str);
+        StepEntry {
+            section,
+            why: &planned.why,
+            secret,
+            step: &planned.step,
+            diff,
+        }
+    });
+    let document = Document {
+        schema: "mco-rescue/plan/v1",
+        heading,
+        blockers: &plan.blockers,
+        notices: &plan.notices,
+        steps: steps.collect(),
+    };
+    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+}
+
+/// The plan for people. `verbose` lists directories and originals one by one.
+pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
+    let mut out = String::new();
+    for (label, value) in [
+        ("Config", &heading.config),
+        ("From", &heading.origin),
+        ("Chosen", &heading.chosen),
+        ("Root", &heading.root),
+        ("Recorded", &heading.recorded),
+    ] {
+        out.push_str(&format!("{label:<10}{}\n", printable(value)));
+    }
+    out.push('\n');
+    out.push_str(&notices("Blockers", &plan.blockers));
+    out.push_str(&changes(plan, diffs, verbose));
+    out.push_str(&notices("Notices", &plan.notices));
+    out
+}
+
+/// A titled list; nothing when there is nothing in it.
+pub fn notices(title: &str, list: &[Notice]) -> String {
+    if list.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("{title} ({}):\n", list.len());
+    for notice in list {
+        let text = if notice.subject.is_empty() {
+            notice.message.clone()
+        } else {
+            format!("{}: {}", notice.subject, notice.message)
+        };
+        let wrapped = wrap(&text, 4);
+        out.push_str("  - ");
+        out.push_str(wrapped.trim_start());
+    }
+    out.push('\n');
+    out
+}
+
+const SECTIONS: [(Section, &str); 7] = [
+    (Section::Users, "Users"),
+    (Section::Files, "Files"),
+    (Section::Units, "Units"),
+    (Section::Enablement, "Enablement"),
+    (Section::Stale, "No longer in the config"),
+    (Section::Originals, "Originals kept for the daemon"),
+    (Section::Records, "Records of the daemon"),
+];
+
+fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
+    if plan.steps.is_empty() {
+        return "Nothing to do: the node is as the config wants it.\n\n".to_owned();
+    }
+    let mut out = format!("Changes ({}):\n", plan.steps.len());
+    for (section, title) in SECTIONS {
+        let steps: Vec<_> = plan
+            .steps
+            .iter()
+            .filter(|planned| planned.section == section)
+            .collect();
+        let brief = |planned: &&&PlannedStep| {
+            !verbose
+                && (section == Section::Originals
+                    || matches!(planned.step, Step::MakeDirectory { .. }))
+        };
+        let hidden = steps.iter().filter(brief).count();
+        if steps.is_empty() {
+            continue;
+        }
+        out.push_str(&format!("  {title}\n"));
+        for planned in steps.iter().filter(|planned| !brief(planned)) {
+            out.push_str(&step(planned));
+            if let Some(diff) = diffs.get(planned.step.path()) {
+                diff.lines()
+                    .for_each(|line| out.push_str(&format!("        {line}\n")));
+            }
+        }
+        if hidden > 0 {
+            let what = if section == Section::Originals {
+                "copies and stamps"
+            } else {
+                "directories"
+            };
+            out.push_str(&format!("    + {hidden} {what} (-v lists them)\n"));
+        }
+    }
+    out.push('\n');
+    out
+}
+
+fn step(planned: &PlannedStep) -> String {
+    let path = printable(&planned.step.path().to_string());
+    let detail = match &planned.step {
+        Step::MakeDirectory { mode, .. } => format!("directory, {mode:04o}"),
+        Step::Put { new, .. } if is_secret_step(planned) => {
+            format!("{}; {}", planned.why, fingerprint(new))
+        }
+        Step::Put { new, old, .. } => match old {
+            Some(old) if old.mode != new.mode => {
+                format!("{}; mode {:04o} -> {:04o}", planned.why, old.mode, new.mode)
+            }
+            _ => put_detail(planned, new),
+        },
+        Step::Remove { .. } => planned.why.clone(),
+        Step::Metadata { new, old, .. } => format!(
+            "{}; {:04o} {}:{} -> {:04o} {}:{}",
+            planned.why, old.mode, old.uid, old.gid, new.mode, new.uid, new.gid
+        ),
+    };
+    format!("    {} {path}\n{}", planned.step.sign(), wrap(&detail, 8))
+}
+
+fn put_detail(planned: &PlannedStep, new: &crate::object::Object) -> String {
+    match &new.kind {
+        crate::object::Kind::Symlink { target } => format!("{}; link to {}", planned.why, target),
+        _ => format!("{}; {:04o}, {} bytes", planned.why, new.mode, new.size()),
+    }
+}

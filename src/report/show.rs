@@ -1,0 +1,241 @@
+//! The contents of a config as text and as JSON (`mco-rescue/show/v1`).
+
+use serde::Serialize;
+
+use super::printable;
+use crate::document::ignition::Unit;
+use crate::document::{Desired, DesiredFile, MachineConfig, Owner};
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    name: &'a str,
+    pool: Option<&'a str>,
+    origin: &'a str,
+    digest: &'a str,
+    ignition_version: &'a str,
+    os_image_url: &'a str,
+    extensions_image: &'a str,
+    kernel_arguments: &'a [String],
+    kernel_type: &'static str,
+    extensions: &'a [String],
+    fips: bool,
+    files: Vec<FileEntry<'a>>,
+    units: Vec<UnitEntry<'a>>,
+    users: Vec<UserEntry<'a>>,
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct FileEntry<'a> {
+    path: String,
+    mode: String,
+    user: String,
+    group: String,
+    size: u64,
+    sha256: &'a str,
+    origin: &'a str,
+}
+
+#[derive(Serialize)]
+struct UnitEntry<'a> {
+    name: &'a str,
+    state: &'static str,
+    contents: bool,
+    dropins: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+struct UserEntry<'a> {
+    name: &'a str,
+    ssh_keys: usize,
+    password: bool,
+}
+
+/// For programs.
+pub fn json(config: &MachineConfig, desired: &Desired) -> serde_json::Result<String> {
+    let file = |file: &'_ DesiredFile| (owner(&file.user), owner(&file.group));
+    let files = desired.files.iter().map(|entry| {
+        let (user, group) = file(entry);
+        FileEntry {
+            path: entry.path.to_string(),
+            mode: format!("{:04o}", entry.mode),
+            user,
+            group,
+            size: entry.size,
+            sha256: &entry.sha256,
+            origin: &entry.origin,
+        }
+    });
+    let units = desired.units.iter().map(|unit| UnitEntry {
+        name: &unit.name,
+        state: state(unit),
+        contents: unit.text().is_some(),
+        dropins: unit
+            .dropins
+            .iter()
+            .map(|dropin| dropin.name.as_str())
+            .collect(),
+    });
+    let users = config.ignition.passwd.users.iter().map(|user| UserEntry {
+        name: &user.name,
+        ssh_keys: user.ssh_authorized_keys.len(),
+        password: user
+            .password_hash
+            .as_deref()
+            .is_some_and(|hash| !hash.is_empty()),
+    });
+    let document = Document {
+        schema: "mco-rescue/show/v1",
+        name: &config.name,
+        pool: config.pool.as_deref(),
+        origin: &config.origin,
+        digest: &config.digest,
+        ignition_version: &config.ignition.ignition.version,
+        os_image_url: &config.os_image_url,
+        extensions_image: &config.extensions_image,
+        kernel_arguments: &config.kernel_arguments,
+        kernel_type: config.kernel_type.as_str(),
+        extensions: &config.extensions,
+        fips: config.fips,
+        files: files.collect(),
+        units: units.collect(),
+        users: users.collect(),
+        warnings: config.warnings.iter().map(ToString::to_string).collect(),
+    };
+    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+}
+
+fn owner(owner: &Owner) -> String {
+    match owner {
+        Owner::Id(id) => id.to_string(),
+        Owner::Name(name) => name.clone(),
+    }
+}
+
+fn state(unit: &Unit) -> &'static str {
+    match (unit.mask, unit.enabled) {
+        (Some(true), _) => "masked",
+        (_, Some(true)) => "enabled",
+        (_, Some(false)) => "disabled",
+        (_, None) => "preset",
+    }
+}
+
+/// For people.
+pub fn text(config: &MachineConfig, desired: &Desired) -> String {
+    let mut out = String::new();
+    let list = |items: &[String]| {
+        if items.is_empty() {
+            "(none)".to_owned()
+        } else {
+            items.join(" ")
+        }
+    };
+    let or_none = |text: &str| {
+        if text.is_empty() {
+            "(none)".to_owned()
+        } else {
+            text.to_owned()
+        }
+    };
+    for (label, value) in [
+        ("Name", config.name.clone()),
+        (
+            "Pool",
+            config.pool.clone().unwrap_or_else(|| "(unknown)".into()),
+        ),
+        ("Ignition", or_none(&config.ignition.ignition.version)),
+        ("OS image", or_none(&config.os_image_url)),
+        (
+            "Kernel",
+            format!(
+                "{}, arguments: {}",
+                config.kernel_type.as_str(),
+                list(&config.kernel_arguments)
+            ),
+        ),
+        ("Extensions", list(&config.extensions)),
+        (
+            "FIPS",
+            if config.fips {
+                "on".into()
+            } else {
+                "off".into()
+            },
+        ),
+    ] {
+        out.push_str(&format!("{label:<12}{}\n", printable(&value)));
+    }
+    out.push_str(&files(desired));
+    out.push_str(&units(desired));
+    out.push_str(&users(config));
+    for warning in &config.warnings {
+        out.push_str(&format!("warning: {warning}\n"));
+    }
+    out
+}
+
+fn files(desired: &Desired) -> String {
+    let mut out = format!(
+        "\nFiles ({}):\n  mode  owner      size  path\n",
+        desired.files.len()
+    );
+    for file in &desired.files {
+        let owner = format!("{}:{}", owner(&file.user), owner(&file.group));
+        out.push_str(&format!(
+            "  {:04o}  {owner:<8}{:>7}  {}\n",
+            file.mode,
+            file.size,
+            printable(&file.path.to_string())
+        ));
+    }
+    out
+}
+
+fn units(desired: &Desired) -> String {
+    let mut out = format!("\nUnits ({}):\n", desired.units.len());
+    for unit in &desired.units {
+        let contents = if unit.text().is_some() {
+            ""
+        } else {
+            "  (no contents)"
+        };
+        out.push_str(&format!(
+            "  {:<9} {}{contents}\n",
+            state(unit),
+            printable(&unit.name)
+        ));
+        for dropin in &unit.dropins {
+            let empty = if dropin.text().is_some() {
+                ""
+            } else {
+                "  (empty)"
+            };
+            out.push_str(&format!(
+                "            + {}{empty}\n",
+                printable(&dropin.name)
+            ));
+        }
+    }
+    out
+}
+
+fn users(config: &MachineConfig) -> String {
+    let users = &config.ignition.passwd.users;
+    let mut out = format!("\nUsers ({}):\n", users.len());
+    for user in users {
+        let password = if user.password_hash.as_deref().unwrap_or_default().is_empty() {
+            "no"
+        } else {
+            "a"
+        };
+        let keys = user.ssh_authorized_keys.len();
+        let noun = if keys == 1 { "key" } else { "keys" };
+        out.push_str(&format!(
+            "  {}: {keys} SSH {noun}, {password} password hash\n",
+            printable(&user.name)
+        ));
+    }
+    out
+}

@@ -1,0 +1,162 @@
+//! What is known of the node and of the last run, as text and as JSON (`mco-rescue/status/v1`).
+
+use serde::{Deserialize, Serialize};
+
+use super::{printable, utc, wrap};
+use crate::plan::Notice;
+use crate::transaction::Pending;
+use crate::transaction::journal::{ConfigRef, VERSION};
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Everything is in place.
+    Done,
+    /// It failed and was undone.
+    RolledBack,
+    /// It failed and needs `recover`.
+    Incomplete,
+    /// An interrupted run was finished.
+    Recovered,
+    /// An interrupted run was undone.
+    Undone,
+}
+
+/// One phase of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phase {
+    /// `plan`, `transaction`, `verify`, `recover`.
+    pub name: String,
+    /// What came of it.
+    pub result: String,
+}
+
+/// The last run, as it is kept in `status.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastRun {
+    /// Version of this file.
+    pub version: u32,
+    /// Name of the transaction; empty when none was begun.
+    pub id: String,
+    /// The config.
+    pub config: ConfigRef,
+    /// Seconds since 1970.
+    pub started: u64,
+    /// Seconds since 1970.
+    pub finished: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Phase by phase.
+    pub phases: Vec<Phase>,
+    /// Number of steps.
+    pub steps: usize,
+    /// What the person was told.
+    pub notices: Vec<Notice>,
+}
+
+impl LastRun {
+    /// The version this program writes.
+    pub const VERSION: u32 = VERSION;
+}
+
+/// Everything `status` shows.
+#[derive(Debug, Clone, Serialize)]
+pub struct StatusReport {
+    /// `mco-rescue/status/v1`.
+    pub schema: &'static str,
+    /// The root.
+    pub root: String,
+    /// The deployment, on OSTree roots.
+    pub deployment: Option<String>,
+    /// Name of the recorded config.
+    pub recorded: Option<String>,
+    /// Digest of the recorded config.
+    pub recorded_digest: Option<String>,
+    /// What is wrong with the record, or why it is no base to go from.
+    pub record_note: Option<String>,
+    /// The recorded layered image; empty without layering.
+    pub recorded_image: Option<String>,
+    /// `nothing`, `staged`, `unfinished`, `committed`.
+    pub pending: &'static str,
+    /// The config of the pending run.
+    pub pending_config: Option<String>,
+    /// The last run.
+    pub last_run: Option<LastRun>,
+}
+
+/// For programs.
+pub fn json(report: &StatusReport) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(report).map(|text| text + "\n")
+}
+
+/// The word and the config for a pending run.
+pub fn pending_words(pending: &Pending) -> (&'static str, Option<&ConfigRef>) {
+    match pending {
+        Pending::Nothing => ("nothing", None),
+        Pending::Staged(config) => ("staged", Some(config)),
+        Pending::Unfinished(config, _) => ("unfinished", Some(config)),
+        Pending::Committed(config) => ("committed", Some(config)),
+    }
+}
+
+/// For people.
+pub fn text(report: &StatusReport) -> String {
+    let mut out = String::new();
+    let mut line =
+        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", printable(value)));
+    line("Root", &report.root);
+    if let Some(deployment) = &report.deployment {
+        line("Deployed", deployment);
+    }
+    line(
+        "Recorded",
+        report.recorded.as_deref().unwrap_or("(no config)"),
+    );
+    if let Some(note) = &report.record_note {
+        line("", note);
+    }
+    match report.recorded_image.as_deref() {
+        None => line("Image", "(no record)"),
+        Some("") => line("Image", "not layered"),
+        Some(image) => line("Image", image),
+    }
+    let pending = report.pending_config.as_deref().unwrap_or_default();
+    match report.pending {
+        "nothing" => line("Pending", "nothing"),
+        "staged" => line(
+            "Pending",
+            &format!("left-overs of {pending}; no name was changed. Next: mco-rescue recover"),
+        ),
+        "unfinished" => line(
+            "Pending",
+            &format!("{pending} is half-way! Next: mco-rescue recover"),
+        ),
+        _ => line(
+            "Pending",
+            &format!("{pending} is in place, tidying up is left. Next: mco-rescue recover"),
+        ),
+    }
+    out.push_str(&last_run(report.last_run.as_ref()));
+    out
+}
+
+fn last_run(run: Option<&LastRun>) -> String {
+    let Some(run) = run else {
+        return "Last run  (none)\n".to_owned();
+    };
+    let outcome = match run.outcome {
+        Outcome::Done => "done",
+        Outcome::RolledBack => "failed, everything was put back",
+        Outcome::Incomplete => "failed half-way; run mco-rescue recover",
+        Outcome::Recovered => "an interrupted run was finished",
+        Outcome::Undone => "an interrupted run was undone",
+    };
+    let mut out = format!("Last run  {} {outcome}\n", utc(run.finished));
+    out.push_str(&format!("          {}\n", printable(&run.config.name)));
+    for phase in &run.phases {
+        out.push_str(&format!("          {}: ", phase.name));
+        out.push_str(wrap(&phase.result, 12).trim_start());
+    }
+    out
+}

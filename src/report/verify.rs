@@ -1,0 +1,131 @@
+//! The result of `verify` as text and as JSON (`mco-rescue/verify/v1`).
+
+use serde::Serialize;
+
+use super::plan::{Diffs, Heading};
+use super::{printable, wrap};
+use crate::drift::{Drift, DriftKind};
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    #[serde(flatten)]
+    heading: &'a Heading,
+    /// No difference at all.
+    clean: bool,
+    /// The daemon's sentence; null when it would find nothing.
+    verdict: Option<&'a str>,
+    drifts: Vec<Entry<'a>>,
+    not_looked_at: &'a [&'a str],
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    kind: DriftKind,
+    subject: &'a str,
+    detail: &'a str,
+    /// Whether the daemon checks this.
+    checked_by_daemon: bool,
+    daemon: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diff: Option<&'a str>,
+}
+
+/// Everything `verify` found.
+#[derive(Debug, Clone, Copy)]
+pub struct Findings<'a> {
+    /// The differences, in the daemon's order.
+    pub drifts: &'a [Drift],
+    /// The daemon's sentence.
+    pub verdict: Option<&'a str>,
+    /// Diffs of text files.
+    pub diffs: &'a Diffs,
+    /// What this run could not judge.
+    pub not_looked_at: &'a [&'a str],
+}
+
+impl<'a> Findings<'a> {
+    fn diff(&self, drift: &Drift) -> Option<&'a str> {
+        let found = self
+            .diffs
+            .iter()
+            .find(|(path, _)| path.to_string() == drift.subject);
+        found
+            .filter(|_| drift.kind == DriftKind::Content)
+            .map(|(_, diff)| diff.as_str())
+    }
+}
+
+/// For programs.
+pub fn json(heading: &Heading, findings: Findings<'_>) -> serde_json::Result<String> {
+    let entry = |drift| -> Entry<'_> {
+        let drift: &Drift = drift;
+        Entry {
+            kind: drift.kind,
+            subject: &drift.subject,
+            detail: &drift.detail,
+            checked_by_daemon: drift.daemon.is_some(),
+            daemon: drift.daemon.as_deref(),
+            diff: findings.diff(drift),
+        }
+    };
+    let document = Document {
+        schema: "mco-rescue/verify/v1",
+        heading,
+        clean: findings.drifts.is_empty(),
+        verdict: findings.verdict,
+        drifts: findings.drifts.iter().map(entry).collect(),
+        not_looked_at: findings.not_looked_at,
+    };
+    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+}
+
+/// For people.
+pub fn text(heading: &Heading, findings: Findings<'_>) -> String {
+    let mut out = format!(
+        "Config    {}\nRoot      {}\n\n",
+        printable(&heading.config),
+        printable(&heading.root)
+    );
+    if findings.drifts.is_empty() {
+        out.push_str(
+            "Clean: files, units, enablement, keys and password are as the config wants them.\n",
+        );
+    } else {
+        out.push_str(&differences(findings));
+    }
+    if !findings.not_looked_at.is_empty() {
+        out.push_str(&wrap(
+            &format!("Not looked at: {}.", findings.not_looked_at.join("; ")),
+            0,
+        ));
+    }
+    out
+}
+
+fn differences(findings: Findings<'_>) -> String {
+    let mut out = match findings.verdict {
+        // Its words stay on one line, to be searched for and copied.
+        Some(verdict) => format!(
+            "The daemon would go Degraded and say:\n  {}\n\n",
+            printable(verdict)
+        ),
+        None => "The daemon would find nothing; these it does not check:\n\n".to_owned(),
+    };
+    out.push_str(&format!("Differences ({}):\n", findings.drifts.len()));
+    for drift in findings.drifts {
+        out.push_str(&format!(
+            "  {}\n{}",
+            printable(&drift.subject),
+            wrap(&drift.detail, 4)
+        ));
+        match &drift.daemon {
+            Some(message) => out.push_str(&format!("    daemon: {}\n", printable(message))),
+            None => out.push_str("    the daemon does not check this\n"),
+        }
+        let lines = findings.diff(drift).into_iter().flat_map(str::lines);
+        lines.for_each(|line| out.push_str(&format!("      {line}\n")));
+    }
+    out.push('\n');
+    out
+}

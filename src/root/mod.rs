@@ -1,0 +1,346 @@
+//! The root: one directory descriptor, opened once, and everything that is read below it.
+//!
+//! Only this module turns a path of a document into a file descriptor. It has no
+//! writing function; changing things is `transaction/disk`'s alone.
+
+mod mount;
+mod path;
+mod resolve;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, ResolveFlag, readlinkat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
+use sha2::{Digest, Sha256};
+
+pub use mount::{Mount, mount_id, mount_of};
+pub use path::{RootPath, RootPathError};
+pub use resolve::{Follow, ResolveError};
+
+use crate::object::{Kind, Object, Stamp};
+
+/// A directory that is treated as `/`.
+#[derive(Debug)]
+pub struct Root {
+    dir: OwnedFd,
+    shown: PathBuf,
+}
+
+/// Something went wrong with a path inside the root.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {source}")]
+pub struct RootError {
+    /// The path as the document writes it.
+    pub path: String,
+    /// What the kernel said.
+    pub source: ResolveError,
+}
+
+/// A resolved parent directory and the one name below it that is meant.
+#[derive(Debug)]
+pub struct Place {
+    /// The parent, as an `O_PATH` descriptor.
+    pub dir: OwnedFd,
+    /// The last component, never followed.
+    pub name: String,
+}
+
+/// Largest file that is read whole into memory: records and unit files are far below.
+const MAX_READ: u64 = 64 << 20;
+
+impl Root {
+    /// Opens `path` as the root. The path is resolved by the running system, everything later in root.
+    pub fn open(path: &Path) -> Result<Self, RootError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let dir = nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| RootError {
+            path: path.display().to_string(),
+            source: errno.into(),
+        })?;
+        Ok(Self {
+            dir,
+            shown: path.to_owned(),
+        })
+    }
+
+    /// The path the root was opened with, for messages.
+    pub fn shown(&self) -> &Path {
+        &self.shown
+    }
+
+    /// Whether this is the root of the running system.
+    pub fn is_live(&self) -> bool {
+        let same = |a: FileStat, b: FileStat| a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+        match (nix::sys::stat::fstat(&self.dir), nix::sys::stat::stat("/")) {
+            (Ok(own), Ok(live)) => same(own, live),
+            _ => false,
+        }
+    }
+
+    /// The root's own descriptor, for `syncfs` and locks.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// Opens a directory; `None` when it does not exist.
+    pub fn directory(&self, path: &RootPath) -> Result<Option<OwnedFd>, RootError> {
+        self.resolve(path.relative(), follow_rule(path), &path.to_string())
+    }
+
+    /// The parent of `path` and its last name; `None` when the parent does not exist.
+    pub fn place(&self, path: &RootPath) -> Result<Option<Place>, RootError> {
+        let parent = path.parent();
+        let relative = parent.as_ref().map_or(".", RootPath::relative);
+        let dir = self.resolve(relative, follow_rule(path), &path.to_string())?;
+        Ok(dir.map(|dir| Place {
+            dir,
+            name: path.name().to_owned(),
+        }))
+    }
+
+    fn resolve(
+        &self,
+        relative: &str,
+        follow: Follow,
+        shown: &str,
+    ) -> Result<Option<OwnedFd>, RootError> {
+        match resolve::open_directory(self.dir.as_fd(), relative, follow) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(source) => Err(RootError {
+                path: shown.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// What is at `path` (the last component is not followed), with the digest of a file's bytes.
+    pub fn observe(&self, path: &RootPath) -> Result<Option<(Object, Stamp)>, RootError> {
+        match self.place(path)? {
+            Some(place) => place.observe().map_err(|errno| at(path, errno)),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether anything is at `path`, the last component not followed.
+    pub fn exists(&self, path: &RootPath) -> Result<bool, RootError> {
+        let Some(place) = self.place(path)? else {
+            return Ok(false);
+        };
+        match place.stat() {
+            Ok(stat) => Ok(stat.is_some()),
+            Err(errno) => Err(at(path, errno)),
+        }
+    }
+
+    /// The bytes of the file at `path`, links followed in root; `None` when there is no such file.
+    pub fn read(&self, path: &RootPath) -> Result<Option<Vec<u8>>, RootError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+        let file = match resolve::open_in_root(
+            self.dir.as_fd(),
+            path.relative(),
+            flags,
+            ResolveFlag::empty(),
+        ) {
+            Ok(fd) => File::from(fd),
+            Err(error) if error.is_missing() => return Ok(None),
+            Err(source) => {
+                return Err(RootError {
+                    path: path.to_string(),
+                    source,
+                });
+            }
+        };
+        let mut bytes = Vec::new();
+        let read = file
+            .take(MAX_READ + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|e| at(path, errno_of(&e)))?;
+        if read as u64 > MAX_READ {
+            return Err(at(path, Errno::EFBIG));
+        }
+        Ok(Some(bytes))
+    }
+
+    /// The target of the symbolic link at `path`, verbatim; `None` when it is no link.
+    pub fn read_link(&self, path: &RootPath) -> Result<Option<String>, RootError> {
+        let Some(place) = self.place(path)? else {
+            return Ok(None);
+        };
+        match readlinkat(&place.dir, place.name.as_str()) {
+            Ok(target) => Ok(Some(target.to_string_lossy().into_owned())),
+            Err(Errno::ENOENT | Errno::EINVAL | Errno::ENOTDIR) => Ok(None),
+            Err(errno) => Err(at(path, errno)),
+        }
+    }
+
+    /// The names in a directory, sorted; empty when there is none.
+    pub fn list(&self, path: &RootPath) -> Result<Vec<String>, RootError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let fd = match resolve::open_in_root(
+            self.dir.as_fd(),
+            path.relative(),
+            flags,
+            ResolveFlag::empty(),
+        ) {
+            Ok(fd) => fd,
+            Err(ResolveError::System(Errno::ENOENT | Errno::ENOTDIR)) => return Ok(Vec::new()),
+            Err(source) => {
+                return Err(RootError {
+                    path: path.to_string(),
+                    source,
+                });
+            }
+        };
+        let mut dir = Dir::from_fd(fd).map_err(|errno| at(path, errno))?;
+        let mut names = Vec::new();
+        for entry in dir.iter() {
+            let entry = entry.map_err(|errno| at(path, errno))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// The nearest existing directory at or above the parent of `path`, with its path (`None`: the root itself).
+    pub fn nearest(&self, path: &RootPath) -> Result<(Option<RootPath>, OwnedFd), RootError> {
+        for ancestor in path.ancestors().skip(1) {
+            if let Some(dir) = self.directory(&ancestor)? {
+                return Ok((Some(ancestor), dir));
+            }
+        }
+        let own = self
+            .resolve(".", Follow::Trusted, "/")?
+            .ok_or_else(|| at_root(Errno::ENOENT))?;
+        Ok((None, own))
+    }
+
+    /// Opens the file at `place` of `path` for reading, without following it.
+    pub fn open_file(&self, path: &RootPath) -> Result<Option<File>, RootError> {
+        match self.place(path)? {
+            Some(place) => place.open().map(Some).map_err(|errno| at(path, errno)),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Place {
+    /// The stat of the name, not followed; `None` when nothing is there.
+    pub fn stat(&self) -> Result<Option<FileStat>, Errno> {
+        match fstatat(&self.dir, self.name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// The type, mode, owner and content identity of what is there.
+    pub fn observe(&self) -> Result<Option<(Object, Stamp)>, Errno> {
+        let Some(stat) = self.stat()? else {
+            return Ok(None);
+        };
+        let object = Object {
+            kind: self.kind(&stat)?,
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+        };
+        Ok(Some((object, Stamp::from(&stat))))
+    }
+
+    /// The type of what is there, without reading a file's bytes (its size and digest are left empty).
+    pub fn shallow_kind(&self) -> Result<Option<Kind>, Errno> {
+        let Some(stat) = self.stat()? else {
+            return Ok(None);
+        };
+        if resolve::kind(&stat) == SFlag::S_IFREG {
+            return Ok(Some(Kind::File {
+                size: 0,
+                sha256: String::new(),
+            }));
+        }
+        self.kind(&stat).map(Some)
+    }
+
+    /// Opens the name for reading, not followed.
+    pub fn open(&self) -> Result<File, Errno> {
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+        nix::fcntl::openat(&self.dir, self.name.as_str(), flags, Mode::empty()).map(File::from)
+    }
+
+    fn kind(&self, stat: &FileStat) -> Result<Kind, Errno> {
+        Ok(match resolve::kind(stat) {
+            SFlag::S_IFREG => {
+                let (size, sha256) = digest(self.open()?).map_err(|e| errno_of(&e))?;
+                Kind::File { size, sha256 }
+            }
+            SFlag::S_IFLNK => {
+                let target = readlinkat(&self.dir, self.name.as_str())?;
+                Kind::Symlink {
+                    target: target.to_string_lossy().into_owned(),
+                }
+            }
+            SFlag::S_IFDIR => Kind::Directory,
+            _ => Kind::Special {
+                type_bits: stat.st_mode & libc::S_IFMT,
+            },
+        })
+    }
+}
+
+/// Size and lower-case hex SHA-256 of everything `reader` gives.
+pub fn digest(mut reader: impl Read) -> io::Result<(u64, String)> {
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 128 << 10];
+    let mut size = 0;
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => return Ok((size, hex(&hash.finalize()))),
+            Ok(n) => {
+                hash.update(buffer.get(..n).unwrap_or_default());
+                size += n as u64;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Lower-case hex of some bytes.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Below a home nothing is followed: its owner could point anywhere.
+fn follow_rule(path: &RootPath) -> Follow {
+    if path.is_in(crate::paths::CORE_SSH) {
+        Follow::Never
+    } else {
+        Follow::Trusted
+    }
+}
+
+fn at(path: &RootPath, errno: Errno) -> RootError {
+    RootError {
+        path: path.to_string(),
+        source: errno.into(),
+    }
+}
+
+fn at_root(errno: Errno) -> RootError {
+    RootError {
+        path: "/".into(),
+        source: errno.into(),
+    }
+}
+
+fn errno_of(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}

@@ -1,0 +1,171 @@
+//! [`RootPath`]: the only form in which a path reaches the file system.
+//!
+//! Made by parsing, never by joining strings: absolute in the document,
+//! without `..` and NUL, normalised, kept relative to the root.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A path inside the root, without leading slash and without `.`, `..` or doubled slashes.
+/// Prints as the absolute path that a document would use.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct RootPath(String);
+
+/// Why a string is not a path inside the root.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RootPathError {
+    /// The path does not begin with a slash.
+    #[error("path {0:?} is not absolute")]
+    NotAbsolute(String),
+    /// A component is `..`.
+    #[error("path {0:?} contains `..`")]
+    Climbing(String),
+    /// The path holds a NUL byte, which no file system takes.
+    #[error("path {0:?} contains a NUL byte")]
+    Nul(String),
+    /// The path names the root itself.
+    #[error("path {0:?} names the root directory itself")]
+    IsRoot(String),
+}
+
+impl RootPath {
+    /// Parses an absolute path as documents write it.
+    pub fn parse(text: &str) -> Result<Self, RootPathError> {
+        let Some(relative) = text.strip_prefix('/') else {
+            return Err(RootPathError::NotAbsolute(text.into()));
+        };
+        Self::normalise(relative, text)
+    }
+
+    /// A path known at compile time, written root-relative.
+    ///
+    /// The constants of [`crate::paths`] are checked by a test, so this does not fail.
+    pub fn fixed(text: &'static str) -> Self {
+        Self(text.to_owned())
+    }
+
+    fn normalise(relative: &str, original: &str) -> Result<Self, RootPathError> {
+        if original.contains('\0') {
+            return Err(RootPathError::Nul(original.into()));
+        }
+        let mut parts = Vec::new();
+        for part in relative.split('/') {
+            match part {
+                "" | "." => {}
+                ".." => return Err(RootPathError::Climbing(original.into())),
+                name => parts.push(name),
+            }
+        }
+        if parts.is_empty() {
+            return Err(RootPathError::IsRoot(original.into()));
+        }
+        Ok(Self(parts.join("/")))
+    }
+
+    /// The path without leading slash, for the `*at` calls.
+    pub fn relative(&self) -> &str {
+        &self.0
+    }
+
+    /// The last component.
+    pub fn name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or(&self.0)
+    }
+
+    /// The directory above; `None` where that is the root itself.
+    pub fn parent(&self) -> Option<Self> {
+        self.0
+            .rsplit_once('/')
+            .map(|(parent, _)| Self(parent.to_owned()))
+    }
+
+    /// This path and every directory above it but the root, nearest first.
+    pub fn ancestors(&self) -> impl Iterator<Item = Self> {
+        std::iter::successors(Some(self.clone()), Self::parent)
+    }
+
+    /// A path below this one. `below` may have several components.
+    pub fn join(&self, below: &str) -> Result<Self, RootPathError> {
+        let joined = format!("/{}/{below}", self.0);
+        Self::parse(&joined)
+    }
+
+    /// Whether this path is `directory` or lies below it, component by component.
+    pub fn is_in(&self, directory: &str) -> bool {
+        self.0 == directory
+            || self
+                .0
+                .strip_prefix(directory)
+                .is_some_and(|rest| rest.starts_with('/'))
+    }
+}
+
+impl fmt::Display for RootPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "/{}", self.0)
+    }
+}
+
+impl fmt::Debug for RootPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "/{}", self.0)
+    }
+}
+
+impl TryFrom<String> for RootPath {
+    type Error = RootPathError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::parse(&text)
+    }
+}
+
+impl From<RootPath> for String {
+    fn from(path: RootPath) -> Self {
+        path.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn unclean_but_harmless_paths_are_normalised() {
+        assert_eq!(RootPath::parse("/etc//./a/").unwrap().relative(), "etc/a");
+    }
+
+    #[test]
+    fn climbing_relative_root_and_nul_are_refused() {
+        for bad in ["/etc/../x", "/..", "etc/x", "", "/", "//", "/a\0b"] {
+            assert!(RootPath::parse(bad).is_err(), "{bad:?} was taken");
+        }
+    }
+
+    #[test]
+    fn containment_is_by_component() {
+        let path = RootPath::parse("/etc/docker/certs.d/x").unwrap();
+        assert!(path.is_in("etc/docker/certs.d"));
+        assert!(!path.is_in("etc/docker/cert"));
+    }
+
+    #[test]
+    fn ancestors_end_below_the_root() {
+        let path = RootPath::parse("/a/b/c").unwrap();
+        let all: Vec<_> = path.ancestors().map(|p| p.to_string()).collect();
+        assert_eq!(all, ["/a/b/c", "/a/b", "/a"]);
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_what_was_printed_is_the_identity(text in "/[a-z./\\PC]{0,40}") {
+            if let Ok(path) = RootPath::parse(&text) {
+                prop_assert_eq!(RootPath::parse(&path.to_string()).unwrap(), path.clone());
+                prop_assert!(!path.relative().split('/').any(|c| c == ".." || c.is_empty()));
+            }
+        }
+    }
+}

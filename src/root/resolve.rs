@@ -1,0 +1,171 @@
+//! Turning a [`RootPath`] into a directory descriptor: `openat2`, in root.
+//!
+//! Absolute links are re-rooted, climbing links stop at the root, magic links
+//! are never followed. A link that belongs to an ordinary user is followed only
+//! to something that belongs to the same user: on `/` itself staying in root
+//! stops nothing, so the owner of the link has to.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
+use nix::sys::stat::{FileStat, SFlag, fstat};
+
+/// As many links as the kernel follows in one path.
+const MAX_LINKS: usize = 40;
+/// `openat2` answers EAGAIN while somebody renames underneath it.
+const MAX_AGAIN: usize = 32;
+
+/// Why a path could not be resolved.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    /// The kernel said no.
+    #[error("{0}")]
+    System(#[from] Errno),
+    /// The kernel is older than 5.6.
+    #[error(
+        "this kernel has no openat2 (it came with Linux 5.6); mco-rescue does not work without it"
+    )]
+    NoOpenat2,
+    /// A link of an ordinary user leads to somebody else's directory.
+    #[error(
+        "a symbolic link owned by uid {owner} leads to a directory owned by uid {target}; not followed"
+    )]
+    ForeignLink {
+        /// Who owns the link.
+        owner: u32,
+        /// Who owns what it leads to.
+        target: u32,
+    },
+}
+
+impl ResolveError {
+    /// Whether the path, or something on the way to it, does not exist.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::System(Errno::ENOENT))
+    }
+}
+
+/// Whether symbolic links on the way are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follow {
+    /// As far as their owner may be trusted.
+    Trusted,
+    /// Not at all: below a user's home.
+    Never,
+}
+
+/// Opens the directory at `path` below `root` as an `O_PATH` descriptor.
+pub fn open_directory(
+    root: BorrowedFd<'_>,
+    path: &str,
+    follow: Follow,
+) -> Result<OwnedFd, ResolveError> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    match open_in_root(root, path, flags, ResolveFlag::RESOLVE_NO_SYMLINKS) {
+        // Only the rare path with a link on it pays for the walk.
+        Err(ResolveError::System(Errno::ELOOP)) if follow == Follow::Trusted => walk(root, path),
+        other => other,
+    }
+}
+
+/// One `openat2` in root, with the bounded retry the kernel asks for.
+pub fn open_in_root(
+    root: BorrowedFd<'_>,
+    path: &str,
+    flags: OFlag,
+    extra: ResolveFlag,
+) -> Result<OwnedFd, ResolveError> {
+    let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS | extra;
+    let how = OpenHow::new().flags(flags).resolve(resolve);
+    for _ in 0..MAX_AGAIN {
+        match openat2(root, if path.is_empty() { "." } else { path }, how) {
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(Errno::ENOSYS) => return Err(ResolveError::NoOpenat2),
+            other => return Ok(other?),
+        }
+    }
+    Err(Errno::EAGAIN.into())
+}
+
+/// The walk for paths with links: one component at a time, every link's owner looked at.
+fn walk(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, ResolveError> {
+    let mut todo: VecDeque<OsString> = components(OsStr::new(path));
+    let mut stack = vec![open_in_root(
+        root,
+        ".",
+        OFlag::O_PATH | OFlag::O_DIRECTORY,
+        ResolveFlag::empty(),
+    )?];
+    let mut owners = Vec::new();
+    let mut links = 0;
+    while let Some(name) = todo.pop_front() {
+        if name == ".." {
+            // Climbing stops at the root, as the kernel does with RESOLVE_IN_ROOT.
+            if stack.len() > 1 {
+                stack.pop();
+            }
+            continue;
+        }
+        let next = open_one(top(&stack)?, &name)?;
+        let stat = fstat(&next)?;
+        match kind(&stat) {
+            SFlag::S_IFDIR => stack.push(next),
+            SFlag::S_IFLNK => {
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(Errno::ELOOP.into());
+                }
+                owners.push(stat.st_uid);
+                let target = readlinkat(&next, "")?;
+                if target.as_bytes().starts_with(b"/") {
+                    stack.truncate(1);
+                }
+                for part in components(&target).into_iter().rev() {
+                    todo.push_front(part);
+                }
+            }
+            _ => return Err(Errno::ENOTDIR.into()),
+        }
+    }
+    let end = stack.pop().ok_or(Errno::ENOENT)?;
+    check_owners(root, &owners, fstat(&end)?.st_uid)?;
+    Ok(end)
+}
+
+/// Root's links, and those of whoever owns the tree, are trusted; others lead only to their owner's things.
+fn check_owners(root: BorrowedFd<'_>, owners: &[u32], target: u32) -> Result<(), ResolveError> {
+    let tree = fstat(root)?.st_uid;
+    match owners
+        .iter()
+        .find(|&&owner| owner != 0 && owner != tree && owner != target)
+    {
+        Some(&owner) => Err(ResolveError::ForeignLink { owner, target }),
+        None => Ok(()),
+    }
+}
+
+fn open_one(directory: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    nix::fcntl::openat(directory, name, flags, nix::sys::stat::Mode::empty())
+}
+
+fn top(stack: &[OwnedFd]) -> Result<BorrowedFd<'_>, Errno> {
+    stack.last().map(AsFd::as_fd).ok_or(Errno::ENOENT)
+}
+
+fn components(path: &OsStr) -> VecDeque<OsString> {
+    let parts = path.as_bytes().split(|&b| b == b'/');
+    parts
+        .filter(|p| !p.is_empty() && *p != b".")
+        .map(|p| OsStr::from_bytes(p).to_owned())
+        .collect()
+}
+
+/// The file type bits of a stat result.
+pub fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode & libc::S_IFMT)
+}

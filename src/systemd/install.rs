@@ -1,0 +1,673 @@
+//! `systemctl enable`, `disable` and `preset` as changes to links.
+//!
+//! The links that a systemd of version 252 would make or remove for the given units
+//! are worked out here; making them is up to the caller. Options of systemctl
+//! (`--runtime`, `--now`, `--force`, preset modes) do not exist here.
+//!
+//! Differences to `systemctl --root`, all deliberate:
+//!
+//! | systemctl | here | why |
+//! |---|---|---|
+//! | a name that is no unit name is completed or escaped (`a` becomes `a.service`), and a path is taken as a unit file to link | [`Fault::InvalidName`] | the names come from a configuration that must be exact |
+//! | of links to a removed alias, `disable --root` removes those it happens to list before the alias | all are removed | without `--root` systemctl removes them all; only there does it recognise the path |
+//! | `*.wants` being a symlink to a directory is written through | [`Fault::NotADirectory`] | the link would be made elsewhere, perhaps in `/usr` |
+//! | a drop-in directory that is an absolute symlink is looked for outside of `--root` | followed inside the root | only `--root` does that |
+//! | specifiers of the host (`%m`, `%H`, `%v`, …) expand to values of the host it runs on | [`Fault::Specifier`] | the host may be another one |
+//! | where built for SysV, looks for init scripts first, and fails for a service whose file is broken even if its links could be removed | only does what units ask for (`SYSTEMCTL_SKIP_SYSV=1`) | a node has no init scripts |
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::lookup::{
+    Context, Fault, Info, InfoId, Mode, Problem, Search, Support, basename, check_alias,
+    is_hidden_or_backup, join, parent,
+};
+use super::preset::{PresetDecision, Presets};
+use super::unit_name::{self, UnitName, UnitNameKind};
+use super::unit_tree::{CONFIG_DIR, LinkChange, UnitEntry, UnitTree};
+use super::view::{Node, View};
+
+/// What an operation does to links.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The changes below [`CONFIG_DIR`], in order. A link that is replaced is removed first.
+    pub changes: Vec<LinkChange>,
+    /// What systemctl reports and then goes on to exit successfully.
+    pub problems: Vec<Problem>,
+}
+
+/// Why systemctl would exit with a failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstallError {
+    /// What is wrong; never empty.
+    pub problems: Vec<Problem>,
+    /// The changes that systemctl would have made all the same.
+    pub partial: Vec<LinkChange>,
+}
+
+impl std::fmt::Display for InstallError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let problems: Vec<String> = self.problems.iter().map(ToString::to_string).collect();
+        f.write_str(&problems.join("; "))
+    }
+}
+
+impl std::error::Error for InstallError {}
+
+/// What `systemctl enable UNIT...` does. Units without an `[Install]` section
+/// change nothing and are no error.
+pub fn enable(tree: &UnitTree, units: &[&str], support: &Support) -> Result<Outcome, InstallError> {
+    Operation::new(tree, support).run(|op| op.enable(units))
+}
+
+/// What `systemctl disable UNIT...` does. Links of units that do not exist are
+/// removed too; that they do not exist is only among the [`Outcome::problems`].
+pub fn disable(
+    tree: &UnitTree,
+    units: &[&str],
+    support: &Support,
+) -> Result<Outcome, InstallError> {
+    Operation::new(tree, support).run(|op| op.disable(units))
+}
+
+/// What `systemctl preset UNIT...` does: enable or disable each by the preset files.
+pub fn preset(tree: &UnitTree, units: &[&str], support: &Support) -> Result<Outcome, InstallError> {
+    let presets = Presets::read(&tree.presets, support);
+    Operation::new(tree, support).run(|op| op.preset(units, &presets))
+}
+
+/// The paths that any of the operations would have to know more about.
+pub(super) fn unobserved(tree: &UnitTree, units: &[&str], support: &Support) -> BTreeSet<String> {
+    let presets = Presets::read(&tree.presets, support);
+    let mut paths = BTreeSet::new();
+    for unit in units {
+        let unit = &[*unit];
+        let runs: [&dyn Fn(&mut Operation<'_>) -> Status; 3] =
+            [&|op| op.enable(unit), &|op| op.disable(unit), &|op| {
+                op.preset(unit, &presets)
+            }];
+        for run in runs {
+            let mut operation = Operation::new(tree, support);
+            let _ = run(&mut operation);
+            paths.append(&mut operation.view.finish().1);
+        }
+    }
+    paths
+}
+
+/// The operation fails; the problem is noted.
+struct Failed;
+
+/// How many links were asked for, as systemctl counts them. Its way of adding the
+/// counts decides which failures count.
+type Status = Result<usize, Failed>;
+
+struct Operation<'t> {
+    view: View<'t>,
+    support: &'t Support,
+    problems: Vec<Problem>,
+}
+
+impl<'t> Operation<'t> {
+    fn new(tree: &'t UnitTree, support: &'t Support) -> Self {
+        Operation {
+            view: View::new(tree),
+            support,
+            problems: Vec::new(),
+        }
+    }
+
+    fn run(mut self, body: impl FnOnce(&mut Self) -> Status) -> Result<Outcome, InstallError> {
+        let status = body(&mut self);
+        let (changes, unobserved) = self.view.finish();
+        if !unobserved.is_empty() {
+            let not_observed = |subject| Problem {
+                subject,
+                fault: Fault::NotObserved,
+            };
+            let problems = unobserved.into_iter().map(not_observed).collect();
+            return Err(InstallError {
+                problems,
+                partial: Vec::new(),
+            });
+        }
+        match status {
+            Ok(_) => Ok(Outcome {
+                changes,
+                problems: self.problems,
+            }),
+            Err(Failed) => Err(InstallError {
+                problems: self.problems,
+                partial: changes,
+            }),
+        }
+    }
+
+    fn report(&mut self, subject: &str, fault: Fault) -> Failed {
+        let problem = Problem {
+            subject: subject.to_owned(),
+            fault,
+        };
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+        Failed
+    }
+
+    fn enable(&mut self, units: &[&str]) -> Status {
+        let mut context = Context::new(self.support);
+        for unit in units {
+            self.discover_enablable(&mut context, unit)?;
+        }
+        self.apply(&mut context, false)
+    }
+
+    fn disable(&mut self, units: &[&str]) -> Status {
+        let mut context = Context::new(self.support);
+        for unit in units {
+            context
+                .add(unit, false)
+                .map_err(|fault| self.report(unit, fault))?;
+        }
+        self.remove(&mut context)
+    }
+
+    fn preset(&mut self, units: &[&str], presets: &Presets) -> Status {
+        let mut plus = Context::new(self.support);
+        let mut minus = Context::new(self.support);
+        for unit in units {
+            self.preset_one(unit, presets, &mut plus, &mut minus)?;
+        }
+        let removed = self.remove(&mut minus);
+        let applied = self.apply(&mut plus, true);
+        Ok(removed? + applied?)
+    }
+
+    /// Sort a unit under those to enable or those to disable. Aliases are left alone.
+    fn preset_one(
+        &mut self,
+        unit: &str,
+        presets: &Presets,
+        plus: &mut Context<'_>,
+        minus: &mut Context<'_>,
+    ) -> Result<(), Failed> {
+        if plus.find(unit).is_some() || minus.find(unit).is_some() {
+            return Ok(());
+        }
+        let mut found = Context::new(self.support);
+        let id = self.discover(&mut found, unit, Search::FOLLOW)?;
+        if found.info(id).name != unit {
+            return Ok(());
+        }
+        match presets.decide(unit) {
+            PresetDecision::Ignore => (),
+            PresetDecision::Disable => {
+                self.discover(minus, unit, Search::FOLLOW)?;
+            }
+            PresetDecision::Enable(instances) if instances.is_empty() => {
+                self.discover_enablable(plus, unit)?;
+            }
+            PresetDecision::Enable(instances) => {
+                for instance in instances {
+                    self.discover_enablable(plus, &instance)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn discover(
+        &mut self,
+        context: &mut Context<'_>,
+        unit: &str,
+        search: Search,
+    ) -> Result<InfoId, Failed> {
+        context
+            .discover(&self.view, unit, search)
+            .map_err(|fault| self.report(unit, fault))
+    }
+
+    fn discover_enablable(&mut self, context: &mut Context<'_>, unit: &str) -> Result<(), Failed> {
+        let id = self.discover(context, unit, Search::LOAD_FOLLOW)?;
+        let info = context.info(id);
+        if info.mode == Some(Mode::Masked) {
+            return Err(self.report(&info.path, Fault::Masked));
+        }
+        if is_generated(&info.path) {
+            return Err(self.report(&info.path, Fault::Generated));
+        }
+        Ok(())
+    }
+
+    /// Make the links of all units of the context, and of those they name in `Also=`.
+    fn apply(&mut self, context: &mut Context<'_>, lenient: bool) -> Status {
+        let mut status = Ok(0);
+        while let Some(id) = context.next() {
+            if let Err(fault) = context.traverse(&self.view, id, Search::LOAD) {
+                let info = context.info(id);
+                let failed = self.report(&info.name, fault);
+                if info.auxiliary {
+                    continue;
+                }
+                return Err(failed);
+            }
+            let info = context.info(id);
+            let made = match info.mode {
+                Some(Mode::Masked) => {
+                    self.report(&info.path, Fault::Masked);
+                    Ok(1)
+                }
+                Some(Mode::Regular) => self.install(info, lenient),
+                _ => Ok(0),
+            };
+            status = status.and_then(|count| Ok(count + made?));
+        }
+        status
+    }
+
+    /// Make the links of one unit. Once an alias was made, what fails after it is
+    /// only reported.
+    fn install(&mut self, info: &Info, lenient: bool) -> Status {
+        if !self.view.in_search_path(&info.path) {
+            self.create_link(&info.path, &format!("{CONFIG_DIR}/{}", info.name), false)?;
+        }
+        let mut status = self.install_aliases(info);
+        let section = &info.section;
+        let lists = [&section.wanted_by, &section.required_by, &section.upheld_by];
+        for (list, suffix) in lists.into_iter().zip([".wants", ".requires", ".upholds"]) {
+            let made = self.install_dependencies(info, list, suffix, lenient);
+            if matches!(status, Ok(0)) {
+                status = made;
+            }
+        }
+        status
+    }
+
+    /// The last alias decides, unless one failed.
+    fn install_aliases(&mut self, info: &Info) -> Status {
+        let mut status = Ok(0);
+        for alias in &info.section.alias {
+            let made = match self.alias_name(info, alias) {
+                Ok(None) => continue,
+                Ok(Some(name)) => {
+                    self.create_link(&info.path, &format!("{CONFIG_DIR}/{name}"), false)
+                }
+                Err((subject, fault)) => Err(self.report(&subject, fault)),
+            };
+            status = status.and(made);
+        }
+        status
+    }
+
+    /// The path below the config directory of an alias; `None` for the unit's own name.
+    fn alias_name(&self, info: &Info, alias: &str) -> Result<Option<String>, (String, Fault)> {
+        let expanded = expand(info, alias).map_err(|fault| (alias.to_owned(), fault))?;
+        if let Some((dir, link)) = expanded.rsplit_once('/') {
+            let checked = check_dependency_alias(dir, link, &info.name);
+            return checked
+                .map(|()| Some(expanded.clone()))
+                .map_err(|fault| (expanded, fault));
+        }
+        let instance = UnitName::parse(&info.name)
+            .and_then(|name| name.instance)
+            .filter(|i| !i.is_empty());
+        let template =
+            UnitName::parse(&expanded).filter(|name| name.kind() == UnitNameKind::Template);
+        let name = match (template, instance) {
+            (Some(template), Some(instance)) => {
+                template.with_instance(instance).unwrap_or_default()
+            }
+            _ => expanded,
+        };
+        match check_alias(&name, &info.name) {
+            Ok(()) => Ok(Some(name)),
+            Err(Fault::TooManyLinks) => Ok(None),
+            Err(fault) => Err((name, fault)),
+        }
+    }
+
+    fn install_dependencies(
+        &mut self,
+        info: &Info,
+        list: &[String],
+        suffix: &str,
+        lenient: bool,
+    ) -> Status {
+        if list.is_empty() {
+            return Ok(0);
+        }
+        let (link, needs_instance) = self.dependency_name(info)?;
+        let mut status = Ok(0);
+        for wanted in list {
+            let made = match dependency_target(info, wanted, needs_instance, &link) {
+                Ok(unit) => self.create_link(
+                    &info.path,
+                    &format!("{CONFIG_DIR}/{unit}{suffix}/{link}"),
+                    true,
+                ),
+                Err((_, Fault::InvalidName | Fault::NoInstance(_))) if lenient => continue,
+                Err((subject, fault)) => Err(self.report(&subject, fault)),
+            };
+            if matches!(status, Ok(0)) || (made.is_err() && status.is_ok()) {
+                status = made;
+            }
+        }
+        status
+    }
+
+    /// The name that the unit's links in `*.wants` have, and whether the wanting
+    /// unit must bring the instance.
+    fn dependency_name(&mut self, info: &Info) -> Result<(String, bool), Failed> {
+        let name = UnitName::parse(&info.name).filter(|name| name.kind() == UnitNameKind::Template);
+        let Some(template) = name else {
+            return Ok((info.name.clone(), false));
+        };
+        let Some(instance) = &info.section.default_instance else {
+            return Ok((info.name.clone(), true));
+        };
+        let instance = template.with_instance(instance).unwrap_or_default();
+        let mut context = Context::new(self.support);
+        let found = context.add(&instance, false).and_then(|id| {
+            context.search(&self.view, id, Search::FOLLOW)?;
+            Ok(id)
+        });
+        let id = found.map_err(|fault| self.report(&instance, fault))?;
+        match context.info(id) {
+            Info {
+                mode: Some(Mode::Masked),
+                path,
+                ..
+            } => Err(self.report(path, Fault::Masked)),
+            _ => Ok((instance, false)),
+        }
+    }
+
+    /// Make a link unless an equivalent one is there. Only `force` replaces others.
+    fn create_link(&mut self, target: &str, path: &str, force: bool) -> Status {
+        let dir = parent(path);
+        if !matches!(self.view.node(dir), Node::Directory(_) | Node::Missing) {
+            return Err(self.report(dir, Fault::NotADirectory));
+        }
+        let there = match self.view.node(path) {
+            Node::Missing => None,
+            Node::Link(there) => Some(there.to_owned()),
+            _ => return Err(self.report(path, Fault::Exists)),
+        };
+        if let Some(there) = there {
+            if self.equivalent(path, &there, target) {
+                return Ok(1);
+            }
+            if !force {
+                return Err(self.report(path, Fault::ExistsAsLink(there)));
+            }
+            self.view.apply(LinkChange::Remove {
+                path: path.to_owned(),
+            });
+        }
+        self.view.apply(LinkChange::Create {
+            path: path.to_owned(),
+            target: target.to_owned(),
+        });
+        Ok(1)
+    }
+
+    /// Whether two targets mean the same to systemd: one file, or one name in the search path.
+    fn equivalent(&self, path: &str, there: &str, target: &str) -> bool {
+        let (there, target) = (join(path, there), join(path, target));
+        let same_file = || match (
+            self.view.chase(&there, true),
+            self.view.chase(&target, true),
+        ) {
+            (Ok(there), Ok(target)) => there == target,
+            _ => false,
+        };
+        let same_name = basename(&there) == basename(&target)
+            && self.view.below_search_path(&there)
+            && self.view.below_search_path(&target);
+        there == target || same_name || same_file()
+    }
+
+    /// Remove the links of all units of the context, and of those they name in `Also=`.
+    fn remove(&mut self, context: &mut Context<'_>) -> Status {
+        let mut marked = BTreeSet::new();
+        while let Some(id) = context.next() {
+            let found = context.traverse(&self.view, id, Search::LOAD_FOLLOW);
+            let info = context.info(id);
+            let subject = if info.path.is_empty() {
+                &info.name
+            } else {
+                &info.path
+            };
+            match (found, info.mode) {
+                (Err(Fault::NotFound), _) if info.auxiliary => (),
+                (Err(fault), _) => {
+                    self.report(subject, fault);
+                }
+                (Ok(_), Some(Mode::Regular)) => (),
+                (Ok(_), Some(Mode::Masked)) => {
+                    self.report(subject, Fault::Masked);
+                    continue;
+                }
+                (Ok(_), _) => continue,
+            }
+            marked.insert(info.name.clone());
+        }
+        if marked.is_empty() {
+            Ok(0)
+        } else {
+            self.remove_marked(marked)
+        }
+    }
+
+    /// Remove links until none is left that has a marked name or leads to one. A
+    /// removed link is marked by its path.
+    fn remove_marked(&mut self, mut marked: BTreeSet<String>) -> Status {
+        let mut status = Ok(0);
+        loop {
+            let mut again = false;
+            let links = self
+                .view
+                .tree()
+                .entries_of(CONFIG_DIR)
+                .map(|entries| links_below(entries, CONFIG_DIR));
+            for path in links.unwrap_or_default() {
+                match self.is_marked(&path, &marked) {
+                    Ok(true) => {
+                        self.view.apply(LinkChange::Remove { path: path.clone() });
+                        again |= marked.insert(path);
+                    }
+                    Ok(false) => (),
+                    Err(fault) => status = Err(self.report(&path, fault)),
+                }
+            }
+            if !again {
+                return status;
+            }
+        }
+    }
+
+    fn is_marked(&self, path: &str, marked: &BTreeSet<String>) -> Result<bool, Fault> {
+        let name = basename(path);
+        if marked.contains(name)
+            || unit_name::template_of(name).is_some_and(|t| marked.contains(&t))
+        {
+            return Ok(true);
+        }
+        let target = self.view.chase(path, true)?;
+        Ok(marked.contains(&target) || marked.contains(basename(&target)))
+    }
+}
+
+/// The unit that wants or requires this one.
+fn dependency_target(
+    info: &Info,
+    wanted: &str,
+    needs_instance: bool,
+    link: &str,
+) -> Result<String, (String, Fault)> {
+    let unit = expand(info, wanted).map_err(|fault| (wanted.to_owned(), fault))?;
+    match UnitName::parse(&unit) {
+        None => Err((unit, Fault::InvalidName)),
+        Some(name) if needs_instance && name.kind() == UnitNameKind::Plain => {
+            Err((unit, Fault::NoInstance(link.to_owned())))
+        }
+        Some(_) => Ok(unit),
+    }
+}
+
+fn expand(info: &Info, text: &str) -> Result<String, Fault> {
+    let name = UnitName::parse(&info.name).ok_or(Fault::InvalidName)?;
+    Ok(unit_name::expand(
+        text,
+        &name,
+        info.section.default_instance.as_deref(),
+    )?)
+}
+
+/// An alias may also be the path of a link in a `.wants` or `.requires` directory.
+fn check_dependency_alias(dir: &str, link: &str, unit: &str) -> Result<(), Fault> {
+    let bad = || Fault::BadAlias(unit.to_owned());
+    let owner = dir
+        .strip_suffix(".wants")
+        .or_else(|| dir.strip_suffix(".requires"))
+        .ok_or_else(bad)?;
+    let owner = UnitName::parse(owner).ok_or_else(bad)?;
+    let link_name = UnitName::parse(link).ok_or_else(bad)?;
+    let fits = match link_name.kind() {
+        UnitNameKind::Plain => link == unit,
+        UnitNameKind::Template => link == unit && owner.kind() == UnitNameKind::Template,
+        UnitNameKind::Instance => link == unit || link_name.template().as_deref() == Some(unit),
+    };
+    if fits { Ok(()) } else { Err(bad()) }
+}
+
+/// The paths of all links that could be named after a unit.
+fn links_below(entries: &BTreeMap<String, UnitEntry>, dir: &str) -> Vec<String> {
+    let mut links = Vec::new();
+    for (name, entry) in entries
+        .iter()
+        .filter(|(name, _)| !is_hidden_or_backup(name))
+    {
+        match entry {
+            UnitEntry::Directory(entries) => {
+                links.extend(links_below(entries, &format!("{dir}/{name}")))
+            }
+            UnitEntry::Link(_) if unit_name::is_valid(name) => links.push(format!("{dir}/{name}")),
+            _ => (),
+        }
+    }
+    links
+}
+
+/// Whether a unit file was written by a generator or by systemd itself.
+pub(super) fn is_generated(path: &str) -> bool {
+    is_from_generator(path) || is_transient(path)
+}
+
+/// Whether a unit file was written by a generator.
+pub(super) fn is_from_generator(path: &str) -> bool {
+    matches!(
+        parent(path),
+        "/run/systemd/generator" | "/run/systemd/generator.early" | "/run/systemd/generator.late"
+    )
+}
+
+/// Whether a unit file was written by systemd itself.
+pub(super) fn is_transient(path: &str) -> bool {
+    parent(path) == "/run/systemd/transient"
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::state::{UnitFileState, unit_file_state};
+    use super::*;
+
+    /// A vendor unit `a.service` with these install settings.
+    fn tree(settings: &str) -> UnitTree {
+        let mut tree = UnitTree::new();
+        let text = format!("[Install]\n{settings}\n");
+        tree.observe(
+            "/usr/lib/systemd/system/a.service",
+            UnitEntry::File(Some(text)),
+        );
+        tree
+    }
+
+    fn link(name: &str) -> LinkChange {
+        LinkChange::Create {
+            path: format!("{CONFIG_DIR}/{name}"),
+            target: "/usr/lib/systemd/system/a.service".to_owned(),
+        }
+    }
+
+    fn removal(name: &str) -> LinkChange {
+        LinkChange::Remove {
+            path: format!("{CONFIG_DIR}/{name}"),
+        }
+    }
+
+    #[test]
+    fn upheld_by_makes_links_from_254_on() {
+        let mut tree = tree("UpheldBy=x.target");
+        let old = enable(&tree, &["a.service"], &Support::of_version(253)).unwrap();
+        assert_eq!(old, Outcome::default());
+        let new = enable(&tree, &["a.service"], &Support::of_version(254)).unwrap();
+        assert_eq!(new.changes, [link("x.target.upholds/a.service")]);
+        tree.apply(&link("x.target.upholds/a.service"));
+        let state =
+            |version| unit_file_state(&tree, "a.service", &Support::of_version(version)).unwrap();
+        assert_eq!(
+            (state(253), state(254)),
+            (UnitFileState::Static, UnitFileState::Enabled)
+        );
+    }
+
+    #[test]
+    fn what_presets_ignore_stays_as_it_is() {
+        let mut tree = tree("WantedBy=x.target");
+        tree.apply(&link("x.target.wants/a.service"));
+        let text = "ignore a.service\ndisable *\n".to_owned();
+        tree.presets
+            .first_mut()
+            .unwrap()
+            .files
+            .insert("a.preset".to_owned(), text);
+        let ignored = preset(&tree, &["a.service"], &Support::of_version(256)).unwrap();
+        assert_eq!(ignored.changes, []);
+        let disabled = preset(&tree, &["a.service"], &Support::of_version(255)).unwrap();
+        assert_eq!(disabled.changes, [removal("x.target.wants/a.service")]);
+    }
+
+    #[test]
+    fn enabling_and_disabling_leaves_the_tree_as_it_was() {
+        let before = tree("WantedBy=x.target\nAlias=b.service");
+        let support = Support::of_version(252);
+        let mut after = before.clone();
+        for run in [enable, disable] {
+            let changes = run(&after, &["a.service"], &support).unwrap().changes;
+            assert_eq!(changes.len(), 2);
+            changes.iter().for_each(|change| after.apply(change));
+        }
+        assert_eq!(after, before);
+    }
+
+    #[test]
+    fn contents_that_were_not_read_are_an_error_with_their_path() {
+        let mut tree = UnitTree::new();
+        tree.observe("/usr/lib/systemd/system/a.service", UnitEntry::File(None));
+        let error = enable(&tree, &["a.service"], &Support::of_version(252)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "/usr/lib/systemd/system/a.service has not been observed"
+        );
+        assert_eq!(error.partial, []);
+    }
+
+    #[test]
+    fn a_failure_tells_the_links_made_before_it() {
+        let tree = tree("WantedBy=x.target bad");
+        let error = enable(&tree, &["a.service"], &Support::of_version(252)).unwrap_err();
+        assert_eq!(error.to_string(), "bad is not a valid unit name");
+        assert_eq!(error.partial, [link("x.target.wants/a.service")]);
+    }
+}

@@ -1,0 +1,410 @@
+//! The `[Install]` section of a unit file and its drop-ins, read as systemd reads it.
+//!
+//! This is laxer than the grammar in `unit_file`: what systemd skips with a warning
+//! is skipped here too. Only the text of one file is looked at; finding the files
+//! is not done here.
+
+use super::lookup::Support;
+use super::unit_name::{self, SpecifierError, UnitName, UnitNameKind};
+
+/// Blanks, as systemd strips them.
+pub(super) const WHITESPACE: [char; 4] = [' ', '\t', '\n', '\r'];
+
+/// What the `[Install]` sections of a unit say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InstallSection {
+    /// `Alias=`, specifiers not expanded.
+    pub alias: Vec<String>,
+    /// `WantedBy=`, specifiers not expanded.
+    pub wanted_by: Vec<String>,
+    /// `RequiredBy=`, specifiers not expanded.
+    pub required_by: Vec<String>,
+    /// `UpheldBy=`, specifiers not expanded; empty where systemd does not know it.
+    pub upheld_by: Vec<String>,
+    /// `Also=`, specifiers expanded.
+    pub also: Vec<String>,
+    /// `DefaultInstance=`, specifiers expanded; only ever set for templates.
+    pub default_instance: Option<String>,
+}
+
+/// Why systemd refuses to read a unit file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {kind}")]
+pub struct SectionError {
+    /// Counted from one.
+    pub line: usize,
+    /// What is wrong there.
+    pub kind: SectionErrorKind,
+}
+
+/// See [`SectionError`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SectionErrorKind {
+    /// A line that begins with `[` and is not a section header.
+    #[error("{0:?} is not a section header")]
+    Header(String),
+    /// Words that cannot be told apart.
+    #[error("{0:?} ends in a backslash")]
+    Words(String),
+    /// An `Also=` that is not a unit name.
+    #[error("{0:?} in Also= is not a valid unit name")]
+    Also(String),
+    /// A `DefaultInstance=` that cannot be an instance.
+    #[error("{0:?} in DefaultInstance= is not a valid instance")]
+    DefaultInstance(String),
+    /// A specifier that cannot be expanded.
+    #[error(transparent)]
+    Specifier(#[from] SpecifierError),
+}
+
+impl InstallSection {
+    /// Add what another file of the unit `name` says. What was read before an error stays.
+    pub fn read(
+        &mut self,
+        name: &UnitName<'_>,
+        text: &str,
+        support: &Support,
+    ) -> Result<(), SectionError> {
+        let mut in_install = false;
+        for (line, text) in logical_lines(text) {
+            let text = text.trim_matches(WHITESPACE);
+            if text.starts_with('[') {
+                in_install =
+                    section_name(text).map_err(|kind| SectionError { line, kind })? == "Install";
+            } else if let (true, Some((key, value))) = (in_install, text.split_once('=')) {
+                let (key, value) = (key.trim_matches(WHITESPACE), value.trim_matches(WHITESPACE));
+                self.assign(name, key, value, support)
+                    .map_err(|kind| SectionError { line, kind })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether enabling makes any link.
+    pub fn has_rules(&self) -> bool {
+        [
+            &self.alias,
+            &self.wanted_by,
+            &self.required_by,
+            &self.upheld_by,
+        ]
+        .iter()
+        .any(|l| !l.is_empty())
+    }
+
+    fn assign(
+        &mut self,
+        name: &UnitName<'_>,
+        key: &str,
+        value: &str,
+        support: &Support,
+    ) -> Result<(), SectionErrorKind> {
+        match key {
+            "Alias" if name.may_alias() => assign_list(&mut self.alias, value),
+            "WantedBy" => assign_list(&mut self.wanted_by, value),
+            "RequiredBy" => assign_list(&mut self.required_by, value),
+            "UpheldBy" if support.upheld_by => assign_list(&mut self.upheld_by, value),
+            "Also" => self.add_also(name, value)?,
+            "DefaultInstance" => self.set_default_instance(name, value)?,
+            _ => (),
+        }
+        Ok(())
+    }
+
+    fn add_also(&mut self, name: &UnitName<'_>, value: &str) -> Result<(), SectionErrorKind> {
+        let words =
+            escaped_words(value).ok_or_else(|| SectionErrorKind::Words(value.to_owned()))?;
+        for word in words {
+            let also = unit_name::expand(&word, name, self.default_instance.as_deref())?;
+            if !unit_name::is_valid(&also) {
+                return Err(SectionErrorKind::Also(also));
+            }
+            self.also.push(also);
+        }
+        Ok(())
+    }
+
+    fn set_default_instance(
+        &mut self,
+        name: &UnitName<'_>,
+        value: &str,
+    ) -> Result<(), SectionErrorKind> {
+        if name.kind() != UnitNameKind::Template {
+            return Ok(());
+        }
+        let instance = unit_name::expand(value, name, self.default_instance.as_deref())?;
+        if !instance.is_empty() && !unit_name::is_valid_instance(&instance) {
+            return Err(SectionErrorKind::DefaultInstance(instance));
+        }
+        self.default_instance = Some(instance).filter(|i| !i.is_empty());
+        Ok(())
+    }
+}
+
+/// An empty value resets the list; a value with an open quote is ignored.
+fn assign_list(list: &mut Vec<String>, value: &str) {
+    if value.is_empty() {
+        list.clear();
+    } else {
+        list.extend(quoted_words(value));
+    }
+}
+
+fn section_name(header: &str) -> Result<&str, SectionErrorKind> {
+    let unsafe_char = |c: char| c.is_ascii_control() || matches!(c, '"' | '\'' | '\\');
+    header
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .filter(|name| !name.contains(unsafe_char))
+        .ok_or_else(|| SectionErrorKind::Header(header.to_owned()))
+}
+
+/// The lines with continuations joined by a blank, and comments left out, each with
+/// the number of its last line.
+fn logical_lines(text: &str) -> Vec<(usize, String)> {
+    let mut lines = Vec::new();
+    let mut pending = String::new();
+    let mut bom_seen = false;
+    let mut last = 0;
+    for (index, line) in physical_lines(text).into_iter().enumerate() {
+        if line.trim_start_matches(WHITESPACE).starts_with(['#', ';']) {
+            continue;
+        }
+        let without_bom = line.strip_prefix('\u{feff}').filter(|_| !bom_seen);
+        bom_seen |= without_bom.is_some();
+        pending.push_str(without_bom.unwrap_or(line));
+        last = index + 1;
+        if ends_in_escape(&pending) {
+            pending.pop();
+            pending.push(' ');
+        } else {
+            lines.push((last, std::mem::take(&mut pending)));
+        }
+    }
+    if !pending.is_empty() {
+        lines.push((last, pending));
+    }
+    lines
+}
+
+fn ends_in_escape(line: &str) -> bool {
+    line.chars().rev().take_while(|c| *c == '\\').count() % 2 == 1
+}
+
+/// Lines end at any run of different end characters (`\n`, `\r\n`, `\n\r`, …); NUL
+/// ends one at once.
+pub(super) fn physical_lines(text: &str) -> Vec<&str> {
+    let mut lines = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(['\n', '\r', '\0']).unwrap_or(rest.len());
+        let (line, ends) = rest.split_at(end);
+        lines.push(line);
+        rest = after_line_end(ends);
+    }
+    lines
+}
+
+fn after_line_end(ends: &str) -> &str {
+    let mut seen = Vec::new();
+    let mut rest = ends;
+    while let Some(c) = rest
+        .chars()
+        .next()
+        .filter(|c| matches!(c, '\n' | '\r' | '\0'))
+    {
+        if seen.contains(&c) {
+            break;
+        }
+        rest = rest.get(1..).unwrap_or_default();
+        if c == '\0' {
+            break;
+        }
+        seen.push(c);
+    }
+    rest
+}
+
+/// Words in which quotes group and backslashes are ordinary. Those before a quote
+/// that is never closed are kept.
+fn quoted_words(value: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    for c in value.chars() {
+        match quote {
+            Some(open) if c == open => quote = None,
+            Some(_) => word.get_or_insert_default().push(c),
+            None if matches!(c, '"' | '\'') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            None if WHITESPACE.contains(&c) => words.extend(word.take()),
+            None => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word.filter(|_| quote.is_none()));
+    words
+}
+
+/// Words in which a backslash takes the next character as it is, and quotes are
+/// ordinary; `None` if the value ends in a backslash.
+fn escaped_words(value: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => word.get_or_insert_default().push(chars.next()?),
+            _ if WHITESPACE.contains(&c) => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    Some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(name: &str, text: &str) -> Result<InstallSection, SectionError> {
+        let mut section = InstallSection::default();
+        section.read(
+            &UnitName::parse(name).unwrap(),
+            text,
+            &Support::of_version(254),
+        )?;
+        Ok(section)
+    }
+
+    #[test]
+    fn only_the_install_section_counts() {
+        let text = "WantedBy=x.target\n[Unit]\nWantedBy=y.target\n[Install]\nWantedBy=a.target\n[X]\nWantedBy=z.target\n";
+        assert_eq!(read("u.service", text).unwrap().wanted_by, ["a.target"]);
+    }
+
+    #[test]
+    fn lists_add_up_and_an_empty_value_resets_them() {
+        let text = "[Install]\nWantedBy=a.target\nWantedBy=\nWantedBy=b.target \"c.target\"\nWantedBy = 'd.target'\n";
+        assert_eq!(
+            read("u.service", text).unwrap().wanted_by,
+            ["b.target", "c.target", "d.target"]
+        );
+    }
+
+    #[test]
+    fn an_empty_also_resets_nothing() {
+        let section = read(
+            "u.service",
+            "[Install]\nAlso=a.service\nAlso=\nAlso=%p.socket\n",
+        )
+        .unwrap();
+        assert_eq!(section.also, ["a.service", "u.socket"]);
+    }
+
+    #[test]
+    fn comments_may_stand_between_continued_lines() {
+        let text = "[Install]\nWantedBy=a.target \\\n# no\n  ; no\nb.target\n";
+        assert_eq!(
+            read("u.service", text).unwrap().wanted_by,
+            ["a.target", "b.target"]
+        );
+    }
+
+    #[test]
+    fn carriage_returns_end_lines_too() {
+        let text = "[Install]\r\nWantedBy=a.target \\\r\nb.target\r\n";
+        assert_eq!(
+            read("u.service", text).unwrap().wanted_by,
+            ["a.target", "b.target"]
+        );
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_skipped() {
+        assert_eq!(
+            read("u.service", "\u{feff}[Install]\nWantedBy=a.target")
+                .unwrap()
+                .wanted_by,
+            ["a.target"]
+        );
+    }
+
+    #[test]
+    fn only_one_byte_order_mark_is_skipped() {
+        let text = "\u{feff}[Install]\n\u{feff}WantedBy=a.target";
+        assert_eq!(read("u.service", text).unwrap(), InstallSection::default());
+    }
+
+    #[test]
+    fn default_instance_is_for_templates_only() {
+        let text = "[Install]\nDefaultInstance=one\n";
+        assert_eq!(
+            read("u@.service", text)
+                .unwrap()
+                .default_instance
+                .as_deref(),
+            Some("one")
+        );
+        assert_eq!(read("u@x.service", text).unwrap().default_instance, None);
+        assert_eq!(read("u.service", text).unwrap().default_instance, None);
+    }
+
+    #[test]
+    fn units_that_cannot_have_aliases_ignore_them() {
+        assert_eq!(
+            read("u.mount", "[Install]\nAlias=v.mount\n").unwrap(),
+            InstallSection::default()
+        );
+    }
+
+    #[test]
+    fn upheld_by_is_ignored_before_254() {
+        let mut section = InstallSection::default();
+        let name = UnitName::parse("u.service").unwrap();
+        section
+            .read(
+                &name,
+                "[Install]\nUpheldBy=a.target\n",
+                &Support::of_version(252),
+            )
+            .unwrap();
+        assert_eq!(section, InstallSection::default());
+        section
+            .read(
+                &name,
+                "[Install]\nUpheldBy=a.target\n",
+                &Support::of_version(254),
+            )
+            .unwrap();
+        assert_eq!(section.upheld_by, ["a.target"]);
+    }
+
+    #[test]
+    fn a_header_without_end_is_an_error_with_its_line() {
+        let error = read("u.service", "[Unit]\n[Install\n").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "line 2: \"[Install\" is not a section header"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_can_be_read(text in any::<String>(), body in "[\\[\\]a-zA-Z=#;%@. \\\\\"\r\n\u{0}]*") {
+            let _ = read("u@.service", &text);
+            let section = read("u@.service", &format!("[Install]\nAlso={body}")).unwrap_or_default();
+            prop_assert!(section.also.iter().all(|also| unit_name::is_valid(also)));
+        }
+
+        #[test]
+        fn no_line_holds_an_end_of_line(text in any::<String>()) {
+            for line in physical_lines(&text) {
+                prop_assert!(!line.contains(['\n', '\r', '\0']));
+            }
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! systemd's view of unit files, as pure functions on values.
+//!
+//! Here live unit names, the grammar of unit files, presets, and what
+//! `systemctl enable`, `disable`, `preset` and `is-enabled` would make of a
+//! [`UnitTree`]. Nothing here opens a file or starts a process: whoever observes
+//! a root fills the tree, and whoever changes it carries out the [`LinkChange`]s.
+
+pub mod install;
+pub mod install_section;
+mod lookup;
+pub mod preset;
+pub mod state;
+pub mod unit_file;
+pub mod unit_name;
+pub mod unit_tree;
+mod view;
+
+pub use install::{InstallError, Outcome, disable, enable, preset};
+pub use install_section::InstallSection;
+pub use lookup::{Fault, Problem, Support, closure_needed};
+pub use preset::{PresetDecision, Presets};
+pub use state::{UnitFileState, unit_file_state};
+pub use unit_file::{UnitFileError, UnitOption, parse};
+pub use unit_tree::{
+    CONFIG_DIR, LinkChange, PRESET_PATH, PresetDir, UNIT_SEARCH_PATH, UnitDir, UnitEntry, UnitTree,
+};

@@ -1,0 +1,264 @@
+//! What of a root directory decides the enablement of units, as plain values.
+//!
+//! Here live the tree's types, the directories systemd looks at, and the changes
+//! to links. It must not know what a unit file means: that is `lookup` and
+//! `install`.
+
+use std::collections::BTreeMap;
+
+/// Where `systemctl --root` creates and removes links.
+pub const CONFIG_DIR: &str = "/etc/systemd/system";
+
+/// Where systemd looks for units, highest priority first.
+///
+/// This is the list of a systemd built for a merged `/usr`, as in RHEL and Fedora.
+/// Builds for a split `/usr` (Debian 12) also have `/lib/systemd/system`, just
+/// before `/usr/lib/systemd/system`, and then write that into links; a caller who
+/// needs those adds the directory to [`UnitTree::dirs`].
+pub const UNIT_SEARCH_PATH: [&str; 12] = [
+    "/etc/systemd/system.control",
+    "/run/systemd/system.control",
+    "/run/systemd/transient",
+    "/run/systemd/generator.early",
+    CONFIG_DIR,
+    "/etc/systemd/system.attached",
+    "/run/systemd/system",
+    "/run/systemd/system.attached",
+    "/run/systemd/generator",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/run/systemd/generator.late",
+];
+
+/// Where systemd looks for `*.preset` files, highest priority first.
+pub const PRESET_PATH: [&str; 4] = [
+    "/etc/systemd/system-preset",
+    "/run/systemd/system-preset",
+    "/usr/local/lib/systemd/system-preset",
+    "/usr/lib/systemd/system-preset",
+];
+
+/// The unit directories and presets of one root.
+///
+/// All paths are absolute inside the root. Start from [`UnitTree::new`], fill in
+/// what is there, then ask [`closure_needed`](super::closure_needed) which further
+/// paths matter for the units in question and [`observe`](UnitTree::observe) them,
+/// until it asks for none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnitTree {
+    /// The unit search path, highest priority first. A directory that is in the
+    /// search path but does not exist still belongs here, without entries.
+    pub dirs: Vec<UnitDir>,
+    /// The preset directories, highest priority first.
+    pub presets: Vec<PresetDir>,
+    /// What was found at paths outside of `dirs`: files that linked units lead to,
+    /// and the directories and directory links that targets pass through (`/lib` to
+    /// `usr/lib`). The entries of such directories are not looked at.
+    pub outside: BTreeMap<String, UnitEntry>,
+}
+
+/// One directory of the unit search path.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnitDir {
+    /// Absolute inside the root, such as `/etc/systemd/system`.
+    pub path: String,
+    /// Everything in it, by name.
+    pub entries: BTreeMap<String, UnitEntry>,
+}
+
+/// Something at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UnitEntry {
+    /// A regular file, with its contents if they have been read. An empty file
+    /// must be `Some("")`: it masks the unit.
+    File(Option<String>),
+    /// A symbolic link, with its target as written.
+    Link(String),
+    /// A directory, with everything in it.
+    Directory(BTreeMap<String, UnitEntry>),
+    /// Any other kind of node.
+    Other,
+    /// Looked for and not there; only for [`UnitTree::outside`].
+    Missing,
+}
+
+/// One directory of presets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PresetDir {
+    /// Absolute inside the root, such as `/etc/systemd/system-preset`.
+    pub path: String,
+    /// The contents of its files by name, links followed; a link to `/dev/null`
+    /// or to nothing counts as an empty file.
+    pub files: BTreeMap<String, String>,
+}
+
+/// One change to a link below [`CONFIG_DIR`].
+///
+/// Directories are not mentioned: whoever creates a link creates its parents, and
+/// whoever removes one removes those parents below the config directory that
+/// become empty, as systemctl does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkChange {
+    /// Create this link, where nothing is (any more).
+    Create {
+        /// Absolute inside the root.
+        path: String,
+        /// The target to write, absolute inside the root.
+        target: String,
+    },
+    /// Remove this link.
+    Remove {
+        /// Absolute inside the root.
+        path: String,
+    },
+}
+
+impl UnitTree {
+    /// A tree with all directories of [`UNIT_SEARCH_PATH`] and [`PRESET_PATH`], all empty.
+    pub fn new() -> Self {
+        UnitTree {
+            dirs: UNIT_SEARCH_PATH
+                .iter()
+                .map(|path| UnitDir::empty(path))
+                .collect(),
+            presets: PRESET_PATH
+                .iter()
+                .map(|path| PresetDir::empty(path))
+                .collect(),
+            outside: BTreeMap::new(),
+        }
+    }
+
+    /// Put what was found at a path into the tree: below one of `dirs` if the path
+    /// is there, into `outside` otherwise.
+    pub fn observe(&mut self, path: &str, entry: UnitEntry) {
+        match self
+            .dirs
+            .iter_mut()
+            .find_map(|dir| Some((relative(path, &dir.path)?, dir)))
+        {
+            Some((below, dir)) => insert(&mut dir.entries, below, entry),
+            None => {
+                self.outside.insert(path.to_owned(), entry);
+            }
+        }
+    }
+
+    /// Carry out a change on this value.
+    pub fn apply(&mut self, change: &LinkChange) {
+        match change {
+            LinkChange::Create { path, target } => {
+                self.observe(path, UnitEntry::Link(target.clone()));
+            }
+            LinkChange::Remove { path } => {
+                for dir in &mut self.dirs {
+                    if let Some(below) = relative(path, &dir.path) {
+                        remove(&mut dir.entries, below);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The entries of a directory of the search path; none if it is not one.
+    pub(super) fn entries_of(&self, path: &str) -> Option<&BTreeMap<String, UnitEntry>> {
+        self.dirs
+            .iter()
+            .find(|dir| dir.path == path)
+            .map(|dir| &dir.entries)
+    }
+}
+
+impl UnitDir {
+    /// A directory with nothing in it.
+    pub fn empty(path: &str) -> Self {
+        UnitDir {
+            path: path.to_owned(),
+            entries: BTreeMap::new(),
+        }
+    }
+}
+
+impl PresetDir {
+    /// A directory with no presets.
+    pub fn empty(path: &str) -> Self {
+        PresetDir {
+            path: path.to_owned(),
+            files: BTreeMap::new(),
+        }
+    }
+}
+
+/// The rest of `path` below `dir`, without a leading slash.
+pub(super) fn relative<'p>(path: &'p str, dir: &str) -> Option<&'p str> {
+    path.strip_prefix(dir)?
+        .strip_prefix('/')
+        .filter(|below| !below.is_empty())
+}
+
+fn insert(entries: &mut BTreeMap<String, UnitEntry>, below: &str, entry: UnitEntry) {
+    let Some((first, rest)) = below.split_once('/') else {
+        entries.insert(below.to_owned(), entry);
+        return;
+    };
+    let child = entries
+        .entry(first.to_owned())
+        .or_insert_with(|| UnitEntry::Directory(BTreeMap::new()));
+    if let UnitEntry::Directory(children) = child {
+        insert(children, rest, entry);
+    }
+}
+
+fn remove(entries: &mut BTreeMap<String, UnitEntry>, below: &str) {
+    let Some((first, rest)) = below.split_once('/') else {
+        entries.remove(below);
+        return;
+    };
+    if let Some(UnitEntry::Directory(children)) = entries.get_mut(first) {
+        remove(children, rest);
+        if children.is_empty() {
+            entries.remove(first);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_created_link_is_found_below_its_directory() {
+        let mut tree = UnitTree::new();
+        let path = "/etc/systemd/system/a.target.wants/b.service".to_owned();
+        tree.apply(&LinkChange::Create {
+            path,
+            target: "/x".to_owned(),
+        });
+        let wants = tree.entries_of(CONFIG_DIR).unwrap().get("a.target.wants");
+        let expected = BTreeMap::from([("b.service".to_owned(), UnitEntry::Link("/x".to_owned()))]);
+        assert_eq!(wants, Some(&UnitEntry::Directory(expected)));
+    }
+
+    #[test]
+    fn removing_the_last_link_removes_the_directory() {
+        let mut tree = UnitTree::new();
+        let path = "/etc/systemd/system/a.target.wants/b.service".to_owned();
+        tree.apply(&LinkChange::Create {
+            path: path.clone(),
+            target: "/x".to_owned(),
+        });
+        tree.apply(&LinkChange::Remove { path });
+        assert_eq!(tree, UnitTree::new());
+    }
+
+    #[test]
+    fn what_is_not_below_a_search_directory_is_kept_outside() {
+        let mut tree = UnitTree::new();
+        tree.observe("/etc/systemd/system.conf", UnitEntry::Missing);
+        assert_eq!(
+            tree.outside.keys().collect::<Vec<_>>(),
+            ["/etc/systemd/system.conf"]
+        );
+    }
+}

@@ -1,0 +1,307 @@
+//! A [`UnitTree`] asked as if it were a file system.
+//!
+//! Path walking and the changes made so far live here. What was never observed
+//! is noted and treated as missing, so that one run finds all that is lacking.
+//! Nothing here knows about units.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::lookup::Fault;
+use super::unit_tree::{LinkChange, UnitEntry, UnitTree, relative};
+
+/// Directories on every system. Any other directory on a path may be a link, such as
+/// `/opt` and `/usr/local` with ostree, and has to be observed.
+const DIRECTORIES: [&str; 7] = [
+    "/etc",
+    "/etc/systemd",
+    "/run",
+    "/run/systemd",
+    "/usr",
+    "/usr/lib",
+    "/usr/lib/systemd",
+];
+
+/// systemd gives up on a path with more links than this.
+const LINKS_MAX: usize = 31;
+
+/// What is at a path.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Node<'v> {
+    Missing,
+    /// A device node; only `/dev/null` is known to be one.
+    Null,
+    File(Option<&'v str>),
+    Link(&'v str),
+    Directory(&'v BTreeMap<String, UnitEntry>),
+    Other,
+}
+
+/// A tree, the changes made to it, and the paths that should have been observed.
+pub(super) struct View<'t> {
+    tree: Cow<'t, UnitTree>,
+    changes: Vec<LinkChange>,
+    unobserved: RefCell<BTreeSet<String>>,
+}
+
+impl<'t> View<'t> {
+    pub(super) fn new(tree: &'t UnitTree) -> Self {
+        View {
+            tree: Cow::Borrowed(tree),
+            changes: Vec::new(),
+            unobserved: RefCell::default(),
+        }
+    }
+
+    pub(super) fn tree(&self) -> &UnitTree {
+        &self.tree
+    }
+
+    /// Make a change and remember it.
+    pub(super) fn apply(&mut self, change: LinkChange) {
+        self.tree.to_mut().apply(&change);
+        self.changes.push(change);
+    }
+
+    /// The changes made, and the paths whose state would have been needed.
+    pub(super) fn finish(self) -> (Vec<LinkChange>, BTreeSet<String>) {
+        (self.changes, self.unobserved.into_inner())
+    }
+
+    /// What is at this path, without following links.
+    pub(super) fn node(&self, path: &str) -> Node<'_> {
+        self.known(path).unwrap_or_else(|| {
+            self.unobserved.borrow_mut().insert(path.to_owned());
+            Node::Missing
+        })
+    }
+
+    /// The contents of a file. Contents that were not read count as a lone newline:
+    /// neither empty, which would mask the unit, nor with any setting.
+    pub(super) fn contents<'v>(&self, path: &str, read: Option<&'v str>) -> &'v str {
+        read.unwrap_or_else(|| {
+            self.unobserved.borrow_mut().insert(path.to_owned());
+            "\n"
+        })
+    }
+
+    /// The path without links, `.` and `..`. What does not exist is kept as it is.
+    pub(super) fn chase(&self, path: &str, follow_last: bool) -> Result<String, Fault> {
+        let mut done = String::new();
+        let mut todo = Vec::new();
+        push_components(&mut todo, path);
+        let mut links = 0;
+        while let Some(component) = todo.pop() {
+            if component == ".." {
+                done.truncate(done.rfind('/').unwrap_or(0));
+                continue;
+            }
+            let next = format!("{done}/{component}");
+            let Some(target) = self.link_to_follow(&next, todo.is_empty(), follow_last) else {
+                done = next;
+                continue;
+            };
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Fault::TooManyLinks);
+            }
+            if target.starts_with('/') {
+                done.clear();
+            }
+            push_components(&mut todo, target);
+        }
+        Ok(if done.is_empty() {
+            "/".to_owned()
+        } else {
+            done
+        })
+    }
+
+    /// Whether a path leads to an empty file or a device, which is how units are masked;
+    /// `None` if it leads nowhere.
+    pub(super) fn is_null_or_empty(&self, path: &str) -> Result<Option<bool>, Fault> {
+        if path == "/dev/null" {
+            return Ok(Some(true));
+        }
+        Ok(match self.node(&self.chase(path, true)?) {
+            Node::Missing => None,
+            Node::Null | Node::File(Some("")) => Some(true),
+            Node::File(_) | Node::Directory(_) | Node::Link(_) | Node::Other => Some(false),
+        })
+    }
+
+    /// Whether the path is directly in a directory of the search path.
+    pub(super) fn in_search_path(&self, path: &str) -> bool {
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        self.tree.dirs.iter().any(|dir| dir.path == parent)
+    }
+
+    /// Whether the path is anywhere below the search path.
+    pub(super) fn below_search_path(&self, path: &str) -> bool {
+        self.tree
+            .dirs
+            .iter()
+            .any(|dir| relative(path, &dir.path).is_some())
+    }
+
+    /// The paths of the search path, highest priority first.
+    pub(super) fn search_path(&self) -> Vec<String> {
+        self.tree.dirs.iter().map(|dir| dir.path.clone()).collect()
+    }
+
+    fn known(&self, path: &str) -> Option<Node<'_>> {
+        if path == "/dev/null" {
+            return Some(Node::Null);
+        }
+        for dir in &self.tree.dirs {
+            if path == dir.path {
+                return Some(Node::Directory(&dir.entries));
+            }
+            if let Some(below) = relative(path, &dir.path) {
+                return Some(node_below(&dir.entries, below));
+            }
+        }
+        self.tree.outside.get(path).map(node_of)
+    }
+
+    /// The target of the link at this path, if it is one and is to be followed.
+    fn link_to_follow(&self, path: &str, last: bool, follow_last: bool) -> Option<&str> {
+        let assumed = !last && DIRECTORIES.contains(&path) && self.known(path).is_none();
+        if assumed || (last && !follow_last) {
+            return None;
+        }
+        match self.node(path) {
+            Node::Link(target) => Some(target),
+            _ => None,
+        }
+    }
+}
+
+fn push_components<'p>(todo: &mut Vec<&'p str>, path: &'p str) {
+    todo.extend(path.split('/').rev().filter(|c| !c.is_empty() && *c != "."));
+}
+
+fn node_of(entry: &UnitEntry) -> Node<'_> {
+    match entry {
+        UnitEntry::File(contents) => Node::File(contents.as_deref()),
+        UnitEntry::Link(target) => Node::Link(target),
+        UnitEntry::Directory(entries) => Node::Directory(entries),
+        UnitEntry::Other => Node::Other,
+        UnitEntry::Missing => Node::Missing,
+    }
+}
+
+fn node_below<'v>(entries: &'v BTreeMap<String, UnitEntry>, below: &str) -> Node<'v> {
+    let (first, rest) = match below.split_once('/') {
+        Some((first, rest)) => (first, Some(rest)),
+        None => (below, None),
+    };
+    match (entries.get(first), rest) {
+        (None, _) => Node::Missing,
+        (Some(entry), None) => node_of(entry),
+        (Some(UnitEntry::Directory(children)), Some(rest)) => node_below(children, rest),
+        (Some(_), Some(_)) => Node::Missing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn tree(entries: &[(&str, UnitEntry)]) -> UnitTree {
+        let mut tree = UnitTree::new();
+        for (path, entry) in entries {
+            tree.observe(path, entry.clone());
+        }
+        tree
+    }
+
+    fn link(target: &str) -> UnitEntry {
+        UnitEntry::Link(target.to_owned())
+    }
+
+    #[test]
+    fn chasing_passes_directory_links_and_dots() {
+        let tree = tree(&[("/lib", link("usr/lib"))]);
+        let view = View::new(&tree);
+        let chased = view.chase("/etc/../lib/./systemd/system/a.service", false);
+        assert_eq!(chased.unwrap(), "/usr/lib/systemd/system/a.service");
+    }
+
+    #[test]
+    fn chasing_follows_relative_links_from_where_they_are() {
+        let tree = tree(&[("/etc/systemd/system/a.service", link("../system/b.service"))]);
+        let view = View::new(&tree);
+        assert_eq!(
+            view.chase("/etc/systemd/system/a.service", true).unwrap(),
+            "/etc/systemd/system/b.service"
+        );
+        assert_eq!(
+            view.chase("/etc/systemd/system/a.service", false).unwrap(),
+            "/etc/systemd/system/a.service"
+        );
+    }
+
+    #[test]
+    fn directories_on_the_way_have_to_be_observed() {
+        let tree = tree(&[("/opt", link("var/opt"))]);
+        let view = View::new(&tree);
+        assert_eq!(
+            view.chase("/opt/a/b.service", false).unwrap(),
+            "/var/opt/a/b.service"
+        );
+        assert_eq!(
+            view.finish().1.into_iter().collect::<Vec<_>>(),
+            ["/var", "/var/opt", "/var/opt/a"]
+        );
+    }
+
+    #[test]
+    fn a_circle_of_links_is_an_error() {
+        let tree = tree(&[("/etc/systemd/system/a.service", link("a.service"))]);
+        assert_eq!(
+            View::new(&tree).chase("/etc/systemd/system/a.service", true),
+            Err(Fault::TooManyLinks)
+        );
+    }
+
+    #[test]
+    fn a_chain_may_have_31_links() {
+        let dir = "/etc/systemd/system";
+        for (links, fits) in [(31, true), (32, false)] {
+            let chain =
+                (0..links).map(|n| (format!("{dir}/{n}.service"), format!("{}.service", n + 1)));
+            let mut tree = UnitTree::new();
+            chain.for_each(|(path, target)| tree.observe(&path, UnitEntry::Link(target)));
+            let chased = View::new(&tree).chase(&format!("{dir}/0.service"), true);
+            let end = format!("{dir}/{links}.service");
+            assert_eq!(
+                chased,
+                if fits {
+                    Ok(end)
+                } else {
+                    Err(Fault::TooManyLinks)
+                }
+            );
+        }
+    }
+
+    #[test]
+    fn only_paths_outside_of_the_tree_are_unobserved() {
+        let tree = tree(&[("/opt/known.service", UnitEntry::Missing)]);
+        let view = View::new(&tree);
+        for path in [
+            "/etc/systemd/system/a.service",
+            "/opt/known.service",
+            "/opt/new.service",
+        ] {
+            assert!(matches!(view.node(path), Node::Missing));
+        }
+        assert_eq!(
+            view.finish().1.into_iter().collect::<Vec<_>>(),
+            ["/opt/new.service"]
+        );
+    }
+}

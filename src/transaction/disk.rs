@@ -1,0 +1,311 @@
+//! The only place that changes a file system: single system calls below a directory
+//! descriptor, on names with one component.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, RenameFlags, openat, renameat, renameat2};
+use nix::sys::stat::{
+    FchmodatFlags, Mode, UtimensatFlags, fchmod, fchmodat, fstat, mkdirat, utimensat,
+};
+use nix::sys::time::TimeSpec;
+use nix::unistd::{
+    Gid, Uid, UnlinkatFlags, fchown, fchownat, fsync, linkat, symlinkat, syncfs, unlinkat,
+};
+use sha2::{Digest, Sha256};
+
+use crate::object::{Kind, Object};
+use crate::root::{Place, hex};
+
+/// A directory descriptor on which names can be made and synced.
+pub fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<File, Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    openat(dir, name, flags, Mode::empty()).map(File::from)
+}
+
+/// Makes a directory with this mode and owner; one that is there already is left as it is.
+pub fn make_directory(
+    dir: BorrowedFd<'_>,
+    name: &str,
+    mode: u32,
+    owner: (u32, u32),
+) -> Result<bool, Errno> {
+    match mkdirat(dir, name, Mode::from_bits_truncate(0o700)) {
+        Ok(()) => {}
+        Err(Errno::EEXIST) => return open_directory(dir, name).map(|_| false),
+        Err(errno) => return Err(errno),
+    }
+    let made = open_directory(dir, name)?;
+    own(&made, owner)?;
+    fchmod(&made, Mode::from_bits_truncate(mode))?;
+    Ok(true)
+}
+
+/// Makes a new file, 0600 until it is whole, from `reader`; gives size and digest of what was written.
+pub fn write_file(
+    dir: BorrowedFd<'_>,
+    name: &str,
+    mut reader: impl Read,
+    wanted: &Object,
+    sync: bool,
+) -> io::Result<(File, Kind)> {
+    let flags =
+        OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mut file = File::from(openat(dir, name, flags, Mode::from_bits_truncate(0o600))?);
+    let mut hash = Sha256::new();
+    let mut size = 0;
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let n = match reader.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(n) => n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        };
+        let chunk = buffer.get(..n).unwrap_or_default();
+        hash.update(chunk);
+        file.write_all(chunk)?;
+        size += n as u64;
+    }
+    own(&file, wanted.owner())?;
+    fchmod(&file, Mode::from_bits_truncate(wanted.mode))?;
+    if sync {
+        fsync(&file)?;
+    }
+    Ok((
+        file,
+        Kind::File {
+            size,
+            sha256: hex(&hash.finalize()),
+        },
+    ))
+}
+
+/// Gives a file to its owner, where it is not his already.
+fn own(file: &File, (uid, gid): (u32, u32)) -> Result<(), Errno> {
+    let stat = fstat(file)?;
+    if (stat.st_uid, stat.st_gid) == (uid, gid) {
+        return Ok(());
+    }
+    fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
+}
+
+/// Makes a symbolic link.
+pub fn write_link(
+    dir: BorrowedFd<'_>,
+    name: &str,
+    target: &str,
+    owner: (u32, u32),
+) -> Result<(), Errno> {
+    symlinkat(target, dir, name)?;
+    let stat = nix::sys::stat::fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    if (stat.st_uid, stat.st_gid) == owner {
+        return Ok(());
+    }
+    let (uid, gid) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
+    fchownat(
+        dir,
+        name,
+        Some(uid),
+        Some(gid),
+        AtFlags::AT_SYMLINK_NOFOLLOW,
+    )
+}
+
+/// A second name for what is at `place`; a copy where the file system has no links for it.
+pub fn keep(
+    place: &Place,
+    object: &Object,
+    dir: BorrowedFd<'_>,
+    name: &str,
+    sync: bool,
+) -> io::Result<()> {
+    match linkat(&place.dir, place.name.as_str(), dir, name, AtFlags::empty()) {
+        Err(Errno::EXDEV | Errno::EPERM | Errno::EMLINK | Errno::EOPNOTSUPP) => {
+            copy(place, object, dir, name, sync)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// A copy of a file or link with owner, mode, times and label.
+pub fn copy(
+    place: &Place,
+    object: &Object,
+    dir: BorrowedFd<'_>,
+    name: &str,
+    sync: bool,
+) -> io::Result<()> {
+    if let Kind::Symlink { target } = &object.kind {
+        return Ok(write_link(dir, name, target, object.owner())?);
+    }
+    let source = place.open()?;
+    let (file, kind) = write_file(dir, name, &source, object, sync)?;
+    if kind != object.kind {
+        return Err(io::Error::other("changed while it was copied"));
+    }
+    copy_label(&source, &file)?;
+    copy_times(&source, dir, name)
+}
+
+/// Access and modification times, as `cp -a` keeps them.
+pub fn copy_times(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    let stat = fstat(source)?;
+    let accessed = TimeSpec::new(stat.st_atime, stat.st_atime_nsec);
+    let modified = TimeSpec::new(stat.st_mtime, stat.st_mtime_nsec);
+    Ok(utimensat(
+        dir,
+        name,
+        &accessed,
+        &modified,
+        UtimensatFlags::NoFollowSymlink,
+    )?)
+}
+
+const LABEL: &CStr = c"security.selinux";
+
+/// The SELinux label of one file on another; file systems without labels have nothing to copy.
+pub fn copy_label(source: &File, target: &File) -> Result<(), Errno> {
+    let mut label = [0u8; 1024];
+    // SAFETY: descriptor, name and buffer live through the call, and the length is the buffer's.
+    let read = unsafe {
+        libc::fgetxattr(
+            source.as_raw_fd(),
+            LABEL.as_ptr(),
+            label.as_mut_ptr().cast(),
+            label.len(),
+        )
+    };
+    let length = match Errno::result(read) {
+        Ok(length) => usize::try_from(length).unwrap_or_default(),
+        Err(Errno::ENODATA | Errno::EOPNOTSUPP) => return Ok(()),
+        Err(errno) => return Err(errno),
+    };
+    // SAFETY: as above; `length` bytes of the buffer were filled.
+    let written = unsafe {
+        libc::fsetxattr(
+            target.as_raw_fd(),
+            LABEL.as_ptr(),
+            label.as_ptr().cast(),
+            length,
+            0,
+        )
+    };
+    match Errno::result(written) {
+        // Without the privilege to set labels the kernel's own choice stands.
+        Ok(_) | Err(Errno::EOPNOTSUPP | Errno::EPERM | Errno::EACCES) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Moves a name over whatever is at the other.
+pub fn replace(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
+    renameat(from, name, &to.dir, to.name.as_str())
+}
+
+/// Moves a name to where nothing is.
+pub fn place_new(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
+    match renameat2(
+        from,
+        name,
+        &to.dir,
+        to.name.as_str(),
+        RenameFlags::RENAME_NOREPLACE,
+    ) {
+        // Some file systems do not know the flag; then a look has to do.
+        Err(Errno::EINVAL) => match to.stat()? {
+            Some(_) => Err(Errno::EEXIST),
+            None => renameat(from, name, &to.dir, to.name.as_str()),
+        },
+        other => other,
+    }
+}
+
+/// Moves what is at `from` out of the way.
+pub fn move_aside(from: &Place, to: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    renameat(&from.dir, from.name.as_str(), to, name)
+}
+
+/// Renames within one directory or across two.
+pub fn rename(
+    from: BorrowedFd<'_>,
+    name: &str,
+    to: BorrowedFd<'_>,
+    new_name: &str,
+) -> Result<(), Errno> {
+    renameat(from, name, to, new_name)
+}
+
+/// Removes a file or link; one that is not there is fine.
+pub fn remove_file(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    match unlinkat(dir, name, UnlinkatFlags::NoRemoveDir) {
+        Err(Errno::ENOENT) => Ok(()),
+        other => other,
+    }
+}
+
+/// Removes a directory if it is empty; says whether it is gone.
+pub fn remove_directory(dir: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
+    match unlinkat(dir, name, UnlinkatFlags::RemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(true),
+        Err(Errno::ENOTEMPTY | Errno::EEXIST) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Sets mode and owner of a file or directory, not followed.
+pub fn set_attributes(place: &Place, mode: u32, owner: (u32, u32)) -> Result<(), Errno> {
+    let (uid, gid) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
+    let stat = place.stat()?.ok_or(Errno::ENOENT)?;
+    // chown clears setuid and setgid, so it comes first.
+    if (stat.st_uid, stat.st_gid) != owner {
+        fchownat(
+            &place.dir,
+            place.name.as_str(),
+            Some(uid),
+            Some(gid),
+            AtFlags::AT_SYMLINK_NOFOLLOW,
+        )?;
+    }
+    let mode = Mode::from_bits_truncate(mode);
+    match fchmodat(
+        &place.dir,
+        place.name.as_str(),
+        mode,
+        FchmodatFlags::NoFollowSymlink,
+    ) {
+        // Kernels before 6.6 cannot do that without /proc; an open descriptor serves as well.
+        Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => fchmod(place.open()?, mode),
+        other => other,
+    }
+}
+
+/// Writes a small file of our own so that it is wholly the old or wholly the new one, durably.
+pub fn replace_durably(dir: &File, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let temporary = format!(".{name}.new");
+    remove_file(dir.as_fd(), &temporary)?;
+    let stat = fstat(dir)?;
+    let object = Object {
+        kind: Kind::Directory,
+        mode: 0o600,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+    };
+    write_file(dir.as_fd(), &temporary, bytes, &object, true)?;
+    rename(dir.as_fd(), &temporary, dir.as_fd(), name)?;
+    Ok(fsync(dir)?)
+}
+
+/// Flushes a directory's names.
+pub fn sync_directory(dir: &File) -> Result<(), Errno> {
+    fsync(dir)
+}
+
+/// Flushes a whole file system; an error since `dir` was opened is reported once.
+pub fn sync_file_system(dir: &File) -> Result<(), Errno> {
+    syncfs(dir)
+}

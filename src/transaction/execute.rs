@@ -1,0 +1,219 @@
+//! Changing names: one step forward, one step back, and what a path looks like in between.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+use nix::errno::Errno;
+
+use super::disk;
+use super::journal::{JournalStep, away_name, new_name, old_name};
+use crate::object::{Kind, Object, Stamp};
+use crate::plan::{Attributes, Step};
+use crate::root::{Place, Root, RootError, RootPath};
+
+/// Why a step could not be taken or taken back.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// The kernel said no.
+    #[error("{0}: {1}")]
+    Io(RootPath, io::Error),
+    /// Resolving failed.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// What is there is neither the old nor the new object.
+    #[error(
+        "{0} is neither as it was before nor as it should be after; it was changed by somebody else"
+    )]
+    Conflict(RootPath),
+}
+
+/// How far a step has come, by what is on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// The old object is there.
+    Before,
+    /// The new object is there.
+    After,
+    /// Something else is.
+    Foreign,
+}
+
+/// Carries steps out below one root.
+pub struct Executor<'a> {
+    /// The root.
+    pub root: &'a Root,
+    /// The staging directories, in the journal's order.
+    pub stages: &'a [File],
+}
+
+impl Executor<'_> {
+    /// Looks at a step's path and tells how far it is.
+    pub fn progress(&self, step: &Step) -> Result<Progress, StepError> {
+        let path = step.path();
+        let found = match self.root.observe(path) {
+            Ok(found) => found.map(|(object, _)| object),
+            Err(error) => return Err(error.into()),
+        };
+        let is = |wanted: Option<&Object>| match (&found, wanted) {
+            (Some(found), Some(wanted)) => found.is(wanted),
+            (None, None) => true,
+            _ => false,
+        };
+        Ok(match step {
+            Step::MakeDirectory { .. } => match &found {
+                None => Progress::Before,
+                Some(found) if found.is_directory() => Progress::After,
+                Some(_) => Progress::Foreign,
+            },
+            Step::Put { new, .. } if is(Some(new)) => Progress::After,
+            Step::Put { old, .. } if is(old.as_ref()) => Progress::Before,
+            Step::Remove { .. } if is(None) => Progress::After,
+            Step::Remove { old, .. } if is(Some(old)) => Progress::Before,
+            Step::Metadata { new, .. } if attributes(found.as_ref()) == Some(*new) => {
+                Progress::After
+            }
+            Step::Metadata { old, .. } if attributes(found.as_ref()) == Some(*old) => {
+                Progress::Before
+            }
+            _ => Progress::Foreign,
+        })
+    }
+
+    /// Whether the staged object of a step that is still to be taken is there and whole.
+    pub fn is_staged(&self, index: usize, step: &JournalStep) -> bool {
+        match &step.step {
+            Step::Put { new, .. } => self
+                .staged_object(step.stage, &new_name(index))
+                .is_some_and(|found| found.is(new)),
+            _ => true,
+        }
+    }
+
+    /// Whether a step that was taken can be taken back.
+    pub fn is_kept(&self, index: usize, step: &JournalStep) -> bool {
+        let kept = |name: String, old: &Object| {
+            self.staged_object(step.stage, &name)
+                .is_some_and(|found| found.is(old))
+        };
+        match &step.step {
+            Step::Put { old: Some(old), .. } => kept(old_name(index), old),
+            Step::Remove { old, .. } => kept(away_name(index), old),
+            _ => true,
+        }
+    }
+
+    fn staged_object(&self, stage: usize, name: &str) -> Option<Object> {
+        let dir = self.stages.get(stage)?.as_fd().try_clone_to_owned().ok()?;
+        let place = Place {
+            dir,
+            name: name.to_owned(),
+        };
+        place.observe().ok().flatten().map(|(object, _)| object)
+    }
+
+    /// Takes a step. `seen` is the stamp the target had when it was staged; without one, identity decides.
+    pub fn forward(
+        &self,
+        index: usize,
+        step: &JournalStep,
+        seen: Option<&Stamp>,
+    ) -> Result<(), StepError> {
+        let path = step.step.path();
+        let place = self.place(path)?;
+        if !self.is_unchanged(&place, path, &step.step, seen)? {
+            return Err(StepError::Conflict(path.clone()));
+        }
+        let stage = self.stage(step, path)?;
+        let result = match &step.step {
+            Step::MakeDirectory { mode, uid, gid, .. } => {
+                disk::make_directory(place.dir.as_fd(), &place.name, *mode, (*uid, *gid)).map(drop)
+            }
+            Step::Put { old: Some(_), .. } => {
+                disk::replace(stage.as_fd(), &new_name(index), &place)
+            }
+            Step::Put { old: None, .. } => {
+                match disk::place_new(stage.as_fd(), &new_name(index), &place) {
+                    Err(Errno::EEXIST) => return Err(StepError::Conflict(path.clone())),
+                    other => other,
+                }
+            }
+            Step::Remove { .. } => disk::move_aside(&place, stage.as_fd(), &away_name(index)),
+            Step::Metadata { new, .. } => {
+                disk::set_attributes(&place, new.mode, (new.uid, new.gid))
+            }
+        };
+        result.map_err(|errno| StepError::Io(path.clone(), errno.into()))
+    }
+
+    fn is_unchanged(
+        &self,
+        place: &Place,
+        path: &RootPath,
+        step: &Step,
+        seen: Option<&Stamp>,
+    ) -> Result<bool, StepError> {
+        let has_old = !matches!(
+            step,
+            Step::MakeDirectory { .. } | Step::Put { old: None, .. }
+        );
+        match seen {
+            Some(seen) if has_old => {
+                let stat = place
+                    .stat()
+                    .map_err(|errno| StepError::Io(path.clone(), errno.into()))?;
+                Ok(stat.as_ref().map(Stamp::from).as_ref() == Some(seen))
+            }
+            _ => Ok(self.progress(step)? == Progress::Before),
+        }
+    }
+
+    /// Takes a step back, however far it has come.
+    pub fn back(&self, index: usize, step: &JournalStep) -> Result<(), StepError> {
+        let path = step.step.path();
+        match self.progress(&step.step)? {
+            Progress::Before => return Ok(()),
+            Progress::Foreign => return Err(StepError::Conflict(path.clone())),
+            Progress::After => {}
+        }
+        let place = self.place(path)?;
+        let stage = self.stage(step, path)?;
+        let result = match &step.step {
+            // Somebody may have put something in; then it stays.
+            Step::MakeDirectory { .. } => {
+                disk::remove_directory(place.dir.as_fd(), &place.name).map(drop)
+            }
+            Step::Put { old: Some(_), .. } => {
+                disk::replace(stage.as_fd(), &old_name(index), &place)
+            }
+            Step::Put { old: None, .. } => {
+                disk::move_aside(&place, stage.as_fd(), &new_name(index))
+            }
+            Step::Remove { .. } => disk::place_new(stage.as_fd(), &away_name(index), &place),
+            Step::Metadata { old, .. } => {
+                disk::set_attributes(&place, old.mode, (old.uid, old.gid))
+            }
+        };
+        result.map_err(|errno| StepError::Io(path.clone(), errno.into()))
+    }
+
+    fn place(&self, path: &RootPath) -> Result<Place, StepError> {
+        let place = self.root.place(path)?;
+        place.ok_or_else(|| StepError::Io(path.clone(), Errno::ENOENT.into()))
+    }
+
+    fn stage(&self, step: &JournalStep, path: &RootPath) -> Result<&File, StepError> {
+        self.stages
+            .get(step.stage)
+            .ok_or_else(|| StepError::Io(path.clone(), Errno::ENOENT.into()))
+    }
+}
+
+fn attributes(object: Option<&Object>) -> Option<Attributes> {
+    let object = object.filter(|object| !matches!(object.kind, Kind::Symlink { .. }))?;
+    Some(Attributes {
+        mode: object.mode,
+        uid: object.uid,
+        gid: object.gid,
+    })
+}

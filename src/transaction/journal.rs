@@ -1,0 +1,109 @@
+//! What a run leaves on disk for the next one: intent, journal, marker.
+//!
+//! Layout of `var/lib/mco-rescue/`: see [`crate::paths`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Step;
+use crate::root::RootPath;
+
+/// Version of the files below; an unknown one is never guessed at.
+pub const VERSION: u32 = 1;
+
+/// First line of the marker file.
+pub const MARKER_TEXT: &str = "mco-rescue state directory\n";
+
+/// Which config a run is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigRef {
+    /// `metadata.name`.
+    pub name: String,
+    /// Lower-case hex SHA-256 of the object as received.
+    pub digest: String,
+    /// Where it was read from.
+    pub origin: String,
+}
+
+/// Written before anything else: what a run is about to touch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intent {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Name of the transaction; part of every staged name's directory.
+    pub id: String,
+    /// The config.
+    pub config: ConfigRef,
+    /// The OSTree deployment whose `etc` this is.
+    pub deployment: Option<String>,
+    /// Directories that may hold staged names.
+    pub stages: Vec<RootPath>,
+    /// Directories in which names change or that are made.
+    pub directories: Vec<RootPath>,
+}
+
+/// All steps of a run. Its existence is the commit point.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Journal {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Name of the transaction.
+    pub id: String,
+    /// The config.
+    pub config: ConfigRef,
+    /// The OSTree deployment whose `etc` this is.
+    pub deployment: Option<String>,
+    /// Directories that hold staged names.
+    pub stages: Vec<RootPath>,
+    /// The steps in order.
+    pub steps: Vec<JournalStep>,
+    /// Index of the first step that writes the daemon's records.
+    pub records_from: usize,
+}
+
+/// A step and where its objects are staged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalStep {
+    /// The change.
+    #[serde(flatten)]
+    pub step: Step,
+    /// Index into `stages`.
+    pub stage: usize,
+}
+
+/// Name of the new object of step `index`.
+pub fn new_name(index: usize) -> String {
+    format!("new-{index}")
+}
+
+/// Second name of the old object of step `index`.
+pub fn old_name(index: usize) -> String {
+    format!("old-{index}")
+}
+
+/// Where step `index` moves what it removes.
+pub fn away_name(index: usize) -> String {
+    format!("away-{index}")
+}
+
+/// Whether a name in a staging directory is one of ours.
+pub fn is_staged_name(name: &str) -> bool {
+    let number = ["new-", "old-", "away-"]
+        .iter()
+        .find_map(|prefix| name.strip_prefix(prefix));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_names_are_recognised() {
+        for ours in [new_name(0), old_name(12), away_name(3)] {
+            assert!(is_staged_name(&ours));
+        }
+        for foreign in ["new-", "new-x", "old-1.bak", "notes", "new-1/../x"] {
+            assert!(!is_staged_name(foreign));
+        }
+    }
+}

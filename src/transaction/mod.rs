@@ -1,0 +1,376 @@
+//! The transaction: intent, staging, barrier, journal, renames, barrier, records, barrier
+//! (design.md section 3). All or nothing, and the next run finishes or undoes.
+//!
+//! Only `disk`, private to this module, changes a file system. The guard that
+//! [`lock`] gives is the only way to begin.
+
+mod disk;
+mod execute;
+pub mod journal;
+mod lock;
+mod pwd_lock;
+mod recover;
+mod stage;
+mod state;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::fd::AsFd;
+
+use nix::sys::signal::{SigSet, Signal};
+
+use crate::object::Stamp;
+use crate::paths;
+use crate::plan::{PlannedStep, Section, Step};
+use crate::report::status::LastRun;
+use crate::root::{Root, RootPath};
+
+use execute::{Executor, StepError};
+use journal::{ConfigRef, Intent, Journal, JournalStep, VERSION};
+use stage::{Stage, StageError, Staging};
+use state::{State, StateError};
+
+pub use lock::{Lock, LockError, acquire};
+pub use recover::{Direction, Pending, Recovered, pending, recover};
+pub use state::StateError as StateDirectoryError;
+
+/// How many finished runs are kept for `rollback`.
+const HISTORY_KEPT: usize = 3;
+
+/// What a transaction is about.
+pub struct Request<'a> {
+    /// The root.
+    pub root: &'a Root,
+    /// Proof that nobody else is at it.
+    pub lock: &'a Lock,
+    /// The steps; those of [`Section::Records`] come last.
+    pub steps: &'a [PlannedStep],
+    /// Stamps of the objects that the plan saw.
+    pub seen: &'a BTreeMap<RootPath, Stamp>,
+    /// The config.
+    pub config: ConfigRef,
+    /// The deployment whose `etc` this is.
+    pub deployment: Option<String>,
+    /// We run in an initramfs, where an empty `var` is not the real one.
+    pub initramfs: bool,
+}
+
+/// How a transaction failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Before anything was changed; staged objects are gone again.
+    #[error("{0}")]
+    NothingChanged(String),
+    /// Half-way; everything was put back.
+    #[error("{0}")]
+    RolledBack(String),
+    /// Half-way, and it could not be put back: `recover` is needed.
+    #[error("{0}")]
+    Incomplete(String),
+}
+
+/// Carries out the steps. Gives the transaction's id.
+pub fn run(request: &Request<'_>) -> Result<String, Failure> {
+    let unchanged = |error: &dyn std::fmt::Display| Failure::NothingChanged(error.to_string());
+    let _accounts = pwd_lock::for_steps(request.root, request.steps).map_err(|e| unchanged(&e))?;
+    let state = State::make(request.root, request.initramfs).map_err(|e| unchanged(&e))?;
+    let mut run = Run::begin(request, state).map_err(|e| unchanged(&e))?;
+    if let Err(error) = run.stage() {
+        return Err(run.abandon(&error));
+    }
+    // From here names change: a signal must not end the run between two of them.
+    let _signals = DeferredSignals::new();
+    if let Err(error) = run.write_journal() {
+        return Err(run.abandon(&error));
+    }
+    match run.commit() {
+        Ok(()) => run.finish(),
+        Err(error) => Err(run.undo(&error)),
+    }
+}
+
+/// Anything that can go wrong in a run.
+#[derive(Debug, thiserror::Error)]
+enum RunError {
+    #[error(transparent)]
+    Stage(#[from] StageError),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Step(#[from] StepError),
+    #[error("flushing {0} to disk: {1}")]
+    Sync(RootPath, nix::errno::Errno),
+}
+
+struct Run<'a> {
+    request: &'a Request<'a>,
+    id: String,
+    state: State,
+    history: File,
+    candidates: Vec<stage::Candidates>,
+    stage_of: Vec<usize>,
+    stages: Vec<Stage>,
+    stamps: Vec<Option<Stamp>>,
+    journal: Option<Journal>,
+}
+
+impl<'a> Run<'a> {
+    /// Barrier 0: the intent is durable before the first staged name exists.
+    fn begin(request: &'a Request<'a>, state: State) -> Result<Self, RunError> {
+        let id = new_id();
+        let (candidates, stage_of) = stage::candidates(request.root, &id, request.steps)?;
+        let stages = candidates
+            .iter()
+            .flat_map(|set| set.paths.clone())
+            .collect();
+        let touched: BTreeSet<RootPath> = request
+            .steps
+            .iter()
+            .filter_map(|p| touched_directory(&p.step))
+            .collect();
+        let intent = Intent {
+            version: VERSION,
+            id: id.clone(),
+            config: request.config.clone(),
+            deployment: request.deployment.clone(),
+            stages,
+            directories: touched.into_iter().collect(),
+        };
+        state.write(paths::INTENT, &intent)?;
+        let history = state::make_path(request.root, &recover::history_path(&id))?;
+        Ok(Self {
+            request,
+            id,
+            state,
+            history,
+            candidates,
+            stage_of,
+            stages: Vec::new(),
+            stamps: Vec::new(),
+            journal: None,
+        })
+    }
+
+    /// Makes every new object and keeps every old one, then barrier 1.
+    fn stage(&mut self) -> Result<(), RunError> {
+        for set in &self.candidates {
+            self.stages.push(stage::make(self.request.root, set)?);
+        }
+        let staging = Staging {
+            root: self.request.root,
+            history: &self.history,
+            seen: self.request.seen,
+            sync_each: !syncfs_reports_errors(),
+        };
+        for (index, planned) in self.request.steps.iter().enumerate() {
+            let stage = self.stage_of.get(index).and_then(|&at| self.stages.get(at));
+            let stage = stage.ok_or_else(|| StageError::Changed(planned.step.path().clone()))?;
+            self.stamps.push(staging.stage(index, planned, stage)?);
+        }
+        self.barrier()
+    }
+
+    /// Flushes every file system that is touched, each once.
+    fn barrier(&self) -> Result<(), RunError> {
+        let mut done = BTreeSet::new();
+        for stage in &self.stages {
+            if done.insert(stage.dev) {
+                disk::sync_file_system(&stage.dir)
+                    .map_err(|errno| RunError::Sync(stage.path.clone(), errno))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The commit point.
+    fn write_journal(&mut self) -> Result<(), RunError> {
+        let steps = self.request.steps.iter().zip(&self.stage_of);
+        let steps = steps
+            .map(|(planned, &stage)| JournalStep {
+                step: planned.step.clone(),
+                stage,
+            })
+            .collect();
+        let records_from = self
+            .request
+            .steps
+            .iter()
+            .position(|planned| planned.section == Section::Records);
+        let journal = Journal {
+            version: VERSION,
+            id: self.id.clone(),
+            config: self.request.config.clone(),
+            deployment: self.request.deployment.clone(),
+            stages: self.stages.iter().map(|stage| stage.path.clone()).collect(),
+            steps,
+            records_from: records_from.unwrap_or(self.request.steps.len()),
+        };
+        self.state.write(paths::JOURNAL, &journal)?;
+        self.journal = Some(journal);
+        Ok(())
+    }
+
+    /// Renames, barrier 2, records, barrier 3, and the mark from which there is only forward.
+    fn commit(&self) -> Result<(), RunError> {
+        let Some(journal) = &self.journal else {
+            return Ok(());
+        };
+        self.forward(journal, 0..journal.records_from)?;
+        self.barrier()?;
+        self.forward(journal, journal.records_from..journal.steps.len())?;
+        self.barrier()?;
+        Ok(self.state.write(paths::COMMITTED, &self.id)?)
+    }
+
+    fn forward(&self, journal: &Journal, range: std::ops::Range<usize>) -> Result<(), RunError> {
+        let dirs = self.stage_dirs();
+        let executor = Executor {
+            root: self.request.root,
+            stages: &dirs,
+        };
+        for (index, step) in journal
+            .steps
+            .iter()
+            .enumerate()
+            .skip(range.start)
+            .take(range.len())
+        {
+            log::debug!("{} {}", step.step.sign(), step.step.path());
+            executor.forward(index, step, self.stamps.get(index).and_then(Option::as_ref))?;
+        }
+        Ok(())
+    }
+
+    fn stage_dirs(&self) -> Vec<File> {
+        self.stages
+            .iter()
+            .filter_map(|stage| stage.dir.try_clone().ok())
+            .collect()
+    }
+
+    fn finish(self) -> Result<String, Failure> {
+        let all = self
+            .candidates
+            .iter()
+            .flat_map(|set| set.paths.clone())
+            .collect::<Vec<_>>();
+        // Everything is in place; what is left over now is swept by the next run.
+        if let Err(error) = recover::close(self.request.root, &self.state, &self.id, &all) {
+            log::warn!("tidying up after the run: {error}");
+        }
+        Ok(self.id)
+    }
+
+    /// Nothing was renamed yet: staged names go, and the node is as it was.
+    fn abandon(&self, error: &RunError) -> Failure {
+        log::debug!("abandoning: {error}");
+        let all = self
+            .candidates
+            .iter()
+            .flat_map(|set| set.paths.clone())
+            .collect::<Vec<_>>();
+        match recover::discard(self.request.root, &self.state, &self.id, &all) {
+            Ok(()) => Failure::NothingChanged(error.to_string()),
+            Err(second) => Failure::Incomplete(format!("{error}; then, tidying up: {second}")),
+        }
+    }
+
+    /// The first error is the one that is told; a second one while undoing follows it.
+    fn undo(&self, error: &RunError) -> Failure {
+        log::error!("{error}; putting everything back");
+        let Some(journal) = &self.journal else {
+            return Failure::Incomplete(error.to_string());
+        };
+        match recover::undo(self.request.root, &self.state, journal, &self.stage_dirs()) {
+            Ok(()) => Failure::RolledBack(error.to_string()),
+            Err(second) => Failure::Incomplete(format!("{error}; then, putting it back: {second}")),
+        }
+    }
+}
+
+fn touched_directory(step: &Step) -> Option<RootPath> {
+    match step {
+        Step::MakeDirectory { path, .. } => Some(path.clone()),
+        other => other.path().parent(),
+    }
+}
+
+/// Unique on this node; only for people's eyes beyond that.
+fn new_id() -> String {
+    let since_epoch = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    format!("{}-{}", since_epoch.as_millis(), std::process::id())
+}
+
+/// Kernels before 5.8 lose write errors in `syncfs`.
+fn syncfs_reports_errors() -> bool {
+    let release = sysinfo::System::kernel_version().unwrap_or_default();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map(|part| part.parse::<u32>().unwrap_or_default());
+    (
+        numbers.next().unwrap_or_default(),
+        numbers.next().unwrap_or_default(),
+    ) >= (5, 8)
+}
+
+/// Signals that would end the program wait until names have stopped changing.
+struct DeferredSignals {
+    old: Option<SigSet>,
+}
+
+impl DeferredSignals {
+    fn new() -> Self {
+        let mut set = SigSet::empty();
+        for signal in [
+            Signal::SIGTERM,
+            Signal::SIGINT,
+            Signal::SIGHUP,
+            Signal::SIGQUIT,
+            Signal::SIGPIPE,
+        ] {
+            set.add(signal);
+        }
+        Self {
+            old: set
+                .thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)
+                .ok(),
+        }
+    }
+}
+
+impl Drop for DeferredSignals {
+    fn drop(&mut self) {
+        if let Some(old) = &self.old {
+            // Restoring a mask that was in force before cannot fail.
+            let _ = old.thread_set_mask();
+        }
+    }
+}
+
+/// Keeps what came of a run, for `status`.
+pub fn write_last_run(root: &Root, _lock: &Lock, run: &LastRun) -> Result<(), StateError> {
+    match State::open(root)? {
+        Some(state) => state.write(paths::STATUS, run),
+        None => Ok(()),
+    }
+}
+
+/// What came of the last run.
+pub fn last_run(root: &Root) -> Result<Option<LastRun>, StateError> {
+    match State::open(root)? {
+        Some(state) => state.read(root, paths::STATUS),
+        None => Ok(None),
+    }
+}
+
+fn sync_parent(state: &State) -> Result<(), StateError> {
+    disk::sync_directory(state.dir())
+        .map_err(|errno| StateError::System(format!("/{}", paths::STATE), errno.into()))
+}
+
+fn directory_fd(root: &Root, path: &RootPath) -> Option<File> {
+    let dir = root.directory(path).ok().flatten()?;
+    disk::open_directory(dir.as_fd(), ".").ok()
+}

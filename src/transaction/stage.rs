@@ -1,0 +1,290 @@
+//! Staging: every new object is made, and every old one kept, before the first name changes.
+//!
+//! One 0700 directory per mount: never in a target's own directory (programs read
+//! every file of their conf directories), and never across a bind mount (EXDEV).
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+use nix::errno::Errno;
+use nix::sys::stat::fstat;
+
+use super::disk;
+use super::journal::{new_name, old_name};
+use super::state::{StateError, make_path};
+use crate::object::{Kind, Object, Stamp};
+use crate::paths;
+use crate::plan::{Payload, PlannedStep, Step};
+use crate::root::{Place, Root, RootError, RootPath, mount_id};
+
+/// Why an object could not be staged.
+#[derive(Debug, thiserror::Error)]
+pub enum StageError {
+    /// Something went wrong with a path.
+    #[error("{0}: {1}")]
+    Io(String, io::Error),
+    /// Resolving failed.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// Our own directories.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// Somebody was faster.
+    #[error("{0} was changed by somebody else meanwhile. Look at it, then run again")]
+    Changed(RootPath),
+    /// The bytes are not those that were planned.
+    #[error("{0}: the bytes to be written are not those that were planned")]
+    WrongBytes(RootPath),
+}
+
+fn io_error(path: &RootPath, error: impl Into<io::Error>) -> StageError {
+    StageError::Io(path.to_string(), error.into())
+}
+
+/// Where one mount's objects are staged.
+#[derive(Debug)]
+pub struct Stage {
+    /// The directory in the root.
+    pub path: RootPath,
+    /// Open for making names and syncing; opened before the first staged write.
+    pub dir: File,
+    /// The file system.
+    pub dev: u64,
+}
+
+/// Possible staging directories for one mount, best first.
+#[derive(Debug, Clone)]
+pub struct Candidates {
+    mount: u64,
+    /// In the order they are tried.
+    pub paths: Vec<RootPath>,
+}
+
+/// One set of candidates per mount that the steps touch; and for each step which set it uses.
+pub fn candidates(
+    root: &Root,
+    id: &str,
+    steps: &[PlannedStep],
+) -> Result<(Vec<Candidates>, Vec<usize>), StageError> {
+    let state = RootPath::fixed(paths::STATUS);
+    let (_, state_dir) = root.nearest(&state)?;
+    let state_mount = mount_id(&state_dir).map_err(|e| io_error(&state, e))?;
+    let own = below(&Some(RootPath::fixed(paths::STAGE)), id);
+    let mut sets = vec![Candidates {
+        mount: state_mount,
+        paths: own,
+    }];
+    let mut known: BTreeMap<Option<RootPath>, usize> = BTreeMap::new();
+    let mut used = Vec::new();
+    for planned in steps {
+        let path = planned.step.path();
+        let (nearest, dir) = root.nearest(path)?;
+        if let Some(&index) = known.get(&nearest) {
+            used.push(index);
+            continue;
+        }
+        let mount = mount_id(&dir).map_err(|e| io_error(path, e))?;
+        let index = match sets.iter().position(|set| set.mount == mount) {
+            Some(index) => index,
+            None => {
+                sets.push(Candidates {
+                    mount,
+                    paths: on_mount(root, &nearest, mount, id)?,
+                });
+                sets.len() - 1
+            }
+        };
+        known.insert(nearest, index);
+        used.push(index);
+    }
+    Ok((sets, used))
+}
+
+/// From the top of the mount down to the directory itself: the top may be immutable, as a deployment's root is.
+fn on_mount(
+    root: &Root,
+    nearest: &Option<RootPath>,
+    mount: u64,
+    id: &str,
+) -> Result<Vec<RootPath>, StageError> {
+    let mut all: Vec<Option<RootPath>> = nearest
+        .iter()
+        .flat_map(RootPath::ancestors)
+        .map(Some)
+        .collect();
+    all.push(None);
+    let mut paths = Vec::new();
+    for directory in all {
+        let dir = match &directory {
+            Some(path) => root.directory(path)?,
+            None => root.as_fd().try_clone_to_owned().ok(),
+        };
+        let Some(dir) = dir else { break };
+        if mount_id(&dir).ok() != Some(mount) {
+            break;
+        }
+        paths.splice(0..0, below(&directory, &format!(".mco-rescue-{id}")));
+    }
+    Ok(paths)
+}
+
+fn below(directory: &Option<RootPath>, name: &str) -> Vec<RootPath> {
+    let path = match directory {
+        Some(directory) => directory.join(name),
+        None => RootPath::parse(&format!("/{name}")),
+    };
+    path.into_iter().collect()
+}
+
+/// Makes the staging directory of one mount: the first candidate that the file system allows.
+pub fn make(root: &Root, candidates: &Candidates) -> Result<Stage, StageError> {
+    let mut last = None;
+    for path in &candidates.paths {
+        match make_path(root, path) {
+            Ok(dir) => {
+                let dev = fstat(&dir).map_err(|e| io_error(path, e))?.st_dev;
+                return Ok(Stage {
+                    path: path.clone(),
+                    dir,
+                    dev,
+                });
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.map_or_else(
+        || io_error(&RootPath::fixed(paths::STAGE), Errno::ENOENT),
+        StageError::State,
+    ))
+}
+
+/// What staging one step needs to know.
+pub struct Staging<'a> {
+    /// The root.
+    pub root: &'a Root,
+    /// History directory of this transaction.
+    pub history: &'a File,
+    /// Stamps of the objects that the plan saw.
+    pub seen: &'a BTreeMap<RootPath, Stamp>,
+    /// Flush every file: this kernel's `syncfs` reports no errors.
+    pub sync_each: bool,
+}
+
+impl Staging<'_> {
+    /// Stages one step. Gives the stamp that its target must still have when its name changes.
+    pub fn stage(
+        &self,
+        index: usize,
+        planned: &PlannedStep,
+        stage: &Stage,
+    ) -> Result<Option<Stamp>, StageError> {
+        match &planned.step {
+            Step::MakeDirectory { .. } => Ok(None),
+            Step::Put { path, new, old } => {
+                self.new_object(index, planned, path, new, stage)?;
+                old.as_ref()
+                    .map(|old| self.keep_old(index, path, old, Some(stage)))
+                    .transpose()
+            }
+            Step::Remove { path, old } => self.keep_old(index, path, old, None).map(Some),
+            Step::Metadata { path, .. } => {
+                let place = self.place(path)?;
+                let stat = place.stat().map_err(|e| io_error(path, e))?;
+                Ok(stat.map(|stat| Stamp::from(&stat)))
+            }
+        }
+    }
+
+    fn place(&self, path: &RootPath) -> Result<Place, StageError> {
+        self.root
+            .place(path)?
+            .ok_or_else(|| StageError::Changed(path.clone()))
+    }
+
+    fn new_object(
+        &self,
+        index: usize,
+        planned: &PlannedStep,
+        path: &RootPath,
+        new: &Object,
+        stage: &Stage,
+    ) -> Result<(), StageError> {
+        let name = new_name(index);
+        let dir = stage.dir.as_fd();
+        if let Kind::Symlink { target } = &new.kind {
+            return disk::write_link(dir, &name, target, new.owner())
+                .map_err(|e| io_error(path, e));
+        }
+        let (file, kind) = match &planned.payload {
+            Payload::CopyOf(source) => {
+                let source_file = self
+                    .root
+                    .open_file(source)?
+                    .ok_or_else(|| StageError::Changed(source.clone()))?;
+                let written = disk::write_file(dir, &name, &source_file, new, self.sync_each);
+                let written = written.map_err(|e| io_error(path, e))?;
+                disk::copy_times(&source_file, dir, &name).map_err(|e| io_error(path, e))?;
+                written
+            }
+            payload => {
+                let bytes = bytes(payload).map_err(|e| io_error(path, io::Error::other(e)))?;
+                disk::write_file(dir, &name, bytes.as_slice(), new, self.sync_each)
+                    .map_err(|e| io_error(path, e))?
+            }
+        };
+        if kind != new.kind {
+            return Err(StageError::WrongBytes(path.clone()));
+        }
+        self.label(path, &file)
+    }
+
+    /// A file that replaces another takes over its label.
+    fn label(&self, path: &RootPath, file: &File) -> Result<(), StageError> {
+        let Some(place) = self.root.place(path)? else {
+            return Ok(());
+        };
+        match place.open() {
+            Ok(old) => disk::copy_label(&old, file).map_err(|e| io_error(path, e)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Gives the old object second names: one beside its new one for undoing, one in the history.
+    fn keep_old(
+        &self,
+        index: usize,
+        path: &RootPath,
+        old: &Object,
+        stage: Option<&Stage>,
+    ) -> Result<Stamp, StageError> {
+        let place = self.place(path)?;
+        let stat = place.stat().map_err(|e| io_error(path, e))?;
+        let now = stat.as_ref().map(Stamp::from);
+        if now.is_none() || now.as_ref() != self.seen.get(path) {
+            return Err(StageError::Changed(path.clone()));
+        }
+        let name = old_name(index);
+        if let Some(stage) = stage {
+            disk::keep(&place, old, stage.dir.as_fd(), &name, self.sync_each)
+                .map_err(|e| io_error(path, e))?;
+        }
+        disk::keep(&place, old, self.history.as_fd(), &name, self.sync_each)
+            .map_err(|e| io_error(path, e))?;
+        // A new link changes the inode's change time; from here on that is the one to compare.
+        let after = place.stat().map_err(|e| io_error(path, e))?;
+        after
+            .as_ref()
+            .map(Stamp::from)
+            .ok_or_else(|| StageError::Changed(path.clone()))
+    }
+}
+
+fn bytes(payload: &Payload) -> Result<Vec<u8>, String> {
+    match payload {
+        Payload::Bytes(bytes) => Ok(bytes.clone()),
+        Payload::Contents(contents) => contents.bytes().map_err(|e| e.to_string()),
+        Payload::None | Payload::CopyOf(_) => Err("nothing to be written".to_owned()),
+    }
+}

@@ -1,0 +1,195 @@
+//! The state directory: making it, proving that it is the real one, reading and writing its files.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::disk;
+use super::journal::MARKER_TEXT;
+use crate::paths;
+use crate::root::{Root, RootPath};
+
+/// The state directory of a root, open.
+#[derive(Debug)]
+pub struct State {
+    dir: File,
+}
+
+/// Why the state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// There is a directory, but it is not ours.
+    #[error(
+        "/{} exists but has no marker file: this may not be the node's real /var. Mount it, or remove the directory",
+        paths::STATE
+    )]
+    NoMarker,
+    /// In an initramfs an empty `var` is one that the real mount will hide.
+    #[error(
+        "/var of the root is empty here: the real one is not mounted yet. Mount it below the root first"
+    )]
+    NotMounted,
+    /// One of our files is damaged or from another version.
+    #[error("/{dir}/{0}: {1}. It is left as it is; look at it, and remove it only if you know what it was for", dir = paths::STATE)]
+    Damaged(String, String),
+    /// The kernel said no.
+    #[error("{0}: {1}")]
+    System(String, std::io::Error),
+}
+
+impl State {
+    /// Opens the state directory; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`StateError::NoMarker`] for a directory that is not ours.
+    pub fn open(root: &Root) -> Result<Option<Self>, StateError> {
+        let path = RootPath::fixed(paths::STATE);
+        let Some(dir) = root.directory(&path).map_err(|e| system(&path, e))? else {
+            return Ok(None);
+        };
+        let dir = disk::open_directory(dir.as_fd(), ".").map_err(|e| system(&path, e))?;
+        let marker = root
+            .read(&RootPath::fixed(paths::MARKER))
+            .map_err(|e| system(&path, e))?;
+        if marker.as_deref() != Some(MARKER_TEXT.as_bytes()) {
+            return Err(StateError::NoMarker);
+        }
+        Ok(Some(Self { dir }))
+    }
+
+    /// Opens the state directory, making it first where it is missing.
+    pub fn make(root: &Root, initramfs: bool) -> Result<Self, StateError> {
+        let path = RootPath::fixed(paths::STATE);
+        match Self::open(root) {
+            Ok(Some(state)) => return Ok(state),
+            // A run that was cut off between making the directory and its marker left it empty.
+            Err(StateError::NoMarker) if root.list(&path).is_ok_and(|names| names.is_empty()) => {}
+            Err(error) => return Err(error),
+            Ok(None) => {}
+        }
+        if initramfs
+            && root
+                .list(&RootPath::fixed("var"))
+                .is_ok_and(|names| names.is_empty())
+        {
+            return Err(StateError::NotMounted);
+        }
+        let dir = make_path(root, &path)?;
+        let name = RootPath::fixed(paths::MARKER);
+        disk::replace_durably(&dir, name.name(), MARKER_TEXT.as_bytes())
+            .map_err(|e| system(&name, e))?;
+        Ok(Self { dir })
+    }
+
+    /// The directory itself.
+    pub fn dir(&self) -> &File {
+        &self.dir
+    }
+
+    /// Reads one of our JSON files; `None` when there is none.
+    pub fn read<T: DeserializeOwned>(
+        &self,
+        root: &Root,
+        file: &'static str,
+    ) -> Result<Option<T>, StateError> {
+        let path = RootPath::fixed(file);
+        let Some(bytes) = root.read(&path).map_err(|e| system(&path, e))? else {
+            return Ok(None);
+        };
+        let damaged = |e: serde_json::Error| {
+            StateError::Damaged(path.name().to_owned(), format!("cannot be read: {e}"))
+        };
+        let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(damaged)?;
+        if let Some(version) = value.get("version").and_then(serde_json::Value::as_u64)
+            && version != u64::from(super::journal::VERSION)
+        {
+            return Err(StateError::Damaged(
+                path.name().to_owned(),
+                format!("is of version {version}, this program knows 1"),
+            ));
+        }
+        serde_json::from_value(value).map(Some).map_err(damaged)
+    }
+
+    /// Writes one of our JSON files, durably.
+    pub fn write(&self, file: &'static str, value: &impl Serialize) -> Result<(), StateError> {
+        let path = RootPath::fixed(file);
+        let bytes = serde_json::to_vec_pretty(value).map_err(|e| system(&path, e))?;
+        disk::replace_durably(&self.dir, path.name(), &bytes).map_err(|e| system(&path, e))
+    }
+
+    /// Removes one of our files, durably.
+    pub fn remove(&self, file: &'static str) -> Result<(), StateError> {
+        let path = RootPath::fixed(file);
+        disk::remove_file(self.dir.as_fd(), path.name()).map_err(|e| system(&path, e))?;
+        disk::sync_directory(&self.dir).map_err(|e| system(&path, e))
+    }
+}
+
+/// Makes a directory of ours with everything above it (0755), itself 0700, and opens it.
+pub fn make_path(root: &Root, path: &RootPath) -> Result<File, StateError> {
+    let mut all: Vec<RootPath> = path.ancestors().collect();
+    all.reverse();
+    for directory in &all {
+        let place = root.place(directory).map_err(|e| system(directory, e))?;
+        let place = place.ok_or_else(|| system(directory, nix::errno::Errno::ENOENT))?;
+        let mode = if directory == path { 0o700 } else { 0o755 };
+        if root
+            .directory(directory)
+            .map_err(|e| system(directory, e))?
+            .is_none()
+        {
+            disk::make_directory(place.dir.as_fd(), &place.name, mode, own_ids())
+                .map_err(|e| system(directory, e))?;
+            let parent =
+                disk::open_directory(place.dir.as_fd(), ".").map_err(|e| system(directory, e))?;
+            disk::sync_directory(&parent).map_err(|e| system(directory, e))?;
+        }
+    }
+    let dir = root.directory(path).map_err(|e| system(path, e))?;
+    let dir = dir.ok_or_else(|| system(path, nix::errno::Errno::ENOENT))?;
+    disk::open_directory(dir.as_fd(), ".").map_err(|e| system(path, e))
+}
+
+/// Our own files belong to us.
+fn own_ids() -> (u32, u32) {
+    (
+        nix::unistd::geteuid().as_raw(),
+        nix::unistd::getegid().as_raw(),
+    )
+}
+
+fn system(path: &RootPath, error: impl IntoIoError) -> StateError {
+    StateError::System(path.to_string(), error.into_io_error())
+}
+
+/// Whatever went wrong, as an I/O error.
+trait IntoIoError {
+    fn into_io_error(self) -> std::io::Error;
+}
+
+impl IntoIoError for std::io::Error {
+    fn into_io_error(self) -> std::io::Error {
+        self
+    }
+}
+
+impl IntoIoError for nix::errno::Errno {
+    fn into_io_error(self) -> std::io::Error {
+        self.into()
+    }
+}
+
+impl IntoIoError for crate::root::RootError {
+    fn into_io_error(self) -> std::io::Error {
+        std::io::Error::other(self.source.to_string())
+    }
+}
+
+impl IntoIoError for serde_json::Error {
+    fn into_io_error(self) -> std::io::Error {
+        self.into()
+    }
+}

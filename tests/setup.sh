@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Makes sure that the programs the tests call are here.
+#
+# As root on Debian the missing ones are installed, and only those. Anywhere
+# else nothing is touched: what is missing is listed, with the packages that
+# have it on Debian, and the exit status is 1.
+set -euo pipefail
+
+# Some of these live where an ordinary user's PATH does not lead.
+PATH=$PATH:/usr/sbin:/sbin
+
+# Program, a path where it may be outside PATH (or -), package on Debian.
+needed='
+cc                 -                                             gcc
+shellcheck         -                                             shellcheck
+systemctl          -                                             systemd
+ignition           /usr/lib/dracut/modules.d/30ignition/ignition ignition
+ignition-validate  -                                             ignition
+strace             -                                             strace
+mkfs.ext4          -                                             e2fsprogs
+debugfs            -                                             e2fsprogs
+file               -                                             file
+nm                 -                                             binutils
+readelf            -                                             binutils
+python3            -                                             python3
+setpriv            -                                             util-linux
+'
+
+# Fills `programs` and `packages` with what is missing.
+find_missing() {
+    local program elsewhere package
+    programs=()
+    packages=()
+    while read -r program elsewhere package; do
+        if [[ -z $program || -x $elsewhere ]] || command -v "$program" >/dev/null; then
+            continue
+        fi
+        programs+=("$program")
+        if [[ " ${packages[*]-} " != *" $package "* ]]; then
+            packages+=("$package")
+        fi
+    done <<<"$needed"
+}
+
+is_debian() {
+    command -v apt-get >/dev/null && grep -qxE 'ID="?debian"?' /etc/os-release 2>/dev/null
+}
+
+# Runs a command that has nothing to say unless it fails.
+quietly() {
+    local log
+    log=$(mktemp)
+    if ! "$@" >"$log" 2>&1; then
+        cat "$log" >&2
+        rm -f "$log"
+        echo "tests/setup.sh: failed: $*" >&2
+        exit 1
+    fi
+    rm -f "$log"
+}
+
+find_missing
+if ((${#programs[@]} == 0)); then
+    echo "tests/setup.sh: everything the tests need is here"
+    exit 0
+fi
+
+if ((EUID != 0)) || ! is_debian; then
+    {
+        echo "tests/setup.sh: missing: ${programs[*]}"
+        echo "On Debian, as root:  apt-get install --no-install-recommends ${packages[*]}"
+    } >&2
+    exit 1
+fi
+
+export DEBIAN_FRONTEND=noninteractive
+quietly apt-get update
+quietly apt-get install --yes --no-install-recommends "${packages[@]}"
+installed=${packages[*]}
+
+find_missing
+if ((${#programs[@]} > 0)); then
+    echo "tests/setup.sh: still missing after installing $installed: ${programs[*]}" >&2
+    exit 1
+fi
+echo "tests/setup.sh: installed $installed"

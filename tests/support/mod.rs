@@ -1,0 +1,246 @@
+//! A node's root in a scratch directory, the program run on it, and what the tree looks like.
+#![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// The program under test, as it is shipped: static.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_mco-rescue");
+
+/// A root directory that looks like a node which has booted before.
+pub struct TestRoot {
+    dir: TempDir,
+}
+
+/// What stands at one path: type, mode, owner, and content or link target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub kind: char,
+    pub mode: u32,
+    pub owner: (u32, u32),
+    pub content: Vec<u8>,
+}
+
+/// Every path below a root, relative.
+pub type Snapshot = BTreeMap<String, Entry>;
+
+impl TestRoot {
+    /// Accounts, a machine id, a kubeconfig, empty `var/lib`; `core` owns its home.
+    pub fn new() -> Self {
+        let root = Self { dir: tempfile::tempdir().unwrap() };
+        let (uid, gid) = root.core();
+        for dir in ["usr/lib/systemd/system", "var/lib", "home/core", "etc/kubernetes"] {
+            fs::create_dir_all(root.path(dir)).unwrap();
+        }
+        root.write("etc/passwd", &format!("root:x:0:0::/root:/bin/sh\ncore:x:{uid}:{gid}::/home/core:/bin/bash\n"));
+        root.write("etc/group", &format!("root:x:0:\ncore:x:{gid}:\nwheel:x:10:core\n"));
+        root.write("etc/shadow", "root:*:19000:0:99999:7:::\ncore:*:19000:0:99999:7:::\n");
+        root.chmod("etc/shadow", 0o600);
+        root.write("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
+        root.write("etc/kubernetes/kubeconfig", "kind: Config\n");
+        root.chmod("etc/kubernetes/kubeconfig", 0o600);
+        std::os::unix::fs::chown(root.path("home/core"), Some(uid), Some(gid)).unwrap();
+        root
+    }
+
+    /// Uid and gid of `core`: 1000 as root, else our own.
+    pub fn core(&self) -> (u32, u32) {
+        let meta = fs::metadata(self.dir.path()).unwrap();
+        if meta.uid() == 0 { (1000, 1000) } else { (meta.uid(), meta.gid()) }
+    }
+
+    /// The path of the root itself.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A path inside the root.
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.dir.path().join(relative.trim_start_matches('/'))
+    }
+
+    /// Writes a file (0644) with its parents.
+    pub fn write(&self, relative: &str, text: &str) {
+        let path = self.path(relative);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+
+    /// Makes a symbolic link with its parents.
+    pub fn link(&self, relative: &str, target: &str) {
+        let path = self.path(relative);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink(target, path).unwrap();
+    }
+
+    pub fn chmod(&self, relative: &str, mode: u32) {
+        fs::set_permissions(self.path(relative), fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    pub fn remove(&self, relative: &str) {
+        fs::remove_file(self.path(relative)).unwrap();
+    }
+
+    pub fn read(&self, relative: &str) -> String {
+        fs::read_to_string(self.path(relative)).unwrap()
+    }
+
+    pub fn mode(&self, relative: &str) -> u32 {
+        fs::symlink_metadata(self.path(relative)).unwrap().mode() & 0o7777
+    }
+
+    pub fn exists(&self, relative: &str) -> bool {
+        fs::symlink_metadata(self.path(relative)).is_ok()
+    }
+
+    /// The target of a link, or nothing.
+    pub fn target(&self, relative: &str) -> Option<String> {
+        Some(fs::read_link(self.path(relative)).ok()?.to_str().unwrap().to_owned())
+    }
+
+    /// Writes a config beside the root (not into it) and gives its path.
+    pub fn config(&self, value: &serde_json::Value) -> Config {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut file, value.to_string().as_bytes()).unwrap();
+        Config(file)
+    }
+
+    /// Runs `mco-rescue --root ROOT ARGS…` without standard input.
+    pub fn run(&self, args: &[&str]) -> Run {
+        Run(self.command(args).stdin(Stdio::null()).output().unwrap())
+    }
+
+    /// The same, not started yet.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.arg("--root").arg(self.dir.path()).args(args);
+        command
+    }
+
+    /// Applies a config, which must work.
+    pub fn apply(&self, value: &serde_json::Value) -> Run {
+        let config = self.config(value);
+        self.run(&["apply", "--yes", config.path()]).ok()
+    }
+
+    /// Everything but our own state directory.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut all = self.everything();
+        all.retain(|path, _| !path.starts_with("var/lib/mco-rescue"));
+        all
+    }
+
+    /// Everything.
+    pub fn everything(&self) -> Snapshot {
+        let mut all = Snapshot::new();
+        walk(self.dir.path(), "", &mut all);
+        all
+    }
+}
+
+fn walk(dir: &Path, prefix: &str, all: &mut Snapshot) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        let path = format!("{prefix}{}", entry.file_name().to_str().unwrap());
+        let meta = fs::symlink_metadata(entry.path()).unwrap();
+        let (kind, content) = if meta.is_symlink() {
+            ('l', fs::read_link(entry.path()).unwrap().to_str().unwrap().as_bytes().to_vec())
+        } else if meta.is_dir() {
+            walk(&entry.path(), &format!("{path}/"), all);
+            ('d', Vec::new())
+        } else {
+            ('f', fs::read(entry.path()).unwrap())
+        };
+        all.insert(path, Entry { kind, mode: meta.mode() & 0o7777, owner: (meta.uid(), meta.gid()), content });
+    }
+}
+
+/// A config file outside the root.
+pub struct Config(tempfile::NamedTempFile);
+
+impl Config {
+    pub fn path(&self) -> &str {
+        self.0.path().to_str().unwrap()
+    }
+}
+
+/// A finished run.
+#[derive(Debug)]
+pub struct Run(Output);
+
+impl Run {
+    pub fn code(&self) -> i32 {
+        self.0.status.code().unwrap_or(-1)
+    }
+
+    pub fn out(&self) -> String {
+        String::from_utf8_lossy(&self.0.stdout).into_owned()
+    }
+
+    pub fn err(&self) -> String {
+        String::from_utf8_lossy(&self.0.stderr).into_owned()
+    }
+
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.0.stdout).unwrap_or_else(|e| panic!("{e}: {}{}", self.out(), self.err()))
+    }
+
+    /// Panics with all output unless the exit code is 0.
+    pub fn ok(self) -> Self {
+        self.exits(0)
+    }
+
+    /// Panics with all output unless the exit code is this one.
+    pub fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code(), code, "stdout:\n{}\nstderr:\n{}", self.out(), self.err());
+        self
+    }
+}
+
+/// A rendered MachineConfig with this Ignition config (its version is added).
+pub fn machine_config(name: &str, mut ignition: serde_json::Value) -> serde_json::Value {
+    if ignition.get("ignition").is_none() {
+        ignition["ignition"] = serde_json::json!({"version": "3.5.0"});
+    }
+    serde_json::json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": {"name": name},
+        "spec": {
+            "osImageURL": "registry.example/os@sha256:0",
+            "baseOSExtensionsContainerImage": "",
+            "config": ignition,
+            "kernelArguments": [],
+            "extensions": [],
+            "fips": false,
+            "kernelType": "default",
+        },
+    })
+}
+
+/// A file entry with plain text.
+pub fn file(path: &str, mode: u32, text: &str) -> serde_json::Value {
+    let encoded: String = text.bytes().map(|b| format!("%{b:02X}")).collect();
+    serde_json::json!({"path": path, "mode": mode, "overwrite": true, "contents": {"source": format!("data:,{encoded}")}})
+}
+
+/// Whether we are root; tests that need it say so when they pass over something.
+pub fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+/// The captured data beside the checkout, if it is there.
+pub fn shared_data(relative: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data").join(relative);
+    if path.exists() {
+        return Some(path);
+    }
+    eprintln!("SKIP: ../shared/data/{relative} is not there");
+    None
+}
