@@ -375,24 +375,28 @@ fn user_drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
     if desired.has_users {
         drifts.extend(key_drift(desired, node, owner));
     }
-    if let (Some(wanted), Some(found)) = (&desired.password_hash, node.accounts.password("core")) {
-        if wanted != found {
-            let detail = format!(
-                "password of core is {}",
-                if is_locked(found) {
-                    "locked"
-                } else {
-                    "another one"
-                }
-            );
-            drifts.push(unchecked(
-                DriftKind::Password,
-                &RootPath::fixed(paths::SHADOW),
-                detail,
-            ));
-        }
-    }
+    drifts.extend(password_drift(desired, node));
     drifts
+}
+
+/// Only a hash that the config gives is compared.
+fn password_drift(desired: &Desired, node: &NodeState) -> Option<Drift> {
+    let wanted = desired.password_hash.as_deref()?;
+    let found = node.accounts.password("core")?;
+    if wanted == found {
+        return None;
+    }
+    let state = if is_locked(found) {
+        "locked"
+    } else {
+        "another one"
+    };
+    let path = RootPath::fixed(paths::SHADOW);
+    Some(unchecked(
+        DriftKind::Password,
+        &path,
+        format!("password of core is {state}"),
+    ))
 }
 
 fn key_drift(desired: &Desired, node: &NodeState, owner: (u32, u32)) -> Option<Drift> {

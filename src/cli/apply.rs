@@ -107,11 +107,7 @@ fn transact(session: &Session, lock: &Lock, plan: &Plan, started: u64) -> Result
             id.clone(),
             format!("{} steps, all in place", plan.steps.len()),
         ),
-        Err(Failure::NothingChanged(_)) => {
-            return Ok(result
-                .map(drop)
-                .map_err(|e| anyhow::anyhow!("{e}; nothing was changed"))?);
-        }
+        Err(Failure::NothingChanged(said)) => bail!("{said}; nothing was changed"),
         Err(Failure::RolledBack(said)) => (Outcome::RolledBack, String::new(), said.clone()),
         Err(Failure::Incomplete(said)) => (Outcome::Incomplete, String::new(), said.clone()),
     };

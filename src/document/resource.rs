@@ -168,8 +168,8 @@ const MEDIA_TYPES: [&str; 9] = [
 fn is_base64(header: &str) -> Result<bool, ContentsError> {
     let mut parts = header.split(';');
     let media = parts.next().unwrap_or_default();
-    let known = MEDIA_TYPES.iter().any(|prefix| media.starts_with(prefix));
-    if !media.is_empty() && !(known && media.contains('/')) {
+    let known = MEDIA_TYPES.iter().any(|prefix| media.starts_with(prefix)) && media.contains('/');
+    if !media.is_empty() && !known {
         return Err(ContentsError::DataUrl(
             "the media type is not one of text/, image/, application/ …",
         ));

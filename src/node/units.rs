@@ -6,20 +6,20 @@ use super::{Interest, NodeState};
 use crate::object::Kind;
 use crate::root::{Root, RootError, RootPath};
 use crate::systemd::{
-    CONFIG_DIR, PRESET_PATH, Support, UNIT_SEARCH_PATH, UnitEntry, UnitTree, closure_needed,
+    LINK_DIRS, PRESET_PATH, Support, UNIT_SEARCH_PATH, UnitEntry, UnitTree, closure_needed,
 };
 
 /// Files that lead on to others (Also=, links, templates) are read in rounds; more rounds than this is a loop.
 const MAX_ROUNDS: usize = 64;
 
-/// Reads what decides the enablement of the units in `interest`; links below `etc/systemd/system` go to `node.objects` too.
+/// Reads what decides the enablement of the units in `interest`; links in directories where links change go to `node.objects` too.
 pub fn observe(root: &Root, interest: &Interest, node: &mut NodeState) -> Result<(), RootError> {
     let mut tree = UnitTree::new();
     for dir in UNIT_SEARCH_PATH {
         let Ok(path) = RootPath::parse(dir) else {
             continue;
         };
-        let entries = entries(root, &path, dir == CONFIG_DIR, node)?;
+        let entries = entries(root, &path, LINK_DIRS.contains(&dir), node)?;
         if let Some(unit_dir) = tree.dirs.iter_mut().find(|d| d.path == dir) {
             unit_dir.entries = entries;
         }
@@ -85,7 +85,8 @@ fn entries(
             continue;
         };
         let entry = match kind {
-            EntryKind::File => UnitEntry::File(None),
+            // An empty unit file is a mask, so that much has to be known of every one.
+            EntryKind::File { empty } => UnitEntry::File(empty.then(String::new)),
             EntryKind::Link(target) => {
                 if config {
                     node.observe_object(root, &path)?;
@@ -101,7 +102,7 @@ fn entries(
 }
 
 enum EntryKind {
-    File,
+    File { empty: bool },
     Link(String),
     Directory,
     Other,
@@ -116,7 +117,7 @@ fn kind_of(root: &Root, path: &RootPath) -> Result<Option<EntryKind>, RootError>
         source: errno.into(),
     })?;
     Ok(kind.map(|kind| match kind {
-        Kind::File { .. } => EntryKind::File,
+        Kind::File { size, .. } => EntryKind::File { empty: size == 0 },
         Kind::Symlink { target } => EntryKind::Link(target),
         Kind::Directory => EntryKind::Directory,
         Kind::Special { .. } => EntryKind::Other,
@@ -131,7 +132,7 @@ fn entry(root: &Root, path: &str) -> Result<UnitEntry, RootError> {
     match kind_of(root, &path)? {
         None => Ok(UnitEntry::Missing),
         Some(EntryKind::Link(target)) => Ok(UnitEntry::Link(target)),
-        Some(EntryKind::File) => {
+        Some(EntryKind::File { .. }) => {
             let bytes = root.read(&path)?.unwrap_or_default();
             Ok(UnitEntry::File(Some(
                 String::from_utf8_lossy(&bytes).into_owned(),

@@ -4,6 +4,7 @@
 //! Deliberate differences from the daemon:
 //! - an instance of a template that exists is enabled although systemd lists no file of that name;
 //! - when the last file of a removed unit goes, its links go too instead of dangling;
+//! - a unit that is to be off loses its runtime links too, which systemctl leaves until the next boot;
 //! - directories of links that become empty are left where they are.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +15,8 @@ use crate::node::NodeState;
 use crate::paths;
 use crate::root::RootPath;
 use crate::systemd::{
-    self, CONFIG_DIR, LinkChange, PRESET_PATH, Support, UNIT_SEARCH_PATH, UnitEntry, UnitFileState,
-    UnitTree,
+    self, CONFIG_DIR, LINK_DIRS, LinkChange, PRESET_PATH, RUNTIME_CONFIG_DIR, Support,
+    UNIT_SEARCH_PATH, UnitEntry, UnitFileState, UnitTree,
 };
 
 /// A link that has to appear (with its target) or to go.
@@ -242,12 +243,39 @@ impl Play {
                     systemd::disable(tree, &name, support)
                 }
             });
+            if !on {
+                self.forget_runtime_links(&unit.name);
+            }
             if let Some(reason) = refused {
                 let verb = if on { "enabled" } else { "disabled" };
                 self.problems
                     .push(format!("unit {} cannot be {verb}: {reason}", unit.name));
             }
         }
+    }
+
+    /// systemctl leaves links below `/run` alone; the daemon reports such a unit until the next boot.
+    fn forget_runtime_links(&mut self, unit: &str) {
+        if !matches!(self.state(unit), Some(UnitFileState::EnabledRuntime)) {
+            return;
+        }
+        let runtime = self
+            .tree
+            .dirs
+            .iter()
+            .find(|dir| dir.path == RUNTIME_CONFIG_DIR);
+        let links = runtime
+            .iter()
+            .flat_map(|dir| &dir.entries)
+            .filter_map(|(name, entry)| {
+                let UnitEntry::Directory(children) = entry else {
+                    return None;
+                };
+                let is_link = matches!(children.get(unit), Some(UnitEntry::Link(_)));
+                is_link.then(|| format!("{RUNTIME_CONFIG_DIR}/{name}/{unit}"))
+            });
+        let links: Vec<String> = links.collect();
+        links.iter().for_each(|path| self.forget(path));
     }
 
     fn remove(&mut self, unit: &Unit) {
@@ -269,19 +297,26 @@ impl Play {
         &mut self,
         operation: impl FnOnce(&UnitTree, &Support) -> Result<systemd::Outcome, systemd::InstallError>,
     ) -> Option<String> {
+        let said = |problems: &[systemd::Problem]| {
+            let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            all.join("; ")
+        };
         let (changes, reason) = match operation(&self.tree, &self.support) {
-            Ok(outcome) => (outcome.changes, None),
-            Err(error) => {
-                let reasons: Vec<String> = error.problems.iter().map(ToString::to_string).collect();
-                (error.partial, Some(reasons.join("; ")))
+            Ok(outcome) => {
+                if !outcome.problems.is_empty() {
+                    self.notices
+                        .push(format!("systemctl would say: {}", said(&outcome.problems)));
+                }
+                (outcome.changes, None)
             }
+            Err(error) => (error.partial, Some(said(&error.problems))),
         };
         changes.iter().for_each(|change| self.tree.apply(change));
         reason
     }
 }
 
-/// The links below `etc/systemd/system` that differ. Links that become files, and files that
+/// The links below [`LINK_DIRS`] that differ. Links that become files, and files that
 /// become links, are told apart by the caller through what is on disk.
 pub fn link_changes(before: &UnitTree, after: &UnitTree) -> Vec<LinkStep> {
     let (before, after) = (flatten(before), flatten(after));
@@ -316,8 +351,12 @@ enum Leaf {
 
 fn flatten(tree: &UnitTree) -> BTreeMap<String, Leaf> {
     let mut leaves = BTreeMap::new();
-    if let Some(dir) = tree.dirs.iter().find(|dir| dir.path == CONFIG_DIR) {
-        flatten_into(CONFIG_DIR, &dir.entries, &mut leaves);
+    for dir in tree
+        .dirs
+        .iter()
+        .filter(|dir| LINK_DIRS.contains(&dir.path.as_str()))
+    {
+        flatten_into(&dir.path, &dir.entries, &mut leaves);
     }
     leaves
 }

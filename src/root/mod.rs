@@ -255,14 +255,15 @@ impl Place {
         Ok(Some((object, Stamp::from(&stat))))
     }
 
-    /// The type of what is there, without reading a file's bytes (its size and digest are left empty).
+    /// The type of what is there, without reading a file's bytes (its digest is left empty).
     pub fn shallow_kind(&self) -> Result<Option<Kind>, Errno> {
         let Some(stat) = self.stat()? else {
             return Ok(None);
         };
         if resolve::kind(&stat) == SFlag::S_IFREG {
+            let size = u64::try_from(stat.st_size).unwrap_or_default();
             return Ok(Some(Kind::File {
-                size: 0,
+                size,
                 sha256: String::new(),
             }));
         }

@@ -7,15 +7,12 @@ use std::collections::BTreeMap;
 
 use super::install_section::{InstallSection, SectionError};
 use super::unit_name::{SpecifierError, UnitName, UnitNameKind};
-use super::unit_tree::{CONFIG_DIR, UnitTree, relative};
+use super::unit_tree::{CONFIG_DIR, RUNTIME_CONFIG_DIR, UnitTree, relative};
 use super::view::{Node, View};
 use super::{install, state};
 
 /// systemd follows a unit's names this often.
 const FOLLOW_MAX: usize = 64;
-
-/// Where runtime configuration is.
-pub(super) const RUNTIME_CONFIG_DIR: &str = "/run/systemd/system";
 
 /// What the systemd of the root can do beyond version 252.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

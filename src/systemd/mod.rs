@@ -22,5 +22,6 @@ pub use preset::{PresetDecision, Presets};
 pub use state::{UnitFileState, unit_file_state};
 pub use unit_file::{UnitFileError, UnitOption, parse};
 pub use unit_tree::{
-    CONFIG_DIR, LinkChange, PRESET_PATH, PresetDir, UNIT_SEARCH_PATH, UnitDir, UnitEntry, UnitTree,
+    CONFIG_DIR, LINK_DIRS, LinkChange, PRESET_PATH, PresetDir, RUNTIME_CONFIG_DIR,
+    UNIT_SEARCH_PATH, UnitDir, UnitEntry, UnitTree,
 };

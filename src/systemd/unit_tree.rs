@@ -9,6 +9,12 @@ use std::collections::BTreeMap;
 /// Where `systemctl --root` creates and removes links.
 pub const CONFIG_DIR: &str = "/etc/systemd/system";
 
+/// Where runtime configuration is: gone with the next boot.
+pub const RUNTIME_CONFIG_DIR: &str = "/run/systemd/system";
+
+/// Directories in which links of enabled units stand.
+pub const LINK_DIRS: [&str; 2] = [CONFIG_DIR, RUNTIME_CONFIG_DIR];
+
 /// Where systemd looks for units, highest priority first.
 ///
 /// This is the list of a systemd built for a merged `/usr`, as in RHEL and Fedora.

@@ -32,14 +32,30 @@ pub type Snapshot = BTreeMap<String, Entry>;
 impl TestRoot {
     /// Accounts, a machine id, a kubeconfig, empty `var/lib`; `core` owns its home.
     pub fn new() -> Self {
-        let root = Self { dir: tempfile::tempdir().unwrap() };
+        let root = Self {
+            dir: scratch_directory(),
+        };
         let (uid, gid) = root.core();
-        for dir in ["usr/lib/systemd/system", "var/lib", "home/core", "etc/kubernetes"] {
+        for dir in [
+            "usr/lib/systemd/system",
+            "var/lib",
+            "home/core",
+            "etc/kubernetes",
+        ] {
             fs::create_dir_all(root.path(dir)).unwrap();
         }
-        root.write("etc/passwd", &format!("root:x:0:0::/root:/bin/sh\ncore:x:{uid}:{gid}::/home/core:/bin/bash\n"));
-        root.write("etc/group", &format!("root:x:0:\ncore:x:{gid}:\nwheel:x:10:core\n"));
-        root.write("etc/shadow", "root:*:19000:0:99999:7:::\ncore:*:19000:0:99999:7:::\n");
+        root.write(
+            "etc/passwd",
+            &format!("root:x:0:0::/root:/bin/sh\ncore:x:{uid}:{gid}::/home/core:/bin/bash\n"),
+        );
+        root.write(
+            "etc/group",
+            &format!("root:x:0:\ncore:x:{gid}:\nwheel:x:10:core\n"),
+        );
+        root.write(
+            "etc/shadow",
+            "root:*:19000:0:99999:7:::\ncore:*:19000:0:99999:7:::\n",
+        );
         root.chmod("etc/shadow", 0o600);
         root.write("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
         root.write("etc/kubernetes/kubeconfig", "kind: Config\n");
@@ -51,7 +67,11 @@ impl TestRoot {
     /// Uid and gid of `core`: 1000 as root, else our own.
     pub fn core(&self) -> (u32, u32) {
         let meta = fs::metadata(self.dir.path()).unwrap();
-        if meta.uid() == 0 { (1000, 1000) } else { (meta.uid(), meta.gid()) }
+        if meta.uid() == 0 {
+            (1000, 1000)
+        } else {
+            (meta.uid(), meta.gid())
+        }
     }
 
     /// The path of the root itself.
@@ -101,7 +121,13 @@ impl TestRoot {
 
     /// The target of a link, or nothing.
     pub fn target(&self, relative: &str) -> Option<String> {
-        Some(fs::read_link(self.path(relative)).ok()?.to_str().unwrap().to_owned())
+        Some(
+            fs::read_link(self.path(relative))
+                .ok()?
+                .to_str()
+                .unwrap()
+                .to_owned(),
+        )
     }
 
     /// Writes a config beside the root (not into it) and gives its path.
@@ -150,14 +176,30 @@ fn walk(dir: &Path, prefix: &str, all: &mut Snapshot) {
         let path = format!("{prefix}{}", entry.file_name().to_str().unwrap());
         let meta = fs::symlink_metadata(entry.path()).unwrap();
         let (kind, content) = if meta.is_symlink() {
-            ('l', fs::read_link(entry.path()).unwrap().to_str().unwrap().as_bytes().to_vec())
+            (
+                'l',
+                fs::read_link(entry.path())
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .as_bytes()
+                    .to_vec(),
+            )
         } else if meta.is_dir() {
             walk(&entry.path(), &format!("{path}/"), all);
             ('d', Vec::new())
         } else {
             ('f', fs::read(entry.path()).unwrap())
         };
-        all.insert(path, Entry { kind, mode: meta.mode() & 0o7777, owner: (meta.uid(), meta.gid()), content });
+        all.insert(
+            path,
+            Entry {
+                kind,
+                mode: meta.mode() & 0o7777,
+                owner: (meta.uid(), meta.gid()),
+                content,
+            },
+        );
     }
 }
 
@@ -188,7 +230,8 @@ impl Run {
     }
 
     pub fn json(&self) -> serde_json::Value {
-        serde_json::from_slice(&self.0.stdout).unwrap_or_else(|e| panic!("{e}: {}{}", self.out(), self.err()))
+        serde_json::from_slice(&self.0.stdout)
+            .unwrap_or_else(|e| panic!("{e}: {}{}", self.out(), self.err()))
     }
 
     /// Panics with all output unless the exit code is 0.
@@ -198,7 +241,13 @@ impl Run {
 
     /// Panics with all output unless the exit code is this one.
     pub fn exits(self, code: i32) -> Self {
-        assert_eq!(self.code(), code, "stdout:\n{}\nstderr:\n{}", self.out(), self.err());
+        assert_eq!(
+            self.code(),
+            code,
+            "stdout:\n{}\nstderr:\n{}",
+            self.out(),
+            self.err()
+        );
         self
     }
 }
@@ -230,6 +279,21 @@ pub fn file(path: &str, mode: u32, text: &str) -> serde_json::Value {
     serde_json::json!({"path": path, "mode": mode, "overwrite": true, "contents": {"source": format!("data:,{encoded}")}})
 }
 
+/// In memory where that can be had: `syncfs` would wait for everything else the machine writes.
+/// `MCO_RESCUE_TEST_DIR` names another place, such as a file system to be tested.
+fn scratch_directory() -> TempDir {
+    let place = std::env::var("MCO_RESCUE_TEST_DIR").unwrap_or_else(|_| "/dev/shm".to_owned());
+    tempfile::tempdir_in(place)
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
+}
+
+/// Says something that the test runner does not swallow: what was skipped, how much was compared.
+pub fn say(text: &str) {
+    use std::io::Write;
+    writeln!(std::io::stderr(), "{text}").unwrap();
+}
+
 /// Whether we are root; tests that need it say so when they pass over something.
 pub fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
@@ -237,10 +301,12 @@ pub fn is_root() -> bool {
 
 /// The captured data beside the checkout, if it is there.
 pub fn shared_data(relative: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data").join(relative);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../shared/data")
+        .join(relative);
     if path.exists() {
         return Some(path);
     }
-    eprintln!("SKIP: ../shared/data/{relative} is not there");
+    say(&format!("SKIP: ../shared/data/{relative} is not there"));
     None
 }
