@@ -9,7 +9,7 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
@@ -75,7 +75,7 @@ impl Scene {
         assert_eq!(clean.code(), Some(0), "{}", clean.err);
         let after = root.snapshot();
         every_kind_is_there(&before, &after);
-        assert_eq!(left_over(&root), Vec::<String>::new());
+        assert_eq!(left_over(&root), [""; 0]);
         Some(Self {
             template,
             new,
@@ -141,65 +141,59 @@ impl Scene {
     }
 
     /// Every path holds its old or its new object. A directory may still wait for its mode.
-    fn each_path_is_old_or_new(&self, root: &TestRoot, at: &str) {
+    fn torn(&self, root: &TestRoot) -> Vec<String> {
         let now = root.snapshot();
-        let all: Vec<&String> = now
+        let all = now
             .keys()
             .chain(self.before.keys())
-            .chain(self.after.keys())
-            .collect();
-        for path in all {
-            let (old, new) = (self.before.get(path), self.after.get(path));
-            let found = now.get(path);
+            .chain(self.after.keys());
+        let torn = all.filter(|path| {
+            let (old, new) = (self.before.get(*path), self.after.get(*path));
+            let found = now.get(*path);
             let unfinished = |e: &Entry| e.kind == 'd' && new.is_some_and(|n| n.kind == 'd');
-            assert!(
-                found == old || found == new || found.is_some_and(unfinished),
-                "{at}: {path} is torn: {found:?}"
-            );
-        }
+            found != old && found != new && !found.is_some_and(unfinished)
+        });
+        torn.map(|path| format!("{path} is torn: {}", words(now.get(path))))
+            .collect()
     }
 
     /// The whole tree is the old or the new one.
-    fn tree_is_old_or_new(&self, root: &TestRoot, at: &str) {
-        let now = root.snapshot();
-        if now != self.before && now != self.after {
-            panic!(
-                "{at}: against the old tree {:?}; against the new one {:?}",
-                differences(&self.before, &now),
-                differences(&self.after, &now)
-            );
+    fn between(&self, root: &TestRoot) -> Vec<String> {
+        let (from_old, from_new) = (self.from_old(root), self.from_new(root));
+        if from_old.len() < from_new.len() {
+            from_old
+        } else {
+            from_new
         }
-        nothing_is_linked_twice(root, at);
     }
 
-    fn tree_is_old(&self, root: &TestRoot, at: &str) {
-        let differences = differences(&self.before, &root.snapshot());
-        assert!(differences.is_empty(), "{at}: {differences:?}");
-        nothing_is_linked_twice(root, at);
+    fn from_old(&self, root: &TestRoot) -> Vec<String> {
+        differences(&self.before, root)
     }
 
-    fn tree_is_new(&self, root: &TestRoot, at: &str) {
-        let differences = differences(&self.after, &root.snapshot());
-        assert!(differences.is_empty(), "{at}: {differences:?}");
-        nothing_is_linked_twice(root, at);
+    fn from_new(&self, root: &TestRoot) -> Vec<String> {
+        differences(&self.after, root)
     }
 
     /// `apply` leads to the new state, `verify` finds nothing, and nothing of ours lies about.
-    fn applies_afterwards(&self, root: &TestRoot, at: &str) {
+    fn applied_afterwards(&self, root: &TestRoot) -> Vec<String> {
         let config = root.config(&self.new);
-        let applied = root.run(&["apply", "--yes", config.path()]);
-        assert_eq!(
-            applied.code(),
-            0,
-            "{at}: {}{}",
-            applied.out(),
-            applied.err()
-        );
-        self.tree_is_new(root, at);
-        let verified = root.run(&["verify", config.path()]);
-        assert_eq!(verified.code(), 0, "{at}: {}", verified.out());
-        assert_eq!(left_over(root), Vec::<String>::new(), "{at}");
+        let mut problems = demand(root, &["apply", "--yes", config.path()], 0);
+        problems.extend(self.from_new(root));
+        problems.extend(demand(root, &["verify", config.path()], 0));
+        problems.extend(left_over(root));
+        problems
     }
+}
+
+/// Runs the program; a complaint if it does not end with this code.
+fn demand(root: &TestRoot, args: &[&str], code: i32) -> Vec<String> {
+    let run = root.run(args);
+    if run.code() == code {
+        return Vec::new();
+    }
+    let said = format!("{}{}", run.out(), run.err());
+    vec![format!("{} ended with {}: {said}", args[0], run.code())]
 }
 
 /// A root with what the OS ships: twins below `usr/etc`, presets, a lock of the account files.
@@ -360,46 +354,51 @@ fn copy_tree(from: &Path, to: &Path) {
     assert!(status.success());
 }
 
-/// Paths that differ, with both sides.
-fn differences(
-    wanted: &Snapshot,
-    found: &Snapshot,
-) -> BTreeMap<String, (Option<Entry>, Option<Entry>)> {
-    let paths = wanted.keys().chain(found.keys());
-    paths
-        .filter(|path| wanted.get(*path) != found.get(*path))
+/// How a root differs from a tree. A managed file that shares its bytes with a staged one
+/// would change with it, so that counts too.
+fn differences(wanted: &Snapshot, root: &TestRoot) -> Vec<String> {
+    let found = root.snapshot();
+    let paths: BTreeSet<&String> = wanted.keys().chain(found.keys()).collect();
+    let differ = paths
+        .into_iter()
+        .filter(|path| wanted.get(*path) != found.get(*path));
+    let mut all: Vec<String> = differ
         .map(|path| {
-            (
-                path.clone(),
-                (wanted.get(path).cloned(), found.get(path).cloned()),
-            )
+            let (wanted, found) = (words(wanted.get(path)), words(found.get(path)));
+            format!("{path} is {found} instead of {wanted}")
         })
-        .collect()
+        .collect();
+    for (path, _) in found.iter().filter(|(_, entry)| entry.kind != 'd') {
+        let links = fs::symlink_metadata(root.path(path)).unwrap().nlink();
+        if links != 1 {
+            all.push(format!("{path} has {links} names"));
+        }
+    }
+    all
 }
 
-/// A managed file that shares its bytes with a staged one would change with it.
-fn nothing_is_linked_twice(root: &TestRoot, at: &str) {
-    for (path, entry) in root.snapshot() {
-        let links = fs::symlink_metadata(root.path(&path)).unwrap().nlink();
-        assert!(
-            entry.kind == 'd' || links == 1,
-            "{at}: {path} has {links} names"
-        );
+fn words(entry: Option<&Entry>) -> String {
+    match entry {
+        None => "missing".to_owned(),
+        Some(e) => {
+            let text = String::from_utf8_lossy(&e.content);
+            let start: String = text.chars().take(40).collect();
+            format!("{} {:04o} {:?} {start:?}", e.kind, e.mode, e.owner)
+        }
     }
 }
 
-/// What is in the state directory and should not be.
+/// What of ours lies beside marker, status and history.
 fn left_over(root: &TestRoot) -> Vec<String> {
     let everything = root.everything();
     let ours = everything.keys().filter(|path| {
         path.rsplit('/').next().unwrap().contains("mco-rescue") || path.starts_with(STATE)
     });
-    ours.filter(|path| {
+    let unwanted = ours.filter(|path| {
         let below = path.strip_prefix(STATE).unwrap_or(path.as_str());
         !(matches!(below, "" | "/marker" | "/status.json") || below.starts_with("/history"))
-    })
-    .cloned()
-    .collect()
+    });
+    unwanted.map(|path| format!("{path} is left over")).collect()
 }
 
 #[derive(Clone)]
@@ -473,33 +472,37 @@ fn calls(log: &str) -> Vec<Call> {
     log.lines().filter_map(call).collect()
 }
 
-/// Does something for every item on a few threads; the first panic is the test's.
-fn each<T: Sync>(items: &[T], work: impl Fn(&T) + Sync) {
+/// Tries every point on a few threads; the complaints of all of them are the test's.
+fn try_each(what: &str, points: &[Point], work: impl Fn(&Point) -> Vec<String> + Sync) {
     let next = AtomicUsize::new(0);
-    let failed = Mutex::new(Vec::new());
+    let problems = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..3)
-            .map(|_| {
-                scope.spawn(|| {
-                    while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        work(item);
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while let Some(point) = points.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    for problem in work(point) {
+                        let (call, nth) = point;
+                        let mut problems = problems.lock().unwrap();
+                        problems.push(format!("{what} at {call} number {nth}: {problem}"));
                     }
-                })
-            })
-            .collect();
-        for worker in workers {
-            if let Err(panic) = worker.join() {
-                failed.lock().unwrap().push(panic);
-            }
+                }
+            });
         }
     });
-    if let Some(panic) = failed.into_inner().unwrap().pop() {
-        std::panic::resume_unwind(panic);
+    let mut tally: BTreeMap<&str, usize> = BTreeMap::new();
+    for (call, _) in points {
+        *tally.entry(call).or_default() += 1;
     }
+    eprintln!("{what}: {} points tried: {tally:?}", points.len());
+    let problems = problems.into_inner().unwrap();
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
+/// The n-th call of a name, counted from one.
+type Point = (&'static str, usize);
+
 /// All calls of the kinds that order everything, and a spread of the rest.
-fn points(calls: &[Call]) -> Vec<(&'static str, usize)> {
+fn points(calls: &[Call]) -> Vec<Point> {
     let mut points = Vec::new();
     for call in CHANGING {
         let total = count(calls, call);
@@ -517,29 +520,18 @@ fn points(calls: &[Call]) -> Vec<(&'static str, usize)> {
     points
 }
 
-fn say(what: &str, points: &[(&'static str, usize)]) {
-    let mut tally: BTreeMap<&str, usize> = BTreeMap::new();
-    for (call, _) in points {
-        *tally.entry(call).or_default() += 1;
-    }
-    eprintln!("{what}: {} points tried: {tally:?}", points.len());
-}
-
 #[test]
 fn a_run_killed_at_any_call_is_finished_or_undone() {
     let Some(scene) = Scene::new() else { return };
-    let points = points(&scene.clean);
     for call in CHANGING {
         assert!(scene.count(call) > 0, "the run makes no {call}");
     }
-    each(&points, |&(call, nth)| {
-        let at = format!("killed at {call} number {nth}");
+    try_each("killed", &points(&scene.clean), |&(call, nth)| {
         let root = scene.killed_at(call, nth);
-        scene.each_path_is_old_or_new(&root, &at);
-        let recovered = root.run(&["recover"]);
-        assert_eq!(recovered.code(), 0, "{at}: {}", recovered.err());
-        scene.tree_is_old_or_new(&root, &at);
-        scene.applies_afterwards(&root, &at);
+        let mut problems = scene.torn(&root);
+        problems.extend(demand(&root, &["recover"], 0));
+        problems.extend(scene.between(&root));
+        problems.extend(scene.applied_afterwards(&root));
+        problems
     });
-    say("killed and recovered", &points);
 }

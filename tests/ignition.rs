@@ -1,0 +1,265 @@
+//! The same config applied by Debian's Ignition and by us gives the same tree: files, drop-ins, units, masks.
+//!
+//! Ignition's labelling step needs a policy and `setfiles`; both are stubs here, as labels are not compared.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use support::{Entry, Snapshot, TestRoot, is_root, machine_config, say};
+
+const IGNITION: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";
+
+/// Whether the comparison can be made here.
+fn can_compare() -> bool {
+    if !is_root() {
+        say("SKIP: comparing with Ignition needs root");
+        return false;
+    }
+    if !Path::new(IGNITION).exists() {
+        say("SKIP: Debian's package ignition is not installed");
+        return false;
+    }
+    true
+}
+
+/// Runs Ignition's fetch and files stages on a root.
+fn ignite(root: &TestRoot, config: &Value) {
+    let work = tempfile::tempdir().unwrap();
+    let at = |name: &str| work.path().join(name);
+    fs::write(at("config.ign"), config.to_string()).unwrap();
+    fs::write(at("setfiles"), "#!/bin/sh\ncat > /dev/null\n").unwrap();
+    fs::set_permissions(at("setfiles"), fs::Permissions::from_mode(0o755)).unwrap();
+    root.write("etc/selinux/config", "SELINUXTYPE=stub\n");
+    for stage in ["fetch", "files"] {
+        let run = Command::new(IGNITION)
+            .env("IGNITION_CONFIG_FILE", at("config.ign"))
+            .env(
+                "PATH",
+                format!("{}:/usr/sbin:/usr/bin", work.path().display()),
+            )
+            .args([
+                "--platform=file",
+                "--log-to-stdout",
+                &format!("--stage={stage}"),
+            ])
+            .arg(format!("--root={}", root.dir().display()))
+            .arg(format!("--config-cache={}", at("cache").display()))
+            .arg(format!("--state-file={}", at("state").display()))
+            .output()
+            .unwrap();
+        assert!(
+            run.status.success(),
+            "{}",
+            String::from_utf8_lossy(&run.stdout)
+        );
+    }
+    fs::remove_file(root.path("etc/selinux/config")).unwrap();
+    fs::remove_dir(root.path("etc/selinux")).unwrap();
+}
+
+/// The tree without what only one of the two keeps for itself.
+fn comparable(root: &TestRoot) -> (Snapshot, BTreeSet<String>) {
+    let mut tree = root.snapshot();
+    let own = [
+        "etc/machine-config-daemon",
+        "etc/.ignition-result.json",
+        "etc/.pwd.lock",
+    ];
+    tree.retain(|path, _| !own.iter().any(|prefix| path.starts_with(prefix)) && path != "var/lib");
+    let preset = tree.remove("etc/systemd/system-preset/20-ignition.preset");
+    let lines = preset
+        .map(|entry| String::from_utf8(entry.content).unwrap())
+        .unwrap_or_default();
+    (tree, lines.lines().map(str::to_owned).collect())
+}
+
+/// Applies by both and compares. Gives the number of paths compared.
+fn compare(name: &str, mut ignition: Value, empty_dropins: &[String]) -> usize {
+    // Debian's Ignition ends at 3.3, and its account tools want a whole system in the root.
+    ignition["ignition"] = json!({"version": "3.3.0"});
+    ignition.as_object_mut().unwrap().remove("passwd");
+    let (theirs, ours) = (fresh(), fresh());
+    ignite(&theirs, &ignition);
+    ours.apply(&machine_config("rendered-worker-0", ignition));
+    let (mut wanted, their_presets) = comparable(&theirs);
+    let (mut found, our_presets) = comparable(&ours);
+    // Ignition leaves enablement to the preset run of the first boot; we make the links as well.
+    found.retain(|path, entry| !is_enablement(path, entry));
+    for path in empty_dropins {
+        assert_eq!(wanted.remove(path).unwrap().content, b"", "{name}: {path}");
+        assert!(!found.contains_key(path), "{name}: {path}");
+    }
+    wanted.retain(|path, entry| entry.kind != 'd' || found.contains_key(path));
+    found.retain(|path, entry| entry.kind != 'd' || wanted.contains_key(path));
+    for (path, entry) in &wanted {
+        assert_eq!(found.get(path), Some(entry), "{name}: {path}");
+    }
+    assert_eq!(found.len(), wanted.len(), "{name}");
+    assert_eq!(our_presets, their_presets, "{name}: preset lines");
+    wanted.len()
+}
+
+/// A root whose first boot is still to come.
+fn fresh() -> TestRoot {
+    let root = TestRoot::new();
+    root.remove("etc/machine-id");
+    root
+}
+
+fn is_enablement(path: &str, entry: &Entry) -> bool {
+    entry.kind == 'l' && path.starts_with("etc/systemd/system/") && entry.content != b"/dev/null"
+}
+
+#[test]
+fn the_example_gives_the_tree_that_ignition_makes() {
+    if !can_compare() {
+        return;
+    }
+    let bytes = fs::read("examples/rendered-worker.yaml").unwrap();
+    let config = mco_rescue::document::parse(&bytes, "the example").unwrap();
+    let mut document: Value = serde_json::from_str(&config.record).unwrap();
+    // For instances Ignition asks a running systemd for its version, and there is none.
+    let units = document["spec"]["config"]["systemd"]["units"]
+        .as_array_mut()
+        .unwrap();
+    units.retain(|unit| !unit["name"].as_str().unwrap().contains("@b"));
+    // Ignition writes an empty drop-in as an empty file; the daemon, and we, write none.
+    let empty = empty_dropins(&document);
+    assert!(!empty.is_empty());
+    let count = compare("example", document["spec"]["config"].clone(), &empty);
+    say(&format!(
+        "{count} paths of the example compared with Ignition"
+    ));
+}
+
+/// Paths of drop-ins whose contents are the empty string.
+fn empty_dropins(document: &Value) -> Vec<String> {
+    let units = document["spec"]["config"]["systemd"]["units"]
+        .as_array()
+        .unwrap();
+    let mut paths = Vec::new();
+    for unit in units {
+        for dropin in unit["dropins"].as_array().into_iter().flatten() {
+            if dropin["contents"] == json!("") {
+                let path = format!(
+                    "etc/systemd/system/{}.d/{}",
+                    unit["name"].as_str().unwrap(),
+                    dropin["name"].as_str().unwrap()
+                );
+                paths.push(path);
+            }
+        }
+    }
+    paths
+}
+
+/// A small generator with a fixed seed: the same configs in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        let length = self.below(300);
+        (0..length)
+            .map(|_| u8::try_from(self.below(256)).unwrap())
+            .collect()
+    }
+
+    fn file(&mut self, path: &str) -> Value {
+        let bytes = self.bytes();
+        let (source, compression) = match self.below(3) {
+            0 => (format!("data:,{}", percent(&bytes)), Value::Null),
+            1 => (format!("data:;base64,{}", base64(&bytes)), json!("")),
+            _ => (
+                format!(
+                    "data:text/plain;charset=utf-8;base64,{}",
+                    base64(&gzip(&bytes))
+                ),
+                json!("gzip"),
+            ),
+        };
+        let mut file = json!({"path": path, "overwrite": true, "contents": {"source": source, "compression": compression}});
+        if self.below(4) > 0 {
+            file["mode"] = json!(self.below(0o1000));
+        }
+        if self.below(3) == 0 {
+            file["user"] = json!({"id": self.below(70_000)});
+        }
+        if self.below(3) == 0 {
+            file["group"] = json!({"name": (["root", "wheel", "core"])[usize::try_from(self.below(3)).unwrap()]});
+        }
+        file
+    }
+}
+
+fn percent(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("%{b:02x}")).collect()
+}
+
+fn base64(bytes: &[u8]) -> String {
+    base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bytes)
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    std::io::Write::write_all(&mut encoder, bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn generated_configs_give_the_trees_that_ignition_makes() {
+    if !can_compare() {
+        return;
+    }
+    let mut random = Random(20_261_121);
+    let (mut paths, rounds) = (0, 12);
+    for round in 0..rounds {
+        let directories = [
+            "/etc",
+            "/etc/deep/er",
+            "/var/lib/x",
+            "/usr/local/bin",
+            "/opt/a b",
+        ];
+        let files: Vec<Value> = (0..30)
+            .map(|n| {
+                let dir = directories[usize::try_from(random.below(5)).unwrap()];
+                random.file(&format!("{dir}/f{n}"))
+            })
+            .collect();
+        let units: Vec<Value> = (0..8).map(|n| unit(&mut random, n)).collect();
+        let ignition = json!({"storage": {"files": files}, "systemd": {"units": units}});
+        paths += compare(&format!("round {round}"), ignition, &[]);
+    }
+    say(&format!(
+        "{paths} paths of {rounds} generated configs compared with Ignition"
+    ));
+}
+
+/// A unit with contents, a drop-in, or a mask. Ignition asks the root's systemctl before it disables, so none is off.
+fn unit(random: &mut Random, n: u64) -> Value {
+    let text = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
+    let name = format!("u{n}.service");
+    match random.below(4) {
+        0 => json!({"name": name, "mask": true}),
+        1 => {
+            json!({"name": name, "dropins": [{"name": "10-x.conf", "contents": "[Unit]\nDescription=x\n"}]})
+        }
+        2 => json!({"name": name, "contents": text, "enabled": true}),
+        _ => json!({"name": name, "contents": text}),
+    }
+}
