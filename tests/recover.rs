@@ -35,6 +35,7 @@ const CHANGING: [&str; 9] = [
     "fchmod",
 ];
 const STATE: &str = "var/lib/mco-rescue";
+const JOURNAL: &str = "var/lib/mco-rescue/journal.json";
 
 /// Two states of one root: an old config applied, and what the new one makes of it.
 struct Scene {
@@ -47,8 +48,19 @@ struct Scene {
 }
 
 impl Scene {
-    /// `None`, said aloud, where nothing can be traced.
-    fn new() -> Option<Self> {
+    /// From one config to another. `None`, said aloud, where nothing can be traced.
+    fn update() -> Option<Self> {
+        let scene = Self::of(Some(&old_config()), new_config())?;
+        every_kind_is_there(&scene.before, &scene.after);
+        Some(scene)
+    }
+
+    /// From a root that no run has touched yet.
+    fn first() -> Option<Self> {
+        Self::of(None, old_config())
+    }
+
+    fn of(old: Option<&Value>, new: Value) -> Option<Self> {
         let works = Command::new("strace")
             .args(["-o", "/dev/null", "true"])
             .stderr(Stdio::null())
@@ -59,40 +71,30 @@ impl Scene {
             return None;
         }
         let root = furnished();
-        root.apply(&old_config());
+        if let Some(old) = old {
+            root.apply(old);
+        }
         root.chmod("etc/kubernetes/kubeconfig", 0o644);
         let template = tempfile::tempdir().unwrap();
         copy_tree(root.dir(), template.path());
         let before = root.snapshot();
-        let new = new_config();
         let config = root.config(&new);
-        let clean = traced(
-            &root,
-            &CHANGING.join(","),
-            &[],
-            &["apply", "--yes", config.path()],
-        );
-        assert_eq!(clean.code(), Some(0), "{}", clean.err);
-        let after = root.snapshot();
-        every_kind_is_there(&before, &after);
+        let args = ["apply", "--yes", config.path()];
+        let clean = traced(&root, &CHANGING.join(","), &[], &args);
+        assert_eq!(clean.code, Some(0), "{}", clean.err);
         assert_eq!(left_over(&root), [""; 0]);
         Some(Self {
             template,
             new,
             before,
-            after,
+            after: root.snapshot(),
             clean: clean.calls,
         })
     }
 
     /// A root in the old state.
     fn root(&self) -> TestRoot {
-        let root = TestRoot::new();
-        for entry in fs::read_dir(root.dir()).unwrap() {
-            fs::remove_dir_all(entry.unwrap().path()).unwrap();
-        }
-        copy_tree(self.template.path(), root.dir());
-        root
+        duplicate(self.template.path())
     }
 
     fn count(&self, call: &str) -> usize {
@@ -105,6 +107,23 @@ impl Scene {
         same.position(|c| matches(&c.line)).unwrap() + 1
     }
 
+    /// Where in the clean run the rename of a name is.
+    fn position(&self, name: &str) -> usize {
+        let mut calls = self.clean.iter();
+        calls
+            .position(|c| c.name == "renameat" && c.line.contains(name))
+            .unwrap()
+    }
+
+    fn position_of(&self, call: &str, nth: usize) -> usize {
+        let same = self
+            .clean
+            .iter()
+            .enumerate()
+            .filter(|(_, c)| c.name == call);
+        same.map(|(position, _)| position).nth(nth - 1).unwrap()
+    }
+
     /// A root on which the run to the new state was killed at a call.
     fn killed_at(&self, call: &str, nth: usize) -> TestRoot {
         let root = self.root();
@@ -114,29 +133,24 @@ impl Scene {
 
     fn kill(&self, root: &TestRoot, call: &str, nth: usize) {
         let config = root.config(&self.new);
-        let run = traced(
-            root,
-            call,
-            &[format!("{call}:signal=KILL:when={nth}")],
-            &["apply", "--yes", config.path()],
-        );
-        assert_eq!(
-            run.signal,
-            Some(9),
-            "{call} number {nth} was not reached: {}",
-            run.err
-        );
+        kill(root, call, nth, &["apply", "--yes", config.path()]);
+    }
+
+    /// Which renames come first and last between journal and mark.
+    fn renames(&self) -> (usize, usize) {
+        let journal = self.nth("renameat", |line| line.contains(".journal.json.new"));
+        let mark = self.nth("renameat", |line| line.contains(".committed.new"));
+        assert!(mark > journal + 5);
+        (journal + 1, mark)
     }
 
     /// A root whose run was killed in the middle of its renames.
     fn half_way(&self) -> TestRoot {
-        let first = self.nth("renameat", |line| line.contains("\"new-"));
-        let last = self.nth("renameat", |line| line.contains(".committed.new"));
-        let root = self.killed_at("renameat", usize::midpoint(first, last));
-        assert!(root.exists("var/lib/mco-rescue/journal.json"));
-        let now = root.snapshot();
-        assert_ne!(now, self.before);
-        assert_ne!(now, self.after);
+        let (first, mark) = self.renames();
+        let root = self.killed_at("renameat", usize::midpoint(first, mark));
+        assert!(root.exists(JOURNAL));
+        assert!(!self.from_old(&root).is_empty());
+        assert!(!self.from_new(&root).is_empty());
         root
     }
 
@@ -344,6 +358,30 @@ fn every_kind_is_there(before: &Snapshot, after: &Snapshot) {
     assert!(record.contains("rendered-worker-new"));
 }
 
+fn duplicate(tree: &Path) -> TestRoot {
+    let root = TestRoot::new();
+    for entry in fs::read_dir(root.dir()).unwrap() {
+        fs::remove_dir_all(entry.unwrap().path()).unwrap();
+    }
+    copy_tree(tree, root.dir());
+    root
+}
+
+fn kill(root: &TestRoot, call: &str, nth: usize, args: &[&str]) {
+    let run = traced(
+        root,
+        call,
+        &[format!("{call}:signal=KILL:when={nth}")],
+        args,
+    );
+    assert_eq!(
+        run.signal,
+        Some(9),
+        "{call} number {nth} was not reached: {}",
+        run.err
+    );
+}
+
 fn copy_tree(from: &Path, to: &Path) {
     let status = Command::new("cp")
         .arg("-a")
@@ -398,7 +436,9 @@ fn left_over(root: &TestRoot) -> Vec<String> {
         let below = path.strip_prefix(STATE).unwrap_or(path.as_str());
         !(matches!(below, "" | "/marker" | "/status.json") || below.starts_with("/history"))
     });
-    unwanted.map(|path| format!("{path} is left over")).collect()
+    unwanted
+        .map(|path| format!("{path} is left over"))
+        .collect()
 }
 
 #[derive(Clone)]
@@ -408,18 +448,13 @@ struct Call {
 }
 
 struct Traced {
-    status: Option<i32>,
+    code: Option<i32>,
     signal: Option<i32>,
-    out: String,
     err: String,
     calls: Vec<Call>,
 }
 
 impl Traced {
-    fn code(&self) -> Option<i32> {
-        self.status
-    }
-
     /// The lines that `main` printed about the failure.
     fn error_lines(&self) -> Vec<&str> {
         let lines = self.err.lines();
@@ -449,9 +484,8 @@ fn traced(root: &TestRoot, trace: &str, inject: &[String], args: &[&str]) -> Tra
         .args(args);
     let output = command.stdin(Stdio::null()).output().unwrap();
     Traced {
-        status: output.status.code(),
+        code: output.status.code(),
         signal: output.status.signal(),
-        out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),
         calls: calls(&fs::read_to_string(log.path()).unwrap()),
     }
@@ -480,8 +514,9 @@ fn try_each(what: &str, points: &[Point], work: impl Fn(&Point) -> Vec<String> +
         for _ in 0..3 {
             scope.spawn(|| {
                 while let Some(point) = points.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    for problem in work(point) {
-                        let (call, nth) = point;
+                    let (call, nth) = point;
+                    // The first few tell what is wrong; the rest follows from them.
+                    for problem in work(point).iter().take(3) {
                         let mut problems = problems.lock().unwrap();
                         problems.push(format!("{what} at {call} number {nth}: {problem}"));
                     }
@@ -501,32 +536,16 @@ fn try_each(what: &str, points: &[Point], work: impl Fn(&Point) -> Vec<String> +
 /// The n-th call of a name, counted from one.
 type Point = (&'static str, usize);
 
-/// All calls of the kinds that order everything, and a spread of the rest.
-fn points(calls: &[Call]) -> Vec<Point> {
-    let mut points = Vec::new();
-    for call in CHANGING {
-        let total = count(calls, call);
-        let every = if matches!(call, "linkat" | "unlinkat") {
-            3
-        } else {
-            1
-        };
-        points.extend(
-            (1..=total)
-                .filter(|n| n % every == 1 % every || *n == total)
-                .map(|n| (call, n)),
-        );
-    }
-    points
+fn every(calls: &[Call], names: &[&'static str]) -> Vec<Point> {
+    let of_one = |&name: &&'static str| (1..=count(calls, name)).map(move |nth| (name, nth));
+    names.iter().flat_map(of_one).collect()
 }
 
-#[test]
-fn a_run_killed_at_any_call_is_finished_or_undone() {
-    let Some(scene) = Scene::new() else { return };
+fn is_killed_anywhere(scene: &Scene) {
     for call in CHANGING {
         assert!(scene.count(call) > 0, "the run makes no {call}");
     }
-    try_each("killed", &points(&scene.clean), |&(call, nth)| {
+    try_each("killed", &every(&scene.clean, &CHANGING), |&(call, nth)| {
         let root = scene.killed_at(call, nth);
         let mut problems = scene.torn(&root);
         problems.extend(demand(&root, &["recover"], 0));
@@ -534,4 +553,454 @@ fn a_run_killed_at_any_call_is_finished_or_undone() {
         problems.extend(scene.applied_afterwards(&root));
         problems
     });
+}
+
+#[test]
+fn a_run_killed_at_any_call_is_finished_or_undone() {
+    if let Some(scene) = Scene::update() {
+        is_killed_anywhere(&scene);
+    }
+}
+
+#[test]
+fn the_first_run_on_a_node_may_be_killed_at_any_call_too() {
+    if let Some(scene) = Scene::first() {
+        is_killed_anywhere(&scene);
+    }
+}
+
+#[test]
+fn the_next_apply_alone_picks_up_a_killed_run() {
+    let Some(scene) = Scene::update() else { return };
+    let points = every(&scene.clean, &["renameat", "renameat2", "syncfs"]);
+    try_each("killed before apply", &points, |&(call, nth)| {
+        let root = scene.killed_at(call, nth);
+        scene.applied_afterwards(&root)
+    });
+}
+
+#[test]
+fn a_killed_run_is_taken_back_when_asked() {
+    let Some(scene) = Scene::update() else { return };
+    let (first, mark) = scene.renames();
+    let mut points = every(&scene.clean, &["renameat2", "mkdirat"]);
+    points.extend((first..=mark).map(|nth| ("renameat", nth)));
+    try_each("killed, then back", &points, |&(call, nth)| {
+        let root = scene.killed_at(call, nth);
+        let mut problems = demand(&root, &["recover", "--back"], 0);
+        problems.extend(scene.from_old(&root));
+        problems.extend(left_over(&root));
+        problems.extend(scene.applied_afterwards(&root));
+        problems
+    });
+}
+
+#[test]
+fn recovering_twice_changes_nothing_more() {
+    let Some(scene) = Scene::update() else { return };
+    for way in [&["recover"][..], &["recover", "--back"]] {
+        let root = scene.half_way();
+        root.run(way).ok();
+        let once = root.everything();
+        assert_eq!(root.run(way).ok().out(), "Nothing to recover.\n");
+        assert_eq!(root.everything(), once);
+    }
+}
+
+/// Kills the recovery of a half-way run at every call that changes something, then recovers again.
+fn recovery_is_killed(scene: &Scene, what: &str, first: &[&str], second: &[&str]) {
+    let half_way = scene.half_way();
+    let clean = duplicate(half_way.dir());
+    let run = traced(&clean, &CHANGING.join(","), &[], first);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    let calls = [
+        "renameat",
+        "renameat2",
+        "unlinkat",
+        "mkdirat",
+        "fsync",
+        "syncfs",
+    ];
+    let points = every(&run.calls, &calls);
+    assert!(
+        count(&run.calls, "renameat") > 3,
+        "recovery renames nothing"
+    );
+    try_each(what, &points, |&(call, nth)| {
+        let root = duplicate(half_way.dir());
+        kill(&root, call, nth, first);
+        let mut problems = scene.torn(&root);
+        problems.extend(demand(&root, second, 0));
+        problems.extend(match (first.len(), second.len()) {
+            (1, 1) => scene.from_new(&root),
+            (2, 2) => scene.from_old(&root),
+            _ => scene.between(&root),
+        });
+        problems.extend(scene.applied_afterwards(&root));
+        problems
+    });
+}
+
+#[test]
+fn recovery_killed_anywhere_is_finished_by_the_next_one() {
+    let Some(scene) = Scene::update() else { return };
+    recovery_is_killed(&scene, "recovery killed", &["recover"], &["recover"]);
+}
+
+#[test]
+fn taking_back_killed_anywhere_is_finished_by_the_next_one() {
+    let Some(scene) = Scene::update() else { return };
+    let back = ["recover", "--back"];
+    recovery_is_killed(&scene, "taking back killed", &back, &back);
+}
+
+#[test]
+fn recovery_may_change_its_mind_after_being_killed() {
+    let Some(scene) = Scene::update() else { return };
+    let back = ["recover", "--back"];
+    recovery_is_killed(&scene, "forward killed, then back", &["recover"], &back);
+    recovery_is_killed(&scene, "back killed, then forward", &back, &["recover"]);
+}
+
+#[test]
+fn a_path_changed_by_hand_stops_recovery_before_it_touches_anything() {
+    let Some(scene) = Scene::update() else { return };
+    let (done, open) = (
+        "home/core/.ssh/authorized_keys.d/ignition",
+        "etc/machine-config-daemon/currentconfig",
+    );
+    for path in [done, open, "etc/replaced.conf"] {
+        let root = scene.half_way();
+        root.write(path, "by hand\n");
+        refuses_recovery(&root, &scene, &[&format!("/{path}")], &[5]);
+    }
+}
+
+/// `recover`, `recover --back` and `apply` all end so, name all of this, and change nothing.
+fn refuses_recovery(root: &TestRoot, scene: &Scene, named: &[&str], codes: &[i32]) {
+    let before = root.everything();
+    let config = root.config(&scene.new);
+    let apply = ["apply", "--yes", config.path()];
+    for args in [&["recover"][..], &["recover", "--back"], &apply] {
+        let run = root.run(args);
+        assert!(
+            codes.contains(&run.code()),
+            "{args:?}: {}{}",
+            run.code(),
+            run.err()
+        );
+        for word in named {
+            assert!(
+                run.err().contains(word),
+                "{args:?}: no {word:?} in {}",
+                run.err()
+            );
+        }
+        assert_eq!(root.everything(), before, "{args:?}");
+    }
+}
+
+#[test]
+fn a_damaged_state_file_is_named_and_left_alone() {
+    let Some(scene) = Scene::update() else { return };
+    for name in ["journal.json", "intent.json"] {
+        let path = format!("{STATE}/{name}");
+        let whole = scene.half_way().read(&path);
+        let newer = whole.replacen("\"version\": 1", "\"version\": 99", 1);
+        assert_ne!(newer, whole);
+        let cases = [
+            (whole[..whole.len() / 2].to_owned(), "cannot be read"),
+            (String::new(), "cannot be read"),
+            ("{}".to_owned(), "cannot be read"),
+            (newer, "version 99"),
+        ];
+        for (text, words) in cases {
+            let root = scene.half_way();
+            fs::write(root.path(&path), text).unwrap();
+            refuses_recovery(&root, &scene, &[&format!("/{path}"), words], &[1, 5]);
+        }
+    }
+}
+
+#[test]
+fn a_state_directory_without_marker_is_refused() {
+    let Some(scene) = Scene::update() else { return };
+    let root = scene.half_way();
+    root.remove("var/lib/mco-rescue/marker");
+    refuses_recovery(&root, &scene, &["/var/lib/mco-rescue", "marker"], &[1, 5]);
+    root.write("var/lib/mco-rescue/marker", "something else\n");
+    refuses_recovery(&root, &scene, &["/var/lib/mco-rescue", "marker"], &[1, 5]);
+    let root = furnished();
+    root.write("var/lib/mco-rescue/of-somebody-else", "");
+    refuses_recovery(&root, &scene, &["/var/lib/mco-rescue", "marker"], &[1, 5]);
+}
+
+#[test]
+fn an_unknown_name_in_a_staging_directory_is_said_and_stays() {
+    let Some(scene) = Scene::update() else { return };
+    for way in [&["recover"][..], &["recover", "--back"]] {
+        let root = scene.half_way();
+        let mut stages = fs::read_dir(root.path("var/lib/mco-rescue/stage")).unwrap();
+        let stage = stages.next().unwrap().unwrap().file_name();
+        let path = format!("{STATE}/stage/{}/notes", stage.to_str().unwrap());
+        root.write(&path, "mine\n");
+        let run = root.run(way).ok();
+        assert!(run.err().contains(&format!("/{path}")), "{}", run.err());
+        assert_eq!(root.read(&path), "mine\n");
+        // Beside it only the two directories above it are left.
+        assert_eq!(left_over(&root).len(), 3);
+    }
+}
+
+#[test]
+fn the_run_of_another_deployment_is_never_finished_here() {
+    let Some(scene) = Scene::update() else { return };
+    let other = format!("{}.0", "a1".repeat(32));
+    let root = scene.half_way();
+    let mut journal: Value = serde_json::from_str(&root.read(JOURNAL)).unwrap();
+    journal["deployment"] = json!(other);
+    fs::write(root.path(JOURNAL), journal.to_string()).unwrap();
+    let before = root.everything();
+    let config = root.config(&scene.new);
+    for args in [&["recover"][..], &["apply", "--yes", config.path()]] {
+        let run = root.run(args).exits(5);
+        assert!(run.err().contains(&other), "{}", run.err());
+        assert_eq!(root.everything(), before);
+    }
+    root.run(&["recover", "--back"]).ok();
+    assert_eq!(scene.from_old(&root), [""; 0]);
+    assert_eq!(left_over(&root), [""; 0]);
+}
+
+#[test]
+fn without_its_staged_objects_a_run_is_undone() {
+    let Some(scene) = Scene::update() else { return };
+    let root = scene.half_way();
+    let staged = staged(&root, "new-");
+    assert!(!staged.is_empty());
+    staged.iter().for_each(|path| root.remove(path));
+    root.run(&["recover"]).ok();
+    assert_eq!(scene.from_old(&root), [""; 0]);
+    assert_eq!(scene.applied_afterwards(&root), [""; 0]);
+}
+
+#[test]
+fn without_its_kept_objects_a_run_is_finished_even_when_asked_to_go_back() {
+    let Some(scene) = Scene::update() else { return };
+    let root = scene.half_way();
+    let kept = [staged(&root, "old-"), staged(&root, "away-")].concat();
+    assert!(!kept.is_empty());
+    kept.iter().for_each(|path| root.remove(path));
+    let before = root.everything();
+    let run = root.run(&["recover", "--back"]).exits(5);
+    assert!(run.err().contains("staged objects"), "{}", run.err());
+    assert_eq!(root.everything(), before);
+    root.run(&["recover"]).ok();
+    assert_eq!(scene.from_new(&root), [""; 0]);
+}
+
+#[test]
+fn a_run_that_can_go_neither_way_is_left_as_it_is() {
+    let Some(scene) = Scene::update() else { return };
+    let root = scene.half_way();
+    let all = [
+        staged(&root, "old-"),
+        staged(&root, "away-"),
+        staged(&root, "new-"),
+    ]
+    .concat();
+    all.iter().for_each(|path| root.remove(path));
+    refuses_recovery(&root, &scene, &["staged objects", "/etc/"], &[5]);
+}
+
+fn staged(root: &TestRoot, prefix: &str) -> Vec<String> {
+    let everything = root.everything();
+    let below = everything
+        .keys()
+        .filter(|path| path.starts_with(&format!("{STATE}/stage/")));
+    below
+        .filter(|path| path.rsplit('/').next().unwrap().starts_with(prefix))
+        .cloned()
+        .collect()
+}
+
+#[test]
+fn an_error_at_any_call_leaves_the_old_tree_and_says_why() {
+    let Some(scene) = Scene::update() else { return };
+    let faults = [
+        ("renameat", "EIO"),
+        ("renameat2", "EIO"),
+        ("linkat", "ENOSPC"),
+        ("mkdirat", "EROFS"),
+        ("symlinkat", "ENOSPC"),
+        ("fsync", "EIO"),
+        ("syncfs", "EIO"),
+        ("fchmod", "EPERM"),
+        ("unlinkat", "EIO"),
+    ];
+    let mark = scene.position(".committed.new");
+    let journal = scene.position(".journal.json.new");
+    let points = every(&scene.clean, &CHANGING);
+    try_each("an error", &points, |&(call, nth)| {
+        let (_, errno) = faults.iter().find(|(name, _)| *name == call).unwrap();
+        let fault = format!("{call}:error={errno}:when={nth}");
+        let position = scene.position_of(call, nth);
+        // Journal and mark are a rename and the flush of its directory each; after the mark only
+        // tidying up is left.
+        let code = match position {
+            p if p <= journal + 1 => 1,
+            p if p <= mark + 1 => 4,
+            _ => 0,
+        };
+        fails(&scene, &fault, code, errno)
+    });
+}
+
+#[test]
+fn a_disk_that_is_full_while_staging_leaves_the_old_tree() {
+    let Some(scene) = Scene::update() else { return };
+    let root = scene.root();
+    let config = root.config(&scene.new);
+    let run = traced(&root, "write", &[], &["apply", "--yes", config.path()]);
+    let of_ours = |line: &str| !line.starts_with("write(1,") && !line.starts_with("write(2,");
+    let all = run.calls.iter().enumerate();
+    let points: Vec<Point> = all
+        .filter(|(_, call)| of_ours(&call.line))
+        .map(|(index, _)| ("write", index + 1))
+        .collect();
+    assert!(points.len() > 10, "{points:?}");
+    // The last two are the mark, when names have changed already, and the status.
+    let (mark, status) = (points[points.len() - 2], points[points.len() - 1]);
+    try_each("full", &points, |&(call, nth)| {
+        let code = match (call, nth) {
+            point if point == mark => 4,
+            point if point == status => 0,
+            _ => 1,
+        };
+        let fault = format!("{call}:error=ENOSPC:when={nth}");
+        fails(&scene, &fault, code, "ENOSPC")
+    });
+}
+
+/// One fault in one run; complaints unless it ends with this code, a tree to match, and the reason.
+fn fails(scene: &Scene, fault: &str, code: i32, errno: &str) -> Vec<String> {
+    let root = scene.root();
+    let config = root.config(&scene.new);
+    let call = fault.split(':').next().unwrap();
+    let args = ["apply", "--yes", config.path()];
+    let run = traced(&root, call, &[fault.to_owned()], &args);
+    let mut problems = Vec::new();
+    if run.code != Some(code) {
+        let ended = run.code;
+        problems.push(format!(
+            "ended with {ended:?} instead of {code}: {}",
+            run.err
+        ));
+    }
+    let reason = match errno {
+        "EIO" => "Input/output error",
+        "ENOSPC" => "No space left on device",
+        "EROFS" => "Read-only file system",
+        _ => "Operation not permitted",
+    };
+    let lines = run.err.lines().filter(|line| line.starts_with("error: "));
+    let said: Vec<&str> = lines.collect();
+    let promise = match code {
+        1 => "nothing was changed",
+        _ => "everything was put back",
+    };
+    let why = |line: &str| line.contains(reason) || line.contains(errno);
+    match (code, said.as_slice()) {
+        (0, []) => problems.extend(scene.from_new(&root)),
+        (1 | 4, [line]) if line.contains(promise) && why(line) => {
+            problems.extend(scene.from_old(&root));
+            problems.extend(left_over(&root));
+        }
+        _ => problems.push(format!("does not say what and why: {}", run.err)),
+    }
+    problems.extend(scene.applied_afterwards(&root));
+    problems
+}
+
+#[test]
+fn when_undoing_fails_too_the_node_is_called_half_way_and_recover_helps() {
+    let Some(scene) = Scene::update() else { return };
+    let (first, mark) = scene.renames();
+    let points: Vec<Point> = (first + 1..mark).map(|nth| ("renameat", nth)).collect();
+    try_each("errors from there on", &points, |&(call, nth)| {
+        let root = scene.root();
+        let config = root.config(&scene.new);
+        let fault = format!("{call}:error=EIO:when={nth}+");
+        let run = traced(&root, call, &[fault], &["apply", "--yes", config.path()]);
+        let mut problems = scene.torn(&root);
+        if run.code != Some(5) || !run.err.contains("mco-rescue recover") {
+            problems.push(format!("ended with {:?}: {}", run.code, run.err));
+        }
+        problems.extend(demand(&root, &["recover"], 0));
+        problems.extend(scene.between(&root));
+        problems.extend(scene.applied_afterwards(&root));
+        problems
+    });
+}
+
+#[test]
+fn a_run_killed_while_it_undoes_is_not_taken_for_finished() {
+    let Some(scene) = Scene::update() else { return };
+    // The mark's name is there, but flushing it fails: the run undoes everything.
+    let mark = scene.position(".committed.new");
+    let flush = scene.clean[..=mark]
+        .iter()
+        .filter(|c| c.name == "fsync")
+        .count()
+        + 1;
+    let (_, renames) = scene.renames();
+    let points: Vec<Point> = (renames + 1..renames + 9)
+        .map(|nth| ("renameat", nth))
+        .collect();
+    try_each("killed while undoing", &points, |&(call, nth)| {
+        let root = scene.root();
+        let config = root.config(&scene.new);
+        let faults = [
+            format!("fsync:error=EIO:when={flush}"),
+            format!("{call}:signal=KILL:when={nth}"),
+        ];
+        let run = traced(
+            &root,
+            "fsync,renameat",
+            &faults,
+            &["apply", "--yes", config.path()],
+        );
+        assert_eq!(
+            run.signal,
+            Some(9),
+            "{call} number {nth} was not reached: {}",
+            run.err
+        );
+        let mut problems = scene.torn(&root);
+        problems.extend(demand(&root, &["recover"], 0));
+        problems.extend(scene.between(&root));
+        problems.extend(scene.applied_afterwards(&root));
+        problems
+    });
+}
+
+#[test]
+fn a_signal_to_end_waits_until_names_stand_still() {
+    let Some(scene) = Scene::update() else { return };
+    let (first, mark) = scene.renames();
+    for nth in [first, usize::midpoint(first, mark), mark] {
+        let root = scene.root();
+        let config = root.config(&scene.new);
+        let fault = format!("renameat:signal=TERM:when={nth}");
+        let run = traced(
+            &root,
+            "renameat",
+            &[fault],
+            &["apply", "--yes", config.path()],
+        );
+        assert!(run.code == Some(0) || run.signal == Some(15), "{}", run.err);
+        assert_eq!(scene.from_new(&root), [""; 0]);
+        assert_eq!(root.run(&["recover"]).ok().out(), "Nothing to recover.\n");
+        assert_eq!(left_over(&root), [""; 0]);
+    }
 }

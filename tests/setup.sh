@@ -23,7 +23,9 @@ file               -                                             file
 nm                 -                                             binutils
 readelf            -                                             binutils
 python3            -                                             python3
+rpm                -                                             rpm
 setpriv            -                                             util-linux
+unshare            -                                             util-linux
 '
 
 # Fills `programs` and `packages` with what is missing.

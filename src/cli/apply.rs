@@ -11,9 +11,9 @@ use super::{Cli, Output, PlanArgs};
 use crate::drift;
 use crate::error::{ExitCode, RunError};
 use crate::plan::Plan;
-use crate::report;
 use crate::report::status::{LastRun, Outcome, Phase};
 use crate::report::verify::Findings;
+use crate::report::{self, count};
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{self, Direction, Failure, Lock, Recovered, Request};
 
@@ -105,7 +105,7 @@ fn transact(session: &Session, lock: &Lock, plan: &Plan, started: u64) -> Result
         Ok(id) => (
             Outcome::Done,
             id.clone(),
-            format!("{} steps, all in place", plan.steps.len()),
+            format!("{}, all in place", count(plan.steps.len(), "step")),
         ),
         Err(Failure::NothingChanged(said)) => bail!("{said}; nothing was changed"),
         Err(Failure::RolledBack(said)) => (Outcome::RolledBack, String::new(), said.clone()),
@@ -114,7 +114,7 @@ fn transact(session: &Session, lock: &Lock, plan: &Plan, started: u64) -> Result
     let phases = vec![
         Phase {
             name: "plan".into(),
-            result: format!("{} steps", plan.steps.len()),
+            result: count(plan.steps.len(), "step"),
         },
         Phase {
             name: "transaction".into(),
@@ -176,9 +176,9 @@ fn done(session: &Session, plan: &Plan) -> String {
         ""
     };
     format!(
-        "Applied {}: {} steps, and verify finds no difference.\n{reload}",
+        "Applied {}\n{}, and verify finds no difference.\n{reload}",
         session.chosen.config.name,
-        plan.steps.len(),
+        count(plan.steps.len(), "step"),
     )
 }
 

@@ -39,6 +39,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_real_rpm_says_that_it_does_not_own_a_file_of_ours() {
+        let path = RootPath::parse("/etc/hostname").unwrap();
+        match owns(&crate::command::HostRunner, &path) {
+            Err(CommandError::Missing(_)) => eprintln!("SKIP: rpm is not installed"),
+            // Debian's rpm has an empty database.
+            answer => assert_eq!(answer, Ok(false)),
+        }
+    }
+
+    #[test]
     fn the_three_answers_are_told_apart() {
         let answer = |status, stdout: &str| CommandOutput {
             status: Some(status),

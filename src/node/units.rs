@@ -1,10 +1,11 @@
 //! The unit files, presets and enablement links of a root, as a [`UnitTree`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Interest, NodeState};
 use crate::object::Kind;
 use crate::root::{Root, RootError, RootPath};
+use crate::systemd::unit_name::template_of;
 use crate::systemd::{
     LINK_DIRS, PRESET_PATH, Support, UNIT_SEARCH_PATH, UnitEntry, UnitTree, closure_needed,
 };
@@ -29,6 +30,7 @@ pub fn observe(root: &Root, interest: &Interest, node: &mut NodeState) -> Result
             presets.files = preset_files(root, &path)?;
         }
     }
+    read_named(root, &mut tree, &interest.units)?;
     let units: Vec<&str> = interest.units.iter().map(String::as_str).collect();
     for _ in 0..MAX_ROUNDS {
         let mut needed = closure_needed(&tree, &units, &node.systemd);
@@ -46,6 +48,32 @@ pub fn observe(root: &Root, interest: &Interest, node: &mut NodeState) -> Result
         }
     }
     node.units = tree;
+    Ok(())
+}
+
+/// Reads every file of the units themselves, hidden ones too: what masks them now may go.
+fn read_named(root: &Root, tree: &mut UnitTree, units: &BTreeSet<String>) -> Result<(), RootError> {
+    let templates = units.iter().filter_map(|unit| template_of(unit));
+    let names: BTreeSet<String> = units.iter().cloned().chain(templates).collect();
+    let mut unread = Vec::new();
+    for dir in &tree.dirs {
+        for name in &names {
+            let base = format!("{}/{name}", dir.path);
+            if matches!(dir.entries.get(name), Some(UnitEntry::File(None))) {
+                unread.push(base.clone());
+            }
+            if let Some(UnitEntry::Directory(dropins)) = dir.entries.get(&format!("{name}.d")) {
+                let files = dropins
+                    .iter()
+                    .filter(|(_, entry)| matches!(entry, UnitEntry::File(None)));
+                unread.extend(files.map(|(dropin, _)| format!("{base}.d/{dropin}")));
+            }
+        }
+    }
+    for path in unread {
+        let entry = entry(root, &path)?;
+        tree.observe(&path, entry);
+    }
     Ok(())
 }
 

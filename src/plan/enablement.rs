@@ -15,7 +15,7 @@ use crate::node::NodeState;
 use crate::paths;
 use crate::root::RootPath;
 use crate::systemd::{
-    self, CONFIG_DIR, LINK_DIRS, LinkChange, PRESET_PATH, RUNTIME_CONFIG_DIR, Support,
+    self, CONFIG_DIR, Fault, LINK_DIRS, LinkChange, PRESET_PATH, RUNTIME_CONFIG_DIR, Support,
     UNIT_SEARCH_PATH, UnitEntry, UnitFileState, UnitTree,
 };
 
@@ -213,8 +213,17 @@ impl Play {
         }
     }
 
-    fn state(&self, unit: &str) -> Option<UnitFileState> {
-        systemd::unit_file_state(&self.tree, unit, &self.support).ok()
+    /// What systemctl says of a unit; what was never looked at must not be guessed.
+    fn state(&mut self, unit: &str) -> Option<UnitFileState> {
+        match systemd::unit_file_state(&self.tree, unit, &self.support) {
+            Ok(state) => Some(state),
+            Err(problem) if problem.fault == Fault::NotObserved => {
+                self.problems
+                    .push(format!("unit {unit} cannot be judged: {problem}"));
+                None
+            }
+            Err(_) => None,
+        }
     }
 
     /// Failures of a preset are ignored, as the daemon does.

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::document::{Contents, Desired, MachineConfig, Refusal, refusals};
-use crate::node::{Baseline, NodeState, Records};
+use crate::node::{Baseline, NodeState, Recorded, Records};
 use crate::object::Object;
 use crate::paths;
 use crate::root::RootPath;
@@ -300,7 +300,6 @@ impl<'a> Builder<'a> {
                 for refusal in refusals(old, self.inputs.config) {
                     self.refusal(refusal);
                 }
-                self.os_changes(old);
             }
             Baseline::Unknown(why) => {
                 self.notice(
@@ -316,6 +315,10 @@ impl<'a> Builder<'a> {
                     self.block("spec.config.passwd.users", message);
                 }
             }
+        }
+        // Even the empty record of a first boot tells which OS the node was given.
+        if let Recorded::Present(recorded) = &self.inputs.records.current_config {
+            self.os_changes(recorded);
         }
         let wanted = self.inputs.config.fips;
         if self.node().host.fips.is_some_and(|fips| fips != wanted) {

@@ -63,6 +63,12 @@ pub fn wrap(text: &str, indent: usize) -> String {
     out
 }
 
+/// A number with its noun: `1 step`, `2 steps`.
+pub fn count(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
 /// Whether the content at a path must not be shown: by mode, by path, or as part of somebody's account.
 pub fn is_secret(path: &RootPath, objects: &[Option<&Object>]) -> bool {
     let private =

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{fingerprint, is_secret_step, printable, wrap};
+use super::{WIDTH, fingerprint, is_secret_step, printable, wrap};
 use crate::plan::{Notice, Plan, PlannedStep, Section, Step};
 use crate::root::RootPath;
 
@@ -182,6 +182,10 @@ fn step(planned: &PlannedStep) -> String {
             planned.why, old.mode, old.uid, old.gid, new.mode, new.uid, new.gid
         ),
     };
+    let one_line = format!("    {} {path}  {detail}", planned.step.sign());
+    if one_line.chars().count() <= WIDTH {
+        return one_line + "\n";
+    }
     format!("    {} {path}\n{}", planned.step.sign(), wrap(&detail, 8))
 }
 

@@ -291,7 +291,8 @@ fn scratch_directory() -> TempDir {
 /// Says something that the test runner does not swallow: what was skipped, how much was compared.
 pub fn say(text: &str) {
     use std::io::Write;
-    writeln!(std::io::stderr(), "{text}").unwrap();
+    let line = format!("{text}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 /// Whether we are root; tests that need it say so when they pass over something.

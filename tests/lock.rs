@@ -1,0 +1,250 @@
+//! One run at a time on a root: the second is refused with the holder's name, and reading is free.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    missing_docs
+)]
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use support::{PROGRAM, TestRoot, file, machine_config};
+
+fn config(name: &str, text: &str) -> Value {
+    let files: Vec<Value> = (0..20)
+        .map(|n| file(&format!("/etc/of-config/{n}.conf"), 0o644, text))
+        .collect();
+    machine_config(name, json!({"storage": {"files": files}}))
+}
+
+/// Another program that holds the lock until it is dropped.
+struct Holder {
+    child: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Holder {
+    /// `None`, said aloud, where there is no `flock`.
+    fn of(directory: &Path) -> Option<Self> {
+        let mut command = Command::new("flock");
+        command.arg("--exclusive").arg("--no-fork").arg(directory);
+        command.args(["sh", "-c", "echo held; exec cat"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let Ok(mut child) = command.spawn() else {
+            eprintln!("SKIP: flock is not installed");
+            return None;
+        };
+        let mut line = String::new();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "held\n");
+        let input = child.stdin.take();
+        Some(Self { child, input })
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        self.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_second_run_names_the_process_and_command_that_hold_the_lock() {
+    let root = TestRoot::new();
+    let Some(holder) = Holder::of(&root.path("var")) else {
+        return;
+    };
+    let config = root.config(&config("rendered-worker-a", "a\n"));
+    let before = root.everything();
+    for args in [&["apply", "--yes", config.path()][..], &["recover"]] {
+        let run = root.run(args).exits(1);
+        let named = format!("process {} (cat)", holder.child.id());
+        assert!(run.err().contains(&named), "{}", run.err());
+        assert_eq!(root.everything(), before);
+    }
+    drop(holder);
+    root.run(&["apply", "--yes", config.path()]).ok();
+}
+
+#[test]
+fn looking_needs_no_lock() {
+    let root = TestRoot::new();
+    let value = config("rendered-worker-a", "a\n");
+    root.apply(&value);
+    let Some(_holder) = Holder::of(&root.path("var")) else {
+        return;
+    };
+    let config = root.config(&value);
+    for args in [
+        &["plan", config.path()][..],
+        &["verify", config.path()],
+        &["show", config.path()],
+        &["status"],
+    ] {
+        root.run(args).ok();
+    }
+}
+
+/// A run that strace stops at its n-th rename.
+struct Stopped {
+    tracer: Child,
+    pid: i32,
+}
+
+impl Stopped {
+    /// `None`, said aloud, where nothing can be traced.
+    fn at_rename(root: &TestRoot, nth: usize, config: &str) -> Option<Self> {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let mut command = Command::new("strace");
+        command.args(["-f", "-qq", "-e", "trace=renameat,renameat2", "-e"]);
+        command.arg(format!("inject=renameat:signal=STOP:when={nth}"));
+        command.arg("-o").arg(log.path()).arg(PROGRAM);
+        command.arg("--root").arg(root.dir());
+        command.args(["apply", "--yes", config]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let spawned = command.stderr(Stdio::piped()).spawn();
+        let Ok(mut tracer) = spawned else {
+            eprintln!("SKIP: strace is not installed");
+            return None;
+        };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let text = fs::read_to_string(log.path()).unwrap();
+            if let Some(line) = text.lines().find(|l| l.contains("stopped by SIGSTOP")) {
+                let pid = line.split_whitespace().next().unwrap().parse().unwrap();
+                return Some(Self { tracer, pid });
+            }
+            if tracer.try_wait().unwrap().is_some() {
+                let output = tracer.wait_with_output().unwrap();
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(said.contains("ptrace"), "never stopped: {said}{text}");
+                eprintln!("SKIP: strace may not trace here");
+                return None;
+            }
+            assert!(Instant::now() < deadline, "never stopped: {text}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Lets it go on, and waits for its end.
+    fn resume(self) -> Output {
+        let pid = nix::unistd::Pid::from_raw(self.pid);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).unwrap();
+        self.tracer.wait_with_output().unwrap()
+    }
+}
+
+#[test]
+fn a_run_that_is_under_way_keeps_the_next_one_out() {
+    let root = TestRoot::new();
+    root.apply(&config("rendered-worker-a", "a\n"));
+    let first = root.config(&config("rendered-worker-b", "b\n"));
+    let second = root.config(&config("rendered-worker-c", "c\n"));
+    let Some(stopped) = Stopped::at_rename(&root, 12, first.path()) else {
+        return;
+    };
+    let half_way = root.everything();
+    let files = half_way
+        .iter()
+        .filter(|(path, _)| path.starts_with("etc/of-config/"));
+    let new = files.filter(|(_, entry)| entry.content == b"b\n").count();
+    assert!((1..20).contains(&new), "{new} files are new");
+    for args in [
+        &["apply", "--yes", second.path()][..],
+        &["recover", "--back"],
+    ] {
+        let run = root.run(args).exits(1);
+        let holder = format!("process {}", stopped.pid);
+        for word in [holder.as_str(), "mco-rescue", "apply", first.path()] {
+            assert!(run.err().contains(word), "no {word:?} in {}", run.err());
+        }
+        assert_eq!(root.everything(), half_way);
+    }
+    let output = stopped.resume();
+    assert_eq!(output.status.code(), Some(0));
+    root.run(&["verify", first.path()]).ok();
+    root.run(&["apply", "--yes", second.path()]).ok();
+    root.run(&["verify", second.path()]).ok();
+}
+
+#[test]
+fn a_first_run_that_makes_var_itself_still_keeps_the_next_one_out() {
+    let root = TestRoot::new();
+    fs::remove_dir_all(root.path("var")).unwrap();
+    let first = root.config(&config("rendered-worker-a", "a\n"));
+    let second = root.config(&config("rendered-worker-b", "b\n"));
+    // The marker's, the intent's and the journal's renames come first: names are changing now.
+    let Some(stopped) = Stopped::at_rename(&root, 4, first.path()) else {
+        return;
+    };
+    assert!(root.exists("var"));
+    let half_way = root.everything();
+    let run = root.run(&["apply", "--yes", second.path()]);
+    let (code, said) = (run.code(), run.err());
+    let after = root.everything();
+    stopped.resume();
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("another run holds the lock"), "{said}");
+    assert_eq!(after, half_way);
+    root.run(&["verify", first.path()]).ok();
+}
+
+#[test]
+fn of_two_runs_started_at_once_one_waits_its_turn_or_gives_up() {
+    let root = TestRoot::new();
+    root.apply(&config("rendered-worker-0", "0\n"));
+    for round in 1..=8 {
+        let text = format!("{round}\n");
+        let config = root.config(&config(&format!("rendered-worker-{round}"), &text));
+        let args = ["apply", "--yes", config.path()];
+        let start = || {
+            let mut command = root.command(&args);
+            command.stdin(Stdio::null()).stdout(Stdio::piped());
+            command.stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let children = [start(), start()];
+        let ends = children.map(|child| child.wait_with_output().unwrap());
+        let done = ends
+            .iter()
+            .filter(|end| end.status.code() == Some(0))
+            .count();
+        assert!(done >= 1, "{ends:?}");
+        for end in ends.iter().filter(|end| end.status.code() != Some(0)) {
+            assert_eq!(end.status.code(), Some(1), "{end:?}");
+            let said = String::from_utf8_lossy(&end.stderr);
+            assert!(said.contains("another run holds the lock"), "{said}");
+        }
+        for n in 0..20 {
+            assert_eq!(root.read(&format!("etc/of-config/{n}.conf")), text);
+        }
+        root.run(&["verify", config.path()]).ok();
+        let state = fs::read_dir(root.path("var/lib/mco-rescue")).unwrap();
+        let mut names: Vec<_> = state.map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["history", "marker", "status.json"]);
+    }
+}
+
+#[test]
+fn the_lock_ends_with_the_process_that_held_it() {
+    let root = TestRoot::new();
+    let value = config("rendered-worker-a", "a\n");
+    let config = root.config(&value);
+    let Some(mut stopped) = Stopped::at_rename(&root, 4, config.path()) else {
+        return;
+    };
+    let pid = nix::unistd::Pid::from_raw(stopped.pid);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    stopped.tracer.wait().unwrap();
+    root.run(&["apply", "--yes", config.path()]).ok();
+    root.run(&["verify", config.path()]).ok();
+}

@@ -1,0 +1,115 @@
+//! The program is static and stays out of the node's C library: no name-service module is ever loaded,
+//! whatever `nsswitch.conf` names. (A static glibc would load them, with the node's own libc, if it were
+//! asked for a user or a host; so it never is.)
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
+
+mod support;
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::json;
+use support::{PROGRAM, TestRoot, file, is_root, machine_config, say};
+
+fn config() -> serde_json::Value {
+    let mut entry = file("/etc/x", 0o640, "x");
+    entry["user"] = json!({"name": "core"});
+    machine_config(
+        "rendered-worker-a",
+        json!({
+            "storage": {"files": [entry]},
+            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]},
+        }),
+    )
+}
+
+#[test]
+fn the_program_needs_no_interpreter_and_no_library() {
+    let headers = Command::new("readelf")
+        .args(["-lW", "-d", PROGRAM])
+        .output()
+        .unwrap();
+    let headers = String::from_utf8(headers.stdout).unwrap();
+    assert!(headers.contains("Program Headers"), "{headers}");
+    assert!(
+        !headers.contains("INTERP") && !headers.contains("NEEDED"),
+        "{headers}"
+    );
+}
+
+#[test]
+fn no_library_and_no_name_service_file_is_opened() {
+    let root = TestRoot::new();
+    let config = root.config(&config());
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let run = Command::new("strace")
+        .args(["-f", "-e", "trace=open,openat,openat2,execve", "-o"])
+        .arg(log.path())
+        .args([PROGRAM, "--root"])
+        .arg(root.dir())
+        .args(["apply", "--yes", config.path()])
+        .output()
+        .unwrap();
+    assert!(
+        run.status.success(),
+        "{}",
+        String::from_utf8_lossy(&run.stderr)
+    );
+    let calls = fs::read_to_string(log.path()).unwrap();
+    assert!(calls.contains("openat2("), "the trace is empty");
+    let opened: Vec<&str> = calls
+        .lines()
+        .filter(|line| is_of_the_c_library(line))
+        .collect();
+    assert!(opened.is_empty(), "{opened:?}");
+}
+
+fn is_of_the_c_library(line: &str) -> bool {
+    ["nsswitch", "libnss", "ld.so.cache", ".so.", "resolv.conf"]
+        .iter()
+        .any(|name| line.contains(name))
+}
+
+#[test]
+fn foreign_name_service_modules_are_left_alone() {
+    if !is_root() {
+        return say("SKIP: a mount namespace needs root");
+    }
+    let work = tempfile::tempdir().unwrap();
+    let at = |name: &str| work.path().join(name);
+    fs::write(
+        at("nsswitch.conf"),
+        "passwd: bogus files\ngroup: bogus files\nhosts: bogus myhostname resolve dns\n",
+    )
+    .unwrap();
+    fs::write(
+        at("bogus.c"),
+        "#include <stdlib.h>\n__attribute__((constructor)) static void loaded(void) { abort(); }\n",
+    )
+    .unwrap();
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(at("libnss_bogus.so.2"))
+        .arg(at("bogus.c"))
+        .status();
+    assert!(built.unwrap().success());
+    let root = TestRoot::new();
+    let config = root.config(&config());
+    let script = format!(
+        "mount --bind {nsswitch} /etc/nsswitch.conf && LD_LIBRARY_PATH={work} {PROGRAM} --root {root} apply --yes {config}",
+        nsswitch = at("nsswitch.conf").display(),
+        work = work.path().display(),
+        root = root.dir().display(),
+        config = config.path(),
+    );
+    let run = Command::new("unshare")
+        .args(["-m", "sh", "-c", &script])
+        .output()
+        .unwrap();
+    assert!(
+        run.status.success(),
+        "{}",
+        String::from_utf8_lossy(&run.stderr)
+    );
+    assert_eq!(root.read("etc/x"), "x");
+}
