@@ -100,45 +100,56 @@ fn transact(session: &Session, lock: &Lock, plan: &Plan, started: u64) -> Result
         deployment: session.node.host.deployment.clone(),
         initramfs: session.node.host.initramfs,
     };
-    let result = transaction::run(&request);
-    let (outcome, id, said) = match &result {
-        Ok(id) => (
-            Outcome::Done,
-            id.clone(),
-            format!("{}, all in place", count(plan.steps.len(), "step")),
-        ),
+    let record = |result: &Result<String, Failure>| {
+        if let Err(error) = transaction::write_last_run(
+            &session.root,
+            lock,
+            &last_run(&config, plan, started, result),
+        ) {
+            log::warn!("writing the status: {error}");
+        }
+    };
+    match transaction::run(&request, record) {
+        Ok(_) => Ok(()),
         Err(Failure::NothingChanged(said)) => bail!("{said}; nothing was changed"),
-        Err(Failure::RolledBack(said)) => (Outcome::RolledBack, String::new(), said.clone()),
-        Err(Failure::Incomplete(said)) => (Outcome::Incomplete, String::new(), said.clone()),
+        Err(Failure::RolledBack(said)) => Err(RunError::RolledBack(said).into()),
+        Err(Failure::Incomplete(said)) => Err(RunError::Incomplete(said).into()),
+    }
+}
+
+/// What `status` will say of this run.
+fn last_run(
+    config: &ConfigRef,
+    plan: &Plan,
+    started: u64,
+    result: &Result<String, Failure>,
+) -> LastRun {
+    let steps = count(plan.steps.len(), "step");
+    let (outcome, said) = match result {
+        Ok(_) => (Outcome::Done, format!("{steps}, all in place")),
+        Err(error @ Failure::Incomplete(_)) => (Outcome::Incomplete, error.to_string()),
+        Err(error) => (Outcome::RolledBack, error.to_string()),
     };
     let phases = vec![
         Phase {
             name: "plan".into(),
-            result: count(plan.steps.len(), "step"),
+            result: steps,
         },
         Phase {
             name: "transaction".into(),
             result: said,
         },
     ];
-    let last = LastRun {
+    LastRun {
         version: LastRun::VERSION,
-        id,
-        config,
+        id: result.as_ref().cloned().unwrap_or_default(),
+        config: config.clone(),
         started,
         finished: now(),
         outcome,
         phases,
         steps: plan.steps.len(),
         notices: plan.notices.clone(),
-    };
-    if let Err(error) = transaction::write_last_run(&session.root, lock, &last) {
-        log::warn!("writing the status: {error}");
-    }
-    match result {
-        Ok(_) => Ok(()),
-        Err(Failure::Incomplete(said)) => Err(RunError::Incomplete(said).into()),
-        Err(other) => Err(RunError::RolledBack(other.to_string()).into()),
     }
 }
 

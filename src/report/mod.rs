@@ -1,6 +1,6 @@
 //! What people and programs are shown: text for 80 columns and serial consoles, JSON with versioned schemas.
 //!
-//! Values in, strings out; printing is in [`print`] alone.
+//! Values in, strings out; printing is in one function, [`print()`], alone.
 
 pub mod diff;
 pub mod plan;

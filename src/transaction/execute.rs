@@ -157,15 +157,15 @@ impl Executor<'_> {
             step,
             Step::MakeDirectory { .. } | Step::Put { old: None, .. }
         );
-        match seen {
-            Some(seen) if has_old => {
-                let stat = place
-                    .stat()
-                    .map_err(|errno| StepError::Io(path.clone(), errno.into()))?;
-                Ok(stat.as_ref().map(Stamp::from).as_ref() == Some(seen))
+        if let Some(seen) = seen.filter(|_| has_old) {
+            let stat = place
+                .stat()
+                .map_err(|errno| StepError::Io(path.clone(), errno.into()))?;
+            if stat.as_ref().map(Stamp::from).as_ref() == Some(seen) {
+                return Ok(true);
             }
-            _ => Ok(self.progress(step)? == Progress::Before),
         }
+        Ok(self.progress(step)? == Progress::Before)
     }
 
     /// Takes a step back, however far it has come.

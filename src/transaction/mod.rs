@@ -2,7 +2,7 @@
 //! (design.md section 3). All or nothing, and the next run finishes or undoes.
 //!
 //! Only `disk`, private to this module, changes a file system. The guard that
-//! [`lock`] gives is the only way to begin.
+//! [`acquire`] gives is the only way to begin.
 
 mod disk;
 mod execute;
@@ -70,7 +70,12 @@ pub enum Failure {
 }
 
 /// Carries out the steps. Gives the transaction's id.
-pub fn run(request: &Request<'_>) -> Result<String, Failure> {
+///
+/// `record` is told the result while signals still wait, so that what it writes is not cut off.
+pub fn run(
+    request: &Request<'_>,
+    record: impl FnOnce(&Result<String, Failure>),
+) -> Result<String, Failure> {
     let unchanged = |error: &dyn std::fmt::Display| Failure::NothingChanged(error.to_string());
     let _accounts = pwd_lock::for_steps(request.root, request.steps).map_err(|e| unchanged(&e))?;
     let state = State::make(request.root, request.initramfs).map_err(|e| unchanged(&e))?;
@@ -83,10 +88,12 @@ pub fn run(request: &Request<'_>) -> Result<String, Failure> {
     if let Err(error) = run.write_journal() {
         return Err(run.abandon(&error));
     }
-    match run.commit() {
-        Ok(()) => run.finish(),
+    let result = match run.commit() {
+        Ok(()) => Ok(run.finish()),
         Err(error) => Err(run.undo(&error)),
-    }
+    };
+    record(&result);
+    result
 }
 
 /// Anything that can go wrong in a run.
@@ -248,7 +255,7 @@ impl<'a> Run<'a> {
             .collect()
     }
 
-    fn finish(self) -> Result<String, Failure> {
+    fn finish(self) -> String {
         let all = self
             .candidates
             .iter()
@@ -258,7 +265,7 @@ impl<'a> Run<'a> {
         if let Err(error) = recover::close(self.request.root, &self.state, &self.id, &all) {
             log::warn!("tidying up after the run: {error}");
         }
-        Ok(self.id)
+        self.id
     }
 
     /// Nothing was renamed yet: staged names go, and the node is as it was.

@@ -262,8 +262,12 @@ impl Staging<'_> {
         let place = self.place(path)?;
         let stat = place.stat().map_err(|e| io_error(path, e))?;
         let now = stat.as_ref().map(Stamp::from);
+        // The stamp is the quick answer; a second name of the same inode may have changed it, so identity decides.
         if now.is_none() || now.as_ref() != self.seen.get(path) {
-            return Err(StageError::Changed(path.clone()));
+            let again = place.observe().map_err(|e| io_error(path, e))?;
+            if !again.is_some_and(|(object, _)| object.is(old)) {
+                return Err(StageError::Changed(path.clone()));
+            }
         }
         let name = old_name(index);
         if let Some(stage) = stage {
