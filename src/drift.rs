@@ -4,6 +4,8 @@
 //! (mcd-contract section 7) would report carries its message; what it never looks
 //! at is marked so. Applying a config is removing this list.
 
+use nix::errno::Errno;
+
 use crate::document::ignition::Unit;
 use crate::document::{Desired, DesiredFile, Owner};
 use crate::node::accounts::is_locked;
@@ -11,7 +13,7 @@ use crate::node::{Accounts, NodeState};
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::plan::enablement::{self, DEV_NULL};
-use crate::root::{RootPath, hex};
+use crate::root::{ResolveError, RootPath, hex};
 use crate::systemd::{UnitFileState, unit_file_state};
 
 /// What kind of thing differs.
@@ -194,20 +196,15 @@ fn compare(path: &RootPath, wanted: &Object, node: &NodeState) -> Vec<Drift> {
     drifts
 }
 
-fn obstructed(path: &RootPath, errno: &str) -> Drift {
-    let message = if errno.contains("EACCES") || errno.contains("EPERM") {
-        format!("could not read file \"{path}\": open {path}: permission denied")
-    } else if errno.contains("ENOTDIR") {
-        format!("could not stat file \"{path}\": lstat {path}: not a directory")
-    } else {
-        format!("could not stat file \"{path}\": lstat {path}: {errno}")
+fn obstructed(path: &RootPath, cause: &ResolveError) -> Drift {
+    let message = match cause {
+        ResolveError::System(Errno::EACCES | Errno::EPERM) => {
+            format!("could not read file \"{path}\": open {path}: permission denied")
+        }
+        other => format!("could not stat file \"{path}\": lstat {path}: {other}"),
     };
-    checked(
-        DriftKind::Missing,
-        path,
-        format!("cannot be looked at: {errno}"),
-        message,
-    )
+    let detail = format!("cannot be looked at: {cause}");
+    checked(DriftKind::Missing, path, detail, message)
 }
 
 fn checked(kind: DriftKind, path: &RootPath, detail: String, message: String) -> Drift {

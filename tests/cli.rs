@@ -76,7 +76,7 @@ fn the_exit_codes_are_documented_in_the_help() {
 }
 
 #[test]
-fn a_wrong_command_line_ends_with_2_and_shows_the_usage() {
+fn a_wrong_command_line_ends_with_2_and_names_the_help() {
     let wrong: [&[&str]; 8] = [
         &[],
         &["aply"],
@@ -90,7 +90,7 @@ fn a_wrong_command_line_ends_with_2_and_shows_the_usage() {
     for args in wrong {
         let (code, out, err) = program(args);
         assert_eq!((code, out.as_str()), (2, ""), "{args:?}: {err}");
-        assert!(err.contains("Usage: mco-rescue"), "{args:?}: {err}");
+        assert!(err.contains("--help"), "{args:?}: {err}");
     }
 }
 
@@ -178,7 +178,15 @@ fn blockers_end_plan_and_apply_with_1() {
     root.write("etc/chrony.conf/in-the-way", "");
     let config = root.config(&small());
     let plan = root.run(&["plan", config.path()]).exits(1);
-    assert!(plan.out().contains("Blockers (1)"), "{}", plan.out());
+    let (blockers, changes) = (
+        plan.out().find("Blockers (1)"),
+        plan.out().find("Changes ("),
+    );
+    assert!(
+        blockers.is_some() && blockers < changes,
+        "blockers come first: {}",
+        plan.out()
+    );
     let before = root.everything();
     let apply = root.run(&["apply", "--yes", config.path()]).exits(1);
     assert!(
@@ -253,12 +261,8 @@ fn effect(command: &str) -> String {
 
 #[test]
 fn help_names_the_effect_on_the_node() {
-    assert!(
-        effect("apply")
-            .contains("a power cut at any moment leaves the node as it was or as it should be")
-            || effect("apply")
-                .contains("A power cut at any moment leaves the node as it was or as it should be")
-    );
+    let whole = "A power cut at any moment leaves the node as it was or as it should be";
+    assert!(effect("apply").contains(whole));
     assert!(effect("recover").contains("Stops without touching anything"));
     for command in ["plan", "verify"] {
         assert!(effect(command).contains("Changes nothing"), "{command}");
@@ -306,6 +310,54 @@ fn apply_without_a_terminal_and_without_yes_changes_nothing() {
     let (code, _, err) = with_input(&root, &["apply", config.path()], b"y\ny\ny\n");
     assert_eq!(code, 1, "{err}");
     assert_eq!(root.everything(), before);
+}
+
+/// `apply` on a terminal of its own, made by script(1), with this typed.
+fn on_a_terminal(root: &TestRoot, config: &str, typed: &str) -> Option<(i32, String)> {
+    let apply = format!("{PROGRAM} --root {} apply {config}", root.dir().display());
+    let script = Command::new("script")
+        .args(["--quiet", "--return", "--command", &apply, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .ok()?;
+    script
+        .stdin
+        .as_ref()
+        .unwrap()
+        .write_all(typed.as_bytes())
+        .unwrap();
+    let output = script.wait_with_output().unwrap();
+    let screen = String::from_utf8_lossy(&output.stdout).into_owned();
+    Some((output.status.code().unwrap_or(-1), screen))
+}
+
+#[test]
+fn on_a_terminal_the_answer_decides() {
+    for (typed, wanted) in [
+        ("n\n", 1),
+        ("\n", 1),
+        ("yesterday\n", 1),
+        ("y\n", 0),
+        ("yes\n", 0),
+    ] {
+        let root = TestRoot::new();
+        let config = root.config(&small());
+        let before = root.everything();
+        let Some((code, screen)) = on_a_terminal(&root, config.path(), typed) else {
+            support::say("SKIP: script(1) is not here, so nobody can be asked");
+            return;
+        };
+        assert_eq!(code, wanted, "{typed:?}: {screen}");
+        assert!(screen.contains("Apply this plan? [y/N]"), "{screen}");
+        assert_eq!(
+            root.everything() == before,
+            wanted == 1,
+            "{typed:?}: {screen}"
+        );
+        assert_eq!(root.exists("etc/chrony.conf"), wanted == 0, "{typed:?}");
+    }
 }
 
 #[test]
@@ -393,7 +445,7 @@ fn show_prints_the_decoded_bytes_and_nothing_else() {
     files.push(json!({"path": "/etc/nothing"}));
     // `printf 'squeezed\n' | gzip -n`, percent-encoded.
     let squeezed =
-        "%1F%8B%08%00%00%00%00%00%00%03%2B%2E%2C%4D%4D%AD%4A%4D%E1%02%00%C9%21%E2%E3%09%00%00%00";
+        "%1f%8b%08%00%00%00%00%00%00%03%2b%2e%2c%4d%4d%ad%4a%4d%e1%02%00%66%ed%bc%53%09%00%00%00";
     files.push(json!({"path": "/etc/squeezed", "contents": {"compression": "gzip", "source": format!("data:,{squeezed}")}}));
     let root = TestRoot::new();
     let text = config.to_string();
@@ -923,8 +975,7 @@ const SECRETS: [&str; 8] = [
 /// The same words as a document may carry them.
 fn spellings(secret: &str) -> [String; 3] {
     let percent: String = secret.bytes().map(|b| format!("%{b:02X}")).collect();
-    // Enough of the base64 form to be sure, whatever stands before it in the file.
-    [secret.to_owned(), percent.clone(), percent.to_lowercase()]
+    [secret.to_owned(), percent.to_lowercase(), percent]
 }
 
 /// A node with secrets, and a config that changes each of them.
@@ -1208,8 +1259,9 @@ fn escape_sequences_in_metadata_and_os_parts_do_not_reach_the_screen() {
     let root = TestRoot::new();
     assert_eq!(screens(&root, &config), Vec::<String>::new());
     // Once more against a record that differs, so that every part stands in a message.
-    root.apply(&small());
-    assert_eq!(screens(&root, &config), Vec::<String>::new());
+    let recorded = TestRoot::new();
+    recorded.apply(&small());
+    assert_eq!(screens(&recorded, &config), Vec::<String>::new());
 }
 
 #[test]
@@ -1304,18 +1356,7 @@ fn a_line_end_in_a_path_forges_no_line() {
     ] {
         let run = root.run(&args);
         let all = run.out() + &run.err();
-        if all
-            .lines()
-            .any(|line| line.trim_start().starts_with("Clean:"))
-            && !all.contains("Root      ")
-        {
-            continue;
-        }
-        if all.lines().any(|line| {
-            line.starts_with(
-                "Clean: files, units, enablement, keys and password are as the config wants them.",
-            )
-        }) {
+        if all.lines().any(|line| line.starts_with("Clean:")) {
             forged.push(format!("{args:?}: {all}"));
         }
     }
@@ -1519,34 +1560,69 @@ fn a_reader_that_takes_one_line_only_is_no_error() {
     root.run(&["verify"]).ok();
 }
 
-#[test]
-fn help_into_a_closed_pipe_does_not_crash() {
-    let mut child = Command::new(PROGRAM)
-        .args(["apply", "--help"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
-    let err = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.code().is_some() && !err.contains("panicked"),
-        "{:?} {err}",
-        output.status
-    );
+/// A pipe that nobody reads.
+fn unread() -> std::io::PipeWriter {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer
 }
 
 #[test]
-fn a_reader_of_errors_that_went_away_changes_no_exit_code() {
-    let root = TestRoot::new();
-    let mut child = root
-        .command(&["plan", "/no/such/file"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
+fn help_into_a_closed_pipe_does_not_crash() {
+    let output = Command::new(PROGRAM)
+        .args(["apply", "--help"])
+        .stdout(unread())
         .stderr(Stdio::piped())
         .spawn()
+        .unwrap()
+        .wait_with_output()
         .unwrap();
-    drop(child.stderr.take());
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), err.as_ref()), (Some(0), ""));
+}
+
+#[test]
+fn a_closed_standard_output_changes_no_exit_code() {
+    let root = TestRoot::new();
+    let config = root.config(&small());
+    for (args, wanted) in [
+        (vec!["status"], 0),
+        (vec!["show", config.path(), "/etc/chrony.conf"], 0),
+        (vec!["verify", config.path()], 3),
+        (vec!["apply", config.path()], 1),
+        (vec!["apply", "--yes", config.path()], 0),
+        (vec!["recover"], 0),
+    ] {
+        let mut command = root.command(&args);
+        let command = command.stdin(Stdio::null()).stdout(unread());
+        let output = command.stderr(Stdio::piped()).spawn().unwrap();
+        let output = output.wait_with_output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(wanted), "{args:?}: {err}");
+    }
+    assert_eq!(root.read("etc/chrony.conf"), "pool ntp.example iburst\n");
+}
+
+#[test]
+fn a_closed_standard_error_changes_no_exit_code() {
+    let root = TestRoot::new();
+    let mut wrong = Vec::new();
+    let config = root.config(&small());
+    for (args, wanted) in [
+        (vec!["plan", "/no/such/file"], 1),
+        (vec!["-v", "-v", "apply", "--yes", config.path()], 0),
+        (vec!["apply", config.path(), "--no-such-option"], 2),
+    ] {
+        let mut command = root.command(&args);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(unread());
+        let code = command.status().unwrap().code();
+        if code != Some(wanted) {
+            wrong.push(format!("{args:?} ends with {code:?}"));
+        }
+    }
+    assert!(root.exists("etc/chrony.conf"));
+    assert_eq!(wrong, Vec::<String>::new());
 }

@@ -509,363 +509,363 @@ enum Verdict {
 }
 use Verdict::{Accepted, Refused, Unsupported, Warned};
 
-/// Upstream's cases about validity: what it is about, the first minor version, the config, the verdict.
+/// Cases of validity, as upstream decides them: what it is about, the first minor version, the config, the verdict.
 const VALIDITY: &[(&str, u64, &str, Verdict)] = &[
     // Sources.
     (
         "http source",
         0,
-        r#"{"storage":{"files":[{"path":"/a","contents":{"source":"http://example.com"}}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"http://mirror.example/agent.conf"}}]}}"#,
         Refused("remote URL (http"),
     ),
     (
         "data source",
         0,
-        r#"{"storage":{"files":[{"path":"/a","contents":{"source":"data:,example%20file%0A"}}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"data:,level%3Dinfo%0A"}}]}}"#,
         Accepted,
     ),
     (
         "unknown scheme",
         0,
-        r#"{"storage":{"files":[{"path":"/a","contents":{"source":"bad://"}}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"carrier-pigeon://loft"}}]}}"#,
         Refused("storage.files[0].contents.source"),
     ),
     (
         "s3 with an empty version",
         0,
-        r#"{"storage":{"files":[{"path":"/a","contents":{"source":"s3://bucket/key?versionId="}}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"s3://configs/agent.conf?versionId="}}]}}"#,
         Refused("storage.files[0].contents.source"),
     ),
     (
         "s3 arn without a key",
         4,
-        r#"{"storage":{"files":[{"path":"/a","contents":{"source":"arn:aws:s3:::bucket-name-but-no-key"}}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"arn:aws:s3:::configs"}}]}}"#,
         Refused("storage.files[0].contents.source"),
     ),
     (
         "s3 arn",
         0,
-        r#"{"storage":{"files":[{"path":"/a","contents":{"source":"arn:aws:s3:::bucket-name/object-key"}}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"arn:aws:s3:::configs/agent.conf"}}]}}"#,
         Refused("remote URL (arn"),
     ),
     (
         "gs source",
         0,
-        r#"{"storage":{"files":[{"path":"/a","contents":{"source":"gs://bucket/object"}}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"gs://configs/agent.conf"}}]}}"#,
         Refused("remote URL (gs"),
     ),
     // Paths.
     (
         "directory with blanks",
         0,
-        r#"{"storage":{"directories":[{"path":"/this one has spaces"}]}}"#,
+        r#"{"storage":{"directories":[{"path":"/opt/name with blanks"}]}}"#,
         Unsupported("storage.directories"),
     ),
     (
         "file with blanks",
         0,
-        r#"{"storage":{"files":[{"path":"/this one has spaces"}]}}"#,
+        r#"{"storage":{"files":[{"path":"/opt/name with blanks"}]}}"#,
         Accepted,
     ),
     (
         "relative path",
         0,
-        r#"{"storage":{"directories":[{"path":"relative/path"}]}}"#,
+        r#"{"storage":{"directories":[{"path":"opt/agent"}]}}"#,
         Refused("V1"),
     ),
     (
         "slash at the end",
         0,
-        r#"{"storage":{"directories":[{"path":"/foo/bar/"}]}}"#,
+        r#"{"storage":{"directories":[{"path":"/opt/agent/"}]}}"#,
         Refused("V1"),
     ),
     (
         "climbing path",
         0,
-        r#"{"storage":{"directories":[{"path":"/foo/../bar"}]}}"#,
+        r#"{"storage":{"directories":[{"path":"/opt/../agent"}]}}"#,
         Refused("V1"),
     ),
     (
         "relative path of a link",
         0,
-        r#"{"storage":{"links":[{"path":"relative/path","target":"/x"}]}}"#,
+        r#"{"storage":{"links":[{"path":"opt/agent","target":"/x"}]}}"#,
         Refused("V1"),
     ),
     // Modes.
     (
         "mode null",
         0,
-        r#"{"storage":{"files":[{"path":"/a","mode":null}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","mode":null}]}}"#,
         Accepted,
     ),
     (
         "mode 0777",
         0,
-        r#"{"storage":{"files":[{"path":"/a","mode":511}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","mode":511}]}}"#,
         Accepted,
     ),
     (
         "mode 07777",
         0,
-        r#"{"storage":{"files":[{"path":"/a","mode":4095}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","mode":4095}]}}"#,
         Refused("cannot exceed 0777"),
     ),
     (
         "mode 010000",
         0,
-        r#"{"storage":{"files":[{"path":"/a","mode":4096}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","mode":4096}]}}"#,
         Refused("V2"),
     ),
     (
         "mode below zero",
         0,
-        r#"{"storage":{"files":[{"path":"/a","mode":-1}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","mode":-1}]}}"#,
         Refused("V2"),
     ),
     (
         "directory of mode 01777",
         0,
-        r#"{"storage":{"directories":[{"path":"/a","mode":1023}]}}"#,
+        r#"{"storage":{"directories":[{"path":"/etc/agent.conf","mode":1023}]}}"#,
         Unsupported("storage.directories"),
     ),
     // Hashes.
     (
         "sha512",
         0,
-        r#"{"storage":{"files":[{"path":"/a","contents":{"source":"data:,x","verification":{"hash":"sha512-a4abd4448c49562d828115d13a1fccea927f52b4d5459297f8b43e42da89238bc13626e43dcb38ddb082488927ec904fb42057443983e88585179d50551afe62"}}}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"data:,x","verification":{"hash":"sha512-a4abd4448c49562d828115d13a1fccea927f52b4d5459297f8b43e42da89238bc13626e43dcb38ddb082488927ec904fb42057443983e88585179d50551afe62"}}}]}}"#,
         Accepted,
     ),
     (
         "sha256",
         1,
-        r#"{"storage":{"files":[{"path":"/a","contents":{"source":"data:,x","verification":{"hash":"sha256-2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"}}}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"data:,x","verification":{"hash":"sha256-2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"}}}]}}"#,
         Accepted,
     ),
     (
         "hash with a colon",
         0,
-        r#"{"storage":{"files":[{"path":"/a","contents":{"source":"data:,x","verification":{"hash":"sha512:01234567"}}}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"data:,x","verification":{"hash":"sha512:89abcdef"}}}]}}"#,
         Refused("V7"),
     ),
     (
         "hash too short",
         0,
-        r#"{"storage":{"files":[{"path":"/a","contents":{"source":"data:,x","verification":{"hash":"sha512-123"}}}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"data:,x","verification":{"hash":"sha512-89a"}}}]}}"#,
         Refused("V7"),
     ),
     (
         "empty hash",
         0,
-        r#"{"storage":{"files":[{"path":"/a","contents":{"source":"data:,x","verification":{"hash":""}}}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"data:,x","verification":{"hash":""}}}]}}"#,
         Refused("V7"),
     ),
     (
         "hash without source",
         0,
-        r#"{"storage":{"files":[{"path":"/a","contents":{"verification":{"hash":"sha512-00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"}}}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"verification":{"hash":"sha512-00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"}}}]}}"#,
         Refused("V6"),
     ),
     // Overwriting and compression.
     (
         "overwrite without source",
         0,
-        r#"{"storage":{"files":[{"path":"/a","overwrite":true}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","overwrite":true}]}}"#,
         Refused("V5"),
     ),
     (
         "overwrite with an empty source",
         0,
-        r#"{"storage":{"files":[{"path":"/a","overwrite":true,"contents":{"source":""}}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","overwrite":true,"contents":{"source":""}}]}}"#,
         Accepted,
     ),
     (
         "directory to be overwritten",
         0,
-        r#"{"storage":{"directories":[{"path":"/a","overwrite":true}]}}"#,
+        r#"{"storage":{"directories":[{"path":"/etc/agent.conf","overwrite":true}]}}"#,
         Unsupported("storage.directories"),
     ),
     (
         "compression bzip2",
         0,
-        r#"{"storage":{"files":[{"path":"/a","contents":{"source":"data:,x","compression":"bzip2"}}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"data:,x","compression":"bzip2"}}]}}"#,
         Refused("V8"),
     ),
     (
         "compression empty",
         0,
-        r#"{"storage":{"files":[{"path":"/a","contents":{"source":"data:,x","compression":""}}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"data:,x","compression":""}}]}}"#,
         Accepted,
     ),
     (
         "gzip of no bytes at all",
         0,
-        r#"{"storage":{"files":[{"path":"/a","contents":{"source":"data:,","compression":"gzip"}}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"data:,","compression":"gzip"}}]}}"#,
         Refused("gzip"),
     ),
     // Owners.
     (
         "group by id and name",
         0,
-        r#"{"storage":{"directories":[{"path":"/a","group":{"id":1000,"name":"core"}}]}}"#,
+        r#"{"storage":{"directories":[{"path":"/etc/agent.conf","group":{"id":1000,"name":"core"}}]}}"#,
         Refused("V4"),
     ),
     (
         "user by id and empty name",
         0,
-        r#"{"storage":{"files":[{"path":"/a","user":{"id":0,"name":""}}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf","user":{"id":0,"name":""}}]}}"#,
         Accepted,
     ),
     // Entries that meet each other.
     (
         "directory below a link",
         0,
-        r#"{"storage":{"links":[{"path":"/foo","target":"/foo-t"}],"directories":[{"path":"/foo/bar"}]}}"#,
+        r#"{"storage":{"links":[{"path":"/opt/agent","target":"/var/opt/agent"}],"directories":[{"path":"/opt/agent/etc"}]}}"#,
         Refused("V23"),
     ),
     (
         "file below a hard link",
         0,
-        r#"{"storage":{"links":[{"path":"/foo","target":"/foo-t","hard":true}],"files":[{"path":"/foo/bar"}]}}"#,
+        r#"{"storage":{"links":[{"path":"/opt/agent","target":"/var/opt/agent","hard":true}],"files":[{"path":"/opt/agent/etc"}]}}"#,
         Refused("V23"),
     ),
     (
         "sibling with a common prefix",
         0,
-        r#"{"storage":{"links":[{"path":"/foo","target":"/foo-t"},{"path":"/foob/bar","target":"/x"}]}}"#,
+        r#"{"storage":{"links":[{"path":"/opt/agent","target":"/var/opt/agent"},{"path":"/opt/agents/one","target":"/var/one"}]}}"#,
         Unsupported("storage.links"),
     ),
     (
         "link without a target",
         3,
-        r#"{"storage":{"links":[{"path":"/foo"}]}}"#,
+        r#"{"storage":{"links":[{"path":"/opt/agent"}]}}"#,
         Refused("V24"),
     ),
     (
         "hard link to a directory",
         0,
-        r#"{"storage":{"links":[{"path":"/quux","target":"/foo/bar","hard":true}],"directories":[{"path":"/foo/bar"}]}}"#,
+        r#"{"storage":{"links":[{"path":"/opt/second","target":"/opt/agent/etc","hard":true}],"directories":[{"path":"/opt/agent/etc"}]}}"#,
         Refused("V25"),
     ),
     (
         "file and directory at one path",
         0,
-        r#"{"storage":{"files":[{"path":"/a"}],"directories":[{"path":"/a"}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf"}],"directories":[{"path":"/etc/agent.conf"}]}}"#,
         Refused("V28"),
     ),
     (
         "file and link at one path",
         0,
-        r#"{"storage":{"files":[{"path":"/a"}],"links":[{"path":"/a","target":"/b"}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf"}],"links":[{"path":"/etc/agent.conf","target":"/b"}]}}"#,
         Refused("V28"),
     ),
     (
         "one file twice",
         0,
-        r#"{"storage":{"files":[{"path":"/a"},{"path":"/a"}]}}"#,
+        r#"{"storage":{"files":[{"path":"/etc/agent.conf"},{"path":"/etc/agent.conf"}]}}"#,
         Refused("V28"),
     ),
     (
         "file at a drop-in's path",
         0,
-        r#"{"systemd":{"units":[{"name":"foo.service","dropins":[{"name":"bar.conf","contents":"[Foo]\nQux=Bar"}]}]},"storage":{"files":[{"path":"/etc/systemd/system/foo.service.d/bar.conf"}]}}"#,
+        r#"{"systemd":{"units":[{"name":"agent.service","dropins":[{"name":"10-env.conf","contents":"[Unit]\nDescription=Agent"}]}]},"storage":{"files":[{"path":"/etc/systemd/system/agent.service.d/10-env.conf"}]}}"#,
         Refused("V27"),
     ),
     (
         "file at an empty drop-in's path",
         0,
-        r#"{"systemd":{"units":[{"name":"foo.service","dropins":[{"name":"bar.conf","contents":""}]}]},"storage":{"files":[{"path":"/etc/systemd/system/foo.service.d/bar.conf"}]}}"#,
+        r#"{"systemd":{"units":[{"name":"agent.service","dropins":[{"name":"10-env.conf","contents":""}]}]},"storage":{"files":[{"path":"/etc/systemd/system/agent.service.d/10-env.conf"}]}}"#,
         Accepted,
     ),
     (
         "directory at a unit's path",
         0,
-        r#"{"systemd":{"units":[{"name":"foo.service","enabled":true,"contents":"[Foo]\nQux=Bar"}]},"storage":{"directories":[{"path":"/etc/systemd/system/foo.service"}]}}"#,
+        r#"{"systemd":{"units":[{"name":"agent.service","enabled":true,"contents":"[Unit]\nDescription=Agent"}]},"storage":{"directories":[{"path":"/etc/systemd/system/agent.service"}]}}"#,
         Refused("V27"),
     ),
     (
         "link at a drop-in's path",
         0,
-        r#"{"systemd":{"units":[{"name":"foo.service","dropins":[{"name":"bar.conf","contents":"[Foo]\nQux=Bar"}]}]},"storage":{"links":[{"path":"/etc/systemd/system/foo.service.d/bar.conf","target":"/qux.conf"}]}}"#,
+        r#"{"systemd":{"units":[{"name":"agent.service","dropins":[{"name":"10-env.conf","contents":"[Unit]\nDescription=Agent"}]}]},"storage":{"links":[{"path":"/etc/systemd/system/agent.service.d/10-env.conf","target":"/opt/env.conf"}]}}"#,
         Refused("V27"),
     ),
     // Units.
     (
         "section without end in a unit",
         0,
-        r#"{"systemd":{"units":[{"name":"test.service","contents":"[Foo"}]}}"#,
+        r#"{"systemd":{"units":[{"name":"agent.service","contents":"[Unit"}]}}"#,
         Refused("V20"),
     ),
     (
         "section without end in a drop-in",
         0,
-        r#"{"systemd":{"units":[{"name":"test.service","dropins":[{"name":"test.conf","contents":"[Foo"}]}]}}"#,
+        r#"{"systemd":{"units":[{"name":"agent.service","dropins":[{"name":"10-env.conf","contents":"[Unit"}]}]}}"#,
         Refused("V20"),
     ),
     (
         "unit suffix",
         0,
-        r#"{"systemd":{"units":[{"name":"test.blah"}]}}"#,
+        r#"{"systemd":{"units":[{"name":"agent.unit"}]}}"#,
         Refused("V18"),
     ),
     (
         "drop-in suffix",
         0,
-        r#"{"systemd":{"units":[{"name":"a.service","dropins":[{"name":"test.txt"}]}]}}"#,
+        r#"{"systemd":{"units":[{"name":"agent.service","dropins":[{"name":"10-env.txt"}]}]}}"#,
         Refused("V19"),
     ),
     (
         "enabled without [Install]",
         0,
-        r#"{"systemd":{"units":[{"name":"test.service","enabled":true,"contents":"[Foo]\nQux=Bar"}]}}"#,
+        r#"{"systemd":{"units":[{"name":"agent.service","enabled":true,"contents":"[Unit]\nDescription=Agent"}]}}"#,
         Warned("no [Install] section"),
     ),
     (
         "enabled with an empty [Install]",
         0,
-        r#"{"systemd":{"units":[{"name":"test.service","enabled":true,"contents":"[Foo]\nQux=Bar\n[Install]\n"}]}}"#,
+        r#"{"systemd":{"units":[{"name":"agent.service","enabled":true,"contents":"[Unit]\nDescription=Agent\n[Install]\n"}]}}"#,
         Warned("no [Install] section"),
     ),
     (
         "enabled without contents",
         0,
-        r#"{"systemd":{"units":[{"name":"test.service","enabled":true}]}}"#,
+        r#"{"systemd":{"units":[{"name":"agent.service","enabled":true}]}}"#,
         Warned("has no file on this node"),
     ),
     (
         "disabled instance of a template",
         0,
-        r#"{"systemd":{"units":[{"name":"test@.service","contents":"[Foo]\nQux=Bar"},{"name":"test@foo.service","enabled":false}]}}"#,
+        r#"{"systemd":{"units":[{"name":"agent@.service","contents":"[Unit]\nDescription=Agent"},{"name":"agent@one.service","enabled":false}]}}"#,
         Accepted,
     ),
     (
         "one unit twice",
         0,
-        r#"{"systemd":{"units":[{"name":"a.service"},{"name":"a.service"}]}}"#,
+        r#"{"systemd":{"units":[{"name":"agent.service"},{"name":"agent.service"}]}}"#,
         Refused("V28"),
     ),
     (
         "one drop-in twice",
         0,
-        r#"{"systemd":{"units":[{"name":"a.service","dropins":[{"name":"b.conf"},{"name":"b.conf"}]}]}}"#,
+        r#"{"systemd":{"units":[{"name":"agent.service","dropins":[{"name":"10-env.conf"},{"name":"10-env.conf"}]}]}}"#,
         Refused("V28"),
     ),
     (
         "drop-ins of one name in two units",
         0,
-        r#"{"systemd":{"units":[{"name":"a.service","dropins":[{"name":"b.conf","contents":"[Unit]"}]},{"name":"c.service","dropins":[{"name":"b.conf","contents":"[Unit]"}]}]}}"#,
+        r#"{"systemd":{"units":[{"name":"agent.service","dropins":[{"name":"10-env.conf","contents":"[Unit]"}]},{"name":"crio.service","dropins":[{"name":"10-env.conf","contents":"[Unit]"}]}]}}"#,
         Accepted,
     ),
     // The rest.
     (
         "argument in both lists",
         3,
-        r#"{"kernelArguments":{"shouldExist":["foo","bar"],"shouldNotExist":["baz","foo"]}}"#,
+        r#"{"kernelArguments":{"shouldExist":["nosmt","quiet"],"shouldNotExist":["rhgb","nosmt"]}}"#,
         Refused("kernelArguments.shouldNotExist[1]"),
     ),
     (
         "key twice",
         0,
-        r#"{"passwd":{"users":[{"name":"core","sshAuthorizedKeys":["k","k"]}]}}"#,
+        r#"{"passwd":{"users":[{"name":"core","sshAuthorizedKeys":["ssh-ed25519 AAAA a@b","ssh-ed25519 AAAA a@b"]}]}}"#,
         Refused("V28"),
     ),
     (
@@ -888,7 +888,7 @@ const VALIDITY: &[(&str, u64, &str, Verdict)] = &[
     ),
 ];
 
-/// An upstream case as a MachineConfig of this minor version.
+/// A case as a MachineConfig of this minor version.
 fn case(ignition: &str, minor: u64) -> Value {
     let version = format!("3.{minor}.0");
     let mut config: Value = serde_json::from_str(&ignition.replace("$version", &version)).unwrap();
@@ -971,14 +971,14 @@ fn directories_and_links_are_passed_over_when_asked_and_the_rest_is_applied() {
 
 #[test]
 fn sha256_is_no_hash_of_spec_3_0() {
-    let config = r#"{"storage":{"files":[{"path":"/a","contents":{"source":"data:,x","verification":{"hash":"sha256-2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"}}}]}}"#;
+    let config = r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"data:,x","verification":{"hash":"sha256-2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"}}}]}}"#;
     let (code, said, _) = judge(&TestRoot::new(), &case(config, 0));
     assert_eq!((code, said.contains("hash")), (1, true), "{said}");
 }
 
 #[test]
 fn a_hash_that_the_contents_do_not_have_is_told() {
-    let config = r#"{"storage":{"files":[{"path":"/a","contents":{"source":"data:,asdf","verification":{"hash":"sha512-00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"}}}]}}"#;
+    let config = r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"data:,level%3Dinfo","verification":{"hash":"sha512-00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"}}}]}}"#;
     let (_, said, _) = judge(&TestRoot::new(), &case(config, 5));
     assert!(
         said.contains("spec.config.storage.files[0].contents.verification.hash"),
@@ -988,7 +988,7 @@ fn a_hash_that_the_contents_do_not_have_is_told() {
 
 #[test]
 fn an_enabled_instance_of_a_template_without_install_is_warned_of() {
-    let config = r#"{"systemd":{"units":[{"name":"test@.service","contents":"[Foo]\nQux=Bar"},{"name":"test@foo.service","enabled":true}]}}"#;
+    let config = r#"{"systemd":{"units":[{"name":"agent@.service","contents":"[Unit]\nDescription=Agent"},{"name":"agent@one.service","enabled":true}]}}"#;
     let (code, said, _) = judge(&TestRoot::new(), &case(config, 5));
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("[Install]"), "no warning: {said:?}");

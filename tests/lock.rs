@@ -1,10 +1,5 @@
 //! One run at a time on a root: the second is refused with the holder's name, and reading is free.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    clippy::print_stderr,
-    missing_docs
-)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 mod support;
 
@@ -15,7 +10,7 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::{PROGRAM, TestRoot, file, machine_config};
+use support::{PROGRAM, TestRoot, file, machine_config, say};
 
 fn config(name: &str, text: &str) -> Value {
     let files: Vec<Value> = (0..20)
@@ -38,7 +33,7 @@ impl Holder {
         command.args(["sh", "-c", "echo held; exec cat"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let Ok(mut child) = command.spawn() else {
-            eprintln!("SKIP: flock is not installed");
+            say("SKIP: flock is not installed");
             return None;
         };
         let mut line = String::new();
@@ -113,7 +108,7 @@ impl Stopped {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let spawned = command.stderr(Stdio::piped()).spawn();
         let Ok(mut tracer) = spawned else {
-            eprintln!("SKIP: strace is not installed");
+            say("SKIP: strace is not installed");
             return None;
         };
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -127,7 +122,7 @@ impl Stopped {
                 let output = tracer.wait_with_output().unwrap();
                 let said = String::from_utf8_lossy(&output.stderr).into_owned();
                 assert!(said.contains("ptrace"), "never stopped: {said}{text}");
-                eprintln!("SKIP: strace may not trace here");
+                say("SKIP: strace may not trace here");
                 return None;
             }
             assert!(Instant::now() < deadline, "never stopped: {text}");

@@ -1,11 +1,6 @@
 //! A run that is killed or meets an error at any system call leaves every path as it was or as
 //! it should be, and the next run finishes or undoes it; what cannot be told apart is left alone.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    clippy::print_stderr,
-    missing_docs
-)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 mod support;
 
@@ -19,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
-use support::{Entry, PROGRAM, Snapshot, TestRoot, file, machine_config};
+use support::{Entry, PROGRAM, Snapshot, TestRoot, file, machine_config, say};
 use tempfile::TempDir;
 
 /// Calls that change names, attributes or durability; a run is killed at them.
@@ -67,7 +62,7 @@ impl Scene {
             .status()
             .is_ok_and(|status| status.success());
         if !works {
-            eprintln!("SKIP: strace is not installed or may not trace here");
+            say("SKIP: strace is not installed or may not trace here");
             return None;
         }
         let root = furnished();
@@ -528,7 +523,7 @@ fn try_each(what: &str, points: &[Point], work: impl Fn(&Point) -> Vec<String> +
     for (call, _) in points {
         *tally.entry(call).or_default() += 1;
     }
-    eprintln!("{what}: {} points tried: {tally:?}", points.len());
+    say(&format!("{what}: {} points tried: {tally:?}", points.len()));
     let problems = problems.into_inner().unwrap();
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }

@@ -191,7 +191,7 @@ const SYNTAX: &[Case] = &[
     ),
     (
         "type-mode-fraction.yaml",
-        &[("spec.config.storage.files[0].mode (line 23)", "420.5")],
+        &[("spec.config.storage.files[0].mode (line 23)", "")],
     ),
     (
         "type-contents.yaml",

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 
 use super::recover::{describe, recover};
-use super::session::{NOT_LOOKED_AT, Session, open_root};
+use super::session::{Session, open_root};
 use super::{Cli, Output, PlanArgs};
 use crate::drift;
 use crate::error::{ExitCode, RunError};
@@ -162,7 +162,7 @@ fn verify(cli: &Cli, session: &Session, plan: &Plan) -> Result<ExitCode> {
         drifts: &drifts,
         verdict: verdict.as_deref(),
         diffs: &diffs,
-        not_looked_at: &NOT_LOOKED_AT,
+        not_looked_at: &session.not_looked_at(),
     };
     let text = match cli.output {
         Output::Json => report::verify::json(&session.heading(), findings)?,

@@ -31,11 +31,6 @@ pub struct Session {
     pub node: NodeState,
 }
 
-/// What is not compared here, in words.
-pub const NOT_LOOKED_AT: [&str; 1] = [
-    "OS image, kernel arguments, extensions and kernel type (compare `rpm-ostree status` with `mco-rescue show`)",
-];
-
 /// Opens the root of the command line.
 pub fn open_root(cli: &Cli) -> Result<Root> {
     Root::open(&cli.root).context("opening the root")
@@ -84,6 +79,21 @@ impl Session {
     /// The differences.
     pub fn drifts(&self) -> Vec<Drift> {
         drift::drifts(&self.desired, &self.node)
+    }
+
+    /// What is not compared here, in words.
+    pub fn not_looked_at(&self) -> Vec<&'static str> {
+        let mut all = vec![
+            "OS image, kernel arguments, extensions and kernel type \
+             (compare `rpm-ostree status` with `mco-rescue show`)",
+        ];
+        if !self.node.host.can_chown {
+            all.push("owners of files (that needs root)");
+        }
+        if self.desired.password_hash.is_some() && self.node.accounts.shadow.is_none() {
+            all.push("the password of core (/etc/shadow cannot be read)");
+        }
+        all
     }
 
     /// What stands above every report.

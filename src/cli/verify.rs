@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::session::{NOT_LOOKED_AT, Session, open_root};
+use super::session::{Session, open_root};
 use super::{Cli, ConfigArgs, Output};
 use crate::drift;
 use crate::error::ExitCode;
@@ -21,7 +21,7 @@ pub fn run(cli: &Cli, args: &ConfigArgs) -> Result<ExitCode> {
         drifts: &drifts,
         verdict: verdict.as_deref(),
         diffs: &diffs,
-        not_looked_at: &NOT_LOOKED_AT,
+        not_looked_at: &session.not_looked_at(),
     };
     let heading = session.heading();
     let text = match cli.output {

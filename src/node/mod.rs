@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::command::{CommandRunner, rpm};
 use crate::object::{Object, Stamp};
-use crate::root::{Mount, Root, RootError, RootPath, mount_of};
+use crate::root::{Mount, ResolveError, Root, RootError, RootPath, mount_of};
 use crate::systemd::{Support, UnitEntry, UnitTree};
 
 pub use accounts::Accounts;
@@ -25,7 +25,7 @@ pub struct NodeState {
     /// When each object was seen, to notice that somebody changed it since.
     pub stamps: BTreeMap<RootPath, Stamp>,
     /// Paths that could not be looked at, with the kernel's word.
-    pub obstructed: BTreeMap<RootPath, String>,
+    pub obstructed: BTreeMap<RootPath, ResolveError>,
     /// Directories above the paths of interest, as far as they exist.
     pub directories: BTreeMap<RootPath, Directory>,
     /// The mount of the root directory itself.
@@ -76,7 +76,7 @@ pub fn observe(
 ) -> Result<NodeState, RootError> {
     let root_mount = mount_of(root.as_fd()).map_err(|errno| RootError {
         path: "/".into(),
-        source: errno.into(),
+        cause: errno.into(),
     })?;
     let mut node = NodeState {
         objects: BTreeMap::new(),
@@ -151,10 +151,7 @@ impl NodeState {
                 self.stamps.insert(path.clone(), stamp);
             }
             Ok(None) => {}
-            Err(error) => drop(
-                self.obstructed
-                    .insert(path.clone(), error.source.to_string()),
-            ),
+            Err(error) => drop(self.obstructed.insert(path.clone(), error.cause)),
         }
         Ok(())
     }
@@ -170,7 +167,7 @@ impl NodeState {
         };
         let at = |errno: nix::errno::Errno| RootError {
             path: path.to_string(),
-            source: errno.into(),
+            cause: errno.into(),
         };
         let stat = nix::sys::stat::fstat(&dir).map_err(at)?;
         let mount = mount_of(&dir).map_err(at)?;

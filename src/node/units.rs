@@ -142,7 +142,7 @@ fn kind_of(root: &Root, path: &RootPath) -> Result<Option<EntryKind>, RootError>
     };
     let kind = place.shallow_kind().map_err(|errno| RootError {
         path: path.to_string(),
-        source: errno.into(),
+        cause: errno.into(),
     })?;
     Ok(kind.map(|kind| match kind {
         Kind::File { size, .. } => EntryKind::File { empty: size == 0 },

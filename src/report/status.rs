@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::plan::notices;
 use super::{printable, utc, wrap};
 use crate::plan::Notice;
 use crate::transaction::Pending;
@@ -158,5 +159,6 @@ fn last_run(run: Option<&LastRun>) -> String {
         out.push_str(&format!("          {}: ", phase.name));
         out.push_str(wrap(&phase.result, 12).trim_start());
     }
-    out
+    out.push('\n');
+    out + &notices("Notices of the last run", &run.notices)
 }

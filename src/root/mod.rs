@@ -33,12 +33,12 @@ pub struct Root {
 
 /// Something went wrong with a path inside the root.
 #[derive(Debug, thiserror::Error)]
-#[error("{path}: {source}")]
+#[error("{path}: {cause}")]
 pub struct RootError {
     /// The path as the document writes it.
     pub path: String,
     /// What the kernel said.
-    pub source: ResolveError,
+    pub cause: ResolveError,
 }
 
 /// A resolved parent directory and the one name below it that is meant.
@@ -59,7 +59,7 @@ impl Root {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let dir = nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| RootError {
             path: path.display().to_string(),
-            source: errno.into(),
+            cause: errno.into(),
         })?;
         Ok(Self {
             dir,
@@ -111,9 +111,9 @@ impl Root {
         match resolve::open_directory(self.dir.as_fd(), relative, follow) {
             Ok(dir) => Ok(Some(dir)),
             Err(error) if error.is_missing() => Ok(None),
-            Err(source) => Err(RootError {
+            Err(cause) => Err(RootError {
                 path: shown.to_owned(),
-                source,
+                cause,
             }),
         }
     }
@@ -148,10 +148,10 @@ impl Root {
         ) {
             Ok(fd) => File::from(fd),
             Err(error) if error.is_missing() => return Ok(None),
-            Err(source) => {
+            Err(cause) => {
                 return Err(RootError {
                     path: path.to_string(),
-                    source,
+                    cause,
                 });
             }
         };
@@ -189,10 +189,10 @@ impl Root {
         ) {
             Ok(fd) => fd,
             Err(ResolveError::System(Errno::ENOENT | Errno::ENOTDIR)) => return Ok(Vec::new()),
-            Err(source) => {
+            Err(cause) => {
                 return Err(RootError {
                     path: path.to_string(),
-                    source,
+                    cause,
                 });
             }
         };
@@ -331,14 +331,14 @@ fn follow_rule(path: &RootPath) -> Follow {
 fn at(path: &RootPath, errno: Errno) -> RootError {
     RootError {
         path: path.to_string(),
-        source: errno.into(),
+        cause: errno.into(),
     }
 }
 
 fn at_root(errno: Errno) -> RootError {
     RootError {
         path: "/".into(),
-        source: errno.into(),
+        cause: errno.into(),
     }
 }
 

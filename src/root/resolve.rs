@@ -14,17 +14,19 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
 use nix::sys::stat::{FileStat, SFlag, fstat};
 
+use crate::error::Reason;
+
 /// As many links as the kernel follows in one path.
 const MAX_LINKS: usize = 40;
 /// `openat2` answers EAGAIN while somebody renames underneath it.
 const MAX_AGAIN: usize = 32;
 
 /// Why a path could not be resolved.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
     /// The kernel said no.
-    #[error("{0}")]
-    System(#[from] Errno),
+    #[error("{}", Reason::from(*.0))]
+    System(Errno),
     /// The kernel is older than 5.6.
     #[error(
         "this kernel has no openat2 (it came with Linux 5.6); mco-rescue does not work without it"
@@ -40,6 +42,12 @@ pub enum ResolveError {
         /// Who owns what it leads to.
         target: u32,
     },
+}
+
+impl From<Errno> for ResolveError {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno)
+    }
 }
 
 impl ResolveError {

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::document::{self, DocumentError, MachineConfig};
+use crate::error::Reason;
 use crate::node::{Baseline, Recorded, Records};
 use crate::paths;
 
@@ -25,7 +26,7 @@ pub struct Chosen {
 pub enum SourceError {
     /// It cannot be read.
     #[error("reading {0}: {1}")]
-    Read(String, std::io::Error),
+    Read(String, Reason),
     /// It is too large to be a MachineConfig.
     #[error("reading {0}: more than 64 MiB, which is no MachineConfig")]
     TooLarge(String),
@@ -65,14 +66,14 @@ fn parse(bytes: &[u8], origin: &str) -> Result<Chosen, SourceError> {
 )]
 fn read_file(path: &Path) -> Result<Vec<u8>, SourceError> {
     let name = path.display().to_string();
-    let file = std::fs::File::open(path).map_err(|e| SourceError::Read(name.clone(), e))?;
+    let file = std::fs::File::open(path).map_err(|e| SourceError::Read(name.clone(), e.into()))?;
     read(file, &name)
 }
 
 fn read(reader: impl Read, name: &str) -> Result<Vec<u8>, SourceError> {
     let mut bytes = Vec::new();
     let result = reader.take(MAX_DOCUMENT + 1).read_to_end(&mut bytes);
-    result.map_err(|e| SourceError::Read(name.to_owned(), e))?;
+    result.map_err(|e| SourceError::Read(name.to_owned(), e.into()))?;
     if bytes.len() as u64 > MAX_DOCUMENT {
         Err(SourceError::TooLarge(name.to_owned()))
     } else {

@@ -1,13 +1,13 @@
 //! Changing names: one step forward, one step back, and what a path looks like in between.
 
 use std::fs::File;
-use std::io;
 use std::os::fd::AsFd;
 
 use nix::errno::Errno;
 
 use super::disk;
 use super::journal::{JournalStep, away_name, new_name, old_name};
+use crate::error::Reason;
 use crate::object::{Kind, Object, Stamp};
 use crate::plan::{Attributes, Step};
 use crate::root::{Place, Root, RootError, RootPath};
@@ -17,7 +17,7 @@ use crate::root::{Place, Root, RootError, RootPath};
 pub enum StepError {
     /// The kernel said no.
     #[error("{0}: {1}")]
-    Io(RootPath, io::Error),
+    Io(RootPath, Reason),
     /// Resolving failed.
     #[error(transparent)]
     Root(#[from] RootError),

@@ -8,6 +8,7 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::stat::{Mode, fstat};
 use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System, UpdateKind};
 
+use crate::error::Reason;
 use crate::root::{Root, RootError, RootPath};
 
 /// The right to run a transaction; only `acquire` makes one.
@@ -27,7 +28,13 @@ pub enum LockError {
     Root(#[from] RootError),
     /// The kernel said no.
     #[error("locking the root: {0}")]
-    System(#[from] Errno),
+    System(Reason),
+}
+
+impl From<Errno> for LockError {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno.into())
+    }
 }
 
 /// Takes the lock, without waiting.

@@ -19,6 +19,7 @@ use std::os::fd::AsFd;
 
 use nix::sys::signal::{SigSet, Signal};
 
+use crate::error::Reason;
 use crate::object::Stamp;
 use crate::paths;
 use crate::plan::{PlannedStep, Section, Step};
@@ -106,7 +107,7 @@ enum RunError {
     #[error(transparent)]
     Step(#[from] StepError),
     #[error("flushing {0} to disk: {1}")]
-    Sync(RootPath, nix::errno::Errno),
+    Sync(RootPath, Reason),
 }
 
 struct Run<'a> {
@@ -183,7 +184,7 @@ impl<'a> Run<'a> {
         for stage in &self.stages {
             if done.insert(stage.dev) {
                 disk::sync_file_system(&stage.dir)
-                    .map_err(|errno| RunError::Sync(stage.path.clone(), errno))?;
+                    .map_err(|errno| RunError::Sync(stage.path.clone(), errno.into()))?;
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl, openat};
 use nix::sys::stat::Mode;
 
 use super::disk;
+use crate::error::Reason;
 use crate::paths;
 use crate::plan::PlannedStep;
 use crate::root::{Place, Root, RootPath};
@@ -22,7 +23,7 @@ pub struct PasswordLock {
 /// Why it could not be had.
 #[derive(Debug, thiserror::Error)]
 #[error("locking the account files (/{path}): {0}. Another program may be changing a password; try again", path = paths::PWD_LOCK)]
-pub struct PasswordLockError(String);
+pub struct PasswordLockError(Reason);
 
 /// Takes the lock if a step touches the shadow file.
 pub fn for_steps(
@@ -38,11 +39,9 @@ pub fn for_steps(
 
 fn acquire(root: &Root) -> Result<PasswordLock, PasswordLockError> {
     let path = RootPath::fixed(paths::PWD_LOCK);
-    let place = root
-        .place(&path)
-        .map_err(|e| PasswordLockError(e.to_string()))?;
-    let place = place.ok_or_else(|| PasswordLockError(Errno::ENOENT.to_string()))?;
-    let said = |errno: Errno| PasswordLockError(errno.to_string());
+    let place = root.place(&path).map_err(|e| PasswordLockError(e.into()))?;
+    let place = place.ok_or_else(|| PasswordLockError(Errno::ENOENT.into()))?;
+    let said = |errno: Errno| PasswordLockError(errno.into());
     let made = place.stat().map_err(said)?.is_none();
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let file = openat(

@@ -9,6 +9,7 @@ use super::journal::{ConfigRef, Intent, Journal, is_staged_name};
 use super::lock::Lock;
 use super::state::{State, StateError};
 use super::{HISTORY_KEPT, directory_fd, sync_parent};
+use crate::error::Reason;
 use crate::paths;
 use crate::root::{Root, RootPath};
 
@@ -75,7 +76,7 @@ pub enum RecoverError {
     OtherDeployment(String, String),
     /// Flushing.
     #[error("flushing to disk: {0}")]
-    Sync(nix::errno::Errno),
+    Sync(Reason),
 }
 
 /// What is left to be done on a root; reads only.
@@ -251,8 +252,9 @@ pub fn undo(
 }
 
 fn sync_all(dirs: &[File]) -> Result<(), RecoverError> {
-    dirs.iter()
-        .try_for_each(|dir| disk::sync_file_system(dir).map_err(RecoverError::Sync))
+    dirs.iter().try_for_each(|dir| {
+        disk::sync_file_system(dir).map_err(|errno| RecoverError::Sync(errno.into()))
+    })
 }
 
 /// Where the old objects and the journal of a transaction are kept.
@@ -282,7 +284,7 @@ pub fn close(
             Ok(()) | Err(nix::errno::Errno::ENOENT) => {}
             Err(errno) => return Err(StateError::System(name.to_string(), errno.into()).into()),
         }
-        disk::sync_directory(&history).map_err(RecoverError::Sync)?;
+        disk::sync_directory(&history).map_err(|errno| RecoverError::Sync(errno.into()))?;
     }
     state.remove(paths::INTENT)?;
     state.remove(paths::COMMITTED)?;

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
 use std::os::fd::AsFd;
 
 use nix::errno::Errno;
@@ -14,6 +13,7 @@ use nix::sys::stat::fstat;
 use super::disk;
 use super::journal::{new_name, old_name};
 use super::state::{StateError, make_path};
+use crate::error::Reason;
 use crate::object::{Kind, Object, Stamp};
 use crate::paths;
 use crate::plan::{Payload, PlannedStep, Step};
@@ -24,7 +24,7 @@ use crate::root::{Place, Root, RootError, RootPath, mount_id};
 pub enum StageError {
     /// Something went wrong with a path.
     #[error("{0}: {1}")]
-    Io(String, io::Error),
+    Io(String, Reason),
     /// Resolving failed.
     #[error(transparent)]
     Root(#[from] RootError),
@@ -39,7 +39,7 @@ pub enum StageError {
     WrongBytes(RootPath),
 }
 
-fn io_error(path: &RootPath, error: impl Into<io::Error>) -> StageError {
+fn io_error(path: &RootPath, error: impl Into<Reason>) -> StageError {
     StageError::Io(path.to_string(), error.into())
 }
 
@@ -229,7 +229,7 @@ impl Staging<'_> {
                 written
             }
             payload => {
-                let bytes = bytes(payload).map_err(|e| io_error(path, io::Error::other(e)))?;
+                let bytes = bytes(payload).map_err(|e| io_error(path, e))?;
                 disk::write_file(dir, &name, bytes.as_slice(), new, self.sync_each)
                     .map_err(|e| io_error(path, e))?
             }

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::disk;
 use super::journal::MARKER_TEXT;
+use crate::error::Reason;
 use crate::paths;
 use crate::root::{Root, RootPath};
 
@@ -36,7 +37,7 @@ pub enum StateError {
     Damaged(String, String),
     /// The kernel said no.
     #[error("{0}: {1}")]
-    System(String, std::io::Error),
+    System(String, Reason),
 }
 
 impl State {
@@ -161,35 +162,6 @@ fn own_ids() -> (u32, u32) {
     )
 }
 
-fn system(path: &RootPath, error: impl IntoIoError) -> StateError {
-    StateError::System(path.to_string(), error.into_io_error())
-}
-
-/// Whatever went wrong, as an I/O error.
-trait IntoIoError {
-    fn into_io_error(self) -> std::io::Error;
-}
-
-impl IntoIoError for std::io::Error {
-    fn into_io_error(self) -> std::io::Error {
-        self
-    }
-}
-
-impl IntoIoError for nix::errno::Errno {
-    fn into_io_error(self) -> std::io::Error {
-        self.into()
-    }
-}
-
-impl IntoIoError for crate::root::RootError {
-    fn into_io_error(self) -> std::io::Error {
-        std::io::Error::other(self.source.to_string())
-    }
-}
-
-impl IntoIoError for serde_json::Error {
-    fn into_io_error(self) -> std::io::Error {
-        self.into()
-    }
+fn system(path: &RootPath, error: impl Into<Reason>) -> StateError {
+    StateError::System(path.to_string(), error.into())
 }
