@@ -11,13 +11,13 @@ use nix::errno::Errno;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// Done; for `verify` and `plan`: nothing differs.
+    /// Done; for `verify`: nothing differs; for `plan`: `apply` would not refuse.
     Done = 0,
     /// An error, and nothing on the node was changed.
     Error = 1,
     /// The command line is wrong.
     Usage = 2,
-    /// `verify` found drift, or `plan` found something to do.
+    /// Differences were found.
     Drift = 3,
     /// The run failed half-way and everything was put back.
     RolledBack = 4,

@@ -1,10 +1,12 @@
 //! Parse, start the logger, run, turn the result into an exit code.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 use mco_rescue::cli::{Cli, run};
 use mco_rescue::error;
+use mco_rescue::report::{inline, printable};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -16,15 +18,19 @@ fn main() -> ExitCode {
     // No timestamps: the system journal has them.
     env_logger::Builder::new()
         .filter_level(level)
-        .format_timestamp(None)
-        .format_target(false)
+        .format(|out, record| {
+            let text = inline(&record.args().to_string());
+            writeln!(out, "{}: {text}", record.level().as_str().to_lowercase())
+        })
         .init();
     match run(&cli) {
         Ok(code) => code.into(),
         Err(problem) => {
-            eprintln!(
+            // Whoever closed standard error does not want to know; the exit code still tells.
+            let _ = writeln!(
+                std::io::stderr(),
                 "error: {}",
-                mco_rescue::report::printable(&format!("{problem:#}"))
+                printable(&format!("{problem:#}"))
             );
             error::exit_code(&problem).into()
         }

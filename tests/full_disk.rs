@@ -139,7 +139,7 @@ fn too_few_bytes_are_told_with_numbers() {
             let config = files("rendered-worker-big", 1, 1 << 20);
             let said = is_blocked(&root, &config, &["Blockers", "/etc/of-config", "room"]);
             let (needed, free) = numbers(&said, "KiB");
-            assert!(needed >= 1024 && needed < 4096, "{said}");
+            assert!((1024..8192).contains(&needed), "{said}");
             assert!(free > 0 && free < 256, "{said}");
         });
     }
@@ -217,7 +217,7 @@ fn what_is_let_through_fits(sizes: impl Iterator<Item = String>) {
 
 #[test]
 fn bytes_that_the_plan_lets_through_are_enough() {
-    what_is_let_through_fits((340..900).step_by(20).map(|k| format!("size={k}k")));
+    what_is_let_through_fits((640..2000).step_by(40).map(|k| format!("size={k}k")));
 }
 
 #[test]
@@ -461,7 +461,7 @@ fn a_disk_that_fills_after_all_leaves_the_old_tree() {
             let (run, _) = faulty(&root, "write", Some(&fault), config.path()).unwrap();
             assert_eq!(run.code(), 1, "{fault}: {}", run.err());
             assert!(
-                run.err().contains("No space left on device"),
+                run.err().to_lowercase().contains("no space left on device"),
                 "{}",
                 run.err()
             );
@@ -499,7 +499,7 @@ fn what_is_no_file_is_not_copied_from_mount_to_mount() {
                 run.code()
             );
             assert!(
-                !said.contains("No space left"),
+                !said.to_lowercase().contains("no space left"),
                 "a device was read until the disk was full: {said}"
             );
         });

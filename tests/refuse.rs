@@ -702,7 +702,7 @@ const TRANSITIONS: &[Case] = &[
     (
         "force-file.yaml",
         &[(
-            "spec.config.storage.files",
+            "spec.config.storage.files[0].path",
             "cannot create /run/machine-config-daemon-force via Ignition",
         )],
     ),

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 
-use super::recover::{describe, recover};
+use super::recover::recover;
 use super::session::{Session, open_root};
 use super::{Cli, Output, PlanArgs};
 use crate::drift;
@@ -25,7 +25,7 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     // An unfinished transaction comes first, always.
     let recovered = recover(&root, &lock, Direction::Forward)?;
     if recovered != Recovered::Nothing {
-        log::warn!("{}", describe(&recovered));
+        log::warn!("{}", report::recover::sentence(&recovered));
     }
     let mut session = Session::observe(root, args.config.config.as_deref())?;
     let plan = session.plan(args.options());

@@ -87,9 +87,14 @@ pub enum Command {
     Verify(ConfigArgs),
 
     /// List what is in CONFIG, or print one decoded file
+    ///
+    /// Changes nothing. With one argument that is a path of the recorded config,
+    /// prints that file as it should be.
     Show(ShowArgs),
 
     /// Show the recorded config, the last run, and whether one is unfinished
+    ///
+    /// Changes nothing.
     Status,
 
     /// Finish or undo an interrupted run

@@ -22,10 +22,11 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
         Output::Text => {
             let mut text = String::new();
             if let (word, Some(config)) = pending_words(&pending) {
-                text.push_str(&format!(
-                    "An earlier run ({}) is {word}; apply takes care of it first.\n\n",
+                let said = format!(
+                    "An earlier run ({}) is {word}; apply takes care of it first.",
                     config.name
-                ));
+                );
+                text.push_str(&(report::wrap(&said, 0) + "\n"));
             }
             text + &report::plan::text(&heading, &plan, &diffs, cli.verbose > 0) + &next(&plan)
         }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::session::open_root;
-use super::{Cli, RecoverArgs};
+use super::{Cli, Output, RecoverArgs};
 use crate::error::{ExitCode, RunError};
 use crate::node::Host;
 use crate::report;
@@ -19,9 +19,10 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
     } else {
         Direction::Forward
     };
-    let text = match recover(&root, &lock, direction)? {
-        Recovered::Nothing => "Nothing to recover.\n".to_owned(),
-        other => describe(&other) + "\nNext: mco-rescue verify\n",
+    let recovered = recover(&root, &lock, direction)?;
+    let text = match cli.output {
+        Output::Json => report::recover::json(&recovered)?,
+        Output::Text => report::recover::text(&recovered),
     };
     report::print(text.as_bytes())?;
     Ok(ExitCode::Done)
@@ -32,21 +33,4 @@ pub fn recover(root: &Root, lock: &Lock, direction: Direction) -> Result<Recover
     let deployment = Host::observe(root)?.deployment;
     transaction::recover(root, lock, direction, deployment.as_deref())
         .map_err(|error| RunError::Incomplete(format!("recovering: {error}")).into())
-}
-
-/// What was done, in one sentence.
-pub fn describe(recovered: &Recovered) -> String {
-    match recovered {
-        Recovered::Nothing => "nothing was pending".to_owned(),
-        Recovered::Swept(config) => {
-            format!(
-                "left-overs of an interrupted run ({}) were removed; it had changed nothing",
-                config.name
-            )
-        }
-        Recovered::Finished(config) => {
-            format!("an interrupted run was brought to its end: {}", config.name)
-        }
-        Recovered::Undone(config) => format!("an interrupted run was undone: {}", config.name),
-    }
 }

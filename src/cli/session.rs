@@ -82,17 +82,24 @@ impl Session {
     }
 
     /// What is not compared here, in words.
-    pub fn not_looked_at(&self) -> Vec<&'static str> {
+    pub fn not_looked_at(&self) -> Vec<String> {
         let mut all = vec![
             "OS image, kernel arguments, extensions and kernel type \
-             (compare `rpm-ostree status` with `mco-rescue show`)",
+             (compare `rpm-ostree status` with `mco-rescue show`)"
+                .to_owned(),
         ];
         if !self.node.host.can_chown {
-            all.push("owners of files (that needs root)");
+            all.push("owners of files (that needs root)".to_owned());
         }
         if self.desired.password_hash.is_some() && self.node.accounts.shadow.is_none() {
-            all.push("the password of core (/etc/shadow cannot be read)");
+            all.push("the password of core (/etc/shadow cannot be read)".to_owned());
         }
+        all.extend(
+            self.desired
+                .unsupported
+                .iter()
+                .map(|part| part.path.clone()),
+        );
         all
     }
 

@@ -11,21 +11,24 @@ use crate::node::Records;
 use crate::report;
 use crate::source;
 
-/// Runs `show`. A single absolute path that names no file here means a file of the recorded config.
+/// Runs `show`. One argument that is a path or unit of the recorded config means that file.
 pub fn run(cli: &Cli, args: &ShowArgs) -> Result<ExitCode> {
     let records = Records::read(&open_root(cli)?).context("reading the daemon's records")?;
+    if let (Some(path), None) = (&args.config, &args.path)
+        && let Some(recorded) = records.baseline().config()
+        && let Ok(bytes) = contents(&Desired::of(recorded), path)
+    {
+        report::print(&bytes)?;
+        return Ok(ExitCode::Done);
+    }
     let config = source::choose(args.config.as_deref(), &records)?.config;
     let desired = Desired::of(&config);
-    match &args.path {
-        Some(path) => report::print(&contents(&desired, path)?)?,
-        None => {
-            let text = match cli.output {
-                Output::Json => report::show::json(&config, &desired)?,
-                Output::Text => report::show::text(&config, &desired),
-            };
-            report::print(text.as_bytes())?;
-        }
-    }
+    let bytes = match (&args.path, cli.output) {
+        (Some(path), _) => contents(&desired, path)?,
+        (None, Output::Json) => report::show::json(&config, &desired)?.into_bytes(),
+        (None, Output::Text) => report::show::text(&config, &desired).into_bytes(),
+    };
+    report::print(&bytes)?;
     Ok(ExitCode::Done)
 }
 

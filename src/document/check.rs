@@ -3,17 +3,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sha2::{Digest, Sha256, Sha512};
+
 use super::finding::Finding;
 use super::ignition::{File, Ignition, NodeOwner, Resource, Unit};
 use super::resource::{Contents, ContentsError};
+use crate::root::hex;
 use crate::systemd::unit_file;
+use crate::systemd::unit_name::template_of;
 
 /// Checks a config that was parsed from the place `at`.
 pub fn ignition(config: &Ignition, at: &str) -> Vec<Finding> {
     let mut check = Check {
         at,
+        minor: config.minor(),
         findings: Vec::new(),
     };
+    check.proxy(config);
     check.storage(config);
     check.units(&config.systemd.units);
     check.conflicts(config);
@@ -26,10 +32,9 @@ pub fn machine_config(config: &Ignition, at: &str) -> Vec<Finding> {
     let special = |(index, file): (usize, &File)| {
         let mode = file.mode.filter(|mode| (0o1000..=0o7777).contains(mode))?;
         let message = format!(
-            "invalid mode {mode:#o} for {}, cannot exceed 0777",
+            "invalid mode 0{mode:o} for {}, cannot exceed 0777",
             file.path
-        )
-        .replace("0o", "0");
+        );
         Some(Finding::error(
             format!("{at}.storage.files[{index}].mode"),
             message,
@@ -46,6 +51,7 @@ pub fn machine_config(config: &Ignition, at: &str) -> Vec<Finding> {
 
 struct Check<'a> {
     at: &'a str,
+    minor: u64,
     findings: Vec<Finding>,
 }
 
@@ -139,6 +145,28 @@ impl Check<'_> {
         }
     }
 
+    /// V15 and V16: proxies are http or https URLs.
+    fn proxy(&mut self, config: &Ignition) {
+        let proxy = &config.ignition.proxy;
+        for (key, url) in [
+            ("httpProxy", &proxy.http_proxy),
+            ("httpsProxy", &proxy.https_proxy),
+        ] {
+            let Some(url) = url.as_deref().filter(|url| !url.is_empty()) else {
+                continue;
+            };
+            let at = format!("ignition.proxy.{key}");
+            if !(url.starts_with("http://") || url.starts_with("https://")) {
+                self.error(&at, "is no http or https URL (V15)");
+            } else if key == "httpsProxy" && url.starts_with("http://") {
+                self.warning(
+                    &at,
+                    "is an http URL: requests to the proxy are not encrypted (V16)",
+                );
+            }
+        }
+    }
+
     fn contents(&mut self, at: &str, resource: &Resource) {
         if let Some(hash) = &resource.verification.hash {
             if resource.source.is_none() {
@@ -147,20 +175,41 @@ impl Check<'_> {
                     "there is no source to be verified (V6)",
                 );
             }
-            if let Some(problem) = malformed_hash(hash) {
+            if let Some(problem) = malformed_hash(hash, self.minor) {
                 self.error(
                     &format!("{at}.verification.hash"),
                     format!("{problem} (V7)"),
                 );
             }
         }
-        match Contents::new(resource.source.as_deref(), resource.compression.as_deref())
-            .map(|c| c.bytes())
-        {
+        let contents = Contents::new(resource.source.as_deref(), resource.compression.as_deref());
+        match contents.map(|contents| contents.bytes()) {
+            Ok(Ok(bytes)) => self.hash(at, resource, &bytes),
             // A remote source is valid Ignition; whether it can be had is not a question of validity.
-            Ok(Ok(_) | Err(ContentsError::Remote(_))) => {}
+            Ok(Err(ContentsError::Remote(_))) => {}
             Err(error) => self.error(&format!("{at}.compression"), format!("{error} (V8)")),
             Ok(Err(error)) => self.error(&format!("{at}.source"), format!("{error} (V10)")),
+        }
+    }
+
+    /// The daemon never compares the hash, so a wrong one is no reason to refuse what it would take.
+    fn hash(&mut self, at: &str, resource: &Resource, bytes: &[u8]) {
+        let Some((function, sum)) = resource
+            .verification
+            .hash
+            .as_deref()
+            .and_then(|hash| hash.split_once('-'))
+        else {
+            return;
+        };
+        let found = match function {
+            "sha512" => hex(&Sha512::digest(bytes)),
+            "sha256" => hex(&Sha256::digest(bytes)),
+            _ => return,
+        };
+        if !found.eq_ignore_ascii_case(sum) {
+            let message = "the contents have another hash; the daemon does not compare it, Ignition would refuse";
+            self.warning(&format!("{at}.verification.hash"), message);
         }
     }
 
@@ -190,6 +239,7 @@ impl Check<'_> {
                     ),
                 );
             }
+            self.instance(&at, unit, units);
             for (j, dropin) in unit.dropins.iter().enumerate() {
                 let at = format!("{at}.dropins[{j}]");
                 self.file_name(&format!("{at}.name"), &dropin.name);
@@ -201,6 +251,26 @@ impl Check<'_> {
                 }
                 self.unit_text(&format!("{at}.contents"), dropin.contents.as_deref());
             }
+        }
+    }
+
+    /// V22: an instance is enabled through the [Install] section of its template.
+    fn instance(&mut self, at: &str, unit: &Unit, units: &[Unit]) {
+        let template = template_of(&unit.name)
+            .filter(|_| unit.enabled == Some(true) && unit.name.ends_with(".service"));
+        let template = template.and_then(|name| {
+            units
+                .iter()
+                .find(|other| other.name == name && other.name != unit.name)
+        });
+        if let Some(template) =
+            template.filter(|t| t.contents.as_deref().is_some_and(has_no_install))
+        {
+            let message = format!(
+                "{} is to be enabled but {} has no [Install] section (V22)",
+                unit.name, template.name
+            );
+            self.warning(at, message);
         }
     }
 
@@ -382,13 +452,14 @@ fn unclean(path: &str) -> Option<&'static str> {
     (!clean).then_some("is not a clean path (no `.`, `..`, doubled or trailing slash)")
 }
 
-fn malformed_hash(hash: &str) -> Option<&'static str> {
+fn malformed_hash(hash: &str, minor: u64) -> Option<&'static str> {
     let Some((function, sum)) = hash.split_once('-') else {
         return Some("has no form `sha512-HEX`");
     };
     let wanted = match function {
         "sha512" => 128,
-        "sha256" => 64,
+        "sha256" if minor >= 1 => 64,
+        "sha256" => return Some("is sha256, which came with spec 3.1"),
         _ => return Some("is neither sha512 nor sha256"),
     };
     let hex = sum.len() == wanted && sum.bytes().all(|b| b.is_ascii_hexdigit());

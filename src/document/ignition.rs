@@ -44,12 +44,26 @@ pub struct Meta {
     /// Other configs to be merged.
     #[serde(deserialize_with = "nullable")]
     pub config: References,
-    /// Proxies; only references would use them.
-    pub proxy: Option<Value>,
+    /// Proxies (3.1); only references would use them.
+    #[serde(deserialize_with = "nullable")]
+    pub proxy: Proxy,
     /// Certificate authorities; only references would use them.
     pub security: Option<Value>,
     /// HTTP timeouts; only references would use them.
     pub timeouts: Option<Value>,
+}
+
+/// `ignition.proxy`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Proxy {
+    /// For http URLs.
+    pub http_proxy: Option<String>,
+    /// For https URLs.
+    pub https_proxy: Option<String>,
+    /// Hosts without a proxy.
+    #[serde(deserialize_with = "nullable")]
+    pub no_proxy: Vec<String>,
 }
 
 /// `ignition.config`.
@@ -123,6 +137,16 @@ pub struct User {
     pub system: Option<bool>,
     /// Whether the user is to exist (3.2).
     pub should_exist: Option<bool>,
+}
+
+impl Ignition {
+    /// The minor version of spec 3 that the config declares; the newest for an empty one.
+    pub fn minor(&self) -> u64 {
+        let minor = self.ignition.version.split('.').nth(1);
+        minor
+            .and_then(|minor| minor.parse().ok())
+            .unwrap_or(NEWEST_MINOR)
+    }
 }
 
 impl User {
@@ -362,11 +386,17 @@ pub fn parse(json: &str, at: &str) -> Result<(Ignition, Vec<Finding>), Vec<Findi
 fn version(json: &str, at: &str) -> Result<u64, Finding> {
     let path = format!("{at}.ignition.version");
     let value: Value = serde_json::from_str(json).map_err(|e| super::json::syntax(at, &e))?;
-    let Some(text) = value.pointer("/ignition/version").and_then(Value::as_str) else {
-        return Err(Finding::error(
-            path,
-            "missing; an Ignition config must name its spec version, such as \"3.5.0\"",
-        ));
+    let text = match value.pointer("/ignition/version") {
+        Some(Value::String(text)) => text,
+        None | Some(Value::Null) => {
+            let message =
+                "missing; an Ignition config must name its spec version, such as \"3.5.0\"";
+            return Err(Finding::error(path, message));
+        }
+        Some(_) => {
+            let message = "is not a string; write the spec version in quotes, such as \"3.5.0\"";
+            return Err(Finding::error(path, message));
+        }
     };
     let parts: Vec<Option<u64>> = text.split('.').map(|part| part.parse().ok()).collect();
     match parts.as_slice() {
@@ -406,8 +436,12 @@ fn drop_newer_fields(config: &mut Ignition, minor: u64, at: &str, warnings: &mut
     if drop(!config.storage.luks.is_empty(), 2, "storage.luks") {
         config.storage.luks.clear();
     }
-    if drop(config.ignition.proxy.is_some(), 1, "ignition.proxy") {
-        config.ignition.proxy = None;
+    if drop(
+        config.ignition.proxy != Proxy::default(),
+        1,
+        "ignition.proxy",
+    ) {
+        config.ignition.proxy = Proxy::default();
     }
     for (index, user) in config.passwd.users.iter_mut().enumerate() {
         if drop(

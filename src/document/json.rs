@@ -92,7 +92,47 @@ pub fn from_str<T: DeserializeOwned>(
 
 /// A finding for text that is no JSON.
 pub fn syntax(at: &str, error: &serde_json::Error) -> Finding {
-    Finding::error(at, format!("not valid JSON: {error}"))
+    Finding::error(
+        at,
+        format!("not valid JSON: {}", without_value(&error.to_string())),
+    )
+}
+
+/// A parser quotes the text it did not expect, and that may be a secret: its type is enough.
+fn without_value(message: &str) -> String {
+    let quoted = (message.find("string \""), message.rfind("\", expected"));
+    let message = match quoted {
+        (Some(start), Some(end)) => {
+            let (before, after) = (message.get(..start), message.get(end + 1..));
+            format!(
+                "{}a string{}",
+                before.unwrap_or_default(),
+                after.unwrap_or_default()
+            )
+        }
+        _ => message.to_owned(),
+    };
+    in_plain_words(message)
+}
+
+/// Types of the document instead of types of the program.
+fn in_plain_words(mut message: String) -> String {
+    if let Some(at) = message.find("expected struct ") {
+        let end = message.get(at..).and_then(|rest| rest.find(" at line"));
+        message.replace_range(
+            at..end.map_or(message.len(), |end| at + end),
+            "expected an object",
+        );
+    }
+    for (program, document) in [
+        ("expected i64", "expected an integer"),
+        ("expected a sequence", "expected a list"),
+        ("invalid type: sequence", "invalid type: a list"),
+        ("invalid type: map", "invalid type: an object"),
+    ] {
+        message = message.replace(program, document);
+    }
+    message
 }
 
 fn bad_value(at: &str, path: &str, error: &serde_json::Error) -> Finding {
@@ -106,7 +146,7 @@ fn bad_value(at: &str, path: &str, error: &serde_json::Error) -> Finding {
     } else {
         path.to_owned()
     };
-    Finding::error(join(at, &bracketed(&inner)), message)
+    Finding::error(join(at, &bracketed(&inner)), without_value(message))
 }
 
 fn unknown_key(path: &str) -> Finding {
@@ -143,8 +183,34 @@ fn bracketed(path: &str) -> String {
 fn join(at: &str, path: &str) -> String {
     match (at, path) {
         ("", path) => path.to_owned(),
+        (at, path) if at.ends_with('.') => format!("{at}{path}"),
         (at, "") => at.to_owned(),
         (at, path) if path.starts_with('[') => format!("{at}{path}"),
         (at, path) => format!("{at}.{path}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_a_wrong_value_is_not_repeated() {
+        let wrong = r#"{"a": "se\"cret, expected"}"#;
+        let mut findings = Vec::new();
+        let error =
+            from_str::<std::collections::BTreeMap<String, u8>>(wrong, "spec", &mut findings)
+                .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "spec.a: invalid type: a string, expected u8"
+        );
+    }
+
+    #[test]
+    fn paths_print_with_brackets() {
+        assert_eq!(bracketed("storage.files.3.mode"), "storage.files[3].mode");
+        assert_eq!(bracketed("?.a.?"), "a");
+        assert_eq!(join("items[0].", "spec"), "items[0].spec");
     }
 }

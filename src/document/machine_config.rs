@@ -156,6 +156,12 @@ fn refused(origin: &str, findings: Vec<Finding>) -> DocumentError {
 fn parse_yaml(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
     let value =
         yaml::parse(text).map_err(|e| vec![Finding::error("", format!("not valid YAML: {e}"))])?;
+    if !value.is_object() {
+        return Err(vec![Finding::error(
+            "",
+            "this is no MachineConfig; give what `oc get mc NAME -o yaml` prints",
+        )]);
+    }
     parse_json(&value.to_string(), origin).map_err(|findings| {
         let located = |mut finding: Finding| {
             if let Some(line) = yaml::line_of(text, &finding.path) {
@@ -184,8 +190,8 @@ fn parse_json(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
 
 /// Parses one MachineConfig object; `prefix` leads every JSON path.
 fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
-    let envelope: Envelope =
-        serde_json::from_str(text).map_err(|e| vec![json::syntax(prefix, &e)])?;
+    let envelope: Envelope = serde_json::from_str(text)
+        .map_err(|e| vec![json::syntax(prefix.trim_end_matches('.'), &e)])?;
     check_kind(&envelope, prefix).map_err(|finding| vec![finding])?;
     let mut findings = Vec::new();
     let metadata: Metadata = section(

@@ -14,5 +14,5 @@ pub use desired::{Desired, DesiredFile, Owner, Unsupported};
 pub use finding::{DocumentError, Finding, Severity};
 pub use ignition::Ignition;
 pub use machine_config::{KernelType, MachineConfig, parse};
-pub use reconcile::{Refusal, refusals};
+pub use reconcile::{Refusal, refusals, unconditional};
 pub use resource::{Contents, ContentsError};

@@ -17,11 +17,12 @@ pub struct Refusal {
 }
 
 struct Rule {
-    path: &'static str,
+    path: String,
     reason: String,
     harmless: bool,
 }
 
+const USERS: &str = "spec.config.passwd.users";
 const FORCE_FILE: &str = "/run/machine-config-daemon-force";
 
 /// Every reason why the daemon would not go from `old` to `new`.
@@ -38,34 +39,42 @@ pub fn refusals(old: &MachineConfig, new: &MachineConfig) -> Vec<Refusal> {
             false,
         ));
     }
-    let sentence = |reason: &str| {
-        format!(
-            "configs {a}, {b} are not reconcilable: new machineconfig \"{a}\" is not reconcilable against \"{b}\": {reason}",
-            a = old.name,
-            b = new.name,
-        )
-    };
-    rules
-        .into_iter()
-        .map(|rule| Refusal {
-            path: rule.path.to_owned(),
-            sentence: sentence(&rule.reason),
-            reason: rule.reason,
-            harmless: rule.harmless,
-        })
-        .collect()
+    sentences(rules, &old.name, &new.name)
 }
 
-fn rule(path: &'static str, reason: &str, harmless: bool) -> Rule {
+/// Every reason that holds whatever the node was before; the daemon calls that `mco-empty-mc`.
+pub fn unconditional(new: &MachineConfig) -> Vec<Refusal> {
+    let mut rules = passwd(&Ignition::default(), &new.ignition);
+    rules.retain(|rule| rule.path == USERS);
+    rules.extend(files(&new.ignition));
+    sentences(rules, "mco-empty-mc", &new.name)
+}
+
+fn sentences(rules: Vec<Rule>, old: &str, new: &str) -> Vec<Refusal> {
+    let sentence = |reason: &str| {
+        format!(
+            "configs {old}, {new} are not reconcilable: new machineconfig \"{old}\" is not \
+             reconcilable against \"{new}\": {reason}",
+        )
+    };
+    let refusal = |rule: Rule| Refusal {
+        path: rule.path,
+        sentence: sentence(&rule.reason),
+        reason: rule.reason,
+        harmless: rule.harmless,
+    };
+    rules.into_iter().map(refusal).collect()
+}
+
+fn rule(path: &str, reason: &str, harmless: bool) -> Rule {
     Rule {
-        path,
+        path: path.to_owned(),
         reason: reason.to_owned(),
         harmless,
     }
 }
 
 fn passwd(old: &Ignition, new: &Ignition) -> Vec<Rule> {
-    const USERS: &str = "spec.config.passwd.users";
     let mut rules = Vec::new();
     if old.passwd.groups != new.passwd.groups {
         let reason = "invalid passwd change(s): ignition Passwd Groups section contains changes";
@@ -134,20 +143,15 @@ fn sections(old: &Ignition, new: &Ignition) -> Vec<Rule> {
 
 fn files(new: &Ignition) -> Vec<Rule> {
     let mut rules = Vec::new();
-    for file in &new.storage.files {
+    for (index, file) in new.storage.files.iter().enumerate() {
+        let at = format!("spec.config.storage.files[{index}]");
         if !file.append.is_empty() {
-            rules.push(rule(
-                "spec.config.storage.files",
-                &format!("ignition file {} includes append", file.path),
-                false,
-            ));
+            let reason = format!("ignition file {} includes append", file.path);
+            rules.push(rule(&format!("{at}.append"), &reason, false));
         }
         if file.path == FORCE_FILE {
-            rules.push(rule(
-                "spec.config.storage.files",
-                &format!("cannot create {FORCE_FILE} via Ignition"),
-                false,
-            ));
+            let reason = format!("cannot create {FORCE_FILE} via Ignition");
+            rules.push(rule(&format!("{at}.path"), &reason, false));
         }
     }
     rules

@@ -97,6 +97,9 @@ impl<'a> Reader<'a> {
                 let forced = tag.map(|tag| tag.suffix.clone());
                 self.scalar(&text, style, forced.as_deref())
             }
+            Event::SequenceStart(_, Some(tag)) | Event::MappingStart(_, Some(tag)) => {
+                Err(self.tag(&tag.suffix))
+            }
             Event::SequenceStart(..) => self.sequence(),
             Event::MappingStart(..) => self.mapping(),
             Event::Alias(_) => {
@@ -150,12 +153,16 @@ impl<'a> Reader<'a> {
     ) -> Result<Value, YamlError> {
         match tag {
             Some("str") => Ok(text.into()),
-            Some(other) => Err(self.error(&format!(
-                "YAML tag {other:?} is not supported; write the value without it"
-            ))),
+            Some(other) => Err(self.tag(other)),
             None if style == ScalarStyle::Plain => Ok(resolve(text)),
             None => Ok(text.into()),
         }
+    }
+
+    fn tag(&self, suffix: &str) -> YamlError {
+        self.error(&format!(
+            "YAML tag {suffix:?} is not supported; write the value without it"
+        ))
     }
 
     fn error(&self, message: &str) -> YamlError {

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::document::{Contents, Desired, MachineConfig, Refusal, refusals};
+use crate::document::{Contents, Desired, MachineConfig, Refusal, refusals, unconditional};
 use crate::node::{Baseline, NodeState, Recorded, Records};
 use crate::object::Object;
 use crate::paths;
@@ -264,7 +264,14 @@ impl<'a> Builder<'a> {
         for warning in &self.inputs.config.warnings {
             self.notice(&warning.path, &warning.message);
         }
-        for part in &self.inputs.desired.unsupported {
+        // An append is among the transitions that the daemon refuses, in its words.
+        let parts = self
+            .inputs
+            .desired
+            .unsupported
+            .iter()
+            .filter(|part| !part.path.ends_with(".append"));
+        for part in parts {
             let unchanged = self
                 .inputs
                 .old
@@ -306,13 +313,8 @@ impl<'a> Builder<'a> {
                     "currentconfig",
                     format!("{why}: nothing is removed as stale"),
                 );
-                let users = &self.inputs.config.ignition.passwd.users;
-                for user in users.iter().filter(|user| user.name != "core") {
-                    let message = format!(
-                        "user {:?}: only core is supported in a MachineConfig",
-                        user.name
-                    );
-                    self.block("spec.config.passwd.users", message);
+                for refusal in unconditional(self.inputs.config) {
+                    self.refusal(refusal);
                 }
             }
         }

@@ -4,6 +4,7 @@
 
 pub mod diff;
 pub mod plan;
+pub mod recover;
 pub mod show;
 pub mod status;
 pub mod verify;
@@ -40,26 +41,32 @@ pub fn printable(text: &str) -> String {
     out
 }
 
+/// The same for text that must stay on one line, such as a path: it cannot forge another one.
+pub fn inline(text: &str) -> String {
+    let escaped = text.chars().map(|c| match c {
+        '\n' | '\t' => c.escape_default().to_string(),
+        c => c.to_string(),
+    });
+    printable(&escaped.collect::<String>())
+}
+
 /// Breaks a text into lines of at most [`WIDTH`] columns, each led by `indent` blanks. Words stay whole.
 pub fn wrap(text: &str, indent: usize) -> String {
     let mut out = String::new();
-    for paragraph in printable(text).lines() {
-        let mut line = " ".repeat(indent);
-        for word in paragraph.split_whitespace() {
-            let empty = line.trim().is_empty();
-            if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
-                out.push_str(&line);
-                out.push('\n');
-                line = " ".repeat(indent);
-            }
-            if !line.trim().is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
+    let mut width = 0;
+    for word in inline(text).split_whitespace() {
+        let long = word.chars().count();
+        if width == 0 || width + 1 + long > WIDTH {
+            out.push_str(if width == 0 { "" } else { "\n" });
+            out.push_str(&" ".repeat(indent));
+            width = indent + long;
+        } else {
+            out.push(' ');
+            width += 1 + long;
         }
-        out.push_str(&line);
-        out.push('\n');
+        out.push_str(word);
     }
+    out.push('\n');
     out
 }
 

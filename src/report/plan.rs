@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{WIDTH, fingerprint, is_secret_step, printable, wrap};
+use super::{WIDTH, count, fingerprint, inline, is_secret_step, wrap};
 use crate::plan::{Notice, Plan, PlannedStep, Section, Step};
 use crate::root::RootPath;
 
@@ -83,7 +83,7 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> Str
         ("Root", &heading.root),
         ("Recorded", &heading.recorded),
     ] {
-        out.push_str(&format!("{label:<10}{}\n", printable(value)));
+        out.push_str(&format!("{label:<10}{}\n", inline(value)));
     }
     out.push('\n');
     out.push_str(&notices("Blockers", &plan.blockers));
@@ -151,12 +151,12 @@ fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
             }
         }
         if hidden > 0 {
-            let what = if section == Section::Originals {
-                "copies and stamps"
-            } else {
-                "directories"
+            let what = match (section, hidden) {
+                (Section::Originals, _) => count(hidden, "original"),
+                (_, 1) => "1 directory".to_owned(),
+                _ => format!("{hidden} directories"),
             };
-            out.push_str(&format!("    + {hidden} {what} (-v lists them)\n"));
+            out.push_str(&format!("    + {what} (-v lists them)\n"));
         }
     }
     out.push('\n');
@@ -164,7 +164,7 @@ fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
 }
 
 fn step(planned: &PlannedStep) -> String {
-    let path = printable(&planned.step.path().to_string());
+    let path = inline(&planned.step.path().to_string());
     let detail = match &planned.step {
         Step::MakeDirectory { mode, .. } => format!("directory, {mode:04o}"),
         Step::Put { new, .. } if is_secret_step(planned) => {

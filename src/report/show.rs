@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::printable;
+use super::{inline, wrap};
 use crate::document::ignition::Unit;
 use crate::document::{Desired, DesiredFile, MachineConfig, Owner};
 
@@ -165,13 +165,13 @@ pub fn text(config: &MachineConfig, desired: &Desired) -> String {
             },
         ),
     ] {
-        out.push_str(&format!("{label:<12}{}\n", printable(&value)));
+        out.push_str(&format!("{label:<12}{}\n", inline(&value)));
     }
     out.push_str(&files(desired));
     out.push_str(&units(desired));
     out.push_str(&users(config));
     for warning in &config.warnings {
-        out.push_str(&format!("warning: {warning}\n"));
+        out.push_str(&wrap(&format!("warning: {warning}"), 0));
     }
     out
 }
@@ -182,12 +182,12 @@ fn files(desired: &Desired) -> String {
         desired.files.len()
     );
     for file in &desired.files {
-        let owner = format!("{}:{}", owner(&file.user), owner(&file.group));
+        let owner = inline(&format!("{}:{}", owner(&file.user), owner(&file.group)));
         out.push_str(&format!(
             "  {:04o}  {owner:<8}{:>7}  {}\n",
             file.mode,
             file.size,
-            printable(&file.path.to_string())
+            inline(&file.path.to_string())
         ));
     }
     out
@@ -204,7 +204,7 @@ fn units(desired: &Desired) -> String {
         out.push_str(&format!(
             "  {:<9} {}{contents}\n",
             state(unit),
-            printable(&unit.name)
+            inline(&unit.name)
         ));
         for dropin in &unit.dropins {
             let empty = if dropin.text().is_some() {
@@ -212,10 +212,7 @@ fn units(desired: &Desired) -> String {
             } else {
                 "  (empty)"
             };
-            out.push_str(&format!(
-                "            + {}{empty}\n",
-                printable(&dropin.name)
-            ));
+            out.push_str(&format!("            + {}{empty}\n", inline(&dropin.name)));
         }
     }
     out
@@ -234,7 +231,7 @@ fn users(config: &MachineConfig) -> String {
         let noun = if keys == 1 { "key" } else { "keys" };
         out.push_str(&format!(
             "  {}: {keys} SSH {noun}, {password} password hash\n",
-            printable(&user.name)
+            inline(&user.name)
         ));
     }
     out

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::plan::notices;
-use super::{printable, utc, wrap};
+use super::{inline, utc, wrap};
 use crate::plan::Notice;
 use crate::transaction::Pending;
 use crate::transaction::journal::{ConfigRef, VERSION};
@@ -105,7 +105,7 @@ pub fn pending_words(pending: &Pending) -> (&'static str, Option<&ConfigRef>) {
 pub fn text(report: &StatusReport) -> String {
     let mut out = String::new();
     let mut line =
-        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", printable(value)));
+        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", inline(value)));
     line("Root", &report.root);
     if let Some(deployment) = &report.deployment {
         line("Deployed", deployment);
@@ -122,24 +122,21 @@ pub fn text(report: &StatusReport) -> String {
         Some("") => line("Image", "not layered"),
         Some(image) => line("Image", image),
     }
-    let pending = report.pending_config.as_deref().unwrap_or_default();
-    match report.pending {
-        "nothing" => line("Pending", "nothing"),
-        "staged" => line(
-            "Pending",
-            &format!("left-overs of {pending}; no name was changed. Next: mco-rescue recover"),
-        ),
-        "unfinished" => line(
-            "Pending",
-            &format!("{pending} is half-way! Next: mco-rescue recover"),
-        ),
-        _ => line(
-            "Pending",
-            &format!("{pending} is in place, tidying up is left. Next: mco-rescue recover"),
-        ),
+    line("Pending", pending_text(report.pending));
+    if let Some(config) = &report.pending_config {
+        line("", config);
     }
     out.push_str(&last_run(report.last_run.as_ref()));
     out
+}
+
+fn pending_text(pending: &str) -> &'static str {
+    match pending {
+        "nothing" => "nothing",
+        "staged" => "left-overs of a run that changed nothing. Next: mco-rescue recover",
+        "unfinished" => "a run is half-way! Next: mco-rescue recover",
+        _ => "a run is in place but not tidied up. Next: mco-rescue recover",
+    }
 }
 
 fn last_run(run: Option<&LastRun>) -> String {
@@ -154,7 +151,7 @@ fn last_run(run: Option<&LastRun>) -> String {
         Outcome::Undone => "an interrupted run was undone",
     };
     let mut out = format!("Last run  {} {outcome}\n", utc(run.finished));
-    out.push_str(&format!("          {}\n", printable(&run.config.name)));
+    out.push_str(&format!("          {}\n", inline(&run.config.name)));
     for phase in &run.phases {
         out.push_str(&format!("          {}: ", phase.name));
         out.push_str(wrap(&phase.result, 12).trim_start());

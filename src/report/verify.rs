@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::plan::{Diffs, Heading};
-use super::{printable, wrap};
+use super::{inline, wrap};
 use crate::drift::{Drift, DriftKind};
 
 #[derive(Serialize)]
@@ -16,7 +16,7 @@ struct Document<'a> {
     /// The daemon's sentence; null when it would find nothing.
     verdict: Option<&'a str>,
     drifts: Vec<Entry<'a>>,
-    not_looked_at: &'a [&'a str],
+    not_looked_at: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -41,7 +41,7 @@ pub struct Findings<'a> {
     /// Diffs of text files.
     pub diffs: &'a Diffs,
     /// What this run could not judge.
-    pub not_looked_at: &'a [&'a str],
+    pub not_looked_at: &'a [String],
 }
 
 impl<'a> Findings<'a> {
@@ -84,8 +84,8 @@ pub fn json(heading: &Heading, findings: Findings<'_>) -> serde_json::Result<Str
 pub fn text(heading: &Heading, findings: Findings<'_>) -> String {
     let mut out = format!(
         "Config    {}\nRoot      {}\n\n",
-        printable(&heading.config),
-        printable(&heading.root)
+        inline(&heading.config),
+        inline(&heading.root)
     );
     if findings.drifts.is_empty() {
         out.push_str(
@@ -108,7 +108,7 @@ fn differences(findings: Findings<'_>) -> String {
         // Its words stay on one line, to be searched for and copied.
         Some(verdict) => format!(
             "The daemon would go Degraded and say:\n  {}\n\n",
-            printable(verdict)
+            inline(verdict)
         ),
         None => "The daemon would find nothing; these it does not check:\n\n".to_owned(),
     };
@@ -116,11 +116,11 @@ fn differences(findings: Findings<'_>) -> String {
     for drift in findings.drifts {
         out.push_str(&format!(
             "  {}\n{}",
-            printable(&drift.subject),
+            inline(&drift.subject),
             wrap(&drift.detail, 4)
         ));
         match &drift.daemon {
-            Some(message) => out.push_str(&format!("    daemon: {}\n", printable(message))),
+            Some(message) => out.push_str(&format!("    daemon: {}\n", inline(message))),
             None => out.push_str("    the daemon does not check this\n"),
         }
         let lines = findings.diff(drift).into_iter().flat_map(str::lines);
