@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use super::disk;
 use super::execute::{Executor, Progress, StepError};
-use super::journal::{ConfigRef, Intent, Journal, is_staged_name};
+use super::journal::{ConfigRef, Intent, Journal, JournalStep, is_staged_name};
 use super::lock::Lock;
 use super::state::{State, StateError};
 use super::{HISTORY_KEPT, directory_fd, sync_parent};
@@ -154,82 +154,85 @@ fn unfinished(
 ) -> Result<Recovered, RecoverError> {
     if direction == Direction::Forward && journal.deployment.as_deref() != deployment {
         let name = |deployment: Option<&str>| deployment.unwrap_or("(none)").to_owned();
-        return Err(RecoverError::OtherDeployment(
-            name(journal.deployment.as_deref()),
-            name(deployment),
-        ));
+        let (theirs, ours) = (name(journal.deployment.as_deref()), name(deployment));
+        return Err(RecoverError::OtherDeployment(theirs, ours));
     }
     let dirs: Vec<File> = journal
         .stages
         .iter()
         .filter_map(|path| directory_fd(root, path))
         .collect();
-    let whole = dirs.len() == journal.stages.len();
-    let progress = survey(root, &journal, &dirs)?;
-    let executor = Executor {
-        root,
-        stages: &dirs,
-    };
-    let steps = || journal.steps.iter().enumerate().zip(&progress);
-    let lost = |left: Progress, there: &dyn Fn(usize) -> bool| -> Vec<String> {
-        let unfit = steps().filter(|((index, _), p)| **p == left && !(whole && there(*index)));
-        unfit
-            .map(|((_, step), _)| step.step.path().to_string())
-            .collect()
-    };
-    let staged = |index: usize| {
-        journal
-            .steps
-            .get(index)
-            .is_some_and(|step| executor.is_staged(index, step))
-    };
-    let kept = |index: usize| {
-        journal
-            .steps
-            .get(index)
-            .is_some_and(|step| executor.is_kept(index, step))
-    };
-    let (no_way_on, no_way_back) = (
-        lost(Progress::Before, &staged),
-        lost(Progress::After, &kept),
-    );
-    if direction == Direction::Forward && no_way_on.is_empty() {
-        for ((index, step), _) in steps().filter(|(_, p)| **p == Progress::Before) {
-            executor.forward(index, step, None)?;
+    let survey = Survey::of(root, &journal, &dirs)?;
+    if direction == Direction::Forward && survey.lost_forward.is_empty() {
+        let executor = Executor {
+            root,
+            stages: &dirs,
+        };
+        for index in survey.pending() {
+            if let Some(step) = journal.steps.get(index) {
+                executor.forward(index, step, None)?;
+            }
         }
         sync_all(&dirs)?;
         state.write(paths::COMMITTED, &journal.id)?;
         close(root, state, &journal.id, &with(stages, &journal.stages))?;
         return Ok(Recovered::Finished(journal.config));
     }
-    if !no_way_back.is_empty() {
-        return Err(RecoverError::Lost(
-            [no_way_on, no_way_back].concat().join(", "),
-        ));
+    if !survey.lost_back.is_empty() {
+        let lost = [survey.lost_forward, survey.lost_back].concat();
+        return Err(RecoverError::Lost(lost.join(", ")));
     }
     undo(root, state, &journal, &dirs)?;
     Ok(Recovered::Undone(journal.config))
 }
 
-/// How far every step is; stops at paths that belong to neither side.
-fn survey(root: &Root, journal: &Journal, dirs: &[File]) -> Result<Vec<Progress>, RecoverError> {
-    let executor = Executor { root, stages: dirs };
-    let progress: Vec<Progress> = journal
-        .steps
-        .iter()
-        .map(|step| executor.progress(&step.step))
-        .collect::<Result<_, _>>()?;
-    let foreign: Vec<String> = journal
-        .steps
-        .iter()
-        .zip(&progress)
-        .filter(|(_, progress)| **progress == Progress::Foreign)
-        .map(|(step, _)| step.step.path().to_string())
-        .collect();
-    if foreign.is_empty() {
-        Ok(progress)
-    } else {
-        Err(RecoverError::Conflicts(foreign.join(", ")))
+/// How far every step is, and which steps have lost what they need to go on or back.
+struct Survey {
+    progress: Vec<Progress>,
+    lost_forward: Vec<String>,
+    lost_back: Vec<String>,
+}
+
+impl Survey {
+    /// Looks at every path; stops at those that belong to neither side.
+    fn of(root: &Root, journal: &Journal, dirs: &[File]) -> Result<Self, RecoverError> {
+        let executor = Executor { root, stages: dirs };
+        let progress = journal
+            .steps
+            .iter()
+            .map(|step| executor.progress(&step.step));
+        let progress: Vec<Progress> = progress.collect::<Result<_, _>>()?;
+        let paths = |fits: &dyn Fn(usize, &JournalStep, Progress) -> bool| -> Vec<String> {
+            let steps = journal.steps.iter().zip(&progress).enumerate();
+            let fitting = steps.filter(|(index, (step, progress))| fits(*index, step, **progress));
+            fitting
+                .map(|(_, (step, _))| step.step.path().to_string())
+                .collect()
+        };
+        let foreign = paths(&|_, _, progress| progress == Progress::Foreign);
+        if !foreign.is_empty() {
+            return Err(RecoverError::Conflicts(foreign.join(", ")));
+        }
+        let whole = dirs.len() == journal.stages.len();
+        let lost_forward = paths(&|index, step, progress| {
+            progress == Progress::Before && !(whole && executor.is_staged(index, step))
+        });
+        let lost_back = paths(&|index, step, progress| {
+            progress == Progress::After && !(whole && executor.is_kept(index, step))
+        });
+        Ok(Self {
+            progress,
+            lost_forward,
+            lost_back,
+        })
+    }
+
+    /// Steps that are still to be taken.
+    fn pending(&self) -> impl Iterator<Item = usize> {
+        let steps = self.progress.iter().enumerate();
+        steps
+            .filter(|(_, progress)| **progress == Progress::Before)
+            .map(|(index, _)| index)
     }
 }
 
@@ -304,22 +307,34 @@ pub fn discard(
     Ok(state.remove(paths::INTENT)?)
 }
 
-/// Removes our own names from a staging directory, then the directory. Foreign names stay, and are said.
 fn sweep(root: &Root, stage: &RootPath) {
-    for name in root.list(stage).unwrap_or_default() {
-        let Some(dir) = directory_fd(root, stage) else {
-            continue;
-        };
-        if !is_staged_name(&name) {
-            log::warn!("{stage}/{name} was not put there by mco-rescue; it is left alone");
-        } else if let Err(errno) = disk::remove_file(dir.as_fd(), &name) {
-            log::warn!("removing {stage}/{name}: {errno}");
-        }
-    }
-    remove_if_empty(root, stage);
+    empty(root, stage, is_staged_name);
     if stage.is_in(paths::STAGE) {
         remove_if_empty(root, &RootPath::fixed(paths::STAGE));
     }
+}
+
+fn remove_history(root: &Root, directory: &RootPath) {
+    let journal = RootPath::fixed(paths::JOURNAL);
+    empty(root, directory, |name| {
+        is_staged_name(name) || name == journal.name()
+    });
+    remove_if_empty(root, &RootPath::fixed(paths::HISTORY));
+}
+
+/// Removes our own names from a directory, then the directory. Foreign names stay, and are said.
+fn empty(root: &Root, directory: &RootPath, is_ours: impl Fn(&str) -> bool) {
+    let Some(dir) = directory_fd(root, directory) else {
+        return;
+    };
+    for name in root.list(directory).unwrap_or_default() {
+        if !is_ours(&name) {
+            log::warn!("{directory}/{name} was not put there by mco-rescue; it is left alone");
+        } else if let Err(errno) = disk::remove_file(dir.as_fd(), &name) {
+            log::warn!("removing {directory}/{name}: {}", Reason::from(errno));
+        }
+    }
+    remove_if_empty(root, directory);
 }
 
 fn remove_if_empty(root: &Root, directory: &RootPath) {
@@ -327,18 +342,6 @@ fn remove_if_empty(root: &Root, directory: &RootPath) {
         // A directory with something in it stays.
         let _ = disk::remove_directory(place.dir.as_fd(), &place.name);
     }
-}
-
-fn remove_history(root: &Root, directory: &RootPath) {
-    for name in root.list(directory).unwrap_or_default() {
-        if let Some(dir) = directory_fd(root, directory)
-            && let Err(errno) = disk::remove_file(dir.as_fd(), &name)
-        {
-            log::warn!("removing {directory}/{name}: {errno}");
-        }
-    }
-    remove_if_empty(root, directory);
-    remove_if_empty(root, &RootPath::fixed(paths::HISTORY));
 }
 
 /// Only the newest runs are kept; ids begin with the time, so names sort by age.
