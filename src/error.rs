@@ -38,7 +38,7 @@ pub enum RunError {
     #[error("{0}; everything was put back, the node is as it was before")]
     RolledBack(String),
     /// Something is left half-way.
-    #[error("{0}; run `mco-rescue recover`")]
+    #[error("{0}")]
     Incomplete(String),
 }
 
@@ -64,9 +64,8 @@ impl std::fmt::Display for Reason {
 impl From<Errno> for Reason {
     fn from(errno: Errno) -> Self {
         let text = errno.desc();
-        // Descriptions that begin with a name, such as "RPC …", keep it.
-        let acronym = text.chars().nth(1).is_some_and(char::is_uppercase);
-        if acronym {
+        // Descriptions that begin with an acronym, such as "I/O error", keep it.
+        if !text.chars().nth(1).is_some_and(char::is_lowercase) {
             return Self(text.to_owned());
         }
         let mut letters = text.chars();
@@ -114,6 +113,7 @@ mod tests {
         );
         let error = std::io::Error::from_raw_os_error(libc::EACCES);
         assert_eq!(Reason::from(error).to_string(), "permission denied");
+        assert_eq!(Reason::from(Errno::EIO).to_string(), "I/O error");
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub const SHADOW: &str = "etc/shadow";
 pub const PWD_LOCK: &str = "etc/.pwd.lock";
 /// Home of the only user a MachineConfig may have.
 pub const CORE_HOME: &str = "home/core";
-/// Below this nothing is followed.
+/// Keys and what sshd keeps for the user.
 pub const CORE_SSH: &str = "home/core/.ssh";
 /// Directory of key fragments.
 pub const CORE_KEYS_DIR: &str = "home/core/.ssh/authorized_keys.d";

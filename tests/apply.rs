@@ -317,7 +317,6 @@ fn keys_and_password_of_core_are_set_and_nothing_else_in_shadow_changes() {
         assert_eq!((meta.uid(), meta.gid()), root.core(), "{path}");
         assert!(meta.is_file() || root.mode(path) == 0o700, "{path}");
     }
-    assert!(!root.exists("etc/.pwd.lock"));
 }
 
 #[test]

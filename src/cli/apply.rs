@@ -113,7 +113,9 @@ fn transact(session: &Session, lock: &Lock, plan: &Plan, started: u64) -> Result
         Ok(_) => Ok(()),
         Err(Failure::NothingChanged(said)) => bail!("{said}; nothing was changed"),
         Err(Failure::RolledBack(said)) => Err(RunError::RolledBack(said).into()),
-        Err(Failure::Incomplete(said)) => Err(RunError::Incomplete(said).into()),
+        Err(Failure::Incomplete(said)) => {
+            Err(RunError::Incomplete(format!("{said}. Next: mco-rescue recover")).into())
+        }
     }
 }
 

@@ -93,11 +93,7 @@ pub fn observe(
     };
     for path in &interest.paths {
         node.observe_object(root, path)?;
-        for above in path.ancestors().skip(1) {
-            if !node.observe_directory(root, &above)? {
-                break;
-            }
-        }
+        node.observe_way(root, path)?;
     }
     units::observe(root, interest, &mut node)?;
     if node.host.live {
@@ -152,6 +148,22 @@ impl NodeState {
             }
             Ok(None) => {}
             Err(error) => drop(self.obstructed.insert(path.clone(), error.cause)),
+        }
+        Ok(())
+    }
+
+    /// Looks at the directories above a path; what stands in the way of making one is noted with the path.
+    fn observe_way(&mut self, root: &Root, path: &RootPath) -> Result<(), RootError> {
+        for above in path.ancestors().skip(1) {
+            if !self.observe_directory(root, &above)? {
+                break;
+            }
+            let missing =
+                !self.directories.contains_key(&above) && !self.obstructed.contains_key(path);
+            if missing && root.exists(&above).unwrap_or(false) {
+                let cause = ResolveError::NoDirectory(above.to_string());
+                self.obstructed.insert(path.clone(), cause);
+            }
         }
         Ok(())
     }

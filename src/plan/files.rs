@@ -2,8 +2,8 @@
 
 use super::{Builder, Payload, Section};
 use crate::document::{Desired, DesiredFile};
-use crate::drift::{dropin_path, is_exempt, text_object, unit_path, wanted_file};
-use crate::object::Object;
+use crate::drift::{dropin_path, is_exempt, noun, text_object, unit_path, wanted_file};
+use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
 
@@ -157,6 +157,14 @@ impl Builder<'_> {
         let Some(object) = self.node().object(source).cloned() else {
             return;
         };
+        if !matches!(object.kind, Kind::File { .. } | Kind::Symlink { .. }) {
+            let what = noun(&object.kind);
+            self.block(
+                source.to_string(),
+                format!("{what} is where a file should be. Move it away, then run again"),
+            );
+            return;
+        }
         let (uid, gid) = self.node().host.attainable(object.owner());
         self.put(
             target,

@@ -17,8 +17,9 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::document::{Contents, Desired, MachineConfig, Refusal, refusals, unconditional};
+use crate::drift::noun;
 use crate::node::{Baseline, NodeState, Recorded, Records};
-use crate::object::Object;
+use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
 
@@ -446,14 +447,15 @@ impl<'a> Builder<'a> {
             );
             return false;
         }
-        if old.is_some_and(Object::is_directory) {
-            self.block(
-                path.to_string(),
-                "a directory is where a file should be. Move it away, then run again",
-            );
-            return false;
-        }
-        true
+        let in_the_way = match old.map(|old| &old.kind) {
+            Some(kind @ (Kind::Directory | Kind::Special { .. })) => noun(kind),
+            _ => return true,
+        };
+        self.block(
+            path.to_string(),
+            format!("{in_the_way} is where a file should be. Move it away, then run again"),
+        );
+        false
     }
 
     /// Plans the directories above a path that do not exist yet.

@@ -100,6 +100,13 @@ impl Builder<'_> {
             );
             return;
         };
+        if !matches!(found.kind, Kind::File { .. }) {
+            self.block(
+                path.to_string(),
+                "is no regular file. Make it one before the password can be set",
+            );
+            return;
+        }
         let wanted = text_object(text.as_bytes(), found.mode, found.owner());
         self.put(
             &path,

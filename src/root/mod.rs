@@ -23,6 +23,7 @@ pub use path::{RootPath, RootPathError};
 pub use resolve::{Follow, ResolveError};
 
 use crate::object::{Kind, Object, Stamp};
+use crate::paths;
 
 /// A directory that is treated as `/`.
 #[derive(Debug)]
@@ -88,27 +89,32 @@ impl Root {
 
     /// Opens a directory; `None` when it does not exist.
     pub fn directory(&self, path: &RootPath) -> Result<Option<OwnedFd>, RootError> {
-        self.resolve(path.relative(), follow_rule(path), &path.to_string())
+        self.resolve(path.relative(), &path.to_string())
     }
 
     /// The parent of `path` and its last name; `None` when the parent does not exist.
     pub fn place(&self, path: &RootPath) -> Result<Option<Place>, RootError> {
         let parent = path.parent();
         let relative = parent.as_ref().map_or(".", RootPath::relative);
-        let dir = self.resolve(relative, follow_rule(path), &path.to_string())?;
+        let dir = self.resolve(relative, &path.to_string())?;
         Ok(dir.map(|dir| Place {
             dir,
             name: path.name().to_owned(),
         }))
     }
 
-    fn resolve(
-        &self,
-        relative: &str,
-        follow: Follow,
-        shown: &str,
-    ) -> Result<Option<OwnedFd>, RootError> {
-        match resolve::open_directory(self.dir.as_fd(), relative, follow) {
+    /// The home of a user may be behind a link of the OS; below it nothing is followed, as its owner could point anywhere.
+    fn resolve(&self, relative: &str, shown: &str) -> Result<Option<OwnedFd>, RootError> {
+        let home = paths::CORE_HOME;
+        let below = relative
+            .strip_prefix(home)
+            .and_then(|rest| rest.strip_prefix('/'));
+        let result = match below {
+            Some(below) => resolve::open_directory(self.dir.as_fd(), home, Follow::Trusted)
+                .and_then(|home| resolve::open_directory(home.as_fd(), below, Follow::Never)),
+            None => resolve::open_directory(self.dir.as_fd(), relative, Follow::Trusted),
+        };
+        match result {
             Ok(dir) => Ok(Some(dir)),
             Err(error) if error.is_missing() => Ok(None),
             Err(cause) => Err(RootError {
@@ -217,7 +223,7 @@ impl Root {
             }
         }
         let own = self
-            .resolve(".", Follow::Trusted, "/")?
+            .resolve(".", "/")?
             .ok_or_else(|| at_root(Errno::ENOENT))?;
         Ok((None, own))
     }
@@ -317,15 +323,6 @@ pub fn digest(mut reader: impl Read) -> io::Result<(u64, String)> {
 /// Lower-case hex of some bytes.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-/// Below a home nothing is followed: its owner could point anywhere.
-fn follow_rule(path: &RootPath) -> Follow {
-    if path.is_in(crate::paths::CORE_SSH) {
-        Follow::Never
-    } else {
-        Follow::Trusted
-    }
 }
 
 fn at(path: &RootPath, errno: Errno) -> RootError {

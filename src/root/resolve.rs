@@ -32,6 +32,9 @@ pub enum ResolveError {
         "this kernel has no openat2 (it came with Linux 5.6); mco-rescue does not work without it"
     )]
     NoOpenat2,
+    /// Something else stands where a directory should be.
+    #[error("{0} is there, but it leads to no directory")]
+    NoDirectory(String),
     /// A link of an ordinary user leads to somebody else's directory.
     #[error(
         "a symbolic link owned by uid {owner} leads to a directory owned by uid {target}; not followed"

@@ -248,6 +248,14 @@ pub fn remove_file(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     }
 }
 
+/// Removes a staged name, whatever it is; a staged directory is always empty.
+pub fn remove_staged(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    match remove_file(dir, name) {
+        Err(Errno::EISDIR | Errno::EPERM) => remove_directory(dir, name).map(drop),
+        other => other,
+    }
+}
+
 /// Removes a directory if it is empty; says whether it is gone.
 pub fn remove_directory(dir: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
     match unlinkat(dir, name, UnlinkatFlags::RemoveDir) {
@@ -286,8 +294,17 @@ pub fn set_attributes(place: &Place, mode: u32, owner: (u32, u32)) -> Result<(),
 
 /// Writes a small file of our own so that it is wholly the old or wholly the new one, durably.
 pub fn replace_durably(dir: &File, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let temporary = format!(".{name}.new");
+    let temporary = temporary_name(name);
     remove_file(dir.as_fd(), &temporary)?;
+    let result = write_and_rename(dir, &temporary, name, bytes);
+    if result.is_err() {
+        // The first error is the one that matters; what stays is swept by the next run.
+        let _ = remove_file(dir.as_fd(), &temporary);
+    }
+    result
+}
+
+fn write_and_rename(dir: &File, temporary: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
     let stat = fstat(dir)?;
     let object = Object {
         kind: Kind::Directory,
@@ -295,9 +312,14 @@ pub fn replace_durably(dir: &File, name: &str, bytes: &[u8]) -> io::Result<()> {
         uid: stat.st_uid,
         gid: stat.st_gid,
     };
-    write_file(dir.as_fd(), &temporary, bytes, &object, true)?;
-    rename(dir.as_fd(), &temporary, dir.as_fd(), name)?;
+    write_file(dir.as_fd(), temporary, bytes, &object, true)?;
+    rename(dir.as_fd(), temporary, dir.as_fd(), name)?;
     Ok(fsync(dir)?)
+}
+
+/// The name under which a file of our own is written.
+pub fn temporary_name(name: &str) -> String {
+    format!(".{name}.new")
 }
 
 /// Flushes a directory's names.

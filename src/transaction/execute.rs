@@ -33,6 +33,8 @@ pub enum StepError {
 pub enum Progress {
     /// The old object is there.
     Before,
+    /// Mode and owner are half changed.
+    Between,
     /// The new object is there.
     After,
     /// Something else is.
@@ -76,17 +78,28 @@ impl Executor<'_> {
             Step::Metadata { old, .. } if attributes(found.as_ref()) == Some(*old) => {
                 Progress::Before
             }
+            Step::Metadata { new, old, .. } if is_between(found.as_ref(), *old, *new) => {
+                Progress::Between
+            }
             _ => Progress::Foreign,
         })
     }
 
     /// Whether the staged object of a step that is still to be taken is there and whole.
     pub fn is_staged(&self, index: usize, step: &JournalStep) -> bool {
+        let staged = self.staged_object(step.stage, &new_name(index));
         match &step.step {
-            Step::Put { new, .. } => self
-                .staged_object(step.stage, &new_name(index))
-                .is_some_and(|found| found.is(new)),
-            _ => true,
+            Step::Put { new, .. } => staged.is_some_and(|found| found.is(new)),
+            Step::MakeDirectory { mode, uid, gid, .. } => {
+                let wanted = Object {
+                    kind: Kind::Directory,
+                    mode: *mode,
+                    uid: *uid,
+                    gid: *gid,
+                };
+                staged.is_some_and(|found| found.is(&wanted))
+            }
+            Step::Remove { .. } | Step::Metadata { .. } => true,
         }
     }
 
@@ -126,13 +139,10 @@ impl Executor<'_> {
         }
         let stage = self.stage(step, path)?;
         let result = match &step.step {
-            Step::MakeDirectory { mode, uid, gid, .. } => {
-                disk::make_directory(place.dir.as_fd(), &place.name, *mode, (*uid, *gid)).map(drop)
-            }
             Step::Put { old: Some(_), .. } => {
                 disk::replace(stage.as_fd(), &new_name(index), &place)
             }
-            Step::Put { old: None, .. } => {
+            Step::MakeDirectory { .. } | Step::Put { old: None, .. } => {
                 match disk::place_new(stage.as_fd(), &new_name(index), &place) {
                     Err(Errno::EEXIST) => return Err(StepError::Conflict(path.clone())),
                     other => other,
@@ -165,7 +175,10 @@ impl Executor<'_> {
                 return Ok(true);
             }
         }
-        Ok(self.progress(step)? == Progress::Before)
+        Ok(matches!(
+            self.progress(step)?,
+            Progress::Before | Progress::Between
+        ))
     }
 
     /// Takes a step back, however far it has come.
@@ -174,7 +187,7 @@ impl Executor<'_> {
         match self.progress(&step.step)? {
             Progress::Before => return Ok(()),
             Progress::Foreign => return Err(StepError::Conflict(path.clone())),
-            Progress::After => {}
+            Progress::After | Progress::Between => {}
         }
         let place = self.place(path)?;
         let stage = self.stage(step, path)?;
@@ -207,6 +220,16 @@ impl Executor<'_> {
             .get(step.stage)
             .ok_or_else(|| StepError::Io(path.clone(), Errno::ENOENT.into()))
     }
+}
+
+/// Owner changed, mode not yet; or a mode that the change of owner stripped of its special bits.
+fn is_between(object: Option<&Object>, old: Attributes, new: Attributes) -> bool {
+    let Some(found) = attributes(object) else {
+        return false;
+    };
+    let owner = |a: Attributes| (a.uid, a.gid);
+    let modes = [old.mode, new.mode, old.mode & 0o777, new.mode & 0o777];
+    (owner(found) == owner(old) || owner(found) == owner(new)) && modes.contains(&found.mode)
 }
 
 fn attributes(object: Option<&Object>) -> Option<Attributes> {

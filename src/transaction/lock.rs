@@ -1,11 +1,11 @@
-//! One run at a time: a lock on the root's `var` directory, which needs no file of its own.
+//! One run at a time: a lock on the root directory and its `var`, which needs no file of its own.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
-use nix::sys::stat::{Mode, fstat};
+use nix::sys::stat::{FileStat, Mode, fstat, major, minor};
 use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System, UpdateKind};
 
 use crate::error::Reason;
@@ -14,7 +14,8 @@ use crate::root::{Root, RootError, RootPath};
 /// The right to run a transaction; only `acquire` makes one.
 #[derive(Debug)]
 pub struct Lock {
-    _held: Flock<OwnedFd>,
+    _root: Flock<OwnedFd>,
+    _var: Option<Flock<OwnedFd>>,
 }
 
 /// Why the lock could not be had.
@@ -37,17 +38,22 @@ impl From<Errno> for LockError {
     }
 }
 
-/// Takes the lock, without waiting.
+/// Takes the lock, without waiting: on the root, and on its `var`, which two deployments share.
 pub fn acquire(root: &Root) -> Result<Lock, LockError> {
-    let path = RootPath::fixed("var");
+    let own = lock(root.as_fd())?;
+    let var = root.directory(&RootPath::fixed("var"))?;
+    let var = var.map(|var| lock(var.as_fd())).transpose()?;
+    Ok(Lock {
+        _root: own,
+        _var: var,
+    })
+}
+
+fn lock(dir: BorrowedFd<'_>) -> Result<Flock<OwnedFd>, LockError> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    // A root that has no var yet is locked itself.
-    let dir = match root.directory(&path)? {
-        Some(var) => nix::fcntl::openat(&var, ".", flags, Mode::empty())?,
-        None => nix::fcntl::openat(root.as_fd(), ".", flags, Mode::empty())?,
-    };
+    let dir = nix::fcntl::openat(dir, ".", flags, Mode::empty())?;
     match Flock::lock(dir, FlockArg::LockExclusiveNonblock) {
-        Ok(held) => Ok(Lock { _held: held }),
+        Ok(held) => Ok(held),
         Err((dir, Errno::EWOULDBLOCK)) => Err(LockError::Held(holder(&dir))),
         Err((_, errno)) => Err(errno.into()),
     }
@@ -57,7 +63,7 @@ pub fn acquire(root: &Root) -> Result<Lock, LockError> {
 fn holder(dir: &OwnedFd) -> String {
     let pid = fstat(dir.as_fd())
         .ok()
-        .and_then(|stat| lock_owner(&kernel_locks(), stat.st_ino));
+        .and_then(|stat| lock_owner(&kernel_locks(), &stat));
     match pid {
         Some(pid) => describe(pid),
         None => "a process that cannot be seen from here".to_owned(),
@@ -72,19 +78,22 @@ fn kernel_locks() -> String {
     std::fs::read_to_string("/proc/locks").unwrap_or_default()
 }
 
+fn lock_owner(locks: &str, stat: &FileStat) -> Option<u32> {
+    let device = format!("{:02x}:{:02x}", major(stat.st_dev), minor(stat.st_dev));
+    // Some file systems show another device number there than to stat; the inode alone is the second best.
+    find_lock(locks, stat.st_ino, Some(&device)).or_else(|| find_lock(locks, stat.st_ino, None))
+}
+
 /// Lines of `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF`.
-fn lock_owner(locks: &str, inode: u64) -> Option<u32> {
+fn find_lock(locks: &str, inode: u64, device: Option<&str>) -> Option<u32> {
     locks.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [_, "FLOCK", _, "WRITE", pid, place, ..] = words.as_slice() else {
             return None;
         };
-        let found: u64 = place.rsplit(':').next()?.parse().ok()?;
-        if found == inode {
-            pid.parse().ok()
-        } else {
-            None
-        }
+        let (place, found) = place.rsplit_once(':')?;
+        let same = found.parse() == Ok(inode) && device.is_none_or(|device| device == place);
+        if same { pid.parse().ok() } else { None }
     })
 }
 
@@ -116,9 +125,11 @@ mod tests {
 
     #[test]
     fn the_owner_is_found_by_inode() {
-        let locks = "1: POSIX  ADVISORY  WRITE 10 fe:01:77 0 EOF\n2: FLOCK  ADVISORY  WRITE 11 fe:01:77 0 EOF\n";
-        assert_eq!(lock_owner(locks, 77), Some(11));
-        assert_eq!(lock_owner(locks, 7), None);
-        assert_eq!(lock_owner("garbage\n", 7), None);
+        let locks = "1: POSIX  ADVISORY  WRITE 10 fe:01:77 0 EOF\n2: FLOCK  ADVISORY  WRITE 12 00:2a:77 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 11 fe:01:77 0 EOF\n";
+        assert_eq!(find_lock(locks, 77, Some("fe:01")), Some(11));
+        assert_eq!(find_lock(locks, 77, None), Some(12));
+        assert_eq!(find_lock(locks, 7, None), None);
+        assert_eq!(find_lock("garbage\n", 7, None), None);
     }
 }

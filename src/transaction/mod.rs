@@ -26,8 +26,9 @@ use crate::plan::{PlannedStep, Section, Step};
 use crate::report::status::LastRun;
 use crate::root::{Root, RootPath};
 
-use execute::{Executor, StepError};
+use execute::{Executor, Progress, StepError};
 use journal::{ConfigRef, Intent, Journal, JournalStep, VERSION};
+use recover::RecoverError;
 use stage::{Stage, StageError, Staging};
 use state::{State, StateError};
 
@@ -80,8 +81,8 @@ pub fn run(
     let unchanged = |error: &dyn std::fmt::Display| Failure::NothingChanged(error.to_string());
     let _accounts = pwd_lock::for_steps(request.root, request.steps).map_err(|e| unchanged(&e))?;
     let state = State::make(request.root, request.initramfs).map_err(|e| unchanged(&e))?;
-    let mut run = Run::begin(request, state).map_err(|e| unchanged(&e))?;
-    if let Err(error) = run.stage() {
+    let mut run = Run::new(request, state).map_err(|e| unchanged(&e))?;
+    if let Err(error) = run.prepare().and_then(|()| run.stage()) {
         return Err(run.abandon(&error));
     }
     // From here names change: a signal must not end the run between two of them.
@@ -114,49 +115,61 @@ struct Run<'a> {
     request: &'a Request<'a>,
     id: String,
     state: State,
-    history: File,
+    history: Option<File>,
     candidates: Vec<stage::Candidates>,
     stage_of: Vec<usize>,
     stages: Vec<Stage>,
     stamps: Vec<Option<Stamp>>,
     journal: Option<Journal>,
+    /// How many steps were taken.
+    taken: usize,
 }
 
 impl<'a> Run<'a> {
-    /// Barrier 0: the intent is durable before the first staged name exists.
-    fn begin(request: &'a Request<'a>, state: State) -> Result<Self, RunError> {
+    fn new(request: &'a Request<'a>, state: State) -> Result<Self, RunError> {
         let id = new_id();
         let (candidates, stage_of) = stage::candidates(request.root, &id, request.steps)?;
-        let stages = candidates
-            .iter()
-            .flat_map(|set| set.paths.clone())
-            .collect();
-        let touched: BTreeSet<RootPath> = request
-            .steps
-            .iter()
-            .filter_map(|p| touched_directory(&p.step))
-            .collect();
-        let intent = Intent {
-            version: VERSION,
-            id: id.clone(),
-            config: request.config.clone(),
-            deployment: request.deployment.clone(),
-            stages,
-            directories: touched.into_iter().collect(),
-        };
-        state.write(paths::INTENT, &intent)?;
-        let history = state::make_path(request.root, &recover::history_path(&id))?;
         Ok(Self {
             request,
             id,
             state,
-            history,
+            history: None,
             candidates,
             stage_of,
             stages: Vec::new(),
             stamps: Vec::new(),
             journal: None,
+            taken: 0,
         })
+    }
+
+    /// Barrier 0: the intent is durable before the first staged name exists.
+    fn prepare(&mut self) -> Result<(), RunError> {
+        let steps = self.request.steps.iter();
+        let touched: BTreeSet<RootPath> =
+            steps.filter_map(|p| touched_directory(&p.step)).collect();
+        let intent = Intent {
+            version: VERSION,
+            id: self.id.clone(),
+            config: self.request.config.clone(),
+            deployment: self.request.deployment.clone(),
+            stages: self.stage_paths(),
+            directories: touched.into_iter().collect(),
+        };
+        self.state.write(paths::INTENT, &intent)?;
+        self.history = Some(state::make_path(
+            self.request.root,
+            &recover::history_path(&self.id),
+        )?);
+        Ok(())
+    }
+
+    /// Every directory that may hold staged names.
+    fn stage_paths(&self) -> Vec<RootPath> {
+        self.candidates
+            .iter()
+            .flat_map(|set| set.paths.clone())
+            .collect()
     }
 
     /// Makes every new object and keeps every old one, then barrier 1.
@@ -164,9 +177,12 @@ impl<'a> Run<'a> {
         for set in &self.candidates {
             self.stages.push(stage::make(self.request.root, set)?);
         }
+        let Some(history) = &self.history else {
+            return Ok(());
+        };
         let staging = Staging {
             root: self.request.root,
-            history: &self.history,
+            history,
             seen: self.request.seen,
             sync_each: !syncfs_reports_errors(),
         };
@@ -219,32 +235,34 @@ impl<'a> Run<'a> {
     }
 
     /// Renames, barrier 2, records, barrier 3, and the mark from which there is only forward.
-    fn commit(&self) -> Result<(), RunError> {
-        let Some(journal) = &self.journal else {
+    fn commit(&mut self) -> Result<(), RunError> {
+        let Some(journal) = self.journal.take() else {
             return Ok(());
         };
-        self.forward(journal, 0..journal.records_from)?;
+        let result = self.commit_steps(&journal);
+        self.journal = Some(journal);
+        result
+    }
+
+    fn commit_steps(&mut self, journal: &Journal) -> Result<(), RunError> {
+        self.forward(journal, journal.records_from)?;
         self.barrier()?;
-        self.forward(journal, journal.records_from..journal.steps.len())?;
+        self.forward(journal, journal.steps.len())?;
         self.barrier()?;
         Ok(self.state.write(paths::COMMITTED, &self.id)?)
     }
 
-    fn forward(&self, journal: &Journal, range: std::ops::Range<usize>) -> Result<(), RunError> {
+    /// Takes the steps that were not taken yet, up to `end`.
+    fn forward(&mut self, journal: &Journal, end: usize) -> Result<(), RunError> {
         let dirs = self.stage_dirs();
         let executor = Executor {
             root: self.request.root,
             stages: &dirs,
         };
-        for (index, step) in journal
-            .steps
-            .iter()
-            .enumerate()
-            .skip(range.start)
-            .take(range.len())
-        {
+        for (index, step) in journal.steps.iter().enumerate().take(end).skip(self.taken) {
             log::debug!("{} {}", step.step.sign(), step.step.path());
             executor.forward(index, step, self.stamps.get(index).and_then(Option::as_ref))?;
+            self.taken = index + 1;
         }
         Ok(())
     }
@@ -257,40 +275,58 @@ impl<'a> Run<'a> {
     }
 
     fn finish(self) -> String {
-        let all = self
-            .candidates
-            .iter()
-            .flat_map(|set| set.paths.clone())
-            .collect::<Vec<_>>();
         // Everything is in place; what is left over now is swept by the next run.
-        if let Err(error) = recover::close(self.request.root, &self.state, &self.id, &all) {
+        if let Err(error) = recover::close(
+            self.request.root,
+            &self.state,
+            &self.id,
+            &self.stage_paths(),
+        ) {
             log::warn!("tidying up after the run: {error}");
         }
         self.id
     }
 
-    /// Nothing was renamed yet: staged names go, and the node is as it was.
+    /// Nothing was renamed yet: journal and staged names go, and the node is as it was.
     fn abandon(&self, error: &RunError) -> Failure {
-        log::debug!("abandoning: {error}");
-        let all = self
-            .candidates
-            .iter()
-            .flat_map(|set| set.paths.clone())
-            .collect::<Vec<_>>();
-        match recover::discard(self.request.root, &self.state, &self.id, &all) {
+        // A journal whose directory could not be flushed may be there all the same.
+        if let Err(second) = self.state.remove(paths::JOURNAL) {
+            return Failure::Incomplete(format!("{error}; then, removing the journal: {second}"));
+        }
+        match recover::discard(
+            self.request.root,
+            &self.state,
+            &self.id,
+            &self.stage_paths(),
+        ) {
             Ok(()) => Failure::NothingChanged(error.to_string()),
-            Err(second) => Failure::Incomplete(format!("{error}; then, tidying up: {second}")),
+            Err(second) => Failure::NothingChanged(format!("{error}; then, tidying up: {second}")),
         }
     }
 
     /// The first error is the one that is told; a second one while undoing follows it.
     fn undo(&self, error: &RunError) -> Failure {
-        log::error!("{error}; putting everything back");
+        log::warn!("{error}; putting everything back");
         let Some(journal) = &self.journal else {
             return Failure::Incomplete(error.to_string());
         };
-        match recover::undo(self.request.root, &self.state, journal, &self.stage_dirs()) {
+        let dirs = self.stage_dirs();
+        // The step that failed took no effect as a rule; a change of mode and owner may be half done.
+        let executor = Executor {
+            root: self.request.root,
+            stages: &dirs,
+        };
+        let failed = journal
+            .steps
+            .get(self.taken)
+            .map(|step| executor.progress(&step.step));
+        let took_effect = matches!(failed, Some(Ok(Progress::After | Progress::Between)));
+        let taken = self.taken + usize::from(took_effect);
+        match recover::undo_some(self.request.root, &self.state, journal, &dirs, taken) {
             Ok(()) => Failure::RolledBack(error.to_string()),
+            Err(RecoverError::LeftOvers) => {
+                Failure::RolledBack(format!("{error}; {}", RecoverError::LeftOvers))
+            }
             Err(second) => Failure::Incomplete(format!("{error}; then, putting it back: {second}")),
         }
     }

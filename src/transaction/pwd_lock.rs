@@ -1,23 +1,20 @@
 //! The lock that shadow-utils takes on the account files, held while we replace `etc/shadow`.
 
 use std::fs::File;
-use std::os::fd::AsFd;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, openat};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, SFlag, fstat};
 
-use super::disk;
 use crate::error::Reason;
 use crate::paths;
 use crate::plan::PlannedStep;
-use crate::root::{Place, Root, RootPath};
+use crate::root::{Root, RootPath};
 
-/// Held as long as it lives.
+/// Held as long as it lives. The file stays, as shadow-utils leaves it: removing it could
+/// take it from under somebody who waits for it.
 pub struct PasswordLock {
     _file: File,
-    place: Place,
-    made: bool,
 }
 
 /// Why it could not be had.
@@ -42,8 +39,8 @@ fn acquire(root: &Root) -> Result<PasswordLock, PasswordLockError> {
     let place = root.place(&path).map_err(|e| PasswordLockError(e.into()))?;
     let place = place.ok_or_else(|| PasswordLockError(Errno::ENOENT.into()))?;
     let said = |errno: Errno| PasswordLockError(errno.into());
-    let made = place.stat().map_err(said)?.is_none();
-    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let flags =
+        OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let file = openat(
         &place.dir,
         place.name.as_str(),
@@ -51,6 +48,11 @@ fn acquire(root: &Root) -> Result<PasswordLock, PasswordLockError> {
         Mode::from_bits_truncate(0o600),
     )
     .map_err(said)?;
+    if SFlag::from_bits_truncate(fstat(&file).map_err(said)?.st_mode & libc::S_IFMT)
+        != SFlag::S_IFREG
+    {
+        return Err(PasswordLockError("is no regular file".to_owned().into()));
+    }
     let whole = libc::flock {
         l_type: libc::F_WRLCK as i16,
         l_whence: libc::SEEK_SET as i16,
@@ -61,16 +63,5 @@ fn acquire(root: &Root) -> Result<PasswordLock, PasswordLockError> {
     fcntl(&file, FcntlArg::F_SETLK(&whole)).map_err(said)?;
     Ok(PasswordLock {
         _file: File::from(file),
-        place,
-        made,
     })
-}
-
-impl Drop for PasswordLock {
-    fn drop(&mut self) {
-        if self.made {
-            // It was not there before; a left-over would be harmless.
-            let _ = disk::remove_file(self.place.dir.as_fd(), &self.place.name);
-        }
-    }
 }

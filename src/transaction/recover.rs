@@ -74,6 +74,9 @@ pub enum RecoverError {
          or give it up here with `recover --back`"
     )]
     OtherDeployment(String, String),
+    /// Something of ours could not be removed.
+    #[error("left-overs of the run could not be removed; the next run tries again")]
+    LeftOvers,
     /// Flushing.
     #[error("flushing to disk: {0}")]
     Sync(Reason),
@@ -106,6 +109,7 @@ pub fn recover(
     let Some(state) = State::open(root)? else {
         return Ok(Recovered::Nothing);
     };
+    state.sweep(root);
     let journal: Option<Journal> = state.read(root, paths::JOURNAL)?;
     let committed: Option<String> = state.read(root, paths::COMMITTED)?;
     let intent: Option<Intent> = state.read(root, paths::INTENT)?;
@@ -215,7 +219,7 @@ impl Survey {
         }
         let whole = dirs.len() == journal.stages.len();
         let lost_forward = paths(&|index, step, progress| {
-            progress == Progress::Before && !(whole && executor.is_staged(index, step))
+            progress != Progress::After && !(whole && executor.is_staged(index, step))
         });
         let lost_back = paths(&|index, step, progress| {
             progress == Progress::After && !(whole && executor.is_kept(index, step))
@@ -243,8 +247,21 @@ pub fn undo(
     journal: &Journal,
     dirs: &[File],
 ) -> Result<(), RecoverError> {
+    undo_some(root, state, journal, dirs, journal.steps.len())
+}
+
+/// Takes the first `taken` steps back, last first, then forgets the transaction.
+pub fn undo_some(
+    root: &Root,
+    state: &State,
+    journal: &Journal,
+    dirs: &[File],
+    taken: usize,
+) -> Result<(), RecoverError> {
+    // A mark that outlived the error would make the next run take a half-undone tree for a finished one.
+    state.remove(paths::COMMITTED)?;
     let executor = Executor { root, stages: dirs };
-    for (index, step) in journal.steps.iter().enumerate().rev() {
+    for (index, step) in journal.steps.iter().enumerate().take(taken).rev() {
         executor.back(index, step)?;
     }
     sync_all(dirs)?;
@@ -274,7 +291,7 @@ pub fn close(
     id: &str,
     stages: &[RootPath],
 ) -> Result<(), RecoverError> {
-    stages.iter().for_each(|stage| sweep(root, stage));
+    let swept = sweep_all(root, stages);
     if let Some(history) = directory_fd(root, &history_path(id)) {
         let name = RootPath::fixed(paths::JOURNAL);
         match disk::rename(
@@ -289,7 +306,7 @@ pub fn close(
         }
         disk::sync_directory(&history).map_err(|errno| RecoverError::Sync(errno.into()))?;
     }
-    state.remove(paths::INTENT)?;
+    forget_intent(state, swept)?;
     state.remove(paths::COMMITTED)?;
     prune_history(root);
     Ok(sync_parent(state)?)
@@ -302,45 +319,65 @@ pub fn discard(
     id: &str,
     stages: &[RootPath],
 ) -> Result<(), RecoverError> {
-    stages.iter().for_each(|stage| sweep(root, stage));
-    remove_history(root, &history_path(id));
-    Ok(state.remove(paths::INTENT)?)
+    let swept = sweep_all(root, stages) & remove_history(root, &history_path(id));
+    state.sweep(root);
+    forget_intent(state, swept)
 }
 
-fn sweep(root: &Root, stage: &RootPath) {
-    empty(root, stage, is_staged_name);
-    if stage.is_in(paths::STAGE) {
-        remove_if_empty(root, &RootPath::fixed(paths::STAGE));
+/// The intent is what a later run finds left-overs by; while there are any it stays.
+fn forget_intent(state: &State, swept: bool) -> Result<(), RecoverError> {
+    if swept {
+        Ok(state.remove(paths::INTENT)?)
+    } else {
+        Err(RecoverError::LeftOvers)
     }
 }
 
-fn remove_history(root: &Root, directory: &RootPath) {
+fn sweep_all(root: &Root, stages: &[RootPath]) -> bool {
+    let swept = stages
+        .iter()
+        .map(|stage| empty(root, stage, is_staged_name));
+    let all = swept.fold(true, |all, one| all & one);
+    all & remove_if_empty(root, &RootPath::fixed(paths::STAGE))
+}
+
+fn remove_history(root: &Root, directory: &RootPath) -> bool {
     let journal = RootPath::fixed(paths::JOURNAL);
-    empty(root, directory, |name| {
+    let emptied = empty(root, directory, |name| {
         is_staged_name(name) || name == journal.name()
     });
-    remove_if_empty(root, &RootPath::fixed(paths::HISTORY));
+    emptied & remove_if_empty(root, &RootPath::fixed(paths::HISTORY))
 }
 
 /// Removes our own names from a directory, then the directory. Foreign names stay, and are said.
-fn empty(root: &Root, directory: &RootPath, is_ours: impl Fn(&str) -> bool) {
+/// False where something of ours is left.
+fn empty(root: &Root, directory: &RootPath, is_ours: impl Fn(&str) -> bool) -> bool {
     let Some(dir) = directory_fd(root, directory) else {
-        return;
+        return true;
     };
+    let mut emptied = true;
     for name in root.list(directory).unwrap_or_default() {
         if !is_ours(&name) {
             log::warn!("{directory}/{name} was not put there by mco-rescue; it is left alone");
-        } else if let Err(errno) = disk::remove_file(dir.as_fd(), &name) {
+        } else if let Err(errno) = disk::remove_staged(dir.as_fd(), &name) {
             log::warn!("removing {directory}/{name}: {}", Reason::from(errno));
+            emptied = false;
         }
     }
-    remove_if_empty(root, directory);
+    emptied & remove_if_empty(root, directory)
 }
 
-fn remove_if_empty(root: &Root, directory: &RootPath) {
-    if let Ok(Some(place)) = root.place(directory) {
-        // A directory with something in it stays.
-        let _ = disk::remove_directory(place.dir.as_fd(), &place.name);
+/// A directory with something in it stays; false where one should have gone and did not.
+fn remove_if_empty(root: &Root, directory: &RootPath) -> bool {
+    let Ok(Some(place)) = root.place(directory) else {
+        return true;
+    };
+    match disk::remove_directory(place.dir.as_fd(), &place.name) {
+        Ok(_) => true,
+        Err(errno) => {
+            log::warn!("removing {directory}: {}", Reason::from(errno));
+            false
+        }
     }
 }
 

@@ -181,7 +181,16 @@ impl Staging<'_> {
         stage: &Stage,
     ) -> Result<Option<Stamp>, StageError> {
         match &planned.step {
-            Step::MakeDirectory { .. } => Ok(None),
+            Step::MakeDirectory {
+                path,
+                mode,
+                uid,
+                gid,
+            } => {
+                let name = new_name(index);
+                let made = disk::make_directory(stage.dir.as_fd(), &name, *mode, (*uid, *gid));
+                made.map(|_| None).map_err(|e| io_error(path, e))
+            }
             Step::Put { path, new, old } => {
                 self.new_object(index, planned, path, new, stage)?;
                 old.as_ref()

@@ -51,6 +51,12 @@ impl State {
             return Ok(None);
         };
         let dir = disk::open_directory(dir.as_fd(), ".").map_err(|e| system(&path, e))?;
+        let names = root.list(&path).map_err(|e| system(&path, e))?;
+        let begun = disk::temporary_name(RootPath::fixed(paths::MARKER).name());
+        if names.iter().all(|name| *name == begun) {
+            // A run that was cut off between making the directory and its marker.
+            return Ok(None);
+        }
         let marker = root
             .read(&RootPath::fixed(paths::MARKER))
             .map_err(|e| system(&path, e))?;
@@ -63,12 +69,8 @@ impl State {
     /// Opens the state directory, making it first where it is missing.
     pub fn make(root: &Root, initramfs: bool) -> Result<Self, StateError> {
         let path = RootPath::fixed(paths::STATE);
-        match Self::open(root) {
-            Ok(Some(state)) => return Ok(state),
-            // A run that was cut off between making the directory and its marker left it empty.
-            Err(StateError::NoMarker) if root.list(&path).is_ok_and(|names| names.is_empty()) => {}
-            Err(error) => return Err(error),
-            Ok(None) => {}
+        if let Some(state) = Self::open(root)? {
+            return Ok(state);
         }
         if initramfs
             && root
@@ -119,6 +121,26 @@ impl State {
         let path = RootPath::fixed(file);
         let bytes = serde_json::to_vec_pretty(value).map_err(|e| system(&path, e))?;
         disk::replace_durably(&self.dir, path.name(), &bytes).map_err(|e| system(&path, e))
+    }
+
+    /// Removes what an interrupted write of our own files left.
+    pub fn sweep(&self, root: &Root) {
+        let ours = [
+            paths::MARKER,
+            paths::INTENT,
+            paths::JOURNAL,
+            paths::COMMITTED,
+            paths::STATUS,
+        ]
+        .map(|file| disk::temporary_name(RootPath::fixed(file).name()));
+        let names = root
+            .list(&RootPath::fixed(paths::STATE))
+            .unwrap_or_default();
+        for name in names.iter().filter(|name| ours.contains(name)) {
+            if let Err(errno) = disk::remove_file(self.dir.as_fd(), name) {
+                log::warn!("removing /{}/{name}: {}", paths::STATE, Reason::from(errno));
+            }
+        }
     }
 
     /// Removes one of our files, durably.
