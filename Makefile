@@ -31,8 +31,7 @@ test: ## formatting, lints, docs, shell scripts, then every test
 
 .PHONY: bench
 bench: ## the benchmarks (they need hyperfine)
-	@echo 'The benchmarks need hyperfine (on Debian: apt-get install hyperfine).'
-	@if [[ ! -x benches/run ]]; then echo 'There are none yet: benches/run is missing.' >&2; exit 1; fi
+	@command -v hyperfine >/dev/null || { echo 'The benchmarks need hyperfine (on Debian: apt-get install hyperfine).' >&2; exit 1; }
 	@benches/run
 
 .PHONY: static

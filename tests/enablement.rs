@@ -2,6 +2,8 @@
 //! trees. Cases by hand also state their expected result, so they run without systemctl.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod support;
+
 #[path = "enablement_support/cases.rs"]
 mod cases;
 #[path = "enablement_support/generate.rs"]
@@ -41,10 +43,10 @@ fn cases_by_hand_give_the_expected_links_and_those_of_systemctl() {
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     if systemctl.is_some() {
-        eprintln!(
+        support::say(&format!(
             "enablement: {} cases by hand compared with systemctl",
             cases::CASES.len()
-        );
+        ));
     }
 }
 
@@ -106,11 +108,11 @@ fn generated_trees_get_the_links_of_systemctl() {
         })
         .unwrap_or_else(|error| panic!("{error}"));
     let [full, kept, changing] = compared.get();
-    eprintln!(
+    support::say(&format!(
         "enablement: {} generated operations on {GENERATED_TREES} trees compared with systemctl, \
          {changing} of them with changes, {kept} with the documented difference",
         full + kept
-    );
+    ));
     assert!(
         changing > full / 10,
         "too few operations change anything: {changing}"

@@ -28,7 +28,7 @@ pub struct Contents {
 pub enum ContentsError {
     /// Not a `data:` URL.
     #[error(
-        "the source is a remote URL ({0}…), which is not fetched; inline the contents as a data URL"
+        "the source is a remote URL ({0}), which is not fetched; inline the contents as a data URL"
     )]
     Remote(String),
     /// A malformed `data:` URL.
@@ -171,7 +171,7 @@ fn is_base64(header: &str) -> Result<bool, ContentsError> {
     let known = MEDIA_TYPES.iter().any(|prefix| media.starts_with(prefix)) && media.contains('/');
     if !media.is_empty() && !known {
         return Err(ContentsError::DataUrl(
-            "the media type is not one of text/, image/, application/ …",
+            "the media type is not one of text/, image/, application/ and the like",
         ));
     }
     let parts: Vec<&str> = parts.collect();

@@ -178,13 +178,19 @@ pub fn text(config: &MachineConfig, desired: &Desired) -> String {
 
 fn files(desired: &Desired) -> String {
     let mut out = format!(
-        "\nFiles ({}):\n  mode  owner      size  path\n",
+        "\nFiles ({}; # is the index in spec.config.storage.files):\n    #  mode  owner      size  path\n",
         desired.files.len()
     );
     for file in &desired.files {
+        let index = file
+            .origin
+            .rsplit('[')
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches(']');
         let owner = inline(&format!("{}:{}", owner(&file.user), owner(&file.group)));
         out.push_str(&format!(
-            "  {:04o}  {owner:<8}{:>7}  {}\n",
+            "  {index:>3}  {:04o}  {owner:<8}{:>7}  {}\n",
             file.mode,
             file.size,
             inline(&file.path.to_string())

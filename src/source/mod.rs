@@ -31,10 +31,12 @@ pub enum SourceError {
     #[error("reading {0}: more than 64 MiB, which is no MachineConfig")]
     TooLarge(String),
     /// URLs are for another command.
-    #[error("{0} is a URL; fetch it first (`curl -o config.json …`) and give the file")]
+    #[error("{0} is a URL; fetch it first (`curl -o config.json URL`) and give the file")]
     Url(String),
     /// None was given and the node has none to offer.
-    #[error("no config was given, and {0}. Give a file: `mco-rescue plan rendered-….yaml`")]
+    #[error(
+        "no config was given, and {0}. Give a file: `mco-rescue plan rendered-worker-NAME.yaml`"
+    )]
     NoneRecorded(String),
     /// It was read and refused.
     #[error(transparent)]

@@ -316,9 +316,9 @@ impl Systemctl {
         let version = found.as_ref().map(|path| version_of(path));
         if version.as_deref() != Some(VERSION) {
             let version = version.unwrap_or_else(|| "not found".to_owned());
-            eprintln!(
+            crate::support::say(&format!(
                 "SKIP: systemctl {VERSION} not found on PATH ({version}), NOTHING IS COMPARED WITH IT"
-            );
+            ));
             return None;
         }
         found.map(|path| Systemctl { path })
