@@ -51,6 +51,8 @@ pub struct Unsupported {
 pub struct Desired {
     /// Files, in document order.
     pub files: Vec<DesiredFile>,
+    /// What the Machine Config Server added for the first boot.
+    pub additions: Vec<DesiredFile>,
     /// Units, in document order.
     pub units: Vec<Unit>,
     /// All public keys of all users, in document order.
@@ -78,6 +80,11 @@ impl Desired {
                 Err(unsupported) => desired.unsupported.push(unsupported),
             }
         }
+        let added = config
+            .additions
+            .iter()
+            .map(|file| desired_file(file, &file.path));
+        desired.additions = added.filter_map(Result::ok).collect();
         let users = &config.ignition.passwd.users;
         desired.has_users = !users.is_empty();
         desired.keys = users

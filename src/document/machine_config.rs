@@ -4,11 +4,13 @@
 //! record, and re-serialising it would make every file look changed.
 
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::finding::{DocumentError, Finding, Severity};
-use super::ignition::{self, Ignition};
-use super::{check, json, yaml};
+use super::ignition::{self, File, Ignition};
+use super::{check, json, served, yaml};
+use crate::paths;
 use crate::root::hex;
 
 /// `kernelType`, canonicalised as the daemon does: anything unknown was refused before.
@@ -72,16 +74,10 @@ pub struct MachineConfig {
     pub origin: String,
     /// What the person should know.
     pub warnings: Vec<Finding>,
-}
-
-impl MachineConfig {
-    /// Whether the Ignition part holds nothing at all, as in the encapsulated first-boot object.
-    pub fn is_empty(&self) -> bool {
-        let ignition = &self.ignition;
-        ignition.storage == Default::default()
-            && ignition.systemd == Default::default()
-            && ignition.passwd == Default::default()
-    }
+    /// The Ignition part is only a version, as in the encapsulated object of a first boot.
+    pub emptied: bool,
+    /// Files that the Machine Config Server added for the first boot; never part of the config itself.
+    pub additions: Vec<File>,
 }
 
 #[derive(Deserialize, Default)]
@@ -192,6 +188,9 @@ fn parse_json(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
 fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
     let envelope: Envelope = serde_json::from_str(text)
         .map_err(|e| vec![json::syntax(prefix.trim_end_matches('.'), &e)])?;
+    if envelope.ignition.is_some() && envelope.spec.is_none() {
+        return parse_served(text, prefix, origin);
+    }
     check_kind(&envelope, prefix).map_err(|finding| vec![finding])?;
     let mut findings = Vec::new();
     let metadata: Metadata = section(
@@ -218,6 +217,10 @@ fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
         return Err(errors);
     }
     let record = text.to_owned();
+    let part = spec
+        .config
+        .as_deref()
+        .and_then(|raw| serde_json::from_str(raw.get()).ok());
     Ok(MachineConfig {
         name,
         pool: metadata
@@ -234,17 +237,39 @@ fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
         record,
         origin: origin.to_owned(),
         warnings,
+        emptied: part.is_some_and(|part| served::is_emptied(&part)),
+        additions: Vec::new(),
     })
+}
+
+/// An Ignition config as the Machine Config Server serves it; one of its files is the whole MachineConfig.
+fn parse_served(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
+    let value: Value = serde_json::from_str(text).map_err(|e| vec![json::syntax(prefix, &e)])?;
+    let Some(inner) = served::machine_config(&value).map_err(|finding| vec![finding])? else {
+        let message = "this is a bare Ignition config, not a MachineConfig; give the rendered MachineConfig \
+                       (`oc get mc NAME -o yaml`)";
+        return Err(vec![Finding::error(format!("{prefix}ignition"), message)]);
+    };
+    let mut config = parse_object(inner.trim(), "", origin).map_err(|findings| {
+        let located = |mut finding: Finding| {
+            finding.path = format!(
+                "{} of the MachineConfig in /{}",
+                finding.path,
+                paths::MCS_CONTENT
+            );
+            finding
+        };
+        findings.into_iter().map(located).collect::<Vec<_>>()
+    })?;
+    let (outer, warnings) = ignition::parse(text, prefix.trim_end_matches('.'))?;
+    config.additions = served::additions(&outer, &config);
+    config.warnings.extend(warnings);
+    Ok(config)
 }
 
 /// What is not a MachineConfig is refused by its name. The daemon's own record has no kind.
 fn check_kind(envelope: &Envelope, prefix: &str) -> Result<(), Finding> {
     const GROUP: &str = "machineconfiguration.openshift.io/";
-    if envelope.ignition.is_some() && envelope.spec.is_none() {
-        let message = "this is a bare Ignition config, not a MachineConfig; give the rendered MachineConfig \
-                       (`oc get mc NAME -o yaml`)";
-        return Err(Finding::error(format!("{prefix}ignition"), message));
-    }
     match envelope.kind.as_deref() {
         None | Some("MachineConfig") => {}
         Some(other) => {

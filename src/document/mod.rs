@@ -8,6 +8,7 @@ mod json;
 mod machine_config;
 mod reconcile;
 mod resource;
+mod served;
 mod yaml;
 
 pub use desired::{Desired, DesiredFile, Owner, Unsupported};

@@ -70,7 +70,7 @@ impl Records {
             Recorded::Broken(_) => return Baseline::Unknown("currentconfig cannot be read"),
             Recorded::Present(config) => config,
         };
-        if !current.is_empty() {
+        if !current.emptied {
             return Baseline::Known(current);
         }
         match &self.mcs_content {

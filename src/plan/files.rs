@@ -3,6 +3,7 @@
 use super::{Builder, Payload, Section};
 use crate::document::{Desired, DesiredFile};
 use crate::drift::{dropin_path, is_exempt, noun, text_object, unit_path, wanted_file};
+use crate::node::Recorded;
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
@@ -66,6 +67,38 @@ impl Builder<'_> {
                     format!("{problem}. The root's account files have no such name"),
                 ),
             }
+        }
+    }
+
+    /// A node that was never recorded gets the server's additions too, as its first boot would have; a
+    /// recorded one would be thrown back to its first boot by them.
+    pub(super) fn additions(&mut self) {
+        let desired = self.inputs.desired;
+        if desired.additions.is_empty()
+            || !matches!(self.inputs.records.current_config, Recorded::Missing)
+        {
+            return;
+        }
+        self.notice(
+            "first boot",
+            "the files that the Machine Config Server adds for a first boot are written too",
+        );
+        for file in &desired.additions {
+            let Ok(mut wanted) = wanted_file(file, self.node()) else {
+                continue;
+            };
+            if file.path.relative() == paths::KUBECONFIG {
+                // Served with 0644; the daemon closes it at its first update.
+                wanted.mode = 0o600;
+            }
+            let payload = Payload::Contents(file.contents.clone());
+            self.put(
+                &file.path,
+                wanted,
+                payload,
+                Section::Files,
+                "added by the Machine Config Server",
+            );
         }
     }
 

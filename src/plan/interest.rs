@@ -40,6 +40,9 @@ pub fn interest(desired: &Desired, old: Option<&Desired>) -> Interest {
 }
 
 fn files_of(config: &Desired, interest: &mut Interest) {
+    interest
+        .paths
+        .extend(config.additions.iter().map(|file| file.path.clone()));
     for file in &config.files {
         interest
             .paths

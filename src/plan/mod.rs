@@ -224,6 +224,7 @@ pub fn plan(inputs: Inputs<'_>, options: Options) -> Plan {
     builder.transition();
     builder.users();
     builder.files();
+    builder.additions();
     builder.units();
     builder.stale();
     builder.records();

@@ -43,6 +43,9 @@ impl Builder<'_> {
 
     fn kubeconfig(&mut self) {
         let path = RootPath::fixed(paths::KUBECONFIG);
+        if self.touched.contains(&path) {
+            return;
+        }
         let Some(found) = self.node().object(&path) else {
             self.notice(path.to_string(), "is missing: the daemon's next update will fail over it. Restore it from another node");
             return;

@@ -38,6 +38,13 @@ pub enum SourceError {
         "no config was given, and {0}. Give a file: `mco-rescue plan rendered-worker-NAME.yaml`"
     )]
     NoneRecorded(String),
+    /// The first-boot object without its Ignition part; applying it would remove everything.
+    #[error(
+        "{0} is the encapsulated config of a first boot: its Ignition part is empty. Give the full one, such as \
+         /{path} of a node with the same config",
+        path = paths::MCS_CONTENT
+    )]
+    Encapsulated(String),
     /// It was read and refused.
     #[error(transparent)]
     Document(#[from] DocumentError),
@@ -45,13 +52,29 @@ pub enum SourceError {
 
 /// Reads the config named on the command line, or the one the node is recorded to be in.
 pub fn choose(argument: Option<&str>, records: &Records) -> Result<Chosen, SourceError> {
-    match argument {
-        Some("-") => parse(&read(std::io::stdin(), "standard input")?, "standard input"),
+    let given = match argument {
+        Some("-") => parse(&read(std::io::stdin(), "standard input")?, "standard input")?,
         Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
-            Err(SourceError::Url(url.to_owned()))
+            return Err(SourceError::Url(url.to_owned()));
         }
-        Some(path) => parse(&read_file(Path::new(path))?, path),
-        None => recorded(records),
+        Some(path) => parse(&read_file(Path::new(path))?, path)?,
+        None => return recorded(records),
+    };
+    if given.config.emptied {
+        whole(given, records)
+    } else {
+        Ok(given)
+    }
+}
+
+/// The full config of the same name, which the node keeps beside the encapsulated one.
+fn whole(given: Chosen, records: &Records) -> Result<Chosen, SourceError> {
+    match &records.mcs_content {
+        Recorded::Present(full) if full.name == given.config.name && !full.emptied => Ok(Chosen {
+            config: (**full).clone(),
+            why: "the full config of the encapsulated one that was given",
+        }),
+        _ => Err(SourceError::Encapsulated(given.config.origin)),
     }
 }
 
