@@ -13,6 +13,7 @@ use crate::node::{Accounts, NodeState};
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::plan::enablement::{self, DEV_NULL};
+use crate::plan::{PlannedStep, Section, Step};
 use crate::root::{ResolveError, RootPath, hex};
 use crate::systemd::{UnitFileState, unit_file_state};
 
@@ -99,22 +100,52 @@ pub fn wanted_file(file: &DesiredFile, node: &NodeState) -> Result<Object, Strin
 }
 
 fn wanted_owner(file: &DesiredFile, accounts: &Accounts) -> Result<(u32, u32), String> {
-    let uid = match &file.user {
-        Owner::Id(id) => *id,
+    Ok((
+        user_id(&file.user, accounts)?,
+        group_id(&file.group, accounts)?,
+    ))
+}
+
+/// The number of a user, looked up in the root's own account files.
+///
+/// # Errors
+/// The daemon's message for a name that the root does not have; the same for [`group_id`].
+pub fn user_id(user: &Owner, accounts: &Accounts) -> Result<u32, String> {
+    match user {
+        Owner::Id(id) => Ok(*id),
         Owner::Name(name) => {
-            let user = accounts.users.get(name);
-            user.ok_or_else(|| format!("failed to retrieve UserID for username: {name}"))?
-                .0
+            let found = accounts.users.get(name).map(|(uid, _)| *uid);
+            found.ok_or_else(|| format!("failed to retrieve UserID for username: {name}"))
         }
-    };
-    let gid = match &file.group {
-        Owner::Id(id) => *id,
+    }
+}
+
+/// The number of a group.
+pub fn group_id(group: &Owner, accounts: &Accounts) -> Result<u32, String> {
+    match group {
+        Owner::Id(id) => Ok(*id),
         Owner::Name(name) => {
-            let group = accounts.groups.get(name);
-            *group.ok_or_else(|| format!("failed to retrieve GroupID for group: {name}"))?
+            let found = accounts.groups.get(name).copied();
+            found.ok_or_else(|| format!("failed to retrieve GroupID for group: {name}"))
         }
-    };
-    Ok((uid, gid))
+    }
+}
+
+/// Directories and links that a plan would touch; the daemon never looks at them.
+pub fn node_drifts(steps: &[PlannedStep]) -> Vec<Drift> {
+    let of_nodes = steps
+        .iter()
+        .filter(|planned| planned.section == Section::Nodes);
+    of_nodes
+        .map(|planned| {
+            let kind = match planned.step {
+                Step::MakeDirectory { .. } | Step::Put { old: None, .. } => DriftKind::Missing,
+                Step::Metadata { .. } => DriftKind::Mode,
+                Step::Put { .. } | Step::Remove { .. } => DriftKind::Content,
+            };
+            unchecked(kind, planned.step.path(), planned.why.clone())
+        })
+        .collect()
 }
 
 /// A regular file with this text.

@@ -86,6 +86,13 @@ pub struct Stamp {
     changed: (i64, i64),
 }
 
+impl Stamp {
+    /// Whether both are names of one inode.
+    pub fn same_file(&self, other: &Self) -> bool {
+        (self.dev, self.ino) == (other.dev, other.ino)
+    }
+}
+
 impl From<&FileStat> for Stamp {
     fn from(stat: &FileStat) -> Self {
         Self {

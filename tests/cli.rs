@@ -692,7 +692,7 @@ fn rich() -> Value {
     let ignition = &mut config["spec"]["config"];
     ignition["passwd"] =
         json!({"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAAexample a@b"]}]});
-    ignition["storage"]["directories"] = json!([{"path": "/opt/agent"}]);
+    ignition["storage"]["disks"] = json!([{"device": "/dev/vdb"}]);
     ignition["storage"]["filez"] = json!([]);
     config
 }

@@ -559,7 +559,7 @@ const VALIDITY: &[(&str, u64, &str, Verdict)] = &[
         "directory with blanks",
         0,
         r#"{"storage":{"directories":[{"path":"/opt/name with blanks"}]}}"#,
-        Unsupported("storage.directories"),
+        Accepted,
     ),
     (
         "file with blanks",
@@ -626,7 +626,7 @@ const VALIDITY: &[(&str, u64, &str, Verdict)] = &[
         "directory of mode 01777",
         0,
         r#"{"storage":{"directories":[{"path":"/etc/agent.conf","mode":1023}]}}"#,
-        Unsupported("storage.directories"),
+        Accepted,
     ),
     // Hashes.
     (
@@ -682,7 +682,7 @@ const VALIDITY: &[(&str, u64, &str, Verdict)] = &[
         "directory to be overwritten",
         0,
         r#"{"storage":{"directories":[{"path":"/etc/agent.conf","overwrite":true}]}}"#,
-        Unsupported("storage.directories"),
+        Accepted,
     ),
     (
         "compression bzip2",
@@ -732,7 +732,7 @@ const VALIDITY: &[(&str, u64, &str, Verdict)] = &[
         "sibling with a common prefix",
         0,
         r#"{"storage":{"links":[{"path":"/opt/agent","target":"/var/opt/agent"},{"path":"/opt/agents/one","target":"/var/one"}]}}"#,
-        Unsupported("storage.links"),
+        Accepted,
     ),
     (
         "link without a target",
@@ -883,8 +883,9 @@ const VALIDITY: &[(&str, u64, &str, Verdict)] = &[
     (
         "nothing but a version",
         0,
+        // Valid, but it is what the encapsulated object of a first boot holds.
         r#"{"ignition":{"version":"$version"}}"#,
-        Accepted,
+        Refused("is the encapsulated config of a first boot"),
     ),
 ];
 
@@ -945,13 +946,12 @@ fn validity_is_judged_as_upstream_does_in_every_version() {
 }
 
 #[test]
-fn directories_and_links_are_passed_over_when_asked_and_the_rest_is_applied() {
+fn what_is_never_applied_is_passed_over_when_asked_and_the_rest_is_applied() {
     let root = TestRoot::new();
     let mut config = machine_config(
         NAME,
         json!({"storage": {
-            "directories": [{"path": "/opt/agent", "mode": 493}],
-            "links": [{"path": "/opt/agent-link", "target": "/opt/agent"}],
+            "disks": [{"device": "/dev/vdb"}],
             "files": [support::file("/etc/chrony.conf", 0o644, "pool ntp.example\n")],
         }}),
     );
@@ -963,8 +963,7 @@ fn directories_and_links_are_passed_over_when_asked_and_the_rest_is_applied() {
         .run(&["apply", "--yes", "--ignore-unsupported", file.path()])
         .ok();
     assert_eq!(root.read("etc/chrony.conf"), "pool ntp.example\n");
-    assert!(!root.exists("opt/agent") && !root.exists("opt/agent-link"));
-    for passed_over in ["storage.directories", "storage.links", "kernelArguments"] {
+    for passed_over in ["storage.disks", "kernelArguments"] {
         assert!(applied.out().contains(passed_over), "{}", applied.out());
     }
 }

@@ -228,7 +228,7 @@ fn generated_configs_give_the_trees_that_ignition_makes() {
     let mut random = Random(20_261_121);
     let (mut paths, rounds) = (0, 12);
     for round in 0..rounds {
-        let directories = [
+        let places = [
             "/etc",
             "/etc/deep/er",
             "/var/lib/x",
@@ -237,17 +237,42 @@ fn generated_configs_give_the_trees_that_ignition_makes() {
         ];
         let files: Vec<Value> = (0..30)
             .map(|n| {
-                let dir = directories[usize::try_from(random.below(5)).unwrap()];
+                let dir = places[usize::try_from(random.below(5)).unwrap()];
                 random.file(&format!("{dir}/f{n}"))
             })
             .collect();
         let units: Vec<Value> = (0..8).map(|n| unit(&mut random, n)).collect();
-        let ignition = json!({"storage": {"files": files}, "systemd": {"units": units}});
+        let ignition = json!({"storage": {"files": files, "directories": directories(&mut random), "links": links(&files)}, "systemd": {"units": units}});
         paths += compare(&format!("round {round}"), ignition, &[]);
     }
     say(&format!(
         "{paths} paths of {rounds} generated configs compared with Ignition"
     ));
+}
+
+/// Directories of their own, and one above files of the same config.
+fn directories(random: &mut Random) -> Vec<Value> {
+    let mut all = vec![json!({"path": "/etc/deep", "mode": random.below(0o1000)})];
+    for n in 0..4 {
+        let mut directory = json!({"path": format!("/srv/d{}/sub{n}", n % 2), "user": {"id": random.below(70_000)}});
+        if random.below(2) == 0 {
+            directory["mode"] = json!(random.below(0o1000));
+        }
+        all.push(directory);
+    }
+    all
+}
+
+/// Soft links, dangling or not, and hard links to files of the same config.
+fn links(files: &[Value]) -> Vec<Value> {
+    let paths = files.iter().map(|file| file["path"].as_str().unwrap());
+    let mut all: Vec<Value> = paths
+        .take(6)
+        .enumerate()
+        .map(|(n, path)| json!({"path": format!("/srv/l{n}"), "target": path, "hard": n % 2 == 0}))
+        .collect();
+    all.push(json!({"path": "/srv/dangling", "target": "../nowhere", "user": {"id": 12}, "group": {"name": "wheel"}}));
+    all
 }
 
 /// A unit with contents, a drop-in, or a mask. Ignition asks the root's systemctl before it disables, so none is off.

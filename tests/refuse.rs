@@ -579,17 +579,6 @@ const SECTIONS: &[Case] = &[
         )],
     ),
     (
-        "directories.yaml",
-        &[(
-            "spec.config.storage.directories",
-            "2 entries: the daemon applies no directories",
-        )],
-    ),
-    (
-        "links.yaml",
-        &[("spec.config.storage.links", "the daemon applies no links")],
-    ),
-    (
         "groups.yaml",
         &[("spec.config.passwd.groups", "the daemon applies no groups")],
     ),
@@ -649,8 +638,8 @@ const SEVERAL: &[Case] = &[
         &[
             ("spec.config.passwd.users", "core"),
             (
-                "spec.config.storage.directories",
-                "1 entry: the daemon applies no directories",
+                "spec.config.storage.disks",
+                "1 entry: partition tables are made at installation only",
             ),
             (
                 "spec.config.storage.files[0].append",

@@ -125,7 +125,8 @@ pub struct PlanArgs {
     pub config: ConfigArgs,
 
     /// Pass over sections that are never applied on a running node (disks, raid,
-    /// filesystems, luks, directories, links, groups) instead of refusing
+    /// filesystems, luks, groups) instead of refusing, and take steps that the daemon
+    /// refuses although they are harmless (changed directories and links)
     #[arg(long)]
     pub ignore_unsupported: bool,
 

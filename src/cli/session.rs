@@ -78,7 +78,9 @@ impl Session {
 
     /// The differences.
     pub fn drifts(&self) -> Vec<Drift> {
-        drift::drifts(&self.desired, &self.node)
+        let mut drifts = drift::drifts(&self.desired, &self.node);
+        drifts.extend(drift::node_drifts(&self.plan(Options::default()).steps));
+        drifts
     }
 
     /// What is not compared here, in words.
@@ -157,7 +159,7 @@ impl Session {
             Payload::Bytes(bytes) => bytes.clone(),
             Payload::Contents(contents) => contents.bytes().ok()?,
             Payload::CopyOf(source) => self.root.read(source).ok()??,
-            Payload::None => return None,
+            Payload::None | Payload::LinkTo(_) => return None,
         };
         unified(&on_disk, &wanted)
     }

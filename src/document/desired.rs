@@ -1,6 +1,6 @@
 //! What a MachineConfig wants on disk: paths parsed, modes defaulted, digests known.
 
-use super::ignition::{Dropin, NodeOwner, Unit};
+use super::ignition::{Dropin, NodeOwner, Storage, Unit};
 use super::machine_config::MachineConfig;
 use super::resource::Contents;
 use crate::root::{RootPath, digest};
@@ -35,6 +35,40 @@ pub struct DesiredFile {
     pub origin: String,
 }
 
+/// A directory as it is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DesiredDirectory {
+    /// Where.
+    pub path: RootPath,
+    /// Permission bits; 0755 for a new one, unchanged for an existing one when the document gives none.
+    pub mode: Option<u32>,
+    /// Owner; root for a new one, unchanged for an existing one when the document gives none.
+    pub user: Option<Owner>,
+    /// Group, likewise.
+    pub group: Option<Owner>,
+    /// The place in the document.
+    pub origin: String,
+}
+
+/// A link as it is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DesiredLink {
+    /// Where.
+    pub path: RootPath,
+    /// The text of a soft link, or the path that a hard link shares.
+    pub target: String,
+    /// Whether it is a hard link.
+    pub hard: bool,
+    /// Owner of a soft link; root when the document gives none.
+    pub user: Option<Owner>,
+    /// Group of a soft link.
+    pub group: Option<Owner>,
+    /// Whether something else may be replaced.
+    pub overwrite: bool,
+    /// The place in the document.
+    pub origin: String,
+}
+
 /// A part of the document that is not applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsupported {
@@ -51,6 +85,10 @@ pub struct Unsupported {
 pub struct Desired {
     /// Files, in document order.
     pub files: Vec<DesiredFile>,
+    /// Directories, the shallowest first.
+    pub directories: Vec<DesiredDirectory>,
+    /// Links: soft ones, then hard ones.
+    pub links: Vec<DesiredLink>,
     /// What the Machine Config Server added for the first boot.
     pub additions: Vec<DesiredFile>,
     /// Units, in document order.
@@ -80,6 +118,7 @@ impl Desired {
                 Err(unsupported) => desired.unsupported.push(unsupported),
             }
         }
+        desired.nodes(&config.ignition.storage);
         let added = config
             .additions
             .iter()
@@ -97,6 +136,49 @@ impl Desired {
             .rev()
             .find_map(|user| given(&user.password_hash));
         desired
+    }
+
+    /// Directories and links. Ignition leaves the order of equal depth open; here it is the document's.
+    fn nodes(&mut self, storage: &Storage) {
+        for (index, directory) in storage.directories.iter().enumerate() {
+            let origin = format!("spec.config.storage.directories[{index}]");
+            match RootPath::parse(&directory.path) {
+                Ok(path) => self.directories.push(DesiredDirectory {
+                    path,
+                    mode: directory.mode.and_then(|mode| u32::try_from(mode).ok()),
+                    user: given_owner(&directory.user),
+                    group: given_owner(&directory.group),
+                    origin,
+                }),
+                Err(error) => self.refuse(origin, error.to_string()),
+            }
+        }
+        self.directories
+            .sort_by_key(|directory| directory.path.ancestors().count());
+        for (index, link) in storage.links.iter().enumerate() {
+            let origin = format!("spec.config.storage.links[{index}]");
+            match RootPath::parse(&link.path) {
+                Ok(path) => self.links.push(DesiredLink {
+                    path,
+                    target: link.target.clone().unwrap_or_default(),
+                    hard: link.hard == Some(true),
+                    user: given_owner(&link.user),
+                    group: given_owner(&link.group),
+                    overwrite: link.overwrite == Some(true),
+                    origin,
+                }),
+                Err(error) => self.refuse(origin, error.to_string()),
+            }
+        }
+        self.links.sort_by_key(|link| link.hard);
+    }
+
+    fn refuse(&mut self, path: String, message: String) {
+        self.unsupported.push(Unsupported {
+            path,
+            message,
+            skippable: false,
+        });
     }
 
     /// The file at a path, if the config has one.
@@ -143,10 +225,14 @@ fn desired_file(file: &super::ignition::File, at: &str) -> Result<DesiredFile, U
 }
 
 fn owner(owner: &NodeOwner) -> Owner {
+    given_owner(owner).unwrap_or(Owner::Id(0))
+}
+
+fn given_owner(owner: &NodeOwner) -> Option<Owner> {
     match (owner.id, owner.name.as_deref()) {
-        (Some(id), _) => Owner::Id(u32::try_from(id).unwrap_or_default()),
-        (None, Some(name)) if !name.is_empty() => Owner::Name(name.to_owned()),
-        _ => Owner::Id(0),
+        (Some(id), _) => Some(Owner::Id(u32::try_from(id).unwrap_or_default())),
+        (None, Some(name)) if !name.is_empty() => Some(Owner::Name(name.to_owned())),
+        _ => None,
     }
 }
 
@@ -154,7 +240,7 @@ fn owner(owner: &NodeOwner) -> Owner {
 fn sections(config: &MachineConfig) -> Vec<Unsupported> {
     let ignition = &config.ignition;
     let storage = &ignition.storage;
-    let counted: [(&str, usize, &str); 9] = [
+    let counted: [(&str, usize, &str); 7] = [
         (
             "storage.disks",
             storage.disks.len(),
@@ -174,16 +260,6 @@ fn sections(config: &MachineConfig) -> Vec<Unsupported> {
             "storage.luks",
             storage.luks.len(),
             "encrypted devices are made at installation only",
-        ),
-        (
-            "storage.directories",
-            storage.directories.len(),
-            "the daemon applies no directories",
-        ),
-        (
-            "storage.links",
-            storage.links.len(),
-            "the daemon applies no links",
         ),
         (
             "passwd.groups",

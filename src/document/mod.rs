@@ -11,7 +11,7 @@ mod resource;
 mod served;
 mod yaml;
 
-pub use desired::{Desired, DesiredFile, Owner, Unsupported};
+pub use desired::{Desired, DesiredDirectory, DesiredFile, DesiredLink, Owner, Unsupported};
 pub use finding::{DocumentError, Finding, Severity};
 pub use ignition::Ignition;
 pub use machine_config::{KernelType, MachineConfig, parse};

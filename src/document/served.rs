@@ -60,16 +60,24 @@ pub fn additions(served: &Ignition, config: &MachineConfig) -> Vec<File> {
         .collect()
 }
 
-/// Whether an Ignition part is only a version: what the encapsulated first-boot object holds.
+/// Whether an Ignition part is only a version: what the encapsulated first-boot object holds. A config of
+/// spec 2 has its other sections there, as empty objects.
 pub fn is_emptied(config: &Value) -> bool {
-    let empty = |value: &Value| match value {
-        Value::Object(map) => map.is_empty(),
-        Value::Null => true,
-        _ => false,
-    };
     let Some(map) = config.as_object() else {
         return false;
     };
-    map.iter()
-        .all(|(key, value)| key == "ignition" || empty(value))
+    let empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
+    let only_version = |value: &Value| {
+        value.as_object().is_some_and(|meta| {
+            meta.iter()
+                .all(|(key, value)| key == "version" || empty(value))
+        })
+    };
+    map.iter().all(|(key, value)| {
+        if key == "ignition" {
+            only_version(value)
+        } else {
+            empty(value)
+        }
+    })
 }

@@ -43,6 +43,17 @@ fn files_of(config: &Desired, interest: &mut Interest) {
     interest
         .paths
         .extend(config.additions.iter().map(|file| file.path.clone()));
+    interest.paths.extend(
+        config
+            .directories
+            .iter()
+            .map(|directory| directory.path.clone()),
+    );
+    for link in &config.links {
+        interest.paths.insert(link.path.clone());
+        let target = RootPath::parse(&format!("/{}", link.target.trim_start_matches('/')));
+        interest.paths.extend(target.ok().filter(|_| link.hard));
+    }
     for file in &config.files {
         interest
             .paths

@@ -1,12 +1,13 @@
 //! Plans: drift turned into ordered steps. Values in, values out.
 //!
-//! Order is decided here alone: users, files, stale files, units with their
+//! Order is decided here alone: users, directories, files, links, stale files, units with their
 //! drop-ins, enablement, then the daemon's records. `plan` prints a [`Plan`],
 //! the transaction journals its steps, `status` reports them.
 
 pub mod enablement;
 mod files;
 mod interest;
+mod nodes;
 mod records;
 mod space;
 mod units;
@@ -110,6 +111,8 @@ pub enum Payload {
     Contents(Contents),
     /// Of another file in the root, with its times.
     CopyOf(RootPath),
+    /// A second name of what is at another path, or of what the same plan puts there.
+    LinkTo(RootPath),
 }
 
 impl std::fmt::Debug for Payload {
@@ -119,6 +122,7 @@ impl std::fmt::Debug for Payload {
             Self::Bytes(bytes) => write!(f, "Bytes({})", bytes.len()),
             Self::Contents(contents) => write!(f, "{contents:?}"),
             Self::CopyOf(path) => write!(f, "CopyOf({path})"),
+            Self::LinkTo(path) => write!(f, "LinkTo({path})"),
         }
     }
 }
@@ -129,6 +133,8 @@ impl std::fmt::Debug for Payload {
 pub enum Section {
     /// Keys and password of `core`.
     Users,
+    /// Directories and links.
+    Nodes,
     /// Files.
     Files,
     /// Files that the config has no more.
@@ -223,8 +229,10 @@ pub fn plan(inputs: Inputs<'_>, options: Options) -> Plan {
     builder.document();
     builder.transition();
     builder.users();
+    builder.directories();
     builder.files();
     builder.additions();
+    builder.links();
     builder.units();
     builder.stale();
     builder.records();
@@ -343,7 +351,7 @@ impl<'a> Builder<'a> {
             );
         } else {
             let hint = if refusal.harmless {
-                " The rest can be applied with --ignore-unsupported"
+                " Use --ignore-unsupported to apply the config all the same"
             } else {
                 ""
             };

@@ -112,8 +112,9 @@ pub fn notices(title: &str, list: &[Notice]) -> String {
     out
 }
 
-const SECTIONS: [(Section, &str); 7] = [
+const SECTIONS: [(Section, &str); 8] = [
     (Section::Users, "Users"),
+    (Section::Nodes, "Directories and links"),
     (Section::Files, "Files"),
     (Section::Units, "Units"),
     (Section::Enablement, "Enablement"),
@@ -134,9 +135,8 @@ fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
             .filter(|planned| planned.section == section)
             .collect();
         let brief = |planned: &&&PlannedStep| {
-            !verbose
-                && (section == Section::Originals
-                    || matches!(planned.step, Step::MakeDirectory { .. }))
+            let on_the_way = matches!(planned.step, Step::MakeDirectory { .. });
+            !verbose && section != Section::Nodes && (section == Section::Originals || on_the_way)
         };
         let hidden = steps.iter().filter(brief).count();
         if steps.is_empty() {

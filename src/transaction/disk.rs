@@ -132,6 +132,11 @@ pub fn keep(
     }
 }
 
+/// A second name for what is at `place`, a link itself not followed.
+pub fn second_name(place: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    linkat(&place.dir, place.name.as_str(), dir, name, AtFlags::empty())
+}
+
 /// A copy of a file or link with owner, mode, times and label.
 pub fn copy(
     place: &Place,

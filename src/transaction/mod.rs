@@ -181,6 +181,9 @@ impl<'a> Run<'a> {
             return Ok(());
         };
         let staging = Staging {
+            steps: self.request.steps,
+            stage_of: &self.stage_of,
+            stages: &self.stages,
             root: self.request.root,
             history,
             seen: self.request.seen,

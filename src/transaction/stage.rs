@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::sys::stat::fstat;
@@ -162,6 +162,12 @@ pub fn make(root: &Root, candidates: &Candidates) -> Result<Stage, StageError> {
 
 /// What staging one step needs to know.
 pub struct Staging<'a> {
+    /// All steps, and for each the stage it uses.
+    pub steps: &'a [PlannedStep],
+    /// Index into `stages` for each step.
+    pub stage_of: &'a [usize],
+    /// The staging directories.
+    pub stages: &'a [Stage],
     /// The root.
     pub root: &'a Root,
     /// History directory of this transaction.
@@ -222,6 +228,9 @@ impl Staging<'_> {
     ) -> Result<(), StageError> {
         let name = new_name(index);
         let dir = stage.dir.as_fd();
+        if let Payload::LinkTo(target) = &planned.payload {
+            return self.second_name(target, path, dir, &name);
+        }
         if let Kind::Symlink { target } = &new.kind {
             return disk::write_link(dir, &name, target, new.owner())
                 .map_err(|e| io_error(path, e));
@@ -247,6 +256,35 @@ impl Staging<'_> {
             return Err(StageError::WrongBytes(path.clone()));
         }
         self.label(path, &file)
+    }
+
+    /// A hard link to what an earlier step has staged for the target, or to what is there.
+    fn second_name(
+        &self,
+        target: &RootPath,
+        path: &RootPath,
+        dir: BorrowedFd<'_>,
+        name: &str,
+    ) -> Result<(), StageError> {
+        let staged =
+            self.steps
+                .iter()
+                .zip(self.stage_of)
+                .enumerate()
+                .find_map(|(index, (planned, &at))| {
+                    let puts = matches!(&planned.step, Step::Put { path, .. } if path == target);
+                    let stage = self.stages.get(at).filter(|_| puts)?;
+                    let dir = stage.dir.as_fd().try_clone_to_owned().ok()?;
+                    Some(Place {
+                        dir,
+                        name: new_name(index),
+                    })
+                });
+        let place = match staged {
+            Some(place) => place,
+            None => self.place(target)?,
+        };
+        disk::second_name(&place, dir, name).map_err(|e| io_error(path, e))
     }
 
     /// A file that replaces another takes over its label.
@@ -298,6 +336,8 @@ fn bytes(payload: &Payload) -> Result<Vec<u8>, String> {
     match payload {
         Payload::Bytes(bytes) => Ok(bytes.clone()),
         Payload::Contents(contents) => contents.bytes().map_err(|e| e.to_string()),
-        Payload::None | Payload::CopyOf(_) => Err("nothing to be written".to_owned()),
+        Payload::None | Payload::CopyOf(_) | Payload::LinkTo(_) => {
+            Err("nothing to be written".to_owned())
+        }
     }
 }

@@ -1,0 +1,236 @@
+//! Directories and links (ignition-contract section 4.4). The daemon applies none; a first boot made them.
+//!
+//! Deliberate differences from Ignition: what is there already and right is no error; the contents of an
+//! existing directory are never deleted; a new soft link belongs to root, not to whoever owns its target.
+
+use super::{Attributes, Builder, Payload, Section, Step};
+use crate::document::{DesiredDirectory, DesiredLink, Owner};
+use crate::drift::{group_id, noun, user_id};
+use crate::object::{Kind, Object};
+use crate::root::RootPath;
+
+impl Builder<'_> {
+    /// Plans every directory, the shallowest first.
+    pub(super) fn directories(&mut self) {
+        let desired = self.inputs.desired;
+        for directory in &desired.directories {
+            match self.given_ids(directory.user.as_ref(), directory.group.as_ref()) {
+                Ok(ids) => self.directory(directory, ids),
+                Err(problem) => self.unknown_owner(&directory.origin, &problem),
+            }
+        }
+    }
+
+    fn unknown_owner(&mut self, origin: &str, problem: &str) {
+        self.block(
+            origin,
+            format!("{problem}. The root's account files have no such name"),
+        );
+    }
+
+    fn given_ids(
+        &self,
+        user: Option<&Owner>,
+        group: Option<&Owner>,
+    ) -> Result<(Option<u32>, Option<u32>), String> {
+        let accounts = &self.node().accounts;
+        let uid = user.map(|user| user_id(user, accounts)).transpose()?;
+        let gid = group.map(|group| group_id(group, accounts)).transpose()?;
+        Ok((uid, gid))
+    }
+
+    fn directory(&mut self, directory: &DesiredDirectory, (uid, gid): (Option<u32>, Option<u32>)) {
+        let path = &directory.path;
+        let Some(found) = self.node().object(path).cloned() else {
+            return self.make_directory(directory, (uid.unwrap_or(0), gid.unwrap_or(0)));
+        };
+        if !found.is_directory() {
+            let what = noun(&found.kind);
+            self.block(
+                path.to_string(),
+                format!("{what} is where a directory should be. Move it away, then run again"),
+            );
+            return;
+        }
+        let old = Attributes {
+            mode: found.mode,
+            uid: found.uid,
+            gid: found.gid,
+        };
+        let wanted = (uid.unwrap_or(old.uid), gid.unwrap_or(old.gid));
+        let (uid, gid) = if self.node().host.can_chown {
+            wanted
+        } else {
+            (old.uid, old.gid)
+        };
+        let new = Attributes {
+            mode: directory.mode.unwrap_or(old.mode),
+            uid,
+            gid,
+        };
+        if new != old {
+            let step = Step::Metadata {
+                path: path.clone(),
+                new,
+                old,
+            };
+            self.push(
+                step,
+                Payload::None,
+                Section::Nodes,
+                "mode or owner of the directory differs",
+            );
+        }
+    }
+
+    fn make_directory(&mut self, directory: &DesiredDirectory, owner: (u32, u32)) {
+        let path = &directory.path;
+        if !self.may_touch(path, None) {
+            return;
+        }
+        self.parents(path);
+        let (uid, gid) = self.node().host.attainable(owner);
+        let step = Step::MakeDirectory {
+            path: path.clone(),
+            mode: directory.mode.unwrap_or(0o755),
+            uid,
+            gid,
+        };
+        self.made.insert(path.clone());
+        self.push(
+            step,
+            Payload::None,
+            Section::Nodes,
+            "the directory is missing",
+        );
+    }
+
+    /// Plans every link: soft ones, then hard ones, which may share what the same plan puts.
+    pub(super) fn links(&mut self) {
+        let desired = self.inputs.desired;
+        for link in &desired.links {
+            if link.hard {
+                self.hard_link(link);
+            } else {
+                self.soft_link(link);
+            }
+        }
+    }
+
+    fn soft_link(&mut self, link: &DesiredLink) {
+        let (uid, gid) = match self.given_ids(link.user.as_ref(), link.group.as_ref()) {
+            Ok((uid, gid)) => self
+                .node()
+                .host
+                .attainable((uid.unwrap_or(0), gid.unwrap_or(0))),
+            Err(problem) => return self.unknown_owner(&link.origin, &problem),
+        };
+        let found = self.node().object(&link.path);
+        let same = matches!(found.map(|found| &found.kind), Some(Kind::Symlink { target }) if clean(target) == clean(&link.target));
+        // The same place in other words is as good, and Ignition leaves it too.
+        let target = match found.map(|found| &found.kind) {
+            Some(Kind::Symlink { target }) if same => target.clone(),
+            _ => link.target.clone(),
+        };
+        if same || self.may_replace(link, found.is_some()) {
+            let object = Object {
+                kind: Kind::Symlink { target },
+                mode: 0o777,
+                uid,
+                gid,
+            };
+            let why = if same {
+                "owner of the link differs"
+            } else {
+                "the link is missing or leads elsewhere"
+            };
+            self.put(&link.path, object, Payload::None, Section::Nodes, why);
+        }
+    }
+
+    fn may_replace(&mut self, link: &DesiredLink, exists: bool) -> bool {
+        if exists && !link.overwrite {
+            let message = "something else is where the link should be, and overwrite is not set. \
+                           Move it away, then run again";
+            self.block(link.path.to_string(), message);
+        }
+        !exists || link.overwrite
+    }
+
+    fn hard_link(&mut self, link: &DesiredLink) {
+        // A target without leading slash is taken from the root, as Ignition does.
+        let target = match RootPath::parse(&format!("/{}", link.target.trim_start_matches('/'))) {
+            Ok(target) => target,
+            Err(error) => return self.block(format!("{}.target", link.origin), error.to_string()),
+        };
+        let planned = self
+            .plan
+            .steps
+            .iter()
+            .find_map(|planned| match &planned.step {
+                Step::Put { path, new, .. } if *path == target => Some(new.clone()),
+                _ => None,
+            });
+        let node = self.node();
+        let same_file = match (node.stamps.get(&link.path), node.stamps.get(&target)) {
+            (Some(a), Some(b)) => a.same_file(b),
+            _ => false,
+        };
+        if planned.is_none() && same_file {
+            return;
+        }
+        let Some(object) = planned.or_else(|| node.object(&target).cloned()) else {
+            let message = format!("the target {target} of the hard link does not exist");
+            return self.block(format!("{}.target", link.origin), message);
+        };
+        if object.is_directory() {
+            return self.block(
+                format!("{}.target", link.origin),
+                "a hard link cannot lead to a directory",
+            );
+        }
+        let old = node.object(&link.path).cloned();
+        if !(same_file || self.may_replace(link, old.is_some()))
+            || !self.may_touch(&link.path, old.as_ref())
+        {
+            return;
+        }
+        self.parents(&link.path);
+        let step = Step::Put {
+            path: link.path.clone(),
+            new: object,
+            old,
+        };
+        self.push(
+            step,
+            Payload::LinkTo(target),
+            Section::Nodes,
+            "is not the same file as its target",
+        );
+    }
+}
+
+/// A link target without doubled slashes and dots; what leads to the same place in the same words.
+fn clean(target: &str) -> String {
+    let parts: Vec<&str> = target
+        .split('/')
+        .filter(|part| !matches!(*part, "" | "."))
+        .collect();
+    format!(
+        "{}{}",
+        if target.starts_with('/') { "/" } else { "" },
+        parts.join("/")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_compared_without_their_detours() {
+        assert_eq!(clean("/a//b/./c/"), "/a/b/c");
+        assert_eq!(clean("../x"), "../x");
+        assert_ne!(clean("a"), clean("/a"));
+    }
+}
