@@ -131,12 +131,12 @@ pub fn group_id(group: &Owner, accounts: &Accounts) -> Result<u32, String> {
     }
 }
 
-/// Directories and links that a plan would touch; the daemon never looks at them.
-pub fn node_drifts(steps: &[PlannedStep]) -> Vec<Drift> {
-    let of_nodes = steps
+/// What a plan would touch that the daemon never looks at: directories and links, or all of a bare config.
+pub fn step_drifts(steps: &[PlannedStep], all: bool) -> Vec<Drift> {
+    let unseen = steps
         .iter()
-        .filter(|planned| planned.section == Section::Nodes);
-    of_nodes
+        .filter(|planned| all || planned.section == Section::Nodes);
+    unseen
         .map(|planned| {
             let kind = match planned.step {
                 Step::MakeDirectory { .. } | Step::Put { old: None, .. } => DriftKind::Missing,

@@ -504,10 +504,8 @@ enum Verdict {
     Warned(&'static str),
     /// Refused, with and without `--ignore-unsupported`; this is said.
     Refused(&'static str),
-    /// Valid, but never applied: refused unless `--ignore-unsupported` is given.
-    Unsupported(&'static str),
 }
-use Verdict::{Accepted, Refused, Unsupported, Warned};
+use Verdict::{Accepted, Refused, Warned};
 
 /// Cases of validity, as upstream decides them: what it is about, the first minor version, the config, the verdict.
 const VALIDITY: &[(&str, u64, &str, Verdict)] = &[
@@ -928,12 +926,6 @@ fn validity_is_judged_as_upstream_does_in_every_version() {
                 Accepted => code == 0 && said.is_empty(),
                 Warned(words) => code == 0 && said.contains(words),
                 Refused(words) => code == 1 && lenient == 1 && said.contains(words),
-                Unsupported(words) => {
-                    code == 1
-                        && lenient == 0
-                        && said.contains(words)
-                        && said.contains("--ignore-unsupported")
-                }
             };
             if !fits {
                 wrong.push(format!(

@@ -80,16 +80,28 @@ fn comparable(root: &TestRoot) -> (Snapshot, BTreeSet<String>) {
     (tree, lines.lines().map(str::to_owned).collect())
 }
 
-/// Applies by both and compares. Gives the number of paths compared.
+/// Applies by Ignition, and by us as a bare config and inside a MachineConfig; compares. Gives the number of
+/// paths compared. `empty_dropins` are what the daemon, and so a MachineConfig, does not write.
 fn compare(name: &str, mut ignition: Value, empty_dropins: &[String]) -> usize {
     // Debian's Ignition ends at 3.3, and its account tools want a whole system in the root.
     ignition["ignition"] = json!({"version": "3.3.0"});
     ignition.as_object_mut().unwrap().remove("passwd");
-    let (theirs, ours) = (fresh(), fresh());
+    let (theirs, bare, rendered) = (fresh(), fresh(), fresh());
     ignite(&theirs, &ignition);
-    ours.apply(&machine_config("rendered-worker-0", ignition));
-    let (mut wanted, their_presets) = comparable(&theirs);
-    let (mut found, our_presets) = comparable(&ours);
+    bare.apply(&ignition);
+    rendered.apply(&machine_config("rendered-worker-0", ignition));
+    same_tree(&format!("{name}, bare"), &theirs, &bare, &[])
+        + same_tree(
+            &format!("{name}, rendered"),
+            &theirs,
+            &rendered,
+            empty_dropins,
+        )
+}
+
+fn same_tree(name: &str, theirs: &TestRoot, ours: &TestRoot, empty_dropins: &[String]) -> usize {
+    let (mut wanted, their_presets) = comparable(theirs);
+    let (mut found, our_presets) = comparable(ours);
     // Ignition leaves enablement to the preset run of the first boot; we make the links as well.
     found.retain(|path, entry| !is_enablement(path, entry));
     for path in empty_dropins {
@@ -220,13 +232,23 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+/// Two halves, for two processors; each with its own seed.
 #[test]
 fn generated_configs_give_the_trees_that_ignition_makes() {
+    compare_generated(20_261_121, 250);
+}
+
+#[test]
+fn more_generated_configs_give_the_trees_that_ignition_makes() {
+    compare_generated(21, 250);
+}
+
+fn compare_generated(seed: u64, rounds: u64) {
     if !can_compare() {
         return;
     }
-    let mut random = Random(20_261_121);
-    let (mut paths, rounds) = (0, 12);
+    let mut random = Random(seed);
+    let mut paths = 0;
     for round in 0..rounds {
         let places = [
             "/etc",
@@ -235,18 +257,23 @@ fn generated_configs_give_the_trees_that_ignition_makes() {
             "/usr/local/bin",
             "/opt/a b",
         ];
-        let files: Vec<Value> = (0..30)
+        let count = 1 + random.below(12);
+        let files: Vec<Value> = (0..count)
             .map(|n| {
                 let dir = places[usize::try_from(random.below(5)).unwrap()];
                 random.file(&format!("{dir}/f{n}"))
             })
             .collect();
-        let units: Vec<Value> = (0..8).map(|n| unit(&mut random, n)).collect();
-        let ignition = json!({"storage": {"files": files, "directories": directories(&mut random), "links": links(&files)}, "systemd": {"units": units}});
-        paths += compare(&format!("round {round}"), ignition, &[]);
+        let count = random.below(6);
+        let units: Vec<Value> = (0..count).map(|n| unit(&mut random, n)).collect();
+        let ignition = json!({
+            "storage": {"files": files, "directories": directories(&mut random), "links": links(&files)},
+            "systemd": {"units": units},
+        });
+        paths += compare(&format!("seed {seed}, round {round}"), ignition, &[]);
     }
     say(&format!(
-        "{paths} paths of {rounds} generated configs compared with Ignition"
+        "{paths} paths of {rounds} generated configs (seed {seed}) compared with Ignition"
     ));
 }
 

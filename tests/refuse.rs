@@ -46,10 +46,6 @@ const ENVELOPE: &[Case] = &[
         )],
     ),
     (
-        "bare-ignition.json",
-        &[("ignition", "bare Ignition config, not a MachineConfig")],
-    ),
-    (
         "spec-missing.yaml",
         &[("spec", "missing; this is no MachineConfig")],
     ),

@@ -42,7 +42,11 @@ impl Session {
         let records = Records::read(&root).context("reading the daemon's records")?;
         let chosen = source::choose(config, &records)?;
         let desired = Desired::of(&chosen.config);
-        let old = records.baseline().config().map(Desired::of);
+        let old = records
+            .baseline()
+            .config()
+            .filter(|_| !desired.bare)
+            .map(Desired::of);
         let interest = plan::interest(&desired, old.as_ref());
         let node = node::observe(&root, &interest, &HostRunner).context("looking at the node")?;
         Ok(Self {
@@ -78,8 +82,12 @@ impl Session {
 
     /// The differences.
     pub fn drifts(&self) -> Vec<Drift> {
+        let steps = self.plan(Options::default()).steps;
+        if self.desired.bare {
+            return drift::step_drifts(&steps, true);
+        }
         let mut drifts = drift::drifts(&self.desired, &self.node);
-        drifts.extend(drift::node_drifts(&self.plan(Options::default()).steps));
+        drifts.extend(drift::step_drifts(&steps, false));
         drifts
     }
 

@@ -49,6 +49,15 @@ pub fn machine_config(config: &Ignition, at: &str) -> Vec<Finding> {
         .collect()
 }
 
+/// A path below the place where the config stands; a bare config stands at the top.
+pub fn place(at: &str, path: &str) -> String {
+    if at.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{at}.{path}")
+    }
+}
+
 struct Check<'a> {
     at: &'a str,
     minor: u64,
@@ -73,12 +82,12 @@ const UNIT_SUFFIXES: [&str; 12] = [
 impl Check<'_> {
     fn error(&mut self, path: &str, message: impl Into<String>) {
         self.findings
-            .push(Finding::error(format!("{}.{path}", self.at), message));
+            .push(Finding::error(place(self.at, path), message));
     }
 
     fn warning(&mut self, path: &str, message: impl Into<String>) {
         self.findings
-            .push(Finding::warning(format!("{}.{path}", self.at), message));
+            .push(Finding::warning(place(self.at, path), message));
     }
 
     fn storage(&mut self, config: &Ignition) {

@@ -1,6 +1,6 @@
 //! What a MachineConfig wants on disk: paths parsed, modes defaulted, digests known.
 
-use super::ignition::{Dropin, NodeOwner, Storage, Unit};
+use super::ignition::{Dropin, File, NodeOwner, Storage, Unit};
 use super::machine_config::MachineConfig;
 use super::resource::Contents;
 use crate::root::{RootPath, digest};
@@ -33,6 +33,35 @@ pub struct DesiredFile {
     pub sha256: String,
     /// The place in the document.
     pub origin: String,
+    /// What only a bare Ignition config leaves open; the daemon always writes the whole file.
+    pub bare: Option<BareFile>,
+}
+
+/// What a bare Ignition config says of a file beyond its contents (ignition-contract 4.4 to 4.6).
+#[derive(Debug, Clone)]
+pub struct BareFile {
+    /// Whether something else may be replaced.
+    pub overwrite: bool,
+    /// No contents are given: what is there stays.
+    pub keep: bool,
+    /// Mode, where one is given.
+    pub mode: Option<u32>,
+    /// Owner, where one is given.
+    pub user: Option<Owner>,
+    /// Group, where one is given.
+    pub group: Option<Owner>,
+    /// Fragments to be appended.
+    pub append: Vec<Contents>,
+}
+
+impl BareFile {
+    /// All fragments together.
+    pub fn tail(&self) -> Vec<u8> {
+        self.append
+            .iter()
+            .flat_map(|part| part.bytes().unwrap_or_default())
+            .collect()
+    }
 }
 
 /// A directory as it is to be.
@@ -83,6 +112,8 @@ pub struct Unsupported {
 /// The part of a config that is made on disk.
 #[derive(Debug, Clone, Default)]
 pub struct Desired {
+    /// From a bare Ignition config: Ignition's rules instead of the daemon's.
+    pub bare: bool,
     /// Files, in document order.
     pub files: Vec<DesiredFile>,
     /// Directories, the shallowest first.
@@ -106,23 +137,25 @@ pub struct Desired {
 impl Desired {
     /// Reads a checked config.
     pub fn of(config: &MachineConfig) -> Self {
+        let prefix = if config.bare { "" } else { "spec.config." };
         let mut desired = Self {
+            bare: config.bare,
             units: config.ignition.systemd.units.clone(),
             ..Self::default()
         };
-        desired.unsupported = sections(config);
+        desired.unsupported = sections(config, prefix);
         for (index, file) in config.ignition.storage.files.iter().enumerate() {
-            let at = format!("spec.config.storage.files[{index}]");
-            match desired_file(file, &at) {
+            let at = format!("{prefix}storage.files[{index}]");
+            match desired_file(file, &at, config) {
                 Ok(file) => desired.files.push(file),
                 Err(unsupported) => desired.unsupported.push(unsupported),
             }
         }
-        desired.nodes(&config.ignition.storage);
+        desired.nodes(&config.ignition.storage, prefix);
         let added = config
             .additions
             .iter()
-            .map(|file| desired_file(file, &file.path));
+            .map(|file| desired_file(file, &file.path, config));
         desired.additions = added.filter_map(Result::ok).collect();
         let users = &config.ignition.passwd.users;
         desired.has_users = !users.is_empty();
@@ -139,9 +172,9 @@ impl Desired {
     }
 
     /// Directories and links. Ignition leaves the order of equal depth open; here it is the document's.
-    fn nodes(&mut self, storage: &Storage) {
+    fn nodes(&mut self, storage: &Storage, prefix: &str) {
         for (index, directory) in storage.directories.iter().enumerate() {
-            let origin = format!("spec.config.storage.directories[{index}]");
+            let origin = format!("{prefix}storage.directories[{index}]");
             match RootPath::parse(&directory.path) {
                 Ok(path) => self.directories.push(DesiredDirectory {
                     path,
@@ -156,7 +189,7 @@ impl Desired {
         self.directories
             .sort_by_key(|directory| directory.path.ancestors().count());
         for (index, link) in storage.links.iter().enumerate() {
-            let origin = format!("spec.config.storage.links[{index}]");
+            let origin = format!("{prefix}storage.links[{index}]");
             match RootPath::parse(&link.path) {
                 Ok(path) => self.links.push(DesiredLink {
                     path,
@@ -187,13 +220,13 @@ impl Desired {
     }
 }
 
-fn desired_file(file: &super::ignition::File, at: &str) -> Result<DesiredFile, Unsupported> {
+fn desired_file(file: &File, at: &str, config: &MachineConfig) -> Result<DesiredFile, Unsupported> {
     let refuse = |path: &str, message: String| Unsupported {
         path: format!("{at}{path}"),
         message,
         skippable: false,
     };
-    if !file.append.is_empty() {
+    if !file.append.is_empty() && !config.bare {
         let message = format!(
             "ignition file {} includes append, which the daemon refuses; give the whole contents",
             file.path
@@ -211,17 +244,57 @@ fn desired_file(file: &super::ignition::File, at: &str) -> Result<DesiredFile, U
         digest(bytes.as_slice()).map_err(|e| refuse(".contents", e.to_string()))?;
     Ok(DesiredFile {
         path,
-        mode: file
-            .mode
-            .and_then(|mode| u32::try_from(mode).ok())
-            .unwrap_or(0o644),
+        mode: special_bits(
+            file.mode
+                .and_then(|mode| u32::try_from(mode).ok())
+                .unwrap_or(0o644),
+            config,
+        ),
         user: owner(&file.user),
         group: owner(&file.group),
         contents,
         size,
         sha256,
         origin: at.to_owned(),
+        bare: if config.bare {
+            Some(bare_file(file, config, &refuse)?)
+        } else {
+            None
+        },
     })
+}
+
+fn bare_file(
+    file: &File,
+    config: &MachineConfig,
+    refuse: &dyn Fn(&str, String) -> Unsupported,
+) -> Result<BareFile, Unsupported> {
+    let mut append = Vec::new();
+    for (index, part) in file.append.iter().enumerate() {
+        let contents = Contents::new(part.source.as_deref(), part.compression.as_deref());
+        let contents = contents.and_then(|contents| contents.bytes().map(|_| contents));
+        append.push(contents.map_err(|e| refuse(&format!(".append[{index}]"), e.to_string()))?);
+    }
+    Ok(BareFile {
+        overwrite: file.overwrite == Some(true),
+        keep: file.contents.source.is_none(),
+        mode: file
+            .mode
+            .and_then(|mode| u32::try_from(mode).ok())
+            .map(|mode| special_bits(mode, config)),
+        user: given_owner(&file.user),
+        group: given_owner(&file.group),
+        append,
+    })
+}
+
+/// Before spec 3.6 the special bits are masked off (ignition-contract V3).
+fn special_bits(mode: u32, config: &MachineConfig) -> u32 {
+    if config.ignition.minor() < 6 {
+        mode & 0o777
+    } else {
+        mode
+    }
 }
 
 fn owner(owner: &NodeOwner) -> Owner {
@@ -237,7 +310,7 @@ fn given_owner(owner: &NodeOwner) -> Option<Owner> {
 }
 
 /// Sections that are not applied, each refused by name.
-fn sections(config: &MachineConfig) -> Vec<Unsupported> {
+fn sections(config: &MachineConfig, prefix: &str) -> Vec<Unsupported> {
     let ignition = &config.ignition;
     let storage = &ignition.storage;
     let counted: [(&str, usize, &str); 7] = [
@@ -282,7 +355,7 @@ fn sections(config: &MachineConfig) -> Vec<Unsupported> {
         .iter()
         .filter(|(_, count, _)| *count > 0)
         .map(|(path, count, why)| Unsupported {
-            path: format!("spec.config.{path}"),
+            path: format!("{prefix}{path}"),
             message: format!(
                 "{count} {}: {why}",
                 if *count == 1 { "entry" } else { "entries" }
@@ -292,7 +365,7 @@ fn sections(config: &MachineConfig) -> Vec<Unsupported> {
         .collect();
     if ignition.ignition.config.replace.source.is_some() {
         refused.push(Unsupported {
-            path: "spec.config.ignition.config.replace".into(),
+            path: format!("{prefix}ignition.config.replace"),
             message: "references to other configs are not fetched".into(),
             skippable: false,
         });

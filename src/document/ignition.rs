@@ -377,14 +377,17 @@ pub fn parse(json: &str, at: &str) -> Result<(Ignition, Vec<Finding>), Vec<Findi
         let message = format!(
             "spec 3.{minor} is newer than what the Machine Config Daemon takes (3.{DAEMON_MINOR}); it would refuse this config"
         );
-        warnings.push(Finding::warning(format!("{at}.ignition.version"), message));
+        warnings.push(Finding::warning(
+            super::check::place(at, "ignition.version"),
+            message,
+        ));
     }
     Ok((config, warnings))
 }
 
 /// The minor version of a supported spec 3 config.
 fn version(json: &str, at: &str) -> Result<u64, Finding> {
-    let path = format!("{at}.ignition.version");
+    let path = super::check::place(at, "ignition.version");
     let value: Value = serde_json::from_str(json).map_err(|e| super::json::syntax(at, &e))?;
     let text = match value.pointer("/ignition/version") {
         Some(Value::String(text)) => text,
@@ -422,7 +425,7 @@ fn drop_newer_fields(config: &mut Ignition, minor: u64, at: &str, warnings: &mut
             let message = format!(
                 "came with spec 3.{since}; ignored in a 3.{minor} config. Raise ignition.version to use it"
             );
-            warnings.push(Finding::warning(format!("{at}.{field}"), message));
+            warnings.push(Finding::warning(super::check::place(at, field), message));
         }
         gone
     };

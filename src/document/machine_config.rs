@@ -74,6 +74,8 @@ pub struct MachineConfig {
     pub origin: String,
     /// What the person should know.
     pub warnings: Vec<Finding>,
+    /// A bare Ignition config: it has no name, no record, and the daemon knows nothing of it.
+    pub bare: bool,
     /// The Ignition part is only a version, as in the encapsulated object of a first boot.
     pub emptied: bool,
     /// Files that the Machine Config Server added for the first boot; never part of the config itself.
@@ -237,6 +239,7 @@ fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
         record,
         origin: origin.to_owned(),
         warnings,
+        bare: false,
         emptied: part.is_some_and(|part| served::is_emptied(&part)),
         additions: Vec::new(),
     })
@@ -246,9 +249,7 @@ fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
 fn parse_served(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
     let value: Value = serde_json::from_str(text).map_err(|e| vec![json::syntax(prefix, &e)])?;
     let Some(inner) = served::machine_config(&value).map_err(|finding| vec![finding])? else {
-        let message = "this is a bare Ignition config, not a MachineConfig; give the rendered MachineConfig \
-                       (`oc get mc NAME -o yaml`)";
-        return Err(vec![Finding::error(format!("{prefix}ignition"), message)]);
+        return parse_bare(text, prefix, origin);
     };
     let mut config = parse_object(inner.trim(), "", origin).map_err(|findings| {
         let located = |mut finding: Finding| {
@@ -265,6 +266,38 @@ fn parse_served(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
     config.additions = served::additions(&outer, &config);
     config.warnings.extend(warnings);
     Ok(config)
+}
+
+/// An Ignition config by itself. It is named after its digest, for people and for the journal.
+fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
+    let at = prefix.trim_end_matches('.');
+    let (ignition, mut findings) = ignition::parse(text, at)?;
+    findings.extend(check::ignition(&ignition, at));
+    let (errors, warnings): (Vec<_>, Vec<_>) = findings
+        .into_iter()
+        .partition(|f| f.severity == Severity::Error);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let digest = hex(&<sha2::Sha256 as sha2::Digest>::digest(text.as_bytes()));
+    Ok(MachineConfig {
+        name: format!("ignition-{}", digest.get(..12).unwrap_or_default()),
+        pool: None,
+        os_image_url: String::new(),
+        extensions_image: String::new(),
+        kernel_arguments: Vec::new(),
+        extensions: Vec::new(),
+        fips: false,
+        kernel_type: KernelType::Default,
+        ignition,
+        record: String::new(),
+        digest,
+        origin: origin.to_owned(),
+        warnings,
+        bare: true,
+        emptied: false,
+        additions: Vec::new(),
+    })
 }
 
 /// What is not a MachineConfig is refused by its name. The daemon's own record has no kind.

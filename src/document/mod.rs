@@ -11,7 +11,9 @@ mod resource;
 mod served;
 mod yaml;
 
-pub use desired::{Desired, DesiredDirectory, DesiredFile, DesiredLink, Owner, Unsupported};
+pub use desired::{
+    BareFile, Desired, DesiredDirectory, DesiredFile, DesiredLink, Owner, Unsupported,
+};
 pub use finding::{DocumentError, Finding, Severity};
 pub use ignition::Ignition;
 pub use machine_config::{KernelType, MachineConfig, parse};

@@ -22,6 +22,8 @@ pub use records::{Baseline, Recorded, Records};
 pub struct NodeState {
     /// What is at the paths of interest; a path that is not in here does not exist.
     pub objects: BTreeMap<RootPath, Object>,
+    /// Bytes of the files that were asked for.
+    pub texts: BTreeMap<RootPath, Vec<u8>>,
     /// When each object was seen, to notice that somebody changed it since.
     pub stamps: BTreeMap<RootPath, Stamp>,
     /// Paths that could not be looked at, with the kernel's word.
@@ -64,6 +66,8 @@ pub struct Interest {
     pub packaged: BTreeSet<RootPath>,
     /// Units whose enablement matters.
     pub units: BTreeSet<String>,
+    /// Files whose bytes matter: something is appended to them.
+    pub texts: BTreeSet<RootPath>,
     /// Unit files and presets that are about to be written; what they lead to matters too.
     pub overlay: Vec<(String, UnitEntry)>,
 }
@@ -80,6 +84,7 @@ pub fn observe(
     })?;
     let mut node = NodeState {
         objects: BTreeMap::new(),
+        texts: BTreeMap::new(),
         stamps: BTreeMap::new(),
         obstructed: BTreeMap::new(),
         directories: BTreeMap::new(),
@@ -94,6 +99,11 @@ pub fn observe(
     for path in &interest.paths {
         node.observe_object(root, path)?;
         node.observe_way(root, path)?;
+    }
+    for path in &interest.texts {
+        if let Some(bytes) = root.read(path)? {
+            node.texts.insert(path.clone(), bytes);
+        }
     }
     units::observe(root, interest, &mut node)?;
     if node.host.live {

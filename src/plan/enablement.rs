@@ -95,7 +95,7 @@ pub fn simulate(desired: &Desired, old: Option<&Desired>, node: &NodeState) -> S
     play.files(desired, old);
     let changed = |unit: &Unit| old.is_none_or(|old| !old.units.contains(unit));
     for unit in &desired.units {
-        play.write(unit, changed(unit));
+        play.write(unit, changed(unit), desired.bare);
         if unit.enabled.is_none() && changed(unit) {
             play.preset(&unit.name);
         }
@@ -108,10 +108,12 @@ pub fn simulate(desired: &Desired, old: Option<&Desired>, node: &NodeState) -> S
     {
         play.remove(unit);
     }
-    for link in paths::LEAKED_LINKS {
-        play.tree.apply(&LinkChange::Remove {
-            path: format!("/{link}"),
-        });
+    if !desired.bare {
+        for link in paths::LEAKED_LINKS {
+            play.tree.apply(&LinkChange::Remove {
+                path: format!("/{link}"),
+            });
+        }
     }
     Simulated {
         tree: play.tree,
@@ -192,7 +194,7 @@ impl Play {
 
     /// Writes one unit: drop-ins, then mask or file. An enabled unit is switched off before its file
     /// changes, so that links of the old [Install] section do not stay.
-    fn write(&mut self, unit: &Unit, changed: bool) {
+    fn write(&mut self, unit: &Unit, changed: bool, bare: bool) {
         let path = unit_file(&unit.name);
         for dropin in unit.dropins.iter().filter(|dropin| dropin.text().is_none()) {
             self.forget(&format!("{path}.d/{}", dropin.name));
@@ -208,9 +210,16 @@ impl Play {
                 self.play(|tree, support| systemd::disable(tree, &[&unit.name], support));
             }
             self.put(&path, UnitEntry::File(Some(text.to_owned())));
-        } else if unit.mask == Some(false) {
+        } else if unit.mask == Some(false) && (!bare || self.is_masked_link(&unit.name)) {
             self.forget(&path);
         }
+    }
+
+    /// Ignition unmasks only what is a link to `/dev/null`.
+    fn is_masked_link(&self, unit: &str) -> bool {
+        let config = self.tree.dirs.iter().find(|dir| dir.path == CONFIG_DIR);
+        let entry = config.and_then(|dir| dir.entries.get(unit));
+        matches!(entry, Some(UnitEntry::Link(target)) if target == DEV_NULL)
     }
 
     /// What systemctl says of a unit; what was never looked at must not be guessed.

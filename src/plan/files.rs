@@ -57,6 +57,10 @@ impl Builder<'_> {
     pub(super) fn files(&mut self) {
         let desired = self.inputs.desired;
         for file in &desired.files {
+            if let Some(bare) = &file.bare {
+                self.bare_file(file, bare);
+                continue;
+            }
             if is_exempt(&file.path) && self.node().object(&file.path).is_some() {
                 continue;
             }

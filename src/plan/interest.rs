@@ -55,6 +55,11 @@ fn files_of(config: &Desired, interest: &mut Interest) {
         interest.paths.extend(target.ok().filter(|_| link.hard));
     }
     for file in &config.files {
+        let appended = file
+            .bare
+            .as_ref()
+            .is_some_and(|bare| !bare.append.is_empty());
+        interest.texts.extend(appended.then(|| file.path.clone()));
         interest
             .paths
             .extend(files::Keeping::of(&file.path).paths());

@@ -4,6 +4,7 @@
 //! drop-ins, enablement, then the daemon's records. `plan` prints a [`Plan`],
 //! the transaction journals its steps, `status` reports them.
 
+mod bare;
 pub mod enablement;
 mod files;
 mod interest;
@@ -227,15 +228,21 @@ pub fn plan(inputs: Inputs<'_>, options: Options) -> Plan {
         touched: BTreeSet::new(),
     };
     builder.document();
-    builder.transition();
+    if inputs.desired.bare {
+        builder.bare();
+    } else {
+        builder.transition();
+    }
     builder.users();
     builder.directories();
     builder.files();
     builder.additions();
     builder.links();
     builder.units();
-    builder.stale();
-    builder.records();
+    if !inputs.desired.bare {
+        builder.stale();
+        builder.records();
+    }
     builder.ownership();
     builder.space();
     builder.plan

@@ -14,6 +14,8 @@ impl Builder<'_> {
         for unit in &desired.units {
             self.unit(unit);
         }
+        // Ignition runs no presets and disables nothing on the way: as if every unit were known already.
+        let old = if desired.bare { Some(desired) } else { old };
         let simulated = enablement::simulate(desired, old, self.node());
         for problem in simulated.problems {
             self.block(
@@ -27,7 +29,7 @@ impl Builder<'_> {
         for link in enablement::link_changes(&self.node().units, &simulated.tree) {
             self.link(&link);
         }
-        if self.node().host.never_booted {
+        if self.node().host.never_booted || desired.bare {
             self.preset_lines();
         }
     }
@@ -39,6 +41,12 @@ impl Builder<'_> {
             };
             match dropin.text() {
                 Some(text) => self.unit_file(&path, text),
+                // Ignition writes an empty drop-in as an empty file.
+                None if self.inputs.desired.bare => {
+                    if dropin.contents.is_some() {
+                        self.unit_file(&path, "");
+                    }
+                }
                 None => self.remove(&path, Section::Units, "the drop-in is empty in the config"),
             }
         }
@@ -49,7 +57,7 @@ impl Builder<'_> {
             // The link to /dev/null is among the links that change.
             _ if unit.mask == Some(true) => self.unit_original(&path),
             Some(text) => self.unit_file(&path, text),
-            None if unit.mask == Some(false) => {
+            None if unit.mask == Some(false) && !self.inputs.desired.bare => {
                 self.remove(&path, Section::Units, "the config unmasks the unit")
             }
             None => {}
@@ -71,6 +79,9 @@ impl Builder<'_> {
 
     /// Units have an original only where the OS ships one below `usr/etc`; there is no stamp for the others.
     fn unit_original(&mut self, path: &RootPath) {
+        if self.inputs.desired.bare {
+            return;
+        }
         let files::Keeping {
             orig: Some(orig),
             twin: Some(twin),

@@ -1,0 +1,142 @@
+//! Bare Ignition configs: Ignition's rules for files instead of the daemon's (ignition-contract 4.4 to 4.6).
+//!
+//! Deliberate differences from Ignition: a file that is already as it should be is no error, so that a second
+//! run does nothing; fragments that the file ends with already are not appended again; nothing is removed before
+//! the new content is there.
+
+use super::{Attributes, Builder, Payload, Section, Step, files};
+use crate::document::{BareFile, DesiredFile};
+use crate::drift::{group_id, text_object, user_id, wanted_file};
+use crate::object::{Kind, Object};
+
+impl Builder<'_> {
+    /// What is said of every bare config, and what is refused in one.
+    pub(super) fn bare(&mut self) {
+        self.notice("", "a bare Ignition config has no name: the daemon's record is left as it is, and it knows nothing of this");
+        let desired = self.inputs.desired;
+        let users = &self.inputs.config.ignition.passwd.users;
+        for (index, user) in users.iter().enumerate() {
+            if user.name != "core" || !user.has_only_credentials() {
+                let message = "only keys and password hash of an existing user core are applied. \
+                               Make other accounts with useradd";
+                self.block(format!("passwd.users[{index}]"), message);
+            }
+        }
+        if desired.has_users && !self.node().accounts.users.contains_key("core") {
+            self.block(
+                "passwd.users",
+                "the root has no user core. Make it with useradd first",
+            );
+        }
+    }
+
+    /// Plans a file by Ignition's rules.
+    pub(super) fn bare_file(&mut self, file: &DesiredFile, bare: &BareFile) {
+        let found = self.node().object(&file.path).cloned();
+        let object = match (&found, bare.keep) {
+            (Some(found), true) if matches!(found.kind, Kind::File { .. }) => {
+                self.kept(file, bare, found)
+            }
+            _ => self.written(file, bare),
+        };
+        let (object, payload) = match object {
+            Ok(planned) => planned,
+            Err(problem) => {
+                return self.block(
+                    &file.origin,
+                    format!("{problem}. The root's account files have no such name"),
+                );
+            }
+        };
+        match &found {
+            Some(found) if found.is(&object) => {}
+            Some(found) if found.kind == object.kind => self.attributes(file, found, &object),
+            Some(_) if !bare.keep && !bare.overwrite => {
+                let message = "is there with other contents, and overwrite is not set. Move it away, then run again";
+                self.block(file.path.to_string(), message);
+            }
+            _ => {
+                let why = files::why(found.as_ref(), &object);
+                self.put(&file.path, object, payload, Section::Files, why);
+            }
+        }
+    }
+
+    /// An existing file whose contents stay; fragments come behind them, once.
+    fn kept(
+        &self,
+        file: &DesiredFile,
+        bare: &BareFile,
+        found: &Object,
+    ) -> Result<(Object, Payload), String> {
+        let accounts = &self.node().accounts;
+        let uid = bare
+            .user
+            .as_ref()
+            .map(|user| user_id(user, accounts))
+            .transpose()?;
+        let gid = bare
+            .group
+            .as_ref()
+            .map(|group| group_id(group, accounts))
+            .transpose()?;
+        let wanted = (uid.unwrap_or(found.uid), gid.unwrap_or(found.gid));
+        let owner = if self.node().host.can_chown {
+            wanted
+        } else {
+            found.owner()
+        };
+        let mode = bare.mode.unwrap_or(found.mode);
+        let tail = bare.tail();
+        let before = self
+            .node()
+            .texts
+            .get(&file.path)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        if tail.is_empty() || before.ends_with(&tail) {
+            let same = Object {
+                kind: found.kind.clone(),
+                mode,
+                uid: owner.0,
+                gid: owner.1,
+            };
+            return Ok((same, Payload::None));
+        }
+        let bytes = [before, &tail].concat();
+        Ok((text_object(&bytes, mode, owner), Payload::Bytes(bytes)))
+    }
+
+    /// A file with its contents and everything that is appended to them.
+    fn written(&self, file: &DesiredFile, bare: &BareFile) -> Result<(Object, Payload), String> {
+        let wanted = wanted_file(file, self.node())?;
+        if bare.append.is_empty() {
+            return Ok((wanted, Payload::Contents(file.contents.clone())));
+        }
+        let bytes = [file.contents.bytes().unwrap_or_default(), bare.tail()].concat();
+        Ok((
+            text_object(&bytes, wanted.mode, wanted.owner()),
+            Payload::Bytes(bytes),
+        ))
+    }
+
+    /// The contents are right already: only mode and owner change.
+    fn attributes(&mut self, file: &DesiredFile, found: &Object, wanted: &Object) {
+        let old = Attributes {
+            mode: found.mode,
+            uid: found.uid,
+            gid: found.gid,
+        };
+        let new = Attributes {
+            mode: wanted.mode,
+            uid: wanted.uid,
+            gid: wanted.gid,
+        };
+        let step = Step::Metadata {
+            path: file.path.clone(),
+            new,
+            old,
+        };
+        self.push(step, Payload::None, Section::Files, "mode or owner differs");
+    }
+}
