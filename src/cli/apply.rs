@@ -10,7 +10,7 @@ use super::session::{Session, open_root};
 use super::{Cli, Output, PlanArgs};
 use crate::drift;
 use crate::error::{ExitCode, RunError};
-use crate::plan::Plan;
+use crate::plan::{Options, Plan};
 use crate::report::status::{LastRun, Outcome, Phase};
 use crate::report::verify::Findings;
 use crate::report::{self, count};
@@ -157,7 +157,7 @@ fn last_run(
 
 /// The same comparison must come out empty afterwards.
 fn verify(cli: &Cli, session: &Session, plan: &Plan) -> Result<ExitCode> {
-    let drifts = session.drifts();
+    let drifts = session.drifts(&session.plan(Options::default()));
     let verdict = drift::verdict(&session.chosen.config.name, &drifts);
     let diffs = report::plan::Diffs::new();
     let findings = Findings {

@@ -80,14 +80,13 @@ impl Session {
         plan::plan(inputs, options)
     }
 
-    /// The differences.
-    pub fn drifts(&self) -> Vec<Drift> {
-        let steps = self.plan(Options::default()).steps;
+    /// The differences. `plan` is that of this session; directories, links and bare configs are judged by it.
+    pub fn drifts(&self, plan: &Plan) -> Vec<Drift> {
         if self.desired.bare {
-            return drift::step_drifts(&steps, true);
+            return drift::step_drifts(&plan.steps, true);
         }
         let mut drifts = drift::drifts(&self.desired, &self.node);
-        drifts.extend(drift::step_drifts(&steps, false));
+        drifts.extend(drift::step_drifts(&plan.steps, false));
         drifts
     }
 

@@ -13,10 +13,11 @@ use crate::report::verify::Findings;
 /// Runs `verify`.
 pub fn run(cli: &Cli, args: &ConfigArgs) -> Result<ExitCode> {
     let session = Session::observe(open_root(cli)?, args.config.as_deref())?;
-    let drifts = session.drifts();
+    // The plan knows both sides of everything that differs.
+    let plan = session.plan(Options::default());
+    let drifts = session.drifts(&plan);
     let verdict = drift::verdict(&session.chosen.config.name, &drifts);
-    // The plan knows both sides of every file that differs.
-    let diffs = session.diffs(&session.plan(Options::default()), args.show_secrets);
+    let diffs = session.diffs(&plan, args.show_secrets);
     let findings = Findings {
         drifts: &drifts,
         verdict: verdict.as_deref(),
