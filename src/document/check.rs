@@ -217,7 +217,7 @@ impl Check<'_> {
             _ => return,
         };
         if !found.eq_ignore_ascii_case(sum) {
-            let message = "the contents have another hash; the daemon does not compare it, Ignition would refuse";
+            let message = "the contents have another hash; Ignition refuses that, the daemon does not compare it";
             self.warning(&format!("{at}.verification.hash"), message);
         }
     }

@@ -273,6 +273,11 @@ fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, V
     let at = prefix.trim_end_matches('.');
     let (ignition, mut findings) = ignition::parse(text, at)?;
     findings.extend(check::ignition(&ignition, at));
+    // Unlike the daemon, Ignition compares hashes.
+    findings
+        .iter_mut()
+        .filter(|f| f.path.ends_with(".verification.hash"))
+        .for_each(|f| f.severity = Severity::Error);
     let (errors, warnings): (Vec<_>, Vec<_>) = findings
         .into_iter()
         .partition(|f| f.severity == Severity::Error);

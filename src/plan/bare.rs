@@ -34,9 +34,7 @@ impl Builder<'_> {
     pub(super) fn bare_file(&mut self, file: &DesiredFile, bare: &BareFile) {
         let found = self.node().object(&file.path).cloned();
         let object = match (&found, bare.keep) {
-            (Some(found), true) if matches!(found.kind, Kind::File { .. }) => {
-                self.kept(file, bare, found)
-            }
+            (Some(found), true) if is_file(found) => self.kept(file, bare, found),
             _ => self.written(file, bare),
         };
         let (object, payload) = match object {
@@ -51,8 +49,8 @@ impl Builder<'_> {
         match &found {
             Some(found) if found.is(&object) => {}
             Some(found) if found.kind == object.kind => self.attributes(file, found, &object),
-            Some(_) if !bare.keep && !bare.overwrite => {
-                let message = "is there with other contents, and overwrite is not set. Move it away, then run again";
+            Some(found) if !bare.overwrite && !(bare.keep && is_file(found)) => {
+                let message = "is there as something else, and overwrite is not set. Move it away, then run again";
                 self.block(file.path.to_string(), message);
             }
             _ => {
@@ -139,4 +137,8 @@ impl Builder<'_> {
         };
         self.push(step, Payload::None, Section::Files, "mode or owner differs");
     }
+}
+
+fn is_file(object: &Object) -> bool {
+    matches!(object.kind, Kind::File { .. })
 }

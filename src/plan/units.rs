@@ -1,5 +1,7 @@
 //! Units, drop-ins, masks and enablement links (mcd-contract 6.5).
 
+use std::collections::BTreeMap;
+
 use super::{Builder, Payload, Section, enablement, files};
 use crate::document::ignition::Unit;
 use crate::drift::{dropin_path, text_object, unit_path};
@@ -177,31 +179,43 @@ fn merged_presets(before: &str, known: &[&str], units: &[Unit]) -> String {
         .filter(|line| !ours(line))
         .map(|line| format!("{line}\n"))
         .collect();
+    // Sorted as Ignition sorts them: by name, then word; instances of one template share a line.
+    let mut lines: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for unit in units {
-        if let Some(enabled) = unit.enabled {
-            let verb = if enabled { "enable" } else { "disable" };
-            text.push_str(&format!("{verb} {}\n", preset_subject(&unit.name)));
-        }
+        let Some(enabled) = unit.enabled else {
+            continue;
+        };
+        let (name, instance) = preset_subject(&unit.name);
+        let verb = if enabled { "enable" } else { "disable" };
+        lines
+            .entry(format!("{name}-{verb}"))
+            .or_default()
+            .extend(instance);
+    }
+    for (key, instances) in lines {
+        let (name, verb) = key.rsplit_once('-').unwrap_or((&key, "enable"));
+        let words: Vec<&str> = [verb, name]
+            .into_iter()
+            .chain(instances.iter().map(String::as_str))
+            .collect();
+        text.push_str(&format!("{}\n", words.join(" ")));
     }
     text
 }
 
-/// `foo@bar.service` as presets write it: `foo@.service bar`.
-fn preset_subject(name: &str) -> String {
-    match (name.split_once('@'), name.rsplit_once('.')) {
-        (Some((prefix, rest)), Some((_, suffix))) => {
-            let instance = rest
-                .strip_suffix(suffix)
-                .and_then(|rest| rest.strip_suffix('.'))
-                .unwrap_or_default();
-            if instance.is_empty() {
-                name.to_owned()
-            } else {
-                format!("{prefix}@.{suffix} {instance}")
-            }
+/// `foo@bar.service` as presets write it: `foo@.service`, then `bar`.
+fn preset_subject(name: &str) -> (String, Option<String>) {
+    if let (Some((prefix, rest)), Some((_, suffix))) = (name.split_once('@'), name.rsplit_once('.'))
+    {
+        let instance = rest
+            .strip_suffix(suffix)
+            .and_then(|rest| rest.strip_suffix('.'))
+            .unwrap_or_default();
+        if !instance.is_empty() {
+            return (format!("{prefix}@.{suffix}"), Some(instance.to_owned()));
         }
-        _ => name.to_owned(),
     }
+    (name.to_owned(), None)
 }
 
 #[cfg(test)]
@@ -236,8 +250,26 @@ mod tests {
 
     #[test]
     fn instances_are_named_after_their_template() {
-        assert_eq!(preset_subject("a@b.c.service"), "a@.service b.c");
-        assert_eq!(preset_subject("a@.service"), "a@.service");
-        assert_eq!(preset_subject("a.service"), "a.service");
+        let subject =
+            |name: &str, instance: Option<&str>| (name.to_owned(), instance.map(str::to_owned));
+        assert_eq!(
+            preset_subject("a@b.c.service"),
+            subject("a@.service", Some("b.c"))
+        );
+        assert_eq!(preset_subject("a@.service"), subject("a@.service", None));
+        assert_eq!(preset_subject("a.service"), subject("a.service", None));
+    }
+
+    #[test]
+    fn instances_of_one_template_share_a_line() {
+        let units = [
+            unit("t@b.service", Some(true)),
+            unit("t@a.service", Some(true)),
+            unit("t@c.service", Some(false)),
+        ];
+        let known = ["t@a.service", "t@b.service", "t@c.service"];
+        let text = merged_presets("", &known, &units);
+        assert_eq!(text, "disable t@.service c\nenable t@.service b a\n");
+        assert_eq!(merged_presets(&text, &known, &units), text);
     }
 }
