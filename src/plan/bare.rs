@@ -49,7 +49,7 @@ impl Builder<'_> {
         match &found {
             Some(found) if found.is(&object) => {}
             Some(found) if found.kind == object.kind => self.attributes(file, found, &object),
-            Some(found) if !bare.overwrite && !(bare.keep && is_file(found)) => {
+            Some(found) if !(bare.overwrite || bare.keep && is_file(found)) => {
                 let message = "is there as something else, and overwrite is not set. Move it away, then run again";
                 self.block(file.path.to_string(), message);
             }
