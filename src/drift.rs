@@ -58,10 +58,10 @@ pub struct Drift {
 pub fn drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
     let mut drifts = Vec::new();
     for file in &desired.files {
-        drifts.extend(file_drifts(file, node));
+        drifts.extend(file_drifts(file, node, desired.spec2));
     }
     for unit in &desired.units {
-        drifts.extend(unit_drifts(unit, node));
+        drifts.extend(unit_drifts(unit, node, desired.spec2));
     }
     drifts.extend(link_drifts(desired, node));
     drifts.extend(user_drifts(desired, node));
@@ -162,12 +162,12 @@ pub fn text_object(text: &[u8], mode: u32, owner: (u32, u32)) -> Object {
     }
 }
 
-fn file_drifts(file: &DesiredFile, node: &NodeState) -> Vec<Drift> {
+fn file_drifts(file: &DesiredFile, node: &NodeState, spec2: bool) -> Vec<Drift> {
     let wanted = match wanted_file(file, node) {
         Ok(wanted) => wanted,
         Err(problem) => return vec![unchecked(DriftKind::Owner, &file.path, problem)],
     };
-    if !is_exempt(&file.path) {
+    if spec2 || !is_exempt(&file.path) {
         return compare(&file.path, &wanted, node);
     }
     match node.object(&file.path) {
@@ -276,8 +276,9 @@ pub fn dropin_path(unit: &str, dropin: &str) -> Option<RootPath> {
     RootPath::parse(&format!("/{}/{unit}.d/{dropin}", paths::UNITS)).ok()
 }
 
-/// Drop-ins first, then the file, then whether it is on (mcd-contract section 7, steps 5 and 6).
-fn unit_drifts(unit: &Unit, node: &NodeState) -> Vec<Drift> {
+/// Drop-ins first, then the file, then whether it is on (mcd-contract section 7, steps 5 and 6). For a config of
+/// spec 2 the daemon wants empty drop-ins to be there, and does not look at enablement.
+fn unit_drifts(unit: &Unit, node: &NodeState, spec2: bool) -> Vec<Drift> {
     let mut drifts = Vec::new();
     let owner = node.host.attainable((0, 0));
     for dropin in &unit.dropins {
@@ -286,7 +287,7 @@ fn unit_drifts(unit: &Unit, node: &NodeState) -> Vec<Drift> {
         };
         let wanted = text_object(dropin.text().unwrap_or_default().as_bytes(), 0o644, owner);
         // An empty drop-in is one that need not be there.
-        if dropin.text().is_some() || node.object(&path).is_some() {
+        if spec2 || dropin.text().is_some() || node.object(&path).is_some() {
             drifts.extend(compare(&path, &wanted, node));
         }
     }
@@ -301,7 +302,7 @@ fn unit_drifts(unit: &Unit, node: &NodeState) -> Vec<Drift> {
                 &text_object(text.as_bytes(), 0o644, owner),
                 node,
             ));
-            drifts.extend(enabled_drift(unit, node));
+            drifts.extend(enabled_drift(unit, node).filter(|_| !spec2));
         }
         None if unit.mask == Some(true) => drifts.extend(mask_drift(&path, node, false)),
         None if unit.mask == Some(false) && node.object(&path).is_some() => {

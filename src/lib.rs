@@ -8,6 +8,7 @@ pub mod document;
 pub mod drift;
 pub mod node;
 pub mod plan;
+pub mod render;
 pub mod report;
 pub mod source;
 pub mod transaction;

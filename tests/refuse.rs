@@ -81,13 +81,6 @@ const ENVELOPE: &[Case] = &[
 /// Versions of Ignition.
 const VERSIONS: &[Case] = &[
     (
-        "ignition-2.yaml",
-        &[(
-            "spec.config.ignition.version (line 18)",
-            "unsupported Ignition version \"2.2.0\"",
-        )],
-    ),
-    (
         "version-missing.yaml",
         &[(
             "spec.config.ignition.version",

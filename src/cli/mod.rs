@@ -3,6 +3,7 @@
 mod apply;
 mod plan;
 mod recover;
+mod render;
 mod session;
 mod show;
 mod status;
@@ -97,6 +98,12 @@ pub enum Command {
     /// Changes nothing.
     Status,
 
+    /// Merge the MachineConfigs of POOL into the rendered one, as the operator does
+    ///
+    /// Changes nothing. Prints the rendered MachineConfig as JSON, with the name that
+    /// the operator would give it, for plan and apply.
+    Render(RenderArgs),
+
     /// Finish or undo an interrupted run
     ///
     /// Goes forward when every staged object is whole, else back. Stops without
@@ -163,6 +170,31 @@ pub struct ShowArgs {
     pub path: Option<String>,
 }
 
+/// What to render.
+#[derive(Debug, Args)]
+pub struct RenderArgs {
+    /// Name of the pool, such as worker
+    #[arg(value_name = "POOL")]
+    pub pool: String,
+
+    /// Every MachineConfig of the pool, JSON or YAML, single or as lists, in any order;
+    /// `-` for standard input
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<String>,
+
+    /// OS image of the release, which a MachineConfig may override
+    #[arg(long, value_name = "URL")]
+    pub os_image: Option<String>,
+
+    /// Image with the extensions of the release, which a MachineConfig may override
+    #[arg(long, value_name = "URL")]
+    pub extensions_image: Option<String>,
+
+    /// Version of the operator, for the annotation generated-by-controller-version
+    #[arg(long, value_name = "VERSION")]
+    pub controller_version: Option<String>,
+}
+
 /// How to recover.
 #[derive(Debug, Args)]
 pub struct RecoverArgs {
@@ -179,6 +211,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Verify(args) => verify::run(cli, args),
         Command::Show(args) => show::run(cli, args),
         Command::Status => status::run(cli),
+        Command::Render(args) => render::run(args),
         Command::Recover(args) => recover::run(cli, args),
     }
 }

@@ -112,6 +112,8 @@ pub struct Unsupported {
 /// The part of a config that is made on disk.
 #[derive(Debug, Clone, Default)]
 pub struct Desired {
+    /// From a config of spec 2: the daemon validates it by other rules.
+    pub spec2: bool,
     /// From a bare Ignition config: Ignition's rules instead of the daemon's.
     pub bare: bool,
     /// Files, in document order.
@@ -140,6 +142,7 @@ impl Desired {
         let prefix = if config.bare { "" } else { "spec.config." };
         let mut desired = Self {
             bare: config.bare,
+            spec2: config.spec2,
             units: config.ignition.systemd.units.clone(),
             ..Self::default()
         };

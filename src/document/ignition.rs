@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::finding::Finding;
+use super::spec2::{self, Converted};
 
 /// Minor versions of spec 3 that are understood.
 pub const NEWEST_MINOR: u64 = 6;
@@ -358,10 +359,63 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Parses an Ignition config of spec 3. `at` is its path in the document.
+/// A config that was read, whatever its spec.
+#[derive(Debug)]
+pub struct Parsed {
+    /// The config, in the newest model.
+    pub config: Ignition,
+    /// What the person should know.
+    pub warnings: Vec<Finding>,
+    /// How it was converted, if it was of spec 2.
+    pub converted: Option<Converted>,
+}
+
+impl Parsed {
+    /// A finding about the config, with the path as the document writes it.
+    pub fn located(&self, finding: Finding) -> Finding {
+        located(self.converted.as_ref(), finding)
+    }
+}
+
+fn located(converted: Option<&Converted>, mut finding: Finding) -> Finding {
+    if let Some(converted) = converted {
+        finding.path = converted.original(&finding.path);
+    }
+    finding
+}
+
+/// Parses an Ignition config of spec 2 or 3. `at` is its path in the document.
 ///
 /// Returns the config with warnings, or every error found while reading.
-pub fn parse(json: &str, at: &str) -> Result<(Ignition, Vec<Finding>), Vec<Finding>> {
+pub fn parse(json: &str, at: &str) -> Result<Parsed, Vec<Finding>> {
+    let value: Value = serde_json::from_str(json).map_err(|e| vec![super::json::syntax(at, &e)])?;
+    let version = value.pointer("/ignition/version").and_then(Value::as_str);
+    if !version.is_some_and(spec2::is_spec2) {
+        let (config, warnings) = parse_3(json, at)?;
+        return Ok(Parsed {
+            config,
+            warnings,
+            converted: None,
+        });
+    }
+    let mut converted = spec2::convert_text(json, at)?;
+    let locate = |findings: Vec<Finding>| -> Vec<Finding> {
+        findings
+            .into_iter()
+            .map(|finding| located(Some(&converted), finding))
+            .collect()
+    };
+    let (config, warnings) = parse_3(&converted.config.to_string(), at).map_err(locate)?;
+    let mut all = locate(warnings);
+    all.splice(0..0, std::mem::take(&mut converted.warnings));
+    Ok(Parsed {
+        config,
+        warnings: all,
+        converted: Some(converted),
+    })
+}
+
+fn parse_3(json: &str, at: &str) -> Result<(Ignition, Vec<Finding>), Vec<Finding>> {
     let minor = version(json, at).map_err(|finding| vec![finding])?;
     let mut unknown = Vec::new();
     let mut config: Ignition =

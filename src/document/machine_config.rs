@@ -74,6 +74,8 @@ pub struct MachineConfig {
     pub origin: String,
     /// What the person should know.
     pub warnings: Vec<Finding>,
+    /// The Ignition part was of spec 2; the daemon then validates by other rules.
+    pub spec2: bool,
     /// A bare Ignition config: it has no name, no record, and the daemon knows nothing of it.
     pub bare: bool,
     /// The Ignition part is only a version, as in the encapsulated object of a first boot.
@@ -207,7 +209,7 @@ fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
     )?;
     let name = checked_name(metadata.name, prefix, &mut findings);
     let kernel_type = kernel_type(spec.kernel_type.as_deref(), prefix, &mut findings);
-    let ignition = ignition_part(
+    let (ignition, spec2) = ignition_part(
         spec.config.as_deref(),
         &format!("{prefix}spec.config"),
         &mut findings,
@@ -239,6 +241,7 @@ fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
         record,
         origin: origin.to_owned(),
         warnings,
+        spec2,
         bare: false,
         emptied: part.is_some_and(|part| served::is_emptied(&part)),
         additions: Vec::new(),
@@ -262,17 +265,22 @@ fn parse_served(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
         };
         findings.into_iter().map(located).collect::<Vec<_>>()
     })?;
-    let (outer, warnings) = ignition::parse(text, prefix.trim_end_matches('.'))?;
-    config.additions = served::additions(&outer, &config);
-    config.warnings.extend(warnings);
+    let outer = ignition::parse(text, prefix.trim_end_matches('.'))?;
+    config.additions = served::additions(&outer.config, &config);
+    config.warnings.extend(outer.warnings);
     Ok(config)
 }
 
 /// An Ignition config by itself. It is named after its digest, for people and for the journal.
 fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
     let at = prefix.trim_end_matches('.');
-    let (ignition, mut findings) = ignition::parse(text, at)?;
-    findings.extend(check::ignition(&ignition, at));
+    let parsed = ignition::parse(text, at)?;
+    let mut findings = parsed.warnings.clone();
+    findings.extend(
+        check::ignition(&parsed.config, at)
+            .into_iter()
+            .map(|finding| parsed.located(finding)),
+    );
     // Unlike the daemon, Ignition compares hashes.
     findings
         .iter_mut()
@@ -294,7 +302,8 @@ fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, V
         extensions: Vec::new(),
         fips: false,
         kernel_type: KernelType::Default,
-        ignition,
+        spec2: parsed.converted.is_some(),
+        ignition: parsed.config,
         record: String::new(),
         digest,
         origin: origin.to_owned(),
@@ -368,20 +377,25 @@ fn kernel_type(text: Option<&str>, prefix: &str, findings: &mut Vec<Finding>) ->
     })
 }
 
-fn ignition_part(raw: Option<&RawValue>, at: &str, findings: &mut Vec<Finding>) -> Ignition {
+fn ignition_part(
+    raw: Option<&RawValue>,
+    at: &str,
+    findings: &mut Vec<Finding>,
+) -> (Ignition, bool) {
     let Some(raw) = raw else {
-        return Ignition::default();
+        return (Ignition::default(), false);
     };
-    match ignition::parse(raw.get(), at) {
-        Ok((config, warnings)) => {
-            findings.extend(warnings);
-            findings.extend(check::ignition(&config, at));
-            findings.extend(check::machine_config(&config, at));
-            config
-        }
+    let parsed = match ignition::parse(raw.get(), at) {
+        Ok(parsed) => parsed,
         Err(errors) => {
             findings.extend(errors);
-            Ignition::default()
+            return (Ignition::default(), false);
         }
-    }
+    };
+    findings.extend(parsed.warnings.iter().cloned());
+    let checks = check::ignition(&parsed.config, at)
+        .into_iter()
+        .chain(check::machine_config(&parsed.config, at));
+    findings.extend(checks.map(|finding| parsed.located(finding)));
+    (parsed.config, parsed.converted.is_some())
 }

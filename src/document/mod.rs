@@ -9,7 +9,8 @@ mod machine_config;
 mod reconcile;
 mod resource;
 mod served;
-mod yaml;
+pub mod spec2;
+pub(crate) mod yaml;
 
 pub use desired::{
     BareFile, Desired, DesiredDirectory, DesiredFile, DesiredLink, Owner, Unsupported,

@@ -190,6 +190,9 @@ fn resolve(text: &str) -> Value {
 }
 
 fn integer(text: &str) -> Option<Number> {
+    if text.starts_with('_') {
+        return None;
+    }
     let plain = text.replace('_', "");
     let (negative, digits) = match plain.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -255,6 +258,7 @@ mod tests {
             ("0x1F", json!(31)),
             ("-7", json!(-7)),
             ("1_000", json!(1000)),
+            ("_0", json!("_0")),
             ("yes", json!(true)),
             ("off", json!(false)),
             ("~", json!(null)),

@@ -43,6 +43,8 @@ impl Builder<'_> {
             };
             match dropin.text() {
                 Some(text) => self.unit_file(&path, text),
+                // The daemon validates a config of spec 2 as if it wrote empty drop-ins.
+                None if self.inputs.desired.spec2 => self.unit_file(&path, ""),
                 // Ignition writes an empty drop-in as an empty file.
                 None if self.inputs.desired.bare => {
                     if dropin.contents.is_some() {

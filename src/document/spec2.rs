@@ -1,0 +1,242 @@
+//! Ignition spec 2.0 to 2.4, read by conversion to spec 3. JSON in, JSON out; no I/O.
+//!
+//! The order is the operator's (mcd-contract 1.2): read with the schema of the declared version, raise to 2.2
+//! (where 2.0 and 2.1 leave a mode or an owner out, it is an explicit zero), check the rules of spec 2, drop
+//! duplicates, translate. Up to 2.2 duplicates are legal: of files and units the last one wins, drop-ins and
+//! keys of shadowed entries are kept, and the lists come out reversed. From 2.3 on duplicates are an error.
+//!
+//! The result declares 3.5.0: the daemon's own conversion always ends there, and 3.6 would give the special
+//! mode bits another meaning. Nothing in it is newer than 3.1.
+//!
+//! Because of the reversed lists a path in the result is not a path in the document;
+//! [`Converted::original`] leads back.
+//!
+//! # Where this is not the daemon's conversion
+//!
+//! * 2.3 and 2.4 are read, with a warning: the daemon stops at 2.2.
+//! * `users[].create` becomes the user-level fields of the same names. The daemon's converter drops it without
+//!   a word; it is warned of here.
+//! * Hashes and URLs are checked where they are written. Entries that a later one shadows are checked by the
+//!   rules of spec 2 only, and each is warned of.
+//! * A list of disks or RAID arrays is handed on as it is; what follows refuses it by name.
+//!
+//! # How the daemon verifies a config of spec 2
+//!
+//! It *applies* the converted config but *verifies* the one that was written (mcd-contract section 7 and
+//! surprise 34). What differs from spec 3:
+//!
+//! * Files are walked from last to first and only the last entry of a path counts: exactly the order and the
+//!   entries of the converted list.
+//! * No file is exempt, neither certificates nor the pull secret of the internal registry.
+//! * Units are walked in the order of the document and *every* entry counts, shadowed ones too: with other
+//!   contents in a shadowed entry the daemon can only report a mismatch. The warning of such an entry says so.
+//! * A drop-in without contents, kept in the result as an entry without `contents`, must exist as an empty file
+//!   of mode 0644, although applying the converted config never writes one.
+//! * Whether a unit is enabled is not looked at.
+//!
+//! The mode that is expected without a `mode` (0644), the refusal of `append`, gzip, the treatment of a unit
+//! without contents and that of `mask` are as in spec 3.
+
+mod fields;
+mod model;
+mod places;
+mod reduce;
+mod rules;
+mod translate;
+
+use std::fmt;
+
+use serde_json::Value;
+
+use self::places::Places;
+use super::check::place;
+use super::finding::{Finding, Severity};
+
+/// The newest minor version of spec 2 that is understood.
+pub const NEWEST_MINOR: u64 = 4;
+/// The newest minor version of spec 2 that the daemon takes (mcd-contract 1.2).
+pub const DAEMON_MINOR: u64 = 2;
+/// The version that the result declares.
+pub const RESULT_VERSION: &str = "3.5.0";
+
+/// A config of spec 2 as spec 3.
+#[derive(Clone)]
+pub struct Converted {
+    /// The config, of version [`RESULT_VERSION`].
+    pub config: Value,
+    /// The minor version of spec 2 as written.
+    pub minor: u64,
+    /// What the person should know; the paths are those of the document.
+    pub warnings: Vec<Finding>,
+    places: Places,
+}
+
+impl Converted {
+    /// The path in the document as written of a path in the result.
+    pub fn original(&self, path: &str) -> String {
+        self.places.original(path)
+    }
+}
+
+impl fmt::Debug for Converted {
+    // The config may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Converted(2.{}, {} warnings)",
+            self.minor,
+            self.warnings.len()
+        )
+    }
+}
+
+/// Whether a version is one of spec 2, supported or not.
+pub fn is_spec2(version: &str) -> bool {
+    version.split('.').next() == Some("2")
+}
+
+/// Whether a config is one of spec 1, which has its version at the top. [`convert`] refuses it by name.
+pub fn is_spec1(config: &Value) -> bool {
+    config.get("ignitionVersion").is_some() && config.pointer("/ignition/version").is_none()
+}
+
+/// Converts a config whose place in its document is `at`.
+///
+/// # Errors
+/// Every error of the first stage that has one.
+pub fn convert(config: &Value, at: &str) -> Result<Converted, Vec<Finding>> {
+    convert_text(&config.to_string(), at)
+}
+
+/// Like [`convert`], from text; here a key that is given twice is an error, as in spec 3.
+///
+/// # Errors
+/// Every error of the first stage that has one.
+pub fn convert_text(json: &str, at: &str) -> Result<Converted, Vec<Finding>> {
+    let value: Value = serde_json::from_str(json).map_err(|e| vec![super::json::syntax(at, &e)])?;
+    let minor = minor(&value, at).map_err(|finding| vec![finding])?;
+    let mut warnings = newer_than_the_daemon(minor, at);
+    let mut config = read(json, value, minor, at, &mut warnings)?;
+    warnings.extend(rules::raise(&mut config, minor, at));
+    keep_warnings(rules::check(&config, at), &mut warnings)?;
+    let reduced = reduce::reduce(config, minor, at);
+    keep_warnings(reduced.findings, &mut warnings)?;
+    let (config, places) = translate::translate(reduced.config, at);
+    Ok(Converted {
+        config,
+        minor,
+        warnings,
+        places,
+    })
+}
+
+/// Goes on with the warnings, or ends with the errors.
+fn keep_warnings(findings: Vec<Finding>, warnings: &mut Vec<Finding>) -> Result<(), Vec<Finding>> {
+    let (errors, rest): (Vec<_>, Vec<_>) = findings
+        .into_iter()
+        .partition(|finding| finding.severity == Severity::Error);
+    warnings.extend(rest);
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(errors)
+    }
+}
+
+/// The declared minor version.
+fn minor(config: &Value, at: &str) -> Result<u64, Finding> {
+    if is_spec1(config) {
+        return Err(Finding::error(
+            place(at, "ignitionVersion"),
+            "Ignition spec 1 is not supported; write the config in spec 3",
+        ));
+    }
+    let path = place(at, "ignition.version");
+    let Some(text) = config.pointer("/ignition/version").and_then(Value::as_str) else {
+        return Err(Finding::error(
+            path,
+            "missing or not a string; a config of spec 2 must name its version, such as \"2.2.0\"",
+        ));
+    };
+    let parts: Vec<Option<u64>> = text.split('.').map(|part| part.parse().ok()).collect();
+    match parts.as_slice() {
+        [Some(2), Some(minor), Some(0)] if *minor <= NEWEST_MINOR => Ok(*minor),
+        [Some(_), Some(_), Some(_)] => Err(Finding::error(
+            path,
+            format!(
+                "unsupported Ignition version {text:?}; of spec 2, 2.0.0 to 2.{NEWEST_MINOR}.0 are understood"
+            ),
+        )),
+        _ => Err(Finding::error(
+            path,
+            format!("{text:?} is not a version of the form X.Y.Z"),
+        )),
+    }
+}
+
+fn newer_than_the_daemon(minor: u64, at: &str) -> Vec<Finding> {
+    if minor <= DAEMON_MINOR {
+        return Vec::new();
+    }
+    let message = format!(
+        "of spec 2 the Machine Config Daemon takes at most 2.{DAEMON_MINOR}; it would refuse this 2.{minor} config"
+    );
+    vec![Finding::warning(place(at, "ignition.version"), message)]
+}
+
+/// The config, without the fields that its version does not have.
+fn read(
+    json: &str,
+    mut value: Value,
+    minor: u64,
+    at: &str,
+    warnings: &mut Vec<Finding>,
+) -> Result<model::Config, Vec<Finding>> {
+    let mut unknown = Vec::new();
+    // From the text, so that a key that is given twice is seen.
+    let _: model::Config =
+        super::json::from_str(json, at, &mut unknown).map_err(|finding| vec![finding])?;
+    fields::judge(&mut unknown);
+    keep_warnings(unknown, warnings)?;
+    warnings.extend(fields::drop_newer(&mut value, minor, at));
+    super::json::from_str(&value.to_string(), at, &mut Vec::new()).map_err(|finding| vec![finding])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn versions_of_spec_2_are_told_by_their_first_number() {
+        for (version, wanted) in [
+            ("2.0.0", true),
+            ("2.2.0", true),
+            ("2.9.1", true),
+            ("2", true),
+            ("3.2.0", false),
+            ("20.0.0", false),
+            ("", false),
+        ] {
+            assert_eq!(is_spec2(version), wanted, "{version:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_given_twice_is_an_error_in_text() {
+        let text = r#"{"ignition": {"version": "2.2.0"}, "storage": {}, "storage": {}}"#;
+        let errors = convert_text(text, "spec.config").unwrap_err();
+        assert!(errors[0].message.contains("duplicate field"), "{errors:?}");
+        assert!(convert_text("{", "spec.config").is_err());
+    }
+
+    #[test]
+    fn debug_shows_no_contents() {
+        let config = json!({
+            "ignition": {"version": "2.2.0"},
+            "storage": {"files": [{"filesystem": "root", "path": "/a", "contents": {"source": "data:,secret"}}]},
+        });
+        let text = format!("{:?}", convert(&config, "").unwrap());
+        assert!(!text.contains("secret"), "{text}");
+    }
+}

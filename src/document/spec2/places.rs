@@ -1,0 +1,52 @@
+//! Where the parts of a converted config stood in the document.
+
+/// Pairs of a path in the result and the path in the document that it came from.
+#[derive(Debug, Clone, Default)]
+pub struct Places(Vec<(String, String)>);
+
+impl Places {
+    /// Everything at and below `result` stood at and below `original`.
+    pub fn add(&mut self, result: String, original: String) {
+        if result != original {
+            self.0.push((result, original));
+        }
+    }
+
+    /// The path in the document; the pair that covers most of the path counts.
+    pub fn original(&self, path: &str) -> String {
+        let below = |(result, original): &(String, String)| {
+            let rest = path.strip_prefix(result.as_str())?;
+            let ends = rest.is_empty() || rest.starts_with(['.', '[', ' ']);
+            ends.then(|| (result.len(), format!("{original}{rest}")))
+        };
+        let best = self
+            .0
+            .iter()
+            .filter_map(below)
+            .max_by_key(|(length, _)| *length);
+        best.map_or_else(|| path.to_owned(), |(_, original)| original)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_pair_leads_back() {
+        let mut places = Places::default();
+        places.add("a.files[1]".into(), "a.files[10]".into());
+        places.add("a.files[10]".into(), "a.files[1]".into());
+        places.add("a.files[1].append[0]".into(), "a.files[10].contents".into());
+        for (result, original) in [
+            ("a.files[1]", "a.files[10]"),
+            ("a.files[1].mode", "a.files[10].mode"),
+            ("a.files[10].mode", "a.files[1].mode"),
+            ("a.files[1].append[0].source", "a.files[10].contents.source"),
+            ("a.filesystems[1]", "a.filesystems[1]"),
+            ("", ""),
+        ] {
+            assert_eq!(places.original(result), original, "{result}");
+        }
+    }
+}

@@ -1,0 +1,548 @@
+//! JSON values as Go's yaml.v2 v2.4.0 writes them. The name of a rendered config is a
+//! digest of this text, so every blank counts; readability does not.
+//!
+//! Blocks only, two blanks per level, lists level with their key, keys in natural
+//! order, text folded beyond column 80 (mcd-contract 1.4).
+
+use std::cmp::Ordering;
+
+use serde_json::{Map, Number, Value};
+
+use super::resolve::is_text;
+
+/// Text is folded at the first single blank after this column.
+const BEST_WIDTH: usize = 80;
+/// Blanks per level.
+const STEP: usize = 2;
+/// A longer key (in bytes) is written after a question mark.
+const LONGEST_KEY: usize = 128;
+
+/// The value as a YAML document.
+pub fn to_string(value: &Value) -> String {
+    let mut writer = Writer {
+        out: String::new(),
+        column: 0,
+        whitespace: true,
+        indention: true,
+        indent: None,
+    };
+    writer.node(value, false);
+    writer.new_line();
+    writer.out
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Style {
+    Plain,
+    Single,
+    Double,
+    Literal,
+}
+
+/// The state of yaml.v2's emitter, under its own names.
+struct Writer {
+    out: String,
+    /// Characters in the current line.
+    column: usize,
+    /// The last character was a blank (or there was none).
+    whitespace: bool,
+    /// The line holds nothing but indentation, dashes and question marks.
+    indention: bool,
+    /// Indentation of the current block; nothing outside of the first.
+    indent: Option<usize>,
+}
+
+impl Writer {
+    fn node(&mut self, value: &Value, in_mapping: bool) {
+        match value {
+            Value::Null => self.plain("null"),
+            Value::Bool(value) => self.plain(&value.to_string()),
+            Value::Number(number) => self.plain(&number_text(number)),
+            Value::String(text) => self.text(text, false),
+            Value::Array(items) => self.sequence(items, in_mapping),
+            Value::Object(map) => self.mapping(map),
+        }
+    }
+
+    fn sequence(&mut self, items: &[Value], in_mapping: bool) {
+        if items.is_empty() {
+            return self.indicator("[]", true, false);
+        }
+        let outer = self.indent;
+        // Under a key the list starts in the column of the key.
+        if !(in_mapping && !self.indention && outer.is_some()) {
+            self.indent = Some(outer.map_or(0, |indent| indent + STEP));
+        }
+        for item in items {
+            self.new_line();
+            self.indicator("-", true, true);
+            self.node(item, false);
+        }
+        self.indent = outer;
+    }
+
+    fn mapping(&mut self, map: &Map<String, Value>) {
+        if map.is_empty() {
+            return self.indicator("{}", true, false);
+        }
+        let outer = self.indent;
+        self.indent = Some(outer.map_or(0, |indent| indent + STEP));
+        for (key, value) in in_natural_order(map) {
+            self.new_line();
+            self.key(key);
+            self.node(value, true);
+        }
+        self.indent = outer;
+    }
+
+    fn key(&mut self, key: &str) {
+        if key.len() <= LONGEST_KEY && !key.contains(is_break) {
+            self.text(key, true);
+            self.indicator(":", false, false);
+            return;
+        }
+        self.indicator("?", true, true);
+        self.text(key, false);
+        self.new_line();
+        self.indicator(":", true, true);
+    }
+
+    fn plain(&mut self, text: &str) {
+        self.scalar(text, Style::Plain, false);
+    }
+
+    fn text(&mut self, text: &str, is_key: bool) {
+        let wanted = if text.contains('\n') {
+            Style::Literal
+        } else if is_text(text) {
+            Style::Plain
+        } else {
+            Style::Double
+        };
+        self.scalar(text, allowed_style(text, wanted, is_key), is_key);
+    }
+
+    fn scalar(&mut self, text: &str, style: Style, is_key: bool) {
+        let outer = self.indent;
+        self.indent = Some(outer.map_or(STEP, |indent| indent + STEP));
+        let chars: Vec<char> = text.chars().collect();
+        match style {
+            Style::Plain => self.plain_text(&chars, !is_key),
+            Style::Single => self.single_quoted(&chars, !is_key),
+            Style::Double => self.double_quoted(&chars, !is_key),
+            Style::Literal => self.literal(&chars),
+        }
+        self.indent = outer;
+    }
+
+    fn plain_text(&mut self, chars: &[char], may_fold: bool) {
+        if !self.whitespace {
+            self.put(' ');
+        }
+        let mut spaces = false;
+        for (i, &c) in chars.iter().enumerate() {
+            let single = !spaces && chars.get(i + 1) != Some(&' ');
+            if c == ' ' && may_fold && single && self.column > BEST_WIDTH {
+                self.new_line();
+            } else {
+                self.put(c);
+            }
+            if c != ' ' {
+                self.indention = false;
+            }
+            spaces = c == ' ';
+        }
+        self.whitespace = false;
+        self.indention = false;
+    }
+
+    fn single_quoted(&mut self, chars: &[char], may_fold: bool) {
+        self.indicator("'", true, false);
+        let (mut spaces, mut breaks) = (false, false);
+        for (i, &c) in chars.iter().enumerate() {
+            let next = chars.get(i + 1);
+            let inside = i > 0 && next.is_some_and(|next| *next != ' ');
+            if c == ' ' {
+                if may_fold && !spaces && inside && self.column > BEST_WIDTH {
+                    self.new_line();
+                } else {
+                    self.put(c);
+                }
+                spaces = true;
+            } else if is_break(c) {
+                self.put_break(c);
+                self.indention = true;
+                breaks = true;
+            } else {
+                if breaks {
+                    self.new_line();
+                }
+                if c == '\'' {
+                    self.put('\'');
+                }
+                self.put(c);
+                self.indention = false;
+                (spaces, breaks) = (false, false);
+            }
+        }
+        self.indicator("'", false, false);
+    }
+
+    fn double_quoted(&mut self, chars: &[char], may_fold: bool) {
+        self.indicator("\"", true, false);
+        let mut spaces = false;
+        for (i, &c) in chars.iter().enumerate() {
+            let next = chars.get(i + 1);
+            if c != ' ' {
+                self.put_escaped(c);
+            } else if may_fold && !spaces && self.column > BEST_WIDTH && i > 0 && next.is_some() {
+                self.new_line();
+                if next == Some(&' ') {
+                    self.put('\\');
+                }
+            } else {
+                self.put(c);
+            }
+            spaces = c == ' ';
+        }
+        self.indicator("\"", false, false);
+    }
+
+    fn literal(&mut self, chars: &[char]) {
+        self.indicator(&format!("|{}", hints(chars)), true, false);
+        self.put_break('\n');
+        self.indention = true;
+        self.whitespace = true;
+        let mut breaks = true;
+        for &c in chars {
+            if is_break(c) {
+                self.put_break(c);
+                self.indention = true;
+                breaks = true;
+                continue;
+            }
+            if breaks {
+                self.new_line();
+            }
+            self.put(c);
+            self.indention = false;
+            breaks = false;
+        }
+    }
+
+    /// A new line unless nothing but indentation stands in this one, then up to the indentation.
+    fn new_line(&mut self) {
+        let indent = self.indent.unwrap_or(0);
+        let full = self.column > indent || self.column == indent && !self.whitespace;
+        if !self.indention || full {
+            self.put_break('\n');
+        }
+        while self.column < indent {
+            self.put(' ');
+        }
+        self.whitespace = true;
+        self.indention = true;
+    }
+
+    fn indicator(&mut self, text: &str, after_blank: bool, keeps_indention: bool) {
+        if after_blank && !self.whitespace {
+            self.put(' ');
+        }
+        text.chars().for_each(|c| self.put(c));
+        self.whitespace = false;
+        self.indention &= keeps_indention;
+    }
+
+    fn put(&mut self, c: char) {
+        self.out.push(c);
+        self.column += 1;
+    }
+
+    fn put_break(&mut self, c: char) {
+        self.out.push(c);
+        self.column = 0;
+    }
+
+    fn put_escaped(&mut self, c: char) {
+        let short = match c {
+            '\0' => '0',
+            '\x07' => 'a',
+            '\x08' => 'b',
+            '\t' => 't',
+            '\n' => 'n',
+            '\x0b' => 'v',
+            '\x0c' => 'f',
+            '\r' => 'r',
+            '\x1b' => 'e',
+            '"' | '\\' => c,
+            '\u{85}' => 'N',
+            '\u{2028}' => 'L',
+            '\u{2029}' => 'P',
+            _ if is_printable(c) => return self.put(c),
+            _ => return self.put_number(u32::from(c)),
+        };
+        self.put('\\');
+        self.put(short);
+    }
+
+    fn put_number(&mut self, code: u32) {
+        let escape = match code {
+            0..=0xff => format!("\\x{code:02X}"),
+            0x100..=0xffff => format!("\\u{code:04X}"),
+            _ => format!("\\U{code:08X}"),
+        };
+        escape.chars().for_each(|c| self.put(c));
+    }
+}
+
+/// The wanted style, or the next one that can hold the text.
+fn allowed_style(text: &str, wanted: Style, is_key: bool) -> Style {
+    let multiline = text.contains(is_break);
+    let special =
+        text.contains(|c| !is_printable(c)) || is_before(text, |a, b| a == ' ' && is_break(b));
+    let unquotable = special || is_before(text, |a, b| is_break(a) && b == ' ');
+    let mut style = wanted;
+    if is_key && multiline {
+        style = Style::Double;
+    }
+    if style == Style::Plain && (special || multiline || needs_quotes(text)) {
+        style = Style::Single;
+    }
+    if style == Style::Single && unquotable {
+        style = Style::Double;
+    }
+    if style == Style::Literal && (special || text.ends_with(' ')) {
+        style = Style::Double;
+    }
+    style
+}
+
+/// Whether two neighbours are so.
+fn is_before(text: &str, test: impl Fn(char, char) -> bool) -> bool {
+    text.chars()
+        .zip(text.chars().skip(1))
+        .any(|(a, b)| test(a, b))
+}
+
+/// Whether one line of printable text would be read as structure or lose its ends.
+fn needs_quotes(text: &str) -> bool {
+    let blank_or_end = |c: Option<char>| c.is_none_or(|c| c == ' ');
+    let mut start = text.chars();
+    let first = start.next();
+    let opens = match first {
+        Some('-' | '?' | ':') => blank_or_end(start.next()),
+        Some(c) => "#,[]{}&*!|>'\"%@`".contains(c),
+        None => false,
+    };
+    opens
+        || text.starts_with(' ')
+        || text.ends_with([' ', ':'])
+        || text.starts_with("---")
+        || text.starts_with("...")
+        || text.contains(": ")
+        || text.contains(" #")
+}
+
+/// Indentation and line ends of a literal block, as far as the reader cannot see them.
+fn hints(chars: &[char]) -> String {
+    let leading = chars.first().is_some_and(|c| *c == ' ' || is_break(*c));
+    let mut last = chars.iter().rev().map(|c| is_break(*c));
+    let end = match (last.next(), last.next()) {
+        (Some(true), Some(true) | None) => "+",
+        (Some(true), Some(false)) => "",
+        _ => "-",
+    };
+    format!("{}{end}", if leading { "2" } else { "" })
+}
+
+fn is_break(c: char) -> bool {
+    matches!(c, '\r' | '\n' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
+/// Everything beyond the basic plane counts as unprintable in yaml.v2.
+fn is_printable(c: char) -> bool {
+    matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}')
+        && c != '\u{feff}'
+}
+
+/// Integers as they are, others as Go's `%g` with the shortest digits that read back.
+fn number_text(number: &Number) -> String {
+    let float = number.as_f64().filter(|_| number.is_f64());
+    let Some(float) = float else {
+        return number.to_string();
+    };
+    let shortest = format!("{float:e}");
+    let Some((digits, exponent)) = shortest.split_once('e') else {
+        return shortest;
+    };
+    match exponent.parse::<i32>() {
+        Ok(exponent) if !(-4..6).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
+        _ => float.to_string(),
+    }
+}
+
+/// Sorted by insertion: the order is yaml.v2's, and nothing promises that it is a total one.
+fn in_natural_order(map: &Map<String, Value>) -> Vec<(&str, &Value)> {
+    let mut sorted: Vec<(&str, &Value)> = Vec::with_capacity(map.len());
+    for (key, value) in map {
+        let at = sorted.partition_point(|(other, _)| natural(other, key) == Ordering::Less);
+        sorted.insert(at, (key, value));
+    }
+    sorted
+}
+
+/// Numbers inside keys by value, other characters before letters.
+fn natural(a: &str, b: &str) -> Ordering {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let differing = a.iter().zip(&b).position(|(a, b)| a != b);
+    let Some(at) = differing else {
+        return a.len().cmp(&b.len());
+    };
+    let (equal, rest_a) = a.split_at(at);
+    let rest_b = b.get(at..).unwrap_or_default();
+    let (Some(&x), Some(&y)) = (rest_a.first(), rest_b.first()) else {
+        return Ordering::Equal;
+    };
+    match (x.is_alphabetic(), y.is_alphabetic()) {
+        (true, true) => x.cmp(&y),
+        (true, false) => Ordering::Greater,
+        (false, true) => Ordering::Less,
+        (false, false) => {
+            let start = i64::from((x == '0' || y == '0') && ends_in_number(equal));
+            (run(rest_a, start), x).cmp(&(run(rest_b, start), y))
+        }
+    }
+}
+
+/// Whether the digits at the end hold something else than zeros.
+fn ends_in_number(chars: &[char]) -> bool {
+    let digits = chars.iter().rev().take_while(|c| c.is_ascii_digit());
+    digits.into_iter().any(|c| *c != '0')
+}
+
+/// The value of the leading digits, after `start`, and how many they are.
+fn run(chars: &[char], start: i64) -> (i64, usize) {
+    let digits = chars.iter().map_while(|c| c.to_digit(10));
+    digits.fold((start, 0), |(value, count), digit| {
+        // Go lets it overflow, too.
+        let value = value.wrapping_mul(10).wrapping_add(i64::from(digit));
+        (value, count + 1)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::yaml;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn structure_is_written_as_yaml_v2_does() {
+        let value = json!({"b": [1, [2, {"c": []}]], "a": {"y": {}, "x": null}, "": [[]]});
+        let wanted = "\"\":\n- []\na:\n  x: null\n  \"y\": {}\nb:\n- 1\n- - 2\n  - c: []\n";
+        assert_eq!(to_string(&value), wanted);
+        assert_eq!(to_string(&json!("a\nb")), "|-\n  a\n  b\n");
+    }
+
+    #[test]
+    fn numbers_are_written_as_go_does() {
+        let table = [
+            ("1e3", "1000"),
+            ("1e6", "1e+06"),
+            ("1234567.5", "1.2345675e+06"),
+            ("0.0001", "0.0001"),
+            ("0.00001", "1e-05"),
+            ("18446744073709551615", "18446744073709551615"),
+            ("-7", "-7"),
+        ];
+        for (text, wanted) in table {
+            let value: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(to_string(&value), format!("{wanted}\n"));
+        }
+    }
+
+    #[test]
+    fn keys_stand_in_natural_order() {
+        let sorted = [
+            "1", "2", "10", "A", "a-b", "a.b", "a_b", "a9", "a10", "aB", "ab",
+        ];
+        for (a, b) in sorted.iter().zip(sorted.iter().skip(1)) {
+            assert_eq!(natural(a, b), Ordering::Less, "{a} {b}");
+            assert_eq!(natural(b, a), Ordering::Greater, "{b} {a}");
+        }
+        assert_eq!(natural("a10", "a1"), Ordering::Greater);
+    }
+
+    #[test]
+    fn long_keys_stand_after_a_question_mark() {
+        let key = "k".repeat(129);
+        let written = to_string(&json!({ &key: [1] }));
+        assert_eq!(written, format!("? {key}\n: - 1\n"));
+    }
+
+    #[test]
+    fn text_is_quoted_where_it_must_be() {
+        let table = [
+            ("a b", "a b"),
+            ("a: b", "'a: b'"),
+            ("it's", "it's"),
+            ("'", "''''"),
+            ("no", "\"no\""),
+            ("a\tb", "\"a\\tb\""),
+            ("- x", "'- x'"),
+            ("-x", "-x"),
+            ("x #y", "'x #y'"),
+            ("x#y", "x#y"),
+            ("\u{1F600}", "\"\\U0001F600\""),
+            ("a \nb", "\"a \\nb\""),
+        ];
+        for (text, wanted) in table {
+            assert_eq!(to_string(&json!(text)), format!("{wanted}\n"));
+        }
+    }
+
+    /// Text without what the reader at hand sees otherwise: breaks of YAML 1.1 only, `_0` (a number to it).
+    fn text() -> impl Strategy<Value = String> {
+        let tricky = "[ab0-9~#:?.'\"\\\\\\-\\t\\n ,é_+x]{0,12}";
+        let words = "((one|two|'s|#|-|:) {0,3}){0,40}";
+        prop_oneof![tricky, words, "\\PC{0,40}"].prop_filter("read otherwise", |text| {
+            !text.contains(['\r', '\u{85}', '\u{2028}', '\u{2029}'])
+        })
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            text().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<bool>().prop_map(Value::from),
+            Just(Value::Null),
+        ];
+        leaf.prop_recursive(4, 40, 6, |inner| {
+            let map = prop::collection::vec((text(), inner.clone()), 0..6)
+                .prop_map(|pairs| Value::Object(pairs.into_iter().collect()));
+            prop_oneof![
+                prop::collection::vec(inner, 0..6).prop_map(Value::from),
+                map
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_reads_back(value in value()) {
+            let written = to_string(&value);
+            prop_assert_eq!(yaml::parse(&written).map_err(|e| e.to_string()), Ok(value), "{}", written);
+        }
+
+        #[test]
+        fn no_text_panics(text in any::<String>(), other in any::<String>()) {
+            to_string(&json!({ &text: [&other, {&other: text}] }));
+            prop_assert_eq!(natural(&text, &text), Ordering::Equal);
+            prop_assert_eq!(natural(&text, &other), natural(&other, &text).reverse());
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The name of a rendered MachineConfig: its pool and a digest of its spec.
+//!
+//! The digest names, it secures nothing: MD5 with a salt, unchanged since 2018.
+
+use md5::{Digest, Md5};
+use serde_json::{Map, Value};
+
+use super::go_yaml;
+use crate::document::Finding;
+use crate::root::hex;
+
+/// What the operator puts before the text (`pkg/controller/render/hash.go`).
+const SALT: [u8; 80] = [
+    16, 124, 206, 228, 139, 56, 175, 175, 79, 229, 134, 118, 157, 154, 211, 110, 25, 93, 47, 253,
+    172, 106, 37, 7, 174, 13, 160, 185, 110, 17, 87, 52, 219, 131, 12, 206, 218, 141, 116, 135,
+    188, 181, 192, 151, 233, 62, 126, 165, 64, 83, 179, 119, 15, 168, 208, 197, 146, 107, 58, 227,
+    133, 188, 238, 26, 33, 26, 235, 202, 32, 173, 31, 234, 41, 144, 148, 79, 6, 206, 23, 22,
+];
+
+/// The keys of a spec.
+const KEYS: [&str; 7] = [
+    "osImageURL",
+    "baseOSExtensionsContainerImage",
+    "config",
+    "kernelArguments",
+    "extensions",
+    "fips",
+    "kernelType",
+];
+
+/// The hash in the name of a rendered config with this `spec`: 32 lower-case hex digits.
+pub fn name_hash(spec: &Value) -> Result<String, Finding> {
+    let text = hashed_text(spec)?;
+    let digest = Md5::new().chain_update(SALT).chain_update(text);
+    Ok(hex(&digest.finalize()))
+}
+
+/// The YAML that is hashed: the spec as the operator's types hold it.
+pub fn hashed_text(spec: &Value) -> Result<String, Finding> {
+    let Some(given) = spec.as_object() else {
+        return Err(Finding::error("spec", "is not an object"));
+    };
+    let mut all = Map::new();
+    for key in KEYS {
+        let value = given.get(key).filter(|value| !value.is_null());
+        let value = value.cloned().unwrap_or_else(|| absent(key));
+        if !fits(key, &value) {
+            return Err(Finding::error(
+                format!("spec.{key}"),
+                "is of the wrong type",
+            ));
+        }
+        all.insert(key.to_owned(), value);
+    }
+    Ok(go_yaml::to_string(&Value::Object(all)))
+}
+
+/// What the operator's types hold where a key is absent or `null`.
+fn absent(key: &str) -> Value {
+    match key {
+        "config" | "kernelArguments" | "extensions" => Value::Null,
+        "fips" => false.into(),
+        _ => "".into(),
+    }
+}
+
+fn fits(key: &str, value: &Value) -> bool {
+    match key {
+        "config" => value.is_object() || value.is_null(),
+        "fips" => value.is_boolean(),
+        "kernelArguments" | "extensions" => match value {
+            Value::Array(items) => items.iter().all(Value::is_string),
+            other => other.is_null(),
+        },
+        _ => value.is_string(),
+    }
+}
+
+/// Whether the name of a rendered config, given as the text of its object, has the hash of its spec.
+///
+/// Nothing when the name has none or the text is no MachineConfig. The encapsulated config of a first
+/// boot does not match (its Ignition part was emptied), nor does a copy whose image was replaced.
+pub fn name_matches(record_json: &str) -> Option<bool> {
+    let record: Value = serde_json::from_str(record_json).ok()?;
+    let name = record.pointer("/metadata/name")?.as_str()?;
+    let (_, hash) = name.strip_prefix("rendered-")?.rsplit_once('-')?;
+    let is_hash = hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_hexdigit());
+    let spec = record.get("spec").filter(|_| is_hash)?;
+    Some(name_hash(spec).ok()? == hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn absent_keys_count_as_the_operator_writes_them() {
+        let empty = json!({"osImageURL": "", "config": null, "kernelArguments": null, "other": 1});
+        assert_eq!(name_hash(&empty), name_hash(&json!({})));
+        let with_list = json!({"kernelArguments": []});
+        assert_ne!(name_hash(&with_list), name_hash(&json!({})));
+    }
+
+    #[test]
+    fn a_spec_of_wrong_types_has_no_hash() {
+        assert_eq!(name_hash(&json!([])).unwrap_err().path, "spec");
+        let wrong = name_hash(&json!({"extensions": [1]})).unwrap_err();
+        assert_eq!(wrong.path, "spec.extensions");
+    }
+
+    #[test]
+    fn names_without_a_hash_are_no_matter() {
+        assert_eq!(name_matches("{"), None);
+        assert_eq!(
+            name_matches(r#"{"metadata":{"name":"00-worker"},"spec":{}}"#),
+            None
+        );
+        let wrong = format!("rendered-a-b-{}", "0".repeat(32));
+        let record = json!({"metadata": {"name": wrong}, "spec": {}});
+        assert_eq!(name_matches(&record.to_string()), Some(false));
+    }
+}

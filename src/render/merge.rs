@@ -1,0 +1,606 @@
+//! Ignition's merge of one config into another, on JSON values of spec 3.5.
+//!
+//! One table says what every section is; reading a config and merging two both
+//! follow it (ignition-contract 3.1). Nothing here knows MachineConfigs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use crate::document::Finding;
+
+/// An object of a config.
+pub type Section = Map<String, Value>;
+
+/// One key of an object.
+struct Field {
+    name: &'static str,
+    /// The minor version of spec 3 that brought it.
+    since: u64,
+    kind: Kind,
+}
+
+/// How a value merges.
+enum Kind {
+    /// The child's value, if it has one.
+    Scalar,
+    /// Key by key.
+    Object(&'static [Field]),
+    /// Items with the same key merge in place, the child's new ones follow.
+    List(Key, &'static [Field]),
+    /// The same, and the key may stand in one list of the object only.
+    Shared(Key, &'static [Field]),
+    /// The child's items follow the parent's, equal or not.
+    Appended(&'static [Field]),
+}
+
+/// What makes two items the same.
+type Key = fn(&Value) -> String;
+
+const STRINGS: &[Field] = &[];
+
+const fn field(name: &'static str, kind: Kind) -> Field {
+    Field {
+        name,
+        since: 0,
+        kind,
+    }
+}
+
+const fn scalar(name: &'static str) -> Field {
+    field(name, Kind::Scalar)
+}
+
+const fn object(name: &'static str, fields: &'static [Field]) -> Field {
+    field(name, Kind::Object(fields))
+}
+
+const fn list(name: &'static str, key: Key, fields: &'static [Field]) -> Field {
+    field(name, Kind::List(key, fields))
+}
+
+const fn set(name: &'static str) -> Field {
+    list(name, itself, STRINGS)
+}
+
+const fn since(minor: u64, field: Field) -> Field {
+    Field {
+        name: field.name,
+        since: minor,
+        kind: field.kind,
+    }
+}
+
+fn text_at(item: &Value, key: &str) -> String {
+    item.get(key)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn itself(item: &Value) -> String {
+    item.as_str().unwrap_or_default().to_owned()
+}
+
+fn by_name(item: &Value) -> String {
+    text_at(item, "name")
+}
+
+fn by_path(item: &Value) -> String {
+    text_at(item, "path")
+}
+
+fn by_device(item: &Value) -> String {
+    text_at(item, "device")
+}
+
+fn by_source(item: &Value) -> String {
+    text_at(item, "source")
+}
+
+fn by_url(item: &Value) -> String {
+    text_at(item, "url")
+}
+
+fn by_number_or_label(item: &Value) -> String {
+    match item.get("number").and_then(Value::as_i64) {
+        Some(number) if number != 0 => format!("number:{number}"),
+        _ => format!("label:{}", text_at(item, "label")),
+    }
+}
+
+static CONFIG: &[Field] = &[
+    object("ignition", IGNITION),
+    since(3, object("kernelArguments", KERNEL_ARGUMENTS)),
+    object("passwd", PASSWD),
+    object("storage", STORAGE),
+    object("systemd", SYSTEMD),
+];
+
+const IGNITION: &[Field] = &[
+    object(
+        "config",
+        &[
+            list("merge", by_source, REFERENCE),
+            object("replace", REFERENCE),
+        ],
+    ),
+    since(
+        1,
+        object(
+            "proxy",
+            &[scalar("httpProxy"), scalar("httpsProxy"), set("noProxy")],
+        ),
+    ),
+    object(
+        "security",
+        &[object(
+            "tls",
+            &[list("certificateAuthorities", by_source, REFERENCE)],
+        )],
+    ),
+    object(
+        "timeouts",
+        &[scalar("httpResponseHeaders"), scalar("httpTotal")],
+    ),
+    scalar("version"),
+];
+
+const KERNEL_ARGUMENTS: &[Field] = &[
+    field("shouldExist", Kind::Shared(itself, STRINGS)),
+    field("shouldNotExist", Kind::Shared(itself, STRINGS)),
+];
+
+const HEADERS: Field = since(
+    1,
+    list("httpHeaders", by_name, &[scalar("name"), scalar("value")]),
+);
+
+/// A source of a file, with compression from the beginning.
+const RESOURCE: &[Field] = &[
+    scalar("compression"),
+    HEADERS,
+    scalar("source"),
+    object("verification", &[scalar("hash")]),
+];
+
+const REFERENCE: &[Field] = &[
+    since(1, scalar("compression")),
+    HEADERS,
+    scalar("source"),
+    object("verification", &[scalar("hash")]),
+];
+
+const PASSWD: &[Field] = &[
+    list(
+        "groups",
+        by_name,
+        &[
+            scalar("gid"),
+            scalar("name"),
+            scalar("passwordHash"),
+            since(2, scalar("shouldExist")),
+            scalar("system"),
+        ],
+    ),
+    list("users", by_name, USER),
+];
+
+const USER: &[Field] = &[
+    scalar("gecos"),
+    set("groups"),
+    scalar("homeDir"),
+    scalar("name"),
+    scalar("noCreateHome"),
+    scalar("noLogInit"),
+    scalar("noUserGroup"),
+    scalar("passwordHash"),
+    scalar("primaryGroup"),
+    scalar("shell"),
+    since(2, scalar("shouldExist")),
+    set("sshAuthorizedKeys"),
+    scalar("system"),
+    scalar("uid"),
+];
+
+const STORAGE: &[Field] = &[
+    field("directories", Kind::Shared(by_path, DIRECTORY)),
+    list("disks", by_device, DISK),
+    field("files", Kind::Shared(by_path, FILE)),
+    list("filesystems", by_device, FILESYSTEM),
+    field("links", Kind::Shared(by_path, LINK)),
+    since(2, list("luks", by_name, LUKS)),
+    list("raid", by_name, RAID),
+];
+
+const OWNER: &[Field] = &[scalar("id"), scalar("name")];
+
+const DIRECTORY: &[Field] = &[
+    object("group", OWNER),
+    scalar("overwrite"),
+    scalar("path"),
+    object("user", OWNER),
+    scalar("mode"),
+];
+
+const FILE: &[Field] = &[
+    object("group", OWNER),
+    scalar("overwrite"),
+    scalar("path"),
+    object("user", OWNER),
+    field("append", Kind::Appended(RESOURCE)),
+    object("contents", RESOURCE),
+    scalar("mode"),
+];
+
+const LINK: &[Field] = &[
+    object("group", OWNER),
+    scalar("overwrite"),
+    scalar("path"),
+    object("user", OWNER),
+    scalar("hard"),
+    scalar("target"),
+];
+
+const DISK: &[Field] = &[
+    scalar("device"),
+    list("partitions", by_number_or_label, PARTITION),
+    scalar("wipeTable"),
+];
+
+const PARTITION: &[Field] = &[
+    scalar("guid"),
+    scalar("label"),
+    scalar("number"),
+    since(2, scalar("resize")),
+    scalar("shouldExist"),
+    scalar("sizeMiB"),
+    scalar("startMiB"),
+    scalar("typeGuid"),
+    scalar("wipePartitionEntry"),
+];
+
+const FILESYSTEM: &[Field] = &[
+    scalar("device"),
+    scalar("format"),
+    scalar("label"),
+    since(1, field("mountOptions", Kind::Appended(STRINGS))),
+    field("options", Kind::Appended(STRINGS)),
+    scalar("path"),
+    scalar("uuid"),
+    scalar("wipeFilesystem"),
+];
+
+const LUKS: &[Field] = &[
+    since(5, object("cex", &[scalar("enabled")])),
+    object("clevis", CLEVIS),
+    scalar("device"),
+    since(4, scalar("discard")),
+    object("keyFile", RESOURCE),
+    scalar("label"),
+    scalar("name"),
+    since(4, set("openOptions")),
+    field("options", Kind::Appended(STRINGS)),
+    scalar("uuid"),
+    scalar("wipeVolume"),
+];
+
+const CLEVIS: &[Field] = &[
+    object(
+        "custom",
+        &[scalar("config"), scalar("needsNetwork"), scalar("pin")],
+    ),
+    list(
+        "tang",
+        by_url,
+        &[
+            since(4, scalar("advertisement")),
+            scalar("thumbprint"),
+            scalar("url"),
+        ],
+    ),
+    scalar("threshold"),
+    scalar("tpm2"),
+];
+
+const RAID: &[Field] = &[
+    set("devices"),
+    scalar("level"),
+    scalar("name"),
+    field("options", Kind::Appended(STRINGS)),
+    scalar("spares"),
+];
+
+const SYSTEMD: &[Field] = &[list(
+    "units",
+    by_name,
+    &[
+        scalar("contents"),
+        list("dropins", by_name, &[scalar("contents"), scalar("name")]),
+        scalar("enabled"),
+        scalar("mask"),
+        scalar("name"),
+    ],
+)];
+
+/// Reads a config of spec 3.`minor` as Ignition does: foreign and newer keys are left out, `null` is
+/// absent, and so are empty lists and objects. `at` is its place in the document.
+pub fn read(config: &Value, minor: u64, at: &str) -> Result<Section, Finding> {
+    read_object(config, CONFIG, minor, at)
+}
+
+/// The config with every empty object and list left out, as the operator marshals it.
+pub fn without_empty(config: Section) -> Result<Section, Finding> {
+    read(&Value::Object(config), u64::MAX, "spec.config")
+}
+
+fn read_object(value: &Value, fields: &[Field], minor: u64, at: &str) -> Result<Section, Finding> {
+    let Some(given) = value.as_object() else {
+        return Err(Finding::error(at, "is not an object"));
+    };
+    let mut known = Section::new();
+    for field in fields.iter().filter(|field| field.since <= minor) {
+        let Some(value) = given.get(field.name).filter(|value| !value.is_null()) else {
+            continue;
+        };
+        let value = read_value(value, &field.kind, minor, &format!("{at}.{}", field.name))?;
+        if !is_empty(&value) {
+            known.insert(field.name.to_owned(), value);
+        }
+    }
+    Ok(known)
+}
+
+fn read_value(value: &Value, kind: &Kind, minor: u64, at: &str) -> Result<Value, Finding> {
+    match kind {
+        Kind::Scalar if value.is_array() || value.is_object() => {
+            Err(Finding::error(at, "is not a single value"))
+        }
+        Kind::Scalar => Ok(value.clone()),
+        Kind::Object(fields) => read_object(value, fields, minor, at).map(Value::Object),
+        Kind::List(_, fields) | Kind::Shared(_, fields) | Kind::Appended(fields) => {
+            let items = value.as_array();
+            let items = items.ok_or_else(|| Finding::error(at, "is not a list"))?;
+            let item = |(index, item)| read_item(item, fields, minor, &format!("{at}[{index}]"));
+            let items = items.iter().enumerate().map(item);
+            items.collect::<Result<_, _>>().map(Value::Array)
+        }
+    }
+}
+
+/// An item stays even if it is empty.
+fn read_item(item: &Value, fields: &[Field], minor: u64, at: &str) -> Result<Value, Finding> {
+    if !fields.is_empty() {
+        return read_object(item, fields, minor, at).map(Value::Object);
+    }
+    if item.is_string() {
+        Ok(item.clone())
+    } else {
+        Err(Finding::error(at, "is not a string"))
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    }
+}
+
+/// The parent with the child's config over it.
+pub fn merge(parent: &Section, child: &Section) -> Section {
+    merge_objects(parent, child, CONFIG)
+}
+
+fn merge_objects(parent: &Section, child: &Section, fields: &[Field]) -> Section {
+    let mut merged = Section::new();
+    for field in fields {
+        let (ours, theirs) = (parent.get(field.name), child.get(field.name));
+        let value = match &field.kind {
+            Kind::Scalar => theirs.or(ours).cloned(),
+            Kind::Object(fields) => Some(merge_values(ours, theirs, fields)),
+            Kind::Appended(_) => Some([items(ours), items(theirs)].concat().into()),
+            Kind::List(key, inner) => {
+                Some(merge_lists(field, *key, inner, items(ours), items(theirs)))
+            }
+            Kind::Shared(key, inner) => {
+                let taken = keys_elsewhere(child, field, fields);
+                let mut ours = items(ours).to_vec();
+                ours.retain(|item| !taken.contains(&key(item)));
+                Some(merge_lists(field, *key, inner, &ours, items(theirs)))
+            }
+        };
+        if let Some(value) = value.filter(|value| !is_empty(value)) {
+            merged.insert(field.name.to_owned(), value);
+        }
+    }
+    merged
+}
+
+fn merge_values<'a>(
+    parent: Option<&'a Value>,
+    child: Option<&'a Value>,
+    fields: &[Field],
+) -> Value {
+    let nothing = Section::new();
+    let section = |value: Option<&'a Value>| value.and_then(Value::as_object);
+    let (parent, child) = (section(parent), section(child));
+    Value::Object(merge_objects(
+        parent.unwrap_or(&nothing),
+        child.unwrap_or(&nothing),
+        fields,
+    ))
+}
+
+fn items(list: Option<&Value>) -> &[Value] {
+    list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The keys of the child in the other lists that share this one's names.
+fn keys_elsewhere(child: &Section, this: &Field, fields: &[Field]) -> BTreeSet<String> {
+    let other = |field: &&Field| field.name != this.name;
+    let keys = |field: &Field| match field.kind {
+        Kind::Shared(key, _) => items(child.get(field.name)).iter().map(key).collect(),
+        _ => Vec::new(),
+    };
+    fields.iter().filter(other).flat_map(keys).collect()
+}
+
+fn merge_lists(
+    field: &Field,
+    key: Key,
+    inner: &[Field],
+    ours: &[Value],
+    theirs: &[Value],
+) -> Value {
+    let known: BTreeSet<String> = ours.iter().map(key).collect();
+    let mut over: BTreeMap<String, &Value> = theirs.iter().map(|item| (key(item), item)).collect();
+    let mut merged = Vec::new();
+    for item in ours {
+        match over.remove(&key(item)) {
+            // A header without a value takes the header away.
+            Some(other) if field.name == HEADERS.name && other.get("value").is_none() => {}
+            Some(other) if !inner.is_empty() => {
+                merged.push(merge_values(Some(item), Some(other), inner));
+            }
+            _ => merged.push(item.clone()),
+        }
+    }
+    let new = |item: &&Value| !known.contains(&key(item));
+    merged.extend(theirs.iter().filter(new).cloned());
+    Value::Array(merged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn merged(parent: Value, child: Value) -> Value {
+        let parent = read(&parent, 5, "a").unwrap();
+        Value::Object(merge(&parent, &read(&child, 5, "b").unwrap()))
+    }
+
+    fn files(parent: Value, child: Value) -> Value {
+        let storage = |files: Value| json!({"storage": {"files": files}});
+        merged(storage(parent), storage(child))["storage"]["files"].clone()
+    }
+
+    #[test]
+    fn equal_keys_merge_in_place_and_new_ones_follow() {
+        let parent = json!([{"path": "/a", "mode": 1}, {"path": "/b", "mode": 2}]);
+        let child = json!([{"path": "/c"}, {"path": "/a", "overwrite": false}]);
+        let wanted = json!([
+            {"path": "/a", "mode": 1, "overwrite": false},
+            {"path": "/b", "mode": 2},
+            {"path": "/c"},
+        ]);
+        assert_eq!(files(parent, child), wanted);
+    }
+
+    #[test]
+    fn what_a_child_leaves_out_is_inherited_and_what_is_false_is_not() {
+        let parent = json!([{"path": "/a", "overwrite": true, "mode": 7,
+            "contents": {"source": "data:,1", "verification": {"hash": "h"}}}]);
+        let child = json!([{"path": "/a", "overwrite": false, "mode": 0, "user": {"id": 0},
+            "contents": {"source": ""}}]);
+        let wanted = json!([{"path": "/a", "overwrite": false, "mode": 0, "user": {"id": 0},
+            "contents": {"source": "", "verification": {"hash": "h"}}}]);
+        assert_eq!(files(parent, child), wanted);
+    }
+
+    #[test]
+    fn fragments_are_appended_even_if_equal() {
+        let file = json!([{"path": "/a", "append": [{"source": "data:,1"}]}]);
+        let merged = files(file.clone(), file);
+        assert_eq!(merged[0]["append"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_path_has_one_type_the_child_decides() {
+        let parent =
+            json!({"storage": {"files": [{"path": "/a", "mode": 1}], "links": [{"path": "/b"}]}});
+        let child =
+            json!({"storage": {"directories": [{"path": "/a"}], "files": [{"path": "/b"}]}});
+        let wanted =
+            json!({"storage": {"directories": [{"path": "/a"}], "files": [{"path": "/b"}]}});
+        assert_eq!(merged(parent, child), wanted);
+        let parent = json!({"kernelArguments": {"shouldExist": ["x", "y"]}});
+        let child = json!({"kernelArguments": {"shouldNotExist": ["x"]}});
+        let wanted = json!({"kernelArguments": {"shouldExist": ["y"], "shouldNotExist": ["x"]}});
+        assert_eq!(merged(parent, child), wanted);
+    }
+
+    #[test]
+    fn keys_of_a_user_are_a_set() {
+        let user = |keys: Value| json!({"passwd": {"users": [{"name": "core", "sshAuthorizedKeys": keys}]}});
+        let merged = merged(user(json!(["a", "b"])), user(json!(["b", "c", "a"])));
+        assert_eq!(merged, user(json!(["a", "b", "c"])));
+    }
+
+    #[test]
+    fn dropins_merge_within_their_unit() {
+        let parent = json!({"systemd": {"units": [{"name": "a.service", "contents": "x",
+            "dropins": [{"name": "1.conf", "contents": "1"}, {"name": "2.conf", "contents": "2"}]}]}});
+        let child = json!({"systemd": {"units": [{"name": "a.service", "mask": true,
+            "dropins": [{"name": "3.conf"}, {"name": "1.conf", "contents": ""}]}]}});
+        let wanted = json!({"systemd": {"units": [{"name": "a.service", "contents": "x", "mask": true,
+            "dropins": [{"name": "1.conf", "contents": ""}, {"name": "2.conf", "contents": "2"}, {"name": "3.conf"}]}]}});
+        assert_eq!(merged(parent, child), wanted);
+    }
+
+    #[test]
+    fn a_header_without_value_removes_the_parents() {
+        let file = |headers: Value| json!([{"path": "/a", "contents": {"httpHeaders": headers}}]);
+        let parent = file(json!([{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]));
+        let child = file(json!([{"name": "A"}, {"name": "b", "value": "3"}]));
+        let wanted = file(json!([{"name": "B", "value": "2"}, {"name": "b", "value": "3"}]));
+        assert_eq!(files(parent, child), wanted);
+    }
+
+    #[test]
+    fn partitions_go_by_number_then_by_label() {
+        let disk = |partitions: Value| json!({"storage": {"disks": [{"device": "/d", "partitions": partitions}]}});
+        let parent = disk(json!([{"number": 1, "label": "a"}, {"label": "b"}]));
+        let child =
+            disk(json!([{"number": 1, "label": "c"}, {"number": 0, "label": "b", "sizeMiB": 5}]));
+        let wanted =
+            disk(json!([{"number": 1, "label": "c"}, {"label": "b", "number": 0, "sizeMiB": 5}]));
+        assert_eq!(merged(parent, child), wanted);
+    }
+
+    #[test]
+    fn newer_foreign_and_empty_parts_are_left_out() {
+        let config = json!({
+            "ignition": {"version": "3.0.0", "proxy": {"httpProxy": "x"}, "security": {"tls": {}}},
+            "kernelArguments": {"shouldExist": ["x"]},
+            "storage": {"files": [{"path": "/a", "user": {}, "mode": null, "odd": 1}], "links": []},
+            "systemd": {"units": []},
+        });
+        let read = read(&config, 0, "c").map(Value::Object);
+        let wanted =
+            json!({"ignition": {"version": "3.0.0"}, "storage": {"files": [{"path": "/a"}]}});
+        assert_eq!(read, Ok(wanted));
+    }
+
+    #[test]
+    fn wrong_shapes_are_named() {
+        let table = [
+            (json!({"storage": []}), "c.storage"),
+            (json!({"storage": {"raid": {}}}), "c.storage.raid"),
+            (json!({"passwd": {"groups": ["x"]}}), "c.passwd.groups[0]"),
+            (
+                json!({"systemd": {"units": [{"mask": []}]}}),
+                "c.systemd.units[0].mask",
+            ),
+            (
+                json!({"passwd": {"users": [{"groups": [1]}]}}),
+                "c.passwd.users[0].groups[0]",
+            ),
+        ];
+        for (config, path) in table {
+            assert_eq!(read(&config, 5, "c").unwrap_err().path, path);
+        }
+    }
+}

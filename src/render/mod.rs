@@ -1,0 +1,383 @@
+//! What the operator's controller does with the MachineConfigs of a pool: one rendered
+//! config, whose name is a digest of it (mcd-contract 1.3 to 1.5).
+//!
+//! Documents in, a document out; no I/O. Ignition's part of the merge is in `merge`.
+
+mod go_yaml;
+mod hash;
+mod merge;
+mod resolve;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::document::{self, DocumentError, Finding, KernelType, MachineConfig};
+use crate::document::{Severity as FindingSeverity, spec2, yaml};
+
+pub use hash::{hashed_text, name_hash, name_matches};
+use merge::Section;
+
+const ROLE: &str = "machineconfiguration.openshift.io/role";
+const GENERATED_BY: &str = "machineconfiguration.openshift.io/generated-by-controller-version";
+const OVERRIDDEN: &str = "machineconfiguration.openshift.io/os-image-url-overridden";
+/// The spec version of every rendered config.
+const VERSION: &str = "3.5.0";
+/// Its minor version, the newest that the operator of 2026-08 reads.
+const MINOR: u64 = 5;
+/// A larger rendered config (as JSON) is refused by the operator.
+const MAX_RENDERED: usize = 1_572_864;
+
+/// What the controller knows besides the MachineConfigs.
+#[derive(Debug, Clone, Default)]
+pub struct Pool {
+    /// Name of the pool.
+    pub name: String,
+    /// OS image of the release.
+    pub os_image: Option<String>,
+    /// Image with the extensions of the release.
+    pub extensions_image: Option<String>,
+    /// Version of the controller, for the annotation.
+    pub controller_version: Option<String>,
+}
+
+/// One MachineConfig to be rendered, checked.
+#[derive(Debug)]
+pub struct Input {
+    /// The object.
+    pub config: MachineConfig,
+    /// The role that its label names.
+    pub role: String,
+    /// The controller itself made it, so its images do not count.
+    generated: bool,
+    /// Its Ignition config in spec 3.5.
+    ignition: Option<Section>,
+}
+
+/// Reads a file with one MachineConfig or a list of them. `origin` is what messages call it.
+pub fn read(bytes: &[u8], origin: &str) -> Result<Vec<Input>, DocumentError> {
+    let refused = |finding| refused(origin, finding);
+    let text =
+        std::str::from_utf8(bytes).map_err(|_| refused(Finding::error("", "not UTF-8 text")))?;
+    let is_json = text.trim_start().starts_with('{');
+    let json = if is_json || text.trim_start().is_empty() {
+        text.to_owned()
+    } else {
+        let value = yaml::parse(text)
+            .map_err(|e| refused(Finding::error("", format!("not valid YAML: {e}"))))?;
+        value.to_string()
+    };
+    let objects = objects(&json).map_err(refused)?;
+    let inputs = objects.iter().map(|(at, object)| {
+        read_object(object, origin).map_err(|error| located(error, at, (!is_json).then_some(text)))
+    });
+    inputs.collect()
+}
+
+fn refused(origin: &str, finding: Finding) -> DocumentError {
+    DocumentError {
+        origin: origin.to_owned(),
+        findings: vec![finding],
+    }
+}
+
+/// The objects of a document, each with its place in it.
+fn objects(json: &str) -> Result<Vec<(String, String)>, Finding> {
+    #[derive(Deserialize)]
+    struct List {
+        items: Option<Vec<Box<RawValue>>>,
+    }
+    if json.trim().is_empty() {
+        return Err(Finding::error("", "the document is empty"));
+    }
+    let list: List = serde_json::from_str(json)
+        .map_err(|e| Finding::error("", format!("not a MachineConfig: {e}")))?;
+    let Some(items) = list.items else {
+        return Ok(vec![(String::new(), json.to_owned())]);
+    };
+    if items.is_empty() {
+        return Err(Finding::error("items", "a list without a MachineConfig"));
+    }
+    let items = items.iter().enumerate();
+    Ok(items
+        .map(|(index, item)| (format!("items[{index}]."), item.get().to_owned()))
+        .collect())
+}
+
+/// The error with places in the whole document, and their lines if it is YAML.
+fn located(mut error: DocumentError, at: &str, text: Option<&str>) -> DocumentError {
+    for finding in &mut error.findings {
+        finding.path = format!("{at}{}", finding.path);
+        if let Some(line) = text.and_then(|text| yaml::line_of(text, &finding.path)) {
+            finding.path = format!("{} (line {line})", finding.path);
+        }
+    }
+    error
+}
+
+fn read_object(text: &str, origin: &str) -> Result<Input, DocumentError> {
+    let refused = |finding| refused(origin, finding);
+    let mut object: Value = serde_json::from_str(text)
+        .map_err(|e| refused(Finding::error("", format!("not valid JSON: {e}"))))?;
+    let at = |path: &str| object.pointer(path).filter(|value| !value.is_null());
+    if at("/spec").is_none() {
+        return Err(refused(Finding::error(
+            "spec",
+            "missing; this is no MachineConfig",
+        )));
+    }
+    let role = role(at("/metadata/labels")).map_err(refused)?;
+    let generated = at("/metadata/annotations").is_some_and(|all| all.get(GENERATED_BY).is_some());
+    let (config, ignition) = match at("/spec/config").cloned() {
+        None => (document::parse(text.as_bytes(), origin)?, None),
+        // The rules of older specs are their own; what comes of them has to follow ours.
+        Some(old) if is_spec_2(&old) => {
+            let new = to_v3_5(&old).map_err(refused)?;
+            if let Some(place) = object.pointer_mut("/spec/config") {
+                *place = Value::Object(new.clone());
+            }
+            (
+                document::parse(object.to_string().as_bytes(), origin)?,
+                Some(new),
+            )
+        }
+        Some(config) => {
+            let checked = document::parse(text.as_bytes(), origin)?;
+            (checked, Some(to_v3_5(&config).map_err(refused)?))
+        }
+    };
+    Ok(Input {
+        config,
+        role,
+        generated,
+        ignition,
+    })
+}
+
+/// Every MachineConfig of a pool is found by its label.
+fn role(labels: Option<&Value>) -> Result<String, Finding> {
+    let Some(labels) = labels
+        .and_then(Value::as_object)
+        .filter(|all| !all.is_empty())
+    else {
+        let message =
+            format!("missing; a MachineConfig that is to be rendered has the label {ROLE}");
+        return Err(Finding::error("metadata.labels", message));
+    };
+    let role = labels.get(ROLE).and_then(Value::as_str);
+    let missing = || Finding::error("metadata.labels", format!("the label {ROLE} is missing"));
+    role.map(str::to_owned).ok_or_else(missing)
+}
+
+fn version(config: &Value) -> &str {
+    let version = config.pointer("/ignition/version").and_then(Value::as_str);
+    version.unwrap_or_default()
+}
+
+fn is_spec_2(config: &Value) -> bool {
+    version(config).starts_with("2.")
+}
+
+/// An Ignition config of any version that the operator takes, as one of spec 3.5.
+///
+/// This is the one place where versions differ; translations of spec 2 belong here.
+fn to_v3_5(config: &Value) -> Result<Section, Finding> {
+    let at = "spec.config.ignition.version";
+    let version = version(config);
+    if is_spec_2(config) {
+        let errors = |findings: Vec<Finding>| {
+            let error = findings
+                .into_iter()
+                .find(|finding| finding.severity == FindingSeverity::Error);
+            error.unwrap_or_else(|| Finding::error(at, format!("spec {version} cannot be read")))
+        };
+        let converted = spec2::convert(config, "spec.config").map_err(errors)?;
+        if converted.minor > spec2::DAEMON_MINOR {
+            let message = format!(
+                "unknown version {version:?}; the operator reads 2.2.0 and 3.0.0 to {VERSION}"
+            );
+            return Err(Finding::error(at, message));
+        }
+        return to_v3_5(&converted.config);
+    }
+    let minor = version
+        .strip_prefix("3.")
+        .and_then(|rest| rest.strip_suffix(".0"));
+    let minor = minor.and_then(|minor| minor.parse().ok());
+    let Some(minor) = minor.filter(|minor| *minor <= MINOR) else {
+        let message = format!("unknown version {version:?}; the operator reads 3.0.0 to {VERSION}");
+        return Err(Finding::error(at, message));
+    };
+    let mut new = merge::read(config, minor, "spec.config")?;
+    set_version(&mut new);
+    Ok(new)
+}
+
+fn set_version(config: &mut Section) {
+    let ignition = config.entry("ignition").or_insert_with(|| json!({}));
+    if let Some(ignition) = ignition.as_object_mut() {
+        ignition.insert("version".to_owned(), VERSION.into());
+    }
+}
+
+/// Renders the MachineConfigs of a pool, in whatever order they are given.
+pub fn render(mut inputs: Vec<Input>, pool: &Pool) -> Result<Value, DocumentError> {
+    in_merge_order(&mut inputs)?;
+    let origin = format!("the rendered config of pool {}", pool.name);
+    let spec = spec(&inputs, pool).map_err(|finding| refused(&origin, finding))?;
+    let hash = name_hash(&spec).map_err(|finding| refused(&origin, finding))?;
+    let object = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": metadata(pool, &format!("rendered-{}-{hash}", pool.name), &spec),
+        "spec": spec,
+    });
+    let text = object.to_string();
+    if text.len() > MAX_RENDERED {
+        let message = format!(
+            "{} bytes; the operator refuses more than {MAX_RENDERED}",
+            text.len()
+        );
+        return Err(refused(&origin, Finding::error("", message)));
+    }
+    // A merge can make an invalid config of valid ones.
+    document::parse(text.as_bytes(), &origin)?;
+    Ok(object)
+}
+
+/// Role worker first, then all others; each part by name. A name stands for one object.
+fn in_merge_order(inputs: &mut [Input]) -> Result<(), DocumentError> {
+    let key = |input: &Input| (input.role != "worker", input.config.name.clone());
+    inputs.sort_by_key(key);
+    for (index, input) in inputs.iter().enumerate() {
+        let mut before = inputs.iter().take(index);
+        if let Some(twin) = before.find(|other| other.config.name == input.config.name) {
+            let message = format!(
+                "{:?} is the name of a config in {}, too",
+                input.config.name, twin.config.origin
+            );
+            return Err(refused(
+                &input.config.origin,
+                Finding::error("metadata.name", message),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn metadata(pool: &Pool, name: &str, spec: &Value) -> Value {
+    let mut annotations = Map::new();
+    if let Some(version) = &pool.controller_version {
+        annotations.insert(GENERATED_BY.to_owned(), version.clone().into());
+    }
+    let image = spec.get("osImageURL").and_then(Value::as_str);
+    if pool.os_image.is_some() && pool.os_image.as_deref() != image {
+        annotations.insert(OVERRIDDEN.to_owned(), "true".into());
+    }
+    let mut metadata = Map::new();
+    metadata.insert("name".to_owned(), name.into());
+    if !annotations.is_empty() {
+        metadata.insert("annotations".to_owned(), annotations.into());
+    }
+    let owner = json!([{
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfigPool",
+        "name": pool.name,
+        "uid": "",
+        "controller": true,
+        "blockOwnerDeletion": true,
+    }]);
+    metadata.insert("ownerReferences".to_owned(), owner);
+    metadata.into()
+}
+
+fn spec(inputs: &[Input], pool: &Pool) -> Result<Value, Finding> {
+    let configs = || inputs.iter().map(|input| &input.config);
+    let kernel_type = kernel_type(inputs);
+    let extensions: Vec<_> = configs().flat_map(|config| &config.extensions).collect();
+    if kernel_type != KernelType::Default && extensions.iter().any(|name| *name == "kernel-devel") {
+        let message = format!(
+            "installing kernel-devel extension is not supported with kernelType: {}",
+            kernel_type.as_str()
+        );
+        return Err(Finding::error("spec.extensions", message));
+    }
+    let arguments: Vec<_> = configs()
+        .flat_map(|config| &config.kernel_arguments)
+        .collect();
+    Ok(json!({
+        "osImageURL": image(inputs, pool.os_image.as_deref(), |config| &config.os_image_url),
+        "baseOSExtensionsContainerImage":
+            image(inputs, pool.extensions_image.as_deref(), |config| &config.extensions_image),
+        "config": ignition(inputs)?,
+        "kernelArguments": arguments,
+        "extensions": extensions,
+        "fips": configs().any(|config| config.fips),
+        "kernelType": kernel_type.as_str(),
+    }))
+}
+
+/// The last one that is not the default.
+fn kernel_type(inputs: &[Input]) -> KernelType {
+    let mut types = inputs.iter().rev().map(|input| input.config.kernel_type);
+    let special = types.find(|kernel_type| *kernel_type != KernelType::Default);
+    special.unwrap_or_default()
+}
+
+/// The last image that a person asked for, else the release's.
+fn image<'a>(
+    inputs: &'a [Input],
+    default: Option<&'a str>,
+    of: impl Fn(&'a MachineConfig) -> &'a String,
+) -> &'a str {
+    let asked = inputs.iter().rev().filter(|input| !input.generated);
+    let mut images = asked.map(|input| of(&input.config).as_str());
+    let image = images.find(|image| !image.is_empty());
+    image.or(default).unwrap_or_default()
+}
+
+/// The Ignition configs merged, and what the operator adds to Ignition's merge.
+fn ignition(inputs: &[Input]) -> Result<Section, Finding> {
+    let mut configs = inputs.iter().map(|input| input.ignition.clone());
+    let mut merged = configs.next().flatten().unwrap_or_default();
+    set_version(&mut merged);
+    for mut child in configs.flatten() {
+        // Ignition would let a plain file inherit the compression of the one below it.
+        each_file(&mut child, |file| {
+            default(contents(file), "compression", "".into())
+        });
+        merged = merge::merge(&merged, &child);
+        each_file(&mut merged, forget_empty_compression);
+    }
+    each_file(&mut merged, |file| {
+        default(Some(file), "overwrite", true.into())
+    });
+    merge::without_empty(merged)
+}
+
+fn each_file(config: &mut Section, mut change: impl FnMut(&mut Section)) {
+    let storage = config.get_mut("storage");
+    let files = storage.and_then(|storage| storage.get_mut("files"));
+    let files = files.and_then(Value::as_array_mut).into_iter().flatten();
+    files.filter_map(Value::as_object_mut).for_each(&mut change);
+}
+
+fn contents(file: &mut Section) -> Option<&mut Section> {
+    file.entry("contents")
+        .or_insert_with(|| json!({}))
+        .as_object_mut()
+}
+
+fn default(section: Option<&mut Section>, key: &str, value: Value) {
+    if let Some(section) = section {
+        section.entry(key).or_insert(value);
+    }
+}
+
+fn forget_empty_compression(file: &mut Section) {
+    if let Some(contents) = contents(file)
+        && contents.get("compression").and_then(Value::as_str) == Some("")
+    {
+        contents.remove("compression");
+    }
+}
