@@ -1,23 +1,18 @@
 //! `render`: the MachineConfigs of a pool become the config that the operator would render.
 
-use std::io::Read;
-
 use anyhow::Result;
 
 use super::RenderArgs;
-use crate::error::{ExitCode, Reason};
+use crate::error::ExitCode;
 use crate::render::{self, Input, Pool};
 use crate::report;
-use crate::source::SourceError;
-
-/// A file may not be larger than this (64 MiB), as for every other document.
-const MAX_DOCUMENT: u64 = 64 << 20;
+use crate::source;
 
 /// Runs `render`. What is printed is a document in any case, so there is one form of it.
 pub fn run(args: &RenderArgs) -> Result<ExitCode> {
     let mut inputs = Vec::new();
     for file in &args.files {
-        inputs.extend(render::read(&read(file)?, file)?);
+        inputs.extend(render::read(&source::read_named(file)?, file)?);
     }
     let pool = Pool {
         name: args.pool.clone(),
@@ -59,32 +54,4 @@ fn warn(inputs: &[Input], pool: &str) {
             );
         }
     }
-}
-
-fn read(name: &str) -> Result<Vec<u8>, SourceError> {
-    let failed = |e: std::io::Error| SourceError::Read(name.to_owned(), Reason::from(e));
-    let mut bytes = Vec::new();
-    if name == "-" {
-        std::io::stdin()
-            .take(MAX_DOCUMENT + 1)
-            .read_to_end(&mut bytes)
-    } else {
-        open(name)
-            .map_err(failed)?
-            .take(MAX_DOCUMENT + 1)
-            .read_to_end(&mut bytes)
-    }
-    .map_err(failed)?;
-    if bytes.len() as u64 > MAX_DOCUMENT {
-        return Err(SourceError::TooLarge(name.to_owned()));
-    }
-    Ok(bytes)
-}
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a path of the caller, not of the node's root"
-)]
-fn open(path: &str) -> std::io::Result<std::fs::File> {
-    std::fs::File::open(path)
 }

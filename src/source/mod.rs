@@ -53,11 +53,11 @@ pub enum SourceError {
 /// Reads the config named on the command line, or the one the node is recorded to be in.
 pub fn choose(argument: Option<&str>, records: &Records) -> Result<Chosen, SourceError> {
     let given = match argument {
-        Some("-") => parse(&read(std::io::stdin(), "standard input")?, "standard input")?,
+        Some("-") => parse(&read_named("-")?, "standard input")?,
         Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
             return Err(SourceError::Url(url.to_owned()));
         }
-        Some(path) => parse(&read_file(Path::new(path))?, path)?,
+        Some(path) => parse(&read_named(path)?, path)?,
         None => return recorded(records),
     };
     if given.config.emptied {
@@ -83,6 +83,14 @@ fn parse(bytes: &[u8], origin: &str) -> Result<Chosen, SourceError> {
         config: document::parse(bytes, origin)?,
         why: "given on the command line",
     })
+}
+
+/// The bytes of a document: a file of the caller, or `-` for standard input.
+pub fn read_named(name: &str) -> Result<Vec<u8>, SourceError> {
+    match name {
+        "-" => read(std::io::stdin(), "standard input"),
+        path => read_file(Path::new(path)),
+    }
 }
 
 #[allow(
