@@ -14,7 +14,7 @@ use crate::object::{Kind, Object};
 use crate::paths;
 use crate::plan::enablement::{self, DEV_NULL};
 use crate::plan::{PlannedStep, Section, Step};
-use crate::root::{ResolveError, RootPath, hex};
+use crate::root::{ResolveError, RootPath, sha256};
 use crate::systemd::{UnitFileState, unit_file_state};
 
 /// What kind of thing differs.
@@ -150,7 +150,7 @@ pub fn step_drifts(steps: &[PlannedStep], all: bool) -> Vec<Drift> {
 
 /// A regular file with this text.
 pub fn text_object(text: &[u8], mode: u32, owner: (u32, u32)) -> Object {
-    let sha256 = hex(&<sha2::Sha256 as sha2::Digest>::digest(text));
+    let sha256 = sha256(text);
     Object {
         kind: Kind::File {
             size: text.len() as u64,

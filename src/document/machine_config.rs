@@ -11,7 +11,7 @@ use super::finding::{DocumentError, Finding, Severity};
 use super::ignition::{self, File, Ignition};
 use super::{check, json, served, yaml};
 use crate::paths;
-use crate::root::hex;
+use crate::root::sha256;
 
 /// `kernelType`, canonicalised as the daemon does: anything unknown was refused before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -237,7 +237,7 @@ fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
         fips: spec.fips.unwrap_or_default(),
         kernel_type,
         ignition,
-        digest: hex(&<sha2::Sha256 as sha2::Digest>::digest(record.as_bytes())),
+        digest: sha256(record.as_bytes()),
         record,
         origin: origin.to_owned(),
         warnings,
@@ -292,7 +292,7 @@ fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, V
     if !errors.is_empty() {
         return Err(errors);
     }
-    let digest = hex(&<sha2::Sha256 as sha2::Digest>::digest(text.as_bytes()));
+    let digest = sha256(text.as_bytes());
     Ok(MachineConfig {
         name: format!("ignition-{}", digest.get(..12).unwrap_or_default()),
         pool: None,

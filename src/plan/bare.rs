@@ -4,7 +4,7 @@
 //! run does nothing; fragments that the file ends with already are not appended again; nothing is removed before
 //! the new content is there.
 
-use super::{Attributes, Builder, Payload, Section, Step, files};
+use super::{Attributes, Builder, Payload, Section, files};
 use crate::document::{BareFile, DesiredFile};
 use crate::drift::{group_id, text_object, user_id, wanted_file};
 use crate::object::{Kind, Object};
@@ -48,7 +48,12 @@ impl Builder<'_> {
         };
         match &found {
             Some(found) if found.is(&object) => {}
-            Some(found) if found.kind == object.kind => self.attributes(file, found, &object),
+            Some(found) if found.kind == object.kind => {
+                // The contents are right already: only mode and owner change.
+                let (old, new) = (Attributes::from(found), Attributes::from(&object));
+                let why = "mode or owner differs";
+                self.attributes(&file.path, old, new, Section::Files, why);
+            }
             Some(found) if !(bare.overwrite || bare.keep && is_file(found)) => {
                 let message = "is there as something else, and overwrite is not set. Move it away, then run again";
                 self.block(file.path.to_string(), message);
@@ -116,26 +121,6 @@ impl Builder<'_> {
             text_object(&bytes, wanted.mode, wanted.owner()),
             Payload::Bytes(bytes),
         ))
-    }
-
-    /// The contents are right already: only mode and owner change.
-    fn attributes(&mut self, file: &DesiredFile, found: &Object, wanted: &Object) {
-        let old = Attributes {
-            mode: found.mode,
-            uid: found.uid,
-            gid: found.gid,
-        };
-        let new = Attributes {
-            mode: wanted.mode,
-            uid: wanted.uid,
-            gid: wanted.gid,
-        };
-        let step = Step::Metadata {
-            path: file.path.clone(),
-            new,
-            old,
-        };
-        self.push(step, Payload::None, Section::Files, "mode or owner differs");
     }
 }
 

@@ -80,6 +80,16 @@ pub struct Attributes {
     pub gid: u32,
 }
 
+impl From<&Object> for Attributes {
+    fn from(object: &Object) -> Self {
+        Self {
+            mode: object.mode,
+            uid: object.uid,
+            gid: object.gid,
+        }
+    }
+}
+
 impl Step {
     /// The path that changes.
     pub fn path(&self) -> &RootPath {
@@ -449,6 +459,20 @@ impl<'a> Builder<'a> {
             section,
             why: why.to_owned(),
         });
+    }
+
+    /// Plans another mode or owner for what is at a path.
+    fn attributes(
+        &mut self,
+        path: &RootPath,
+        old: Attributes,
+        new: Attributes,
+        section: Section,
+        why: &str,
+    ) {
+        let path = path.clone();
+        let step = Step::Metadata { path, new, old };
+        self.push(step, Payload::None, section, why);
     }
 
     /// A path is planned once; directories and what cannot be seen are not touched at all.

@@ -52,11 +52,7 @@ impl Builder<'_> {
             );
             return;
         }
-        let old = Attributes {
-            mode: found.mode,
-            uid: found.uid,
-            gid: found.gid,
-        };
+        let old = Attributes::from(&found);
         let wanted = (uid.unwrap_or(old.uid), gid.unwrap_or(old.gid));
         let (uid, gid) = if self.node().host.can_chown {
             wanted
@@ -69,17 +65,8 @@ impl Builder<'_> {
             gid,
         };
         if new != old {
-            let step = Step::Metadata {
-                path: path.clone(),
-                new,
-                old,
-            };
-            self.push(
-                step,
-                Payload::None,
-                Section::Nodes,
-                "mode or owner of the directory differs",
-            );
+            let why = "mode or owner of the directory differs";
+            self.attributes(path, old, new, Section::Nodes, why);
         }
     }
 

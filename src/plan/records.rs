@@ -1,6 +1,6 @@
 //! The daemon's records: written last, so that it believes in the config only when it is there (mcd-contract 5.3).
 
-use super::{Attributes, Builder, Payload, Section, Step};
+use super::{Attributes, Builder, Payload, Section};
 use crate::drift::text_object;
 use crate::node::Recorded;
 use crate::object::Kind;
@@ -56,19 +56,12 @@ impl Builder<'_> {
             && !self.touched.contains(&path)
             && self.inputs.desired.file(&path).is_none()
         {
-            let old = Attributes {
-                mode: found.mode,
-                uid: found.uid,
-                gid: found.gid,
-            };
-            let step = Step::Metadata {
-                path,
-                new: Attributes { mode: 0o600, ..old },
+            let old = Attributes::from(found);
+            let new = Attributes { mode: 0o600, ..old };
+            self.attributes(
+                &path,
                 old,
-            };
-            self.push(
-                step,
-                Payload::None,
+                new,
                 Section::Files,
                 "the daemon keeps it at 0600",
             );

@@ -4,7 +4,7 @@
 //! emptied; `.ssh` in foreign hands changes owner instead of being deleted; a password
 //! that no config ever set is left alone.
 
-use super::{Attributes, Builder, Payload, Section, Step};
+use super::{Attributes, Builder, Payload, Section};
 use crate::drift::{keys_object, keys_text, text_object};
 use crate::node::accounts::{count_keys, is_locked};
 use crate::object::Kind;
@@ -69,17 +69,8 @@ impl Builder<'_> {
             uid: core.0,
             gid: core.1,
         };
-        let step = Step::Metadata {
-            path: path.clone(),
-            new,
-            old,
-        };
-        self.push(
-            step,
-            Payload::None,
-            Section::Users,
-            "belongs to somebody else than core",
-        );
+        let why = "belongs to somebody else than core";
+        self.attributes(path, old, new, Section::Users, why);
     }
 
     fn password(&mut self) {

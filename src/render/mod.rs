@@ -12,8 +12,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::document::{self, DocumentError, Finding, KernelType, MachineConfig};
-use crate::document::{Severity as FindingSeverity, spec2, yaml};
+use crate::document::{
+    self, DocumentError, Finding, KernelType, MachineConfig, Severity, spec2, yaml,
+};
 
 pub use hash::{hashed_text, name_hash, name_matches};
 use merge::Section;
@@ -188,7 +189,7 @@ fn to_v3_5(config: &Value) -> Result<Section, Finding> {
         let errors = |findings: Vec<Finding>| {
             let error = findings
                 .into_iter()
-                .find(|finding| finding.severity == FindingSeverity::Error);
+                .find(|finding| finding.severity == Severity::Error);
             error.unwrap_or_else(|| Finding::error(at, format!("spec {version} cannot be read")))
         };
         let converted = spec2::convert(config, "spec.config").map_err(errors)?;

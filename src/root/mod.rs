@@ -320,6 +320,11 @@ pub fn digest(mut reader: impl Read) -> io::Result<(u64, String)> {
     }
 }
 
+/// Lower-case hex SHA-256 of some bytes.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
 /// Lower-case hex of some bytes.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()

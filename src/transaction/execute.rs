@@ -234,9 +234,5 @@ fn is_between(object: Option<&Object>, old: Attributes, new: Attributes) -> bool
 
 fn attributes(object: Option<&Object>) -> Option<Attributes> {
     let object = object.filter(|object| !matches!(object.kind, Kind::Symlink { .. }))?;
-    Some(Attributes {
-        mode: object.mode,
-        uid: object.uid,
-        gid: object.gid,
-    })
+    Some(object.into())
 }
