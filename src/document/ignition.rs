@@ -45,13 +45,43 @@ pub struct Meta {
     /// Other configs to be merged.
     #[serde(deserialize_with = "nullable")]
     pub config: References,
-    /// Proxies (3.1); only references would use them.
+    /// Proxies for http and https sources (3.1).
     #[serde(deserialize_with = "nullable")]
     pub proxy: Proxy,
-    /// Certificate authorities; only references would use them.
-    pub security: Option<Value>,
-    /// HTTP timeouts; only references would use them.
-    pub timeouts: Option<Value>,
+    /// Certificate authorities for https sources.
+    #[serde(deserialize_with = "nullable")]
+    pub security: Security,
+    /// How long http sources may take.
+    #[serde(deserialize_with = "nullable")]
+    pub timeouts: Timeouts,
+}
+
+/// `ignition.security`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Security {
+    /// TLS alone is known.
+    #[serde(deserialize_with = "nullable")]
+    pub tls: Tls,
+}
+
+/// `ignition.security.tls`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Tls {
+    /// PEM bundles that are trusted besides those of the system.
+    #[serde(deserialize_with = "nullable")]
+    pub certificate_authorities: Vec<Resource>,
+}
+
+/// `ignition.timeouts`, in seconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Timeouts {
+    /// Until the headers of one answer are there; 10 by default.
+    pub http_response_headers: Option<i64>,
+    /// For all attempts and the body together; 0, the default, sets no limit.
+    pub http_total: Option<i64>,
 }
 
 /// `ignition.proxy`.
@@ -98,9 +128,33 @@ pub struct Passwd {
     /// Users; a MachineConfig may only have `core`.
     #[serde(deserialize_with = "nullable")]
     pub users: Vec<User>,
-    /// Groups.
+    /// Groups; a MachineConfig may have none.
     #[serde(deserialize_with = "nullable")]
-    pub groups: Vec<Value>,
+    pub groups: Vec<Group>,
+}
+
+/// A group.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Group {
+    /// Name.
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    /// Numeric id.
+    pub gid: Option<i64>,
+    /// Password hash in crypt(3) form.
+    pub password_hash: Option<String>,
+    /// Whether this is a system group.
+    pub system: Option<bool>,
+    /// Whether the group is to exist (3.2).
+    pub should_exist: Option<bool>,
+}
+
+impl std::fmt::Debug for Group {
+    // The hash may reach no log.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Group({})", self.name)
+    }
 }
 
 /// A user.
@@ -287,10 +341,28 @@ pub struct Resource {
     pub compression: Option<String>,
     /// Headers for HTTP sources.
     #[serde(deserialize_with = "nullable")]
-    pub http_headers: Vec<Value>,
+    pub http_headers: Vec<Header>,
     /// Hash of the decompressed bytes.
     #[serde(deserialize_with = "nullable")]
     pub verification: Verification,
+}
+
+/// A header of an http request.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Header {
+    /// Name.
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    /// Value; absent, it takes the header of a parent config away.
+    pub value: Option<String>,
+}
+
+impl std::fmt::Debug for Header {
+    // The value may be a token.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Header({})", self.name)
+    }
 }
 
 impl std::fmt::Debug for Resource {

@@ -5,9 +5,10 @@ use serde::de::DeserializeOwned;
 use super::finding::Finding;
 
 /// Every key that the model knows; used to tell a key of wrong letter case from a foreign one.
-const KNOWN_KEYS: [&str; 58] = [
+const KNOWN_KEYS: [&str; 64] = [
     "append",
     "baseOSExtensionsContainerImage",
+    "certificateAuthorities",
     "compression",
     "config",
     "contents",
@@ -20,12 +21,15 @@ const KNOWN_KEYS: [&str; 58] = [
     "filesystems",
     "fips",
     "gecos",
+    "gid",
     "group",
     "groups",
     "hard",
     "hash",
     "homeDir",
     "httpHeaders",
+    "httpResponseHeaders",
+    "httpTotal",
     "id",
     "ignition",
     "kernelArguments",
@@ -61,8 +65,10 @@ const KNOWN_KEYS: [&str; 58] = [
     "systemd",
     "target",
     "timeouts",
+    "tls",
     "uid",
     "units",
+    "value",
     "verification",
 ];
 

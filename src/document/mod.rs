@@ -6,6 +6,7 @@ mod finding;
 pub mod ignition;
 mod json;
 mod machine_config;
+pub mod merge;
 mod reconcile;
 mod resource;
 mod served;

@@ -1,23 +1,22 @@
 //! What the operator's controller does with the MachineConfigs of a pool: one rendered
 //! config, whose name is a digest of it (mcd-contract 1.3 to 1.5).
 //!
-//! Documents in, a document out; no I/O. Ignition's part of the merge is in `merge`.
+//! Documents in, a document out; no I/O. Ignition's part of the merge is in `document::merge`.
 
 mod go_yaml;
 mod hash;
-mod merge;
 mod resolve;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::document::merge::{self, Section};
 use crate::document::{
     self, DocumentError, Finding, KernelType, MachineConfig, Severity, spec2, yaml,
 };
 
 pub use hash::{hashed_text, name_hash, name_matches};
-use merge::Section;
 
 const ROLE: &str = "machineconfiguration.openshift.io/role";
 const GENERATED_BY: &str = "machineconfiguration.openshift.io/generated-by-controller-version";

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::document::Finding;
+use super::finding::Finding;
 
 /// An object of a config.
 pub type Section = Map<String, Value>;
