@@ -13,7 +13,7 @@ use crate::node::{Accounts, NodeState};
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::plan::enablement::{self, DEV_NULL};
-use crate::plan::{PlannedStep, Section, Step};
+use crate::plan::{Notice, PlannedStep, Section, Step};
 use crate::root::{ResolveError, RootPath, sha256};
 use crate::systemd::{UnitFileState, unit_file_state};
 
@@ -146,6 +146,21 @@ pub fn step_drifts(steps: &[PlannedStep], all: bool) -> Vec<Drift> {
             unchecked(kind, planned.step.path(), planned.why.clone())
         })
         .collect()
+}
+
+/// Paths that a plan could not put right: something is in the way, and no step says so.
+pub fn blocked_drifts(blockers: &[Notice], known: &[Drift]) -> Vec<Drift> {
+    let new = |blocker: &&Notice| {
+        let path = &blocker.subject;
+        path.starts_with('/') && known.iter().all(|drift| drift.subject != *path)
+    };
+    let drift = |blocker: &Notice| Drift {
+        kind: DriftKind::Content,
+        subject: blocker.subject.clone(),
+        detail: blocker.message.clone(),
+        daemon: None,
+    };
+    blockers.iter().filter(new).map(drift).collect()
 }
 
 /// A regular file with this text.

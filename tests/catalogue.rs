@@ -178,6 +178,86 @@ const CASES: &[Case] = &[
         Refused,
     ),
     (
+        "dirs",
+        "a file in the way may be overwritten",
+        0,
+        &["file srv/d x"],
+        r#"{"storage":{"directories":[{"path":"/srv/d","overwrite":true}],"files":[{"path":"/srv/d/below","contents":{"source":"data:,y"}}]}}"#,
+        Applied(&[Dir("srv/d"), Mode("srv/d", 0o755), File("srv/d/below", "y")]),
+    ),
+    (
+        "dirs",
+        "a link to a directory is none",
+        0,
+        &["dir srv/real", "link srv/d /srv/real"],
+        r#"{"storage":{"directories":[{"path":"/srv/d"}]}}"#,
+        Refused,
+    ),
+    (
+        "files",
+        "a directory may be overwritten",
+        0,
+        &["file srv/a/b/c x", "link srv/a/l /etc"],
+        r#"{"storage":{"files":[{"path":"/srv/a","overwrite":true,"contents":{"source":"data:,y"}}]}}"#,
+        Applied(&[File("srv/a", "y"), Dir("etc")]),
+    ),
+    (
+        "files",
+        "a pipe may be overwritten",
+        0,
+        &["pipe srv/a"],
+        r#"{"storage":{"files":[{"path":"/srv/a","overwrite":true,"contents":{"source":"data:,y"}}]}}"#,
+        Applied(&[File("srv/a", "y")]),
+    ),
+    (
+        "files",
+        "a pipe without overwrite",
+        0,
+        &["pipe srv/a"],
+        r#"{"storage":{"files":[{"path":"/srv/a","contents":{"source":"data:,y"}}]}}"#,
+        Refused,
+    ),
+    (
+        "files",
+        "a directory without overwrite",
+        0,
+        &["dir srv/a"],
+        r#"{"storage":{"files":[{"path":"/srv/a","contents":{"source":"data:,y"}}]}}"#,
+        Refused,
+    ),
+    (
+        "files",
+        "one below another",
+        0,
+        &[],
+        r#"{"storage":{"files":[{"path":"/srv/a/b","contents":{"source":"data:,y"}},{"path":"/srv/a","contents":{"source":"data:,x"}}]}}"#,
+        Refused,
+    ),
+    (
+        "files",
+        "one below another that replaces a directory",
+        0,
+        &["dir srv/a"],
+        r#"{"storage":{"files":[{"path":"/srv/a/b","contents":{"source":"data:,y"}},{"path":"/srv/a","overwrite":true,"contents":{"source":"data:,x"}}]}}"#,
+        Refused,
+    ),
+    (
+        "links",
+        "a soft link may be put over a directory",
+        0,
+        &["file srv/l/x x"],
+        r#"{"storage":{"links":[{"path":"/srv/l","target":"/srv/t","overwrite":true}]}}"#,
+        Applied(&[Link("srv/l", "/srv/t")]),
+    ),
+    (
+        "links",
+        "a hard link may be put over a directory",
+        0,
+        &["file srv/l/x x", "file srv/t y"],
+        r#"{"storage":{"links":[{"path":"/srv/l","target":"/srv/t","hard":true,"overwrite":true}]}}"#,
+        Applied(&[Same("srv/l", "srv/t")]),
+    ),
+    (
         "links",
         "a hard link that is there",
         0,
@@ -328,6 +408,10 @@ fn prepare(root: &TestRoot, words: &str) {
         ["file", path, text] => root.write(path, text),
         ["link", path, target] => root.link(path, target),
         ["hard", path, target] => fs::hard_link(root.path(target), root.path(path)).unwrap(),
+        ["pipe", path] => {
+            fs::create_dir_all(root.path(path).parent().unwrap()).unwrap();
+            nix::unistd::mkfifo(&root.path(path), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        }
         ["dir", path] => fs::create_dir_all(root.path(path)).unwrap(),
         ["unit", name] => {
             let text = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";

@@ -82,11 +82,15 @@ impl Session {
 
     /// The differences. `plan` is that of this session; directories, links and bare configs are judged by it.
     pub fn drifts(&self, plan: &Plan) -> Vec<Drift> {
-        if self.desired.bare {
-            return drift::step_drifts(&plan.steps, true);
-        }
-        let mut drifts = drift::drifts(&self.desired, &self.node);
-        drifts.extend(drift::step_drifts(&plan.steps, false));
+        let bare = self.desired.bare;
+        let mut drifts = if bare {
+            Vec::new()
+        } else {
+            drift::drifts(&self.desired, &self.node)
+        };
+        drifts.extend(drift::step_drifts(&plan.steps, bare));
+        let blocked = drift::blocked_drifts(&plan.blockers, &drifts);
+        drifts.extend(blocked);
         drifts
     }
 

@@ -191,7 +191,7 @@ impl Check<'_> {
                 );
             }
         }
-        let contents = Contents::new(resource.source.as_deref(), resource.compression.as_deref());
+        let contents = Contents::of(resource);
         match contents.map(|contents| contents.bytes()) {
             Ok(Ok(bytes)) => self.hash(at, resource, &bytes),
             // A remote source is valid Ignition; whether it can be had is not a question of validity.

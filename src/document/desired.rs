@@ -75,6 +75,8 @@ pub struct DesiredDirectory {
     pub user: Option<Owner>,
     /// Group, likewise.
     pub group: Option<Owner>,
+    /// Whether something that is no directory may be replaced.
+    pub overwrite: bool,
     /// The place in the document.
     pub origin: String,
 }
@@ -184,6 +186,7 @@ impl Desired {
                     mode: directory.mode.and_then(|mode| u32::try_from(mode).ok()),
                     user: given_owner(&directory.user),
                     group: given_owner(&directory.group),
+                    overwrite: directory.overwrite == Some(true),
                     origin,
                 }),
                 Err(error) => self.refuse(origin, error.to_string()),
@@ -238,7 +241,7 @@ fn desired_file(file: &File, at: &str, config: &MachineConfig) -> Result<Desired
     }
     let path = RootPath::parse(&file.path).map_err(|e| refuse(".path", e.to_string()))?;
     let resource = &file.contents;
-    let contents = Contents::new(resource.source.as_deref(), resource.compression.as_deref());
+    let contents = Contents::of(resource);
     let contents = contents.map_err(|e| refuse(".contents.compression", e.to_string()))?;
     let bytes = contents
         .bytes()
@@ -274,7 +277,7 @@ fn bare_file(
 ) -> Result<BareFile, Unsupported> {
     let mut append = Vec::new();
     for (index, part) in file.append.iter().enumerate() {
-        let contents = Contents::new(part.source.as_deref(), part.compression.as_deref());
+        let contents = Contents::of(part);
         let contents = contents.and_then(|contents| contents.bytes().map(|_| contents));
         append.push(contents.map_err(|e| refuse(&format!(".append[{index}]"), e.to_string()))?);
     }

@@ -3,6 +3,8 @@
 //! Parsing only: unknown keys and fields newer than the declared version become
 //! warnings, as in Ignition; rules are in `check`.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -345,6 +347,9 @@ pub struct Resource {
     /// Hash of the decompressed bytes.
     #[serde(deserialize_with = "nullable")]
     pub verification: Verification,
+    /// What was fetched from the source, unpacked and verified.
+    #[serde(skip)]
+    pub fetched: Option<Arc<[u8]>>,
 }
 
 /// A header of an http request.

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use super::finding::{DocumentError, Finding, Severity};
 use super::ignition::{self, File, Ignition};
+use super::layer::Layer;
 use super::{check, json, served, yaml};
 use crate::paths;
 use crate::root::sha256;
@@ -82,6 +83,8 @@ pub struct MachineConfig {
     pub emptied: bool,
     /// Files that the Machine Config Server added for the first boot; never part of the config itself.
     pub additions: Vec<File>,
+    /// A bare Ignition config that refers to others: those are to be fetched and laid over it first.
+    pub layer: Option<Layer>,
 }
 
 #[derive(Deserialize, Default)]
@@ -245,6 +248,7 @@ fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
         bare: false,
         emptied: part.is_some_and(|part| served::is_emptied(&part)),
         additions: Vec::new(),
+        layer: None,
     })
 }
 
@@ -292,6 +296,9 @@ fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, V
     if !errors.is_empty() {
         return Err(errors);
     }
+    let references = &parsed.config.ignition.config;
+    let refers = references.replace.source.is_some() || !references.merge.is_empty();
+    let layer = refers.then(|| Layer::parse(text, at)).transpose()?;
     let digest = sha256(text.as_bytes());
     Ok(MachineConfig {
         name: format!("ignition-{}", digest.get(..12).unwrap_or_default()),
@@ -311,6 +318,7 @@ fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, V
         bare: true,
         emptied: false,
         additions: Vec::new(),
+        layer,
     })
 }
 

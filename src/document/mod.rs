@@ -5,6 +5,7 @@ mod desired;
 mod finding;
 pub mod ignition;
 mod json;
+mod layer;
 mod machine_config;
 pub mod merge;
 mod reconcile;
@@ -18,6 +19,7 @@ pub use desired::{
 };
 pub use finding::{DocumentError, Finding, Severity};
 pub use ignition::Ignition;
+pub use layer::{Layer, References};
 pub use machine_config::{KernelType, MachineConfig, parse};
 pub use reconcile::{Refusal, refusals, unconditional};
-pub use resource::{Contents, ContentsError};
+pub use resource::{Contents, ContentsError, data_url, gunzip_within, has_hash};

@@ -12,6 +12,10 @@ use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use flate2::read::MultiGzDecoder;
+use sha2::{Digest, Sha256, Sha512};
+
+use super::ignition::Resource;
+use crate::root::hex;
 
 /// A file may not grow beyond this when unpacked (1 GiB): a rendered config is itself limited to 1.5 MiB.
 const MAX_UNPACKED: u64 = 1 << 30;
@@ -19,8 +23,15 @@ const MAX_UNPACKED: u64 = 1 << 30;
 /// Where the bytes of a file come from. `Debug` shows no content: it may be a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Contents {
-    source: Arc<str>,
+    source: Source,
     gzip: bool,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Source {
+    Url(Arc<str>),
+    /// Fetched, unpacked and verified already.
+    Fetched(Arc<[u8]>),
 }
 
 /// Why contents could not be decoded.
@@ -37,9 +48,9 @@ pub enum ContentsError {
     /// A broken gzip stream.
     #[error("the contents are not valid gzip data: {0}")]
     Gzip(String),
-    /// More than a gibibyte.
-    #[error("the contents unpack to more than 1 GiB")]
-    TooLarge,
+    /// More than the given number of MiB.
+    #[error("the contents unpack to more than {0} MiB")]
+    TooLarge(u64),
     /// Some other compression.
     #[error("unsupported compression type {0:?}; only gzip is known")]
     Compression(String),
@@ -56,16 +67,29 @@ impl Contents {
         let source = source.unwrap_or_default();
         Ok(Self {
             gzip: gzip && !source.is_empty(),
-            source: source.into(),
+            source: Source::Url(source.into()),
         })
+    }
+
+    /// Of a resource of a document: what was fetched for it, else what its source holds.
+    pub fn of(resource: &Resource) -> Result<Self, ContentsError> {
+        match &resource.fetched {
+            Some(bytes) => Ok(Self {
+                source: Source::Fetched(Arc::clone(bytes)),
+                gzip: false,
+            }),
+            None => Self::new(resource.source.as_deref(), resource.compression.as_deref()),
+        }
     }
 
     /// The bytes to be written.
     pub fn bytes(&self) -> Result<Vec<u8>, ContentsError> {
-        if self.source.is_empty() {
-            return Ok(Vec::new());
-        }
-        let packed = data_url(&self.source)?;
+        let source = match &self.source {
+            Source::Fetched(bytes) => return Ok(bytes.to_vec()),
+            Source::Url(source) if source.is_empty() => return Ok(Vec::new()),
+            Source::Url(source) => source,
+        };
+        let packed = data_url(source)?;
         if self.gzip {
             gunzip(&packed)
         } else {
@@ -76,24 +100,40 @@ impl Contents {
 
 impl fmt::Debug for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Contents({} bytes of source, gzip {})",
-            self.source.len(),
-            self.gzip
-        )
+        let (what, length) = match &self.source {
+            Source::Url(url) => ("of source", url.len()),
+            Source::Fetched(bytes) => ("fetched", bytes.len()),
+        };
+        write!(f, "Contents({length} bytes {what}, gzip {})", self.gzip)
     }
+}
+
+/// Whether bytes have the hash that a document gives as `sha512-HEX` or `sha256-HEX`; the letter case of the
+/// digits does not matter. An unknown function matches nothing.
+pub fn has_hash(bytes: &[u8], hash: &str) -> bool {
+    let found = match hash.split_once('-') {
+        Some(("sha512", _)) => hex(&Sha512::digest(bytes)),
+        Some(("sha256", _)) => hex(&Sha256::digest(bytes)),
+        _ => return false,
+    };
+    hash.split_once('-')
+        .is_some_and(|(_, wanted)| found.eq_ignore_ascii_case(wanted))
 }
 
 /// Unpacks a gzip stream of one or more members, within bounded memory.
 pub fn gunzip(packed: &[u8]) -> Result<Vec<u8>, ContentsError> {
+    gunzip_within(packed, MAX_UNPACKED)
+}
+
+/// Like [`gunzip`], with another bound in bytes.
+pub fn gunzip_within(packed: &[u8], max: u64) -> Result<Vec<u8>, ContentsError> {
     let mut bytes = Vec::new();
-    let mut reader = MultiGzDecoder::new(packed).take(MAX_UNPACKED + 1);
+    let mut reader = MultiGzDecoder::new(packed).take(max + 1);
     reader
         .read_to_end(&mut bytes)
         .map_err(|e| ContentsError::Gzip(e.to_string()))?;
-    if bytes.len() as u64 > MAX_UNPACKED {
-        Err(ContentsError::TooLarge)
+    if bytes.len() as u64 > max {
+        Err(ContentsError::TooLarge(max >> 20))
     } else {
         Ok(bytes)
     }

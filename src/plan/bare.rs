@@ -4,7 +4,7 @@
 //! run does nothing; fragments that the file ends with already are not appended again; nothing is removed before
 //! the new content is there.
 
-use super::{Attributes, Builder, Payload, Section, files};
+use super::{Attributes, Builder, InTheWay, Payload, Section, files};
 use crate::document::{BareFile, DesiredFile};
 use crate::drift::{group_id, text_object, user_id, wanted_file};
 use crate::object::{Kind, Object};
@@ -60,7 +60,8 @@ impl Builder<'_> {
             }
             _ => {
                 let why = files::why(found.as_ref(), &object);
-                self.put(&file.path, object, payload, Section::Files, why);
+                let section = Section::Files;
+                self.put_over(&file.path, object, payload, section, why, InTheWay::Goes);
             }
         }
     }

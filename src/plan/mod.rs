@@ -101,6 +101,18 @@ impl Step {
         }
     }
 
+    /// Whether a directory, with everything in it, changes places with something else.
+    pub fn exchanges(&self) -> bool {
+        match self {
+            Self::Put {
+                new,
+                old: Some(old),
+                ..
+            } => new.is_directory() != old.is_directory(),
+            _ => false,
+        }
+    }
+
     /// A sign for listings: `+` new, `~` changed, `-` gone.
     pub fn sign(&self) -> char {
         match self {
@@ -253,9 +265,19 @@ pub fn plan(inputs: Inputs<'_>, options: Options) -> Plan {
         builder.stale();
         builder.records();
     }
+    builder.paths_below_files();
     builder.ownership();
     builder.space();
     builder.plan
+}
+
+/// What may be done to something of another type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InTheWay {
+    /// It stays, and is said: the daemon fails there too.
+    Stays,
+    /// The document says `overwrite`.
+    Goes,
 }
 
 /// A plan in the making.
@@ -424,8 +446,25 @@ impl<'a> Builder<'a> {
 
     /// Plans an object at a path, unless it is there already.
     fn put(&mut self, path: &RootPath, new: Object, payload: Payload, section: Section, why: &str) {
+        self.put_over(path, new, payload, section, why, InTheWay::Stays);
+    }
+
+    /// Plans an object at a path; what is in the way may go.
+    fn put_over(
+        &mut self,
+        path: &RootPath,
+        new: Object,
+        payload: Payload,
+        section: Section,
+        why: &str,
+        in_the_way: InTheWay,
+    ) {
+        if self.made.contains(path) && !new.is_directory() {
+            let message = "other parts of the config lie below it, so it cannot be a file or link. Take one of them out";
+            return self.block(path.to_string(), message);
+        }
         let old = self.node().object(path);
-        if old.is_some_and(|old| old.is(&new)) || !self.may_touch(path, old) {
+        if old.is_some_and(|old| old.is(&new)) || !self.may_touch(path, old, in_the_way) {
             return;
         }
         self.parents(path);
@@ -442,7 +481,7 @@ impl<'a> Builder<'a> {
         let Some(old) = self.node().object(path) else {
             return;
         };
-        if self.may_touch(path, Some(old)) {
+        if self.may_touch(path, Some(old), InTheWay::Stays) {
             let step = Step::Remove {
                 path: path.clone(),
                 old: old.clone(),
@@ -476,26 +515,63 @@ impl<'a> Builder<'a> {
     }
 
     /// A path is planned once; directories and what cannot be seen are not touched at all.
-    fn may_touch(&mut self, path: &RootPath, old: Option<&Object>) -> bool {
+    fn may_touch(&mut self, path: &RootPath, old: Option<&Object>, in_the_way: InTheWay) -> bool {
         if self.touched.contains(path) {
             return false;
         }
-        if let Some(errno) = self.node().obstructed.get(path) {
+        // What is in the way may be replaced by a directory of the same plan.
+        let made_above = path
+            .ancestors()
+            .skip(1)
+            .any(|above| self.made.contains(&above));
+        if let Some(errno) = self.node().obstructed.get(path).filter(|_| !made_above) {
             self.block(
                 path.to_string(),
                 format!("cannot be reached: {errno}. Put the directories above it right first"),
             );
             return false;
         }
-        let in_the_way = match old.map(|old| &old.kind) {
-            Some(kind @ (Kind::Directory | Kind::Special { .. })) => noun(kind),
+        let kind = match old.map(|old| &old.kind) {
+            Some(kind @ (Kind::Directory | Kind::Special { .. })) => kind,
             _ => return true,
         };
-        self.block(
-            path.to_string(),
-            format!("{in_the_way} is where a file should be. Move it away, then run again"),
+        if in_the_way == InTheWay::Goes {
+            if *kind == Kind::Directory {
+                let message = "the directory goes with everything in it, as overwrite is set";
+                self.notice(path.to_string(), message);
+            }
+            return true;
+        }
+        let message = format!(
+            "{} is where a file should be. Move it away, then run again",
+            noun(kind)
         );
+        self.block(path.to_string(), message);
         false
+    }
+
+    /// A config that puts one thing below another which is no directory can never be true.
+    fn paths_below_files(&mut self) {
+        let put = |planned: &PlannedStep| match &planned.step {
+            Step::Put { path, new, .. } if !new.is_directory() => Some(path.clone()),
+            _ => None,
+        };
+        let files: BTreeSet<RootPath> = self.plan.steps.iter().filter_map(put).collect();
+        let conflict = |planned: &PlannedStep| {
+            let path = planned.step.path();
+            let above = path
+                .ancestors()
+                .skip(1)
+                .find(|above| files.contains(above))?;
+            Some((path.clone(), above))
+        };
+        let conflicts: Vec<_> = self.plan.steps.iter().filter_map(conflict).collect();
+        for (path, above) in conflicts {
+            let message = format!(
+                "lies below {above}, which the config makes a file or link. Take one of them out"
+            );
+            self.block(path.to_string(), message);
+        }
     }
 
     /// Plans the directories above a path that do not exist yet.

@@ -3,7 +3,7 @@
 //! Deliberate differences from Ignition: what is there already and right is no error; the contents of an
 //! existing directory are never deleted; a new soft link belongs to root, not to whoever owns its target.
 
-use super::{Attributes, Builder, Payload, Section, Step};
+use super::{Attributes, Builder, InTheWay, Payload, Section, Step};
 use crate::document::{DesiredDirectory, DesiredLink, Owner};
 use crate::drift::{group_id, noun, user_id};
 use crate::object::{Kind, Object};
@@ -44,13 +44,15 @@ impl Builder<'_> {
         let Some(found) = self.node().object(path).cloned() else {
             return self.make_directory(directory, (uid.unwrap_or(0), gid.unwrap_or(0)));
         };
+        if !found.is_directory() && directory.overwrite {
+            return self.put_directory(directory, (uid.unwrap_or(0), gid.unwrap_or(0)));
+        }
         if !found.is_directory() {
             let what = noun(&found.kind);
-            self.block(
-                path.to_string(),
-                format!("{what} is where a directory should be. Move it away, then run again"),
+            let message = format!(
+                "{what} is where a directory should be, and overwrite is not set. Move it away, then run again"
             );
-            return;
+            return self.block(path.to_string(), message);
         }
         let old = Attributes::from(&found);
         let wanted = (uid.unwrap_or(old.uid), gid.unwrap_or(old.gid));
@@ -72,7 +74,7 @@ impl Builder<'_> {
 
     fn make_directory(&mut self, directory: &DesiredDirectory, owner: (u32, u32)) {
         let path = &directory.path;
-        if !self.may_touch(path, None) {
+        if !self.may_touch(path, None, InTheWay::Stays) {
             return;
         }
         self.parents(path);
@@ -90,6 +92,28 @@ impl Builder<'_> {
             Section::Nodes,
             "the directory is missing",
         );
+    }
+
+    /// A directory instead of what is there now.
+    fn put_directory(&mut self, directory: &DesiredDirectory, owner: (u32, u32)) {
+        let (uid, gid) = self.node().host.attainable(owner);
+        let object = Object {
+            kind: Kind::Directory,
+            mode: directory.mode.unwrap_or(0o755),
+            uid,
+            gid,
+        };
+        let why = "something else is there, and overwrite is set";
+        let section = Section::Nodes;
+        self.put_over(
+            &directory.path,
+            object,
+            Payload::None,
+            section,
+            why,
+            InTheWay::Goes,
+        );
+        self.made.insert(directory.path.clone());
     }
 
     /// Plans every link: soft ones, then hard ones, which may share what the same plan puts.
@@ -131,7 +155,15 @@ impl Builder<'_> {
             } else {
                 "the link is missing or leads elsewhere"
             };
-            self.put(&link.path, object, Payload::None, Section::Nodes, why);
+            let section = Section::Nodes;
+            self.put_over(
+                &link.path,
+                object,
+                Payload::None,
+                section,
+                why,
+                InTheWay::Goes,
+            );
         }
     }
 
@@ -178,7 +210,7 @@ impl Builder<'_> {
         }
         let old = node.object(&link.path).cloned();
         if !(same_file || self.may_replace(link, old.is_some()))
-            || !self.may_touch(&link.path, old.as_ref())
+            || !self.may_touch(&link.path, old.as_ref(), InTheWay::Goes)
         {
             return;
         }

@@ -218,8 +218,12 @@ impl Root {
     /// The nearest existing directory at or above the parent of `path`, with its path (`None`: the root itself).
     pub fn nearest(&self, path: &RootPath) -> Result<(Option<RootPath>, OwnedFd), RootError> {
         for ancestor in path.ancestors().skip(1) {
-            if let Some(dir) = self.directory(&ancestor)? {
-                return Ok((Some(ancestor), dir));
+            match self.directory(&ancestor) {
+                Ok(Some(dir)) => return Ok((Some(ancestor), dir)),
+                Ok(None) => {}
+                // Something else, which a directory may be about to replace.
+                Err(error) if error.cause == ResolveError::System(Errno::ENOTDIR) => {}
+                Err(error) => return Err(error),
             }
         }
         let own = self

@@ -7,8 +7,12 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use nix::NixPath;
+use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, RenameFlags, openat, renameat, renameat2};
+use nix::fcntl::{
+    AtFlags, OFlag, OpenHow, RenameFlags, ResolveFlag, openat, openat2, renameat, renameat2,
+};
 use nix::sys::stat::{
     FchmodatFlags, Mode, UtimensatFlags, fchmod, fchmodat, fstat, mkdirat, utimensat,
 };
@@ -230,6 +234,12 @@ pub fn place_new(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Err
     }
 }
 
+/// Lets two names change places in one moment: neither is ever missing.
+pub fn exchange(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
+    let flags = RenameFlags::RENAME_EXCHANGE;
+    renameat2(from, name, &to.dir, to.name.as_str(), flags)
+}
+
 /// Moves what is at `from` out of the way.
 pub fn move_aside(from: &Place, to: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     renameat(&from.dir, from.name.as_str(), to, name)
@@ -259,6 +269,30 @@ pub fn remove_staged(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
         Err(Errno::EISDIR | Errno::EPERM) => remove_directory(dir, name).map(drop),
         other => other,
     }
+}
+
+/// Removes a name with everything below it. Links are not followed and no other mount is entered.
+pub fn remove_tree<N: NixPath + ?Sized>(dir: BorrowedFd<'_>, name: &N) -> Result<(), Errno> {
+    match unlinkat(dir, name, UnlinkatFlags::NoRemoveDir) {
+        Err(Errno::EISDIR | Errno::EPERM) => {}
+        Err(Errno::ENOENT) => return Ok(()),
+        other => return other,
+    }
+    let how = OpenHow::new()
+        .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_XDEV);
+    let mut entries = Dir::from_fd(openat2(dir, name, how)?)?;
+    let mut names = Vec::new();
+    for entry in entries.iter() {
+        let name = entry?.file_name().to_owned();
+        if !matches!(name.to_bytes(), b"." | b"..") {
+            names.push(name);
+        }
+    }
+    for name in names {
+        remove_tree(entries.as_fd(), name.as_c_str())?;
+    }
+    unlinkat(dir, name, UnlinkatFlags::RemoveDir)
 }
 
 /// Removes a directory if it is empty; says whether it is gone.

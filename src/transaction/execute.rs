@@ -10,7 +10,7 @@ use super::journal::{JournalStep, away_name, new_name, old_name};
 use crate::error::Reason;
 use crate::object::{Kind, Object, Stamp};
 use crate::plan::{Attributes, Step};
-use crate::root::{Place, Root, RootError, RootPath};
+use crate::root::{Place, ResolveError, Root, RootError, RootPath};
 
 /// Why a step could not be taken or taken back.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +55,8 @@ impl Executor<'_> {
         let path = step.path();
         let found = match self.root.observe(path) {
             Ok(found) => found.map(|(object, _)| object),
+            // The directory above is still to be put in the place of something else.
+            Err(error) if error.cause == ResolveError::System(Errno::ENOTDIR) => None,
             Err(error) => return Err(error.into()),
         };
         let is = |wanted: Option<&Object>| match (&found, wanted) {
@@ -110,6 +112,7 @@ impl Executor<'_> {
                 .is_some_and(|found| found.is(old))
         };
         match &step.step {
+            Step::Put { old: Some(old), .. } if step.step.exchanges() => kept(new_name(index), old),
             Step::Put { old: Some(old), .. } => kept(old_name(index), old),
             Step::Remove { old, .. } => kept(away_name(index), old),
             _ => true,
@@ -139,6 +142,7 @@ impl Executor<'_> {
         }
         let stage = self.stage(step, path)?;
         let result = match &step.step {
+            put if put.exchanges() => disk::exchange(stage.as_fd(), &new_name(index), &place),
             Step::Put { old: Some(_), .. } => {
                 disk::replace(stage.as_fd(), &new_name(index), &place)
             }
@@ -192,6 +196,7 @@ impl Executor<'_> {
         let place = self.place(path)?;
         let stage = self.stage(step, path)?;
         let result = match &step.step {
+            put if put.exchanges() => disk::exchange(stage.as_fd(), &new_name(index), &place),
             // Somebody may have put something in; then it stays.
             Step::MakeDirectory { .. } => {
                 disk::remove_directory(place.dir.as_fd(), &place.name).map(drop)

@@ -278,6 +278,9 @@ impl<'a> Run<'a> {
     }
 
     fn finish(self) -> String {
+        if let Some(journal) = &self.journal {
+            recover::keep_trees(self.request.root, journal);
+        }
         // Everything is in place; what is left over now is swept by the next run.
         if let Err(error) = recover::close(
             self.request.root,

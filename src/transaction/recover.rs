@@ -1,11 +1,13 @@
 //! Finishing or undoing what an interrupted run left; may itself be interrupted and run again.
 
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::errno::Errno;
 
 use super::disk;
 use super::execute::{Executor, Progress, StepError};
-use super::journal::{ConfigRef, Intent, Journal, JournalStep, is_staged_name};
+use super::journal::{ConfigRef, Intent, Journal, JournalStep, is_staged_name, new_name, old_name};
 use super::lock::Lock;
 use super::state::{State, StateError};
 use super::{HISTORY_KEPT, directory_fd, sync_parent};
@@ -119,6 +121,7 @@ pub fn recover(
         .unwrap_or_default();
     match (journal, committed, intent) {
         (Some(journal), Some(_), _) => {
+            keep_trees(root, &journal);
             close(root, &state, &journal.id, &with(&stages, &journal.stages))?;
             Ok(Recovered::Finished(journal.config))
         }
@@ -179,6 +182,7 @@ fn unfinished(
         }
         sync_all(&dirs)?;
         state.write(paths::COMMITTED, &journal.id)?;
+        keep_trees(root, &journal);
         close(root, state, &journal.id, &with(stages, &journal.stages))?;
         return Ok(Recovered::Finished(journal.config));
     }
@@ -284,6 +288,30 @@ pub fn history_path(id: &str) -> RootPath {
         .unwrap_or_else(|_| RootPath::fixed(paths::HISTORY))
 }
 
+/// After the `committed` mark: directories that gave way go to the history, or where that is on another
+/// file system, for good.
+pub fn keep_trees(root: &Root, journal: &Journal) {
+    let history = directory_fd(root, &history_path(&journal.id));
+    let steps = journal.steps.iter().enumerate();
+    for (index, step) in steps.filter(|(_, step)| step.step.exchanges()) {
+        let stage = journal.stages.get(step.stage);
+        let Some(stage) = stage.and_then(|stage| directory_fd(root, stage)) else {
+            continue;
+        };
+        let name = new_name(index);
+        let kept = history.as_ref().is_some_and(|history| {
+            disk::rename(stage.as_fd(), &name, history.as_fd(), &old_name(index)).is_ok()
+        });
+        if !kept && let Err(errno) = disk::remove_tree(stage.as_fd(), name.as_str()) {
+            log::warn!(
+                "removing what was at {}: {}",
+                step.step.path(),
+                Reason::from(errno)
+            );
+        }
+    }
+}
+
 /// After the `committed` mark: sweep, move the journal to the history, forget the intent.
 pub fn close(
     root: &Root,
@@ -301,7 +329,7 @@ pub fn close(
             name.name(),
         ) {
             // An earlier attempt has moved it already.
-            Ok(()) | Err(nix::errno::Errno::ENOENT) => {}
+            Ok(()) | Err(Errno::ENOENT) => {}
             Err(errno) => return Err(StateError::System(name.to_string(), errno.into()).into()),
         }
         disk::sync_directory(&history).map_err(|errno| RecoverError::Sync(errno.into()))?;
@@ -336,22 +364,28 @@ fn forget_intent(state: &State, swept: bool) -> Result<(), RecoverError> {
 fn sweep_all(root: &Root, stages: &[RootPath]) -> bool {
     let swept = stages
         .iter()
-        .map(|stage| empty(root, stage, is_staged_name));
+        .map(|stage| empty(root, stage, is_staged_name, disk::remove_staged));
     let all = swept.fold(true, |all, one| all & one);
     all & remove_if_empty(root, &RootPath::fixed(paths::STAGE))
 }
 
 fn remove_history(root: &Root, directory: &RootPath) -> bool {
     let journal = RootPath::fixed(paths::JOURNAL);
-    let emptied = empty(root, directory, |name| {
-        is_staged_name(name) || name == journal.name()
+    let is_ours = |name: &str| is_staged_name(name) || name == journal.name();
+    let emptied = empty(root, directory, is_ours, |dir, name| {
+        disk::remove_tree(dir, name)
     });
     emptied & remove_if_empty(root, &RootPath::fixed(paths::HISTORY))
 }
 
 /// Removes our own names from a directory, then the directory. Foreign names stay, and are said.
 /// False where something of ours is left.
-fn empty(root: &Root, directory: &RootPath, is_ours: impl Fn(&str) -> bool) -> bool {
+fn empty(
+    root: &Root,
+    directory: &RootPath,
+    is_ours: impl Fn(&str) -> bool,
+    remove: impl Fn(BorrowedFd<'_>, &str) -> Result<(), Errno>,
+) -> bool {
     let Some(dir) = directory_fd(root, directory) else {
         return true;
     };
@@ -359,7 +393,7 @@ fn empty(root: &Root, directory: &RootPath, is_ours: impl Fn(&str) -> bool) -> b
     for name in root.list(directory).unwrap_or_default() {
         if !is_ours(&name) {
             log::warn!("{directory}/{name} was not put there by mco-rescue; it is left alone");
-        } else if let Err(errno) = disk::remove_staged(dir.as_fd(), &name) {
+        } else if let Err(errno) = remove(dir.as_fd(), &name) {
             log::warn!("removing {directory}/{name}: {}", Reason::from(errno));
             emptied = false;
         }

@@ -199,9 +199,12 @@ impl Staging<'_> {
             }
             Step::Put { path, new, old } => {
                 self.new_object(index, planned, path, new, stage)?;
-                old.as_ref()
-                    .map(|old| self.keep_old(index, path, old, Some(stage)))
-                    .transpose()
+                match old {
+                    None => Ok(None),
+                    // It moves here whole when its name changes.
+                    Some(old) if old.is_directory() => self.unchanged(path, old).map(Some),
+                    Some(old) => self.keep_old(index, path, old, Some(stage)).map(Some),
+                }
             }
             Step::Remove { path, old } => self.keep_old(index, path, old, None).map(Some),
             Step::Metadata { path, .. } => {
@@ -230,6 +233,10 @@ impl Staging<'_> {
         let dir = stage.dir.as_fd();
         if let Payload::LinkTo(target) = &planned.payload {
             return self.second_name(target, path, dir, &name);
+        }
+        if new.is_directory() {
+            let made = disk::make_directory(dir, &name, new.mode, new.owner());
+            return made.map(drop).map_err(|e| io_error(path, e));
         }
         if let Kind::Symlink { target } = &new.kind {
             return disk::write_link(dir, &name, target, new.owner())
@@ -289,7 +296,8 @@ impl Staging<'_> {
 
     /// A file that replaces another takes over its label.
     fn label(&self, path: &RootPath, file: &File) -> Result<(), StageError> {
-        let Some(place) = self.root.place(path)? else {
+        // Where nothing is, and where a directory of the same run is still to come, there is no label to keep.
+        let Ok(Some(place)) = self.root.place(path) else {
             return Ok(());
         };
         match place.open() {
@@ -298,14 +306,8 @@ impl Staging<'_> {
         }
     }
 
-    /// Gives the old object second names: one beside its new one for undoing, one in the history.
-    fn keep_old(
-        &self,
-        index: usize,
-        path: &RootPath,
-        old: &Object,
-        stage: Option<&Stage>,
-    ) -> Result<Stamp, StageError> {
+    /// The stamp of the old object, if it still is what the plan saw.
+    fn unchanged(&self, path: &RootPath, old: &Object) -> Result<Stamp, StageError> {
         let place = self.place(path)?;
         let stat = place.stat().map_err(|e| io_error(path, e))?;
         let now = stat.as_ref().map(Stamp::from);
@@ -316,6 +318,19 @@ impl Staging<'_> {
                 return Err(StageError::Changed(path.clone()));
             }
         }
+        now.ok_or_else(|| StageError::Changed(path.clone()))
+    }
+
+    /// Gives the old object second names: one beside its new one for undoing, one in the history.
+    fn keep_old(
+        &self,
+        index: usize,
+        path: &RootPath,
+        old: &Object,
+        stage: Option<&Stage>,
+    ) -> Result<Stamp, StageError> {
+        self.unchanged(path, old)?;
+        let place = self.place(path)?;
         let name = old_name(index);
         if let Some(stage) = stage {
             disk::keep(&place, old, stage.dir.as_fd(), &name, self.sync_each)

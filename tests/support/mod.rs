@@ -188,8 +188,11 @@ fn walk(dir: &Path, prefix: &str, all: &mut Snapshot) {
         } else if meta.is_dir() {
             walk(&entry.path(), &format!("{path}/"), all);
             ('d', Vec::new())
-        } else {
+        } else if meta.is_file() {
             ('f', fs::read(entry.path()).unwrap())
+        } else {
+            // A pipe or device: reading one may wait for ever.
+            ('s', Vec::new())
         };
         all.insert(
             path,

@@ -1,0 +1,162 @@
+//! A config that refers to others, and what comes of laying one over the other (ignition-contract 1.5, 3.1, 3.2).
+//!
+//! Values only: who fetches what, in which order and within which bounds is decided in `source`.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::finding::{Finding, Severity};
+use super::ignition::{self, Meta, Resource};
+use super::merge::{self, Section};
+use super::{check, json};
+
+/// A checked Ignition config of any version, in the newest form.
+#[derive(Clone)]
+pub struct Layer {
+    section: Section,
+    minor: u64,
+    /// What the person should know of it; the paths are those of its own document.
+    pub warnings: Vec<Finding>,
+}
+
+/// What a config refers to.
+#[derive(Debug, Clone, Default)]
+pub struct References {
+    /// The config that replaces this one.
+    pub replace: Option<Resource>,
+    /// The configs that are merged into it, in order.
+    pub merge: Vec<Resource>,
+}
+
+impl fmt::Debug for Layer {
+    // The contents may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Layer(3.{})", self.minor)
+    }
+}
+
+impl Layer {
+    /// Reads and checks a config of spec 2 or 3. `at` is its path in the document.
+    ///
+    /// # Errors
+    /// Every error found in it.
+    pub fn parse(text: &str, at: &str) -> Result<Self, Vec<Finding>> {
+        let parsed = ignition::parse(text, at)?;
+        let checks = check::ignition(&parsed.config, at).into_iter();
+        let mut findings: Vec<Finding> = checks.map(|finding| parsed.located(finding)).collect();
+        findings.splice(0..0, parsed.warnings);
+        if findings
+            .iter()
+            .any(|finding| finding.severity == Severity::Error)
+        {
+            return Err(findings);
+        }
+        let minor = parsed.config.minor();
+        let value = match parsed.converted {
+            Some(converted) => converted.config,
+            None => serde_json::from_str(text).map_err(|e| vec![json::syntax(at, &e)])?,
+        };
+        let mut section = merge::read(&value, minor, at).map_err(|finding| vec![finding])?;
+        if minor < 6 {
+            without_special_bits(&mut section);
+        }
+        Ok(Self {
+            section,
+            minor,
+            warnings: findings,
+        })
+    }
+
+    /// What it refers to. A `replace` without source is none; an empty source is one that fails.
+    pub fn references(&self) -> References {
+        let config = self.meta().config;
+        let replace = Some(config.replace).filter(|resource| resource.source.is_some());
+        References {
+            replace,
+            merge: config.merge,
+        }
+    }
+
+    /// The `ignition` section: time limits, authorities and proxies for what is fetched.
+    pub fn meta(&self) -> Meta {
+        let meta = self.section.get("ignition").cloned();
+        meta.and_then(|meta| serde_json::from_value(meta).ok())
+            .unwrap_or_default()
+    }
+
+    /// This config with `child` over it. Warnings stay with their own documents.
+    #[must_use]
+    pub fn with(&self, child: &Self) -> Self {
+        Self {
+            section: merge::merge(&self.section, &child.section),
+            minor: self.minor.max(child.minor),
+            warnings: self.warnings.clone(),
+        }
+    }
+
+    /// The config as a document of its own, without references.
+    pub fn text(&self) -> String {
+        let mut section = self.section.clone();
+        let version = format!("3.{}.0", self.minor);
+        if let Some(meta) = section.get_mut("ignition").and_then(Value::as_object_mut) {
+            meta.remove("config");
+            meta.insert("version".into(), version.into());
+        }
+        Value::Object(section).to_string()
+    }
+}
+
+/// Before spec 3.6 the special bits of a mode do not count (ignition-contract 1.5); a newer config over an
+/// older one must not revive them.
+fn without_special_bits(section: &mut Section) {
+    let storage = section.get_mut("storage").and_then(Value::as_object_mut);
+    let Some(storage) = storage else { return };
+    for list in ["files", "directories"] {
+        let nodes = storage.get_mut(list).and_then(Value::as_array_mut);
+        for node in nodes.into_iter().flatten() {
+            if let Some(mode) = node.get_mut("mode")
+                && let Some(bits) = mode.as_i64()
+            {
+                *mode = (bits & 0o777).into();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn layer(value: Value) -> Layer {
+        Layer::parse(&value.to_string(), "").unwrap()
+    }
+
+    #[test]
+    fn the_newest_version_wins_and_old_special_bits_stay_off() {
+        let file = |path: &str| json!({"path": path, "mode": 0o4755});
+        let parent = layer(
+            json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [file("/a"), file("/b")]}}),
+        );
+        let child =
+            layer(json!({"ignition": {"version": "3.6.0"}, "storage": {"files": [file("/b")]}}));
+        let merged: Value = serde_json::from_str(&parent.with(&child).text()).unwrap();
+        let wanted = json!({
+            "ignition": {"version": "3.6.0"},
+            "storage": {"files": [{"path": "/a", "mode": 0o755}, {"path": "/b", "mode": 0o4755}]},
+        });
+        assert_eq!(merged, wanted);
+    }
+
+    #[test]
+    fn references_leave_the_text_and_stay_readable() {
+        let config = json!({"ignition": {"version": "3.1.0", "config": {
+            "merge": [{"source": "data:,a"}], "replace": {}}}});
+        let layer = layer(config);
+        assert_eq!(layer.text(), r#"{"ignition":{"version":"3.1.0"}}"#);
+        let references = layer.references();
+        assert!(references.replace.is_none());
+        assert_eq!(references.merge.len(), 1);
+    }
+}
