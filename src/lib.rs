@@ -15,6 +15,7 @@ pub mod transaction;
 
 pub mod command;
 pub mod error;
+pub mod net;
 pub mod object;
 pub mod paths;
 pub mod root;

@@ -51,6 +51,17 @@ pub const INITRD_RELEASE: &str = "etc/initrd-release";
 /// SELinux configuration of the root.
 pub const SELINUX_CONFIG: &str = "etc/selinux/config";
 
+/// Names with fixed addresses; of the running system.
+pub const HOSTS: &str = "etc/hosts";
+/// Name servers; of the running system.
+pub const RESOLV_CONF: &str = "etc/resolv.conf";
+/// The authorities that the OS trusts, one bundle per family of systems; the first that exists counts.
+pub const CA_BUNDLES: [&str; 3] = [
+    "etc/pki/tls/certs/ca-bundle.crt",
+    "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "etc/ssl/certs/ca-certificates.crt",
+];
+
 /// Our own state.
 pub const STATE: &str = "var/lib/mco-rescue";
 /// Proves that this `var` is the node's real one.
@@ -128,6 +139,8 @@ mod tests {
             CORE_AUTHORIZED_KEYS,
             INITRD_RELEASE,
             SELINUX_CONFIG,
+            HOSTS,
+            RESOLV_CONF,
             STATE,
             MARKER,
             INTENT,
@@ -138,6 +151,7 @@ mod tests {
             HISTORY,
             CERTS_D,
         ];
+        all.extend(CA_BUNDLES);
         all.extend(EXEMPT);
         all.extend(NEVER_STALE);
         all.extend(LEAKED_LINKS);

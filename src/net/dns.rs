@@ -1,0 +1,340 @@
+//! One question to one name server: UDP, and TCP if the answer does not fit.
+
+use std::fmt;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use simple_dns::rdata::RData;
+use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE};
+
+use crate::error::Reason;
+
+/// Once there are addresses, the other family may take this much longer.
+const GRACE: Duration = Duration::from_secs(1);
+/// Longer chains of aliases are a loop.
+const MAX_ALIASES: usize = 16;
+
+/// What a name server answered instead of addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerAnswer {
+    /// NXDOMAIN.
+    NoSuchName,
+    /// The name exists, but has neither A nor AAAA records.
+    NoAddresses,
+    /// SERVFAIL.
+    ServerFailure,
+    /// REFUSED.
+    Declined,
+    /// Some other response code.
+    Code(String),
+    /// Nothing came back for that long.
+    NoReply(Duration),
+    /// Its host answered that nothing listens.
+    PortClosed,
+    /// The network does not lead there.
+    Unreachable(Reason),
+    /// The answer makes no sense.
+    Malformed,
+}
+
+impl ServerAnswer {
+    /// Whether asking the same server again cannot change it.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self, Self::NoSuchName | Self::NoAddresses)
+    }
+}
+
+impl fmt::Display for ServerAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchName => f.write_str("no such name (NXDOMAIN)"),
+            Self::NoAddresses => f.write_str("the name has no addresses"),
+            Self::ServerFailure => f.write_str("server failure (SERVFAIL)"),
+            Self::Declined => f.write_str("it refuses to answer (REFUSED)"),
+            Self::Code(code) => write!(f, "response code {code}"),
+            Self::NoReply(waited) => write!(f, "no answer within {:.1} s", waited.as_secs_f64()),
+            Self::PortClosed => f.write_str("nothing listens on its port"),
+            Self::Unreachable(reason) => write!(f, "{reason}"),
+            Self::Malformed => f.write_str("its answer is malformed"),
+        }
+    }
+}
+
+/// A query that was sent.
+struct Query {
+    id: u16,
+    kind: TYPE,
+    name: String,
+    bytes: Vec<u8>,
+}
+
+/// Asks one server for all addresses of a name; IPv4 first.
+pub(super) fn ask(
+    server: SocketAddr,
+    name: &str,
+    until: Instant,
+) -> Result<Vec<IpAddr>, ServerAnswer> {
+    let started = Instant::now();
+    let mut open = vec![query(name, TYPE::A)?, query(name, TYPE::AAAA)?];
+    let socket = connected(server)?;
+    for query in &open {
+        socket.send(&query.bytes).map_err(unreachable)?;
+    }
+    let mut collected = Collected::default();
+    let mut limit = until;
+    while !open.is_empty() {
+        let Some(bytes) = receive(&socket, limit)? else {
+            break;
+        };
+        let Some(query) = take_asked(&mut open, &bytes) else {
+            continue;
+        };
+        collected.add(judge(&query, &bytes, server, until));
+        if !collected.addresses.is_empty() || collected.failure.is_some() {
+            limit = until.min(Instant::now() + GRACE);
+        }
+    }
+    collected.result(open.is_empty(), started.elapsed())
+}
+
+/// What the two questions brought so far.
+#[derive(Default)]
+struct Collected {
+    addresses: Vec<IpAddr>,
+    failure: Option<ServerAnswer>,
+}
+
+impl Collected {
+    fn add(&mut self, answer: Result<Vec<IpAddr>, ServerAnswer>) {
+        match answer {
+            Ok(found) => self.addresses.extend(found),
+            Err(ServerAnswer::NoAddresses) => {}
+            Err(other) => self.failure = Some(other),
+        }
+    }
+
+    fn result(mut self, complete: bool, waited: Duration) -> Result<Vec<IpAddr>, ServerAnswer> {
+        if !self.addresses.is_empty() {
+            self.addresses.sort_by_key(IpAddr::is_ipv6);
+            return Ok(self.addresses);
+        }
+        Err(match self.failure {
+            Some(failure) => failure,
+            None if complete => ServerAnswer::NoAddresses,
+            None => ServerAnswer::NoReply(waited),
+        })
+    }
+}
+
+fn unreachable(error: std::io::Error) -> ServerAnswer {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => ServerAnswer::PortClosed,
+        _ => ServerAnswer::Unreachable(error.into()),
+    }
+}
+
+/// A socket that takes answers from this server only. The kernel picks a random port.
+fn connected(server: SocketAddr) -> Result<UdpSocket, ServerAnswer> {
+    let any: IpAddr = if server.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
+    let socket = UdpSocket::bind((any, 0)).map_err(unreachable)?;
+    socket.connect(server).map_err(unreachable)?;
+    Ok(socket)
+}
+
+fn query(name: &str, kind: TYPE) -> Result<Query, ServerAnswer> {
+    let id = random_id()?;
+    let mut packet = Packet::new_query(id);
+    packet.set_flags(PacketFlag::RECURSION_DESIRED);
+    let asked = Name::new(name).map_err(|_| ServerAnswer::NoSuchName)?;
+    let class = QCLASS::CLASS(CLASS::IN);
+    packet
+        .questions
+        .push(Question::new(asked, QTYPE::TYPE(kind), class, false));
+    let bytes = packet
+        .build_bytes_vec()
+        .map_err(|_| ServerAnswer::NoSuchName)?;
+    Ok(Query {
+        id,
+        kind,
+        name: comparable(name),
+        bytes,
+    })
+}
+
+fn random_id() -> Result<u16, ServerAnswer> {
+    let mut id = [0; 2];
+    rustls::crypto::ring::default_provider()
+        .secure_random
+        .fill(&mut id)
+        .map_err(|_| ServerAnswer::Unreachable("no random number".to_owned().into()))?;
+    Ok(u16::from_be_bytes(id))
+}
+
+/// The next datagram, or `None` when the time is over.
+fn receive(socket: &UdpSocket, until: Instant) -> Result<Option<Vec<u8>>, ServerAnswer> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        socket.set_read_timeout(Some(left)).map_err(unreachable)?;
+        let mut buffer = vec![0; 4096];
+        match socket.recv(&mut buffer) {
+            Ok(length) => {
+                buffer.truncate(length);
+                return Ok(Some(buffer));
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(e) => return Err(unreachable(e)),
+        }
+    }
+}
+
+/// Takes the query that these bytes answer: by id, flag and question. Others are not for us.
+fn take_asked(open: &mut Vec<Query>, bytes: &[u8]) -> Option<Query> {
+    let index = open.iter().position(|query| is_reply_to(query, bytes))?;
+    Some(open.remove(index))
+}
+
+fn is_reply_to(query: &Query, bytes: &[u8]) -> bool {
+    // A malformed body is still an answer if its head is ours.
+    let head = bytes.get(..4).unwrap_or_default();
+    let [high, low, flags, _] = *head else {
+        return false;
+    };
+    if u16::from_be_bytes([high, low]) != query.id || flags & 0x80 == 0 {
+        return false;
+    }
+    match Packet::parse(bytes) {
+        Ok(packet) => match packet.questions.first() {
+            Some(asked) => {
+                asked.qtype == QTYPE::TYPE(query.kind)
+                    && comparable(&asked.qname.to_string()) == query.name
+            }
+            // Some servers leave the question out of an error.
+            None => packet.rcode() != RCODE::NoError,
+        },
+        Err(_) => true,
+    }
+}
+
+fn comparable(name: &str) -> String {
+    name.trim_end_matches('.').to_ascii_lowercase()
+}
+
+/// Reads an answer; a truncated one is asked for again over TCP.
+fn judge(
+    query: &Query,
+    bytes: &[u8],
+    server: SocketAddr,
+    until: Instant,
+) -> Result<Vec<IpAddr>, ServerAnswer> {
+    let Ok(packet) = Packet::parse(bytes) else {
+        return Err(ServerAnswer::Malformed);
+    };
+    if packet.has_flags(PacketFlag::TRUNCATION) {
+        let whole = over_tcp(query, server, until)?;
+        let packet = Packet::parse(&whole).map_err(|_| ServerAnswer::Malformed)?;
+        return addresses(query, &packet);
+    }
+    addresses(query, &packet)
+}
+
+fn addresses(query: &Query, packet: &Packet<'_>) -> Result<Vec<IpAddr>, ServerAnswer> {
+    match packet.rcode() {
+        RCODE::NoError => {}
+        RCODE::NameError => return Err(ServerAnswer::NoSuchName),
+        RCODE::ServerFailure => return Err(ServerAnswer::ServerFailure),
+        RCODE::Refused => return Err(ServerAnswer::Declined),
+        other => return Err(ServerAnswer::Code(format!("{other:?}"))),
+    }
+    let name = canonical(&query.name, packet);
+    let found: Vec<IpAddr> = packet
+        .answers
+        .iter()
+        .filter(|record| comparable(&record.name.to_string()) == name)
+        .filter_map(|record| match &record.rdata {
+            RData::A(a) => Some(Ipv4Addr::from(a.address).into()),
+            RData::AAAA(a) => Some(Ipv6Addr::from(a.address).into()),
+            _ => None,
+        })
+        .collect();
+    if found.is_empty() {
+        Err(ServerAnswer::NoAddresses)
+    } else {
+        Ok(found)
+    }
+}
+
+/// The name at the end of the aliases in this answer.
+fn canonical(name: &str, packet: &Packet<'_>) -> String {
+    let mut name = name.to_owned();
+    for _ in 0..MAX_ALIASES {
+        let alias = packet
+            .answers
+            .iter()
+            .find_map(|record| match &record.rdata {
+                RData::CNAME(target) if comparable(&record.name.to_string()) == name => {
+                    Some(comparable(&target.0.to_string()))
+                }
+                _ => None,
+            });
+        match alias {
+            Some(next) => name = next,
+            None => break,
+        }
+    }
+    name
+}
+
+fn over_tcp(query: &Query, server: SocketAddr, until: Instant) -> Result<Vec<u8>, ServerAnswer> {
+    let started = Instant::now();
+    let left = |until: Instant| {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            Err(ServerAnswer::NoReply(started.elapsed()))
+        } else {
+            Ok(left)
+        }
+    };
+    let mut stream = TcpStream::connect_timeout(&server, left(until)?).map_err(unreachable)?;
+    stream
+        .set_write_timeout(Some(left(until)?))
+        .map_err(unreachable)?;
+    let length = u16::try_from(query.bytes.len()).map_err(|_| ServerAnswer::Malformed)?;
+    let mut framed = length.to_be_bytes().to_vec();
+    framed.extend(&query.bytes);
+    stream.write_all(&framed).map_err(unreachable)?;
+    let mut received = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        if let Some(message) = framed_message(&received) {
+            let ours = is_reply_to(query, message);
+            return if ours {
+                Ok(message.to_vec())
+            } else {
+                Err(ServerAnswer::Malformed)
+            };
+        }
+        stream
+            .set_read_timeout(Some(left(until)?))
+            .map_err(unreachable)?;
+        match stream.read(&mut buffer) {
+            Ok(0) => return Err(ServerAnswer::Malformed),
+            Ok(count) => received.extend(buffer.get(..count).unwrap_or_default()),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(e) => return Err(unreachable(e)),
+        }
+    }
+}
+
+/// The message behind its two bytes of length, once it is whole.
+fn framed_message(received: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = received.split_first_chunk::<2>()?;
+    rest.get(..usize::from(u16::from_be_bytes(*length)))
+}

@@ -1,0 +1,244 @@
+//! Trust: certificate bundles, the TLS client, and what a refused certificate means.
+//!
+//! The cryptography is ring's, chosen here and nowhere else. There is no way to switch verification off.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, InvalidMessage, RootCertStore,
+    SignatureScheme,
+};
+
+use super::error::TlsProblem;
+
+/// Why a bundle was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BundleError {
+    /// A line that belongs to no block.
+    #[error("line {0} is behind the last certificate and no part of one; remove it")]
+    Stray(usize),
+    /// A block without an end.
+    #[error("the block that begins in line {0} has no end; give the whole file")]
+    Open(usize),
+    /// A block of something else, or a damaged one.
+    #[error("the block that begins in line {0} is no certificate that can be used; remove it")]
+    NotACertificate(usize),
+    /// Nothing in it.
+    #[error("there is no certificate in it; give a PEM file with -----BEGIN CERTIFICATE-----")]
+    Empty,
+}
+
+/// The certificates of a PEM bundle, in order (ignition-contract section 5.3).
+///
+/// Every block must be a certificate. Text before a block is passed over, as in Ignition; behind the last
+/// one only blank lines may stand, which Ignition refuses.
+pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BundleError> {
+    let found: Result<Vec<_>, _> = blocks(pem)?
+        .iter()
+        .map(|block| certificate(block).ok_or(BundleError::NotACertificate(block.line)))
+        .collect();
+    match found {
+        Ok(none) if none.is_empty() => Err(BundleError::Empty),
+        other => other,
+    }
+}
+
+/// The certificates of the operating system's bundle (see [`crate::paths::CA_BUNDLES`]). What cannot be
+/// used is passed over.
+pub fn system_certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
+    blocks(pem)
+        .unwrap_or_default()
+        .iter()
+        .filter_map(certificate)
+        .collect()
+}
+
+struct Block {
+    /// Counted from 1.
+    line: usize,
+    text: String,
+}
+
+fn blocks(pem: &[u8]) -> Result<Vec<Block>, BundleError> {
+    let mut done = Vec::new();
+    let mut open: Option<Block> = None;
+    let mut stray = None;
+    for (index, line) in String::from_utf8_lossy(pem).lines().enumerate() {
+        let number = index + 1;
+        match open.take() {
+            Some(mut block) => {
+                block.text.push_str(line);
+                block.text.push('\n');
+                if line.starts_with("-----END ") {
+                    done.push(block);
+                } else {
+                    open = Some(block);
+                }
+            }
+            None if line.starts_with("-----BEGIN ") => {
+                let text = format!("{line}\n");
+                open = Some(Block { line: number, text });
+                stray = None;
+            }
+            None if !line.trim().is_empty() => stray = stray.or(Some(number)),
+            None => {}
+        }
+    }
+    match (open, stray) {
+        (Some(block), _) => Err(BundleError::Open(block.line)),
+        (None, Some(line)) => Err(BundleError::Stray(line)),
+        (None, None) => Ok(done),
+    }
+}
+
+fn certificate(block: &Block) -> Option<CertificateDer<'static>> {
+    let der = CertificateDer::from_pem_slice(block.text.as_bytes()).ok()?;
+    RootCertStore::empty().add(der.clone()).ok()?;
+    Some(der)
+}
+
+/// Whom we trust.
+pub(super) struct Trust {
+    roots: Arc<RootCertStore>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Trust {
+    pub(super) fn new(certificates: &[CertificateDer<'static>]) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(certificates.iter().cloned());
+        Self {
+            roots: Arc::new(roots),
+            provider: Arc::new(rustls::crypto::ring::default_provider()),
+        }
+    }
+
+    pub(super) fn client(&self) -> Result<Arc<ClientConfig>, TlsProblem> {
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|e| TlsProblem::Other(e.to_string()))?;
+        let roots = Arc::clone(&self.roots);
+        Ok(Arc::new(
+            builder.with_root_certificates(roots).with_no_client_auth(),
+        ))
+    }
+
+    /// A client that verifies everything, but as of another time. Only for asking a server what time it
+    /// has, never for contents.
+    pub(super) fn client_at(&self, time: SystemTime) -> Option<Arc<ClientConfig>> {
+        let provider = Arc::clone(&self.provider);
+        let inner = WebPkiServerVerifier::builder_with_provider(
+            Arc::clone(&self.roots),
+            Arc::clone(&provider),
+        );
+        let verifier = AtTime {
+            inner: inner.build().ok()?,
+            time: UnixTime::since_unix_epoch(time.duration_since(UNIX_EPOCH).ok()?),
+        };
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .ok()?;
+        let builder = builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        Some(Arc::new(builder.with_no_client_auth()))
+    }
+}
+
+/// The usual verifier, told another time.
+#[derive(Debug)]
+struct AtTime {
+    inner: Arc<WebPkiServerVerifier>,
+    time: UnixTime,
+}
+
+impl ServerCertVerifier for AtTime {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.inner
+            .verify_server_cert(end_entity, intermediates, name, ocsp, self.time)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner
+            .verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner
+            .verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+/// The problem that TLS put into an I/O error, if it is one of TLS.
+pub(super) fn problem(error: &io::Error) -> Option<TlsProblem> {
+    let error = error.get_ref()?.downcast_ref::<Error>()?;
+    Some(match error {
+        Error::InvalidCertificate(problem) => of_certificate(problem),
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => TlsProblem::NotTls,
+        other => TlsProblem::Other(other.to_string()),
+    })
+}
+
+fn of_certificate(problem: &CertificateError) -> TlsProblem {
+    match problem {
+        CertificateError::UnknownIssuer => TlsProblem::UnknownIssuer,
+        CertificateError::ExpiredContext { time, not_after } => TlsProblem::Expired {
+            not_after: system_time(*not_after),
+            clock: system_time(*time),
+            server: None,
+        },
+        CertificateError::NotValidYetContext { time, not_before } => TlsProblem::NotYetValid {
+            not_before: system_time(*not_before),
+            clock: system_time(*time),
+            server: None,
+        },
+        CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        } => TlsProblem::WrongName {
+            wanted: expected.to_str().into_owned(),
+            names: presented.iter().map(|name| plain(name)).collect(),
+        },
+        other => TlsProblem::Other(other.to_string()),
+    }
+}
+
+/// `DnsName("a.example")` and `IpAddress(10.0.0.1)` without their wrapping.
+fn plain(name: &str) -> String {
+    let inner = name
+        .split_once('(')
+        .and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(name).trim_matches('"').to_owned()
+}
+
+fn system_time(time: UnixTime) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(time.as_secs())
+}
