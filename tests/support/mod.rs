@@ -298,6 +298,21 @@ pub fn say(text: &str) {
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
+/// A port where nobody listens, and which the kernel gives to nobody by itself.
+pub fn unused_port(addresses: &[&str]) -> u16 {
+    use std::net::{TcpListener, UdpSocket};
+    use std::sync::atomic::{AtomicU16, Ordering};
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = 10_000 + (std::process::id() % 200) as u16 * 100;
+    let free = |address: &&str, port| {
+        UdpSocket::bind((*address, port)).is_ok() && TcpListener::bind((*address, port)).is_ok()
+    };
+    (0..100)
+        .map(|_| start + NEXT.fetch_add(1, Ordering::SeqCst))
+        .find(|port| addresses.iter().all(|address| free(address, *port)))
+        .expect("no free port")
+}
+
 /// Whether we are root; tests that need it say so when they pass over something.
 pub fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
