@@ -396,6 +396,36 @@ fn a_connection_that_ends_before_the_answer_is_told_apart() {
 }
 
 #[test]
+fn heads_and_chunks_without_end_are_refused_and_interim_answers_passed_over() {
+    let server = Server::plain(
+        Routes::new()
+            .at("/head", |_| {
+                Response::raw(format!(
+                    "HTTP/1.1 200 OK\r\nX: {}\r\n\r\n",
+                    "x".repeat(300_000)
+                ))
+            })
+            .at("/chunk", |_| {
+                let chunk = format!("3;{}\r\nabc\r\n0\r\n\r\n", "x".repeat(300_000));
+                Response::raw(format!(
+                    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}"
+                ))
+            })
+            .at("/interim", |_| {
+                let interim = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n";
+                let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+                Response::raw(format!("HTTP/1.1 100 Continue\r\n\r\n{interim}{answer}"))
+            }),
+    );
+    for path in ["/head", "/chunk"] {
+        let error = failure(once(&bounded(5000), &server.url(path)));
+        assert!(error.spent < Duration::from_secs(4), "{error}");
+    }
+    let answer = once(&settings(), &server.url("/interim")).unwrap();
+    assert_eq!(answer.bytes, b"ok");
+}
+
+#[test]
 fn a_body_that_is_cut_short_is_never_taken_for_whole() {
     let authority = Authority::new("CA");
     let routes = || {
@@ -755,6 +785,8 @@ fn what_is_no_certificate_is_refused_in_a_bundle_and_passed_over_in_the_systems(
         );
         assert_eq!(net::system_certificates(bundle.as_bytes()).len(), 1);
     }
+    let followed = format!("{good}# end of file\n");
+    assert_eq!(net::system_certificates(followed.as_bytes()).len(), 1);
 }
 
 // Proxies

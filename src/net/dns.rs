@@ -338,3 +338,67 @@ fn framed_message(received: &[u8]) -> Option<&[u8]> {
     let (length, rest) = received.split_first_chunk::<2>()?;
     rest.get(..usize::from(u16::from_be_bytes(*length)))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A reply with an alias and both kinds of records.
+    fn reply(query: &Query) -> Vec<u8> {
+        use simple_dns::ResourceRecord;
+        use simple_dns::rdata::CNAME;
+        let (alias, owner) = (Name::new("b.a.example").unwrap(), "a.example");
+        let mut packet = Packet::parse(&query.bytes).unwrap().into_reply();
+        for (name, data) in [
+            (owner, RData::CNAME(CNAME(alias))),
+            ("b.a.example", RData::A(Ipv4Addr::LOCALHOST.into())),
+            ("b.a.example", RData::AAAA(Ipv6Addr::LOCALHOST.into())),
+        ] {
+            let name = Name::new(name).unwrap();
+            let record = ResourceRecord::new(name, CLASS::IN, 1, data);
+            packet.answers.push(record);
+        }
+        packet.build_bytes_vec_compressed().unwrap()
+    }
+
+    fn read(query: &Query, bytes: &[u8]) -> Option<Vec<IpAddr>> {
+        let packet = Packet::parse(bytes).ok()?;
+        addresses(query, &packet)
+            .ok()
+            .filter(|_| is_reply_to(query, bytes))
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_packets_are_refused_without_panic(
+            changes in prop::collection::vec((0usize..200, any::<u8>()), 0..6),
+            length in 0usize..200,
+        ) {
+            let query = query("a.example", TYPE::A).unwrap();
+            let mut bytes = reply(&query);
+            for (place, value) in changes {
+                let end = bytes.len();
+                bytes[place % end] = value;
+            }
+            bytes.truncate(length);
+            read(&query, &bytes);
+        }
+
+        #[test]
+        fn any_bytes_are_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let mut query = query("a.example", TYPE::A).unwrap();
+            query.id = bytes.get(..2).map_or(0, |id| u16::from_be_bytes([id[0], id[1]]));
+            read(&query, &bytes);
+            framed_message(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_reply_that_is_not_damaged_is_read() {
+        let query = query("A.example", TYPE::A).unwrap();
+        let local: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        assert_eq!(read(&query, &reply(&query)).unwrap(), local);
+    }
+}

@@ -185,6 +185,9 @@ pub enum TlsProblem {
         /// The names in the certificate.
         names: Vec<String>,
     },
+    /// Unusable in some other way, in the words of the TLS library.
+    #[error("the server's certificate cannot be used: {0}")]
+    BadCertificate(String),
     /// The handshake took too long.
     #[error("the TLS handshake did not end within {}", short(.0))]
     Timeout(Duration),
@@ -210,12 +213,12 @@ impl Cause {
             | Self::NotHttp(_)
             | Self::Truncated { .. } => true,
             Self::Status(code) => *code >= 500,
-            // The clock may be being set.
-            Self::Tls(problem) => matches!(
+            // A certificate that is out of its time heals with the clock, which may be being set.
+            Self::Tls(problem) => !matches!(
                 problem,
-                TlsProblem::Expired { .. }
-                    | TlsProblem::NotYetValid { .. }
-                    | TlsProblem::Timeout(_)
+                TlsProblem::UnknownIssuer
+                    | TlsProblem::WrongName { .. }
+                    | TlsProblem::BadCertificate(_)
             ),
             Self::Proxy { cause, .. } => cause.heals(),
             _ => false,
@@ -289,7 +292,8 @@ impl TlsProblem {
             Self::WrongName { .. } => "use one of these names in the URL",
             Self::Timeout(_) => "look at the log of the server, or of the load balancer before it",
             Self::NotTls => "correct the port, or begin the URL with http://",
-            Self::Other(_) => "look at the server's certificate and at its TLS settings",
+            Self::BadCertificate(_) => "renew the server's certificate",
+            Self::Other(_) => "look at the log of the server and at its TLS settings",
         }
     }
 }

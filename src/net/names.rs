@@ -274,4 +274,16 @@ mod tests {
             .collect();
         assert_eq!(found, ["[fe80::1%1]:53", "[fe80::2%7]:53"]);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_file_is_read_without_panic(text in "(nameserver|search|options|domain|ndots:|timeout:| |\n|\t|[a-z0-9.:%#;]){0,40}") {
+            let config = config(&text);
+            in_hosts(&text, "a");
+            candidates("a.b", &config);
+            for server in &config.nameservers {
+                socket_address(server, 53);
+            }
+        }
+    }
 }

@@ -223,4 +223,13 @@ mod tests {
         );
         assert!(!format!("{proxy:?}").contains("secret"));
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_entry_is_matched_without_panic(entry in "[a-z0-9.:/*,\\[\\] ]{0,30}", host in "[a-z0-9.]{1,20}") {
+            if let Ok(target) = Target::parse(&format!("http://{host}/")) {
+                both(&[&entry]).is_bypassed(&target.host, 80);
+            }
+        }
+    }
 }

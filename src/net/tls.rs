@@ -40,24 +40,22 @@ pub enum BundleError {
 /// Every block must be a certificate. Text before a block is passed over, as in Ignition; behind the last
 /// one only blank lines may stand, which Ignition refuses.
 pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BundleError> {
-    let found: Result<Vec<_>, _> = blocks(pem)?
+    let (blocks, problem) = blocks(pem);
+    let found: Vec<_> = blocks
         .iter()
         .map(|block| certificate(block).ok_or(BundleError::NotACertificate(block.line)))
-        .collect();
-    match found {
-        Ok(none) if none.is_empty() => Err(BundleError::Empty),
-        other => other,
+        .collect::<Result<_, _>>()?;
+    match problem {
+        Some(problem) => Err(problem),
+        None if found.is_empty() => Err(BundleError::Empty),
+        None => Ok(found),
     }
 }
 
 /// The certificates of the operating system's bundle (see [`crate::paths::CA_BUNDLES`]). What cannot be
 /// used is passed over.
 pub fn system_certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
-    blocks(pem)
-        .unwrap_or_default()
-        .iter()
-        .filter_map(certificate)
-        .collect()
+    blocks(pem).0.iter().filter_map(certificate).collect()
 }
 
 struct Block {
@@ -66,7 +64,8 @@ struct Block {
     text: String,
 }
 
-fn blocks(pem: &[u8]) -> Result<Vec<Block>, BundleError> {
+/// The blocks that have an end, and what is wrong behind them.
+fn blocks(pem: &[u8]) -> (Vec<Block>, Option<BundleError>) {
     let mut done = Vec::new();
     let mut open: Option<Block> = None;
     let mut stray = None;
@@ -91,11 +90,8 @@ fn blocks(pem: &[u8]) -> Result<Vec<Block>, BundleError> {
             None => {}
         }
     }
-    match (open, stray) {
-        (Some(block), _) => Err(BundleError::Open(block.line)),
-        (None, Some(line)) => Err(BundleError::Stray(line)),
-        (None, None) => Ok(done),
-    }
+    let unended = open.map(|block| BundleError::Open(block.line));
+    (done, unended.or(stray.map(BundleError::Stray)))
 }
 
 fn certificate(block: &Block) -> Option<CertificateDer<'static>> {
@@ -227,7 +223,7 @@ fn of_certificate(problem: &CertificateError) -> TlsProblem {
             wanted: expected.to_str().into_owned(),
             names: presented.iter().map(|name| plain(name)).collect(),
         },
-        other => TlsProblem::Other(other.to_string()),
+        other => TlsProblem::BadCertificate(other.to_string()),
     }
 }
 

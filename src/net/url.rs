@@ -295,4 +295,19 @@ mod tests {
             None
         );
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_refused_or_read_without_panic(a in ".{0,40}", b in "[a-z:/?#@.\\[\\]%0-9 ]{0,30}") {
+            redact(&a);
+            redact(&b);
+            for text in [&a, &b, &format!("http://{b}")] {
+                if let Ok(target) = Target::parse(text) {
+                    let _ = target.redirected(&a);
+                    let _ = target.redirected(&b);
+                    proptest::prop_assert_eq!(&Target::parse(&target.uri.to_string()).unwrap().host, &target.host);
+                }
+            }
+        }
+    }
 }
