@@ -202,14 +202,14 @@ fn a_dead_server_costs_its_timeout_and_no_more() {
 
 #[test]
 fn a_port_where_nothing_listens_costs_nothing() {
-    let node = two_servers();
+    let node = Node::new("nameserver 127.0.0.1\nnameserver 127.0.0.2\noptions timeout:20\n");
     node.server(SECOND, |asked| match asked.name.as_str() {
         "api.example" => Said::addresses(&["10.0.0.1"]),
         _ => Said::Code(RCODE::NameError),
     });
     let started = Instant::now();
     assert_eq!(node.resolve("api.example").unwrap(), ["10.0.0.1"]);
-    assert!(started.elapsed() < Duration::from_millis(900));
+    assert!(started.elapsed() < Duration::from_secs(10));
     let answers = node.resolve("none.example").unwrap_err();
     assert_eq!(answers[0].answer, ServerAnswer::PortClosed);
 }

@@ -264,10 +264,11 @@ fn a_server_that_is_not_up_yet_is_waited_for() {
 #[test]
 fn attempts_end_with_the_time_of_the_fetch_and_of_the_run() {
     let url = format!("http://{}/", nobody());
-    let error = failure(get(&bounded(500), &url));
+    let error = failure(get(&bounded(1000), &url));
     assert!(matches!(error.cause, Cause::Refused(_)), "{error}");
-    // One at once, one after 0.2 s; the next would come at 0.6 s.
-    assert_eq!(error.attempts, 2);
+    // At once, after 0.2 s and after 0.6 s; a fourth would come at 1.4 s.
+    assert!((2..=3).contains(&error.attempts), "{error}");
+    assert!(error.spent < Duration::from_secs(1), "{error}");
 
     let run = Settings {
         deadline: Some(Instant::now() + Duration::from_millis(100)),
@@ -323,7 +324,7 @@ fn a_body_byte_by_byte_is_ended_by_the_total_time() {
     };
     let identity = authority.issue(&["127.0.0.1"], VALID);
     let settings = Settings {
-        total_timeout: Some(Duration::from_millis(300)),
+        total_timeout: Some(Duration::from_millis(500)),
         header_timeout: Duration::from_secs(5),
         ..trusting(&authority)
     };
@@ -420,6 +421,12 @@ fn heads_and_chunks_without_end_are_refused_and_interim_answers_passed_over() {
     for path in ["/head", "/chunk"] {
         let error = failure(once(&bounded(5000), &server.url(path)));
         assert!(error.spent < Duration::from_secs(4), "{error}");
+        let right = match error.cause {
+            Cause::NotHttp(_) => path == "/head",
+            Cause::Truncated { .. } => path == "/chunk",
+            _ => false,
+        };
+        assert!(right, "{error}");
     }
     let answer = once(&settings(), &server.url("/interim")).unwrap();
     assert_eq!(answer.bytes, b"ok");
@@ -684,21 +691,18 @@ fn a_certificate_out_of_its_time_is_told_with_both_clocks() {
             Response::new(200, &[("Date", &date)], "secret")
         })
     };
-    let settings = Settings {
-        total_timeout: Some(Duration::from_millis(1000)),
-        ..trusting(&authority)
-    };
+    let settings = trusting(&authority);
     for (years, starts) in [(Years(2001, 2002), false), (Years(2090, 2091), true)] {
         let identity = authority.issue(&["127.0.0.1"], years);
         let server = Server::tls(dated(), &identity);
-        let error = failure(get(&settings, &server.url("/config?token=x")));
+        let url = server.url("/config?token=x");
+        let error = failure(once(&settings, &url));
         let right = match &error.cause {
             Cause::Tls(TlsProblem::Expired { .. }) => !starts,
             Cause::Tls(TlsProblem::NotYetValid { .. }) => starts,
             _ => false,
         };
         assert!(right, "{error}");
-        assert!(error.attempts > 1, "the clock may be being set");
         let text = error.to_string();
         let day = if starts { "01 Jan 2090" } else { "01 Jan 2002" };
         assert!(text.contains(day), "{text}");
@@ -706,10 +710,16 @@ fn a_certificate_out_of_its_time_is_told_with_both_clocks() {
         // Only one question came through, and it told nothing.
         let asked = server.requests();
         assert_eq!(asked.len(), 1, "{asked:?}");
-        assert_eq!(
-            (asked[0].method.as_str(), asked[0].target.as_str()),
-            ("HEAD", "/")
-        );
+        let line = (asked[0].method.as_str(), asked[0].target.as_str());
+        assert_eq!(line, ("HEAD", "/"));
+        // The clock may be being set, so it is tried again.
+        let mut failures = 0;
+        let patient = Settings {
+            total_timeout: Some(Duration::from_secs(1)),
+            ..settings.clone()
+        };
+        let again = net::fetch(&patient, &Request::new(&url, LIMIT), &mut |_| failures += 1);
+        assert!(again.is_err() && failures > 0);
     }
 }
 

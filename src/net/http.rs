@@ -87,6 +87,7 @@ fn agent(wire: Box<dyn Wire>, prefix: Option<String>, bounds: Bounds, now: Insta
         .proxy(None)
         .http_status_as_error(false)
         .max_redirects(0)
+        .max_response_header_size(PIECE / 2)
         .max_idle_connections(0)
         .timeout_global(Some(bounds.until.saturating_duration_since(now)))
         .timeout_recv_response(Some(bounds.head))

@@ -200,16 +200,18 @@ impl<'a> Search<'a> {
         of_server.any(|a| a.server == server.ip() && a.name == name && a.answer.is_final())
     }
 
-    /// Keeps the last answer of each server to each name.
+    /// Keeps the last answer of each server to each name, in the order of the servers.
     fn note(&mut self, server: SocketAddr, name: &str, answer: ServerAnswer) {
         let server = server.ip();
-        self.answers
-            .retain(|a| a.server != server || a.name != name);
-        self.answers.push(NameAnswer {
-            server,
-            name: name.to_owned(),
-            answer,
-        });
+        let mut known = self.answers.iter_mut();
+        match known.find(|a| a.server == server && a.name == name) {
+            Some(earlier) => earlier.answer = answer,
+            None => self.answers.push(NameAnswer {
+                server,
+                name: name.to_owned(),
+                answer,
+            }),
+        }
     }
 }
 

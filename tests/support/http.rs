@@ -270,21 +270,27 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 
 impl Shared {
     fn serve(&self, stream: TcpStream) -> io::Result<()> {
+        let socket = stream.try_clone()?;
         let Some(config) = &self.tls else {
             let mut stream = stream;
-            self.talk(&mut stream, &|_| {})?;
+            self.talk(&mut stream, &socket, &|_| {})?;
             return stream.shutdown(Shutdown::Write);
         };
         let connection = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
         let mut stream = StreamOwned::new(connection, stream);
-        self.talk(&mut stream, &|stream| {
+        self.talk(&mut stream, &socket, &|stream| {
             stream.conn.send_close_notify();
             let _ = stream.conn.complete_io(&mut stream.sock);
         })?;
         stream.sock.shutdown(Shutdown::Write)
     }
 
-    fn talk<S: Read + Write>(&self, stream: &mut S, farewell: &dyn Fn(&mut S)) -> io::Result<()> {
+    fn talk<S: Read + Write>(
+        &self,
+        stream: &mut S,
+        socket: &TcpStream,
+        farewell: &dyn Fn(&mut S),
+    ) -> io::Result<()> {
         let mut request = read_request(stream)?;
         let response = {
             let mut log = self.log.lock().unwrap();
@@ -313,7 +319,7 @@ impl Shared {
                 }
                 farewell(stream);
             }
-            Then::Tunnel(to) => tunnel(stream, to)?,
+            Then::Tunnel(to) => tunnel(stream, socket, to)?,
         }
         Ok(())
     }
@@ -324,25 +330,27 @@ fn wait_for_end(stream: &mut impl Read) {
     while matches!(stream.read(&mut byte), Ok(1)) {}
 }
 
-/// Only for plain proxies: the two directions take turns, which is enough for TLS and one request.
-fn tunnel<S: Read + Write>(client: &mut S, to: SocketAddr) -> io::Result<()> {
+/// The two directions take turns, each for a moment; a TLS stream cannot be split.
+fn tunnel<S: Read + Write>(client: &mut S, socket: &TcpStream, to: SocketAddr) -> io::Result<()> {
     let mut server = TcpStream::connect(to)?;
-    server.set_read_timeout(Some(Duration::from_millis(20)))?;
+    let moment = Some(Duration::from_millis(5));
+    server.set_read_timeout(moment)?;
+    socket.set_read_timeout(moment)?;
+    while pass_on(client, &mut server)? && pass_on(&mut server, client)? {}
+    Ok(())
+}
+
+/// Whether there may be more.
+fn pass_on(from: &mut impl Read, to: &mut impl Write) -> io::Result<bool> {
     let mut buffer = [0; 16 << 10];
-    // The client speaks first; after each of its pieces the server's answer is passed on until it pauses.
-    loop {
-        let count = client.read(&mut buffer)?;
-        if count == 0 {
-            return Ok(());
+    match from.read(&mut buffer) {
+        Ok(0) => Ok(false),
+        Ok(count) => {
+            to.write_all(&buffer[..count])?;
+            to.flush().map(|()| true)
         }
-        server.write_all(&buffer[..count])?;
-        loop {
-            match server.read(&mut buffer) {
-                Ok(0) => return Ok(()),
-                Ok(count) => client.write_all(&buffer[..count])?,
-                Err(_) => break,
-            }
-        }
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(true),
+        Err(e) => Err(e),
     }
 }
 
