@@ -13,7 +13,7 @@ use crate::report::diff::unified;
 use crate::report::is_secret_step;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootPath};
-use crate::source::{self, Chosen};
+use crate::source::{self, Chosen, Http};
 
 /// Everything that was gathered, once.
 pub struct Session {
@@ -40,7 +40,7 @@ impl Session {
     /// Reads records, config and node.
     pub fn observe(root: Root, config: Option<&str>) -> Result<Self> {
         let records = Records::read(&root).context("reading the daemon's records")?;
-        let chosen = source::choose(config, &records)?;
+        let chosen = source::choose(config, &records, &mut Http::new(&root))?;
         let desired = Desired::of(&chosen.config);
         let old = records
             .baseline()

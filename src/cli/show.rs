@@ -9,11 +9,12 @@ use crate::drift::{dropin_path, unit_path};
 use crate::error::ExitCode;
 use crate::node::Records;
 use crate::report;
-use crate::source;
+use crate::source::{self, Http};
 
 /// Runs `show`. One argument that is a path or unit of the recorded config means that file.
 pub fn run(cli: &Cli, args: &ShowArgs) -> Result<ExitCode> {
-    let records = Records::read(&open_root(cli)?).context("reading the daemon's records")?;
+    let root = open_root(cli)?;
+    let records = Records::read(&root).context("reading the daemon's records")?;
     if let (Some(path), None) = (&args.config, &args.path)
         && let Some(recorded) = records.baseline().config()
         && let Ok(bytes) = contents(&Desired::of(recorded), path)
@@ -21,7 +22,7 @@ pub fn run(cli: &Cli, args: &ShowArgs) -> Result<ExitCode> {
         report::print(&bytes)?;
         return Ok(ExitCode::Done);
     }
-    let config = source::choose(args.config.as_deref(), &records)?.config;
+    let config = source::choose(args.config.as_deref(), &records, &mut Http::new(&root))?.config;
     let desired = Desired::of(&config);
     let bytes = match (&args.path, cli.output) {
         (Some(path), _) => contents(&desired, path)?,

@@ -1,5 +1,8 @@
 //! Where a config comes from, and why that one: an explicit argument wins, else the recorded one.
 
+mod http;
+mod references;
+
 use std::fmt;
 use std::io::Read;
 use std::path::Path;
@@ -45,14 +48,30 @@ pub enum SourceError {
         path = paths::MCS_CONTENT
     )]
     Encapsulated(String),
+    /// Something that it refers to could not be had.
+    #[error("{place}: {problem}")]
+    Reference {
+        /// The JSON path and the document.
+        place: String,
+        /// What went wrong and what to do.
+        problem: String,
+    },
     /// It was read and refused.
     #[error(transparent)]
     Document(#[from] DocumentError),
 }
 
-/// Reads the config named on the command line, or the one the node is recorded to be in.
-pub fn choose(argument: Option<&str>, records: &Records) -> Result<Chosen, SourceError> {
-    let given = match argument {
+pub use http::Http;
+pub use references::{Fetch, Network, Wanted};
+
+/// Reads the config named on the command line, or the one the node is recorded to be in. What a bare
+/// Ignition config refers to is fetched.
+pub fn choose(
+    argument: Option<&str>,
+    records: &Records,
+    fetch: &mut dyn Fetch,
+) -> Result<Chosen, SourceError> {
+    let mut given = match argument {
         Some("-") => parse(&read_named("-")?, "standard input")?,
         Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
             return Err(SourceError::Url(url.to_owned()));
@@ -60,6 +79,7 @@ pub fn choose(argument: Option<&str>, records: &Records) -> Result<Chosen, Sourc
         Some(path) => parse(&read_named(path)?, path)?,
         None => return recorded(records),
     };
+    given.config = references::complete(given.config, fetch)?;
     if given.config.emptied {
         whole(given, records)
     } else {

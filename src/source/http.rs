@@ -1,0 +1,94 @@
+//! The network, as configs use it: what a config says of proxies, times and authorities, made one fetch.
+
+use std::time::{Duration, Instant};
+
+use super::references::{Fetch, Network, Wanted};
+use crate::net::{self, CertificateDer, Progress, Proxy, Request, Settings};
+use crate::paths;
+use crate::root::{Root, RootPath};
+
+/// Everything that one run fetches has to be there within this time.
+const RUN_BOUND: Duration = Duration::from_secs(600);
+
+/// Fetches over HTTP. Authorities of the system are those that the root trusts.
+pub struct Http<'a> {
+    root: &'a Root,
+    system: Option<Vec<CertificateDer<'static>>>,
+    deadline: Instant,
+}
+
+impl<'a> Http<'a> {
+    /// From now on.
+    pub fn new(root: &'a Root) -> Self {
+        Self {
+            root,
+            system: None,
+            deadline: Instant::now() + RUN_BOUND,
+        }
+    }
+
+    fn system(&mut self) -> &[CertificateDer<'static>] {
+        let root = self.root;
+        self.system.get_or_insert_with(|| {
+            let bundle = |path| root.read(&RootPath::fixed(path)).ok().flatten();
+            let first = paths::CA_BUNDLES.into_iter().find_map(bundle);
+            first
+                .map(|pem| net::system_certificates(&pem))
+                .unwrap_or_default()
+        })
+    }
+
+    fn settings(&mut self, network: &Network) -> Result<Settings, String> {
+        let mut certificates = self.system().to_vec();
+        for bundle in &network.authorities {
+            certificates.extend(net::certificates(bundle).map_err(|error| {
+                format!("a bundle of ignition.security.tls.certificateAuthorities cannot be used: {error}")
+            })?);
+        }
+        Ok(Settings {
+            certificates,
+            proxy: Proxy {
+                http: network.proxy.http_proxy.clone(),
+                https: network.proxy.https_proxy.clone(),
+                none: network.proxy.no_proxy.clone(),
+            },
+            header_timeout: network.header_timeout,
+            total_timeout: network.total_timeout,
+            deadline: Some(self.deadline),
+            ..Settings::default()
+        })
+    }
+}
+
+impl Fetch for Http<'_> {
+    fn fetch(&mut self, network: &Network, wanted: Wanted<'_>) -> Result<Vec<u8>, String> {
+        let settings = self.settings(network)?;
+        let request = Request {
+            url: wanted.url,
+            headers: wanted.headers.to_vec(),
+            max_bytes: wanted.max_bytes,
+            retry: true,
+            verified: wanted.verified,
+        };
+        log::info!("fetching {}", net::redact(wanted.url));
+        let answer =
+            net::fetch(&settings, &request, &mut tell).map_err(|error| error.to_string())?;
+        Ok(answer.bytes)
+    }
+}
+
+/// Somebody may be waiting at a console.
+fn tell(progress: Progress<'_>) {
+    match progress {
+        Progress::Failed {
+            attempt,
+            cause,
+            next_in,
+        } => log::warn!(
+            "attempt {attempt}: {cause}; again in {} s",
+            next_in.as_secs_f32()
+        ),
+        Progress::Redirected { to } => log::info!("redirected to {to}"),
+        Progress::Body { .. } => {}
+    }
+}

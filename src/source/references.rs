@@ -1,0 +1,352 @@
+//! Configs that other configs refer to: fetched, verified and laid over one another (ignition-contract 3.2),
+//! and the remote contents of their files (5.2 to 5.4).
+//!
+//! Everything is fetched before anything is planned, so a server that fails changes nothing on the node.
+//! Deliberate differences from Ignition: nesting, number, size and time are bounded; a config that refers to
+//! itself is an error; an empty answer is an error instead of "no config at all"; hashes are compared without
+//! regard to letter case, and for empty contents too.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::SourceError;
+use crate::document::ignition::{File, Header, Meta, Proxy, Resource};
+use crate::document::{
+    self, ContentsError, DocumentError, Finding, Layer, MachineConfig, data_url, gunzip_within,
+    has_hash,
+};
+use crate::net;
+
+/// How deep configs may refer to configs.
+const MAX_DEPTH: usize = 16;
+/// How many configs one config may pull in, all levels together.
+const MAX_CONFIGS: usize = 128;
+/// A config may not be larger than this, unpacked (64 MiB).
+const MAX_CONFIG: u64 = 64 << 20;
+/// A certificate bundle may not be larger than this, unpacked (8 MiB).
+const MAX_BUNDLE: u64 = 8 << 20;
+/// All remote contents of files together, unpacked (512 MiB): they are held in memory until they are written.
+const MAX_CONTENTS: u64 = 512 << 20;
+/// Until the headers of an answer are there (ignition-contract 5.3).
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How sources are fetched while a config is in force.
+#[derive(Debug, Clone, Default)]
+pub struct Network {
+    /// Proxies.
+    pub proxy: Proxy,
+    /// Until the headers of one answer are there.
+    pub header_timeout: Duration,
+    /// For all attempts and the body of one source; `None`: only the bound of the whole run.
+    pub total_timeout: Option<Duration>,
+    /// PEM bundles that are trusted besides those of the system.
+    pub authorities: Vec<Arc<[u8]>>,
+}
+
+/// One thing to be fetched.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// An `http` or `https` URL.
+    pub url: &'a str,
+    /// Headers of the config.
+    pub headers: &'a [(String, String)],
+    /// A larger body is an error.
+    pub max_bytes: u64,
+    /// A hash will be compared with what comes.
+    pub verified: bool,
+}
+
+/// Something that fetches: the network.
+pub trait Fetch {
+    /// The body behind a URL, or a line that says why there is none and what to do.
+    fn fetch(&mut self, network: &Network, wanted: Wanted<'_>) -> Result<Vec<u8>, String>;
+}
+
+/// Completes a config: fetches what it refers to and what its files hold.
+pub fn complete(
+    config: MachineConfig,
+    fetch: &mut dyn Fetch,
+) -> Result<MachineConfig, SourceError> {
+    if !config.bare {
+        return Ok(config);
+    }
+    let mut loader = Loader {
+        fetch,
+        origin: config.origin.clone(),
+        network: Network::default(),
+        bundles: BTreeMap::new(),
+        configs: 0,
+        contents: 0,
+        warnings: Vec::new(),
+    };
+    let mut config = match &config.layer {
+        Some(layer) => loader.merged(layer)?,
+        None => config,
+    };
+    if config.bare {
+        loader.fill(&mut config)?;
+    }
+    Ok(config)
+}
+
+struct Loader<'a> {
+    fetch: &'a mut dyn Fetch,
+    origin: String,
+    /// What is in force: the settings of the configs that were read so far, as Ignition keeps them.
+    network: Network,
+    bundles: BTreeMap<String, Arc<[u8]>>,
+    configs: usize,
+    contents: u64,
+    warnings: Vec<Finding>,
+}
+
+/// A config that is being completed.
+struct Frame {
+    layer: Layer,
+    /// Sources from the first config to this one.
+    way: Vec<String>,
+    /// What messages call it.
+    origin: String,
+}
+
+impl Loader<'_> {
+    fn merged(&mut self, layer: &Layer) -> Result<MachineConfig, SourceError> {
+        let frame = Frame {
+            layer: layer.clone(),
+            way: Vec::new(),
+            origin: self.origin.clone(),
+        };
+        self.adopt(&layer.meta(), &frame.origin)?;
+        let rendered = self.render(frame)?;
+        let origin = match self.configs {
+            1 => format!("{} with the config it refers to", self.origin),
+            count => format!("{} with the {count} configs it refers to", self.origin),
+        };
+        let mut config = document::parse(rendered.text().as_bytes(), &origin)?;
+        let merged = std::mem::take(&mut config.warnings);
+        config.warnings.clone_from(&layer.warnings);
+        config.warnings.append(&mut self.warnings);
+        // Of what a layer was warned of, the merged whole is warned of again.
+        let known = config.warnings.clone();
+        let new = |finding: &Finding| known.iter().all(|old| old.message != finding.message);
+        config.warnings.extend(merged.into_iter().filter(new));
+        Ok(config)
+    }
+
+    /// `replace` wins over everything the config says; else each of `merge` is laid over it, depth first.
+    fn render(&mut self, frame: Frame) -> Result<Layer, SourceError> {
+        let references = frame.layer.references();
+        if let Some(resource) = references.replace {
+            let child = self.child(&resource, &frame, "ignition.config.replace")?;
+            self.adopt(&child.layer.meta(), &child.origin)?;
+            return self.render(child);
+        }
+        let mut current = frame.layer.clone();
+        for (index, resource) in references.merge.iter().enumerate() {
+            let child = self.child(resource, &frame, &format!("ignition.config.merge[{index}]"))?;
+            self.adopt(&current.with(&child.layer).meta(), &child.origin)?;
+            current = current.with(&self.render(child)?);
+        }
+        Ok(current)
+    }
+
+    fn child(
+        &mut self,
+        resource: &Resource,
+        parent: &Frame,
+        at: &str,
+    ) -> Result<Frame, SourceError> {
+        let place = format!("{at} of {}", parent.origin);
+        let source = resource.source.clone().unwrap_or_default();
+        self.configs += 1;
+        self.bounds(&source, parent)
+            .map_err(|problem| refused(&place, problem))?;
+        let bytes = self.load(resource, MAX_CONFIG, &place)?;
+        if bytes.is_empty() {
+            let problem = "the config there is empty. Look at what the source serves";
+            return Err(refused(&place, problem));
+        }
+        let name = shown(&source);
+        let text = String::from_utf8(bytes)
+            .map_err(|_| refused(&place, format!("{name} holds no UTF-8 text")))?;
+        let origin = format!("{name} ({place})");
+        let mut layer = Layer::parse(&text, "").map_err(|findings| DocumentError {
+            origin: origin.clone(),
+            findings,
+        })?;
+        let named = std::mem::take(&mut layer.warnings)
+            .into_iter()
+            .map(|mut finding| {
+                finding.path = format!("{} of {name}", finding.path);
+                finding
+            });
+        self.warnings.extend(named);
+        let mut way = parent.way.clone();
+        way.push(source);
+        Ok(Frame { layer, way, origin })
+    }
+
+    fn bounds(&self, source: &String, parent: &Frame) -> Result<(), String> {
+        if parent.way.contains(source) {
+            return Err("the config refers to itself. Take the reference out".into());
+        }
+        if parent.way.len() >= MAX_DEPTH {
+            return Err(format!(
+                "configs refer to one another more than {MAX_DEPTH} levels deep. Merge some of them into one file"
+            ));
+        }
+        if self.configs > MAX_CONFIGS {
+            return Err(format!(
+                "more than {MAX_CONFIGS} configs are referred to. Merge some of them into one file"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Puts the settings of a config in force; authorities stay trusted where it names none.
+    fn adopt(&mut self, meta: &Meta, origin: &str) -> Result<(), SourceError> {
+        let seconds = |given: Option<i64>| {
+            given
+                .and_then(|seconds| u64::try_from(seconds).ok())
+                .filter(|seconds| *seconds > 0)
+                .map(Duration::from_secs)
+        };
+        let timeouts = &meta.timeouts;
+        self.network.proxy = meta.proxy.clone();
+        self.network.header_timeout =
+            seconds(timeouts.http_response_headers).unwrap_or(HEADER_TIMEOUT);
+        self.network.total_timeout = seconds(timeouts.http_total);
+        let mut named = Vec::new();
+        for (index, resource) in meta.security.tls.certificate_authorities.iter().enumerate() {
+            let place =
+                format!("ignition.security.tls.certificateAuthorities[{index}] of {origin}");
+            named.push(self.bundle(resource, &place)?);
+        }
+        if !named.is_empty() {
+            self.network.authorities = named;
+        }
+        Ok(())
+    }
+
+    fn bundle(&mut self, resource: &Resource, place: &str) -> Result<Arc<[u8]>, SourceError> {
+        let source = resource.source.clone().unwrap_or_default();
+        if let Some(known) = self.bundles.get(&source) {
+            return Ok(Arc::clone(known));
+        }
+        let bytes: Arc<[u8]> = self.load(resource, MAX_BUNDLE, place)?.into();
+        self.bundles.insert(source, Arc::clone(&bytes));
+        Ok(bytes)
+    }
+
+    /// The bytes of a resource: fetched or decoded, unpacked, verified.
+    fn load(&mut self, resource: &Resource, max: u64, place: &str) -> Result<Vec<u8>, SourceError> {
+        let packed = self
+            .raw(resource, max)
+            .map_err(|problem| refused(place, problem))?;
+        let source = resource.source.as_deref().unwrap_or_default();
+        let gzip = resource.compression.as_deref() == Some("gzip") && !source.is_empty();
+        let bytes = if gzip {
+            gunzip_within(&packed, max).map_err(|error| refused(place, error.to_string()))?
+        } else {
+            packed
+        };
+        match &resource.verification.hash {
+            Some(hash) if !has_hash(&bytes, hash) => {
+                let problem = format!(
+                    "what {} holds has another hash than the config gives. Ask whoever wrote it which is right",
+                    shown(source)
+                );
+                Err(refused(place, problem))
+            }
+            _ => Ok(bytes),
+        }
+    }
+
+    fn raw(&mut self, resource: &Resource, max: u64) -> Result<Vec<u8>, String> {
+        let source = resource.source.as_deref().unwrap_or_default();
+        if source.is_empty() {
+            return Ok(Vec::new());
+        }
+        if source.starts_with("http://") || source.starts_with("https://") {
+            let wanted = Wanted {
+                url: source,
+                headers: &headers(&resource.http_headers)?,
+                max_bytes: max,
+                verified: resource.verification.hash.is_some(),
+            };
+            return self.fetch.fetch(&self.network, wanted);
+        }
+        match data_url(source) {
+            Ok(bytes) if bytes.len() as u64 > max => {
+                Err(format!("the data is larger than {} MiB", max >> 20))
+            }
+            Ok(bytes) => Ok(bytes.into_owned()),
+            Err(ContentsError::Remote(scheme)) => Err(format!(
+                "{scheme} sources are not fetched. Get the file by other means and name it with an http, \
+                 https or data URL"
+            )),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Fetches the remote contents of every file.
+    fn fill(&mut self, config: &mut MachineConfig) -> Result<(), SourceError> {
+        if !config.ignition.storage.files.iter().any(has_remote) {
+            return Ok(());
+        }
+        self.adopt(&config.ignition.ignition, &config.origin)?;
+        for (index, file) in config.ignition.storage.files.iter_mut().enumerate() {
+            let place = format!(
+                "storage.files[{index}] ({}) of {}",
+                file.path, config.origin
+            );
+            let parts = std::iter::once(&mut file.contents).chain(&mut file.append);
+            for resource in parts.filter(|resource| is_remote(resource)) {
+                let left = MAX_CONTENTS.saturating_sub(self.contents);
+                let bytes = self.load(resource, left, &place)?;
+                self.contents += bytes.len() as u64;
+                resource.fetched = Some(bytes.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(place: &str, problem: impl Into<String>) -> SourceError {
+    SourceError::Reference {
+        place: place.to_owned(),
+        problem: problem.into(),
+    }
+}
+
+fn has_remote(file: &File) -> bool {
+    is_remote(&file.contents) || file.append.iter().any(is_remote)
+}
+
+fn is_remote(resource: &Resource) -> bool {
+    resource
+        .source
+        .as_deref()
+        .is_some_and(|source| !source.is_empty() && !source.starts_with("data:"))
+}
+
+/// A header that still has no value when it is to be sent is an error (ignition-contract 1.2).
+fn headers(given: &[Header]) -> Result<Vec<(String, String)>, String> {
+    given
+        .iter()
+        .map(|header| match &header.value {
+            Some(value) => Ok((header.name.clone(), value.clone())),
+            None => Err(format!("the http header {} has no value", header.name)),
+        })
+        .collect()
+}
+
+/// What messages call a source: no credentials, no query, no contents.
+fn shown(source: &str) -> String {
+    if source.is_empty() || source.starts_with("data:") {
+        "the data URL".to_owned()
+    } else {
+        net::redact(source)
+    }
+}
