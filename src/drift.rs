@@ -141,6 +141,7 @@ pub fn step_drifts(steps: &[PlannedStep], all: bool) -> Vec<Drift> {
             let kind = match planned.step {
                 Step::MakeDirectory { .. } | Step::Put { old: None, .. } => DriftKind::Missing,
                 Step::Metadata { .. } => DriftKind::Mode,
+                Step::RemoveDirectory { .. } => DriftKind::Superfluous,
                 Step::Put { .. } | Step::Remove { .. } => DriftKind::Content,
             };
             unchecked(kind, planned.step.path(), planned.why.clone())

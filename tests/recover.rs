@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
-use support::{Entry, PROGRAM, Snapshot, TestRoot, file, machine_config, say};
+use support::{Config, Entry, PROGRAM, Snapshot, TestRoot, file, machine_config, say};
 use tempfile::TempDir;
 
 /// Calls that change names, attributes or durability; a run is killed at them.
@@ -35,7 +35,8 @@ const JOURNAL: &str = "var/lib/mco-rescue/journal.json";
 /// Two states of one root: an old config applied, and what the new one makes of it.
 struct Scene {
     template: TempDir,
-    new: Value,
+    /// What leads from the one to the other: this config, or taking the last run back.
+    new: Option<Value>,
     before: Snapshot,
     after: Snapshot,
     /// The trace of an undisturbed run from the one to the other.
@@ -85,7 +86,17 @@ impl Scene {
         Some(scene)
     }
 
+    /// Where the last run is taken back.
+    fn rollback() -> Option<Self> {
+        Self::between_two(&[&old_config(), &new_config()], None)
+    }
+
     fn of(old: Option<&Value>, new: Value) -> Option<Self> {
+        let before: Vec<&Value> = old.into_iter().collect();
+        Self::between_two(&before, Some(new))
+    }
+
+    fn between_two(before: &[&Value], new: Option<Value>) -> Option<Self> {
         let works = Command::new("strace")
             .args(["-o", "/dev/null", "true"])
             .stderr(Stdio::null())
@@ -96,15 +107,13 @@ impl Scene {
             return None;
         }
         let root = furnished();
-        if let Some(old) = old {
-            root.apply(old);
-        }
+        before.iter().for_each(|config| drop(root.apply(config)));
         root.chmod("etc/kubernetes/kubeconfig", 0o644);
         let template = tempfile::tempdir().unwrap();
         copy_tree(root.dir(), template.path());
         let before = root.snapshot();
-        let config = root.config(&new);
-        let args = ["apply", "--yes", config.path()];
+        let config = root.config(new.as_ref().unwrap_or(&Value::Null));
+        let args = arguments(new.as_ref(), &config);
         let clean = traced(&root, &CHANGING.join(","), &[], &args);
         assert_eq!(clean.code, Some(0), "{}", clean.err);
         assert_eq!(left_over(&root), [""; 0]);
@@ -165,8 +174,8 @@ impl Scene {
     }
 
     fn kill(&self, root: &TestRoot, call: &str, nth: usize) {
-        let config = root.config(&self.new);
-        kill(root, call, nth, &["apply", "--yes", config.path()]);
+        let config = root.config(self.new.as_ref().unwrap_or(&Value::Null));
+        kill(root, call, nth, &arguments(self.new.as_ref(), &config));
     }
 
     /// Which renames come first and last between journal and mark.
@@ -224,12 +233,19 @@ impl Scene {
 
     /// `apply` leads to the new state, `verify` finds nothing, and nothing of ours lies about.
     fn applied_afterwards(&self, root: &TestRoot) -> Vec<String> {
-        let config = root.config(&self.new);
+        let config = root.config(self.new.as_ref().unwrap());
         let mut problems = demand(root, &["apply", "--yes", config.path()], 0);
         problems.extend(self.unlike_new(root));
         problems.extend(demand(root, &["verify", config.path()], 0));
         problems.extend(left_over(root));
         problems
+    }
+}
+
+fn arguments<'a>(new: Option<&Value>, config: &'a Config) -> Vec<&'a str> {
+    match new {
+        Some(_) => vec!["apply", "--yes", config.path()],
+        None => vec!["rollback", "--yes"],
     }
 }
 
@@ -634,6 +650,22 @@ fn a_run_that_replaces_directories_may_be_killed_at_any_call_too() {
 }
 
 #[test]
+fn taking_a_run_back_may_be_killed_at_any_call_too() {
+    let Some(scene) = Scene::rollback() else {
+        return;
+    };
+    let points = every(&scene.clean, &CHANGING);
+    try_each("rollback killed", &points, |&(call, nth)| {
+        let root = scene.killed_at(call, nth);
+        let mut problems = scene.torn(&root);
+        problems.extend(demand(&root, &["recover"], 0));
+        problems.extend(scene.between(&root));
+        problems.extend(left_over(&root));
+        problems
+    });
+}
+
+#[test]
 fn the_next_apply_alone_picks_up_a_killed_run() {
     let Some(scene) = Scene::update() else { return };
     let points = every(&scene.clean, &["renameat", "renameat2", "syncfs"]);
@@ -743,7 +775,7 @@ fn a_path_changed_by_hand_stops_recovery_before_it_touches_anything() {
 /// `recover`, `recover --back` and `apply` all end so, name all of this, and change nothing.
 fn refuses_recovery(root: &TestRoot, scene: &Scene, named: &[&str], codes: &[i32]) {
     let before = root.everything();
-    let config = root.config(&scene.new);
+    let config = root.config(scene.new.as_ref().unwrap());
     let apply = ["apply", "--yes", config.path()];
     for args in [&["recover"][..], &["recover", "--back"], &apply] {
         let run = root.run(args);
@@ -825,7 +857,7 @@ fn the_run_of_another_deployment_is_never_finished_here() {
     journal["deployment"] = json!(other);
     fs::write(root.path(JOURNAL), journal.to_string()).unwrap();
     let before = root.everything();
-    let config = root.config(&scene.new);
+    let config = root.config(scene.new.as_ref().unwrap());
     for args in [&["recover"][..], &["apply", "--yes", config.path()]] {
         let run = root.run(args).exits(5);
         assert!(run.err().contains(&other), "{}", run.err());
@@ -924,7 +956,7 @@ fn an_error_at_any_call_leaves_the_old_tree_and_says_why() {
 fn a_disk_that_is_full_while_staging_leaves_the_old_tree() {
     let Some(scene) = Scene::update() else { return };
     let root = scene.root();
-    let config = root.config(&scene.new);
+    let config = root.config(scene.new.as_ref().unwrap());
     let run = traced(&root, "write", &[], &["apply", "--yes", config.path()]);
     let of_ours = |line: &str| !line.starts_with("write(1,") && !line.starts_with("write(2,");
     let all = run.calls.iter().enumerate();
@@ -949,7 +981,7 @@ fn a_disk_that_is_full_while_staging_leaves_the_old_tree() {
 /// One fault in one run; complaints unless it ends with this code, a tree to match, and the reason.
 fn fails(scene: &Scene, fault: &str, code: i32, errno: &str) -> Vec<String> {
     let root = scene.root();
-    let config = root.config(&scene.new);
+    let config = root.config(scene.new.as_ref().unwrap());
     let call = fault.split(':').next().unwrap();
     let args = ["apply", "--yes", config.path()];
     let run = traced(&root, call, &[fault.to_owned()], &args);
@@ -993,7 +1025,7 @@ fn when_undoing_fails_too_the_node_is_called_half_way_and_recover_helps() {
     let points: Vec<Point> = (first + 1..mark).map(|nth| ("renameat", nth)).collect();
     try_each("errors from there on", &points, |&(call, nth)| {
         let root = scene.root();
-        let config = root.config(&scene.new);
+        let config = root.config(scene.new.as_ref().unwrap());
         let fault = format!("{call}:error=EIO:when={nth}+");
         let run = traced(&root, call, &[fault], &["apply", "--yes", config.path()]);
         let mut problems = scene.torn(&root);
@@ -1023,7 +1055,7 @@ fn a_run_killed_while_it_undoes_is_not_taken_for_finished() {
         .collect();
     try_each("killed while undoing", &points, |&(call, nth)| {
         let root = scene.root();
-        let config = root.config(&scene.new);
+        let config = root.config(scene.new.as_ref().unwrap());
         let faults = [
             format!("fsync:error=EIO:when={flush}"),
             format!("{call}:signal=KILL:when={nth}"),
@@ -1054,7 +1086,7 @@ fn a_signal_to_end_waits_until_names_stand_still() {
     let (first, mark) = scene.renames();
     for nth in [first, usize::midpoint(first, mark), mark] {
         let root = scene.root();
-        let config = root.config(&scene.new);
+        let config = root.config(scene.new.as_ref().unwrap());
         let fault = format!("renameat:signal=TERM:when={nth}");
         let run = traced(
             &root,

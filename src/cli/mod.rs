@@ -4,10 +4,12 @@ mod apply;
 mod plan;
 mod recover;
 mod render;
+mod rollback;
 mod session;
 mod show;
 mod status;
 mod verify;
+mod work;
 
 use std::path::PathBuf;
 
@@ -103,6 +105,13 @@ pub enum Command {
     /// Changes nothing. Prints the rendered MachineConfig as JSON, with the name that
     /// the operator would give it, for plan and apply.
     Render(RenderArgs),
+
+    /// Take the last finished run back: every file, unit, user and record as it was
+    ///
+    /// Through the same transaction as apply. Shows the plan and asks. The runs before
+    /// it can be taken back one after the other, as far as the history goes (three
+    /// runs). A path that somebody changed since is said and stops it.
+    Rollback(RollbackArgs),
 
     /// Finish or undo an interrupted run
     ///
@@ -203,6 +212,14 @@ pub struct RecoverArgs {
     pub back: bool,
 }
 
+/// What rollback may pass over.
+#[derive(Debug, Args)]
+pub struct RollbackArgs {
+    /// Leave paths that were changed since as they are, instead of refusing
+    #[arg(long)]
+    pub leave_changed: bool,
+}
+
 /// Runs the command.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     match &cli.command {
@@ -212,6 +229,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Show(args) => show::run(cli, args),
         Command::Status => status::run(cli),
         Command::Render(args) => render::run(args),
+        Command::Rollback(args) => rollback::run(cli, args),
         Command::Recover(args) => recover::run(cli, args),
     }
 }

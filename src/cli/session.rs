@@ -170,7 +170,7 @@ impl Session {
             Payload::Bytes(bytes) => bytes.clone(),
             Payload::Contents(contents) => contents.bytes().ok()?,
             Payload::CopyOf(source) => self.root.read(source).ok()??,
-            Payload::None | Payload::LinkTo(_) => return None,
+            Payload::None | Payload::LinkTo(_) | Payload::TreeOf(_) => return None,
         };
         unified(&on_disk, &wanted)
     }

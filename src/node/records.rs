@@ -62,6 +62,14 @@ impl Records {
         })
     }
 
+    /// Name of the recorded config, where there is one that can be read.
+    pub fn name(&self) -> Option<String> {
+        match &self.current_config {
+            Recorded::Present(config) => Some(config.name.clone()),
+            Recorded::Missing | Recorded::Broken(_) => None,
+        }
+    }
+
     /// The old side of a transition (design.md section 4): after a first boot `currentconfig` holds an
     /// empty Ignition part, which would make every file look new and nothing stale.
     pub fn baseline(&self) -> Baseline<'_> {

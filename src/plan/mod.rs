@@ -10,6 +10,7 @@ mod files;
 mod interest;
 mod nodes;
 mod records;
+mod rollback;
 mod space;
 mod units;
 mod users;
@@ -26,6 +27,7 @@ use crate::paths;
 use crate::root::RootPath;
 
 pub use interest::interest;
+pub use rollback::{FinishedRun, rollback};
 
 /// One change of one path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +38,17 @@ pub enum Step {
         /// Where.
         path: RootPath,
         /// Permission bits.
+        mode: u32,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
+    /// Take an empty directory away; one that holds something stays.
+    RemoveDirectory {
+        /// Where.
+        path: RootPath,
+        /// Permission bits, for taking it back.
         mode: u32,
         /// Owner.
         uid: u32,
@@ -95,6 +108,7 @@ impl Step {
     pub fn path(&self) -> &RootPath {
         match self {
             Self::MakeDirectory { path, .. }
+            | Self::RemoveDirectory { path, .. }
             | Self::Put { path, .. }
             | Self::Remove { path, .. }
             | Self::Metadata { path, .. } => path,
@@ -118,7 +132,7 @@ impl Step {
         match self {
             Self::MakeDirectory { .. } | Self::Put { old: None, .. } => '+',
             Self::Put { .. } | Self::Metadata { .. } => '~',
-            Self::Remove { .. } => '-',
+            Self::Remove { .. } | Self::RemoveDirectory { .. } => '-',
         }
     }
 }
@@ -134,6 +148,8 @@ pub enum Payload {
     Contents(Contents),
     /// Of another file in the root, with its times.
     CopyOf(RootPath),
+    /// Another directory in the root with everything below it.
+    TreeOf(RootPath),
     /// A second name of what is at another path, or of what the same plan puts there.
     LinkTo(RootPath),
 }
@@ -145,6 +161,7 @@ impl std::fmt::Debug for Payload {
             Self::Bytes(bytes) => write!(f, "Bytes({})", bytes.len()),
             Self::Contents(contents) => write!(f, "{contents:?}"),
             Self::CopyOf(path) => write!(f, "CopyOf({path})"),
+            Self::TreeOf(path) => write!(f, "TreeOf({path})"),
             Self::LinkTo(path) => write!(f, "LinkTo({path})"),
         }
     }

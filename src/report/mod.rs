@@ -5,6 +5,7 @@
 pub mod diff;
 pub mod plan;
 pub mod recover;
+pub mod rollback;
 pub mod show;
 pub mod status;
 pub mod verify;

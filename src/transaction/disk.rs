@@ -161,6 +161,40 @@ pub fn copy(
     copy_times(&source, dir, name)
 }
 
+/// A directory with everything below it: its directories anew, its files and links as second names or copies.
+/// Stays on the mount of `source`.
+pub fn copy_tree(source: &Place, dir: BorrowedFd<'_>, name: &str, sync: bool) -> io::Result<()> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_XDEV);
+    let from = File::from(openat2(&source.dir, source.name.as_str(), how)?);
+    let stat = fstat(&from)?;
+    make_directory(dir, name, stat.st_mode & 0o7777, (stat.st_uid, stat.st_gid))?;
+    let made = open_directory(dir, name)?;
+    copy_label(&from, &made)?;
+    for entry in Dir::from_fd(from.try_clone()?.into())?.iter() {
+        let entry = entry?;
+        let Ok(child) = entry.file_name().to_str() else {
+            return Err(io::Error::from_raw_os_error(libc::EILSEQ));
+        };
+        if matches!(child, "." | "..") {
+            continue;
+        }
+        let place = Place {
+            dir: from.try_clone()?.into(),
+            name: child.to_owned(),
+        };
+        match place.observe()? {
+            Some((object, _)) if object.is_directory() => {
+                copy_tree(&place, made.as_fd(), child, sync)?;
+            }
+            Some((object, _)) => keep(&place, &object, made.as_fd(), child, sync)?,
+            None => return Err(io::Error::other("changed while it was copied")),
+        }
+    }
+    copy_times(&from, dir, name)
+}
+
 /// Access and modification times, as `cp -a` keeps them.
 pub fn copy_times(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let stat = fstat(source)?;

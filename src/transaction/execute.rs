@@ -70,6 +70,11 @@ impl Executor<'_> {
                 Some(found) if found.is_directory() => Progress::After,
                 Some(_) => Progress::Foreign,
             },
+            Step::RemoveDirectory { .. } => match &found {
+                None => Progress::After,
+                Some(found) if found.is_directory() => Progress::Before,
+                Some(_) => Progress::Foreign,
+            },
             Step::Put { new, .. } if is(Some(new)) => Progress::After,
             Step::Put { old, .. } if is(old.as_ref()) => Progress::Before,
             Step::Remove { .. } if is(None) => Progress::After,
@@ -93,15 +98,10 @@ impl Executor<'_> {
         match &step.step {
             Step::Put { new, .. } => staged.is_some_and(|found| found.is(new)),
             Step::MakeDirectory { mode, uid, gid, .. } => {
-                let wanted = Object {
-                    kind: Kind::Directory,
-                    mode: *mode,
-                    uid: *uid,
-                    gid: *gid,
-                };
+                let wanted = directory(*mode, *uid, *gid);
                 staged.is_some_and(|found| found.is(&wanted))
             }
-            Step::Remove { .. } | Step::Metadata { .. } => true,
+            Step::Remove { .. } | Step::RemoveDirectory { .. } | Step::Metadata { .. } => true,
         }
     }
 
@@ -115,6 +115,9 @@ impl Executor<'_> {
             Step::Put { old: Some(old), .. } if step.step.exchanges() => kept(new_name(index), old),
             Step::Put { old: Some(old), .. } => kept(old_name(index), old),
             Step::Remove { old, .. } => kept(away_name(index), old),
+            Step::RemoveDirectory { mode, uid, gid, .. } => {
+                kept(new_name(index), &directory(*mode, *uid, *gid))
+            }
             _ => true,
         }
     }
@@ -153,6 +156,10 @@ impl Executor<'_> {
                 }
             }
             Step::Remove { .. } => disk::move_aside(&place, stage.as_fd(), &away_name(index)),
+            // Somebody may have put something in; then it stays.
+            Step::RemoveDirectory { .. } => {
+                disk::remove_directory(place.dir.as_fd(), &place.name).map(drop)
+            }
             Step::Metadata { new, .. } => {
                 disk::set_attributes(&place, new.mode, (new.uid, new.gid))
             }
@@ -169,7 +176,7 @@ impl Executor<'_> {
     ) -> Result<bool, StepError> {
         let has_old = !matches!(
             step,
-            Step::MakeDirectory { .. } | Step::Put { old: None, .. }
+            Step::MakeDirectory { .. } | Step::RemoveDirectory { .. } | Step::Put { old: None, .. }
         );
         if let Some(seen) = seen.filter(|_| has_old) {
             let stat = place
@@ -208,6 +215,9 @@ impl Executor<'_> {
                 disk::move_aside(&place, stage.as_fd(), &new_name(index))
             }
             Step::Remove { .. } => disk::place_new(stage.as_fd(), &away_name(index), &place),
+            Step::RemoveDirectory { .. } => {
+                disk::place_new(stage.as_fd(), &new_name(index), &place)
+            }
             Step::Metadata { old, .. } => {
                 disk::set_attributes(&place, old.mode, (old.uid, old.gid))
             }
@@ -224,6 +234,15 @@ impl Executor<'_> {
         self.stages
             .get(step.stage)
             .ok_or_else(|| StepError::Io(path.clone(), Errno::ENOENT.into()))
+    }
+}
+
+fn directory(mode: u32, uid: u32, gid: u32) -> Object {
+    Object {
+        kind: Kind::Directory,
+        mode,
+        uid,
+        gid,
     }
 }
 

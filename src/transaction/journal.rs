@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Step;
+use crate::plan::{Section, Step};
 use crate::root::RootPath;
 
 /// Version of the files below; an unknown one is never guessed at.
@@ -58,6 +58,9 @@ pub struct Journal {
     pub steps: Vec<JournalStep>,
     /// Index of the first step that writes the daemon's records.
     pub records_from: usize,
+    /// The finished run that this one takes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undoes: Option<String>,
 }
 
 /// A step and where its objects are staged.
@@ -68,6 +71,8 @@ pub struct JournalStep {
     pub step: Step,
     /// Index into `stages`.
     pub stage: usize,
+    /// Its part of the config.
+    pub section: Section,
 }
 
 /// Name of the new object of step `index`.

@@ -33,7 +33,7 @@ use stage::{Stage, StageError, Staging};
 use state::{State, StateError};
 
 pub use lock::{Lock, LockError, acquire};
-pub use recover::{Direction, Pending, Recovered, pending, recover};
+pub use recover::{Direction, Pending, Recovered, history, pending, recover};
 pub use state::StateError as StateDirectoryError;
 
 /// How many finished runs are kept for `rollback`.
@@ -55,6 +55,8 @@ pub struct Request<'a> {
     pub deployment: Option<String>,
     /// We run in an initramfs, where an empty `var` is not the real one.
     pub initramfs: bool,
+    /// The finished run that this one takes back; both leave the history.
+    pub undoes: Option<String>,
 }
 
 /// How a transaction failed.
@@ -216,6 +218,7 @@ impl<'a> Run<'a> {
             .map(|(planned, &stage)| JournalStep {
                 step: planned.step.clone(),
                 stage,
+                section: planned.section,
             })
             .collect();
         let records_from = self
@@ -231,6 +234,7 @@ impl<'a> Run<'a> {
             stages: self.stages.iter().map(|stage| stage.path.clone()).collect(),
             steps,
             records_from: records_from.unwrap_or(self.request.steps.len()),
+            undoes: self.request.undoes.clone(),
         };
         self.state.write(paths::JOURNAL, &journal)?;
         self.journal = Some(journal);
@@ -280,6 +284,7 @@ impl<'a> Run<'a> {
     fn finish(self) -> String {
         if let Some(journal) = &self.journal {
             recover::keep_trees(self.request.root, journal);
+            recover::forget_undone(self.request.root, journal);
         }
         // Everything is in place; what is left over now is swept by the next run.
         if let Err(error) = recover::close(
@@ -289,6 +294,10 @@ impl<'a> Run<'a> {
             &self.stage_paths(),
         ) {
             log::warn!("tidying up after the run: {error}");
+        }
+        if self.request.undoes.is_some() {
+            // What was taken back is the config's own; it can be applied again.
+            recover::remove_history(self.request.root, &recover::history_path(&self.id));
         }
         self.id
     }
@@ -340,7 +349,7 @@ impl<'a> Run<'a> {
 
 fn touched_directory(step: &Step) -> Option<RootPath> {
     match step {
-        Step::MakeDirectory { path, .. } => Some(path.clone()),
+        Step::MakeDirectory { path, .. } | Step::RemoveDirectory { path, .. } => Some(path.clone()),
         other => other.path().parent(),
     }
 }

@@ -7,12 +7,15 @@ use nix::errno::Errno;
 
 use super::disk;
 use super::execute::{Executor, Progress, StepError};
-use super::journal::{ConfigRef, Intent, Journal, JournalStep, is_staged_name, new_name, old_name};
+use super::journal::{
+    ConfigRef, Intent, Journal, JournalStep, VERSION, is_staged_name, new_name, old_name,
+};
 use super::lock::Lock;
 use super::state::{State, StateError};
 use super::{HISTORY_KEPT, directory_fd, sync_parent};
 use crate::error::Reason;
 use crate::paths;
+use crate::plan::FinishedRun;
 use crate::root::{Root, RootPath};
 
 /// Which way an unfinished transaction is taken.
@@ -122,6 +125,7 @@ pub fn recover(
     match (journal, committed, intent) {
         (Some(journal), Some(_), _) => {
             keep_trees(root, &journal);
+            forget_undone(root, &journal);
             close(root, &state, &journal.id, &with(&stages, &journal.stages))?;
             Ok(Recovered::Finished(journal.config))
         }
@@ -183,6 +187,7 @@ fn unfinished(
         sync_all(&dirs)?;
         state.write(paths::COMMITTED, &journal.id)?;
         keep_trees(root, &journal);
+        forget_undone(root, &journal);
         close(root, state, &journal.id, &with(stages, &journal.stages))?;
         return Ok(Recovered::Finished(journal.config));
     }
@@ -312,6 +317,52 @@ pub fn keep_trees(root: &Root, journal: &Journal) {
     }
 }
 
+/// After the `committed` mark: a run that was taken back leaves the history, so that the next `rollback` goes
+/// further.
+pub fn forget_undone(root: &Root, journal: &Journal) {
+    if let Some(undone) = &journal.undoes {
+        remove_history(root, &history_path(undone));
+    }
+}
+
+/// The finished runs that can be taken back, the newest first.
+///
+/// # Errors
+/// A journal that cannot be read: going on to an older run would take the wrong one back.
+pub fn history(root: &Root) -> Result<Vec<FinishedRun>, StateError> {
+    let all = RootPath::fixed(paths::HISTORY);
+    let names = root.list(&all).unwrap_or_default();
+    let runs = names.iter().rev().map(|id| finished_run(root, &all, id));
+    runs.filter_map(Result::transpose).collect()
+}
+
+fn finished_run(root: &Root, all: &RootPath, id: &str) -> Result<Option<FinishedRun>, StateError> {
+    let damaged = |error: &dyn std::fmt::Display| {
+        StateError::Damaged(format!("history/{id}"), error.to_string())
+    };
+    let objects = all.join(id).map_err(|e| damaged(&e))?;
+    let name = RootPath::fixed(paths::JOURNAL);
+    let path = objects.join(name.name()).map_err(|e| damaged(&e))?;
+    let Some(bytes) = root.read(&path).map_err(|e| damaged(&e))? else {
+        return Ok(None);
+    };
+    let journal: Journal = serde_json::from_slice(&bytes).map_err(|e| damaged(&e))?;
+    if journal.version != VERSION {
+        return Err(damaged(&format!("is of version {}", journal.version)));
+    }
+    Ok(journal.undoes.is_none().then(|| finished(journal, objects)))
+}
+
+fn finished(journal: Journal, objects: RootPath) -> FinishedRun {
+    let steps = journal.steps.into_iter();
+    FinishedRun {
+        id: journal.id,
+        config: journal.config.name,
+        objects,
+        steps: steps.map(|step| (step.step, step.section)).collect(),
+    }
+}
+
 /// After the `committed` mark: sweep, move the journal to the history, forget the intent.
 pub fn close(
     root: &Root,
@@ -369,7 +420,7 @@ fn sweep_all(root: &Root, stages: &[RootPath]) -> bool {
     all & remove_if_empty(root, &RootPath::fixed(paths::STAGE))
 }
 
-fn remove_history(root: &Root, directory: &RootPath) -> bool {
+pub fn remove_history(root: &Root, directory: &RootPath) -> bool {
     let journal = RootPath::fixed(paths::JOURNAL);
     let is_ours = |name: &str| is_staged_name(name) || name == journal.name();
     let emptied = empty(root, directory, is_ours, |dir, name| {

@@ -187,7 +187,14 @@ impl Staging<'_> {
         stage: &Stage,
     ) -> Result<Option<Stamp>, StageError> {
         match &planned.step {
+            // What is taken away is staged as well, for taking it back.
             Step::MakeDirectory {
+                path,
+                mode,
+                uid,
+                gid,
+            }
+            | Step::RemoveDirectory {
                 path,
                 mode,
                 uid,
@@ -233,6 +240,11 @@ impl Staging<'_> {
         let dir = stage.dir.as_fd();
         if let Payload::LinkTo(target) = &planned.payload {
             return self.second_name(target, path, dir, &name);
+        }
+        if let Payload::TreeOf(source) = &planned.payload {
+            let source = self.place(source)?;
+            let copied = disk::copy_tree(&source, dir, &name, self.sync_each);
+            return copied.map_err(|e| io_error(path, e));
         }
         if new.is_directory() {
             let made = disk::make_directory(dir, &name, new.mode, new.owner());
@@ -351,7 +363,7 @@ fn bytes(payload: &Payload) -> Result<Vec<u8>, String> {
     match payload {
         Payload::Bytes(bytes) => Ok(bytes.clone()),
         Payload::Contents(contents) => contents.bytes().map_err(|e| e.to_string()),
-        Payload::None | Payload::CopyOf(_) | Payload::LinkTo(_) => {
+        Payload::None | Payload::CopyOf(_) | Payload::TreeOf(_) | Payload::LinkTo(_) => {
             Err("nothing to be written".to_owned())
         }
     }

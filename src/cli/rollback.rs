@@ -1,0 +1,103 @@
+//! `rollback`: the last finished run taken back, through the same transaction.
+
+use anyhow::{Context, Result, bail};
+
+use super::recover::recover;
+use super::session::open_root;
+use super::work::{Work, confirm, now};
+use super::{Cli, Output, RollbackArgs};
+use crate::command::HostRunner;
+use crate::error::ExitCode;
+use crate::node::{self, Interest, NodeState, Records};
+use crate::plan::{self, FinishedRun, Plan};
+use crate::report;
+use crate::report::plan::{Diffs, Heading};
+use crate::root::Root;
+use crate::transaction::journal::ConfigRef;
+use crate::transaction::{self, Direction, Recovered};
+
+/// Runs `rollback`.
+pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
+    let started = now();
+    let root = open_root(cli)?;
+    let lock = transaction::acquire(&root)?;
+    let recovered = recover(&root, &lock, Direction::Forward)?;
+    if recovered != Recovered::Nothing {
+        log::warn!("{}", report::recover::sentence(&recovered));
+    }
+    let Some(run) = transaction::history(&root)?.into_iter().next() else {
+        bail!(
+            "no finished run is in the history, so there is nothing to go back to. \
+             Apply the config that the node should be in: mco-rescue apply CONFIG"
+        );
+    };
+    let node = observe(&root, &run)?;
+    let plan = plan::rollback(&run, &node, args.leave_changed);
+    let heading = heading(&root, &run)?;
+    if cli.output == Output::Text || !plan.blockers.is_empty() {
+        show(cli, &heading, &plan)?;
+    }
+    if !plan.blockers.is_empty() {
+        bail!(
+            "refusing to take {} back: see the blockers above; nothing was changed",
+            run.config
+        );
+    }
+    confirm(cli, "Take this run back?")?;
+    let config = ConfigRef {
+        name: heading.config.clone(),
+        digest: String::new(),
+        origin: heading.origin.clone(),
+    };
+    let work = Work {
+        root: &root,
+        lock: &lock,
+        node: &node,
+        plan: &plan,
+        config,
+        undoes: Some(run.id.clone()),
+        started,
+    };
+    work.transact()?;
+    let left = transaction::history(&root)?.len();
+    let recorded = recorded(&root)?;
+    let text = match cli.output {
+        Output::Json => report::rollback::json(&run, &recorded, plan.steps.len(), left)?,
+        Output::Text => report::rollback::text(&run, &recorded, plan.steps.len(), left),
+    };
+    report::print(text.as_bytes())?;
+    Ok(ExitCode::Done)
+}
+
+fn observe(root: &Root, run: &FinishedRun) -> Result<NodeState> {
+    let paths = run.steps.iter().map(|(step, _)| step.path().clone());
+    let interest = Interest {
+        paths: paths.collect(),
+        ..Interest::default()
+    };
+    node::observe(root, &interest, &HostRunner).context("looking at the node")
+}
+
+fn show(cli: &Cli, heading: &Heading, plan: &Plan) -> Result<()> {
+    let text = match cli.output {
+        Output::Json => report::plan::json(heading, plan, &Diffs::new())?,
+        Output::Text => report::plan::text(heading, plan, &Diffs::new(), cli.verbose > 0),
+    };
+    Ok(report::print(text.as_bytes())?)
+}
+
+fn heading(root: &Root, run: &FinishedRun) -> Result<Heading> {
+    Ok(Heading {
+        config: format!("(before {})", run.config),
+        digest: String::new(),
+        origin: format!("the history: {}", run.objects),
+        chosen: "the last run that can be taken back".to_owned(),
+        root: root.shown().display().to_string(),
+        recorded: recorded(root)?.unwrap_or_else(|| "(no record)".to_owned()),
+    })
+}
+
+fn recorded(root: &Root) -> Result<Option<String>> {
+    let records = Records::read(root).context("reading the daemon's records")?;
+    Ok(records.name())
+}

@@ -1,0 +1,183 @@
+//! Taking a finished run back: its steps inverted, with the objects that the history keeps.
+//!
+//! What a run replaced comes back whether or not a config ever owned it. A path that somebody else has changed
+//! since is never overwritten unasked.
+
+use super::{Attributes, Notice, Payload, Plan, PlannedStep, Section, Step};
+use crate::node::NodeState;
+use crate::object::{Kind, Object};
+use crate::root::RootPath;
+
+/// A run that the history knows.
+#[derive(Debug, Clone)]
+pub struct FinishedRun {
+    /// Name of the transaction; begins with its time in milliseconds since 1970.
+    pub id: String,
+    /// Name of the config that it applied.
+    pub config: String,
+    /// Where its old objects are kept: `old-N` for step N.
+    pub objects: RootPath,
+    /// Its steps in order, with their parts of the config.
+    pub steps: Vec<(Step, Section)>,
+}
+
+/// What a path looks like now, seen from a step that was taken.
+enum Since {
+    /// As the step left it.
+    Kept,
+    /// As it was before the step.
+    Before,
+    /// Neither.
+    Changed,
+}
+
+/// Plans to take a run back. `leave_changed`: paths that were changed since stay as they are.
+pub fn rollback(run: &FinishedRun, node: &NodeState, leave_changed: bool) -> Plan {
+    let mut plan = Plan::default();
+    // The daemon's records come last, this time too, and with them the directories that were made for them.
+    let steps = run.steps.iter().enumerate().rev();
+    let (last, first): (Vec<_>, Vec<_>) = steps.partition(|(_, (step, section))| {
+        *section == Section::Records || is_above_a_record(step, run)
+    });
+    for (index, (step, section)) in first.into_iter().chain(last) {
+        match since(step, node) {
+            Since::Before => {}
+            Since::Kept => plan.steps.push(inverse(run, index, step, *section)),
+            Since::Changed => changed(&mut plan, step, run, leave_changed),
+        }
+    }
+    plan
+}
+
+fn is_above_a_record(step: &Step, run: &FinishedRun) -> bool {
+    let records = run.steps.iter();
+    let mut records = records.filter(|(_, section)| *section == Section::Records);
+    matches!(step, Step::MakeDirectory { .. })
+        && records.any(|(record, _)| record.path().is_in(step.path().relative()))
+}
+
+fn changed(plan: &mut Plan, step: &Step, run: &FinishedRun, leave: bool) {
+    let subject = step.path().to_string();
+    if leave {
+        let message = format!(
+            "was changed since {} was applied: left as it is",
+            run.config
+        );
+        plan.notices.push(Notice { subject, message });
+    } else {
+        let message = format!(
+            "was changed since {} was applied. Look at it; --leave-changed leaves it as it is",
+            run.config
+        );
+        plan.blockers.push(Notice { subject, message });
+    }
+}
+
+fn since(step: &Step, node: &NodeState) -> Since {
+    let found = node.object(step.path());
+    let is = |wanted: Option<&Object>| match (found, wanted) {
+        (Some(found), Some(wanted)) => found.is(wanted),
+        (None, None) => true,
+        _ => false,
+    };
+    let has = |wanted: Attributes| found.is_some_and(|found| Attributes::from(found) == wanted);
+    let (kept, before) = match step {
+        Step::MakeDirectory { .. } => (found.is_some_and(Object::is_directory), found.is_none()),
+        Step::RemoveDirectory { .. } => (found.is_none(), found.is_some_and(Object::is_directory)),
+        Step::Put { new, old, .. } => (is(Some(new)), is(old.as_ref())),
+        Step::Remove { old, .. } => (found.is_none(), is(Some(old))),
+        Step::Metadata { new, old, .. } => (has(*new), has(*old)),
+    };
+    if kept {
+        Since::Kept
+    } else if before {
+        Since::Before
+    } else {
+        Since::Changed
+    }
+}
+
+fn inverse(run: &FinishedRun, index: usize, step: &Step, section: Section) -> PlannedStep {
+    let path = step.path().clone();
+    let (step, payload) = match step.clone() {
+        Step::MakeDirectory {
+            path,
+            mode,
+            uid,
+            gid,
+        } => {
+            let gone = Step::RemoveDirectory {
+                path,
+                mode,
+                uid,
+                gid,
+            };
+            (gone, Payload::None)
+        }
+        Step::RemoveDirectory {
+            path,
+            mode,
+            uid,
+            gid,
+        } => {
+            let back = Step::MakeDirectory {
+                path,
+                mode,
+                uid,
+                gid,
+            };
+            (back, Payload::None)
+        }
+        Step::Put { new, old: None, .. } => (Step::Remove { path, old: new }, Payload::None),
+        Step::Put {
+            new,
+            old: Some(old),
+            ..
+        } => {
+            let payload = kept(run, index, &old);
+            let back = Step::Put {
+                path,
+                new: old,
+                old: Some(new),
+            };
+            (back, payload)
+        }
+        Step::Remove { old, .. } => {
+            let payload = kept(run, index, &old);
+            let back = Step::Put {
+                path,
+                new: old,
+                old: None,
+            };
+            (back, payload)
+        }
+        Step::Metadata { path, new, old } => {
+            let back = Step::Metadata {
+                path,
+                new: old,
+                old: new,
+            };
+            (back, Payload::None)
+        }
+    };
+    PlannedStep {
+        step,
+        payload,
+        section,
+        why: "as it was before".to_owned(),
+    }
+}
+
+/// Where the history keeps the old object of a step.
+fn kept(run: &FinishedRun, index: usize, old: &Object) -> Payload {
+    let Ok(path) = run.objects.join(&format!("old-{index}")) else {
+        return Payload::None;
+    };
+    match old.kind {
+        Kind::File { .. } => Payload::CopyOf(path),
+        Kind::Directory => Payload::TreeOf(path),
+        // A pipe or socket comes back as a second name of what was kept.
+        Kind::Special { .. } => Payload::LinkTo(path),
+        Kind::Symlink { .. } => Payload::None,
+    }
+}

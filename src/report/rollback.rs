@@ -1,0 +1,52 @@
+//! What `rollback` did, as text and as JSON (`mco-rescue/rollback/v1`).
+
+use serde::Serialize;
+
+use super::count;
+use crate::plan::FinishedRun;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    /// Transaction that was taken back.
+    undone: &'a str,
+    /// Name of the config that it had applied.
+    config: &'a str,
+    /// Name of the config that the node is recorded to be in now.
+    recorded: Option<&'a str>,
+    steps: usize,
+    /// How many runs can still be taken back.
+    left: usize,
+}
+
+/// For programs.
+pub fn json(
+    run: &FinishedRun,
+    recorded: &Option<String>,
+    steps: usize,
+    left: usize,
+) -> serde_json::Result<String> {
+    let document = Document {
+        schema: "mco-rescue/rollback/v1",
+        undone: &run.id,
+        config: &run.config,
+        recorded: recorded.as_deref(),
+        steps,
+        left,
+    };
+    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+}
+
+/// For people.
+pub fn text(run: &FinishedRun, recorded: &Option<String>, steps: usize, left: usize) -> String {
+    let recorded = recorded.as_deref().unwrap_or("(no config)");
+    let next = match left {
+        0 => "No older run is kept.".to_owned(),
+        left => format!("{} can still be taken back.", count(left, "older run")),
+    };
+    format!(
+        "Taken back: {}\n{}; recorded is {recorded} now. {next}\nNext: mco-rescue verify\n",
+        run.config,
+        count(steps, "step"),
+    )
+}
