@@ -2,6 +2,7 @@
 
 mod check;
 mod desired;
+mod fields;
 mod finding;
 pub mod ignition;
 mod json;
@@ -11,6 +12,7 @@ mod reconcile;
 mod resource;
 mod served;
 pub mod spec2;
+mod url;
 pub(crate) mod yaml;
 
 pub use desired::{
