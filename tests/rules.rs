@@ -292,3 +292,20 @@ fn a_list_is_no_object() {
         );
     }
 }
+
+/// The line of each was once looked for by itself, in the whole text.
+#[test]
+fn a_document_with_thousands_of_errors_is_refused_at_once() {
+    let file = "      - path: etc/relative\n        contents:\n          source: data:,x\n";
+    let head = "metadata:\n  name: a\nspec:\n  config:\n    ignition:\n      version: 3.5.0\n    storage:\n      files:\n";
+    let text = head.to_owned() + &file.repeat(4000);
+    let start = std::time::Instant::now();
+    let error = document::parse(text.as_bytes(), "it").unwrap_err();
+    let last = error.findings.last().unwrap();
+    assert_eq!(
+        last.path,
+        "spec.config.storage.files[3999].path (line 12006)"
+    );
+    let seconds = start.elapsed().as_secs();
+    assert!(seconds < 20, "{seconds} s");
+}

@@ -164,14 +164,9 @@ fn parse_yaml(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
             "this is no MachineConfig; give what `oc get mc NAME -o yaml` prints",
         )]);
     }
-    parse_json(&value.to_string(), origin).map_err(|findings| {
-        let located = |mut finding: Finding| {
-            if let Some(line) = yaml::line_of(text, &finding.path) {
-                finding.path = format!("{} (line {line})", finding.path);
-            }
-            finding
-        };
-        findings.into_iter().map(located).collect()
+    parse_json(&value.to_string(), origin).map_err(|mut findings| {
+        yaml::add_lines(text, &mut findings);
+        findings
     })
 }
 

@@ -13,7 +13,7 @@ mod resource;
 mod served;
 pub mod spec2;
 mod url;
-pub(crate) mod yaml;
+pub mod yaml;
 
 pub use desired::{
     BareFile, Desired, DesiredDirectory, DesiredFile, DesiredLink, Owner, Unsupported,
@@ -22,4 +22,4 @@ pub use finding::{DocumentError, Finding, Severity};
 pub use ignition::Ignition;
 pub use machine_config::{KernelType, MachineConfig, parse};
 pub use reconcile::{Refusal, refusals, unconditional};
-pub use resource::{Contents, ContentsError};
+pub use resource::{Contents, ContentsError, data_url, gunzip_within};

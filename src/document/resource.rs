@@ -87,12 +87,20 @@ impl fmt::Debug for Contents {
 
 /// Unpacks a gzip stream of one or more members, within bounded memory.
 pub fn gunzip(packed: &[u8]) -> Result<Vec<u8>, ContentsError> {
+    gunzip_within(packed, MAX_UNPACKED)
+}
+
+/// Unpacks a gzip stream of one or more members, up to `limit` bytes.
+///
+/// # Errors
+/// A stream that is broken, cut off, or unpacks to more.
+pub fn gunzip_within(packed: &[u8], limit: u64) -> Result<Vec<u8>, ContentsError> {
     let mut bytes = Vec::new();
-    let mut reader = MultiGzDecoder::new(packed).take(MAX_UNPACKED + 1);
+    let mut reader = MultiGzDecoder::new(packed).take(limit.saturating_add(1));
     reader
         .read_to_end(&mut bytes)
         .map_err(|e| ContentsError::Gzip(e.to_string()))?;
-    if bytes.len() as u64 > MAX_UNPACKED {
+    if bytes.len() as u64 > limit {
         Err(ContentsError::TooLarge)
     } else {
         Ok(bytes)
@@ -297,6 +305,16 @@ mod tests {
             Err(ContentsError::Gzip(_))
         ));
         assert!(gunzip(b"").is_err());
+    }
+
+    #[test]
+    fn no_stream_unpacks_to_more_than_it_may() {
+        let packed = pack(&[0; 1000]);
+        assert_eq!(
+            gunzip_within(&packed, 1000).map(|bytes| bytes.len()),
+            Ok(1000)
+        );
+        assert_eq!(gunzip_within(&packed, 999), Err(ContentsError::TooLarge));
     }
 
     fn pack(bytes: &[u8]) -> Vec<u8> {

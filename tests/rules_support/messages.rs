@@ -143,6 +143,7 @@ const MORE: &[&str] = &[
     r#"{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/etc/mcs-machine-config-content.json","contents":{"source":"data:,%ff"}}]}}"#,
     r#"{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/etc/mcs-machine-config-content.json","contents":{"source":"data:,%7B%7D"}}]}}"#,
     "? [a]\n: b\n",
+    "a: 'b\u{2028}c'\n",
     r#"{"items":[[]]}"#,
     r#"{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/a","contents":{"source":"data:,x","verification":{"hash":"sha512-00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"}}}]}}"#,
     // Spec 2.
