@@ -34,6 +34,25 @@ bench: ## the benchmarks (they need hyperfine)
 	@command -v hyperfine >/dev/null || { echo 'The benchmarks need hyperfine (on Debian: apt-get install hyperfine).' >&2; exit 1; }
 	@benches/run
 
+# Seconds for each target. What is found new is kept below target/, what fails below tests/fuzz/artifacts/.
+SECONDS ?= 60
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for SECONDS=60 (they need nightly Rust and cargo-fuzz)
+	@cargo +nightly --version >/dev/null 2>&1 || { echo 'Fuzzing needs nightly Rust (rustup toolchain install nightly).' >&2; exit 1; }
+	@cargo +nightly fuzz --version >/dev/null 2>&1 || { echo 'Fuzzing needs cargo-fuzz (cargo install cargo-fuzz).' >&2; exit 1; }
+	cargo +nightly fuzz build --fuzz-dir tests/fuzz --target-dir target/fuzz
+	@for path in tests/fuzz/fuzz_targets/*.rs; do \
+	    name=$$(basename "$$path" .rs); \
+	    corpus=(target/fuzz-corpus/$$name); \
+	    mkdir -p "$${corpus[0]}"; \
+	    case $$name in document | render) corpus+=(tests/fixtures examples) ;; esac; \
+	    echo "== $$name"; \
+	    cargo +nightly fuzz run --fuzz-dir tests/fuzz --target-dir target/fuzz "$$name" "$${corpus[@]}" -- \
+	        -dict=tests/fuzz/words.dict -max_total_time=$(SECONDS) -timeout=20 -print_final_stats=1 \
+	        2>&1 | grep -vE 'NEW_FUNC|: (NEW|REDUCE|pulse)'; \
+	done
+
 .PHONY: static
 static: ## the release binary, its size, and proof that it is static
 	cargo build --release --locked

@@ -875,7 +875,7 @@ fn the_json_of_show_keeps_its_promises() {
     assert_eq!(each(&show["users"], &user), 1);
     assert_eq!(
         show["warnings"],
-        json!(["spec.config.storage.filez: unknown key, ignored"])
+        json!(["spec.config.storage.filez: unknown key, ignored (V29)"])
     );
 }
 
@@ -1255,6 +1255,7 @@ fn escape_sequences_in_metadata_and_os_parts_do_not_reach_the_screen() {
     config["metadata"]["ownerReferences"] = json!([{"name": format!("worker{ESCAPE}")}]);
     config["spec"]["osImageURL"] = json!(format!("registry.example/os{ESCAPE}"));
     config["spec"]["kernelArguments"] = json!([format!("a={ESCAPE}")]);
+    config["spec"]["config"] = json!(null);
     config["spec"]["extensions"] = json!([format!("b{ESCAPE}")]);
     let root = TestRoot::new();
     assert_eq!(screens(&root, &config), Vec::<String>::new());

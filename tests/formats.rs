@@ -158,9 +158,8 @@ const ACCEPTED: &[(&str, Expected)] = &[
                 ),
             ],
             notices: &[
-                ("spec.config.kernelArguments", "came with spec 3.3"),
-                ("spec.config.storage.luks", "came with spec 3.2"),
                 ("spec.config.ignition.proxy", "came with spec 3.1"),
+                ("spec.config.kernelArguments", "came with spec 3.3"),
                 (
                     "spec.config.passwd.users[0].shouldExist",
                     "came with spec 3.2",
@@ -169,6 +168,7 @@ const ACCEPTED: &[(&str, Expected)] = &[
                     "spec.config.storage.files[0].contents.httpHeaders",
                     "came with spec 3.1",
                 ),
+                ("spec.config.storage.luks", "came with spec 3.2"),
             ],
             ..NOTHING
         },
@@ -542,13 +542,13 @@ const VALIDITY: &[(&str, u64, &str, Verdict)] = &[
     ),
     (
         "s3 arn",
-        0,
+        4,
         r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"arn:aws:s3:::configs/agent.conf"}}]}}"#,
         Refused("remote URL (arn"),
     ),
     (
         "gs source",
-        0,
+        2,
         r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"gs://configs/agent.conf"}}]}}"#,
         Refused("remote URL (gs"),
     ),
@@ -624,7 +624,7 @@ const VALIDITY: &[(&str, u64, &str, Verdict)] = &[
         "directory of mode 01777",
         0,
         r#"{"storage":{"directories":[{"path":"/etc/agent.conf","mode":1023}]}}"#,
-        Accepted,
+        Warned("V3"),
     ),
     // Hashes.
     (

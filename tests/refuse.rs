@@ -72,6 +72,13 @@ const ENVELOPE: &[Case] = &[
         &[("spec.kernelType (line 30)", "kernelType=rt is invalid")],
     ),
     (
+        "extensions.yaml",
+        &[(
+            "spec.extensions (line 11)",
+            "invalid extensions found: [htop strace]; the operator knows ipsec",
+        )],
+    ),
+    (
         "type-fips.yaml",
         &[("spec.fips (line 28)", "expected a boolean")],
     ),

@@ -1,6 +1,6 @@
 //! What a MachineConfig wants on disk: paths parsed, modes defaulted, digests known.
 
-use super::ignition::{Dropin, File, NodeOwner, Storage, Unit};
+use super::ignition::{Dropin, File, NodeOwner, Unit};
 use super::machine_config::MachineConfig;
 use super::resource::Contents;
 use crate::root::{RootPath, digest};
@@ -156,7 +156,7 @@ impl Desired {
                 Err(unsupported) => desired.unsupported.push(unsupported),
             }
         }
-        desired.nodes(&config.ignition.storage, prefix);
+        desired.nodes(config, prefix);
         let added = config
             .additions
             .iter()
@@ -177,13 +177,17 @@ impl Desired {
     }
 
     /// Directories and links. Ignition leaves the order of equal depth open; here it is the document's.
-    fn nodes(&mut self, storage: &Storage, prefix: &str) {
+    fn nodes(&mut self, config: &MachineConfig, prefix: &str) {
+        let storage = &config.ignition.storage;
         for (index, directory) in storage.directories.iter().enumerate() {
             let origin = format!("{prefix}storage.directories[{index}]");
             match RootPath::parse(&directory.path) {
                 Ok(path) => self.directories.push(DesiredDirectory {
                     path,
-                    mode: directory.mode.and_then(|mode| u32::try_from(mode).ok()),
+                    mode: directory
+                        .mode
+                        .and_then(|mode| u32::try_from(mode).ok())
+                        .map(|mode| special_bits(mode, config)),
                     user: given_owner(&directory.user),
                     group: given_owner(&directory.group),
                     overwrite: directory.overwrite == Some(true),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::fields;
 use super::finding::Finding;
 use super::spec2::{self, Converted};
 
@@ -445,9 +446,19 @@ pub struct Parsed {
     pub warnings: Vec<Finding>,
     /// How it was converted, if it was of spec 2.
     pub converted: Option<Converted>,
+    /// Keys that stand twice (V28); only a config as it is written is checked for them.
+    duplicates: Vec<Finding>,
 }
 
 impl Parsed {
+    /// What every rule says of the config, which stands at `at`, after what reading it said.
+    pub fn findings(&self, at: &str) -> Vec<Finding> {
+        let checked = super::check::ignition(&self.config, at);
+        let rules = self.duplicates.iter().cloned().chain(checked);
+        let rules = rules.map(|finding| self.located(finding));
+        self.warnings.iter().cloned().chain(rules).collect()
+    }
+
     /// A finding about the config, with the path as the document writes it.
     pub fn located(&self, finding: Finding) -> Finding {
         located(self.converted.as_ref(), finding)
@@ -467,13 +478,8 @@ fn located(converted: Option<&Converted>, mut finding: Finding) -> Finding {
 pub fn parse(json: &str, at: &str) -> Result<Parsed, Vec<Finding>> {
     let value: Value = serde_json::from_str(json).map_err(|e| vec![super::json::syntax(at, &e)])?;
     let version = value.pointer("/ignition/version").and_then(Value::as_str);
-    if !version.is_some_and(spec2::is_spec2) {
-        let (config, warnings) = parse_3(json, at)?;
-        return Ok(Parsed {
-            config,
-            warnings,
-            converted: None,
-        });
+    if !version.is_some_and(spec2::is_spec2) && !spec2::is_spec1(&value) {
+        return parse_3(json, at);
     }
     let mut converted = spec2::convert_text(json, at)?;
     let locate = |findings: Vec<Finding>| -> Vec<Finding> {
@@ -482,44 +488,57 @@ pub fn parse(json: &str, at: &str) -> Result<Parsed, Vec<Finding>> {
             .map(|finding| located(Some(&converted), finding))
             .collect()
     };
-    let (config, warnings) = parse_3(&converted.config.to_string(), at).map_err(locate)?;
-    let mut all = locate(warnings);
+    let mut parsed = parse_3(&converted.config.to_string(), at).map_err(locate)?;
+    let mut all = locate(std::mem::take(&mut parsed.warnings));
     all.splice(0..0, std::mem::take(&mut converted.warnings));
-    Ok(Parsed {
-        config,
-        warnings: all,
-        converted: Some(converted),
-    })
+    parsed.warnings = all;
+    parsed.converted = Some(converted);
+    Ok(parsed)
 }
 
-fn parse_3(json: &str, at: &str) -> Result<(Ignition, Vec<Finding>), Vec<Finding>> {
-    let minor = version(json, at).map_err(|finding| vec![finding])?;
+fn parse_3(json: &str, at: &str) -> Result<Parsed, Vec<Finding>> {
+    let mut value: Value =
+        serde_json::from_str(json).map_err(|e| vec![super::json::syntax(at, &e)])?;
+    let minor = version(&value, at).map_err(|finding| vec![finding])?;
     let mut unknown = Vec::new();
     let mut config: Ignition =
         super::json::from_str(json, at, &mut unknown).map_err(|finding| vec![finding])?;
+    unknown
+        .iter_mut()
+        .for_each(|finding| finding.message.push_str(" (V29)"));
     let (errors, mut warnings): (Vec<_>, Vec<_>) = unknown
         .into_iter()
         .partition(|finding| finding.severity == super::finding::Severity::Error);
     if !errors.is_empty() {
         return Err(errors);
     }
-    drop_newer_fields(&mut config, minor, at, &mut warnings);
-    if minor > DAEMON_MINOR {
-        let message = format!(
-            "spec 3.{minor} is newer than what the Machine Config Daemon takes (3.{DAEMON_MINOR}); it would refuse this config"
-        );
-        warnings.push(Finding::warning(
-            super::check::place(at, "ignition.version"),
-            message,
-        ));
+    let newer = fields::drop_newer(&mut value, minor, at);
+    if !newer.is_empty() {
+        config = super::json::from_str(&value.to_string(), at, &mut Vec::new())
+            .map_err(|finding| vec![finding])?;
     }
-    Ok((config, warnings))
+    warnings.extend(newer);
+    warnings.extend(newer_than_the_daemon(minor, at));
+    Ok(Parsed {
+        config,
+        warnings,
+        converted: None,
+        duplicates: fields::duplicates(&value, at),
+    })
 }
 
-/// The minor version of a supported spec 3 config.
-fn version(json: &str, at: &str) -> Result<u64, Finding> {
+fn newer_than_the_daemon(minor: u64, at: &str) -> Option<Finding> {
+    let message = format!(
+        "spec 3.{minor} is newer than what the Machine Config Daemon takes (3.{DAEMON_MINOR}); it would refuse this config"
+    );
+    (minor > DAEMON_MINOR)
+        .then(|| Finding::warning(super::check::place(at, "ignition.version"), message))
+}
+
+/// The minor version of a supported spec 3 config. The schema is chosen by it, so of V17 (version and schema
+/// differ) only a version without a schema is left.
+fn version(value: &Value, at: &str) -> Result<u64, Finding> {
     let path = super::check::place(at, "ignition.version");
-    let value: Value = serde_json::from_str(json).map_err(|e| super::json::syntax(at, &e))?;
     let text = match value.pointer("/ignition/version") {
         Some(Value::String(text)) => text,
         None | Some(Value::Null) => {
@@ -537,62 +556,13 @@ fn version(json: &str, at: &str) -> Result<u64, Finding> {
         [Some(3), Some(minor), Some(0)] if *minor <= NEWEST_MINOR => Ok(*minor),
         [Some(_), Some(_), Some(_)] => {
             let message = format!(
-                "unsupported Ignition version {text:?}; 3.0.0 to 3.{NEWEST_MINOR}.0 are understood"
+                "unsupported Ignition version {text:?}; 3.0.0 to 3.{NEWEST_MINOR}.0 are understood (V17)"
             );
             Err(Finding::error(path, message))
         }
         _ => Err(Finding::error(
             path,
-            format!("{text:?} is not a version of the form X.Y.Z"),
+            format!("{text:?} is not a version of the form X.Y.Z (V17)"),
         )),
-    }
-}
-
-/// Fields that the declared version does not have are ignored with a warning, as Ignition does.
-fn drop_newer_fields(config: &mut Ignition, minor: u64, at: &str, warnings: &mut Vec<Finding>) {
-    let mut drop = |present: bool, since: u64, field: &str| {
-        let gone = present && minor < since;
-        if gone {
-            let message = format!(
-                "came with spec 3.{since}; ignored in a 3.{minor} config. Raise ignition.version to use it"
-            );
-            warnings.push(Finding::warning(super::check::place(at, field), message));
-        }
-        gone
-    };
-    if drop(
-        config.kernel_arguments != KernelArguments::default(),
-        3,
-        "kernelArguments",
-    ) {
-        config.kernel_arguments = KernelArguments::default();
-    }
-    if drop(!config.storage.luks.is_empty(), 2, "storage.luks") {
-        config.storage.luks.clear();
-    }
-    if drop(
-        config.ignition.proxy != Proxy::default(),
-        1,
-        "ignition.proxy",
-    ) {
-        config.ignition.proxy = Proxy::default();
-    }
-    for (index, user) in config.passwd.users.iter_mut().enumerate() {
-        if drop(
-            user.should_exist.is_some(),
-            2,
-            &format!("passwd.users[{index}].shouldExist"),
-        ) {
-            user.should_exist = None;
-        }
-    }
-    for (index, file) in config.storage.files.iter_mut().enumerate() {
-        if drop(
-            !file.contents.http_headers.is_empty(),
-            1,
-            &format!("storage.files[{index}].contents.httpHeaders"),
-        ) {
-            file.contents.http_headers.clear();
-        }
     }
 }

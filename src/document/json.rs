@@ -1,11 +1,12 @@
 //! Reading JSON with positions: the path of every bad value, unknown keys as findings.
 
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::finding::Finding;
 
 /// Every key that the model knows; used to tell a key of wrong letter case from a foreign one.
-const KNOWN_KEYS: [&str; 64] = [
+const KNOWN_KEYS: [&str; 67] = [
     "append",
     "baseOSExtensionsContainerImage",
     "certificateAuthorities",
@@ -28,8 +29,10 @@ const KNOWN_KEYS: [&str; 64] = [
     "hash",
     "homeDir",
     "httpHeaders",
+    "httpProxy",
     "httpResponseHeaders",
     "httpTotal",
+    "httpsProxy",
     "id",
     "ignition",
     "kernelArguments",
@@ -43,6 +46,7 @@ const KNOWN_KEYS: [&str; 64] = [
     "name",
     "noCreateHome",
     "noLogInit",
+    "noProxy",
     "noUserGroup",
     "osImageURL",
     "overwrite",
@@ -72,6 +76,66 @@ const KNOWN_KEYS: [&str; 64] = [
     "verification",
 ];
 
+/// Keys that hold an object, whatever the document.
+const OBJECT_KEYS: [&str; 19] = [
+    "config",
+    "contents",
+    "create",
+    "group",
+    "ignition",
+    "metadata",
+    "mount",
+    "networkd",
+    "passwd",
+    "proxy",
+    "replace",
+    "security",
+    "spec",
+    "storage",
+    "systemd",
+    "timeouts",
+    "tls",
+    "user",
+    "verification",
+];
+
+/// Keys that hold a list of objects (or, in other places, of strings).
+const ENTRY_KEYS: [&str; 13] = [
+    "append",
+    "certificateAuthorities",
+    "directories",
+    "dropins",
+    "files",
+    "filesystems",
+    "groups",
+    "httpHeaders",
+    "links",
+    "merge",
+    "ownerReferences",
+    "units",
+    "users",
+];
+
+/// The place of a list where an object must be: the reader would fill the fields one by one from it.
+fn list_for_object(value: &Value, at: &str, is_object: bool) -> Option<String> {
+    match value {
+        Value::Array(_) if is_object => Some(at.to_owned()),
+        Value::Object(map) => map.iter().find_map(|(key, value)| {
+            let at = join(at, key);
+            if let (true, Value::Array(items)) = (ENTRY_KEYS.contains(&key.as_str()), value) {
+                let mut items = items.iter().enumerate();
+                return items
+                    .find_map(|(i, item)| list_for_object(item, &format!("{at}[{i}]"), true));
+            }
+            // In a MachineConfig it is a list, in an Ignition config an object.
+            let arguments = key == "kernelArguments" && map.contains_key("ignition");
+            let is_object = arguments || OBJECT_KEYS.contains(&key.as_str());
+            list_for_object(value, &at, is_object)
+        }),
+        _ => None,
+    }
+}
+
 /// Deserialises `text`, whose place in the document is `at`.
 ///
 /// Unknown keys are pushed to `findings`: a warning, or an error where only the
@@ -81,6 +145,13 @@ pub fn from_str<T: DeserializeOwned>(
     at: &str,
     findings: &mut Vec<Finding>,
 ) -> Result<T, Finding> {
+    let value: Value = serde_json::from_str(text).map_err(|e| syntax(at, &e))?;
+    if let Some(path) = list_for_object(&value, at, true) {
+        return Err(Finding::error(
+            path,
+            "invalid type: a list, expected an object",
+        ));
+    }
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let mut track = serde_path_to_error::Track::new();
     let tracked = serde_path_to_error::Deserializer::new(&mut deserializer, &mut track);

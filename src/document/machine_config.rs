@@ -96,6 +96,8 @@ struct Envelope {
     spec: Option<Box<RawValue>>,
     items: Option<Vec<Box<RawValue>>>,
     ignition: Option<Box<RawValue>>,
+    /// What a config of spec 1 has in place of the section.
+    ignition_version: Option<Box<RawValue>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -165,14 +167,9 @@ fn parse_yaml(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
             "this is no MachineConfig; give what `oc get mc NAME -o yaml` prints",
         )]);
     }
-    parse_json(&value.to_string(), origin).map_err(|findings| {
-        let located = |mut finding: Finding| {
-            if let Some(line) = yaml::line_of(text, &finding.path) {
-                finding.path = format!("{} (line {line})", finding.path);
-            }
-            finding
-        };
-        findings.into_iter().map(located).collect()
+    parse_json(&value.to_string(), origin).map_err(|mut findings| {
+        yaml::add_lines(text, &mut findings);
+        findings
     })
 }
 
@@ -193,9 +190,17 @@ fn parse_json(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
 
 /// Parses one MachineConfig object; `prefix` leads every JSON path.
 fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
+    if !text.starts_with('{') {
+        let at = prefix.trim_end_matches('.');
+        return Err(vec![Finding::error(
+            at,
+            "is no object; a MachineConfig is needed",
+        )]);
+    }
     let envelope: Envelope = serde_json::from_str(text)
         .map_err(|e| vec![json::syntax(prefix.trim_end_matches('.'), &e)])?;
-    if envelope.ignition.is_some() && envelope.spec.is_none() {
+    let bare = envelope.ignition.is_some() || envelope.ignition_version.is_some();
+    if bare && envelope.spec.is_none() {
         return parse_served(text, prefix, origin);
     }
     check_kind(&envelope, prefix).map_err(|finding| vec![finding])?;
@@ -217,6 +222,13 @@ fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
         &format!("{prefix}spec.config"),
         &mut findings,
     );
+    if spec.config.is_some() {
+        let names = spec.extensions.as_deref().unwrap_or_default();
+        findings.extend(check::extensions(
+            names,
+            &format!("{prefix}spec.extensions"),
+        ));
+    }
     let (errors, warnings): (Vec<_>, Vec<_>) = findings
         .into_iter()
         .partition(|f| f.severity == Severity::Error);
@@ -279,12 +291,7 @@ fn parse_served(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
 fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
     let at = prefix.trim_end_matches('.');
     let parsed = ignition::parse(text, at)?;
-    let mut findings = parsed.warnings.clone();
-    findings.extend(
-        check::ignition(&parsed.config, at)
-            .into_iter()
-            .map(|finding| parsed.located(finding)),
-    );
+    let mut findings = parsed.findings(at);
     // Unlike the daemon, Ignition compares hashes.
     findings
         .iter_mut()
@@ -400,10 +407,8 @@ fn ignition_part(
             return (Ignition::default(), false);
         }
     };
-    findings.extend(parsed.warnings.iter().cloned());
-    let checks = check::ignition(&parsed.config, at)
-        .into_iter()
-        .chain(check::machine_config(&parsed.config, at));
-    findings.extend(checks.map(|finding| parsed.located(finding)));
+    findings.extend(parsed.findings(at));
+    let operators = check::machine_config(&parsed.config, at);
+    findings.extend(operators.into_iter().map(|finding| parsed.located(finding)));
     (parsed.config, parsed.converted.is_some())
 }

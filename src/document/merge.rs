@@ -13,15 +13,15 @@ use super::finding::Finding;
 pub type Section = Map<String, Value>;
 
 /// One key of an object.
-struct Field {
-    name: &'static str,
+pub(super) struct Field {
+    pub(super) name: &'static str,
     /// The minor version of spec 3 that brought it.
-    since: u64,
-    kind: Kind,
+    pub(super) since: u64,
+    pub(super) kind: Kind,
 }
 
 /// How a value merges.
-enum Kind {
+pub(super) enum Kind {
     /// The child's value, if it has one.
     Scalar,
     /// Key by key.
@@ -35,7 +35,36 @@ enum Kind {
 }
 
 /// What makes two items the same.
-type Key = fn(&Value) -> String;
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Key {
+    /// The item, a string.
+    Itself,
+    /// The text of one field.
+    Field(&'static str),
+    /// The number of a partition, or its label where it has none.
+    NumberOrLabel,
+}
+
+impl Key {
+    /// The key of an item; items without one have the empty key.
+    pub(super) fn of(self, item: &Value) -> String {
+        match self {
+            Self::Itself => item.as_str().unwrap_or_default().to_owned(),
+            Self::Field(name) => text_at(item, name),
+            Self::NumberOrLabel => match item.get("number").and_then(Value::as_i64) {
+                Some(number) if number != 0 => format!("number:{number}"),
+                _ => format!("label:{}", text_at(item, "label")),
+            },
+        }
+    }
+}
+
+const ITSELF: Key = Key::Itself;
+const BY_NAME: Key = Key::Field("name");
+const BY_PATH: Key = Key::Field("path");
+const BY_DEVICE: Key = Key::Field("device");
+const BY_SOURCE: Key = Key::Field("source");
+const BY_URL: Key = Key::Field("url");
 
 const STRINGS: &[Field] = &[];
 
@@ -60,7 +89,7 @@ const fn list(name: &'static str, key: Key, fields: &'static [Field]) -> Field {
 }
 
 const fn set(name: &'static str) -> Field {
-    list(name, itself, STRINGS)
+    list(name, ITSELF, STRINGS)
 }
 
 const fn since(minor: u64, field: Field) -> Field {
@@ -78,38 +107,8 @@ fn text_at(item: &Value, key: &str) -> String {
         .to_owned()
 }
 
-fn itself(item: &Value) -> String {
-    item.as_str().unwrap_or_default().to_owned()
-}
-
-fn by_name(item: &Value) -> String {
-    text_at(item, "name")
-}
-
-fn by_path(item: &Value) -> String {
-    text_at(item, "path")
-}
-
-fn by_device(item: &Value) -> String {
-    text_at(item, "device")
-}
-
-fn by_source(item: &Value) -> String {
-    text_at(item, "source")
-}
-
-fn by_url(item: &Value) -> String {
-    text_at(item, "url")
-}
-
-fn by_number_or_label(item: &Value) -> String {
-    match item.get("number").and_then(Value::as_i64) {
-        Some(number) if number != 0 => format!("number:{number}"),
-        _ => format!("label:{}", text_at(item, "label")),
-    }
-}
-
-static CONFIG: &[Field] = &[
+/// Every field of a config of spec 3.
+pub(super) static CONFIG: &[Field] = &[
     object("ignition", IGNITION),
     since(3, object("kernelArguments", KERNEL_ARGUMENTS)),
     object("passwd", PASSWD),
@@ -121,7 +120,7 @@ const IGNITION: &[Field] = &[
     object(
         "config",
         &[
-            list("merge", by_source, REFERENCE),
+            list("merge", BY_SOURCE, REFERENCE),
             object("replace", REFERENCE),
         ],
     ),
@@ -136,7 +135,7 @@ const IGNITION: &[Field] = &[
         "security",
         &[object(
             "tls",
-            &[list("certificateAuthorities", by_source, REFERENCE)],
+            &[list("certificateAuthorities", BY_SOURCE, REFERENCE)],
         )],
     ),
     object(
@@ -147,13 +146,13 @@ const IGNITION: &[Field] = &[
 ];
 
 const KERNEL_ARGUMENTS: &[Field] = &[
-    field("shouldExist", Kind::Shared(itself, STRINGS)),
-    field("shouldNotExist", Kind::Shared(itself, STRINGS)),
+    field("shouldExist", Kind::Shared(ITSELF, STRINGS)),
+    field("shouldNotExist", Kind::Shared(ITSELF, STRINGS)),
 ];
 
 const HEADERS: Field = since(
     1,
-    list("httpHeaders", by_name, &[scalar("name"), scalar("value")]),
+    list("httpHeaders", BY_NAME, &[scalar("name"), scalar("value")]),
 );
 
 /// A source of a file, with compression from the beginning.
@@ -174,7 +173,7 @@ const REFERENCE: &[Field] = &[
 const PASSWD: &[Field] = &[
     list(
         "groups",
-        by_name,
+        BY_NAME,
         &[
             scalar("gid"),
             scalar("name"),
@@ -183,7 +182,7 @@ const PASSWD: &[Field] = &[
             scalar("system"),
         ],
     ),
-    list("users", by_name, USER),
+    list("users", BY_NAME, USER),
 ];
 
 const USER: &[Field] = &[
@@ -204,13 +203,13 @@ const USER: &[Field] = &[
 ];
 
 const STORAGE: &[Field] = &[
-    field("directories", Kind::Shared(by_path, DIRECTORY)),
-    list("disks", by_device, DISK),
-    field("files", Kind::Shared(by_path, FILE)),
-    list("filesystems", by_device, FILESYSTEM),
-    field("links", Kind::Shared(by_path, LINK)),
-    since(2, list("luks", by_name, LUKS)),
-    list("raid", by_name, RAID),
+    field("directories", Kind::Shared(BY_PATH, DIRECTORY)),
+    list("disks", BY_DEVICE, DISK),
+    field("files", Kind::Shared(BY_PATH, FILE)),
+    list("filesystems", BY_DEVICE, FILESYSTEM),
+    field("links", Kind::Shared(BY_PATH, LINK)),
+    since(2, list("luks", BY_NAME, LUKS)),
+    list("raid", BY_NAME, RAID),
 ];
 
 const OWNER: &[Field] = &[scalar("id"), scalar("name")];
@@ -244,7 +243,7 @@ const LINK: &[Field] = &[
 
 const DISK: &[Field] = &[
     scalar("device"),
-    list("partitions", by_number_or_label, PARTITION),
+    list("partitions", Key::NumberOrLabel, PARTITION),
     scalar("wipeTable"),
 ];
 
@@ -292,7 +291,7 @@ const CLEVIS: &[Field] = &[
     ),
     list(
         "tang",
-        by_url,
+        BY_URL,
         &[
             since(4, scalar("advertisement")),
             scalar("thumbprint"),
@@ -313,10 +312,10 @@ const RAID: &[Field] = &[
 
 const SYSTEMD: &[Field] = &[list(
     "units",
-    by_name,
+    BY_NAME,
     &[
         scalar("contents"),
-        list("dropins", by_name, &[scalar("contents"), scalar("name")]),
+        list("dropins", BY_NAME, &[scalar("contents"), scalar("name")]),
         scalar("enabled"),
         scalar("mask"),
         scalar("name"),
@@ -407,7 +406,7 @@ fn merge_objects(parent: &Section, child: &Section, fields: &[Field]) -> Section
             Kind::Shared(key, inner) => {
                 let taken = keys_elsewhere(child, field, fields);
                 let mut ours = items(ours).to_vec();
-                ours.retain(|item| !taken.contains(&key(item)));
+                ours.retain(|item| !taken.contains(&key.of(item)));
                 Some(merge_lists(field, *key, inner, &ours, items(theirs)))
             }
         };
@@ -441,7 +440,10 @@ fn items(list: Option<&Value>) -> &[Value] {
 fn keys_elsewhere(child: &Section, this: &Field, fields: &[Field]) -> BTreeSet<String> {
     let other = |field: &&Field| field.name != this.name;
     let keys = |field: &Field| match field.kind {
-        Kind::Shared(key, _) => items(child.get(field.name)).iter().map(key).collect(),
+        Kind::Shared(key, _) => items(child.get(field.name))
+            .iter()
+            .map(|item| key.of(item))
+            .collect(),
         _ => Vec::new(),
     };
     fields.iter().filter(other).flat_map(keys).collect()
@@ -454,11 +456,12 @@ fn merge_lists(
     ours: &[Value],
     theirs: &[Value],
 ) -> Value {
-    let known: BTreeSet<String> = ours.iter().map(key).collect();
-    let mut over: BTreeMap<String, &Value> = theirs.iter().map(|item| (key(item), item)).collect();
+    let known: BTreeSet<String> = ours.iter().map(|item| key.of(item)).collect();
+    let mut over: BTreeMap<String, &Value> =
+        theirs.iter().map(|item| (key.of(item), item)).collect();
     let mut merged = Vec::new();
     for item in ours {
-        match over.remove(&key(item)) {
+        match over.remove(&key.of(item)) {
             // A header without a value takes the header away.
             Some(other) if field.name == HEADERS.name && other.get("value").is_none() => {}
             Some(other) if !inner.is_empty() => {
@@ -467,7 +470,7 @@ fn merge_lists(
             _ => merged.push(item.clone()),
         }
     }
-    let new = |item: &&Value| !known.contains(&key(item));
+    let new = |item: &&Value| !known.contains(&key.of(item));
     merged.extend(theirs.iter().filter(new).cloned());
     Value::Array(merged)
 }

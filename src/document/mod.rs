@@ -2,6 +2,7 @@
 
 mod check;
 mod desired;
+mod fields;
 mod finding;
 pub mod ignition;
 mod json;
@@ -12,7 +13,8 @@ mod reconcile;
 mod resource;
 mod served;
 pub mod spec2;
-pub(crate) mod yaml;
+mod url;
+pub mod yaml;
 
 pub use desired::{
     BareFile, Desired, DesiredDirectory, DesiredFile, DesiredLink, Owner, Unsupported,

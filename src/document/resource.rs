@@ -125,15 +125,18 @@ pub fn gunzip(packed: &[u8]) -> Result<Vec<u8>, ContentsError> {
     gunzip_within(packed, MAX_UNPACKED)
 }
 
-/// Like [`gunzip`], with another bound in bytes.
-pub fn gunzip_within(packed: &[u8], max: u64) -> Result<Vec<u8>, ContentsError> {
+/// Unpacks a gzip stream of one or more members, up to `limit` bytes.
+///
+/// # Errors
+/// A stream that is broken, cut off, or unpacks to more.
+pub fn gunzip_within(packed: &[u8], limit: u64) -> Result<Vec<u8>, ContentsError> {
     let mut bytes = Vec::new();
-    let mut reader = MultiGzDecoder::new(packed).take(max + 1);
+    let mut reader = MultiGzDecoder::new(packed).take(limit.saturating_add(1));
     reader
         .read_to_end(&mut bytes)
         .map_err(|e| ContentsError::Gzip(e.to_string()))?;
-    if bytes.len() as u64 > max {
-        Err(ContentsError::TooLarge(max >> 20))
+    if bytes.len() as u64 > limit {
+        Err(ContentsError::TooLarge(limit >> 20))
     } else {
         Ok(bytes)
     }
@@ -337,6 +340,16 @@ mod tests {
             Err(ContentsError::Gzip(_))
         ));
         assert!(gunzip(b"").is_err());
+    }
+
+    #[test]
+    fn no_stream_unpacks_to_more_than_it_may() {
+        let packed = pack(&[0; 1000]);
+        assert_eq!(
+            gunzip_within(&packed, 1000).map(|bytes| bytes.len()),
+            Ok(1000)
+        );
+        assert_eq!(gunzip_within(&packed, 999), Err(ContentsError::TooLarge(0)));
     }
 
     fn pack(bytes: &[u8]) -> Vec<u8> {

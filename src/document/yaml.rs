@@ -4,8 +4,12 @@
 //! a boolean. A YAML 1.2 reader would make 644 (decimal) of a mode, so plain
 //! scalars are resolved here, from the events of a YAML parser.
 
+use std::collections::BTreeMap;
+
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 use serde_json::{Map, Number, Value};
+
+use super::finding::Finding;
 
 /// Why YAML text could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,8 +24,21 @@ pub struct YamlError {
 /// Deeper nesting than this is no MachineConfig.
 const MAX_DEPTH: usize = 64;
 
+/// Ends of lines in YAML 1.1, by which Go reads and writes; ordinary characters in YAML 1.2.
+const DISPUTED: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
+
 /// Reads one YAML document.
+///
+/// # Errors
+/// What is not YAML, what JSON has no value for, and what two readers would take differently.
 pub fn parse(text: &str) -> Result<Value, YamlError> {
+    if let Some(at) = text.find(DISPUTED) {
+        let before = text.get(..at).unwrap_or_default();
+        return Err(YamlError {
+            line: 1 + before.matches('\n').count(),
+            message: "a line separator of Unicode, which not every reader takes as one; give JSON instead (`oc get -o json`)".to_owned(),
+        });
+    }
     Reader::new(text).document()
 }
 
@@ -30,9 +47,8 @@ struct Reader<'a> {
     line: usize,
     /// Keys and indices down to the value being read.
     trail: Vec<String>,
-    /// The trail whose line is looked for; empty when none is.
-    wanted: Vec<String>,
-    found: Option<usize>,
+    /// The trails whose lines are looked for, with those that were met.
+    wanted: BTreeMap<Vec<String>, Option<usize>>,
 }
 
 impl<'a> Reader<'a> {
@@ -42,8 +58,7 @@ impl<'a> Reader<'a> {
             parser,
             line: 1,
             trail: Vec::new(),
-            wanted: Vec::new(),
-            found: None,
+            wanted: BTreeMap::new(),
         }
     }
 
@@ -86,8 +101,8 @@ impl<'a> Reader<'a> {
     }
 
     fn value(&mut self, event: Event<'a>) -> Result<Value, YamlError> {
-        if !self.wanted.is_empty() && self.trail == self.wanted {
-            self.found.get_or_insert(self.line);
+        if let Some(line) = self.wanted.get_mut(&self.trail) {
+            line.get_or_insert(self.line);
         }
         if self.trail.len() > MAX_DEPTH {
             return Err(self.error("nested too deeply"));
@@ -230,17 +245,28 @@ fn float(text: &str) -> Option<Number> {
     Number::from_f64(text.parse().ok()?)
 }
 
-/// The line of the value at a JSON path such as `spec.config.storage.files[3].mode`, for messages.
-pub fn line_of(text: &str, path: &str) -> Option<usize> {
+/// Adds to the path of each finding, such as `spec.config.storage.files[3].mode`, the line of its value,
+/// if the text has one there. All are looked for at once: a document may have thousands of errors.
+pub fn add_lines(text: &str, findings: &mut [Finding]) {
     let mut reader = Reader::new(text);
-    reader.wanted = path
-        .split(['.', '[', ']'])
+    let trails = findings.iter().map(|finding| (trail(&finding.path), None));
+    reader.wanted = trails.collect();
+    // A later error does not matter: the lines may have been met before it.
+    let _ = reader.document();
+    for finding in findings.iter_mut().filter(|f| !f.path.is_empty()) {
+        if let Some(Some(line)) = reader.wanted.get(&trail(&finding.path)) {
+            finding.path = format!("{} (line {line})", finding.path);
+        }
+    }
+}
+
+/// The keys and indices of a JSON path.
+fn trail(path: &str) -> Vec<String> {
+    let parts = path.split(['.', '[', ']']);
+    parts
         .filter(|part| !part.is_empty())
         .map(str::to_owned)
-        .collect();
-    // A later error does not matter: the line may have been met before it.
-    let _ = reader.document();
-    reader.found
+        .collect()
 }
 
 #[cfg(test)]
@@ -303,18 +329,36 @@ mod tests {
     }
 
     #[test]
+    fn text_that_readers_take_differently_is_refused() {
+        for separator in DISPUTED {
+            let text = format!("a: 1\nb: 'x{separator}  y'\n");
+            assert_eq!(parse(&text).unwrap_err().line, 2);
+            // Escaped there is no doubt.
+            let escaped = format!("b: \"x\\u{:04x}y\"\n", u32::from(separator));
+            assert_eq!(parse(&escaped).unwrap()["b"], format!("x{separator}y"));
+        }
+    }
+
+    #[test]
     fn a_json_path_leads_to_its_line() {
         let text = "spec:\n  list:\n  - name: a\n    mode: 1\n  - name: b\n    mode: 2\n";
-        assert_eq!(line_of(text, "spec.list[1].mode"), Some(6));
-        assert_eq!(line_of(text, "spec.list[0]"), Some(3));
-        assert_eq!(line_of(text, "spec.nothing"), None);
+        let paths = ["spec.list[1].mode", "spec.list[0]", "spec.nothing", ""];
+        let mut findings = paths.map(|path| Finding::error(path, ""));
+        add_lines(text, &mut findings);
+        let wanted = [
+            "spec.list[1].mode (line 6)",
+            "spec.list[0] (line 3)",
+            "spec.nothing",
+            "",
+        ];
+        assert_eq!(findings.map(|finding| finding.path), wanted);
     }
 
     proptest! {
         #[test]
         fn arbitrary_text_never_panics(text in "\\PC{0,60}") {
             let _ = parse(&text);
-            let _ = line_of(&text, "a.b[0]");
+            add_lines(&text, &mut [Finding::error("a.b[0]", "")]);
         }
     }
 }

@@ -33,14 +33,11 @@ impl fmt::Debug for Accounts {
 impl Accounts {
     /// Reads the account files. A root without them has no accounts.
     pub fn read(root: &Root) -> Result<Self, RootError> {
-        let mut accounts = Self::default();
         // The first file wins, so the last is read first.
-        for file in [paths::USR_PASSWD, paths::PASSWD] {
-            accounts.users.extend(passwd(&text(root, file)?));
-        }
-        for file in [paths::USR_GROUP, paths::GROUP] {
-            accounts.groups.extend(group(&text(root, file)?));
-        }
+        let mut accounts = Self::parse(
+            &[text(root, paths::USR_PASSWD)?, text(root, paths::PASSWD)?],
+            &[text(root, paths::USR_GROUP)?, text(root, paths::GROUP)?],
+        );
         // Unreadable for ordinary users: then the password is simply not known.
         accounts.shadow = root
             .read(&RootPath::fixed(paths::SHADOW))
@@ -51,13 +48,23 @@ impl Accounts {
         Ok(accounts)
     }
 
+    /// Reads the texts of `passwd(5)` and `group(5)` files, of which the later wins. Lines that are no
+    /// entries are passed over.
+    pub fn parse(users: &[String], groups: &[String]) -> Self {
+        Self {
+            users: users.iter().flat_map(|text| passwd(text)).collect(),
+            groups: groups.iter().flat_map(|text| group(text)).collect(),
+            ..Self::default()
+        }
+    }
+
     /// The password field of a user, if the shadow file could be read and has the user.
     pub fn password(&self, user: &str) -> Option<&str> {
         self.shadow.as_deref()?.lines().find_map(|line| {
             let mut fields = line.split(':');
-            (fields.next() == Some(user))
-                .then(|| fields.next())
-                .flatten()
+            let (name, password) = (fields.next()?, fields.next()?);
+            // A line with less is no entry, and is not changed either.
+            fields.next().filter(|_| name == user).map(|_| password)
         })
     }
 
@@ -163,5 +170,16 @@ mod tests {
         assert_eq!(after, "root:!:1::::::\ncore:$6$a$b:19000:0:99999:7:::\n");
         assert_eq!(accounts.shadow_with("nobody", "x"), None);
         assert_eq!(accounts.password("core"), Some("*"));
+    }
+
+    #[test]
+    fn a_line_with_too_few_fields_is_neither_read_nor_changed() {
+        let accounts = Accounts {
+            shadow: Some("core:!broken\ncore:*:19000:\n".to_owned()),
+            ..Accounts::default()
+        };
+        assert_eq!(accounts.password("core"), Some("*"));
+        let after = accounts.shadow_with("core", "x");
+        assert_eq!(after.as_deref(), Some("core:!broken\ncore:x:19000:\n"));
     }
 }

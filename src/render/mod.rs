@@ -108,9 +108,9 @@ fn objects(json: &str) -> Result<Vec<(String, String)>, Finding> {
 fn located(mut error: DocumentError, at: &str, text: Option<&str>) -> DocumentError {
     for finding in &mut error.findings {
         finding.path = format!("{at}{}", finding.path);
-        if let Some(line) = text.and_then(|text| yaml::line_of(text, &finding.path)) {
-            finding.path = format!("{} (line {line})", finding.path);
-        }
+    }
+    if let Some(text) = text {
+        yaml::add_lines(text, &mut error.findings);
     }
     error
 }

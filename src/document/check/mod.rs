@@ -1,0 +1,100 @@
+//! Validation: Ignition's rules (numbered as in ignition-contract 1.4) and the
+//! operator's own (mcd-contract 1.1). Every error is found, not the first.
+//!
+//! V17, V28 and V29 depend on the text and are found while it is read (`ignition`, `fields`).
+//! V30 is about sections that are refused by name; they are not looked into.
+
+mod nodes;
+mod resources;
+mod units;
+
+use super::finding::Finding;
+use super::ignition::{File, Ignition};
+
+/// Checks a config that was parsed from the place `at`, or that was merged: the rules on single values
+/// and those between entries, but not whether a key stands twice.
+pub fn ignition(config: &Ignition, at: &str) -> Vec<Finding> {
+    let mut check = Check {
+        at,
+        minor: config.minor(),
+        findings: Vec::new(),
+    };
+    check.references(config);
+    check.storage(&config.storage);
+    check.units(&config.systemd.units);
+    check.conflicts(config);
+    check.hard_links(&config.storage);
+    check.findings
+}
+
+/// The operator's rule on modes: special bits are refused in a MachineConfig.
+pub fn machine_config(config: &Ignition, at: &str) -> Vec<Finding> {
+    let special = |(index, file): (usize, &File)| {
+        let mode = file.mode.filter(|mode| (0o1000..=0o7777).contains(mode))?;
+        let message = format!(
+            "invalid mode 0{mode:o} for {}, cannot exceed 0777",
+            file.path
+        );
+        Some(Finding::error(
+            format!("{at}.storage.files[{index}].mode"),
+            message,
+        ))
+    };
+    config
+        .storage
+        .files
+        .iter()
+        .enumerate()
+        .filter_map(special)
+        .collect()
+}
+
+/// What the operator of 2026-08 can install (mcd-contract 8.5).
+const EXTENSIONS: [&str; 7] = [
+    "ipsec",
+    "kerberos",
+    "kernel-devel",
+    "sandboxed-containers",
+    "sysstat",
+    "two-node-ha",
+    "usbguard",
+];
+
+/// The operator's rule on `spec.extensions`; it holds only where the MachineConfig has an Ignition part.
+pub fn extensions(names: &[String], at: &str) -> Option<Finding> {
+    let names = names.iter().map(String::as_str);
+    let unknown: Vec<&str> = names.filter(|name| !EXTENSIONS.contains(name)).collect();
+    let message = format!(
+        "invalid extensions found: [{}]; the operator knows {}",
+        unknown.join(" "),
+        EXTENSIONS.join(", ")
+    );
+    (!unknown.is_empty()).then(|| Finding::error(at, message))
+}
+
+/// A path below the place where the config stands; a bare config stands at the top.
+pub fn place(at: &str, path: &str) -> String {
+    if at.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{at}.{path}")
+    }
+}
+
+struct Check<'a> {
+    at: &'a str,
+    minor: u64,
+    findings: Vec<Finding>,
+}
+
+impl Check<'_> {
+    fn error(&mut self, path: &str, message: impl Into<String>) {
+        self.findings
+            .push(Finding::error(place(self.at, path), message));
+    }
+
+    fn warning(&mut self, path: &str, message: impl Into<String>) {
+        self.findings
+            .push(Finding::warning(place(self.at, path), message));
+    }
+}

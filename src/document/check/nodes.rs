@@ -1,0 +1,213 @@
+//! Files, directories and links: V1 to V5 on each, V23 to V27 between them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Check;
+use super::resources::Place;
+use crate::document::ignition::{Ignition, Link, NodeOwner, Storage, Unit};
+
+/// Set-user-id, set-group-id and sticky bit.
+const SPECIAL_BITS: i64 = 0o7000;
+
+impl Check<'_> {
+    pub(super) fn storage(&mut self, storage: &Storage) {
+        for (i, file) in storage.files.iter().enumerate() {
+            let at = format!("storage.files[{i}]");
+            self.path(&at, &file.path);
+            self.mode(&at, file.mode);
+            self.owners(&at, &file.user, &file.group);
+            self.resource(&format!("{at}.contents"), &file.contents, Place::Contents);
+            for (j, part) in file.append.iter().enumerate() {
+                self.resource(&format!("{at}.append[{j}]"), part, Place::Fragment);
+            }
+            if file.overwrite == Some(true) && file.contents.source.is_none() {
+                self.error(
+                    &at,
+                    "overwrite is true but there is no contents.source; give one (\"\" is an empty file) or leave overwrite out (V5)",
+                );
+            }
+        }
+        for (i, directory) in storage.directories.iter().enumerate() {
+            let at = format!("storage.directories[{i}]");
+            self.path(&at, &directory.path);
+            self.mode(&at, directory.mode);
+            self.owners(&at, &directory.user, &directory.group);
+        }
+        for (i, link) in storage.links.iter().enumerate() {
+            let at = format!("storage.links[{i}]");
+            self.path(&at, &link.path);
+            self.owners(&at, &link.user, &link.group);
+            // Before 3.3 Ignition finds this after merging only, and refuses it all the same.
+            if target(link).is_empty() {
+                self.error(
+                    &format!("{at}.target"),
+                    "missing; a link needs a target (V24)",
+                );
+            }
+        }
+    }
+
+    fn path(&mut self, at: &str, path: &str) {
+        if let Some(problem) = unclean(path) {
+            self.error(&format!("{at}.path"), format!("{path:?} {problem} (V1)"));
+        }
+    }
+
+    fn mode(&mut self, at: &str, mode: Option<i64>) {
+        let Some(mode) = mode else {
+            return;
+        };
+        let at = format!("{at}.mode");
+        if !(0..=0o7777).contains(&mode) {
+            self.error(
+                &at,
+                "illegal file mode; modes are decimal numbers from 0 to 4095 (V2)",
+            );
+        } else if mode & SPECIAL_BITS != 0 && self.minor < 6 {
+            let message = format!(
+                "{mode:05o} has special bits, which count from spec 3.6 on; {:04o} is used. Raise ignition.version or leave them out (V3)",
+                mode & !SPECIAL_BITS
+            );
+            self.warning(&at, message);
+        }
+    }
+
+    fn owners(&mut self, at: &str, user: &NodeOwner, group: &NodeOwner) {
+        for (owner, key) in [(user, "user"), (group, "group")] {
+            if owner.id.is_some() && named(owner) {
+                self.error(
+                    &format!("{at}.{key}"),
+                    "has both id and name; keep one (V4)",
+                );
+            }
+            if owner.id.is_some_and(|id| u32::try_from(id).is_err()) {
+                self.error(
+                    &format!("{at}.{key}.id"),
+                    "is no 32-bit user or group id; give a number from 0 to 4294967295",
+                );
+            }
+        }
+    }
+
+    /// V23 and V27: entries that would write over or through each other.
+    pub(super) fn conflicts(&mut self, config: &Ignition) {
+        let units = unit_paths(&config.systemd.units);
+        let links = config.storage.links.iter();
+        let links: Vec<&str> = links.map(|link| link.path.as_str()).collect();
+        for (at, path) in nodes(&config.storage) {
+            if let Some(unit) = units.get(path) {
+                self.error(
+                    &at,
+                    format!("{path} is also written as {unit}; keep one (V27)"),
+                );
+            }
+            let below = |link: &&&str| {
+                let rest = path.strip_prefix(**link);
+                rest.is_some_and(|rest| rest.starts_with('/'))
+            };
+            if let Some(link) = links.iter().find(below) {
+                let message = format!(
+                    "{path} lies below the link {link} of the same config; write the path that the link leads to (V23)"
+                );
+                self.error(&at, message);
+            }
+        }
+    }
+
+    /// V25 and V26.
+    pub(super) fn hard_links(&mut self, storage: &Storage) {
+        let directories = storage.directories.iter();
+        let directories: BTreeSet<&str> = directories.map(|d| d.path.as_str()).collect();
+        let links = storage.links.iter().enumerate();
+        for (i, link) in links.filter(|(_, link)| link.hard == Some(true)) {
+            let at = format!("storage.links[{i}]");
+            if directories.contains(checked_target(link).as_str()) {
+                self.error(
+                    &at,
+                    "a hard link cannot lead to a directory; make it a soft link (V25)",
+                );
+            }
+            if [&link.user, &link.group]
+                .into_iter()
+                .any(|owner| owner.id.is_some() || named(owner))
+            {
+                self.warning(
+                    &at,
+                    "the owner of a hard link is ignored; give it to the file that it leads to (V26)",
+                );
+            }
+        }
+    }
+}
+
+fn named(owner: &NodeOwner) -> bool {
+    owner.name.as_deref().is_some_and(|name| !name.is_empty())
+}
+
+fn target(link: &Link) -> &str {
+    link.target.as_deref().unwrap_or_default()
+}
+
+/// Where Ignition's rule thinks a hard link leads: it joins a relative target to the link's own path, not
+/// to its parent (when the link is made, the target is taken from the root).
+fn checked_target(link: &Link) -> String {
+    match target(link) {
+        absolute if absolute.starts_with('/') => cleaned(absolute),
+        relative => cleaned(&format!("{}/{relative}", link.path)),
+    }
+}
+
+/// An absolute path without `.`, `..`, doubled and trailing slashes.
+fn cleaned(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            name => parts.push(name),
+        }
+    }
+    format!("/{}", parts.join("/"))
+}
+
+/// Every file, directory and link with its place; they share one key space.
+fn nodes(storage: &Storage) -> Vec<(String, &str)> {
+    let files = storage.files.iter().map(|n| n.path.as_str());
+    let directories = storage.directories.iter().map(|n| n.path.as_str());
+    let links = storage.links.iter().map(|n| n.path.as_str());
+    let files = files
+        .enumerate()
+        .map(|(i, path)| (format!("storage.files[{i}]"), path));
+    let directories = directories
+        .enumerate()
+        .map(|(i, path)| (format!("storage.directories[{i}]"), path));
+    let links = links
+        .enumerate()
+        .map(|(i, path)| (format!("storage.links[{i}]"), path));
+    files.chain(directories).chain(links).collect()
+}
+
+/// The paths that units and drop-ins with contents are written to.
+fn unit_paths(units: &[Unit]) -> BTreeMap<String, String> {
+    let mut paths = BTreeMap::new();
+    for unit in units {
+        if unit.text().is_some() {
+            let path = format!("/etc/systemd/system/{}", unit.name);
+            paths.insert(path, format!("unit {}", unit.name));
+        }
+        for dropin in unit.dropins.iter().filter(|d| d.text().is_some()) {
+            let path = format!("/etc/systemd/system/{}.d/{}", unit.name, dropin.name);
+            paths.insert(path, format!("drop-in {} of {}", dropin.name, unit.name));
+        }
+    }
+    paths
+}
+
+fn unclean(path: &str) -> Option<&'static str> {
+    if !path.starts_with('/') {
+        return Some("is not an absolute path; begin it with a slash");
+    }
+    let mut parts = path.split('/').skip(1);
+    let clean = path == "/" || parts.all(|part| !matches!(part, "" | "." | ".."));
+    (!clean).then_some("is not a clean path (no `.`, `..`, doubled or trailing slash)")
+}

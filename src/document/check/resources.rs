@@ -1,0 +1,260 @@
+//! Everything with a source, V6 to V14, and the proxies, V15 and V16.
+
+use super::Check;
+use crate::document::ignition::{Ignition, Resource};
+use crate::document::resource::{Contents, ContentsError, has_hash};
+use crate::document::url::Url;
+
+/// Where a resource stands; that decides whether it needs a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// `files[].contents`
+    Contents,
+    /// `files[].append[]`
+    Fragment,
+    /// `ignition.config.merge[]`
+    Merge,
+    /// `ignition.config.replace`
+    Replace,
+    /// `ignition.security.tls.certificateAuthorities[]`
+    Authority,
+}
+
+/// URL schemes with the minor version that brought them.
+const SCHEMES: [(&str, u64); 7] = [
+    ("http", 0),
+    ("https", 0),
+    ("tftp", 0),
+    ("s3", 0),
+    ("data", 0),
+    ("gs", 2),
+    ("arn", 4),
+];
+
+impl Check<'_> {
+    pub(super) fn references(&mut self, config: &Ignition) {
+        self.proxy(config);
+        let references = &config.ignition.config;
+        let replace = "ignition.config.replace";
+        self.resource(replace, &references.replace, Place::Replace);
+        for (i, reference) in references.merge.iter().enumerate() {
+            let at = format!("ignition.config.merge[{i}]");
+            self.resource(&at, reference, Place::Merge);
+        }
+        let authorities = &config.ignition.security.tls.certificate_authorities;
+        for (i, authority) in authorities.iter().enumerate() {
+            let at = format!("ignition.security.tls.certificateAuthorities[{i}]");
+            self.resource(&at, authority, Place::Authority);
+        }
+    }
+
+    fn proxy(&mut self, config: &Ignition) {
+        let proxy = &config.ignition.proxy;
+        for (key, url) in [
+            ("httpProxy", &proxy.http_proxy),
+            ("httpsProxy", &proxy.https_proxy),
+        ] {
+            let scheme = url
+                .as_deref()
+                .map(|url| Url::parse(url).map(|url| url.scheme));
+            let scheme = scheme.map(Result::unwrap_or_default);
+            let at = format!("ignition.proxy.{key}");
+            match scheme.as_deref() {
+                Some("http") if key == "httpsProxy" => self.warning(
+                    &at,
+                    "is an http URL: requests to the proxy are not encrypted; use https (V16)",
+                ),
+                None | Some("http" | "https") => {}
+                Some(_) => self.error(
+                    &at,
+                    "is no http or https URL; give one or leave it out (V15)",
+                ),
+            }
+        }
+    }
+
+    pub(super) fn resource(&mut self, at: &str, resource: &Resource, place: Place) {
+        self.needed_source(at, resource, place);
+        self.verification(at, resource);
+        let url = self.source(at, resource);
+        self.headers(at, resource, url.as_ref());
+        self.compression(at, resource);
+        if url.is_some_and(|url| url.scheme == "data") {
+            self.data(at, resource);
+        }
+    }
+
+    /// V14, and Ignition's crash over a fragment without a source (ignition-contract 4.4).
+    fn needed_source(&mut self, at: &str, resource: &Resource, place: Place) {
+        let at = format!("{at}.source");
+        match (place, resource.source.as_deref()) {
+            (Place::Fragment, None) => self.error(
+                &at,
+                "missing; a fragment to be appended needs a source (\"\" appends nothing)",
+            ),
+            // In 3.0 it passes, and fails when it is fetched.
+            (Place::Merge, None | Some("")) if self.minor >= 1 => self.error(
+                &at,
+                "missing; a config to be merged needs a source: give one or remove the entry (V14)",
+            ),
+            (Place::Authority, None | Some("")) => self.error(
+                &at,
+                "missing; a certificate authority needs a source: give one or remove the entry (V14)",
+            ),
+            _ => {}
+        }
+    }
+
+    /// V6 and V7.
+    fn verification(&mut self, at: &str, resource: &Resource) {
+        let Some(hash) = &resource.verification.hash else {
+            return;
+        };
+        let at = format!("{at}.verification.hash");
+        if resource.source.is_none() {
+            self.error(
+                &at,
+                "there is no source to be verified; give one or leave the hash out (V6)",
+            );
+        }
+        if let Some(problem) = malformed_hash(hash, self.minor) {
+            self.error(&at, format!("{problem} (V7)"));
+        }
+    }
+
+    /// V9 and V11; the URL, if it can be read. The message repeats at most its scheme: the rest may be a secret.
+    fn source<'r>(&mut self, at: &str, resource: &'r Resource) -> Option<Url<'r>> {
+        let source = resource.source.as_deref().filter(|text| !text.is_empty())?;
+        let at = format!("{at}.source");
+        let url = match Url::parse(source) {
+            Ok(url) => url,
+            Err(error) => {
+                self.error(&at, format!("is no URL: {error} (V9)"));
+                return None;
+            }
+        };
+        if let Some(problem) = foreign_scheme(&url.scheme, self.minor) {
+            self.error(&at, format!("{problem} (V9)"));
+        } else if let Some(problem) = bad_object(&url) {
+            self.error(&at, format!("{problem} (V11)"));
+        }
+        Some(url)
+    }
+
+    /// V12 and V13.
+    fn headers(&mut self, at: &str, resource: &Resource, url: Option<&Url<'_>>) {
+        let is_http = url.is_some_and(|url| matches!(url.scheme.as_str(), "http" | "https"));
+        let at = format!("{at}.httpHeaders");
+        if !resource.http_headers.is_empty() && !is_http {
+            self.error(
+                &at,
+                "only an http or https source can have headers; remove them (V12)",
+            );
+        }
+        for (i, header) in resource.http_headers.iter().enumerate() {
+            if header.name.is_empty() {
+                self.error(
+                    &format!("{at}[{i}].name"),
+                    "missing; a header needs a name (V13)",
+                );
+            }
+            if header.value.as_deref() == Some("") {
+                self.error(
+                    &format!("{at}[{i}].value"),
+                    "is empty; give a value or leave the header out (V13)",
+                );
+            }
+        }
+    }
+
+    fn compression(&mut self, at: &str, resource: &Resource) {
+        if let Err(error) = Contents::new(None, resource.compression.as_deref()) {
+            self.error(&format!("{at}.compression"), format!("{error} (V8)"));
+        }
+    }
+
+    /// V10, and that packed contents unpack to what was hashed.
+    fn data(&mut self, at: &str, resource: &Resource) {
+        let compression = resource.compression.as_deref();
+        let packed = compression.filter(|compression| *compression == "gzip");
+        let contents = Contents::new(resource.source.as_deref(), packed);
+        match contents.and_then(|contents| contents.bytes()) {
+            Ok(bytes) => self.hash(at, resource, &bytes),
+            Err(error) => {
+                let error = match error {
+                    ContentsError::Remote(_) => "write `data:` in lower case".to_owned(),
+                    other => other.to_string(),
+                };
+                self.error(&format!("{at}.source"), format!("{error} (V10)"));
+            }
+        }
+    }
+
+    /// The daemon never compares the hash, so a wrong one is no reason to refuse what it would take.
+    fn hash(&mut self, at: &str, resource: &Resource, bytes: &[u8]) {
+        let hash = resource.verification.hash.as_deref();
+        if hash.is_some_and(|hash| !has_hash(bytes, hash)) {
+            let message = "the contents have another hash; Ignition refuses that, the daemon does not compare it";
+            self.warning(&format!("{at}.verification.hash"), message);
+        }
+    }
+}
+
+/// Whether the digits are hexadecimal is not asked: such a hash is simply another one than the contents have.
+fn malformed_hash(hash: &str, minor: u64) -> Option<&'static str> {
+    let Some((function, sum)) = hash.split_once('-') else {
+        return Some("has no form `sha512-HEX`; write the function, a dash and the digits");
+    };
+    let wanted = match function {
+        "sha512" => 128,
+        "sha256" if minor >= 1 => 64,
+        "sha256" => return Some("is sha256, which came with spec 3.1; use sha512"),
+        _ => return Some("is neither sha512 nor sha256; use one of them"),
+    };
+    (sum.len() != wanted)
+        .then_some("has not as many hexadecimal digits as its function gives: 128 or 64")
+}
+
+fn foreign_scheme(scheme: &str, minor: u64) -> Option<String> {
+    let known = SCHEMES.iter().find(|(known, _)| *known == scheme);
+    match known {
+        Some((_, since)) if *since <= minor => None,
+        Some((_, since)) => Some(format!(
+            "{scheme} URLs came with spec 3.{since}; raise ignition.version to use them"
+        )),
+        None if scheme.is_empty() => Some(
+            "has no URL scheme and does not begin with `data:`; inline the contents as a data URL"
+                .to_owned(),
+        ),
+        None => {
+            let scheme: String = scheme.chars().take(12).collect();
+            let message =
+                format!("invalid URL scheme {scheme:?}; inline the contents as a data URL");
+            Some(message)
+        }
+    }
+}
+
+/// V11: objects of S3, by URL or by Amazon resource name.
+fn bad_object(url: &Url<'_>) -> Option<&'static str> {
+    if url.scheme == "arn" && !is_s3_name(url.opaque) {
+        return Some("is no ARN of an S3 object, such as arn:aws:s3:::BUCKET/KEY");
+    }
+    let of_s3 = matches!(url.scheme.as_str(), "s3" | "arn");
+    let unversioned = url.parameter("versionId") == Some("");
+    (of_s3 && unversioned).then_some("versionId is empty; give one or leave it out")
+}
+
+/// `aws:s3:REGION:ACCOUNT:RESOURCE` with a key; an access point has its own name before it.
+fn is_s3_name(name: &str) -> bool {
+    let parts: Vec<&str> = name.splitn(5, ':').collect();
+    let [_, "s3", _, _, resource] = parts.as_slice() else {
+        return false;
+    };
+    let slashes = if resource.starts_with("accesspoint/") {
+        2
+    } else {
+        1
+    };
+    name.matches('/').count() >= slashes
+}

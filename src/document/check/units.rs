@@ -1,0 +1,101 @@
+//! Units and drop-ins: V18 to V22.
+
+use super::Check;
+use crate::document::ignition::{Dropin, Unit};
+use crate::systemd::unit_file;
+use crate::systemd::unit_name::template_of;
+
+const UNIT_SUFFIXES: [&str; 12] = [
+    ".service",
+    ".socket",
+    ".device",
+    ".mount",
+    ".automount",
+    ".swap",
+    ".target",
+    ".path",
+    ".timer",
+    ".snapshot",
+    ".slice",
+    ".scope",
+];
+
+impl Check<'_> {
+    pub(super) fn units(&mut self, units: &[Unit]) {
+        for (i, unit) in units.iter().enumerate() {
+            let at = format!("systemd.units[{i}]");
+            self.unit(&at, unit);
+            self.instance(&at, unit, units);
+            for (j, dropin) in unit.dropins.iter().enumerate() {
+                self.dropin(&format!("{at}.dropins[{j}]"), dropin);
+            }
+        }
+    }
+
+    fn unit(&mut self, at: &str, unit: &Unit) {
+        let name = &unit.name;
+        let name_at = format!("{at}.name");
+        self.file_name(&name_at, name);
+        if !UNIT_SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) {
+            self.error(
+                &name_at,
+                format!("{name:?} has no known unit suffix such as .service; add it (V18)"),
+            );
+        }
+        self.unit_text(&format!("{at}.contents"), unit.contents.as_deref());
+        if unit.enabled == Some(true) && unit.text().is_some_and(has_no_install) {
+            let message = format!(
+                "{name} is to be enabled but has no [Install] section; say there what wants it (V21)"
+            );
+            self.warning(at, message);
+        }
+    }
+
+    fn dropin(&mut self, at: &str, dropin: &Dropin) {
+        let name_at = format!("{at}.name");
+        self.file_name(&name_at, &dropin.name);
+        if !dropin.name.ends_with(".conf") {
+            self.error(
+                &name_at,
+                format!("{:?} does not end in .conf; rename it (V19)", dropin.name),
+            );
+        }
+        self.unit_text(&format!("{at}.contents"), dropin.contents.as_deref());
+    }
+
+    /// V22: an instance is enabled through the [Install] section of its template.
+    fn instance(&mut self, at: &str, unit: &Unit, units: &[Unit]) {
+        let template = template_of(&unit.name)
+            .filter(|_| unit.enabled == Some(true) && unit.name.ends_with(".service"));
+        let template = template.and_then(|name| {
+            units
+                .iter()
+                .find(|other| other.name == name && other.name != unit.name)
+        });
+        if let Some(template) = template.filter(|t| t.text().is_some_and(has_no_install)) {
+            let message = format!(
+                "{} is to be enabled but {} has no [Install] section; say there what wants it (V22)",
+                unit.name, template.name
+            );
+            self.warning(at, message);
+        }
+    }
+
+    /// Ignition joins such names as paths; a name that leaves its directory is never meant.
+    fn file_name(&mut self, at: &str, name: &str) {
+        if name.contains('/') || name.contains('\0') {
+            self.error(at, format!("{name:?} must be a file name without slashes"));
+        }
+    }
+
+    fn unit_text(&mut self, at: &str, contents: Option<&str>) {
+        if let Some(Err(error)) = contents.map(unit_file::parse) {
+            self.error(at, format!("not a systemd unit file: {error} (V20)"));
+        }
+    }
+}
+
+fn has_no_install(contents: &str) -> bool {
+    let options = unit_file::parse(contents).unwrap_or_default();
+    !options.iter().any(|option| option.section == "Install")
+}

@@ -1,0 +1,152 @@
+//! What the table of spec 3 (in `merge`) says of a config as it was written: which fields are newer
+//! than its version (ignition-contract 1.2), and which keys stand twice (V28).
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::check::place;
+use super::finding::Finding;
+use super::merge::{CONFIG, Field, Key, Kind};
+
+/// Removes fields that are newer than the declared version, each with a warning, as Ignition does.
+pub fn drop_newer(config: &mut Value, minor: u64, at: &str) -> Vec<Finding> {
+    let mut gone = Vec::new();
+    drop_in(config, CONFIG, minor, at, &mut gone);
+    let warning = |(path, since): (String, u64)| {
+        let message = format!(
+            "came with spec 3.{since}; ignored in a 3.{minor} config. Raise ignition.version to use it (V29)"
+        );
+        Finding::warning(path, message)
+    };
+    gone.into_iter().map(warning).collect()
+}
+
+/// Removes what is newer, and tells its place with the version that brought it.
+fn drop_in(
+    value: &mut Value,
+    fields: &[Field],
+    minor: u64,
+    at: &str,
+    gone: &mut Vec<(String, u64)>,
+) {
+    let Some(map) = value.as_object_mut() else {
+        return;
+    };
+    for field in fields {
+        let path = place(at, field.name);
+        if field.since > minor {
+            let old = map.shift_remove(field.name);
+            if old.is_some_and(|old| !old.is_null()) {
+                gone.push((path, field.since));
+            }
+            continue;
+        }
+        match (&field.kind, map.get_mut(field.name)) {
+            (Kind::Object(inner), Some(value)) => drop_in(value, inner, minor, &path, gone),
+            (
+                Kind::List(_, inner) | Kind::Shared(_, inner) | Kind::Appended(inner),
+                Some(Value::Array(items)),
+            ) => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    drop_in(item, inner, minor, &format!("{path}[{index}]"), gone);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// V28: every entry whose key stands already before it. Merged configs are exempt, as in Ignition.
+pub fn duplicates(config: &Value, at: &str) -> Vec<Finding> {
+    let mut found = Vec::new();
+    look(config, CONFIG, at, "", &mut found);
+    found
+}
+
+/// Keys that were seen, with their places below the config.
+type Seen = BTreeMap<String, String>;
+
+fn look(value: &Value, fields: &[Field], at: &str, here: &str, found: &mut Vec<Finding>) {
+    let Some(map) = value.as_object() else {
+        return;
+    };
+    let mut shared = Seen::new();
+    for field in fields {
+        let Some(value) = map.get(field.name) else {
+            continue;
+        };
+        let path = place(here, field.name);
+        match &field.kind {
+            Kind::Scalar => {}
+            Kind::Object(inner) => look(value, inner, at, &path, found),
+            Kind::Appended(inner) => each(value, inner, at, &path, found),
+            Kind::List(key, inner) => {
+                unique(value, *key, at, &path, &mut Seen::new(), found);
+                each(value, inner, at, &path, found);
+            }
+            Kind::Shared(key, inner) => {
+                unique(value, *key, at, &path, &mut shared, found);
+                each(value, inner, at, &path, found);
+            }
+        }
+    }
+}
+
+fn each(list: &Value, fields: &[Field], at: &str, path: &str, found: &mut Vec<Finding>) {
+    for (index, item) in list.as_array().into_iter().flatten().enumerate() {
+        look(item, fields, at, &format!("{path}[{index}]"), found);
+    }
+}
+
+fn unique(list: &Value, key: Key, at: &str, path: &str, seen: &mut Seen, found: &mut Vec<Finding>) {
+    for (index, item) in list.as_array().into_iter().flatten().enumerate() {
+        let here = match key {
+            Key::Field(name) => format!("{path}[{index}].{name}"),
+            Key::Itself | Key::NumberOrLabel => format!("{path}[{index}]"),
+        };
+        let text = key.of(item);
+        if let Some(first) = seen.get(&text) {
+            let message = format!("stands already at {first}; keep one of them (V28)");
+            found.push(Finding::error(place(at, &here), message));
+        } else {
+            seen.insert(text, here);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn newer_fields_go_with_their_place_and_null_goes_in_silence() {
+        let mut config = json!({
+            "storage": {"luks": null, "files": [{"path": "/a",
+                "append": [{"source": "http://a.example", "httpHeaders": []}]}]},
+            "passwd": {"groups": [{"name": "a", "shouldExist": false}]},
+        });
+        let findings = drop_newer(&mut config, 0, "spec.config");
+        let paths: Vec<_> = findings.into_iter().map(|finding| finding.path).collect();
+        assert_eq!(
+            paths,
+            [
+                "spec.config.passwd.groups[0].shouldExist",
+                "spec.config.storage.files[0].append[0].httpHeaders",
+            ]
+        );
+        let wanted = json!({
+            "storage": {"files": [{"path": "/a", "append": [{"source": "http://a.example"}]}]},
+            "passwd": {"groups": [{"name": "a"}]},
+        });
+        assert_eq!(config, wanted);
+    }
+
+    #[test]
+    fn odd_shapes_are_passed_over() {
+        let mut odd = json!({"storage": {"files": 1, "luks": [{"clevis": {"tang": [7, null]}}]}, "passwd": []});
+        assert_eq!(drop_newer(&mut odd, 2, ""), []);
+        assert_eq!(duplicates(&json!([1]), ""), []);
+    }
+}

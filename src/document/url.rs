@@ -1,0 +1,246 @@
+//! URLs as Go's `net/url` reads them, as far as Ignition's rules depend on it (V9, V11, V12, V15).
+
+use percent_encoding::percent_decode_str;
+
+/// A URL, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Url<'t> {
+    /// In lower case; empty where there is none.
+    pub scheme: String,
+    /// What is between the scheme and the query, where it does not begin with a slash.
+    pub opaque: &'t str,
+    /// What is after the question mark.
+    pub query: &'t str,
+}
+
+/// Why Go does not take a text as a URL. It repeats nothing of the URL, which may hold a password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    /// A newline, a tab, a NUL and the like.
+    #[error("it holds a control character; percent-encode it")]
+    Control,
+    /// A colon at the very beginning.
+    #[error("the scheme before the colon is missing")]
+    NoScheme,
+    /// A colon in the first segment of a path, most often after a leading space.
+    #[error("what is before the first colon is no scheme; leave out blanks before the URL")]
+    Colon,
+    /// `%` without two hex digits, or of a character that a host name may not have.
+    #[error("`%` is not followed by two hex digits of a character that may stand there")]
+    Percent,
+    /// Not a letter, digit or one of the few signs of a host name.
+    #[error("the host name holds a character that may not stand there")]
+    Host,
+    /// Something other than digits after the colon of the host.
+    #[error("the port is no number")]
+    Port,
+    /// A character in the user name or password that must be encoded.
+    #[error("the user name or password holds a character that must be percent-encoded")]
+    User,
+}
+
+impl<'t> Url<'t> {
+    /// Takes a text apart.
+    ///
+    /// # Errors
+    /// What Go refuses. A text without a scheme is a URL to it.
+    pub fn parse(text: &'t str) -> Result<Self, UrlError> {
+        if text.bytes().any(|b| b < b' ' || b == 0x7f) {
+            return Err(UrlError::Control);
+        }
+        let (text, fragment) = text.split_once('#').unwrap_or((text, ""));
+        percents(fragment)?;
+        let (scheme, rest) = scheme(text)?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut opaque = "";
+        if rest.starts_with('/') {
+            hierarchy(rest, !scheme.is_empty())?;
+        } else if !scheme.is_empty() {
+            opaque = rest;
+        } else {
+            relative(rest)?;
+        }
+        Ok(Self {
+            scheme: scheme.to_ascii_lowercase(),
+            opaque,
+            query,
+        })
+    }
+
+    /// The first value of a parameter of the query.
+    pub fn parameter(&self, name: &str) -> Option<&'t str> {
+        let pairs = self.query.split('&').filter(|pair| !pair.contains(';'));
+        let mut pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        let named = |key: &str| percent_decode_str(key).eq(name.bytes());
+        pairs.find(|(key, _)| named(key)).map(|(_, value)| value)
+    }
+}
+
+/// Splits at the first colon, if what is before it can be a scheme.
+fn scheme(text: &str) -> Result<(&str, &str), UrlError> {
+    let Some((before, after)) = text.split_once(':') else {
+        return Ok(("", text));
+    };
+    let mut bytes = before.bytes();
+    let Some(first) = bytes.next() else {
+        return Err(UrlError::NoScheme);
+    };
+    let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
+    if first.is_ascii_alphabetic() && bytes.all(legal) {
+        Ok((before, after))
+    } else {
+        Ok(("", text))
+    }
+}
+
+fn relative(rest: &str) -> Result<(), UrlError> {
+    let segment = rest.split('/').next().unwrap_or_default();
+    if segment.contains(':') {
+        return Err(UrlError::Colon);
+    }
+    percents(rest)
+}
+
+/// `//authority/path`, or a path alone.
+fn hierarchy(rest: &str, has_scheme: bool) -> Result<(), UrlError> {
+    let authority = rest.strip_prefix("//");
+    let Some(after) = authority.filter(|_| has_scheme || !rest.starts_with("///")) else {
+        return percents(rest);
+    };
+    let (authority, path) = after.split_at(after.find('/').unwrap_or(after.len()));
+    let host = match authority.rsplit_once('@') {
+        Some((user, host)) => {
+            user_info(user)?;
+            host
+        }
+        None => authority,
+    };
+    host_and_port(host)?;
+    percents(path)
+}
+
+fn user_info(user: &str) -> Result<(), UrlError> {
+    let legal = |b: u8| b.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&b);
+    if !user.bytes().all(legal) {
+        return Err(UrlError::User);
+    }
+    percents(user)
+}
+
+fn host_and_port(text: &str) -> Result<(), UrlError> {
+    let (host, port) = if text.starts_with('[') {
+        let end = text.rfind(']').ok_or(UrlError::Host)?;
+        text.split_at(end + 1)
+    } else {
+        text.split_at(text.rfind(':').unwrap_or(text.len()))
+    };
+    let digits = port.strip_prefix(':').unwrap_or(port);
+    let is_port = port.is_empty() || port.starts_with(':');
+    if !is_port || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(UrlError::Port);
+    }
+    let (host, zone) = match host.split_once("%25").filter(|_| text.starts_with('[')) {
+        Some((host, zone)) => (host, zone),
+        None => (host, ""),
+    };
+    percents(zone)?;
+    let legal = |b: u8| b.is_ascii_alphanumeric() || b >= 0x80 || HOST_SIGNS.contains(&b);
+    if !host.bytes().all(legal) {
+        return Err(UrlError::Host);
+    }
+    host_percents(host)
+}
+
+const HOST_SIGNS: &[u8] = b"-_.~!$&'()*+,;=:[]<>\"%";
+
+/// In a host name only characters beyond ASCII are encoded.
+fn host_percents(host: &str) -> Result<(), UrlError> {
+    percents(host)?;
+    let mut codes = host.split('%').skip(1);
+    let beyond =
+        |code: &str| code.starts_with("25") || !code.starts_with(|c| ('0'..='7').contains(&c));
+    if codes.all(beyond) {
+        Ok(())
+    } else {
+        Err(UrlError::Percent)
+    }
+}
+
+fn percents(text: &str) -> Result<(), UrlError> {
+    let hex = |code: &str| {
+        let mut digits = code.bytes();
+        let mut digit = || digits.next().is_some_and(|b| b.is_ascii_hexdigit());
+        digit() && digit()
+    };
+    if text.split('%').skip(1).all(hex) {
+        Ok(())
+    } else {
+        Err(UrlError::Percent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_go_takes_has_its_scheme_in_lower_case() {
+        for (text, scheme) in [
+            ("http://a.example", "http"),
+            ("HTTPS://u:p%40@a.example:8443/b%20c?d=%zz#e", "https"),
+            ("http://[fe80::1%25en0]:80/", "http"),
+            ("http://a.example:", "http"),
+            ("http://é.example/%C3%A9", "http"),
+            ("http://%C3%A9.example", "http"),
+            ("s3:", "s3"),
+            ("data:,a b%", "data"),
+            ("a+b-c.1:x", "a+b-c.1"),
+            ("/a:b", ""),
+            ("a/b:c", ""),
+            ("1a/b", ""),
+            ("///x", ""),
+            ("", ""),
+        ] {
+            let url = Url::parse(text).map(|url| url.scheme);
+            assert_eq!(url.as_deref(), Ok(scheme), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_go_refuses_is_refused_for_its_reason() {
+        for (text, error) in [
+            ("http://a.example/\n", UrlError::Control),
+            ("data:,\t", UrlError::Control),
+            ("\u{7f}", UrlError::Control),
+            (":x", UrlError::NoScheme),
+            (" http://a.example", UrlError::Colon),
+            ("1a:b", UrlError::Colon),
+            ("http://a.example/%", UrlError::Percent),
+            ("http://a.example/%4g", UrlError::Percent),
+            ("http://a.example/#%", UrlError::Percent),
+            ("http://%41.example", UrlError::Percent),
+            ("http://a b.example", UrlError::Host),
+            ("http://[::1", UrlError::Host),
+            ("http://a.example:80a", UrlError::Port),
+            ("http://[::1]80", UrlError::Port),
+            ("http://u ser@a.example", UrlError::User),
+            ("//u:[@a.example", UrlError::User),
+        ] {
+            assert_eq!(Url::parse(text), Err(error), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_value_of_a_parameter_counts() {
+        let url = Url::parse("s3://b/k?a=1&version%49d=&versionId=2&c;d=3").unwrap();
+        assert_eq!(url.parameter("versionId"), Some(""));
+        assert_eq!(url.parameter("a"), Some("1"));
+        assert_eq!(url.parameter("b"), None);
+        assert_eq!(
+            Url::parse("s3://b/k?versionId")
+                .unwrap()
+                .parameter("versionId"),
+            Some("")
+        );
+    }
+}

@@ -1,0 +1,278 @@
+//! What every fuzz target does with a piece of data: run by `cargo fuzz` on what it makes up, and by
+//! `tests/corpus.rs` on a short corpus. A target panics when the program would, or when what it promises fails.
+
+use std::sync::OnceLock;
+
+use mco_rescue::command::HostRunner;
+use mco_rescue::document::{self, ContentsError, Desired, MachineConfig, yaml};
+use mco_rescue::drift;
+use mco_rescue::node::{self, Accounts, NodeState, Records};
+use mco_rescue::plan::{self, Inputs, Options};
+use mco_rescue::render::{self, Pool};
+use mco_rescue::root::Root;
+use mco_rescue::systemd::unit_name::UnitName;
+use mco_rescue::systemd::{InstallSection, PresetDir, Presets, Support, unit_file};
+use serde_json::{Map, Value, json};
+
+/// Every target with its name.
+pub const TARGETS: [(&str, fn(&[u8])); 7] = [
+    ("document", document),
+    ("data_url", data_url),
+    ("gunzip", gunzip),
+    ("units", units),
+    ("accounts", accounts),
+    ("go_yaml", go_yaml),
+    ("render", rendering),
+];
+
+/// A document of any kind: it is refused with at least one error, or it can be planned on a node.
+pub fn document(data: &[u8]) {
+    match document::parse(data, "fuzz") {
+        Ok(config) => plan_on_a_node(&config),
+        Err(error) => {
+            assert!(!error.findings.is_empty(), "refused for no reason");
+            assert!(!error.to_string().is_empty());
+        }
+    }
+}
+
+fn plan_on_a_node(config: &MachineConfig) {
+    let (node, records) = empty_node();
+    let desired = Desired::of(config);
+    let _ = plan::interest(&desired, None);
+    for options in [
+        Options::default(),
+        Options {
+            ignore_unsupported: true,
+            files_only: true,
+            allow_lockout: true,
+        },
+    ] {
+        let inputs = Inputs {
+            config,
+            desired: &desired,
+            baseline: records.baseline(),
+            old: None,
+            records,
+            node,
+        };
+        let plan = plan::plan(inputs, options);
+        let _ = drift::step_drifts(&plan.steps, desired.bare);
+    }
+    let _ = drift::verdict(&config.name, &drift::drifts(&desired, node));
+    let _ = document::refusals(config, config);
+    let _ = document::unconditional(config);
+}
+
+/// A node with nothing but accounts, looked at once.
+fn empty_node() -> &'static (NodeState, Records) {
+    static NODE: OnceLock<(NodeState, Records)> = OnceLock::new();
+    NODE.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("etc")).unwrap();
+        let passwd = "root:x:0:0::/root:/bin/sh\ncore:x:1000:1000::/home/core:/bin/bash\n";
+        std::fs::write(dir.path().join("etc/passwd"), passwd).unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let node = node::observe(&root, &Default::default(), &HostRunner).unwrap();
+        (node, Records::read(&root).unwrap())
+    })
+}
+
+/// A `data:` URL; and whatever the bytes are, both encodings of them lead back to them.
+pub fn data_url(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    for url in [text.to_string(), format!("data:{text}")] {
+        if let Ok(bytes) = document::data_url(&url) {
+            assert!(bytes.len() <= url.len(), "more bytes than the URL has");
+        }
+    }
+    let percent: String = data.iter().map(|byte| format!("%{byte:02x}")).collect();
+    for url in [
+        format!("data:,{percent}"),
+        format!("data:text/plain;base64,{}", base64(data)),
+    ] {
+        assert_eq!(document::data_url(&url).unwrap().as_ref(), data);
+    }
+}
+
+/// RFC 4648, with padding.
+fn base64(data: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in data.chunks(3) {
+        let byte = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for i in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * i) & 63) as usize];
+            text.push(if i <= chunk.len() {
+                letter as char
+            } else {
+                '='
+            });
+        }
+    }
+    text
+}
+
+/// A gzip stream never unpacks to more than it may.
+pub fn gunzip(data: &[u8]) {
+    const LIMIT: u64 = 1 << 16;
+    match document::gunzip_within(data, LIMIT) {
+        Ok(bytes) => assert!(bytes.len() as u64 <= LIMIT),
+        Err(ContentsError::TooLarge) => {
+            // More room gives more, or shows what is wrong behind the limit.
+            if let Ok(bytes) = document::gunzip_within(data, 1 << 24) {
+                assert!(bytes.len() as u64 > LIMIT);
+            }
+        }
+        Err(error) => assert!(matches!(error, ContentsError::Gzip(_)), "{error}"),
+    }
+}
+
+/// A unit file, by Ignition's grammar and by systemd's, and a preset file.
+pub fn units(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    match unit_file::parse(&text) {
+        Ok(options) => options.iter().for_each(|option| {
+            assert!(text.contains(option.name.as_str()), "a name from nowhere");
+        }),
+        Err(error) => assert!(error.line <= 1 + text.matches('\n').count(), "{error}"),
+    }
+    let support = Support {
+        upheld_by: true,
+        preset_ignore: true,
+    };
+    for unit in ["a.service", "a@.service", "a@b.service"] {
+        let name = UnitName::parse(unit).unwrap();
+        let _ = InstallSection::default().read(&name, &text, &support);
+    }
+    presets(&text, &support);
+    let _ = text.lines().map(UnitName::parse).count();
+}
+
+fn presets(text: &str, support: &Support) {
+    let files = [("10-a.preset".to_owned(), text.to_owned())].into();
+    let path = "/etc/systemd/system-preset".to_owned();
+    let presets = Presets::read(&[PresetDir { path, files }], support);
+    for unit in text
+        .split_whitespace()
+        .chain(["a.service", "a@b.service"])
+        .take(64)
+    {
+        let _ = presets.decide(unit);
+    }
+}
+
+/// Account files: a changed password field is read back, and nothing else changes.
+pub fn accounts(data: &[u8]) {
+    let text = String::from_utf8_lossy(data).into_owned();
+    let mut accounts = Accounts::parse(&[text.clone()], &[text.clone()]);
+    assert!(
+        accounts
+            .users
+            .keys()
+            .chain(accounts.groups.keys())
+            .all(|name| !name.contains(':'))
+    );
+    let _ = node::accounts::count_keys(&text);
+    accounts.shadow = Some(text.clone());
+    for user in text
+        .lines()
+        .filter_map(|line| line.split(':').next())
+        .take(64)
+    {
+        let Some(changed) = accounts.shadow_with(user, "$6$a$b") else {
+            continue;
+        };
+        assert_eq!(changed.matches('\n').count(), text.matches('\n').count());
+        let after = Accounts {
+            shadow: Some(changed),
+            ..Accounts::default()
+        };
+        assert_eq!(after.password(user), Some("$6$a$b"), "{user:?}");
+    }
+}
+
+/// What is hashed for the name of a rendered config is YAML that reads as the same value.
+pub fn go_yaml(data: &[u8]) {
+    let mut data = data;
+    let config = json!({"a": value(&mut data, 0)});
+    let text = render::hashed_text(&json!({ "config": config })).unwrap();
+    if text.contains(['\u{85}', '\u{2028}', '\u{2029}']) {
+        assert!(yaml::parse(&text).is_err(), "{text}");
+        return;
+    }
+    let read = yaml::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    assert_eq!(read["config"], config, "{text}");
+    assert_eq!(
+        render::hashed_text(&read).as_deref(),
+        Ok(text.as_str()),
+        "another text the second time"
+    );
+}
+
+/// A value made from the bytes, the same for the same bytes.
+fn value(data: &mut &[u8], depth: usize) -> Value {
+    match byte(data) % 8 {
+        0 => Value::Null,
+        1 => (byte(data) & 1 == 1).into(),
+        2 => (i64::from(byte(data)) << (byte(data) % 48)).into(),
+        3 if depth < 8 => {
+            let items = byte(data) % 5;
+            (0..items).map(|_| value(data, depth + 1)).collect()
+        }
+        4 if depth < 8 => {
+            let pairs = byte(data) % 5;
+            let pairs = (0..pairs).map(|_| (string(data), value(data, depth + 1)));
+            pairs.collect::<Map<_, _>>().into()
+        }
+        _ => string(data).into(),
+    }
+}
+
+fn byte(data: &mut &[u8]) -> u8 {
+    let Some((first, rest)) = data.split_first() else {
+        return 0;
+    };
+    *data = rest;
+    *first
+}
+
+fn string(data: &mut &[u8]) -> String {
+    let length = usize::from(byte(data)).min(data.len());
+    let (text, rest) = data.split_at(length);
+    *data = rest;
+    String::from_utf8_lossy(text).into_owned()
+}
+
+/// Up to three configs with kernel arguments, one after the other: what is rendered of them is a config
+/// whose name fits, and holds their arguments in order.
+pub fn rendering(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (mut inputs, mut arguments) = (Vec::new(), Vec::new());
+    for (index, part) in text.split("\n---\n").take(3).enumerate() {
+        let _ = render::read(part.as_bytes(), "fuzz");
+        let Ok(config) = serde_json::from_str::<Value>(part) else {
+            continue;
+        };
+        let own: Vec<String> = part.split_whitespace().take(4).map(str::to_owned).collect();
+        let object = json!({
+            "metadata": {"name": format!("{index}"), "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+            "spec": {"config": config, "kernelArguments": own},
+        });
+        if let Ok(read) = render::read(object.to_string().as_bytes(), "fuzz") {
+            inputs.extend(read);
+            arguments.extend(own);
+        }
+    }
+    let pool = Pool {
+        name: "worker".to_owned(),
+        ..Pool::default()
+    };
+    if let Ok(rendered) = render::render(inputs, &pool) {
+        assert_eq!(rendered["spec"]["kernelArguments"], json!(arguments));
+        let text = rendered.to_string();
+        assert_eq!(render::name_matches(&text), Some(true), "{text}");
+        self::document(text.as_bytes());
+    }
+}
