@@ -282,6 +282,22 @@ fn attempts_end_with_the_time_of_the_fetch_and_of_the_run() {
 // Time
 
 #[test]
+fn bounds_may_be_any_number() {
+    let authority = Authority::new("CA");
+    let server = Server::tls(greeting(), &authority.issue(&["127.0.0.1"], VALID));
+    for bound in [Duration::ZERO, Duration::MAX] {
+        let settings = Settings {
+            header_timeout: bound,
+            connect_timeout: bound,
+            total_timeout: Some(Duration::MAX),
+            ..trusting(&authority)
+        };
+        let answer = once(&settings, &server.url("/")).unwrap();
+        assert_eq!(answer.bytes, b"hello");
+    }
+}
+
+#[test]
 fn a_server_that_keeps_silent_is_given_up() {
     let server = Server::plain(Routes::new().at("/", |_| Response::raw("").hold()));
     let settings = Settings {

@@ -294,43 +294,47 @@ fn canonical(name: &str, packet: &Packet<'_>) -> String {
 
 fn over_tcp(query: &Query, server: SocketAddr, until: Instant) -> Result<Vec<u8>, ServerAnswer> {
     let started = Instant::now();
-    let left = |until: Instant| {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            Err(ServerAnswer::NoReply(started.elapsed()))
-        } else {
-            Ok(left)
-        }
-    };
-    let mut stream = TcpStream::connect_timeout(&server, left(until)?).map_err(unreachable)?;
+    let mut stream =
+        TcpStream::connect_timeout(&server, left(started, until)?).map_err(unreachable)?;
     stream
-        .set_write_timeout(Some(left(until)?))
+        .set_write_timeout(Some(left(started, until)?))
         .map_err(unreachable)?;
     let length = u16::try_from(query.bytes.len()).map_err(|_| ServerAnswer::Malformed)?;
-    let mut framed = length.to_be_bytes().to_vec();
-    framed.extend(&query.bytes);
+    let framed = [&length.to_be_bytes(), query.bytes.as_slice()].concat();
     stream.write_all(&framed).map_err(unreachable)?;
     let mut received = Vec::new();
-    let mut buffer = [0; 4096];
     loop {
         if let Some(message) = framed_message(&received) {
-            let ours = is_reply_to(query, message);
-            return if ours {
-                Ok(message.to_vec())
-            } else {
-                Err(ServerAnswer::Malformed)
-            };
+            let ours = is_reply_to(query, message).then(|| message.to_vec());
+            return ours.ok_or(ServerAnswer::Malformed);
         }
         stream
-            .set_read_timeout(Some(left(until)?))
+            .set_read_timeout(Some(left(started, until)?))
             .map_err(unreachable)?;
-        match stream.read(&mut buffer) {
-            Ok(0) => return Err(ServerAnswer::Malformed),
-            Ok(count) => received.extend(buffer.get(..count).unwrap_or_default()),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(e) => return Err(unreachable(e)),
-        }
+        read_more(&mut stream, &mut received)?;
     }
+}
+
+/// The time that is left; none is no reply.
+fn left(started: Instant, until: Instant) -> Result<Duration, ServerAnswer> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        Err(ServerAnswer::NoReply(started.elapsed()))
+    } else {
+        Ok(left)
+    }
+}
+
+fn read_more(stream: &mut TcpStream, received: &mut Vec<u8>) -> Result<(), ServerAnswer> {
+    let mut buffer = [0; 4096];
+    match stream.read(&mut buffer) {
+        Ok(0) => return Err(ServerAnswer::Malformed),
+        Ok(count) => received.extend(buffer.get(..count).unwrap_or_default()),
+        // The caller sees whether there is time for another one.
+        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+        Err(e) => return Err(unreachable(e)),
+    }
+    Ok(())
 }
 
 /// The message behind its two bytes of length, once it is whole.
