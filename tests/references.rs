@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use flate2::{Compression, write::GzEncoder};
-use http::{Authority, Request, Response, Routes, Server, VALID, nobody};
+use http::{Authority, Request, Response, Routes, Server, VALID};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256, Sha512};
 use support::{TestRoot, machine_config, say};
@@ -165,7 +165,10 @@ impl Servers {
             ("HTTP", self.plain.url("")),
             ("TLS1", self.first.url("")),
             ("TLS2", self.second.url("")),
-            ("NOBODY", format!("http://{}", nobody())),
+            (
+                "NOBODY",
+                format!("http://127.0.0.1:{}", support::unused_port(&["127.0.0.1"])),
+            ),
             ("CA1DATA", data(&self.first_ca)),
             ("CABOTHDATA", data(self.first_ca.clone() + &self.second_ca)),
             ("CA1SUM", sha512(&self.first_ca)),

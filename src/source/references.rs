@@ -206,17 +206,15 @@ impl Loader<'_> {
 
     /// Puts the settings of a config in force; authorities stay trusted where it names none.
     fn adopt(&mut self, meta: &Meta, origin: &str) -> Result<(), SourceError> {
-        let seconds = |given: Option<i64>| {
-            given
-                .and_then(|seconds| u64::try_from(seconds).ok())
-                .filter(|seconds| *seconds > 0)
-                .map(Duration::from_secs)
-        };
+        // Zero sets no limit; a negative number is none either.
+        let seconds = |given: i64| Duration::from_secs(u64::try_from(given).unwrap_or_default());
         let timeouts = &meta.timeouts;
         self.network.proxy = meta.proxy.clone();
-        self.network.header_timeout =
-            seconds(timeouts.http_response_headers).unwrap_or(HEADER_TIMEOUT);
-        self.network.total_timeout = seconds(timeouts.http_total);
+        self.network.header_timeout = timeouts
+            .http_response_headers
+            .map_or(HEADER_TIMEOUT, seconds);
+        let total = timeouts.http_total.map(seconds);
+        self.network.total_timeout = total.filter(|total| !total.is_zero());
         let mut named = Vec::new();
         for (index, resource) in meta.security.tls.certificate_authorities.iter().enumerate() {
             let place =
