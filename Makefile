@@ -50,7 +50,7 @@ fuzz: ## every fuzz target for SECONDS=60 (they need nightly Rust and cargo-fuzz
 	    echo "== $$name"; \
 	    cargo +nightly fuzz run --fuzz-dir tests/fuzz --target-dir target/fuzz "$$name" "$${corpus[@]}" -- \
 	        -dict=tests/fuzz/words.dict -max_total_time=$(SECONDS) -timeout=20 -print_final_stats=1 \
-	        2>&1 | grep -vE 'NEW_FUNC|: (NEW|REDUCE|pulse)'; \
+	        2>&1 | grep -vE 'NEW_FUNC|^#[0-9]+[[:space:]]+(NEW|REDUCE|pulse|RELOAD)'; \
 	done
 
 .PHONY: static

@@ -11,11 +11,15 @@ use std::fs;
 use std::panic::catch_unwind;
 use std::path::Path;
 
-use fuzz_targets::TARGETS;
+use fuzz_targets::{TARGETS, Target};
 use support::say;
 
 /// What a target once failed on, and pieces that lead it to rarely used code.
 const SEEDS: &[(&str, &[u8])] = &[
+    // A line with too few fields was read, and the next one changed.
+    ("accounts", b"core:!broken\ncore:*:19000:0:99999:7:::\n"),
+    // The blanks after a Unicode line separator were read as text.
+    ("go_yaml", b"\x04\x01\x01a\x05\x0d\xe2\x80\xa8       12:"),
     ("data_url", b"data:text/plain;charset=\"a,b\";base64,eA=="),
     ("data_url", b";base64,YR=="),
     ("data_url", b",a%20b?c"),
@@ -159,7 +163,7 @@ fn mutations(target: &str) -> usize {
     }
 }
 
-fn holds(target: fn(&[u8]), data: &[u8]) -> bool {
+fn holds(target: Target, data: &[u8]) -> bool {
     catch_unwind(|| target(data)).is_ok()
 }
 

@@ -14,8 +14,11 @@ use mco_rescue::systemd::unit_name::UnitName;
 use mco_rescue::systemd::{InstallSection, PresetDir, Presets, Support, unit_file};
 use serde_json::{Map, Value, json};
 
+/// The body of a target.
+pub type Target = fn(&[u8]);
+
 /// Every target with its name.
-pub const TARGETS: [(&str, fn(&[u8])); 7] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("document", document),
     ("data_url", data_url),
     ("gunzip", gunzip),
@@ -166,7 +169,7 @@ fn presets(text: &str, support: &Support) {
 /// Account files: a changed password field is read back, and nothing else changes.
 pub fn accounts(data: &[u8]) {
     let text = String::from_utf8_lossy(data).into_owned();
-    let mut accounts = Accounts::parse(&[text.clone()], &[text.clone()]);
+    let mut accounts = Accounts::parse(std::slice::from_ref(&text), std::slice::from_ref(&text));
     assert!(
         accounts
             .users
