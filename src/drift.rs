@@ -13,7 +13,7 @@ use crate::node::{Accounts, NodeState};
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::plan::enablement::{self, DEV_NULL};
-use crate::plan::{PlannedStep, Section, Step};
+use crate::plan::{Notice, PlannedStep, Section, Step};
 use crate::root::{ResolveError, RootPath, sha256};
 use crate::systemd::{UnitFileState, unit_file_state};
 
@@ -146,6 +146,16 @@ pub fn step_drifts(steps: &[PlannedStep], all: bool) -> Vec<Drift> {
             unchecked(kind, planned.step.path(), planned.why.clone())
         })
         .collect()
+}
+
+/// An account that differs, and cannot be made as it should be.
+pub fn account_drift(problem: &Notice) -> Drift {
+    Drift {
+        kind: DriftKind::Missing,
+        subject: problem.subject.clone(),
+        detail: problem.message.clone(),
+        daemon: None,
+    }
 }
 
 /// A regular file with this text.

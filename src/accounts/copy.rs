@@ -26,7 +26,7 @@ impl PrivateCopy {
     ///
     /// # Errors
     /// The system's word; nothing is left then.
-    pub fn make(files: &AccountFiles, settings: &[(&str, &[u8])]) -> io::Result<Self> {
+    pub fn make(files: &AccountFiles, settings: &[(&str, Vec<u8>)]) -> io::Result<Self> {
         let signals = DeferredSignals::new();
         let copy = Self {
             dir: directory()?,
@@ -120,7 +120,8 @@ mod tests {
     fn the_copy_is_private_and_leaves_nothing_behind() {
         let mut files = AccountFiles::default();
         files.insert(paths::SHADOW, b"a:hash:1::::::\n".to_vec());
-        let copy = PrivateCopy::make(&files, &[(paths::LOGIN_DEFS, b"UID_MIN 1000\n")]).unwrap();
+        let copy =
+            PrivateCopy::make(&files, &[(paths::LOGIN_DEFS, b"UID_MIN 1000\n".to_vec())]).unwrap();
         let dir = copy.path().to_owned();
         let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&dir), 0o700);

@@ -37,8 +37,10 @@ pub struct Home {
 pub struct Owned {
     /// Every path with what is there; digests of files are left empty.
     pub entries: Vec<(RootPath, Object)>,
-    /// There are more than [`MAX_OWNED`], or names that are no text.
-    pub incomplete: bool,
+    /// There are more than [`MAX_OWNED`].
+    pub too_many: bool,
+    /// Some have names that are no text: those cannot be named in a step.
+    pub unnamed: bool,
 }
 
 /// Looks at the home of one user.
@@ -127,10 +129,9 @@ fn owned(
     if [was.0, now.0].contains(&stat.st_uid) {
         collect(root, home, &stat, (was, now), &mut found)?;
     }
-    if let Some((path, stat)) = spool.and_then(|path| Some((path, self::stat(root, path).ok()??))) {
-        if was.0 != now.0 && stat.st_uid == was.0 {
-            note(root, path, &stat, &mut found)?;
-        }
+    let spool = spool.and_then(|path| Some((path, self::stat(root, path).ok()??)));
+    if let Some((path, stat)) = spool.filter(|(_, s)| was.0 != now.0 && s.st_uid == was.0) {
+        note(root, path, &stat, &mut found)?;
     }
     Ok(found)
 }
@@ -148,7 +149,7 @@ fn collect(
     if user || group {
         note(root, path, stat, found)?;
     }
-    if stat.st_mode & libc::S_IFMT != libc::S_IFDIR || found.incomplete {
+    if stat.st_mode & libc::S_IFMT != libc::S_IFDIR || found.too_many {
         return Ok(());
     }
     for name in root.list(path)? {
@@ -156,8 +157,7 @@ fn collect(
         let stat = below.as_ref().map(|below| self::stat(root, below));
         match (below, stat.transpose()?.flatten()) {
             (Some(below), Some(stat)) => collect(root, &below, &stat, ids, found)?,
-            // Its name is no text, so that we cannot say it.
-            _ => found.incomplete = true,
+            _ => found.unnamed = true,
         }
     }
     Ok(())
@@ -165,7 +165,7 @@ fn collect(
 
 fn note(root: &Root, path: &RootPath, stat: &FileStat, found: &mut Owned) -> Result<(), RootError> {
     if found.entries.len() >= MAX_OWNED {
-        found.incomplete = true;
+        found.too_many = true;
         return Ok(());
     }
     let Some(place) = root.place(path)? else {
@@ -204,16 +204,18 @@ pub fn below(root: &Root, directory: &RootPath) -> Result<Vec<String>, RootError
     let mut all = Vec::new();
     let mut todo = vec![String::new()];
     while let Some(prefix) = todo.pop() {
-        let at = directory.join(&prefix).unwrap_or_else(|_| directory.clone());
+        let at = directory
+            .join(&prefix)
+            .unwrap_or_else(|_| directory.clone());
         for name in root.list(&at)? {
             let relative = format!("{prefix}{name}");
             let Ok(path) = directory.join(&relative) else {
                 continue;
             };
-            let is_directory = stat(root, &path)?
-                .is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFDIR);
+            let is_directory =
+                stat(root, &path)?.is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFDIR);
             all.push(relative.clone());
-            if is_directory && all.len() < MAX_OWNED {
+            if is_directory {
                 todo.push(format!("{relative}/"));
             }
         }

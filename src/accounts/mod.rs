@@ -87,24 +87,11 @@ pub fn prepare(
     if !config.bare || (passwd.users.is_empty() && passwd.groups.is_empty()) {
         return Ok(None);
     }
-    let (before, unreadable) = read(root)?;
-    let login_defs = setting(root, paths::LOGIN_DEFS)?;
-    let useradd = setting(root, paths::USERADD_DEFAULTS)?;
-    let text = |bytes: &Option<Vec<u8>>| {
-        String::from_utf8_lossy(bytes.as_deref().unwrap_or_default()).into_owned()
-    };
-    let defaults = Defaults::of(&text(&login_defs), &text(&useradd));
-    let settings = [
-        (paths::LOGIN_DEFS, login_defs.as_deref()),
-        (paths::USERADD_DEFAULTS, useradd.as_deref()),
-    ];
-    let settings = settings
-        .into_iter()
-        .filter_map(|(path, bytes)| Some((path, bytes?)))
-        .collect();
+    let (before, unreadable) = read(root);
+    let settings = settings(root)?;
     let mut run = Run {
         runner,
-        settings,
+        settings: &settings,
         unreadable,
         base: before.clone(),
         files: before.clone(),
@@ -125,13 +112,34 @@ pub fn prepare(
         notices: run.notices,
         homes: Vec::new(),
         left: Vec::new(),
-        defaults,
+        defaults: defaults_of(&settings),
         skeleton: Vec::new(),
     };
     if prepared.problem.is_none() {
         prepared.look(root, passwd)?;
     }
     Ok(Some(prepared))
+}
+
+/// Files that say how the tools work; those that are there.
+type Settings = Vec<(&'static str, Vec<u8>)>;
+
+fn settings(root: &Root) -> Result<Settings, RootError> {
+    let mut all = Vec::new();
+    for path in [paths::LOGIN_DEFS, paths::USERADD_DEFAULTS] {
+        let bytes = root.read(&RootPath::fixed(path))?;
+        all.extend(bytes.map(|bytes| (path, bytes)));
+    }
+    Ok(all)
+}
+
+fn defaults_of(settings: &Settings) -> Defaults {
+    let text = |path| {
+        let found = settings.iter().find(|(name, _)| *name == path);
+        let bytes = found.map(|(_, bytes)| bytes.as_slice());
+        String::from_utf8_lossy(bytes.unwrap_or_default())
+    };
+    Defaults::of(&text(paths::LOGIN_DEFS), &text(paths::USERADD_DEFAULTS))
 }
 
 impl Prepared {
@@ -146,10 +154,9 @@ impl Prepared {
             self.homes.extend(home);
         }
         let fills = |home: &Home| home.is_new && home.path.is_ok();
-        if let Ok(skeleton) = RootPath::parse(&self.defaults.skeleton) {
-            if self.homes.iter().any(fills) {
-                self.skeleton = homes::below(root, &skeleton)?;
-            }
+        let skeleton = RootPath::parse(&self.defaults.skeleton).ok();
+        if let Some(skeleton) = skeleton.filter(|_| self.homes.iter().any(fills)) {
+            self.skeleton = homes::below(root, &skeleton)?;
         }
         Ok(())
     }
@@ -169,31 +176,25 @@ impl Prepared {
     }
 }
 
-/// The account files, and one that only others may read.
-fn read(root: &Root) -> Result<(AccountFiles, Option<RootError>), RootError> {
+/// The account files, and why one of them cannot be read.
+fn read(root: &Root) -> (AccountFiles, Option<RootError>) {
     let mut files = AccountFiles::default();
     let mut unreadable = None;
-    for path in WRITTEN
-        .into_iter()
-        .chain([paths::USR_PASSWD, paths::USR_GROUP])
-    {
+    let shipped = [paths::USR_PASSWD, paths::USR_GROUP];
+    for path in WRITTEN.into_iter().chain(shipped) {
         match root.read(&RootPath::fixed(path)) {
             Ok(Some(bytes)) => files.insert(path, bytes),
             Ok(None) => {}
             Err(error) => unreadable = unreadable.or(Some(error)),
         }
     }
-    Ok((files, unreadable))
-}
-
-fn setting(root: &Root, path: &'static str) -> Result<Option<Vec<u8>>, RootError> {
-    root.read(&RootPath::fixed(path))
+    (files, unreadable)
 }
 
 /// The commands, one after the other.
 struct Run<'a> {
     runner: &'a dyn CommandRunner,
-    settings: Vec<(&'static str, &'a [u8])>,
+    settings: &'a Settings,
     unreadable: Option<RootError>,
     /// What the copy is made from.
     base: AccountFiles,
@@ -240,7 +241,8 @@ impl Run<'_> {
             return Ok(String::new());
         };
         if hash.contains([':', '\n']) {
-            let message = "is no password hash: a colon or a line break is in it. Make one with `mkpasswd`";
+            let message =
+                "is no password hash: a colon or a line break is in it. Make one with `mkpasswd`";
             return Err(notice(&format!("{at}.passwordHash"), message));
         }
         let stand_in = format!("*mco-rescue-{}*", self.hashes.len());
@@ -249,25 +251,24 @@ impl Run<'_> {
     }
 
     fn carry_out(&mut self, at: &str, name: &str, change: &Change) -> Result<(), Notice> {
-        if let Some(error) = &self.unreadable {
-            let message = format!("reading {error}. Run as root, or put the file right first");
-            return Err(notice(at, &message));
-        }
+        self.may_run().map_err(|message| notice(at, &message))?;
         let program = change.tool.program;
-        let unable = if nix::unistd::geteuid().is_root() {
-            match self.run(&change.tool) {
-                Ok(()) => return Ok(()),
-                Err(Unable::Said(words)) => {
-                    let message = format!("{words}. Nothing was changed; correct the entry, then run again");
-                    return Err(notice(at, &message));
-                }
-                Err(Unable::Missing(program)) => format!(
-                    "{program} is not installed on the system that runs here. Install shadow-utils, or run where \
-                     they are, with --root"
-                ),
+        let unable = match self.run(&change.tool) {
+            Ok(()) => return Ok(()),
+            Err(Unable::Refused(words)) => {
+                let message =
+                    format!("{words}. Nothing was changed; correct the entry, then run again");
+                return Err(notice(at, &message));
             }
-        } else {
-            format!("{program} needs root. Run as root")
+            Err(Unable::Failed(words)) => {
+                let message = format!("{words}. Nothing was changed; see to it, then run again");
+                return Err(notice(at, &message));
+            }
+            Err(Unable::NotRoot) => format!("{program} needs root. Run as root"),
+            Err(Unable::Missing(program)) => format!(
+                "{program} is not installed on the system that runs here. Install shadow-utils, or run where they \
+                 are, with --root"
+            ),
         };
         if change.only_password && self.ran == 0 && self.set_password(at, name) {
             return Ok(());
@@ -275,26 +276,48 @@ impl Run<'_> {
         Err(notice(at, &unable))
     }
 
+    /// The tools would begin new files where some are missing, with nobody else in them.
+    fn may_run(&self) -> Result<(), String> {
+        if let Some(error) = &self.unreadable {
+            return Err(format!(
+                "reading {error}. Run as root, or put the file right first"
+            ));
+        }
+        let mut needed = [paths::PASSWD, paths::GROUP].into_iter();
+        match needed.find(|path| self.base.bytes(path).is_none()) {
+            Some(path) => Err(format!(
+                "the root has no /{path}, so that no accounts can be changed in it. Check --root"
+            )),
+            None => Ok(()),
+        }
+    }
+
     fn run(&mut self, tool: &Tool) -> Result<(), Unable> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err(Unable::NotRoot);
+        }
         let io = |error: std::io::Error| {
-            Unable::Said(format!("copying the account files: {}", Reason::from(error)))
+            Unable::Failed(format!(
+                "copying the account files: {}",
+                Reason::from(error)
+            ))
         };
         let copy = match self.copy.take() {
             Some(copy) => copy,
-            None => PrivateCopy::make(&self.base, &self.settings).map_err(io)?,
+            None => PrivateCopy::make(&self.base, self.settings).map_err(io)?,
         };
         let answer = self
             .runner
             .run(&tool.below(copy.path(), kernel_has_selinux()));
         let answer = answer.map_err(|error| match error {
             CommandError::Missing(program) => Unable::Missing(program),
-            other => Unable::Said(other.to_string()),
+            other => Unable::Failed(other.to_string()),
         })?;
         match answer.status {
             Some(0) => {}
             // The shell between us and the tool did not find it.
             Some(127) => return Err(Unable::Missing(tool.program.to_owned())),
-            status => return Err(Unable::Said(words(tool.program, status, &answer.stderr))),
+            status => return Err(Unable::Refused(words(tool.program, status, &answer.stderr))),
         }
         self.files = copy.read(&self.base).map_err(io)?;
         self.copy = Some(copy);
@@ -327,10 +350,14 @@ impl Run<'_> {
 
 /// Why a command did not do its work.
 enum Unable {
+    /// Only root may run it.
+    NotRoot,
     /// The program is not here.
     Missing(String),
-    /// In the program's own words, or the system's.
-    Said(String),
+    /// In the program's own words.
+    Refused(String),
+    /// In the system's words.
+    Failed(String),
 }
 
 /// What a tool says of itself; the noise around it is the C library's.
@@ -343,7 +370,9 @@ fn words(program: &str, status: Option<i32>, stderr: &str) -> String {
         .collect();
     match (own.is_empty(), status) {
         (false, _) => own.join("; "),
-        (true, Some(status)) => format!("{program} ended with exit code {status}: {}", stderr.trim()),
+        (true, Some(status)) => {
+            format!("{program} ended with exit code {status}: {}", stderr.trim())
+        }
         (true, None) => format!("{program} was killed"),
     }
 }

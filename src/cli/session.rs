@@ -66,8 +66,8 @@ impl Session {
             .config()
             .filter(|_| !desired.bare)
             .map(Desired::of);
-        let (node, accounts) = look(&root, &chosen.config, &desired, old.as_ref())
-            .context("looking at the node")?;
+        let (node, accounts) =
+            look(&root, &chosen.config, &desired, old.as_ref()).context("looking at the node")?;
         Ok(Self {
             root,
             records,
@@ -104,7 +104,10 @@ impl Session {
     /// The differences. `plan` is that of this session; directories, links and bare configs are judged by it.
     pub fn drifts(&self, plan: &Plan) -> Vec<Drift> {
         if self.desired.bare {
-            return drift::step_drifts(&plan.steps, true);
+            let mut drifts = drift::step_drifts(&plan.steps, true);
+            let problem = self.accounts.as_ref().and_then(|a| a.problem.as_ref());
+            drifts.extend(problem.map(drift::account_drift));
+            return drifts;
         }
         let mut drifts = drift::drifts(&self.desired, &self.node);
         drifts.extend(drift::step_drifts(&plan.steps, false));
@@ -121,9 +124,7 @@ impl Session {
         if !self.node.host.can_chown {
             all.push("owners of files (that needs root)".to_owned());
         }
-        let problem = self.accounts.as_ref().and_then(|a| a.problem.as_ref());
-        all.extend(problem.map(|problem| format!("{}: {}", problem.subject, problem.message)));
-        if problem.is_none()
+        if !self.desired.bare
             && self.desired.password_hash.is_some()
             && self.node.accounts.shadow.is_none()
         {

@@ -385,6 +385,10 @@ impl Check<'_> {
                 )
             }));
         }
+        let groups = config.passwd.groups.iter().enumerate();
+        self.unique(
+            groups.map(|(i, group)| (format!("passwd.groups[{i}].name"), group.name.as_str())),
+        );
         let kargs = &config.kernel_arguments;
         let exist = kargs.should_exist.iter().enumerate();
         let absent = kargs.should_not_exist.iter().enumerate();

@@ -60,15 +60,24 @@ impl Builder<'_> {
                 return self.block(path.to_string(), message);
             }
         }
-        let attributes = found.map_or((0o644, (0, 0)), |found| (found.mode, found.owner()));
-        let wanted = text_object(text, attributes.0, attributes.1);
+        let mode = if paths::SECRETS.contains(&file) {
+            0o600
+        } else {
+            0o644
+        };
+        let (mode, owner) = found.map_or((mode, (0, 0)), |found| (found.mode, found.owner()));
+        let wanted = text_object(text, mode, owner);
         // Without a shadow file the hashes are here.
         let hashes = match file {
             paths::PASSWD => prepared.after.bytes(paths::SHADOW).is_none(),
             paths::GROUP => prepared.after.bytes(paths::GSHADOW).is_none(),
             _ => [paths::SHADOW, paths::GSHADOW].contains(&file),
         };
-        let section = if hashes { Section::Users } else { Section::Accounts };
+        let section = if hashes {
+            Section::Users
+        } else {
+            Section::Accounts
+        };
         let payload = Payload::Bytes(text.to_vec());
         self.put(&path, wanted, payload, section, "users or groups differ");
     }
@@ -79,7 +88,8 @@ impl Builder<'_> {
             Ok(path) => path,
             Err(_) if user.ssh_authorized_keys.is_empty() => return self.mailbox(home),
             Err(problem) => {
-                let message = format!("no keys can be put into the home: {problem}. Give another homeDir");
+                let message =
+                    format!("no keys can be put into the home: {problem}. Give another homeDir");
                 return self.block(origin, message);
             }
         };
@@ -202,7 +212,10 @@ impl Builder<'_> {
                 self.block(format!("{origin}.homeDir"), message);
             }
             Some(old) => {
-                let message = format!("the empty old home is left. Remove it with: rmdir {}", quoted(from));
+                let message = format!(
+                    "the empty old home is left. Remove it with: rmdir {}",
+                    quoted(from)
+                );
                 self.notice(from.to_string(), message);
                 if !exists {
                     let owner = handed(old.owner(), home);
@@ -216,7 +229,9 @@ impl Builder<'_> {
     fn mailbox(&mut self, home: &Home) {
         let Some(path) = &home.mailbox else { return };
         let node = self.node();
-        let directory = path.parent().is_none_or(|above| node.directories.contains_key(&above));
+        let directory = path
+            .parent()
+            .is_none_or(|above| node.directories.contains_key(&above));
         if node.object(path).is_some() || !directory {
             return;
         }
@@ -225,51 +240,57 @@ impl Builder<'_> {
         let owner = node.host.attainable((home.owner.0, gid));
         let empty = text_object(b"", mode, owner);
         let why = "mailbox of a new user";
-        self.put(path, empty, Payload::Bytes(Vec::new()), Section::Accounts, why);
+        self.put(
+            path,
+            empty,
+            Payload::Bytes(Vec::new()),
+            Section::Accounts,
+            why,
+        );
     }
 
     /// What belonged to the old ids gets the new ones.
     fn hand_over(&mut self, home: &Home, user: &User, path: &RootPath, origin: &str) {
-        if home.owned.incomplete {
+        let by_hand = chown(home, path);
+        if home.owned.too_many {
             let message = format!(
-                "more than {MAX_OWNED} files of {path}, or files with names that are no text, would change owner. Do \
-                 it by hand, then run again: chown -hR --from={}:{} {}:{} {}",
-                home.was.0,
-                home.was.1,
-                home.owner.0,
-                home.owner.1,
-                quoted(path)
+                "more than {MAX_OWNED} files of {path} would change owner. Do it by hand, then run again: {by_hand}"
             );
             return self.block(origin, message);
         }
-        let keys = path.join(paths::KEYS).ok();
-        let rewritten = !user.ssh_authorized_keys.is_empty();
-        for (path, object) in &home.owned.entries {
-            let (uid, gid) = handed(object.owner(), home);
-            if rewritten && keys.as_ref() == Some(path) {
-                continue;
-            }
-            let new = Object {
-                uid,
-                gid,
-                ..object.clone()
-            };
-            let why = "the ids of its owner change";
-            if let Kind::Symlink { .. } = object.kind {
-                let step = Step::Put {
-                    path: path.clone(),
-                    new,
-                    old: Some(object.clone()),
-                };
-                self.push(step, Payload::None, Section::Accounts, why);
-                continue;
-            }
-            let new = Attributes {
-                mode: without_special_bits(object),
-                ..Attributes::from(&new)
-            };
-            self.attributes(path, object.into(), new, Section::Accounts, why);
+        if home.owned.unnamed {
+            let message = format!(
+                "files with names that are no text keep their owner. Change it with: {by_hand}"
+            );
+            self.notice(path.to_string(), message);
         }
+        let keys = path.join(paths::KEYS).ok();
+        let rewritten = keys.filter(|_| !user.ssh_authorized_keys.is_empty());
+        for (path, object) in &home.owned.entries {
+            if rewritten.as_ref() != Some(path) {
+                self.hand_over_one(home, path, object);
+            }
+        }
+    }
+
+    fn hand_over_one(&mut self, home: &Home, path: &RootPath, object: &Object) {
+        let why = "the ids of its owner change";
+        let (uid, gid) = handed(object.owner(), home);
+        if let Kind::Symlink { .. } = object.kind {
+            let step = Step::Put {
+                path: path.clone(),
+                new: Object {
+                    uid,
+                    gid,
+                    ..object.clone()
+                },
+                old: Some(object.clone()),
+            };
+            return self.push(step, Payload::None, Section::Accounts, why);
+        }
+        let mode = without_special_bits(object);
+        let new = Attributes { mode, uid, gid };
+        self.attributes(path, object.into(), new, Section::Accounts, why);
     }
 
     fn user_keys(
@@ -283,8 +304,13 @@ impl Builder<'_> {
         let Some(text) = keys_text(user) else { return };
         let there = self.node().object(path).is_some() || self.made.contains(path);
         if !there && !may_have_home(user) {
-            let message = format!("the keys need the home {path}, which is not there, and noCreateHome is set");
-            return self.block(origin, format!("{message}. Make it first, or leave noCreateHome out"));
+            let message = format!(
+                "the keys need the home {path}, which is not there, and noCreateHome is set"
+            );
+            return self.block(
+                origin,
+                format!("{message}. Make it first, or leave noCreateHome out"),
+            );
         }
         if !there {
             let mode = prepared.defaults.home_mode;
@@ -299,6 +325,11 @@ impl Builder<'_> {
         let Ok(file) = path.join(paths::KEYS) else {
             return;
         };
+        if self.touched.contains(&file) {
+            let message =
+                format!("{file} is written for another user too. Give each a home of its own");
+            return self.block(origin, message);
+        }
         let owner = self.node().host.attainable(home.owner);
         let wanted = text_object(text.as_bytes(), 0o600, owner);
         let why = format!("SSH keys of {}", user.name);
@@ -313,10 +344,13 @@ impl Builder<'_> {
         }
         match self.node().object(path).cloned() {
             None => self.own_new_directory(path, 0o700, owner, "the keys need it"),
-            Some(found) if found.is_directory() => self.own_directory(path, owner),
+            Some(found) if found.is_directory() => {
+                self.own_directory(path, owner, "belongs to somebody else than its user");
+            }
             Some(found) => {
                 let what = noun(&found.kind);
-                let message = format!("{what} is where a directory should be. Move it away, then run again");
+                let message =
+                    format!("{what} is where a directory should be. Move it away, then run again");
                 self.block(path.to_string(), message);
             }
         }
@@ -350,8 +384,12 @@ impl Builder<'_> {
         });
         let keys = match core {
             Some((home, user)) => {
-                let given = user.ssh_authorized_keys.iter().any(|key| count_keys(key) > 0);
-                let stay = user.ssh_authorized_keys.is_empty() || self.node().accounts.other_keys > 0;
+                let given = user
+                    .ssh_authorized_keys
+                    .iter()
+                    .any(|key| count_keys(key) > 0);
+                let stay =
+                    user.ssh_authorized_keys.is_empty() || self.node().accounts.other_keys > 0;
                 given || (had_keys && stay && home.moved_from.is_none())
             }
             None => had_keys && prepared.after.user("core").is_some(),
@@ -382,7 +420,9 @@ impl Builder<'_> {
             .filter(|(path, _)| self.touched.contains(path))
             .collect();
         for (path, origin) in twice {
-            let message = format!("{path} is changed for an entry of passwd too. Apply the two one after the other");
+            let message = format!(
+                "{path} is changed for an entry of passwd too. Apply the two one after the other"
+            );
             self.block(origin, message);
         }
     }
@@ -395,6 +435,19 @@ fn handed((uid, gid): (u32, u32), home: &Home) -> (u32, u32) {
         new(uid, home.was.0, home.owner.0),
         new(gid, home.was.1, home.owner.1),
     )
+}
+
+/// The command that does by hand what [`Builder::hand_over`] does.
+fn chown(home: &Home, path: &RootPath) -> String {
+    let (was, now) = (home.was, home.owner);
+    let path = quoted(path);
+    let user = format!("chown -hR --from={} {} {path}", was.0, now.0);
+    let group = format!("chown -hR --from=:{} :{} {path}", was.1, now.1);
+    match (was.0 == now.0, was.1 == now.1) {
+        (false, true) => user,
+        (true, false) => group,
+        _ => format!("{user}; {group}"),
+    }
 }
 
 /// The kernel takes setuid, and setgid of programs, from a file that changes owner.

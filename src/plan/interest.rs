@@ -10,11 +10,7 @@ use crate::root::RootPath;
 use super::{enablement, files};
 
 /// Everything that `plan` and `drifts` will ask for.
-pub fn interest(
-    desired: &Desired,
-    old: Option<&Desired>,
-    accounts: Option<&Prepared>,
-) -> Interest {
+pub fn interest(desired: &Desired, old: Option<&Desired>, accounts: Option<&Prepared>) -> Interest {
     let mut interest = Interest {
         overlay: enablement::overlay(desired),
         ..Interest::default()

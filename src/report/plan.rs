@@ -125,6 +125,9 @@ const SECTIONS: [(Section, &str); 9] = [
 ];
 
 fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
+    if plan.steps.is_empty() && !plan.blockers.is_empty() {
+        return String::new();
+    }
     if plan.steps.is_empty() {
         return "Nothing to do: the node is as the config wants it.\n\n".to_owned();
     }

@@ -50,8 +50,17 @@ pub fn try_ignite(root: &TestRoot, config: &Value) -> Result<(), String> {
     }
 }
 
+/// Where the root has a `proc`, the system's own is there while Ignition runs: Debian's useradd cannot copy
+/// directories of the skeleton without it.
 fn stage(name: &str, root: &TestRoot, work: &Path) -> Output {
-    Command::new(IGNITION)
+    let mut command = Command::new(IGNITION);
+    if root.exists("proc") {
+        let script = "mount --bind /proc \"$0\" && exec \"$@\"";
+        command = Command::new("unshare");
+        command.args(["--mount", "--", "sh", "-c", script]);
+        command.arg(root.path("proc")).arg(IGNITION);
+    }
+    command
         .env("IGNITION_CONFIG_FILE", work.join("config.ign"))
         .env("IGNITION_WRITE_AUTHORIZED_KEYS_FRAGMENT", "true")
         .env("PATH", format!("{}:/usr/sbin:/usr/bin", work.display()))
