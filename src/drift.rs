@@ -164,6 +164,16 @@ pub fn blocked_drifts(blockers: &[Notice], known: &[Drift]) -> Vec<Drift> {
     blockers.iter().filter(new).map(drift).collect()
 }
 
+/// An account that differs, and cannot be made as it should be.
+pub fn account_drift(problem: &Notice) -> Drift {
+    Drift {
+        kind: DriftKind::Missing,
+        subject: problem.subject.clone(),
+        detail: problem.message.clone(),
+        daemon: None,
+    }
+}
+
 /// A regular file with this text.
 pub fn text_object(text: &[u8], mode: u32, owner: (u32, u32)) -> Object {
     let sha256 = sha256(text);

@@ -3,6 +3,7 @@
 //! The modules stand in the order in which data flows: a document becomes a plan, the plan a
 //! transaction, and the same comparison says before and after what differs.
 
+pub mod accounts;
 pub mod cli;
 pub mod document;
 pub mod drift;
@@ -19,4 +20,5 @@ pub mod net;
 pub mod object;
 pub mod paths;
 pub mod root;
+pub mod signals;
 pub mod systemd;

@@ -34,6 +34,16 @@ pub const GROUP: &str = "etc/group";
 pub const USR_GROUP: &str = "usr/lib/group";
 /// Password hashes.
 pub const SHADOW: &str = "etc/shadow";
+/// Group passwords.
+pub const GSHADOW: &str = "etc/gshadow";
+/// Ranges of subordinate user ids.
+pub const SUBUID: &str = "etc/subuid";
+/// Ranges of subordinate group ids.
+pub const SUBGID: &str = "etc/subgid";
+/// Limits and defaults of shadow-utils.
+pub const LOGIN_DEFS: &str = "etc/login.defs";
+/// Defaults of useradd.
+pub const USERADD_DEFAULTS: &str = "etc/default/useradd";
 /// Lock of the account files, as shadow-utils takes it.
 pub const PWD_LOCK: &str = "etc/.pwd.lock";
 /// Home of the only user a MachineConfig may have.
@@ -44,6 +54,12 @@ pub const CORE_SSH: &str = "home/core/.ssh";
 pub const CORE_KEYS_DIR: &str = "home/core/.ssh/authorized_keys.d";
 /// The keys of the config.
 pub const CORE_KEYS: &str = "home/core/.ssh/authorized_keys.d/ignition";
+/// Below any home: keys and what sshd keeps for the user.
+pub const SSH: &str = ".ssh";
+/// Below any home: directory of key fragments.
+pub const KEYS_DIR: &str = ".ssh/authorized_keys.d";
+/// Below any home: the keys of the config.
+pub const KEYS: &str = ".ssh/authorized_keys.d/ignition";
 /// Keys put there by hand.
 pub const CORE_AUTHORIZED_KEYS: &str = "home/core/.ssh/authorized_keys";
 /// Present in the initramfs only.
@@ -99,12 +115,13 @@ pub const LEAKED_LINKS: [&str; 2] = [
     "etc/systemd/system/network-online.target.wants/ovs-configuration.service",
 ];
 /// Files whose content is a secret although their mode may not say so.
-pub const SECRETS: [&str; 5] = [
+pub const SECRETS: [&str; 6] = [
     "var/lib/kubelet/config.json",
     "etc/kubernetes/kubeconfig",
     "var/lib/kubelet/kubeconfig",
     "etc/mco/internal-registry-pull-secret.json",
     "etc/shadow",
+    "etc/gshadow",
 ];
 
 #[cfg(test)]
@@ -131,6 +148,11 @@ mod tests {
             GROUP,
             USR_GROUP,
             SHADOW,
+            GSHADOW,
+            SUBUID,
+            SUBGID,
+            LOGIN_DEFS,
+            USERADD_DEFAULTS,
             PWD_LOCK,
             CORE_HOME,
             CORE_SSH,

@@ -160,17 +160,10 @@ fn units_follow_the_rules_of_ignition() {
 #[test]
 fn what_a_bare_config_cannot_do_here_is_refused_by_name() {
     let root = TestRoot::new();
-    let user = ignition(json!({"passwd": {"users": [{"name": "guest"}]}}));
     refused(
         &root,
-        &user,
-        "passwd.users[0]: only keys and password hash of an existing user core",
-    );
-    let merge = json!({"ignition": {"version": "3.4.0", "config": {"merge": [{"source": "https://host.example/c"}]}}});
-    refused(
-        &root,
-        &merge,
-        "ignition.config.merge: 1 entry: references to other configs are not fetched",
+        &files(json!([{"path": "/srv/a", "contents": {"source": "tftp://host.example/a"}}])),
+        "tftp sources are not fetched",
     );
     refused(
         &root,

@@ -7,62 +7,10 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::Command;
 
 use serde_json::{Value, json};
-use support::{Entry, Snapshot, TestRoot, is_root, machine_config, say};
-
-const IGNITION: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";
-
-/// Whether the comparison can be made here.
-fn can_compare() -> bool {
-    if !is_root() {
-        say("SKIP: comparing with Ignition needs root");
-        return false;
-    }
-    if !Path::new(IGNITION).exists() {
-        say("SKIP: Debian's package ignition is not installed");
-        return false;
-    }
-    true
-}
-
-/// Runs Ignition's fetch and files stages on a root.
-fn ignite(root: &TestRoot, config: &Value) {
-    let work = tempfile::tempdir().unwrap();
-    let at = |name: &str| work.path().join(name);
-    fs::write(at("config.ign"), config.to_string()).unwrap();
-    fs::write(at("setfiles"), "#!/bin/sh\ncat > /dev/null\n").unwrap();
-    fs::set_permissions(at("setfiles"), fs::Permissions::from_mode(0o755)).unwrap();
-    root.write("etc/selinux/config", "SELINUXTYPE=stub\n");
-    for stage in ["fetch", "files"] {
-        let run = Command::new(IGNITION)
-            .env("IGNITION_CONFIG_FILE", at("config.ign"))
-            .env(
-                "PATH",
-                format!("{}:/usr/sbin:/usr/bin", work.path().display()),
-            )
-            .args([
-                "--platform=file",
-                "--log-to-stdout",
-                &format!("--stage={stage}"),
-            ])
-            .arg(format!("--root={}", root.dir().display()))
-            .arg(format!("--config-cache={}", at("cache").display()))
-            .arg(format!("--state-file={}", at("state").display()))
-            .output()
-            .unwrap();
-        assert!(
-            run.status.success(),
-            "{}",
-            String::from_utf8_lossy(&run.stdout)
-        );
-    }
-    fs::remove_file(root.path("etc/selinux/config")).unwrap();
-    fs::remove_dir(root.path("etc/selinux")).unwrap();
-}
+use support::ignition::{can_compare, ignite};
+use support::{Entry, Snapshot, TestRoot, machine_config, say};
 
 /// The tree without what only one of the two keeps for itself.
 fn comparable(root: &TestRoot) -> (Snapshot, BTreeSet<String>) {

@@ -163,6 +163,7 @@ impl Servers {
         let config = child("/srv/child", "of the child\n");
         let pairs = [
             ("HTTP", self.plain.url("")),
+            ("HERE", self.plain.url("").replace("http:", "")),
             ("TLS1", self.first.url("")),
             ("TLS2", self.second.url("")),
             (
@@ -264,6 +265,14 @@ const CASES: &[Case] = &[
         0,
         6,
         file!(r#"{"source":"<HTTP>/text"}"#),
+        Applied(FILE),
+    ),
+    (
+        "remote",
+        "a scheme in capitals",
+        0,
+        6,
+        file!(r#"{"source":"HTTP:<HERE>/text"}"#),
         Applied(FILE),
     ),
     (

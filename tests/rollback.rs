@@ -33,8 +33,8 @@ fn generation(number: usize) -> Value {
         files.push(file("/etc/by-hand.conf", 0o644, &text));
     }
     let units = json!([
-        {"name": "a.service", "contents": unit(&format!("g{number}")), "enabled": number % 2 == 0},
-        {"name": "b.service", "mask": number % 2 == 1},
+        {"name": "a.service", "contents": unit(&format!("g{number}")), "enabled": number.is_multiple_of(2)},
+        {"name": "b.service", "mask": !number.is_multiple_of(2)},
     ]);
     config(&name, json!(files), units, &format!("$6$g{number}$x"))
 }

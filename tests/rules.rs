@@ -156,12 +156,27 @@ fn fields_are_ignored_with_a_warning_before_their_version_and_taken_from_it_on()
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Whether the program would fetch something for this config; tests/references.rs sees to that.
+fn fetches(document: &Value) -> bool {
+    let text = document.to_string().to_lowercase();
+    let references = document["ignition"]["config"] != Value::Null;
+    let schemes = ["http:", "https:", "tftp:", "s3:", "gs:", "arn:"];
+    references
+        || schemes
+            .iter()
+            .any(|scheme| text.contains(&format!("\"source\":\"{scheme}")))
+}
+
 #[test]
 fn the_program_says_what_every_row_is_about() {
     let root = TestRoot::new();
     let mut wrong = Vec::new();
     for (rule, _, last, kind, text, says) in rows() {
         for (prefix, document) in documents(*kind, &config(text, *last)) {
+            let is_error = matches!(says, Error(..));
+            if !is_error && prefix.is_empty() && fetches(&document) {
+                continue;
+            }
             let file = root.config(&document);
             let plan = root.run(&["plan", file.path(), "--output", "json"]);
             let said = plan.out() + &plan.err();

@@ -26,6 +26,7 @@ python3            -                                             python3
 rpm                -                                             rpm
 setpriv            -                                             util-linux
 unshare            -                                             util-linux
+useradd            -                                             passwd
 '
 
 # Fills `programs` and `packages` with what is missing.

@@ -3,8 +3,9 @@
 use anyhow::{Context, Result};
 
 use super::Cli;
+use crate::accounts::{self, Prepared};
 use crate::command::HostRunner;
-use crate::document::Desired;
+use crate::document::{Desired, MachineConfig};
 use crate::drift::{self, Drift};
 use crate::node::{self, NodeState, Recorded, Records};
 use crate::object::Kind;
@@ -12,7 +13,7 @@ use crate::plan::{self, Inputs, Options, Payload, Plan, Step};
 use crate::report::diff::unified;
 use crate::report::is_secret_step;
 use crate::report::plan::{Diffs, Heading};
-use crate::root::{Root, RootPath};
+use crate::root::{Root, RootError, RootPath};
 use crate::source::{self, Chosen, Http};
 
 /// Everything that was gathered, once.
@@ -27,13 +28,31 @@ pub struct Session {
     pub desired: Desired,
     /// What the recorded config wanted.
     pub old: Option<Desired>,
-    /// The node.
+    /// The node, with the accounts that will be there afterwards.
     pub node: NodeState,
+    /// What becomes of the accounts of a bare config.
+    pub accounts: Option<Prepared>,
 }
 
 /// Opens the root of the command line.
 pub fn open_root(cli: &Cli) -> Result<Root> {
     Root::open(&cli.root).context("opening the root")
+}
+
+/// Tools first, on a copy: where the homes are, and who owns them, is what they say.
+fn look(
+    root: &Root,
+    config: &MachineConfig,
+    desired: &Desired,
+    old: Option<&Desired>,
+) -> Result<(NodeState, Option<Prepared>), RootError> {
+    let accounts = accounts::prepare(root, config, &HostRunner)?;
+    let interest = plan::interest(desired, old, accounts.as_ref());
+    let mut node = node::observe(root, &interest, &HostRunner)?;
+    if let Some(accounts) = &accounts {
+        node.accounts = node.accounts.with(&accounts.after);
+    }
+    Ok((node, accounts))
 }
 
 impl Session {
@@ -47,8 +66,8 @@ impl Session {
             .config()
             .filter(|_| !desired.bare)
             .map(Desired::of);
-        let interest = plan::interest(&desired, old.as_ref());
-        let node = node::observe(&root, &interest, &HostRunner).context("looking at the node")?;
+        let (node, accounts) =
+            look(&root, &chosen.config, &desired, old.as_ref()).context("looking at the node")?;
         Ok(Self {
             root,
             records,
@@ -56,14 +75,15 @@ impl Session {
             desired,
             old,
             node,
+            accounts,
         })
     }
 
     /// Looks at the node again, after it was changed.
     pub fn observe_again(&mut self) -> Result<()> {
-        let interest = plan::interest(&self.desired, self.old.as_ref());
-        self.node = node::observe(&self.root, &interest, &HostRunner)
-            .context("looking at the node again")?;
+        let (config, old) = (&self.chosen.config, self.old.as_ref());
+        let seen = look(&self.root, config, &self.desired, old);
+        (self.node, self.accounts) = seen.context("looking at the node again")?;
         Ok(())
     }
 
@@ -76,6 +96,7 @@ impl Session {
             old: self.old.as_ref(),
             records: &self.records,
             node: &self.node,
+            accounts: self.accounts.as_ref(),
         };
         plan::plan(inputs, options)
     }
@@ -91,6 +112,8 @@ impl Session {
         drifts.extend(drift::step_drifts(&plan.steps, bare));
         let blocked = drift::blocked_drifts(&plan.blockers, &drifts);
         drifts.extend(blocked);
+        let problem = self.accounts.as_ref().and_then(|a| a.problem.as_ref());
+        drifts.extend(problem.map(drift::account_drift));
         drifts
     }
 
@@ -104,7 +127,10 @@ impl Session {
         if !self.node.host.can_chown {
             all.push("owners of files (that needs root)".to_owned());
         }
-        if self.desired.password_hash.is_some() && self.node.accounts.shadow.is_none() {
+        if !self.desired.bare
+            && self.desired.password_hash.is_some()
+            && self.node.accounts.shadow.is_none()
+        {
             all.push("the password of core (/etc/shadow cannot be read)".to_owned());
         }
         all.extend(

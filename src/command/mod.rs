@@ -5,6 +5,7 @@
 
 mod host;
 pub mod rpm;
+pub mod shadow;
 
 use std::time::Duration;
 

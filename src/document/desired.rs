@@ -346,7 +346,12 @@ fn sections(config: &MachineConfig, prefix: &str) -> Vec<Unsupported> {
         ),
         (
             "passwd.groups",
-            ignition.passwd.groups.len(),
+            // In a bare config they are applied.
+            if config.bare {
+                0
+            } else {
+                ignition.passwd.groups.len()
+            },
             "the daemon applies no groups",
         ),
         (

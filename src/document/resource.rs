@@ -101,7 +101,7 @@ impl Contents {
 impl fmt::Debug for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, length) = match &self.source {
-            Source::Url(url) => ("of source", url.len()),
+            Source::Url(url) => ("source", url.len()),
             Source::Fetched(bytes) => ("fetched", bytes.len()),
         };
         write!(f, "Contents({length} bytes {what}, gzip {})", self.gzip)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::accounts::AccountFiles;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
@@ -70,22 +71,45 @@ impl Accounts {
 
     /// The shadow file with another password field for `user`; `None` where it has no such line.
     pub fn shadow_with(&self, user: &str, hash: &str) -> Option<String> {
-        let shadow = self.shadow.as_deref()?;
-        let mut found = false;
-        let lines = shadow.split_inclusive('\n').map(|line| {
-            let mut fields: Vec<&str> = line.split(':').collect();
-            match fields.as_mut_slice() {
-                [name, password, _, ..] if *name == user => {
-                    found = true;
-                    *password = hash;
-                    fields.join(":")
-                }
-                _ => line.to_owned(),
-            }
-        });
-        let text: String = lines.collect();
-        found.then_some(text)
+        set_password(self.shadow.as_deref()?, user, hash)
     }
+
+    /// The same with other account files, such as those that a run is about to write.
+    pub fn with(&self, files: &AccountFiles) -> Self {
+        let mut accounts = Self {
+            shadow: self.shadow.clone(),
+            other_keys: self.other_keys,
+            ..Self::default()
+        };
+        for path in [paths::USR_PASSWD, paths::PASSWD] {
+            accounts.users.extend(passwd(&files.text(path)));
+        }
+        for path in [paths::USR_GROUP, paths::GROUP] {
+            accounts.groups.extend(group(&files.text(path)));
+        }
+        if files.bytes(paths::SHADOW).is_some() {
+            accounts.shadow = Some(files.text(paths::SHADOW));
+        }
+        accounts
+    }
+}
+
+/// A shadow file with another password field for `user`; `None` where it has no such line.
+pub fn set_password(shadow: &str, user: &str, hash: &str) -> Option<String> {
+    let mut found = false;
+    let lines = shadow.split_inclusive('\n').map(|line| {
+        let mut fields: Vec<&str> = line.split(':').collect();
+        match fields.as_mut_slice() {
+            [name, password, _, ..] if *name == user => {
+                found = true;
+                *password = hash;
+                fields.join(":")
+            }
+            _ => line.to_owned(),
+        }
+    });
+    let text: String = lines.collect();
+    found.then_some(text)
 }
 
 /// Whether a password field lets nobody in with a password.

@@ -10,24 +10,9 @@ use crate::drift::{group_id, text_object, user_id, wanted_file};
 use crate::object::{Kind, Object};
 
 impl Builder<'_> {
-    /// What is said of every bare config, and what is refused in one.
+    /// What is said of every bare config.
     pub(super) fn bare(&mut self) {
         self.notice("", "a bare Ignition config has no name: the daemon's record is left as it is, and it knows nothing of this");
-        let desired = self.inputs.desired;
-        let users = &self.inputs.config.ignition.passwd.users;
-        for (index, user) in users.iter().enumerate() {
-            if user.name != "core" || !user.has_only_credentials() {
-                let message = "only keys and password hash of an existing user core are applied. \
-                               Make other accounts with useradd";
-                self.block(format!("passwd.users[{index}]"), message);
-            }
-        }
-        if desired.has_users && !self.node().accounts.users.contains_key("core") {
-            self.block(
-                "passwd.users",
-                "the root has no user core. Make it with useradd first",
-            );
-        }
     }
 
     /// Plans a file by Ignition's rules.

@@ -1,5 +1,6 @@
 //! What a plan needs to know of a node: the paths, units and packages to look at.
 
+use crate::accounts::Prepared;
 use crate::document::Desired;
 use crate::drift::{dropin_path, unit_path};
 use crate::node::Interest;
@@ -9,7 +10,7 @@ use crate::root::RootPath;
 use super::{enablement, files};
 
 /// Everything that `plan` and `drifts` will ask for.
-pub fn interest(desired: &Desired, old: Option<&Desired>) -> Interest {
+pub fn interest(desired: &Desired, old: Option<&Desired>, accounts: Option<&Prepared>) -> Interest {
     let mut interest = Interest {
         overlay: enablement::overlay(desired),
         ..Interest::default()
@@ -18,6 +19,9 @@ pub fn interest(desired: &Desired, old: Option<&Desired>) -> Interest {
         files_of(config, &mut interest);
         units_of(config, &mut interest);
     }
+    interest
+        .paths
+        .extend(accounts.map(Prepared::paths).unwrap_or_default());
     let fixed = [
         paths::CORE_HOME,
         paths::CORE_SSH,

@@ -1,9 +1,10 @@
 //! Plans: drift turned into ordered steps. Values in, values out.
 //!
-//! Order is decided here alone: users, directories, files, links, stale files, units with their
+//! Order is decided here alone: accounts and users, directories, files, links, stale files, units with their
 //! drop-ins, enablement, then the daemon's records. `plan` prints a [`Plan`],
 //! the transaction journals its steps, `status` reports them.
 
+mod accounts;
 mod bare;
 pub mod enablement;
 mod files;
@@ -19,6 +20,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::accounts::Prepared;
 use crate::document::{Contents, Desired, MachineConfig, Refusal, refusals, unconditional};
 use crate::drift::noun;
 use crate::node::{Baseline, NodeState, Recorded, Records};
@@ -171,7 +173,9 @@ impl std::fmt::Debug for Payload {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Section {
-    /// Keys and password of `core`.
+    /// Account files, homes and mailboxes of a bare Ignition config.
+    Accounts,
+    /// Keys and passwords.
     Users,
     /// Directories and links.
     Nodes,
@@ -253,8 +257,10 @@ pub struct Inputs<'a> {
     pub old: Option<&'a Desired>,
     /// The daemon's records.
     pub records: &'a Records,
-    /// The node.
+    /// The node. Its accounts are those that will be there afterwards.
     pub node: &'a NodeState,
+    /// What becomes of the accounts; only for a bare config that has some.
+    pub accounts: Option<&'a Prepared>,
 }
 
 /// Makes the plan.
@@ -269,10 +275,11 @@ pub fn plan(inputs: Inputs<'_>, options: Options) -> Plan {
     builder.document();
     if inputs.desired.bare {
         builder.bare();
+        builder.accounts();
     } else {
         builder.transition();
+        builder.users();
     }
-    builder.users();
     builder.directories();
     builder.files();
     builder.additions();

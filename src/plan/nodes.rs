@@ -74,6 +74,9 @@ impl Builder<'_> {
 
     fn make_directory(&mut self, directory: &DesiredDirectory, owner: (u32, u32)) {
         let path = &directory.path;
+        if self.made.contains(path) {
+            return self.as_given(directory);
+        }
         if !self.may_touch(path, None, InTheWay::Stays) {
             return;
         }
@@ -114,6 +117,26 @@ impl Builder<'_> {
             InTheWay::Goes,
         );
         self.made.insert(directory.path.clone());
+    }
+
+    /// A directory that is made for a user already gets what the config gives.
+    fn as_given(&mut self, directory: &DesiredDirectory) {
+        let given = self.given_ids(directory.user.as_ref(), directory.group.as_ref());
+        let Ok((user, group)) = given else { return };
+        let host = &self.inputs.node.host;
+        for planned in &mut self.plan.steps {
+            if let Step::MakeDirectory {
+                path,
+                mode,
+                uid,
+                gid,
+            } = &mut planned.step
+                && *path == directory.path
+            {
+                *mode = directory.mode.unwrap_or(*mode);
+                (*uid, *gid) = host.attainable((user.unwrap_or(*uid), group.unwrap_or(*gid)));
+            }
+        }
     }
 
     /// Plans every link: soft ones, then hard ones, which may share what the same plan puts.

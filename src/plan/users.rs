@@ -36,7 +36,8 @@ impl Builder<'_> {
 
     fn keys(&mut self, core: (u32, u32)) {
         for directory in [paths::CORE_SSH, paths::CORE_KEYS_DIR] {
-            self.own_directory(&RootPath::fixed(directory), core);
+            let why = "belongs to somebody else than core";
+            self.own_directory(&RootPath::fixed(directory), core, why);
         }
         let desired = self.inputs.desired;
         let wanted = keys_object(desired, self.node(), core);
@@ -51,7 +52,7 @@ impl Builder<'_> {
     }
 
     /// sshd ignores keys in a directory that others own.
-    fn own_directory(&mut self, path: &RootPath, core: (u32, u32)) {
+    pub(super) fn own_directory(&mut self, path: &RootPath, core: (u32, u32), why: &str) {
         let node = self.node();
         let (Some(found), true) = (node.directories.get(path), node.host.can_chown) else {
             return;
@@ -69,7 +70,6 @@ impl Builder<'_> {
             uid: core.0,
             gid: core.1,
         };
-        let why = "belongs to somebody else than core";
         self.attributes(path, old, new, Section::Users, why);
     }
 
@@ -158,6 +158,12 @@ impl Builder<'_> {
 
     /// Whether core can log in now.
     fn has_access(&self) -> bool {
+        let password = self.node().accounts.password("core");
+        self.has_keys() || password.is_some_and(|found| !is_locked(found))
+    }
+
+    /// Whether core has keys now.
+    pub(super) fn has_keys(&self) -> bool {
         let node = self.node();
         let keys = match node
             .object(&RootPath::fixed(paths::CORE_KEYS))
@@ -167,9 +173,5 @@ impl Builder<'_> {
             _ => false,
         };
         keys || node.accounts.other_keys > 0
-            || node
-                .accounts
-                .password("core")
-                .is_some_and(|found| !is_locked(found))
     }
 }

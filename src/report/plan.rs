@@ -112,7 +112,8 @@ pub fn notices(title: &str, list: &[Notice]) -> String {
     out
 }
 
-const SECTIONS: [(Section, &str); 8] = [
+const SECTIONS: [(Section, &str); 9] = [
+    (Section::Accounts, "Users and groups"),
     (Section::Users, "Users"),
     (Section::Nodes, "Directories and links"),
     (Section::Files, "Files"),
@@ -124,6 +125,9 @@ const SECTIONS: [(Section, &str); 8] = [
 ];
 
 fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
+    if plan.steps.is_empty() && !plan.blockers.is_empty() {
+        return String::new();
+    }
     if plan.steps.is_empty() {
         return "Nothing to do: the node is as the config wants it.\n\n".to_owned();
     }
@@ -136,7 +140,8 @@ fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
             .collect();
         let brief = |planned: &&&PlannedStep| {
             let on_the_way = matches!(planned.step, Step::MakeDirectory { .. });
-            !verbose && section != Section::Nodes && (section == Section::Originals || on_the_way)
+            let listed = matches!(section, Section::Nodes | Section::Accounts);
+            !verbose && !listed && (section == Section::Originals || on_the_way)
         };
         let hidden = steps.iter().filter(brief).count();
         if steps.is_empty() {

@@ -266,7 +266,7 @@ impl Loader<'_> {
         if source.is_empty() {
             return Ok(Vec::new());
         }
-        if source.starts_with("http://") || source.starts_with("https://") {
+        if is_http(source) {
             let wanted = Wanted {
                 url: source,
                 headers: &headers(&resource.http_headers)?,
@@ -320,6 +320,14 @@ fn refused(place: &str, problem: impl Into<String>) -> SourceError {
 
 fn has_remote(file: &File) -> bool {
     is_remote(&file.contents) || file.append.iter().any(is_remote)
+}
+
+/// Schemes are written in any case.
+fn is_http(source: &str) -> bool {
+    let scheme = source.split_once("://").map(|(scheme, _)| scheme);
+    scheme.is_some_and(|scheme| {
+        scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
+    })
 }
 
 fn is_remote(resource: &Resource) -> bool {

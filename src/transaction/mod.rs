@@ -17,14 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::AsFd;
 
-use nix::sys::signal::{SigSet, Signal};
-
 use crate::error::Reason;
 use crate::object::Stamp;
 use crate::paths;
 use crate::plan::{PlannedStep, Section, Step};
 use crate::report::status::LastRun;
 use crate::root::{Root, RootPath};
+use crate::signals::DeferredSignals;
 
 use execute::{Executor, Progress, StepError};
 use journal::{ConfigRef, Intent, Journal, JournalStep, VERSION};
@@ -372,40 +371,6 @@ fn syncfs_reports_errors() -> bool {
         numbers.next().unwrap_or_default(),
         numbers.next().unwrap_or_default(),
     ) >= (5, 8)
-}
-
-/// Signals that would end the program wait until names have stopped changing.
-struct DeferredSignals {
-    old: Option<SigSet>,
-}
-
-impl DeferredSignals {
-    fn new() -> Self {
-        let mut set = SigSet::empty();
-        for signal in [
-            Signal::SIGTERM,
-            Signal::SIGINT,
-            Signal::SIGHUP,
-            Signal::SIGQUIT,
-            Signal::SIGPIPE,
-        ] {
-            set.add(signal);
-        }
-        Self {
-            old: set
-                .thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)
-                .ok(),
-        }
-    }
-}
-
-impl Drop for DeferredSignals {
-    fn drop(&mut self) {
-        if let Some(old) = &self.old {
-            // Restoring a mask that was in force before cannot fail.
-            let _ = old.thread_set_mask();
-        }
-    }
 }
 
 /// Keeps what came of a run, for `status`.

@@ -1,4 +1,4 @@
-//! The lock that shadow-utils takes on the account files, held while we replace `etc/shadow`.
+//! The lock that shadow-utils takes on the account files, held while we replace one of them.
 
 use std::fs::File;
 
@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, openat};
 use nix::sys::stat::{Mode, SFlag, fstat};
 
+use crate::accounts::WRITTEN;
 use crate::error::Reason;
 use crate::paths;
 use crate::plan::PlannedStep;
@@ -22,13 +23,13 @@ pub struct PasswordLock {
 #[error("locking the account files (/{path}): {0}. Another program may be changing a password; try again", path = paths::PWD_LOCK)]
 pub struct PasswordLockError(Reason);
 
-/// Takes the lock if a step touches the shadow file.
+/// Takes the lock if a step touches an account file.
 pub fn for_steps(
     root: &Root,
     steps: &[PlannedStep],
 ) -> Result<Option<PasswordLock>, PasswordLockError> {
-    let shadow = RootPath::fixed(paths::SHADOW);
-    if !steps.iter().any(|planned| *planned.step.path() == shadow) {
+    let account = |path: &RootPath| WRITTEN.contains(&path.relative());
+    if !steps.iter().any(|planned| account(planned.step.path())) {
         return Ok(None);
     }
     acquire(root).map(Some)

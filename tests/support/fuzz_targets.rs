@@ -42,7 +42,7 @@ pub fn document(data: &[u8]) {
 fn plan_on_a_node(config: &MachineConfig) {
     let (node, records) = empty_node();
     let desired = Desired::of(config);
-    let _ = plan::interest(&desired, None);
+    let _ = plan::interest(&desired, None, None);
     for options in [
         Options::default(),
         Options {
@@ -52,6 +52,7 @@ fn plan_on_a_node(config: &MachineConfig) {
         },
     ] {
         let inputs = Inputs {
+            accounts: None,
             config,
             desired: &desired,
             baseline: records.baseline(),

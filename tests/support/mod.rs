@@ -1,6 +1,8 @@
 //! A node's root in a scratch directory, the program run on it, and what the tree looks like.
 #![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
+pub mod ignition;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

@@ -1,0 +1,412 @@
+//! Users and groups of bare Ignition configs (ignition-contract 7): shadow-utils runs on a private copy of the
+//! account files, and what comes of it is a value that a plan turns into steps.
+//!
+//! Nothing in the root is changed here. A command runs only where an account differs from the config, so that a
+//! second run starts none.
+
+mod changes;
+mod copy;
+mod defaults;
+mod files;
+mod homes;
+
+use crate::command::shadow::Tool;
+use crate::command::{CommandError, CommandRunner};
+use crate::document::MachineConfig;
+use crate::document::ignition::{Passwd, User};
+use crate::error::Reason;
+use crate::node::accounts::set_password;
+use crate::paths;
+use crate::plan::Notice;
+use crate::root::{Root, RootError, RootPath};
+
+use changes::{Change, group_password, of_group, of_user, user_password};
+use copy::PrivateCopy;
+
+pub use defaults::Defaults;
+pub use files::{AccountFiles, GroupEntry, UserEntry, WRITTEN};
+pub use homes::{Home, MAX_OWNED, Owned};
+
+/// The accounts before and after, and the homes between them.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    /// The account files as they are.
+    pub before: AccountFiles,
+    /// As they are to be; the same as before where something stands against it.
+    pub after: AccountFiles,
+    /// What stands against it.
+    pub problem: Option<Notice>,
+    /// What the person has to know.
+    pub notices: Vec<Notice>,
+    /// Every configured user that is to exist.
+    pub homes: Vec<Home>,
+    /// What users that go leave behind.
+    pub left: Vec<(usize, RootPath)>,
+    /// How homes are made.
+    pub defaults: Defaults,
+    /// What a new home is filled with, relative to the skeleton directory.
+    pub skeleton: Vec<String>,
+}
+
+impl Prepared {
+    /// Every path that a plan will ask about.
+    pub fn paths(&self) -> Vec<RootPath> {
+        let mut all: Vec<RootPath> = WRITTEN.into_iter().map(RootPath::fixed).collect();
+        let skeleton = RootPath::parse(&self.defaults.skeleton).ok();
+        for home in &self.homes {
+            all.extend(home.mailbox.clone());
+            all.extend(home.moved_from.iter().map(|(path, _)| path.clone()));
+            let Ok(path) = &home.path else { continue };
+            let below = [paths::SSH, paths::KEYS_DIR, paths::KEYS];
+            all.extend(below.iter().filter_map(|below| path.join(below).ok()));
+            all.push(path.clone());
+            if home.is_new {
+                let targets = self.skeleton.iter().map(|below| path.join(below));
+                all.extend(targets.filter_map(Result::ok));
+            }
+        }
+        let sources = self
+            .skeleton
+            .iter()
+            .filter_map(|below| skeleton.as_ref()?.join(below).ok());
+        all.extend(sources);
+        all
+    }
+}
+
+/// Finds out what becomes of the accounts; `None` for a config that is not bare or has none.
+///
+/// # Errors
+/// What the root said. What the tools said is a [`Prepared::problem`].
+pub fn prepare(
+    root: &Root,
+    config: &MachineConfig,
+    runner: &dyn CommandRunner,
+) -> Result<Option<Prepared>, RootError> {
+    let passwd = &config.ignition.passwd;
+    if !config.bare || (passwd.users.is_empty() && passwd.groups.is_empty()) {
+        return Ok(None);
+    }
+    let (before, unreadable) = read(root);
+    let settings = settings(root)?;
+    let mut run = Run {
+        runner,
+        settings: &settings,
+        unreadable,
+        base: before.clone(),
+        files: before.clone(),
+        copy: None,
+        ran: 0,
+        hashes: Vec::new(),
+        notices: Vec::new(),
+    };
+    let problem = run.all(passwd).err();
+    let after = match problem {
+        None => run.outcome(),
+        Some(_) => before.clone(),
+    };
+    let mut prepared = Prepared {
+        before,
+        after,
+        problem,
+        notices: run.notices,
+        homes: Vec::new(),
+        left: Vec::new(),
+        defaults: defaults_of(&settings),
+        skeleton: Vec::new(),
+    };
+    if prepared.problem.is_none() {
+        prepared.look(root, passwd)?;
+    }
+    Ok(Some(prepared))
+}
+
+/// Files that say how the tools work; those that are there.
+type Settings = Vec<(&'static str, Vec<u8>)>;
+
+fn settings(root: &Root) -> Result<Settings, RootError> {
+    let mut all = Vec::new();
+    for path in [paths::LOGIN_DEFS, paths::USERADD_DEFAULTS] {
+        let bytes = root.read(&RootPath::fixed(path))?;
+        all.extend(bytes.map(|bytes| (path, bytes)));
+    }
+    Ok(all)
+}
+
+fn defaults_of(settings: &Settings) -> Defaults {
+    let text = |path| {
+        let found = settings.iter().find(|(name, _)| *name == path);
+        let bytes = found.map(|(_, bytes)| bytes.as_slice());
+        String::from_utf8_lossy(bytes.unwrap_or_default())
+    };
+    Defaults::of(&text(paths::LOGIN_DEFS), &text(paths::USERADD_DEFAULTS))
+}
+
+impl Prepared {
+    fn look(&mut self, root: &Root, passwd: &Passwd) -> Result<(), RootError> {
+        for (index, user) in passwd.users.iter().enumerate() {
+            if user.should_exist == Some(false) {
+                self.leave(root, index, user)?;
+                continue;
+            }
+            let files = (&self.before, &self.after);
+            let home = homes::look(root, (index, user), files, &self.defaults)?;
+            self.homes.extend(home);
+        }
+        let fills = |home: &Home| home.is_new && home.path.is_ok();
+        let skeleton = RootPath::parse(&self.defaults.skeleton).ok();
+        if let Some(skeleton) = skeleton.filter(|_| self.homes.iter().any(fills)) {
+            self.skeleton = homes::below(root, &skeleton)?;
+        }
+        Ok(())
+    }
+
+    /// What a user that goes leaves behind.
+    fn leave(&mut self, root: &Root, index: usize, user: &User) -> Result<(), RootError> {
+        let Some(entry) = self.before.user(&user.name) else {
+            return Ok(());
+        };
+        let mailbox = homes::mailbox(&self.defaults.mail, &user.name);
+        for path in RootPath::parse(&entry.home).ok().into_iter().chain(mailbox) {
+            if root.exists(&path)? {
+                self.left.push((index, path));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The account files, and why one of them cannot be read.
+fn read(root: &Root) -> (AccountFiles, Option<RootError>) {
+    let mut files = AccountFiles::default();
+    let mut unreadable = None;
+    let shipped = [paths::USR_PASSWD, paths::USR_GROUP];
+    for path in WRITTEN.into_iter().chain(shipped) {
+        match root.read(&RootPath::fixed(path)) {
+            Ok(Some(bytes)) => files.insert(path, bytes),
+            Ok(None) => {}
+            Err(error) => unreadable = unreadable.or(Some(error)),
+        }
+    }
+    (files, unreadable)
+}
+
+/// The commands, one after the other.
+struct Run<'a> {
+    runner: &'a dyn CommandRunner,
+    settings: &'a Settings,
+    unreadable: Option<RootError>,
+    /// What the copy is made from.
+    base: AccountFiles,
+    /// The accounts as they are by now.
+    files: AccountFiles,
+    copy: Option<PrivateCopy>,
+    ran: usize,
+    /// Stand-ins and what they stand for.
+    hashes: Vec<(String, String)>,
+    notices: Vec<Notice>,
+}
+
+impl Run<'_> {
+    /// Groups in the config's order, then users.
+    fn all(&mut self, passwd: &Passwd) -> Result<(), Notice> {
+        for (index, group) in passwd.groups.iter().enumerate() {
+            let at = format!("passwd.groups[{index}]");
+            let stand_in = self.stand_in(&at, group_password(group))?;
+            if let Some(change) = of_group(&self.files, group, &stand_in) {
+                self.carry_out(&at, &group.name, &change)?;
+            }
+            let gone = group.should_exist == Some(false);
+            if gone && self.files.group(&group.name).is_some() {
+                return Err(shipped(&at, "group", paths::USR_GROUP));
+            }
+        }
+        for (index, user) in passwd.users.iter().enumerate() {
+            let at = format!("passwd.users[{index}]");
+            let stand_in = self.stand_in(&at, user_password(user))?;
+            if let Some(change) = of_user(&self.files, user, &stand_in) {
+                self.carry_out(&at, &user.name, &change)?;
+            }
+            let gone = user.should_exist == Some(false);
+            if gone && self.files.user(&user.name).is_some() {
+                return Err(shipped(&at, "user", paths::USR_PASSWD));
+            }
+        }
+        Ok(())
+    }
+
+    /// A word that goes through the tools in place of a hash.
+    fn stand_in(&mut self, at: &str, hash: Option<&str>) -> Result<String, Notice> {
+        let Some(hash) = hash else {
+            return Ok(String::new());
+        };
+        if hash.contains([':', '\n']) {
+            let message =
+                "is no password hash: a colon or a line break is in it. Make one with `mkpasswd`";
+            return Err(notice(&format!("{at}.passwordHash"), message));
+        }
+        let stand_in = format!("*mco-rescue-{}*", self.hashes.len());
+        self.hashes.push((stand_in.clone(), hash.to_owned()));
+        Ok(stand_in)
+    }
+
+    fn carry_out(&mut self, at: &str, name: &str, change: &Change) -> Result<(), Notice> {
+        self.may_run().map_err(|message| notice(at, &message))?;
+        let program = change.tool.program;
+        let unable = match self.run(&change.tool) {
+            Ok(()) => return Ok(()),
+            Err(Unable::Refused(words)) => {
+                let message =
+                    format!("{words}. Nothing was changed; correct the entry, then run again");
+                return Err(notice(at, &message));
+            }
+            Err(Unable::Failed(words)) => {
+                let message = format!("{words}. Nothing was changed; see to it, then run again");
+                return Err(notice(at, &message));
+            }
+            Err(Unable::NotRoot) => format!("{program} needs root. Run as root"),
+            Err(Unable::Missing(program)) => format!(
+                "{program} is not installed on the system that runs here. Install shadow-utils, or run where they \
+                 are, with --root"
+            ),
+        };
+        if change.only_password && self.ran == 0 && self.set_password(at, name) {
+            return Ok(());
+        }
+        Err(notice(at, &unable))
+    }
+
+    /// The tools would begin new files where some are missing, with nobody else in them.
+    fn may_run(&self) -> Result<(), String> {
+        if let Some(error) = &self.unreadable {
+            return Err(format!(
+                "reading {error}. Run as root, or put the file right first"
+            ));
+        }
+        let mut needed = [paths::PASSWD, paths::GROUP].into_iter();
+        match needed.find(|path| self.base.bytes(path).is_none()) {
+            Some(path) => Err(format!(
+                "the root has no /{path}, so that no accounts can be changed in it. Check --root"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn run(&mut self, tool: &Tool) -> Result<(), Unable> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err(Unable::NotRoot);
+        }
+        let io = |error: std::io::Error| {
+            Unable::Failed(format!(
+                "copying the account files: {}",
+                Reason::from(error)
+            ))
+        };
+        let copy = match self.copy.take() {
+            Some(copy) => copy,
+            None => PrivateCopy::make(&self.base, self.settings).map_err(io)?,
+        };
+        let answer = self
+            .runner
+            .run(&tool.below(copy.path(), kernel_has_selinux()));
+        let answer = answer.map_err(|error| match error {
+            CommandError::Missing(program) => Unable::Missing(program),
+            other => Unable::Failed(other.to_string()),
+        })?;
+        match answer.status {
+            Some(0) => {}
+            // The shell between us and the tool did not find it.
+            Some(127) => return Err(Unable::Missing(tool.program.to_owned())),
+            status => return Err(Unable::Refused(words(tool.program, status, &answer.stderr))),
+        }
+        self.files = copy.read(&self.base).map_err(io)?;
+        self.copy = Some(copy);
+        self.ran += 1;
+        Ok(())
+    }
+
+    /// Without tools one field can still be set, as a rescue may need it.
+    fn set_password(&mut self, at: &str, name: &str) -> bool {
+        let Some((stand_in, _)) = self.hashes.last() else {
+            return false;
+        };
+        let shadow = self.base.text(paths::SHADOW);
+        let in_shadow = self.base.password(name) == self.base.shadow_password(name);
+        let Some(text) = set_password(&shadow, name, stand_in).filter(|_| in_shadow) else {
+            return false;
+        };
+        self.base.insert(paths::SHADOW, text.into_bytes());
+        self.files = self.base.clone();
+        let message = "usermod cannot run here: the password is set all the same, and the day of its last change stays";
+        self.notices.push(notice(at, message));
+        true
+    }
+
+    /// The result, with the hashes in their places.
+    fn outcome(&self) -> AccountFiles {
+        self.files.with_fields(&self.hashes)
+    }
+}
+
+/// Why a command did not do its work.
+enum Unable {
+    /// Only root may run it.
+    NotRoot,
+    /// The program is not here.
+    Missing(String),
+    /// In the program's own words.
+    Refused(String),
+    /// In the system's words.
+    Failed(String),
+}
+
+/// What a tool says of itself; the noise around it is the C library's.
+fn words(program: &str, status: Option<i32>, stderr: &str) -> String {
+    let prefix = format!("{program}: ");
+    let own: Vec<&str> = stderr
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with(&prefix))
+        .collect();
+    match (own.is_empty(), status) {
+        (false, _) => own.join("; "),
+        (true, Some(status)) => {
+            format!("{program} ended with exit code {status}: {}", stderr.trim())
+        }
+        (true, None) => format!("{program} was killed"),
+    }
+}
+
+fn shipped(at: &str, what: &str, file: &str) -> Notice {
+    let message = format!(
+        "the {what} comes with the OS, in /{file}, and cannot be removed. Leave it out of the config"
+    );
+    notice(at, &message)
+}
+
+fn notice(subject: &str, message: &str) -> Notice {
+    Notice {
+        subject: subject.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+/// Whether the tools would see SELinux enabled.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the running kernel's interface, not a path of the node's root"
+)]
+fn kernel_has_selinux() -> bool {
+    std::fs::metadata("/sys/fs/selinux/enforce").is_ok()
+}
+
+/// The keys that a user gets, one a line; `None`: the config gives none, and those that are there stay.
+pub fn keys_text(user: &User) -> Option<String> {
+    let keys = &user.ssh_authorized_keys;
+    (!keys.is_empty()).then(|| keys.join("\n") + "\n")
+}
+
+/// Whether a home may be made for this user.
+pub fn may_have_home(user: &User) -> bool {
+    user.no_create_home != Some(true)
+}
