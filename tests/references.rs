@@ -134,6 +134,10 @@ impl Servers {
             .at("/loop", |_| Response::redirect(302, "/loop"))
             .at("/latin1", |_| Response::ok(b"{\"\xe9\": 1}"))
             .at("/broken", |_| Response::ok("{\"ignition\": {\"version\": \"3.0.0\"},}"))
+            .at("/twice", |_| {
+                let file = json!({"path": "/srv/a"});
+                Response::ok(json!({"ignition": {"version": "3.0.0"}, "storage": {"files": [file, file]}}).to_string())
+            })
             .at("/invalid", |_| {
                 Response::ok(json!({"ignition": {"version": "3.0.0"}, "storage": {"files": [{"path": "a"}]}}).to_string())
             });
@@ -617,6 +621,14 @@ const CASES: &[Case] = &[
         6,
         refers!(merge r#"{"source":"<HTTP>/invalid"}"#),
         Refused("storage.files[0].path: \"a\" is not an absolute path"),
+    ),
+    (
+        "config",
+        "what is merged names nothing twice",
+        0,
+        6,
+        refers!(merge r#"{"source":"<HTTP>/twice"}"#),
+        Refused("storage.files[1].path: stands already at storage.files[0].path"),
     ),
     (
         "config",

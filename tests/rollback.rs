@@ -119,12 +119,23 @@ fn three_runs_are_kept() {
     for number in 1..=5 {
         root.apply(&generation(number));
     }
+    let kept = |root: &TestRoot| -> Vec<String> {
+        let status = root.run(&["status", "--output", "json"]).ok().json();
+        let history = status["history"].as_array().unwrap().clone();
+        history
+            .iter()
+            .map(|run| run["config"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let newest_first = [5, 4, 3].map(|number| format!("rendered-worker-{number}"));
+    assert_eq!(kept(&root), newest_first);
     for left in [2, 1, 0] {
         let run = root
             .run(&["rollback", "--yes", "--output", "json"])
             .ok()
             .json();
         assert_eq!(run["left"], left);
+        assert_eq!(kept(&root), newest_first[3 - left..]);
     }
     assert_eq!(root.read("etc/common.conf"), "of generation 2\n");
     root.run(&["rollback", "--yes"]).exits(1);

@@ -123,8 +123,9 @@ pub enum Command {
 /// Which config.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
-    /// A rendered MachineConfig, JSON or YAML as `oc get mc NAME -o yaml` prints it;
-    /// `-` for standard input [default: the config the node is recorded to be in]
+    /// A rendered MachineConfig, JSON or YAML as `oc get mc NAME -o yaml` prints it,
+    /// or an Ignition config; what that refers to is fetched; `-` for standard input
+    /// [default: the config the node is recorded to be in]
     #[arg(value_name = "CONFIG")]
     pub config: Option<String>,
 

@@ -7,7 +7,8 @@ use super::{Cli, Output};
 use crate::error::ExitCode;
 use crate::node::{Baseline, Host, Recorded, Records};
 use crate::report;
-use crate::report::status::{StatusReport, pending_words};
+use crate::report::status::{Kept, StatusReport, pending_words};
+use crate::root::Root;
 use crate::transaction;
 
 /// Runs `status`.
@@ -37,6 +38,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         pending: word,
         pending_config: config.map(|config| config.name.clone()),
         last_run: transaction::last_run(&root)?,
+        history: history(&root),
     };
     let text = match cli.output {
         Output::Json => report::status::json(&report)?,
@@ -44,4 +46,17 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     };
     report::print(text.as_bytes())?;
     Ok(ExitCode::Done)
+}
+
+/// A damaged history is for `rollback` to refuse; here it must not hide the rest.
+fn history(root: &Root) -> Vec<Kept> {
+    let runs = transaction::history(root).unwrap_or_else(|error| {
+        log::warn!("{error}");
+        Vec::new()
+    });
+    let kept = |run: crate::plan::FinishedRun| Kept {
+        id: run.id,
+        config: run.config,
+    };
+    runs.into_iter().map(kept).collect()
 }

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::finding::{Finding, Severity};
 use super::ignition::{self, Meta, Resource};
+use super::json;
 use super::merge::{self, Section};
-use super::{check, json};
 
 /// A checked Ignition config of any version, in the newest form.
 #[derive(Clone)]
@@ -43,9 +43,7 @@ impl Layer {
     /// Every error found in it.
     pub fn parse(text: &str, at: &str) -> Result<Self, Vec<Finding>> {
         let parsed = ignition::parse(text, at)?;
-        let checks = check::ignition(&parsed.config, at).into_iter();
-        let mut findings: Vec<Finding> = checks.map(|finding| parsed.located(finding)).collect();
-        findings.splice(0..0, parsed.warnings);
+        let findings = parsed.findings(at);
         if findings
             .iter()
             .any(|finding| finding.severity == Severity::Error)

@@ -84,6 +84,17 @@ pub struct StatusReport {
     pub pending_config: Option<String>,
     /// The last run.
     pub last_run: Option<LastRun>,
+    /// Runs that `rollback` can take back, the newest first.
+    pub history: Vec<Kept>,
+}
+
+/// A run that the history keeps.
+#[derive(Debug, Clone, Serialize)]
+pub struct Kept {
+    /// Name of the transaction.
+    pub id: String,
+    /// Name of the config that it applied.
+    pub config: String,
 }
 
 /// For programs.
@@ -125,6 +136,11 @@ pub fn text(report: &StatusReport) -> String {
     line("Pending", pending_text(report.pending));
     if let Some(config) = &report.pending_config {
         line("", config);
+    }
+    for (index, kept) in report.history.iter().enumerate() {
+        let label = if index == 0 { "Rollback" } else { "" };
+        let text = format!("to before {}", kept.config);
+        out.push_str(&format!("{label:<10}{}\n", inline(&text)));
     }
     out.push_str(&last_run(report.last_run.as_ref()));
     out
