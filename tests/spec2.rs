@@ -1102,3 +1102,28 @@ fn a_newer_spec_2_is_applied_with_a_warning_that_the_daemon_would_refuse() {
     assert!(said.contains("spec.config.ignition.version"), "{said}");
     assert_eq!(root.read("etc/a"), "a");
 }
+
+#[test]
+fn a_plan_names_the_places_of_the_document_not_of_its_conversion() {
+    let root = support::TestRoot::new();
+    let owned = |path: &str, user: &str| file(path, json!({"user": {"name": user}}));
+    let sections = json!({
+        "storage": {"files": [owned("/etc/a", "nobody-knows"), owned("/etc/b", "core"), owned("/etc/c", "core")]},
+        "passwd": {"users": [{"name": "bad:name"}, {"name": "core"}]},
+    });
+    let config = root.config(&config("2.2.0", sections));
+    let plan = root
+        .run(&["plan", config.path(), "--output", "json"])
+        .exits(1)
+        .json();
+    let blockers: Vec<&str> = plan["blockers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|blocker| blocker["subject"].as_str().unwrap())
+        .collect();
+    assert!(blockers.contains(&"storage.files[0]"), "{plan}");
+    if support::is_root() {
+        assert!(blockers.contains(&"passwd.users[0]"), "{plan}");
+    }
+}

@@ -100,7 +100,10 @@ pub fn prepare(
         hashes: Vec::new(),
         notices: Vec::new(),
     };
-    let problem = run.all(passwd).err();
+    let problem = run.all(passwd).err().map(|notice| Notice {
+        subject: config.place(notice.subject),
+        ..notice
+    });
     let after = match problem {
         None => run.outcome(),
         Some(_) => before.clone(),

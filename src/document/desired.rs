@@ -144,13 +144,13 @@ impl Desired {
         let prefix = if config.bare { "" } else { "spec.config." };
         let mut desired = Self {
             bare: config.bare,
-            spec2: config.spec2,
+            spec2: config.spec2.is_some(),
             units: config.ignition.systemd.units.clone(),
             ..Self::default()
         };
         desired.unsupported = sections(config, prefix);
         for (index, file) in config.ignition.storage.files.iter().enumerate() {
-            let at = format!("{prefix}storage.files[{index}]");
+            let at = config.place(format!("{prefix}storage.files[{index}]"));
             match desired_file(file, &at, config) {
                 Ok(file) => desired.files.push(file),
                 Err(unsupported) => desired.unsupported.push(unsupported),
@@ -180,7 +180,7 @@ impl Desired {
     fn nodes(&mut self, config: &MachineConfig, prefix: &str) {
         let storage = &config.ignition.storage;
         for (index, directory) in storage.directories.iter().enumerate() {
-            let origin = format!("{prefix}storage.directories[{index}]");
+            let origin = config.place(format!("{prefix}storage.directories[{index}]"));
             match RootPath::parse(&directory.path) {
                 Ok(path) => self.directories.push(DesiredDirectory {
                     path,
@@ -199,7 +199,7 @@ impl Desired {
         self.directories
             .sort_by_key(|directory| directory.path.ancestors().count());
         for (index, link) in storage.links.iter().enumerate() {
-            let origin = format!("{prefix}storage.links[{index}]");
+            let origin = config.place(format!("{prefix}storage.links[{index}]"));
             match RootPath::parse(&link.path) {
                 Ok(path) => self.links.push(DesiredLink {
                     path,

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use super::finding::{DocumentError, Finding, Severity};
 use super::ignition::{self, File, Ignition};
 use super::layer::Layer;
+use super::spec2::{Converted, Places};
 use super::{check, json, served, yaml};
 use crate::paths;
 use crate::root::sha256;
@@ -75,8 +76,9 @@ pub struct MachineConfig {
     pub origin: String,
     /// What the person should know.
     pub warnings: Vec<Finding>,
-    /// The Ignition part was of spec 2; the daemon then validates by other rules.
-    pub spec2: bool,
+    /// The Ignition part was of spec 2, which the daemon validates by other rules; leads from a place in the
+    /// converted part back to the document.
+    pub spec2: Option<Places>,
     /// A bare Ignition config: it has no name, no record, and the daemon knows nothing of it.
     pub bare: bool,
     /// The Ignition part is only a version, as in the encapsulated object of a first boot.
@@ -85,6 +87,15 @@ pub struct MachineConfig {
     pub additions: Vec<File>,
     /// A bare Ignition config that refers to others: those are to be fetched and laid over it first.
     pub layer: Option<Layer>,
+}
+
+impl MachineConfig {
+    /// A place in the config as the document writes it; a conversion may have moved it.
+    pub fn place(&self, path: String) -> String {
+        self.spec2
+            .as_ref()
+            .map_or(path.clone(), |places| places.original(&path))
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -316,7 +327,7 @@ fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, V
         extensions: Vec::new(),
         fips: false,
         kernel_type: KernelType::Default,
-        spec2: parsed.converted.is_some(),
+        spec2: parsed.converted.map(Converted::into_places),
         ignition: parsed.config,
         record: String::new(),
         digest,
@@ -396,19 +407,18 @@ fn ignition_part(
     raw: Option<&RawValue>,
     at: &str,
     findings: &mut Vec<Finding>,
-) -> (Ignition, bool) {
-    let Some(raw) = raw else {
-        return (Ignition::default(), false);
-    };
+) -> (Ignition, Option<Places>) {
+    let nothing = (Ignition::default(), None);
+    let Some(raw) = raw else { return nothing };
     let parsed = match ignition::parse(raw.get(), at) {
         Ok(parsed) => parsed,
         Err(errors) => {
             findings.extend(errors);
-            return (Ignition::default(), false);
+            return nothing;
         }
     };
     findings.extend(parsed.findings(at));
     let operators = check::machine_config(&parsed.config, at);
     findings.extend(operators.into_iter().map(|finding| parsed.located(finding)));
-    (parsed.config, parsed.converted.is_some())
+    (parsed.config, parsed.converted.map(Converted::into_places))
 }

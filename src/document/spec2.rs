@@ -48,7 +48,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use self::places::Places;
+pub use self::places::Places;
 use super::check::place;
 use super::finding::{Finding, Severity};
 
@@ -75,6 +75,11 @@ impl Converted {
     /// The path in the document as written of a path in the result.
     pub fn original(&self, path: &str) -> String {
         self.places.original(path)
+    }
+
+    /// Only what leads back to the document.
+    pub fn into_places(self) -> Places {
+        self.places
     }
 }
 

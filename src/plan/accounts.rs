@@ -83,7 +83,7 @@ impl Builder<'_> {
     }
 
     fn home(&mut self, prepared: &Prepared, home: &Home, user: &User) {
-        let origin = format!("passwd.users[{}]", home.index);
+        let origin = self.user_place(home.index);
         let path = match &home.path {
             Ok(path) => path,
             Err(_) if user.ssh_authorized_keys.is_empty() => return self.mailbox(home),
@@ -363,8 +363,14 @@ impl Builder<'_> {
                 "{path} of the removed user is left. Remove it with: rm -rf {}",
                 quoted(path)
             );
-            self.notice(format!("passwd.users[{index}]"), message);
+            let place = self.user_place(*index);
+            self.notice(place, message);
         }
+    }
+
+    fn user_place(&self, index: usize) -> String {
+        let config = self.inputs.config;
+        config.place(format!("passwd.users[{index}]"))
     }
 
     /// No config may take the last key and the last password of `core` away.

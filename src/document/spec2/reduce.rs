@@ -73,7 +73,8 @@ pub fn reduce(mut config: Config, minor: u64, at: &str) -> Outcome {
     if minor <= DAEMON_MINOR {
         files = last_files(files, &mut findings);
         units = last_units(units, &mut findings);
-        users = one_user(users, &mut findings);
+        only_core(&users, at, &mut findings);
+        users = last_users(users, &mut findings);
     }
     let mut reduced = Reduced {
         ignition: config.ignition,
@@ -164,20 +165,28 @@ fn last_units(units: Vec<PlacedUnit>, findings: &mut Vec<Finding>) -> Vec<Placed
     kept
 }
 
-/// The last entry of the one user there may be, with the keys of all, each once.
-fn one_user(users: Vec<PlacedUser>, findings: &mut Vec<Finding>) -> Vec<PlacedUser> {
-    for user in users.iter().filter(|user| user.user.name != "core") {
+/// The operator takes no other user than `core`; only a MachineConfig has its config at this place.
+fn only_core(users: &[PlacedUser], at: &str, findings: &mut Vec<Finding>) {
+    let foreign = users.iter().filter(|user| user.user.name != "core");
+    for user in foreign.filter(|_| at.ends_with("spec.config")) {
         let message = format!(
             "unexpected user with name: {}. Only core user is supported",
             user.user.name
         );
         findings.push(Finding::error(format!("{}.name", user.at), message));
     }
-    let mut from_last = users.into_iter().rev();
-    let Some(mut last) = from_last.next() else {
-        return Vec::new();
-    };
-    for earlier in from_last {
+}
+
+/// The last entry of every user, with the keys of all its entries, each once. Like all lists it comes out
+/// reversed.
+fn last_users(users: Vec<PlacedUser>, findings: &mut Vec<Finding>) -> Vec<PlacedUser> {
+    let mut kept: Vec<PlacedUser> = Vec::new();
+    for earlier in users.into_iter().rev() {
+        let same = |later: &&mut PlacedUser| later.user.name == earlier.user.name;
+        let Some(last) = kept.iter_mut().find(same) else {
+            kept.push(earlier);
+            continue;
+        };
         let message = format!(
             "{} is the same user and comes later: it counts, of this only the keys are taken",
             last.at
@@ -185,9 +194,11 @@ fn one_user(users: Vec<PlacedUser>, findings: &mut Vec<Finding>) -> Vec<PlacedUs
         findings.push(Finding::warning(earlier.at, message));
         last.keys.extend(earlier.keys);
     }
-    let mut seen = BTreeSet::new();
-    last.keys.retain(|key| seen.insert(key.entry.clone()));
-    vec![last]
+    for user in &mut kept {
+        let mut seen = BTreeSet::new();
+        user.keys.retain(|key| seen.insert(key.entry.clone()));
+    }
+    kept
 }
 
 impl Reduced {
