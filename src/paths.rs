@@ -95,6 +95,13 @@ pub const STAGE: &str = "var/lib/mco-rescue/stage";
 /// Old objects and journals of finished runs.
 pub const HISTORY: &str = "var/lib/mco-rescue/history";
 
+/// Rendered configs that were fetched, one file each.
+pub const CACHE: &str = "var/lib/mco-rescue/cache";
+/// What is known of the Machine Config Server: where it is and which authority it had.
+pub const SERVER: &str = "var/lib/mco-rescue/server.json";
+/// The host of the API, which is that of the Machine Config Server too; shell assignments.
+pub const APISERVER_URL: &str = "etc/kubernetes/apiserver-url.env";
+
 /// Files that the daemon neither validates nor overwrites (contract sections 7 and 10).
 pub const EXEMPT: [&str; 3] = [
     "etc/kubernetes/kubelet-ca.crt",
@@ -171,6 +178,9 @@ mod tests {
             STATUS,
             STAGE,
             HISTORY,
+            CACHE,
+            SERVER,
+            APISERVER_URL,
             CERTS_D,
         ];
         all.extend(CA_BUNDLES);

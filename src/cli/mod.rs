@@ -1,6 +1,8 @@
 //! The command line: clap types, and one function per command that reads like the pipeline.
 
 mod apply;
+mod cache;
+mod fetch;
 mod plan;
 mod recover;
 mod render;
@@ -100,6 +102,17 @@ pub enum Command {
     /// Changes nothing.
     Status,
 
+    /// Get the pool's rendered config into the node's cache, for the day without network
+    ///
+    /// From the Machine Config Server over https, verified by its authority; or from a
+    /// file, standard input or URL. Changes nothing but the cache. Take it later with
+    /// `mco-rescue plan cached:NAME`.
+    Fetch(FetchArgs),
+
+    /// List, export or forget the configs in the node's cache
+    #[command(subcommand)]
+    Cache(CacheCommand),
+
     /// Merge the MachineConfigs of POOL into the rendered one, as the operator does
     ///
     /// Changes nothing. Prints the rendered MachineConfig as JSON, with the name that
@@ -124,7 +137,8 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
     /// A rendered MachineConfig, JSON or YAML as `oc get mc NAME -o yaml` prints it,
-    /// or an Ignition config; what that refers to is fetched; `-` for standard input
+    /// or an Ignition config; what that refers to is fetched; `-` for standard input;
+    /// `cached:NAME` for one of the node's cache
     /// [default: the config the node is recorded to be in]
     #[arg(value_name = "CONFIG")]
     pub config: Option<String>,
@@ -213,6 +227,88 @@ pub struct RecoverArgs {
     pub back: bool,
 }
 
+/// What to fetch, and whom to believe.
+#[derive(Debug, Args)]
+pub struct FetchArgs {
+    /// A file, `-` for standard input, or a URL
+    /// [default: /config/POOL of the Machine Config Server]
+    #[arg(value_name = "SOURCE")]
+    pub source: Option<String>,
+
+    /// The pool [default: that of the recorded config, else of the last fetch]
+    #[arg(long, value_name = "POOL")]
+    pub pool: Option<String>,
+
+    /// The Machine Config Server: a URL, or a host with or without port
+    /// [default: that of the last fetch, else the API's host, port 22623]
+    #[arg(long, value_name = "SERVER")]
+    pub server: Option<String>,
+
+    /// PEM file with the authority that signed the server's certificate
+    /// [default: that of the last fetch, and those that the system trusts]
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<String>,
+
+    /// The address of a host name, for nodes whose name resolution is broken
+    #[arg(long, value_name = "HOST:ADDR", value_parser = resolution)]
+    pub resolve: Vec<(String, std::net::IpAddr)>,
+
+    /// The SHA-256 of the document; then also http will do
+    #[arg(long, value_name = "HEX", value_parser = |text: &str| digest(text, 64))]
+    pub sha256: Option<String>,
+
+    /// The SHA-512 of the document; then also http will do
+    #[arg(long, value_name = "HEX", value_parser = |text: &str| digest(text, 128), conflicts_with = "sha256")]
+    pub sha512: Option<String>,
+
+    /// Give up after so many seconds, all attempts together
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
+    pub timeout: u64,
+}
+
+impl FetchArgs {
+    /// The digest that was given, as Ignition writes one.
+    fn digest(&self) -> Option<String> {
+        let sha256 = self.sha256.as_ref().map(|hex| format!("sha256-{hex}"));
+        sha256.or(self.sha512.as_ref().map(|hex| format!("sha512-{hex}")))
+    }
+}
+
+fn resolution(text: &str) -> Result<(String, std::net::IpAddr), String> {
+    let form = "is not of the form HOST:ADDR, such as api-int.example:10.0.0.5";
+    let (host, address) = text.split_once(':').ok_or(form)?;
+    let address = address.trim_matches(['[', ']']).parse();
+    match address {
+        Ok(address) if !host.is_empty() => Ok((host.to_owned(), address)),
+        _ => Err(form.to_owned()),
+    }
+}
+
+fn digest(text: &str, length: usize) -> Result<String, String> {
+    if text.len() == length && text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("is not {length} hexadecimal digits"))
+    }
+}
+
+/// What to do with the cache.
+#[derive(Debug, Subcommand)]
+pub enum CacheCommand {
+    /// List the configs, the newest first; changes nothing
+    List,
+    /// Print the document of a config as it came; changes nothing
+    Export {
+        /// Name of the config, or a beginning of it that fits no other
+        name: String,
+    },
+    /// Remove a config from the cache
+    Forget {
+        /// Name of the config, or of the damaged file
+        name: String,
+    },
+}
+
 /// What rollback may pass over.
 #[derive(Debug, Args)]
 pub struct RollbackArgs {
@@ -229,6 +325,8 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Verify(args) => verify::run(cli, args),
         Command::Show(args) => show::run(cli, args),
         Command::Status => status::run(cli),
+        Command::Fetch(args) => fetch::run(cli, args),
+        Command::Cache(command) => cache::run(cli, command),
         Command::Render(args) => render::run(args),
         Command::Rollback(args) => rollback::run(cli, args),
         Command::Recover(args) => recover::run(cli, args),

@@ -94,6 +94,7 @@ fn heading(root: &Root, run: &FinishedRun) -> Result<Heading> {
         chosen: "the last run that can be taken back".to_owned(),
         root: root.shown().display().to_string(),
         recorded: recorded(root)?.unwrap_or_else(|| "(no record)".to_owned()),
+        others: Vec::new(),
     })
 }
 

@@ -14,7 +14,7 @@ use crate::report::diff::unified;
 use crate::report::is_secret_step;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootError, RootPath};
-use crate::source::{self, Chosen, Http};
+use crate::source::{self, Chosen, Http, cache};
 
 /// Everything that was gathered, once.
 pub struct Session {
@@ -59,7 +59,8 @@ impl Session {
     /// Reads records, config and node.
     pub fn observe(root: Root, config: Option<&str>) -> Result<Self> {
         let records = Records::read(&root).context("reading the daemon's records")?;
-        let chosen = source::choose(config, &records, &mut Http::new(&root))?;
+        let cache = cache::read(&root).context("reading the cache")?;
+        let chosen = source::choose(config, &records, &cache, &mut Http::new(&root))?;
         let desired = Desired::of(&chosen.config);
         let old = records
             .baseline()
@@ -156,6 +157,7 @@ impl Session {
             chosen: self.chosen.why.to_owned(),
             root: self.root.shown().display().to_string(),
             recorded,
+            others: self.chosen.others.clone(),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::drift::{dropin_path, unit_path};
 use crate::error::ExitCode;
 use crate::node::Records;
 use crate::report;
-use crate::source::{self, Http};
+use crate::source::{self, Http, cache};
 
 /// Runs `show`. One argument that is a path or unit of the recorded config means that file.
 pub fn run(cli: &Cli, args: &ShowArgs) -> Result<ExitCode> {
@@ -22,7 +22,9 @@ pub fn run(cli: &Cli, args: &ShowArgs) -> Result<ExitCode> {
         report::print(&bytes)?;
         return Ok(ExitCode::Done);
     }
-    let config = source::choose(args.config.as_deref(), &records, &mut Http::new(&root))?.config;
+    let cache = cache::read(&root).context("reading the cache")?;
+    let mut http = Http::new(&root);
+    let config = source::choose(args.config.as_deref(), &records, &cache, &mut http)?.config;
     let desired = Desired::of(&config);
     let bytes = match (&args.path, cli.output) {
         (Some(path), _) => contents(&desired, path)?,

@@ -62,12 +62,17 @@ impl Records {
         })
     }
 
-    /// Name of the recorded config, where there is one that can be read.
-    pub fn name(&self) -> Option<String> {
+    /// The recorded config, where there is one that can be read.
+    pub fn recorded(&self) -> Option<&MachineConfig> {
         match &self.current_config {
-            Recorded::Present(config) => Some(config.name.clone()),
+            Recorded::Present(config) => Some(config),
             Recorded::Missing | Recorded::Broken(_) => None,
         }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> Option<String> {
+        self.recorded().map(|config| config.name.clone())
     }
 
     /// The old side of a transition (design.md section 4): after a first boot `currentconfig` holds an

@@ -3,6 +3,7 @@
 //! Values in, strings out; printing is in one function, [`print()`], alone.
 
 pub mod diff;
+pub mod fetch;
 pub mod plan;
 pub mod recover;
 pub mod rollback;

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{WIDTH, count, fingerprint, inline, is_secret_step, wrap};
+use super::{WIDTH, count, fingerprint, inline, is_secret_step, utc, wrap};
 use crate::plan::{Notice, Plan, PlannedStep, Section, Step};
 use crate::root::RootPath;
+use crate::source::Candidate;
 
 /// What surrounds a plan.
 #[derive(Debug, Clone, Serialize)]
@@ -23,6 +24,8 @@ pub struct Heading {
     pub root: String,
     /// Name of the recorded config, or why there is none.
     pub recorded: String,
+    /// Configs at hand that were not taken.
+    pub others: Vec<Candidate>,
 }
 
 #[derive(Serialize)]
@@ -84,6 +87,15 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> Str
         ("Recorded", &heading.recorded),
     ] {
         out.push_str(&format!("{label:<10}{}\n", inline(value)));
+    }
+    for (index, other) in heading.others.iter().enumerate() {
+        let label = if index == 0 { "Not taken" } else { "" };
+        let when = other
+            .fetched
+            .map(|at| format!(", {}", utc(at)))
+            .unwrap_or_default();
+        out.push_str(&format!("{label:<10}{}{when}\n", inline(&other.name)));
+        out.push_str(&wrap(&other.why, 14));
     }
     out.push('\n');
     out.push_str(&notices("Blockers", &plan.blockers));

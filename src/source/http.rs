@@ -38,7 +38,8 @@ impl<'a> Http<'a> {
         })
     }
 
-    fn settings(&mut self, network: &Network) -> Result<Settings, String> {
+    /// For one fetch under what a config says.
+    pub fn settings(&mut self, network: &Network) -> Result<Settings, String> {
         let mut certificates = self.system().to_vec();
         for bundle in &network.authorities {
             certificates.extend(net::certificates(bundle).map_err(|error| {
@@ -78,7 +79,7 @@ impl Fetch for Http<'_> {
 }
 
 /// Somebody may be waiting at a console.
-fn tell(progress: Progress<'_>) {
+pub fn tell(progress: Progress<'_>) {
     match progress {
         Progress::Failed {
             attempt,

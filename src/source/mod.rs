@@ -1,16 +1,22 @@
 //! Where a config comes from, and why that one: an explicit argument wins, else the recorded one.
 
+pub mod cache;
 mod http;
 mod references;
+pub mod server;
 
 use std::fmt;
 use std::io::Read;
 use std::path::Path;
 
+use serde::Serialize;
+
 use crate::document::{self, DocumentError, MachineConfig};
 use crate::error::Reason;
 use crate::node::{Baseline, Recorded, Records};
 use crate::paths;
+use crate::root::RootError;
+use cache::{Cached, Entry};
 
 /// A document may not be larger than this (64 MiB): the operator refuses rendered configs above 1.5 MiB.
 const MAX_DOCUMENT: u64 = 64 << 20;
@@ -22,6 +28,23 @@ pub struct Chosen {
     pub config: MachineConfig,
     /// The reason, for people.
     pub why: &'static str,
+    /// Every other config at hand, and why it was not taken; empty where one was named.
+    pub others: Vec<Candidate>,
+}
+
+/// A config that was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Candidate {
+    /// `metadata.name`; the file's name where that cannot be read.
+    pub name: String,
+    /// Where it was got from.
+    pub origin: String,
+    /// When; seconds since 1970.
+    pub fetched: Option<u64>,
+    /// Whether the hash in its name is that of its contents.
+    pub name_matches: Option<bool>,
+    /// Why it was not taken, and how to take it.
+    pub why: String,
 }
 
 /// Why there is no config.
@@ -34,8 +57,19 @@ pub enum SourceError {
     #[error("reading {0}: more than 64 MiB, which is no MachineConfig")]
     TooLarge(String),
     /// URLs are for another command.
-    #[error("{0} is a URL; fetch it first (`curl -o config.json URL`) and give the file")]
+    #[error(
+        "{0} is a URL. Get it into the cache first: mco-rescue fetch URL, then name it cached:NAME"
+    )]
     Url(String),
+    /// The cache has no such config.
+    #[error("the cache has no config {0:?}. It has: {1}")]
+    NotCached(String, String),
+    /// The cache has several.
+    #[error("{0:?} is the beginning of several configs in the cache: {1}. Give the whole name")]
+    Ambiguous(String, String),
+    /// The cache cannot be read.
+    #[error("reading the cache: {0}")]
+    Cache(#[from] RootError),
     /// None was given and the node has none to offer.
     #[error(
         "no config was given, and {0}. Give a file: `mco-rescue plan rendered-worker-NAME.yaml`"
@@ -61,7 +95,7 @@ pub enum SourceError {
     Document(#[from] DocumentError),
 }
 
-pub use http::Http;
+pub use http::{Http, tell};
 pub use references::{Fetch, Network, Wanted};
 
 /// Reads the config named on the command line, or the one the node is recorded to be in. What a bare
@@ -69,32 +103,82 @@ pub use references::{Fetch, Network, Wanted};
 pub fn choose(
     argument: Option<&str>,
     records: &Records,
+    cache: &[Cached],
     fetch: &mut dyn Fetch,
 ) -> Result<Chosen, SourceError> {
     let mut given = match argument {
+        Some(name) if name.starts_with("cached:") => cached(name, cache)?,
         Some("-") => parse(&read_named("-")?, "standard input")?,
         Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
             return Err(SourceError::Url(url.to_owned()));
         }
         Some(path) => parse(&read_named(path)?, path)?,
-        None => return recorded(records),
+        None => return recorded(records, cache),
     };
     given.config = references::complete(given.config, fetch)?;
     if given.config.emptied {
-        whole(given, records)
+        whole(given, records, cache)
     } else {
         Ok(given)
     }
 }
 
-/// The full config of the same name, which the node keeps beside the encapsulated one.
-fn whole(given: Chosen, records: &Records) -> Result<Chosen, SourceError> {
-    match &records.mcs_content {
-        Recorded::Present(full) if full.name == given.config.name && !full.emptied => Ok(Chosen {
-            config: (**full).clone(),
+/// The full config of the same name, which the node keeps beside the encapsulated one or in its cache.
+fn whole(given: Chosen, records: &Records, cache: &[Cached]) -> Result<Chosen, SourceError> {
+    let kept = match &records.mcs_content {
+        Recorded::Present(full) if full.name == given.config.name && !full.emptied => {
+            Some((**full).clone())
+        }
+        _ => of_cache(&given.config.name, cache)?,
+    };
+    match kept {
+        Some(config) => Ok(Chosen {
+            config,
             why: "the full config of the encapsulated one that was given",
+            others: Vec::new(),
         }),
-        _ => Err(SourceError::Encapsulated(given.config.origin)),
+        None => Err(SourceError::Encapsulated(given.config.origin)),
+    }
+}
+
+/// The config of exactly this name in the cache.
+fn of_cache(name: &str, cache: &[Cached]) -> Result<Option<MachineConfig>, SourceError> {
+    let entry = cache::whole(cache).find(|entry| entry.name == name);
+    Ok(entry.map(Entry::config).transpose()?)
+}
+
+fn cached(argument: &str, cache: &[Cached]) -> Result<Chosen, SourceError> {
+    let name = argument.strip_prefix("cached:").unwrap_or(argument);
+    Ok(Chosen {
+        config: named(name, cache)?.config()?,
+        why: "named on the command line",
+        others: Vec::new(),
+    })
+}
+
+/// The entry of the cache with this name, or with the only name that begins so.
+pub fn named<'a>(name: &str, cache: &'a [Cached]) -> Result<&'a Entry, SourceError> {
+    let list = |entries: &[&Entry]| -> String {
+        let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+        names.join(", ")
+    };
+    let all: Vec<&Entry> = cache::whole(cache).collect();
+    if let Some(exact) = all.iter().find(|entry| entry.name == name) {
+        return Ok(exact);
+    }
+    let fitting: Vec<&Entry> = all
+        .iter()
+        .copied()
+        .filter(|entry| entry.name.starts_with(name))
+        .collect();
+    match fitting.as_slice() {
+        [only] => Ok(only),
+        [] if all.is_empty() => Err(SourceError::NotCached(
+            name.to_owned(),
+            "nothing (mco-rescue fetch fills it)".to_owned(),
+        )),
+        [] => Err(SourceError::NotCached(name.to_owned(), list(&all))),
+        several => Err(SourceError::Ambiguous(name.to_owned(), list(several))),
     }
 }
 
@@ -102,6 +186,7 @@ fn parse(bytes: &[u8], origin: &str) -> Result<Chosen, SourceError> {
     Ok(Chosen {
         config: document::parse(bytes, origin)?,
         why: "given on the command line",
+        others: Vec::new(),
     })
 }
 
@@ -134,19 +219,71 @@ fn read(reader: impl Read, name: &str) -> Result<Vec<u8>, SourceError> {
     }
 }
 
-fn recorded(records: &Records) -> Result<Chosen, SourceError> {
+fn recorded(records: &Records, cache: &[Cached]) -> Result<Chosen, SourceError> {
+    let none = |why: String| {
+        SourceError::NoneRecorded(match cache::whole(cache).next() {
+            Some(newest) => format!(
+                "{why}. The newest in the cache is {}: `mco-rescue plan cached:{}`",
+                newest.name, newest.name
+            ),
+            None => why,
+        })
+    };
     if let Recorded::Broken(problem) = &records.current_config {
-        return Err(SourceError::NoneRecorded(format!(
-            "the recorded one cannot be used: {problem}"
-        )));
+        return Err(none(format!("the recorded one cannot be used: {problem}")));
     }
-    match records.baseline() {
-        Baseline::Known(config) => Ok(Chosen {
-            config: config.clone(),
-            why: "the config that the node is recorded to be in",
+    let name = records.name();
+    let (config, why) = match records.baseline() {
+        Baseline::Known(config) => (
+            config.clone(),
+            "the config that the node is recorded to be in",
+        ),
+        Baseline::Unknown(problem) => {
+            let full = name
+                .as_deref()
+                .map(|name| of_cache(name, cache))
+                .transpose()?
+                .flatten();
+            let Some(config) = full else {
+                return Err(none(problem.to_owned()));
+            };
+            (
+                config,
+                "the full config of the recorded name, from the cache",
+            )
+        }
+    };
+    let others = others(&config.name, cache);
+    Ok(Chosen {
+        config,
+        why,
+        others,
+    })
+}
+
+/// Nothing newer is taken unasked: the daemon would take it back with a reboot, and a late fetch is no new config.
+fn others(chosen: &str, cache: &[Cached]) -> Vec<Candidate> {
+    let candidate = |cached: &Cached| match cached {
+        Cached::Whole(entry) if entry.name == chosen => None,
+        Cached::Whole(entry) => Some(Candidate {
+            name: entry.name.clone(),
+            origin: entry.origin.clone(),
+            fetched: Some(entry.fetched),
+            name_matches: entry.name_matches,
+            why: format!(
+                "in the cache, not asked for; take it with cached:{}",
+                entry.name
+            ),
         }),
-        Baseline::Unknown(why) => Err(SourceError::NoneRecorded(why.to_owned())),
-    }
+        Cached::Damaged(path, problem) => Some(Candidate {
+            name: path.name().to_owned(),
+            origin: path.to_string(),
+            fetched: None,
+            name_matches: None,
+            why: format!("in the cache, damaged: {problem}"),
+        }),
+    };
+    cache.iter().filter_map(candidate).collect()
 }
 
 impl fmt::Display for Chosen {

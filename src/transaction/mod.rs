@@ -12,6 +12,7 @@ mod pwd_lock;
 mod recover;
 mod stage;
 mod state;
+mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -34,6 +35,7 @@ use state::{State, StateError};
 pub use lock::{Lock, LockError, acquire};
 pub use recover::{Direction, Pending, Recovered, history, pending, recover};
 pub use state::StateError as StateDirectoryError;
+pub use store::Store;
 
 /// How many finished runs are kept for `rollback`.
 const HISTORY_KEPT: usize = 3;

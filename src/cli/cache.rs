@@ -1,0 +1,61 @@
+//! `cache`: what the node keeps for the day without network.
+
+use anyhow::{Context, Result, bail};
+
+use super::session::open_root;
+use super::{CacheCommand, Cli, Output};
+use crate::error::ExitCode;
+use crate::node::{Host, Records};
+use crate::paths;
+use crate::report;
+use crate::root::Root;
+use crate::source::{self, cache};
+use crate::transaction::Store;
+
+/// Runs `cache`.
+pub fn run(cli: &Cli, command: &CacheCommand) -> Result<ExitCode> {
+    let root = open_root(cli)?;
+    match command {
+        CacheCommand::List => list(cli, &root)?,
+        CacheCommand::Export { name } => {
+            let all = cache::read(&root).context("reading the cache")?;
+            let entry = source::named(name, &all)?;
+            report::print(entry.document().as_bytes())?;
+        }
+        CacheCommand::Forget { name } => forget(&root, name)?,
+    }
+    Ok(ExitCode::Done)
+}
+
+fn list(cli: &Cli, root: &Root) -> Result<()> {
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let all = cache::read(root).context("reading the cache")?;
+    let recorded = records.name();
+    let text = match cli.output {
+        Output::Json => report::fetch::list_json(&all, recorded.as_deref())?,
+        Output::Text => report::fetch::list_text(&all, recorded.as_deref()),
+    };
+    Ok(report::print(text.as_bytes())?)
+}
+
+/// A damaged file goes by its own name, a config by that of the config.
+fn forget(root: &Root, name: &str) -> Result<()> {
+    let all = cache::read(root).context("reading the cache")?;
+    let damaged = all.iter().find_map(|cached| match cached {
+        cache::Cached::Damaged(path, _) if path.name() == name => Some(name.to_owned()),
+        _ => None,
+    });
+    let file = match damaged {
+        Some(file) => file,
+        None => source::named(name, &all)?.file_name(),
+    };
+    if all.is_empty() {
+        bail!("the cache is empty; there is nothing to forget");
+    }
+    let initramfs = Host::observe(root)
+        .context("looking at the node")?
+        .initramfs;
+    Store::make(root, paths::CACHE, initramfs)?.remove(&file)?;
+    report::print(format!("Forgotten: {name}\n").as_bytes())?;
+    Ok(())
+}

@@ -1,0 +1,247 @@
+//! `fetch`: a rendered config from the Machine Config Server, a file or a medium into the node's cache.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::session::open_root;
+use super::work::now;
+use super::{Cli, FetchArgs, Output};
+use crate::document::{self, MachineConfig, has_hash};
+use crate::error::ExitCode;
+use crate::net::{self, Cause, FetchError, Request, TlsProblem};
+use crate::node::{Host, Records};
+use crate::paths;
+use crate::report;
+use crate::report::fetch::Fetched;
+use crate::root::{Root, RootPath};
+use crate::source::server::{self, Server};
+use crate::source::{self, Http, Network, cache};
+use crate::transaction::Store;
+
+/// A rendered config may not be larger than this (16 MiB): the operator refuses those above 1.5 MiB.
+const MAX_BYTES: u64 = 16 << 20;
+/// Until the head of an answer is there.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What came, and from whom.
+struct Got {
+    bytes: Vec<u8>,
+    origin: String,
+    server: Option<Server>,
+}
+
+/// Runs `fetch`.
+pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
+    let root = open_root(cli)?;
+    let records = Records::read(&root).context("reading the daemon's records")?;
+    let got = match args.source.as_deref() {
+        None => from_server(&root, &records, args)?,
+        Some(url) if url.contains("://") => from_url(&root, url, args)?,
+        Some(name) => Got {
+            bytes: source::read_named(name)?,
+            origin: if name == "-" { "standard input" } else { name }.to_owned(),
+            server: None,
+        },
+    };
+    verify(args, &got.bytes)?;
+    let text = String::from_utf8(got.bytes)
+        .map_err(|_| anyhow::anyhow!("{}: not UTF-8 text", got.origin))?;
+    let config = document::parse(text.as_bytes(), &got.origin)?;
+    check(&config, args, &got.origin)?;
+    let kept = keep(&root, &records, &config, text, &got.origin)?;
+    if let Some(server) = &got.server {
+        remember(&root, server)?;
+    }
+    let text = match cli.output {
+        Output::Json => report::fetch::json(&kept)?,
+        Output::Text => report::fetch::text(&kept),
+    };
+    report::print(text.as_bytes())?;
+    Ok(ExitCode::Done)
+}
+
+fn from_server(root: &Root, records: &Records, args: &FetchArgs) -> Result<Got> {
+    let known = server::remembered(root).context("reading what is known of the server")?;
+    let known = known.as_ref();
+    let recorded = records.recorded().and_then(cache::pool_of);
+    let pool = args
+        .pool
+        .clone()
+        .or(recorded)
+        .or(known.map(|known| known.pool.clone()));
+    let Some(pool) = pool else {
+        bail!("the pool of this node is not known. Name it: --pool worker");
+    };
+    let of_api = server::of_api(root).context("reading the API's address")?;
+    let given = args.server.as_deref().map(server::base);
+    let Some(base) = given.or(known.map(|known| known.url.clone())).or(of_api) else {
+        bail!("no Machine Config Server is known here. Name it: --server api-int.CLUSTER.DOMAIN");
+    };
+    let authorities = match (&args.ca, known) {
+        (Some(path), _) => String::from_utf8_lossy(&source::read_named(path)?).into_owned(),
+        (None, Some(known)) => known.authorities.clone(),
+        (None, None) => String::new(),
+    };
+    let url = server::config_url(&base, &pool);
+    let bytes = get(root, &url, &authorities, args)?.map_err(|error| {
+        let more = explanation(&error, &pool, known, args.ca.is_some());
+        anyhow::Error::new(error).context(more)
+    })?;
+    let server = Server {
+        version: server::VERSION,
+        url: base,
+        pool,
+        authorities,
+        answered: now(),
+    };
+    Ok(Got {
+        bytes,
+        origin: url,
+        server: Some(server),
+    })
+}
+
+fn from_url(root: &Root, url: &str, args: &FetchArgs) -> Result<Got> {
+    let authorities = match &args.ca {
+        Some(path) => String::from_utf8_lossy(&source::read_named(path)?).into_owned(),
+        None => String::new(),
+    };
+    Ok(Got {
+        bytes: get(root, url, &authorities, args)??,
+        origin: net::redact(url),
+        server: None,
+    })
+}
+
+/// Whoever answers without TLS could be anybody; then a digest has to vouch for what comes.
+fn get(
+    root: &Root,
+    url: &str,
+    authorities: &str,
+    args: &FetchArgs,
+) -> Result<Result<Vec<u8>, FetchError>> {
+    let is_plain = url
+        .split(':')
+        .next()
+        .is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"));
+    if is_plain && args.digest().is_none() {
+        bail!(
+            "{} is not encrypted, so anybody could have answered. Use https, or say which bytes are right: --sha256 HEX",
+            net::redact(url)
+        );
+    }
+    let mut network = Network::default();
+    if !authorities.trim().is_empty() {
+        network.authorities.push(authorities.as_bytes().into());
+    }
+    let mut settings = Http::new(root)
+        .settings(&network)
+        .map_err(anyhow::Error::msg)?;
+    settings.names.given.clone_from(&args.resolve);
+    settings.header_timeout = HEADER_TIMEOUT;
+    settings.total_timeout = Some(Duration::from_secs(args.timeout));
+    let request = Request {
+        verified: args.digest().is_some(),
+        ..Request::new(url, MAX_BYTES)
+    };
+    log::info!("fetching {}", net::redact(url));
+    Ok(net::fetch(&settings, &request, &mut source::tell).map(|answer| answer.bytes))
+}
+
+/// What this server means by its answer, beyond what any server would.
+fn explanation(error: &FetchError, pool: &str, known: Option<&Server>, given: bool) -> String {
+    let what = format!("asking for the config of pool {pool}");
+    let hint = match &error.cause {
+        Cause::Status(status) => server::meaning(*status, pool),
+        Cause::TotalTimeout { last, .. } => match **last {
+            Cause::Status(status) => server::meaning(status, pool),
+            _ => None,
+        },
+        Cause::Tls(TlsProblem::UnknownIssuer) if !given && known.is_some() => Some(
+            "its certificate was verified by the remembered authority before: the server has another one now, or \
+             somebody else answers. If the authority was replaced on purpose, give the new one with --ca FILE"
+                .to_owned(),
+        ),
+        _ => None,
+    };
+    hint.map_or(what.clone(), |hint| format!("{what} ({hint})"))
+}
+
+fn verify(args: &FetchArgs, bytes: &[u8]) -> Result<()> {
+    match args.digest() {
+        Some(digest) if !has_hash(bytes, &digest) => {
+            bail!("what came has another digest than was given; nothing was kept")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is kept has to be the whole config of the right pool.
+fn check(config: &MachineConfig, args: &FetchArgs, origin: &str) -> Result<()> {
+    if config.bare || config.emptied {
+        bail!(
+            "{origin}: holds no whole MachineConfig. A Machine Config Server has it at /config/POOL, \
+             and `oc get mc NAME -o yaml` prints it"
+        );
+    }
+    let pool = cache::pool_of(config);
+    match (&args.pool, &pool) {
+        (Some(wanted), Some(found)) if wanted != found => {
+            bail!(
+                "{origin}: is {} of pool {found}, not of pool {wanted}",
+                config.name
+            )
+        }
+        _ => Ok(()),
+    }
+}
+
+fn keep(
+    root: &Root,
+    records: &Records,
+    config: &MachineConfig,
+    text: String,
+    origin: &str,
+) -> Result<Fetched> {
+    let initramfs = Host::observe(root)
+        .context("looking at the node")?
+        .initramfs;
+    let store = Store::make(root, paths::CACHE, initramfs)?;
+    let before = cache::read(root).context("reading the cache")?;
+    let entry = cache::Entry::new(config, text, origin.to_owned(), now());
+    let known = cache::whole(&before).any(|old| old.digest == entry.digest);
+    store.put(&entry.file_name(), &entry.to_text()?)?;
+    let after = cache::read(root).context("reading the cache again")?;
+    let recorded = records.name();
+    let in_use: Vec<&str> = recorded
+        .as_deref()
+        .into_iter()
+        .chain([entry.name.as_str()])
+        .collect();
+    let entries: Vec<&cache::Entry> = cache::whole(&after).collect();
+    let mut forgotten = Vec::new();
+    for old in cache::surplus(&entries, &in_use) {
+        store.remove(&old.file_name())?;
+        forgotten.push(old.name.clone());
+    }
+    Ok(Fetched {
+        name: entry.name.clone(),
+        pool: entry.pool.clone(),
+        digest: entry.digest.clone(),
+        origin: entry.origin.clone(),
+        name_matches: entry.name_matches,
+        new: !known,
+        recorded: recorded.as_deref() == Some(entry.name.as_str()),
+        forgotten,
+    })
+}
+
+fn remember(root: &Root, server: &Server) -> Result<()> {
+    let initramfs = Host::observe(root)
+        .context("looking at the node")?
+        .initramfs;
+    let store = Store::make(root, paths::STATE, initramfs)?;
+    let name = RootPath::fixed(paths::SERVER);
+    Ok(store.put(name.name(), &serde_json::to_vec_pretty(server)?)?)
+}

@@ -1,0 +1,157 @@
+//! What `fetch` kept and what `cache` holds, as text and as JSON (`mco-rescue/fetch/v1`, `mco-rescue/cache/v1`).
+
+use serde::Serialize;
+
+use super::{inline, utc, wrap};
+use crate::source::cache::Cached;
+
+/// A config that was got.
+#[derive(Debug, Clone, Serialize)]
+pub struct Fetched {
+    /// `metadata.name`.
+    pub name: String,
+    /// The pool.
+    pub pool: Option<String>,
+    /// SHA-256 of the MachineConfig as received.
+    pub digest: String,
+    /// Where it was got from.
+    pub origin: String,
+    /// Whether the hash in its name is that of its contents.
+    pub name_matches: Option<bool>,
+    /// Whether the cache did not have it before.
+    pub new: bool,
+    /// Whether the node is recorded to be in it.
+    pub recorded: bool,
+    /// Names of older configs that made room.
+    pub forgotten: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Document<'a, T: Serialize> {
+    schema: &'static str,
+    #[serde(flatten)]
+    body: &'a T,
+}
+
+/// For programs.
+pub fn json(fetched: &Fetched) -> serde_json::Result<String> {
+    let document = Document {
+        schema: "mco-rescue/fetch/v1",
+        body: fetched,
+    };
+    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+}
+
+/// For people.
+pub fn text(fetched: &Fetched) -> String {
+    let mut out = format!("Kept      {}\n", inline(&fetched.name));
+    out.push_str(&format!("From      {}\n", inline(&fetched.origin)));
+    out.push_str(&format!("Name      {}\n", name_words(fetched.name_matches)));
+    for name in &fetched.forgotten {
+        out.push_str(&format!("Forgotten {}\n", inline(name)));
+    }
+    let next = match (fetched.recorded, fetched.new) {
+        (true, _) => "It is the config that the node is recorded to be in.".to_owned(),
+        (false, false) => "The cache had it already.".to_owned(),
+        (false, true) => format!("Next: mco-rescue plan cached:{}", fetched.name),
+    };
+    out.push_str(&wrap(&next, 0));
+    out
+}
+
+fn name_words(matches: Option<bool>) -> &'static str {
+    match matches {
+        Some(true) => "its hash is that of the contents",
+        Some(false) => {
+            "its hash is NOT that of the contents: it was changed, or rendered by another release"
+        }
+        None => "has no hash, so it is no rendered config of a pool",
+    }
+}
+
+#[derive(Serialize)]
+struct Listing<'a> {
+    entries: Vec<Listed<'a>>,
+    damaged: Vec<Damaged<'a>>,
+}
+
+#[derive(Serialize)]
+struct Listed<'a> {
+    name: &'a str,
+    pool: Option<&'a str>,
+    digest: &'a str,
+    origin: &'a str,
+    fetched: u64,
+    name_matches: Option<bool>,
+    recorded: bool,
+}
+
+#[derive(Serialize)]
+struct Damaged<'a> {
+    path: String,
+    problem: &'a str,
+}
+
+/// The cache for programs. `recorded`: the config that the node is recorded to be in.
+pub fn list_json(all: &[Cached], recorded: Option<&str>) -> serde_json::Result<String> {
+    let mut listing = Listing {
+        entries: Vec::new(),
+        damaged: Vec::new(),
+    };
+    for cached in all {
+        match cached {
+            Cached::Whole(entry) => listing.entries.push(Listed {
+                name: &entry.name,
+                pool: entry.pool.as_deref(),
+                digest: &entry.digest,
+                origin: &entry.origin,
+                fetched: entry.fetched,
+                name_matches: entry.name_matches,
+                recorded: recorded == Some(entry.name.as_str()),
+            }),
+            Cached::Damaged(path, problem) => listing.damaged.push(Damaged {
+                path: path.to_string(),
+                problem,
+            }),
+        }
+    }
+    let document = Document {
+        schema: "mco-rescue/cache/v1",
+        body: &listing,
+    };
+    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+}
+
+/// The cache for people.
+pub fn list_text(all: &[Cached], recorded: Option<&str>) -> String {
+    if all.is_empty() {
+        return "The cache is empty. Next: mco-rescue fetch, while the network is good\n"
+            .to_owned();
+    }
+    let mut out = String::new();
+    for cached in all {
+        match cached {
+            Cached::Whole(entry) => {
+                let mark = if recorded == Some(entry.name.as_str()) {
+                    "  (recorded)"
+                } else {
+                    ""
+                };
+                out.push_str(&format!("{}{mark}\n", inline(&entry.name)));
+                let origin = format!("{} from {}", utc(entry.fetched), inline(&entry.origin));
+                out.push_str(&wrap(&origin, 4));
+                if entry.name_matches != Some(true) {
+                    out.push_str(&wrap(
+                        &format!("name: {}", name_words(entry.name_matches)),
+                        4,
+                    ));
+                }
+            }
+            Cached::Damaged(path, problem) => {
+                out.push_str(&format!("{path}\n"));
+                out.push_str(&wrap(&format!("damaged, never used: {problem}"), 4));
+            }
+        }
+    }
+    out
+}

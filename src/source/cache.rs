@@ -1,0 +1,243 @@
+//! Rendered configs that the node keeps for the day on which it has no network.
+//!
+//! One file for each config, named after the digest of the MachineConfig: the same config is kept once, however
+//! often it is fetched. A file that is not what its own digests say is never used. Reading only; written by
+//! [`crate::transaction::Store`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::document::{self, DocumentError, MachineConfig};
+use crate::paths;
+use crate::render;
+use crate::root::{Root, RootError, RootPath, sha256};
+
+/// Version of the files; an unknown one is never guessed at.
+const VERSION: u32 = 1;
+/// How many configs of one pool are kept.
+pub const GENERATIONS: usize = 5;
+
+/// A config in the cache.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    version: u32,
+    /// `metadata.name`.
+    pub name: String,
+    /// The pool, if the config names it.
+    pub pool: Option<String>,
+    /// Lower-case hex SHA-256 of the MachineConfig as received.
+    pub digest: String,
+    /// Where it was got from.
+    pub origin: String,
+    /// When it was got; seconds since 1970 by the node's clock.
+    pub fetched: u64,
+    /// Whether the hash in its name is that of its contents; `None`: the name has none.
+    pub name_matches: Option<bool>,
+    /// Lower-case hex SHA-256 of `document`.
+    sha256: String,
+    /// The document as it came.
+    document: String,
+}
+
+/// Shows no contents: they hold secrets.
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Entry({}, fetched {})", self.name, self.fetched)
+    }
+}
+
+/// What a cache file turned out to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cached {
+    /// A config that can be used.
+    Whole(Box<Entry>),
+    /// The file and what is wrong with it.
+    Damaged(RootPath, String),
+}
+
+impl Entry {
+    /// A config that has just been got.
+    pub fn new(config: &MachineConfig, document: String, origin: String, fetched: u64) -> Self {
+        Self {
+            version: VERSION,
+            name: config.name.clone(),
+            pool: pool_of(config),
+            digest: config.digest.clone(),
+            origin,
+            fetched,
+            name_matches: render::name_matches(&config.record),
+            sha256: sha256(document.as_bytes()),
+            document,
+        }
+    }
+
+    /// Name of its file.
+    pub fn file_name(&self) -> String {
+        format!("{}.json", self.digest)
+    }
+
+    /// The file's text.
+    pub fn to_text(&self) -> serde_json::Result<Vec<u8>> {
+        serde_json::to_vec(self)
+    }
+
+    /// The document as it came.
+    pub fn document(&self) -> &str {
+        &self.document
+    }
+
+    /// The config.
+    pub fn config(&self) -> Result<MachineConfig, DocumentError> {
+        document::parse(self.document.as_bytes(), &format!("cached:{}", self.name))
+    }
+
+    fn checked(bytes: &[u8], file: &str) -> Result<Self, String> {
+        let entry: Self =
+            serde_json::from_slice(bytes).map_err(|e| format!("cannot be read: {e}"))?;
+        if entry.version != VERSION {
+            return Err(format!(
+                "is of version {}, this program knows {VERSION}",
+                entry.version
+            ));
+        }
+        if sha256(entry.document.as_bytes()) != entry.sha256 {
+            return Err("has other contents than were written".to_owned());
+        }
+        let config = entry.config().map_err(|error| error.to_string())?;
+        let same = config.digest == entry.digest && config.name == entry.name;
+        if same && file == entry.file_name() {
+            Ok(entry)
+        } else {
+            Err("is not the config that it is named after".to_owned())
+        }
+    }
+}
+
+/// The pool of a config: its owner, else the middle of its rendered name.
+pub fn pool_of(config: &MachineConfig) -> Option<String> {
+    let of_name = || {
+        let (pool, _) = config.name.strip_prefix("rendered-")?.rsplit_once('-')?;
+        Some(pool.to_owned())
+    };
+    config.pool.clone().or_else(of_name)
+}
+
+/// Every file of the cache, the newest config first, damaged files last.
+pub fn read(root: &Root) -> Result<Vec<Cached>, RootError> {
+    let directory = RootPath::fixed(paths::CACHE);
+    let mut all = Vec::new();
+    for name in root.list(&directory)? {
+        // What an interrupted write left is no entry.
+        let Some(path) = directory
+            .join(&name)
+            .ok()
+            .filter(|_| name.ends_with(".json"))
+        else {
+            continue;
+        };
+        let Some(bytes) = root.read(&path)? else {
+            continue;
+        };
+        all.push(match Entry::checked(&bytes, &name) {
+            Ok(entry) => Cached::Whole(Box::new(entry)),
+            Err(problem) => Cached::Damaged(path, problem),
+        });
+    }
+    all.sort_by_key(|cached| match cached {
+        Cached::Whole(entry) => std::cmp::Reverse(Some(entry.fetched)),
+        Cached::Damaged(..) => std::cmp::Reverse(None),
+    });
+    Ok(all)
+}
+
+/// The whole ones.
+pub fn whole(all: &[Cached]) -> impl Iterator<Item = &Entry> {
+    all.iter().filter_map(|cached| match cached {
+        Cached::Whole(entry) => Some(&**entry),
+        Cached::Damaged(..) => None,
+    })
+}
+
+/// Which entries go: the oldest of each pool beyond [`GENERATIONS`], but none that is in use.
+pub fn surplus<'a>(entries: &[&'a Entry], in_use: &[&str]) -> Vec<&'a Entry> {
+    let mut newest_first = entries.to_vec();
+    newest_first.sort_by_key(|entry| std::cmp::Reverse(entry.fetched));
+    let kept_before = |index: usize, entry: &Entry| {
+        let before = newest_first.iter().take(index);
+        before.filter(|other| other.pool == entry.pool).count()
+    };
+    newest_first
+        .iter()
+        .enumerate()
+        .filter(|(index, entry)| kept_before(*index, entry) >= GENERATIONS)
+        .filter(|(_, entry)| !in_use.contains(&entry.name.as_str()))
+        .map(|(_, entry)| *entry)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, pool: &str, fetched: u64) -> Entry {
+        let text = format!(
+            r#"{{"metadata":{{"name":"{name}","ownerReferences":[{{"name":"{pool}"}}]}},"spec":{{}}}}"#
+        );
+        let config = document::parse(text.as_bytes(), "test").unwrap();
+        Entry::new(&config, text, "a test".into(), fetched)
+    }
+
+    #[test]
+    fn an_entry_is_read_back_only_if_nothing_in_it_was_changed() {
+        let entry = entry("rendered-worker-a", "worker", 1);
+        let text = String::from_utf8(entry.to_text().unwrap()).unwrap();
+        let name = entry.file_name();
+        assert_eq!(Entry::checked(text.as_bytes(), &name), Ok(entry.clone()));
+        for (changed, file) in [
+            (
+                text.replace("rendered-worker-a", "rendered-worker-b"),
+                &name,
+            ),
+            (text.replace("\"version\":1", "\"version\":2"), &name),
+            (text.replace(&entry.digest, &"0".repeat(64)), &name),
+            (text[..text.len() - 1].to_owned(), &name),
+            (text.clone(), &"0.json".to_owned()),
+        ] {
+            assert!(
+                Entry::checked(changed.as_bytes(), file).is_err(),
+                "{changed}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_oldest_of_each_pool_go_unless_they_are_in_use() {
+        let all: Vec<Entry> = (0..7)
+            .map(|n| entry(&format!("rendered-worker-{n}"), "worker", n))
+            .chain((0..5).map(|n| entry(&format!("rendered-master-{n}"), "master", n)))
+            .collect();
+        let all: Vec<&Entry> = all.iter().collect();
+        let names = |in_use: &[&str]| -> Vec<&str> {
+            surplus(&all, in_use)
+                .iter()
+                .map(|entry| entry.name.as_str())
+                .collect()
+        };
+        assert_eq!(names(&[]), ["rendered-worker-1", "rendered-worker-0"]);
+        assert_eq!(names(&["rendered-worker-0"]), ["rendered-worker-1"]);
+    }
+
+    #[test]
+    fn the_pool_is_that_of_the_owner_or_of_the_name() {
+        let config = |text: &str| document::parse(text.as_bytes(), "test").unwrap();
+        let owned = config(
+            r#"{"metadata":{"name":"rendered-a-b-0f","ownerReferences":[{"name":"x"}]},"spec":{}}"#,
+        );
+        assert_eq!(pool_of(&owned).as_deref(), Some("x"));
+        let named = config(r#"{"metadata":{"name":"rendered-a-b-0f"},"spec":{}}"#);
+        assert_eq!(pool_of(&named).as_deref(), Some("a-b"));
+        assert_eq!(
+            pool_of(&config(r#"{"metadata":{"name":"x"},"spec":{}}"#)),
+            None
+        );
+    }
+}

@@ -1,0 +1,131 @@
+//! The Machine Config Server (mcd-contract section 2): where it is, what it is asked, whom it is believed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+/// The port of the server that speaks TLS.
+const PORT: u16 = 22623;
+
+/// What the node remembers of its server, since it answered for the last time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// Version of the file.
+    pub version: u32,
+    /// Such as `https://api-int.example:22623`.
+    pub url: String,
+    /// The pool that was asked for.
+    pub pool: String,
+    /// The PEM bundle that the server's certificate was checked against.
+    pub authorities: String,
+    /// Seconds since 1970 by the node's clock.
+    pub answered: u64,
+}
+
+/// Version of the file.
+pub const VERSION: u32 = 1;
+
+/// What the node remembers; nothing where the file is missing or damaged, which the log says.
+pub fn remembered(root: &Root) -> Result<Option<Server>, RootError> {
+    let path = RootPath::fixed(paths::SERVER);
+    let Some(bytes) = root.read(&path)? else {
+        return Ok(None);
+    };
+    match serde_json::from_slice::<Server>(&bytes) {
+        Ok(server) if server.version == VERSION => Ok(Some(server)),
+        Ok(server) => {
+            log::warn!("{path} is of version {}; it is passed over", server.version);
+            Ok(None)
+        }
+        Err(error) => {
+            log::warn!("{path} cannot be read and is passed over: {error}");
+            Ok(None)
+        }
+    }
+}
+
+/// The server that belongs to the API which the node's configuration names.
+pub fn of_api(root: &Root) -> Result<Option<String>, RootError> {
+    let bytes = root.read(&RootPath::fixed(paths::APISERVER_URL))?;
+    let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
+    Ok(host(&text).map(|host| format!("https://{host}:{PORT}")))
+}
+
+fn host(text: &str) -> Option<String> {
+    let value = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("KUBERNETES_SERVICE_HOST="))?;
+    let host = value.trim_matches(['\'', '"']);
+    let host = if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    };
+    (!host.is_empty()).then_some(host)
+}
+
+/// A server as a person names it: a URL, or a host with or without port.
+pub fn base(given: &str) -> String {
+    let given = given.trim_end_matches('/');
+    if given.contains("://") {
+        return given.to_owned();
+    }
+    let has_port = given.rsplit_once(':').is_some_and(|(host, port)| {
+        port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
+    });
+    if has_port {
+        format!("https://{given}")
+    } else {
+        format!("https://{given}:{PORT}")
+    }
+}
+
+/// What is asked.
+pub fn config_url(base: &str, pool: &str) -> String {
+    format!("{base}/config/{pool}")
+}
+
+/// What an HTTP status of this server means, where it is not what it seems (mcd-contract section 2).
+pub fn meaning(status: u16, pool: &str) -> Option<String> {
+    match status {
+        500 => Some(format!(
+            "this server answers 500 also for a pool that it does not know: is {pool:?} right? \
+             The bootstrap server knows only master and arbiter"
+        )),
+        404 => Some("the pool has no rendered config there yet".to_owned()),
+        400 => Some("the server does not speak a version of Ignition that is asked for".to_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_may_be_named_in_every_usual_way() {
+        for (given, base_url) in [
+            ("api-int.example", "https://api-int.example:22623"),
+            ("api-int.example:443", "https://api-int.example:443"),
+            ("10.0.0.1", "https://10.0.0.1:22623"),
+            ("[fd00::1]", "https://[fd00::1]:22623"),
+            ("[fd00::1]:443", "https://[fd00::1]:443"),
+            ("https://x.example/", "https://x.example"),
+        ] {
+            assert_eq!(base(given), base_url);
+        }
+    }
+
+    #[test]
+    fn the_host_of_the_api_is_taken_from_its_shell_assignment() {
+        let text = "KUBERNETES_SERVICE_HOST='api-int.example'\nKUBERNETES_SERVICE_PORT='6443'\n";
+        assert_eq!(host(text).as_deref(), Some("api-int.example"));
+        assert_eq!(
+            host("KUBERNETES_SERVICE_HOST=fd00::1").as_deref(),
+            Some("[fd00::1]")
+        );
+        assert_eq!(host("KUBERNETES_SERVICE_HOST=\n"), None);
+        assert_eq!(host(""), None);
+    }
+}

@@ -1,0 +1,43 @@
+//! Single files of our own that no transaction concerns: the cache of configs, and what is known of the server.
+//!
+//! Each is replaced whole and durably, without the lock of a run: a timer that fetches must neither finish nor
+//! hold up what a person has begun.
+
+use std::fs::File;
+
+use super::disk;
+use super::state::{State, StateError, make_path};
+use crate::root::{Root, RootPath};
+
+/// A directory below the state directory.
+#[derive(Debug)]
+pub struct Store {
+    path: RootPath,
+    dir: File,
+}
+
+impl Store {
+    /// Opens a directory of ours, making it and the state directory first where they are missing.
+    pub fn make(root: &Root, directory: &'static str, initramfs: bool) -> Result<Self, StateError> {
+        State::make(root, initramfs)?;
+        let path = RootPath::fixed(directory);
+        let dir = make_path(root, &path)?;
+        Ok(Self { path, dir })
+    }
+
+    /// Writes a file, wholly or not at all.
+    pub fn put(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
+        disk::replace_durably(&self.dir, name, bytes).map_err(|error| self.error(name, error))
+    }
+
+    /// Removes a file; one that is not there is fine.
+    pub fn remove(&self, name: &str) -> Result<(), StateError> {
+        use std::os::fd::AsFd;
+        disk::remove_file(self.dir.as_fd(), name).map_err(|errno| self.error(name, errno))?;
+        disk::sync_directory(&self.dir).map_err(|errno| self.error(name, errno))
+    }
+
+    fn error(&self, name: &str, error: impl Into<crate::error::Reason>) -> StateError {
+        StateError::System(format!("{}/{name}", self.path), error.into())
+    }
+}

@@ -1,0 +1,628 @@
+//! `fetch` and `cache`: the config is on the node before the network is gone, from whom it should be, and whole.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
+
+#[path = "support/http.rs"]
+mod http;
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Command, Stdio};
+
+use http::{Authority, Response, Routes, Server, VALID, Years};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use support::{PROGRAM, Run, TestRoot, file, is_root, machine_config, say};
+
+const CACHE: &str = "var/lib/mco-rescue/cache";
+
+fn rendered(name: &str, text: &str) -> Value {
+    machine_config(
+        name,
+        json!({"storage": {"files": [file("/etc/pool.conf", 0o644, text)]}}),
+    )
+}
+
+/// What a Machine Config Server makes of a rendered config.
+fn served(rendered: &Value) -> String {
+    let mut served = rendered["spec"]["config"].clone();
+    let mut add = |path: &str, text: &str| {
+        let files = served["storage"]["files"].as_array_mut().unwrap();
+        files.push(file(path, 0o644, text));
+    };
+    add("/etc/kubernetes/kubeconfig", "of a first boot\n");
+    add(
+        "/etc/mcs-machine-config-content.json",
+        &rendered.to_string(),
+    );
+    served.to_string()
+}
+
+/// A Machine Config Server for pool worker; it serves spec 3 only to those who ask for it.
+fn server(authority: &Authority, rendered: &Value) -> Server {
+    let body = served(rendered);
+    let routes = Routes::new().at("/config/worker", move |request| {
+        let asks = request.header("Accept").unwrap_or_default();
+        if asks.starts_with("application/vnd.coreos.ignition+json;version=3.") {
+            Response::ok(&body)
+        } else {
+            Response::ok(r#"{"ignition":{"version":"2.2.0"}}"#)
+        }
+    });
+    let routes = routes.at("*", |_| Response::status(500));
+    Server::tls(
+        routes,
+        &authority.issue(&["127.0.0.1", "api-int.example"], VALID),
+    )
+}
+
+fn ca(authority: &Authority) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), &authority.pem).unwrap();
+    file
+}
+
+fn flat(run: &Run) -> String {
+    let said = run.out() + &run.err();
+    said.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn fetch(root: &TestRoot, args: &[&str]) -> Run {
+    root.run(&[&["fetch", "--timeout", "1"], args].concat())
+}
+
+/// Imports a config by file.
+fn import(root: &TestRoot, config: &Value) -> Value {
+    let config = root.config(config);
+    root.run(&["fetch", config.path(), "--output", "json"])
+        .ok()
+        .json()
+}
+
+fn cache_files(root: &TestRoot) -> Vec<String> {
+    let tree = root.everything();
+    let below = tree
+        .keys()
+        .filter_map(|path| path.strip_prefix(&format!("{CACHE}/")));
+    below.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_config_is_fetched_kept_and_applied_when_the_server_is_gone() {
+    let authority = Authority::new("mcs");
+    let config = rendered("rendered-worker-a", "from the server\n");
+    let server = server(&authority, &config);
+    let ca = ca(&authority);
+    let root = TestRoot::new();
+    let args = [
+        "--pool",
+        "worker",
+        "--server",
+        &server.url(""),
+        "--ca",
+        ca.path().to_str().unwrap(),
+    ];
+    let fetched = fetch(&root, &[&args[..], &["--output", "json"]].concat())
+        .ok()
+        .json();
+    assert_eq!(fetched["schema"], "mco-rescue/fetch/v1");
+    assert_eq!(
+        (&fetched["name"], &fetched["new"], &fetched["pool"]),
+        (&json!("rendered-worker-a"), &json!(true), &json!("worker"))
+    );
+    // Where it was and whom it believed is remembered.
+    let again = fetch(&root, &["--output", "json"]).ok().json();
+    assert_eq!(again["new"], false);
+    assert_eq!((cache_files(&root).len(), server.requests().len()), (1, 2));
+    drop(server);
+    fetch(&root, &[]).exits(1);
+    let mut apply = Command::new(PROGRAM);
+    if is_root() {
+        // Without any network at all.
+        apply = Command::new("unshare");
+        apply.args(["--net", PROGRAM]);
+    } else {
+        say("SKIP: a namespace without network needs root");
+    }
+    let run = apply
+        .arg("--root")
+        .arg(root.dir())
+        .args(["apply", "--yes", "cached:rendered-worker-a"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(
+        run.status.success(),
+        "{}",
+        String::from_utf8_lossy(&run.stderr)
+    );
+    assert_eq!(root.read("etc/pool.conf"), "from the server\n");
+    let record: Value =
+        serde_json::from_str(&root.read("etc/machine-config-daemon/currentconfig")).unwrap();
+    assert_eq!(record, config);
+}
+
+#[test]
+fn the_server_is_found_by_the_address_of_the_api_and_the_pool_by_the_record() {
+    let authority = Authority::new("mcs");
+    let server = server(&authority, &rendered("rendered-worker-b", "new\n"));
+    let ca = ca(&authority);
+    let root = TestRoot::new();
+    root.apply(&rendered("rendered-worker-a", "old\n"));
+    root.write(
+        "etc/kubernetes/apiserver-url.env",
+        "KUBERNETES_SERVICE_HOST='api-int.example'\n",
+    );
+    // Port 22623 is not ours to listen on, so that far it is only asked for.
+    let said = flat(&fetch(&root, &["--resolve", "api-int.example:127.0.0.1"]).exits(1));
+    assert!(
+        said.contains("https://api-int.example:22623/config/worker"),
+        "{said}"
+    );
+    let port = server.address().port();
+    let run = fetch(
+        &root,
+        &[
+            "--server",
+            &format!("api-int.example:{port}"),
+            "--resolve",
+            "api-int.example:127.0.0.1",
+            "--ca",
+            ca.path().to_str().unwrap(),
+        ],
+    );
+    assert!(flat(&run.ok()).contains("Kept rendered-worker-b"));
+}
+
+#[test]
+fn every_cause_is_named_with_what_it_means_here() {
+    let authority = Authority::new("mcs");
+    let other = Authority::new("other");
+    let config = rendered("rendered-worker-a", "x\n");
+    let trusted = ca(&authority);
+    let url = |server: &Server| server.url("");
+    let good = server(&authority, &config);
+    let with = |names: &[&str], years: Years| {
+        let routes = Routes::new().at("/config/worker", |_| Response::ok("{}"));
+        Server::tls(routes, &authority.issue(names, years))
+    };
+    let expired = with(&["127.0.0.1"], Years(2001, 2002));
+    let future = with(&["127.0.0.1"], Years(2090, 2091));
+    let wrong = with(&["api.example"], VALID);
+    let foreign = server(&other, &config);
+    let mut table = BTreeMap::new();
+    let mut cases = vec![
+        (
+            "no pool of that name",
+            url(&good),
+            "infra",
+            "answers 500 also for a pool that it does not know",
+        ),
+        (
+            "expired",
+            url(&expired),
+            "worker",
+            "the server's certificate expired on",
+        ),
+        (
+            "not yet valid",
+            url(&future),
+            "worker",
+            "is valid only from",
+        ),
+        (
+            "another name",
+            url(&wrong),
+            "worker",
+            "not for 127.0.0.1, but for api.example",
+        ),
+        (
+            "unknown authority",
+            url(&foreign),
+            "worker",
+            "signed by no authority that is trusted here",
+        ),
+        (
+            "no address",
+            "https://no-such-name.invalid".to_owned(),
+            "worker",
+            "could not be resolved",
+        ),
+    ];
+    let port = support::unused_port(&["127.0.0.1"]);
+    cases.push((
+        "nobody listens",
+        format!("https://127.0.0.1:{port}"),
+        "worker",
+        "connection refused",
+    ));
+    for (cause, server, pool, words) in cases {
+        let root = TestRoot::new();
+        let before = root.everything();
+        let args = [
+            "--pool",
+            pool,
+            "--server",
+            &server,
+            "--ca",
+            trusted.path().to_str().unwrap(),
+        ];
+        let said = flat(&fetch(&root, &args).exits(1));
+        assert!(said.contains(words), "{cause}: {said}");
+        assert!(
+            said.contains(&format!("asking for the config of pool {pool}")),
+            "{cause}: {said}"
+        );
+        assert_eq!(root.everything(), before, "{cause}");
+        table.insert(cause, said);
+    }
+    table
+        .iter()
+        .for_each(|(cause, said)| say(&format!("{cause}: {said}")));
+}
+
+#[test]
+fn another_authority_than_the_remembered_one_is_explained_and_not_believed() {
+    let (old, new) = (Authority::new("old"), Authority::new("new"));
+    let config = rendered("rendered-worker-a", "x\n");
+    let first = server(&old, &config);
+    let root = TestRoot::new();
+    let file = ca(&old);
+    let args = [
+        "--pool",
+        "worker",
+        "--server",
+        &first.url(""),
+        "--ca",
+        file.path().to_str().unwrap(),
+    ];
+    fetch(&root, &args).ok();
+    let second = server(&new, &config);
+    let said = flat(&fetch(&root, &["--server", &second.url("")]).exits(1));
+    assert!(
+        said.contains("the server has another one now, or somebody else answers"),
+        "{said}"
+    );
+    let file = ca(&new);
+    fetch(
+        &root,
+        &[
+            "--server",
+            &second.url(""),
+            "--ca",
+            file.path().to_str().unwrap(),
+        ],
+    )
+    .ok();
+    fetch(&root, &[]).ok();
+}
+
+#[test]
+fn without_tls_a_digest_has_to_vouch() {
+    let config = rendered("rendered-worker-a", "x\n");
+    let body = config.to_string();
+    let digest: String = Sha256::digest(&body)
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    let server = Server::plain(Routes::new().at("/mc.json", move |_| Response::ok(&body)));
+    let url = server.url("/mc.json");
+    let root = TestRoot::new();
+    let before = root.everything();
+    let said = flat(&fetch(&root, &[&url]).exits(1));
+    assert!(said.contains("anybody could have answered"), "{said}");
+    let said = flat(&fetch(&root, &[&url, "--sha256", &"0".repeat(64)]).exits(1));
+    assert!(said.contains("another digest than was given"), "{said}");
+    assert_eq!(root.everything(), before);
+    assert_eq!(server.requests().len(), 1);
+    fetch(&root, &[&url, "--sha256", &digest]).ok();
+    assert_eq!(cache_files(&root).len(), 1);
+}
+
+#[test]
+fn what_is_no_whole_config_of_the_pool_is_refused() {
+    let root = TestRoot::new();
+    let before = root.everything();
+    let mut emptied = rendered("rendered-worker-a", "x\n");
+    emptied["spec"]["config"] = json!({"ignition": {"version": "3.5.0"}});
+    for (config, words) in [
+        (
+            json!({"ignition": {"version": "3.5.0"}}),
+            "holds no whole MachineConfig",
+        ),
+        (emptied, "holds no whole MachineConfig"),
+        (
+            rendered("rendered-master-a", "x\n"),
+            "of pool master, not of pool worker",
+        ),
+    ] {
+        let config = root.config(&config);
+        let said = flat(&fetch(&root, &[config.path(), "--pool", "worker"]).exits(1));
+        assert!(said.contains(words), "{said}");
+    }
+    assert_eq!(root.everything(), before);
+}
+
+#[test]
+fn a_config_travels_from_one_node_to_another() {
+    let (from, to) = (TestRoot::new(), TestRoot::new());
+    let config = rendered("rendered-worker-a", "x\n");
+    import(&from, &config);
+    let exported = from
+        .run(&["cache", "export", "rendered-worker-a"])
+        .ok()
+        .out();
+    assert_eq!(serde_json::from_str::<Value>(&exported).unwrap(), config);
+    let mut child = Command::new(PROGRAM)
+        .arg("--root")
+        .arg(to.dir())
+        .args(["fetch", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), exported.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+    let listed = to.run(&["cache", "list", "--output", "json"]).ok().json();
+    assert_eq!(listed["entries"][0]["name"], "rendered-worker-a");
+    assert_eq!(listed["entries"][0]["origin"], "standard input");
+}
+
+#[test]
+fn five_configs_of_a_pool_are_kept_and_the_recorded_one_besides() {
+    let root = TestRoot::new();
+    let first = rendered("rendered-worker-0", "0\n");
+    import(&root, &first);
+    root.apply(&first);
+    let mut forgotten = Vec::new();
+    for number in 1..=7 {
+        // The clock may not move between two of them; then the newest still stays.
+        let one = import(
+            &root,
+            &rendered(&format!("rendered-worker-{number}"), &format!("{number}\n")),
+        );
+        forgotten.extend(one["forgotten"].as_array().unwrap().clone());
+    }
+    import(&root, &rendered("rendered-master-0", "m\n"));
+    let listed = root.run(&["cache", "list", "--output", "json"]).ok().json();
+    let names: Vec<&str> = listed["entries"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| e["name"].as_str().unwrap())
+        .collect();
+    assert!(
+        names.contains(&"rendered-worker-0") && names.contains(&"rendered-worker-7"),
+        "{names:?}"
+    );
+    assert_eq!(
+        names
+            .iter()
+            .filter(|name| name.starts_with("rendered-worker-"))
+            .count(),
+        6,
+        "{names:?}"
+    );
+    assert_eq!(forgotten.len(), 2);
+    let recorded = &listed["entries"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|e| e["name"] == "rendered-worker-0")
+        .unwrap()["recorded"];
+    assert_eq!(recorded, &json!(true));
+}
+
+#[test]
+fn a_damaged_entry_is_said_and_never_used() {
+    let root = TestRoot::new();
+    import(&root, &rendered("rendered-worker-a", "secret\n"));
+    let file = cache_files(&root).remove(0);
+    let path = format!("{CACHE}/{file}");
+    let text = root.read(&path);
+    for damaged in [
+        text.replace("rendered-worker-a", "rendered-worker-b"),
+        text[..text.len() / 2].to_owned(),
+        String::new(),
+    ] {
+        root.write(&path, &damaged);
+        let said = flat(&root.run(&["plan", "cached:rendered-worker-a"]).exits(1));
+        assert!(said.contains("the cache has no config"), "{said}");
+        let listed = flat(&root.run(&["cache", "list"]).ok());
+        assert!(listed.contains("damaged, never used"), "{listed}");
+    }
+    root.run(&["cache", "forget", &file]).ok();
+    assert_eq!(cache_files(&root), [""; 0]);
+}
+
+#[test]
+fn a_name_may_be_cut_short_as_long_as_it_is_clear() {
+    let root = TestRoot::new();
+    import(&root, &rendered("rendered-worker-ab", "1\n"));
+    import(&root, &rendered("rendered-worker-ac", "2\n"));
+    assert_eq!(
+        root.run(&["show", "cached:rendered-worker-ab", "/etc/pool.conf"])
+            .ok()
+            .out(),
+        "1\n"
+    );
+    let said = flat(&root.run(&["plan", "cached:rendered-worker-a"]).exits(1));
+    assert!(
+        said.contains("is the beginning of several configs in the cache"),
+        "{said}"
+    );
+    let said = flat(&root.run(&["plan", "cached:x"]).exits(1));
+    assert!(
+        said.contains("It has: ") && said.contains("rendered-worker-ab"),
+        "{said}"
+    );
+    root.run(&["cache", "forget", "rendered-worker-ac"]).ok();
+    root.run(&["plan", "cached:rendered"]).ok();
+}
+
+#[test]
+fn nothing_from_the_cache_is_taken_unasked_but_it_is_said() {
+    let root = TestRoot::new();
+    root.apply(&rendered("rendered-worker-a", "a\n"));
+    import(&root, &rendered("rendered-worker-b", "b\n"));
+    let plan = root.run(&["plan", "--output", "json"]).ok().json();
+    assert_eq!(
+        (&plan["config"], &plan["steps"]),
+        (&json!("rendered-worker-a"), &json!([]))
+    );
+    assert_eq!(plan["others"][0]["name"], "rendered-worker-b");
+    let said = flat(&root.run(&["plan"]).ok());
+    assert!(
+        said.contains("take it with cached:rendered-worker-b"),
+        "{said}"
+    );
+}
+
+#[test]
+fn after_a_first_boot_the_full_config_comes_from_the_cache() {
+    let root = TestRoot::new();
+    let full = rendered("rendered-worker-a", "a\n");
+    let mut emptied = full.clone();
+    emptied["spec"]["config"] = json!({"ignition": {"version": "3.5.0"}});
+    root.write(
+        "etc/machine-config-daemon/currentconfig",
+        &emptied.to_string(),
+    );
+    let said = flat(&root.run(&["plan"]).exits(1));
+    assert!(said.contains("empty Ignition part"), "{said}");
+    import(&root, &rendered("rendered-worker-b", "b\n"));
+    let said = flat(&root.run(&["plan"]).exits(1));
+    assert!(
+        said.contains("mco-rescue plan cached:rendered-worker-b"),
+        "{said}"
+    );
+    import(&root, &full);
+    root.run(&["apply", "--yes"]).ok();
+    assert_eq!(root.read("etc/pool.conf"), "a\n");
+}
+
+#[test]
+fn fetching_neither_finishes_nor_disturbs_an_interrupted_run() {
+    let root = TestRoot::new();
+    root.apply(&rendered("rendered-worker-a", "a\n"));
+    let config = root.config(&rendered("rendered-worker-b", "b\n"));
+    let killed = Command::new("strace")
+        .args([
+            "-f",
+            "-qq",
+            "-o",
+            "/dev/null",
+            "-e",
+            "trace=syncfs",
+            "-e",
+            "inject=syncfs:signal=SIGKILL:when=2",
+            PROGRAM,
+            "--root",
+        ])
+        .arg(root.dir())
+        .args(["apply", "--yes", config.path()])
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .status();
+    if killed.is_err() {
+        return say("SKIP: strace is not installed");
+    }
+    let pending =
+        |root: &TestRoot| root.run(&["status", "--output", "json"]).ok().json()["pending"].clone();
+    assert_eq!(pending(&root), "unfinished");
+    import(&root, &rendered("rendered-worker-c", "c\n"));
+    assert_eq!(pending(&root), "unfinished");
+    root.run(&["recover"]).ok();
+    assert_eq!(root.read("etc/pool.conf"), "b\n");
+    assert_eq!(cache_files(&root).len(), 1);
+}
+
+#[test]
+fn a_fetch_that_is_killed_leaves_the_old_cache_or_the_new_one() {
+    let config = rendered("rendered-worker-b", "b\n");
+    let mut tried = 0;
+    for call in ["openat", "write", "fsync", "renameat", "mkdirat"] {
+        for nth in 1..40 {
+            let root = TestRoot::new();
+            import(&root, &rendered("rendered-worker-a", "a\n"));
+            let file = root.config(&config);
+            let status = Command::new("strace")
+                .args([
+                    "-f",
+                    "-qq",
+                    "-o",
+                    "/dev/null",
+                    "-e",
+                    &format!("trace={call}"),
+                ])
+                .args([
+                    "-e",
+                    &format!("inject={call}:signal=SIGKILL:when={nth}"),
+                    PROGRAM,
+                    "--root",
+                ])
+                .arg(root.dir())
+                .args(["fetch", file.path()])
+                .stderr(Stdio::null())
+                .stdout(Stdio::null())
+                .status();
+            let Ok(status) = status else {
+                return say("SKIP: strace is not installed");
+            };
+            if status.success() {
+                break;
+            }
+            tried += 1;
+            let listed = root.run(&["cache", "list", "--output", "json"]).ok().json();
+            assert_eq!(listed["damaged"], json!([]), "{call} {nth}");
+            let names: Vec<&str> = listed["entries"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|e| e["name"].as_str().unwrap())
+                .collect();
+            assert!(
+                names.contains(&"rendered-worker-a"),
+                "{call} {nth}: {names:?}"
+            );
+            import(&root, &config);
+            assert_eq!(
+                cache_files(&root).len(),
+                2,
+                "{call} {nth}: {:?}",
+                cache_files(&root)
+            );
+        }
+    }
+    assert!(tried > 8, "only {tried} points");
+    say(&format!("{tried} points at which a fetch was killed"));
+}
+
+#[test]
+fn the_cache_is_for_root_alone() {
+    let root = TestRoot::new();
+    import(&root, &rendered("rendered-worker-a", "secret\n"));
+    let tree = root.everything();
+    let file = tree
+        .iter()
+        .find(|(path, _)| path.starts_with(CACHE) && path.ends_with(".json"))
+        .unwrap();
+    assert_eq!((file.1.mode, tree[CACHE].mode), (0o600, 0o700));
+}
+
+#[test]
+fn wrong_arguments_are_told_before_anything_is_asked() {
+    let root = TestRoot::new();
+    for (args, words) in [
+        (["--resolve", "host"], "is not of the form HOST:ADDR"),
+        (["--sha256", "abc"], "is not 64 hexadecimal digits"),
+        (["--timeout", "0"], "0"),
+    ] {
+        let run = root.run(&[&["fetch"], &args[..]].concat()).exits(2);
+        assert!(run.err().contains(words), "{}", run.err());
+    }
+    let said = flat(&fetch(&root, &[]).exits(1));
+    assert!(said.contains("Name it: --pool worker"), "{said}");
+    let said = flat(&fetch(&root, &["--pool", "worker"]).exits(1));
+    assert!(said.contains("Name it: --server"), "{said}");
+}
