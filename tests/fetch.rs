@@ -74,9 +74,21 @@ fn fetch(root: &TestRoot, args: &[&str]) -> Run {
 /// Imports a config by file.
 fn import(root: &TestRoot, config: &Value) -> Value {
     let config = root.config(config);
-    root.run(&["fetch", config.path(), "--output", "json"])
-        .ok()
-        .json()
+    kept(&root.run(&["fetch", config.path(), "--output", "json"]).ok())
+}
+
+/// The only config that was kept.
+fn kept(run: &Run) -> Value {
+    let outcome = run.json();
+    assert_eq!(outcome["schema"], "mco-rescue/fetch/v1");
+    assert_eq!(
+        (
+            outcome["kept"].as_array().unwrap().len(),
+            &outcome["passed_over"]
+        ),
+        (1, &json!([]))
+    );
+    outcome["kept"][0].clone()
 }
 
 fn cache_files(root: &TestRoot) -> Vec<String> {
@@ -102,18 +114,17 @@ fn a_config_is_fetched_kept_and_applied_when_the_server_is_gone() {
         "--ca",
         ca.path().to_str().unwrap(),
     ];
-    let fetched = fetch(&root, &[&args[..], &["--output", "json"]].concat())
-        .ok()
-        .json();
-    assert_eq!(fetched["schema"], "mco-rescue/fetch/v1");
+    let fetched = kept(&fetch(&root, &[&args[..], &["--output", "json"]].concat()).ok());
     assert_eq!(
         (&fetched["name"], &fetched["new"], &fetched["pool"]),
         (&json!("rendered-worker-a"), &json!(true), &json!("worker"))
     );
     // Where it was and whom it believed is remembered.
-    let again = fetch(&root, &["--output", "json"]).ok().json();
+    let quiet = fetch(&root, &["--quiet"]).ok();
+    assert_eq!((quiet.out(), quiet.err()), (String::new(), String::new()));
+    let again = kept(&fetch(&root, &["--output", "json"]).ok());
     assert_eq!(again["new"], false);
-    assert_eq!((cache_files(&root).len(), server.requests().len()), (1, 2));
+    assert_eq!((cache_files(&root).len(), server.requests().len()), (1, 3));
     drop(server);
     fetch(&root, &[]).exits(1);
     let mut apply = Command::new(PROGRAM);
@@ -625,4 +636,198 @@ fn wrong_arguments_are_told_before_anything_is_asked() {
     assert!(said.contains("Name it: --pool worker"), "{said}");
     let said = flat(&fetch(&root, &["--pool", "worker"]).exits(1));
     assert!(said.contains("Name it: --server"), "{said}");
+}
+
+/// A directory as somebody fills it: configs among other things.
+fn fill(directory: &std::path::Path) {
+    let write = |name: &str, text: &str| fs::write(directory.join(name), text).unwrap();
+    write("a.json", &rendered("rendered-worker-a", "a\n").to_string());
+    write("b.yaml", &rendered("rendered-worker-b", "b\n").to_string());
+    write("broken.yml", "kind: [");
+    write("pointer.ign", r#"{"ignition": {"version": "3.4.0"}}"#);
+    write("notes.txt", "rendered-worker-c");
+    fs::create_dir(directory.join("below.json")).unwrap();
+}
+
+fn came_from_the_directory(run: &Run) {
+    let outcome = run.json();
+    let names: Vec<&str> = outcome["kept"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| e["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["rendered-worker-a", "rendered-worker-b"]);
+    let passed: Vec<String> = outcome["passed_over"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| {
+            e["path"]
+                .as_str()
+                .unwrap()
+                .rsplit('/')
+                .next()
+                .unwrap()
+                .to_owned()
+        })
+        .collect();
+    assert_eq!(passed, ["broken.yml", "pointer.ign"]);
+}
+
+#[test]
+fn a_directory_gives_every_config_in_it_and_says_what_is_none() {
+    let root = TestRoot::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let said = flat(&fetch(&root, &[path]).exits(1));
+    assert!(
+        said.contains("no rendered config was found there"),
+        "{said}"
+    );
+    fill(directory.path());
+    came_from_the_directory(&fetch(&root, &[path, "--output", "json"]).ok());
+    assert_eq!(cache_files(&root).len(), 2);
+}
+
+#[test]
+fn a_labelled_medium_is_read_and_let_go() {
+    let root = TestRoot::new();
+    let said = flat(&fetch(&root, &["--from-media"]).exits(1));
+    if !is_root() {
+        return say("SKIP: mounting a medium needs root");
+    }
+    assert!(said.contains("no medium is labelled MCO-RESCUE"), "{said}");
+    let work = tempfile::tempdir().unwrap();
+    let (image, content) = (work.path().join("stick.img"), work.path().join("content"));
+    fs::create_dir(&content).unwrap();
+    fill(&content);
+    let shell = |text: &str| {
+        let script = format!(
+            "set -e; I='{}'; C='{}'; {text}",
+            image.display(),
+            content.display()
+        );
+        Command::new("sh").args(["-c", &script]).output().unwrap()
+    };
+    let made =
+        shell("truncate -s 8M $I; mke2fs -q -t ext4 -L MCO-RESCUE -d $C $I; losetup -f --show $I");
+    if !made.status.success() {
+        return say(&format!(
+            "SKIP: no loop device can be had: {}",
+            String::from_utf8_lossy(&made.stderr)
+        ));
+    }
+    let device = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    let run = fetch(&root, &["--from-media", "--output", "json"]);
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let left: Vec<_> = fs::read_dir("/run")
+        .unwrap()
+        .filter(|e| {
+            e.as_ref()
+                .unwrap()
+                .file_name()
+                .to_str()
+                .unwrap()
+                .starts_with("mco-rescue-media")
+        })
+        .collect();
+    shell(&format!("losetup -d {device}"));
+    came_from_the_directory(&run.ok());
+    assert!(!mounts.contains(&device) && left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn the_latest_intact_config_of_the_pool_is_taken_when_asked() {
+    let root = TestRoot::new();
+    let said = flat(&root.run(&["plan", "--latest"]).exits(1));
+    assert!(
+        said.contains("the cache has no intact rendered config of any pool"),
+        "{said}"
+    );
+    // Names with the operator's hash; one that is older, one of another pool, one whose hash is wrong.
+    let render = |pool: &str, text: &str| -> Value {
+        let config = root.config(&json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1",
+            "kind": "MachineConfig",
+            "metadata": {"name": "99-x", "labels": {"machineconfiguration.openshift.io/role": pool}},
+            "spec": {"config": {
+                "ignition": {"version": "3.4.0"},
+                "storage": {"files": [file("/etc/pool.conf", 0o644, text)]},
+            }},
+        }));
+        let args = [
+            "render",
+            pool,
+            config.path(),
+            "--os-image",
+            "registry.example/os@sha256:0",
+        ];
+        root.run(&args).ok().json()
+    };
+    let (old, new, other) = (
+        render("worker", "old\n"),
+        render("worker", "new\n"),
+        render("master", "m\n"),
+    );
+    for (config, at) in [
+        (&old, 1),
+        (&new, 2),
+        (&other, 3),
+        (
+            &rendered(
+                "rendered-worker-0123456789abcdef0123456789abcdef",
+                "wrong\n",
+            ),
+            4,
+        ),
+    ] {
+        let kept = import(&root, config);
+        // The clock of the test does not have to move.
+        let path = format!("{CACHE}/{}.json", kept["digest"].as_str().unwrap());
+        let mut entry: Value = serde_json::from_str(&root.read(&path)).unwrap();
+        entry["fetched"] = json!(at);
+        root.write(&path, &entry.to_string());
+    }
+    root.apply(&old);
+    let plan = root.run(&["plan", "--latest", "--output", "json"]);
+    let plan = plan.json();
+    assert_eq!(plan["config"], new["metadata"]["name"], "{plan}");
+    assert_eq!(root.run(&["plan", "--latest", "x.yaml"]).code(), 2);
+}
+
+#[test]
+fn the_units_are_what_systemd_takes_and_lock_the_service_in() {
+    let work = tempfile::tempdir().unwrap();
+    let service = fs::read_to_string("systemd/mco-rescue-fetch.service").unwrap();
+    let path = |name: &str| work.path().join(name);
+    let service = service.replace("/usr/local/bin/mco-rescue", PROGRAM);
+    fs::write(path("mco-rescue-fetch.service"), service).unwrap();
+    fs::copy(
+        "systemd/mco-rescue-fetch.timer",
+        path("mco-rescue-fetch.timer"),
+    )
+    .unwrap();
+    let analyze = |args: &[&str]| Command::new("systemd-analyze").args(args).output();
+    let service = path("mco-rescue-fetch.service");
+    let units = [
+        service.to_str().unwrap().to_owned(),
+        path("mco-rescue-fetch.timer").to_str().unwrap().to_owned(),
+    ];
+    let Ok(verified) = analyze(&["verify", "--man=no", &units[0], &units[1]]) else {
+        return say("SKIP: systemd-analyze is not installed");
+    };
+    let said = String::from_utf8_lossy(&verified.stderr).into_owned();
+    assert!(
+        verified.status.success() && !said.contains("mco-rescue"),
+        "{said}"
+    );
+    // From 0 (locked in) to 10; it has to reach the network, and runs as root to read what root owns.
+    let security = analyze(&["security", "--offline=true", "--threshold=25", &units[0]]).unwrap();
+    let said = String::from_utf8_lossy(&security.stdout).into_owned();
+    assert!(
+        security.status.success(),
+        "{}",
+        said.lines().last().unwrap_or_default()
+    );
 }

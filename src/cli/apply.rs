@@ -24,7 +24,7 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     if recovered != Recovered::Nothing {
         log::warn!("{}", report::recover::sentence(&recovered));
     }
-    let mut session = Session::observe(root, args.config.config.as_deref())?;
+    let mut session = Session::observe(root, args.config.choice())?;
     let plan = session.plan(args.options());
     show_plan(cli, args, &session, &plan)?;
     if !plan.blockers.is_empty() {

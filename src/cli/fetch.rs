@@ -7,16 +7,17 @@ use anyhow::{Context, Result, bail};
 use super::session::open_root;
 use super::work::now;
 use super::{Cli, FetchArgs, Output};
+use crate::command::HostRunner;
 use crate::document::{self, MachineConfig, has_hash};
 use crate::error::ExitCode;
 use crate::net::{self, Cause, FetchError, Request, TlsProblem};
 use crate::node::{Host, Records};
 use crate::paths;
 use crate::report;
-use crate::report::fetch::Fetched;
+use crate::report::fetch::{Fetched, Outcome, PassedOver};
 use crate::root::{Root, RootPath};
 use crate::source::server::{self, Server};
-use crate::source::{self, Http, Network, cache};
+use crate::source::{self, Http, Medium, Network, cache};
 use crate::transaction::Store;
 
 /// A rendered config may not be larger than this (16 MiB): the operator refuses those above 1.5 MiB.
@@ -35,30 +36,84 @@ struct Got {
 pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     let records = Records::read(&root).context("reading the daemon's records")?;
-    let got = match args.source.as_deref() {
-        None => from_server(&root, &records, args)?,
-        Some(url) if url.contains("://") => from_url(&root, url, args)?,
-        Some(name) => Got {
-            bytes: source::read_named(name)?,
-            origin: if name == "-" { "standard input" } else { name }.to_owned(),
-            server: None,
-        },
+    let mut outcome = Outcome::default();
+    if args.from_media {
+        let medium = Medium::find(&HostRunner)?;
+        directory(&root, &records, &medium.path(), args, &mut outcome)?;
+    } else if let Some(path) = args
+        .source
+        .as_deref()
+        .filter(|source| source::is_directory(source))
+    {
+        directory(&root, &records, path, args, &mut outcome)?;
+    } else {
+        let got = single(&root, &records, args)?;
+        let server = got.server.clone();
+        outcome.kept.push(take(&root, &records, got, args)?);
+        if let Some(server) = &server {
+            remember(&root, server)?;
+        }
+    }
+    let known = outcome.passed_over.is_empty() && outcome.kept.iter().all(|kept| !kept.new);
+    if args.quiet && known && !outcome.kept.is_empty() {
+        return Ok(ExitCode::Done);
+    }
+    let text = match cli.output {
+        Output::Json => report::fetch::json(&outcome)?,
+        Output::Text => report::fetch::text(&outcome),
     };
+    report::print(text.as_bytes())?;
+    if outcome.kept.is_empty() {
+        bail!("no rendered config was found there; nothing was kept");
+    }
+    Ok(ExitCode::Done)
+}
+
+fn single(root: &Root, records: &Records, args: &FetchArgs) -> Result<Got> {
+    match args.source.as_deref() {
+        None => from_server(root, records, args),
+        Some(url) if url.contains("://") => from_url(root, url, args),
+        Some(name) => from_file(name),
+    }
+}
+
+fn from_file(name: &str) -> Result<Got> {
+    Ok(Got {
+        bytes: source::read_named(name)?,
+        origin: if name == "-" { "standard input" } else { name }.to_owned(),
+        server: None,
+    })
+}
+
+/// Every document of a directory; what is none, or not for this pool, is passed over with its reason.
+fn directory(
+    root: &Root,
+    records: &Records,
+    path: &str,
+    args: &FetchArgs,
+    outcome: &mut Outcome,
+) -> Result<()> {
+    for file in source::documents_in(path)? {
+        let kept = from_file(&file).and_then(|got| take(root, records, got, args));
+        match kept {
+            Ok(kept) => outcome.kept.push(kept),
+            Err(error) => outcome.passed_over.push(PassedOver {
+                path: file,
+                why: format!("{error:#}"),
+            }),
+        }
+    }
+    Ok(())
+}
+
+/// Checks what came, and keeps it.
+fn take(root: &Root, records: &Records, got: Got, args: &FetchArgs) -> Result<Fetched> {
     verify(args, &got.bytes)?;
     let text = String::from_utf8(got.bytes)
         .map_err(|_| anyhow::anyhow!("{}: not UTF-8 text", got.origin))?;
     let config = document::parse(text.as_bytes(), &got.origin)?;
     check(&config, args, &got.origin)?;
-    let kept = keep(&root, &records, &config, text, &got.origin)?;
-    if let Some(server) = &got.server {
-        remember(&root, server)?;
-    }
-    let text = match cli.output {
-        Output::Json => report::fetch::json(&kept)?,
-        Output::Text => report::fetch::text(&kept),
-    };
-    report::print(text.as_bytes())?;
-    Ok(ExitCode::Done)
+    keep(root, records, &config, text, &got.origin)
 }
 
 fn from_server(root: &Root, records: &Records, args: &FetchArgs) -> Result<Got> {

@@ -19,6 +19,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::error::ExitCode;
 use crate::plan::Options;
+use crate::source::LATEST;
 
 /// Makes a node be what its rendered MachineConfig says, without the cluster network.
 #[derive(Debug, Parser)]
@@ -143,9 +144,24 @@ pub struct ConfigArgs {
     #[arg(value_name = "CONFIG")]
     pub config: Option<String>,
 
+    /// Take the config of the node's pool that was fetched last; its name's hash must be right
+    #[arg(long, conflicts_with = "config")]
+    pub latest: bool,
+
     /// Show contents that may be secret instead of sizes and digests
     #[arg(long)]
     pub show_secrets: bool,
+}
+
+impl ConfigArgs {
+    /// What was asked for.
+    fn choice(&self) -> Option<&str> {
+        if self.latest {
+            Some(LATEST)
+        } else {
+            self.config.as_deref()
+        }
+    }
 }
 
 /// Which config, and what is allowed.
@@ -230,10 +246,19 @@ pub struct RecoverArgs {
 /// What to fetch, and whom to believe.
 #[derive(Debug, Args)]
 pub struct FetchArgs {
-    /// A file, `-` for standard input, or a URL
+    /// A file, a directory that holds some, `-` for standard input, or a URL
     /// [default: /config/POOL of the Machine Config Server]
     #[arg(value_name = "SOURCE")]
     pub source: Option<String>,
+
+    /// Take every config from the medium labelled MCO-RESCUE, which is mounted
+    /// read-only for as long as that takes
+    #[arg(long, conflicts_with = "source")]
+    pub from_media: bool,
+
+    /// Say nothing when the cache had it already; for timers
+    #[arg(short, long)]
+    pub quiet: bool,
 
     /// The pool [default: that of the recorded config, else of the last fetch]
     #[arg(long, value_name = "POOL")]

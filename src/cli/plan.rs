@@ -13,7 +13,7 @@ use crate::transaction;
 pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     let pending = transaction::pending(&root)?;
-    let session = Session::observe(root, args.config.config.as_deref())?;
+    let session = Session::observe(root, args.config.choice())?;
     let plan = session.plan(args.options());
     let diffs = session.diffs(&plan, args.config.show_secrets);
     let heading = session.heading();

@@ -12,7 +12,7 @@ use crate::report::verify::Findings;
 
 /// Runs `verify`.
 pub fn run(cli: &Cli, args: &ConfigArgs) -> Result<ExitCode> {
-    let session = Session::observe(open_root(cli)?, args.config.as_deref())?;
+    let session = Session::observe(open_root(cli)?, args.choice())?;
     // The plan knows both sides of everything that differs.
     let plan = session.plan(Options::default());
     let drifts = session.drifts(&plan);

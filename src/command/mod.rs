@@ -3,6 +3,7 @@
 //! Building argument vectors and reading answers are pure functions in the
 //! submodule of each program; policy and retries are decided elsewhere.
 
+pub mod blkid;
 mod host;
 pub mod rpm;
 pub mod shadow;

@@ -5,6 +5,24 @@ use serde::Serialize;
 use super::{inline, utc, wrap};
 use crate::source::cache::Cached;
 
+/// What came of a `fetch`.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Outcome {
+    /// What is in the cache now.
+    pub kept: Vec<Fetched>,
+    /// Files of a directory that are not.
+    pub passed_over: Vec<PassedOver>,
+}
+
+/// A file that was not kept.
+#[derive(Debug, Clone, Serialize)]
+pub struct PassedOver {
+    /// The file.
+    pub path: String,
+    /// Why.
+    pub why: String,
+}
+
 /// A config that was got.
 #[derive(Debug, Clone, Serialize)]
 pub struct Fetched {
@@ -34,16 +52,25 @@ struct Document<'a, T: Serialize> {
 }
 
 /// For programs.
-pub fn json(fetched: &Fetched) -> serde_json::Result<String> {
+pub fn json(outcome: &Outcome) -> serde_json::Result<String> {
     let document = Document {
         schema: "mco-rescue/fetch/v1",
-        body: fetched,
+        body: outcome,
     };
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
 
 /// For people.
-pub fn text(fetched: &Fetched) -> String {
+pub fn text(outcome: &Outcome) -> String {
+    let mut out: String = outcome.kept.iter().map(kept).collect();
+    for passed in &outcome.passed_over {
+        out.push_str(&format!("Not kept  {}\n", inline(&passed.path)));
+        out.push_str(&wrap(&passed.why, 10));
+    }
+    out
+}
+
+fn kept(fetched: &Fetched) -> String {
     let mut out = format!("Kept      {}\n", inline(&fetched.name));
     out.push_str(&format!("From      {}\n", inline(&fetched.origin)));
     out.push_str(&format!("Name      {}\n", name_words(fetched.name_matches)));

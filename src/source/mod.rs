@@ -2,6 +2,7 @@
 
 pub mod cache;
 mod http;
+mod medium;
 mod references;
 pub mod server;
 
@@ -20,6 +21,9 @@ use cache::{Cached, Entry};
 
 /// A document may not be larger than this (64 MiB): the operator refuses rendered configs above 1.5 MiB.
 const MAX_DOCUMENT: u64 = 64 << 20;
+
+/// How the names of documents end.
+const DOCUMENTS: [&str; 4] = ["json", "yaml", "yml", "ign"];
 
 /// A config and why it was chosen.
 #[derive(Debug, Clone)]
@@ -64,6 +68,11 @@ pub enum SourceError {
     /// The cache has no such config.
     #[error("the cache has no config {0:?}. It has: {1}")]
     NotCached(String, String),
+    /// None of this pool.
+    #[error(
+        "the cache has no intact rendered config of {0}. Next: mco-rescue cache list, or mco-rescue fetch"
+    )]
+    NoLatest(String),
     /// The cache has several.
     #[error("{0:?} is the beginning of several configs in the cache: {1}. Give the whole name")]
     Ambiguous(String, String),
@@ -96,7 +105,11 @@ pub enum SourceError {
 }
 
 pub use http::{Http, tell};
+pub use medium::{Medium, MediumError};
 pub use references::{Fetch, Network, Wanted};
+
+/// What stands for the newest config of the node's pool in the cache.
+pub const LATEST: &str = "cached:latest";
 
 /// Reads the config named on the command line, or the one the node is recorded to be in. What a bare
 /// Ignition config refers to is fetched.
@@ -107,6 +120,7 @@ pub fn choose(
     fetch: &mut dyn Fetch,
 ) -> Result<Chosen, SourceError> {
     let mut given = match argument {
+        Some(LATEST) => latest(records, cache)?,
         Some(name) if name.starts_with("cached:") => cached(name, cache)?,
         Some("-") => parse(&read_named("-")?, "standard input")?,
         Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
@@ -156,6 +170,24 @@ fn cached(argument: &str, cache: &[Cached]) -> Result<Chosen, SourceError> {
     })
 }
 
+/// The config of the node's pool that was fetched last, and is what its name says.
+fn latest(records: &Records, cache: &[Cached]) -> Result<Chosen, SourceError> {
+    let pool = records.recorded().and_then(cache::pool_of);
+    let fits =
+        |entry: &&Entry| entry.name_matches == Some(true) && (pool.is_none() || entry.pool == pool);
+    let newest = cache::whole(cache).find(fits);
+    let Some(newest) = newest else {
+        return Err(SourceError::NoLatest(
+            pool.unwrap_or_else(|| "any pool".to_owned()),
+        ));
+    };
+    Ok(Chosen {
+        config: newest.config()?,
+        why: "the one of the node's pool that was fetched last, as asked",
+        others: others(&newest.name, cache),
+    })
+}
+
 /// The entry of the cache with this name, or with the only name that begins so.
 pub fn named<'a>(name: &str, cache: &'a [Cached]) -> Result<&'a Entry, SourceError> {
     let list = |entries: &[&Entry]| -> String {
@@ -196,6 +228,35 @@ pub fn read_named(name: &str) -> Result<Vec<u8>, SourceError> {
         "-" => read(std::io::stdin(), "standard input"),
         path => read_file(Path::new(path)),
     }
+}
+
+/// Whether the caller named a directory.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a path of the caller, not of the node's root"
+)]
+pub fn is_directory(name: &str) -> bool {
+    Path::new(name).is_dir()
+}
+
+/// The files of a directory of the caller that may hold a config, by name; not those of directories below it.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a path of the caller, not of the node's root"
+)]
+pub fn documents_in(directory: &str) -> Result<Vec<String>, SourceError> {
+    let error = |e: std::io::Error| SourceError::Read(directory.to_owned(), e.into());
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(error)? {
+        let path = entry.map_err(error)?.path();
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let fits = extension.is_some_and(|extension| DOCUMENTS.contains(&extension));
+        if fits && path.is_file() {
+            all.push(path.display().to_string());
+        }
+    }
+    all.sort();
+    Ok(all)
 }
 
 #[allow(

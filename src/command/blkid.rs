@@ -1,0 +1,58 @@
+//! blkid: which block device carries a label.
+
+use std::time::Duration;
+
+use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
+
+/// The devices with this label; asked anew, not from blkid's cache.
+pub fn labelled(runner: &dyn CommandRunner, label: &str) -> Result<Vec<String>, CommandError> {
+    let answer = runner.run(&query(label))?;
+    read(&answer)
+        .ok_or_else(|| CommandError::Failed("blkid".into(), answer.stderr.trim().to_owned()))
+}
+
+fn query(label: &str) -> CommandLine {
+    let args = ["-c", "/dev/null", "-o", "device", "-t"].map(str::to_owned);
+    let mut args = args.to_vec();
+    args.push(format!("LABEL={label}"));
+    CommandLine {
+        program: "blkid".into(),
+        args,
+        timeout: Duration::from_secs(30),
+    }
+}
+
+/// Status 2 means that there is none.
+fn read(answer: &CommandOutput) -> Option<Vec<String>> {
+    match answer.status {
+        Some(0) => Some(answer.stdout.lines().map(str::to_owned).collect()),
+        Some(2) if answer.stderr.trim().is_empty() => Some(Vec::new()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_real_blkid_knows_no_device_of_an_odd_label() {
+        match labelled(&crate::command::HostRunner, "no-such-label-anywhere") {
+            Err(CommandError::Missing(_)) => eprintln!("SKIP: blkid is not installed"),
+            answer => assert_eq!(answer, Ok(Vec::new())),
+        }
+    }
+
+    #[test]
+    fn devices_come_one_a_line() {
+        let answer = |status, stdout: &str, stderr: &str| CommandOutput {
+            status: Some(status),
+            stdout: stdout.into(),
+            stderr: stderr.into(),
+        };
+        let two = vec!["/dev/sda1".to_owned(), "/dev/sdb".to_owned()];
+        assert_eq!(read(&answer(0, "/dev/sda1\n/dev/sdb\n", "")), Some(two));
+        assert_eq!(read(&answer(2, "", "")), Some(Vec::new()));
+        assert_eq!(read(&answer(4, "", "usage")), None);
+    }
+}

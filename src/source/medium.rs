@@ -1,0 +1,114 @@
+//! A medium with configs on it: the stick that somebody carries to a node without network.
+//!
+//! Found by its label, mounted read-only in a mount namespace of our own, so that it is let go of however the
+//! program ends. Nothing on it is run, or believed more than a file that is named on the command line.
+
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+
+use crate::command::{CommandError, CommandRunner, blkid};
+use crate::error::Reason;
+
+/// Where it is mounted.
+const PLACE: &str = "/run/mco-rescue-media-XXXXXX";
+/// The label that is looked for.
+const LABEL: &str = "MCO-RESCUE";
+/// File systems that media carry; what else the kernel knows is mounted by hand.
+const FILE_SYSTEMS: [&str; 6] = ["vfat", "exfat", "ext4", "iso9660", "xfs", "udf"];
+
+/// Why there is no medium.
+#[derive(Debug, thiserror::Error)]
+pub enum MediumError {
+    /// No device has the label.
+    #[error(
+        "no medium is labelled {LABEL}. Plug it in, or mount it and name its directory: mco-rescue fetch DIR"
+    )]
+    None,
+    /// Several have.
+    #[error(
+        "several media are labelled {LABEL}: {0}. Leave one in, or mount one and name its directory"
+    )]
+    Several(String),
+    /// The device cannot be mounted.
+    #[error(
+        "mounting {0} read-only: {1}. Mount it by hand and name its directory: mco-rescue fetch DIR"
+    )]
+    Mount(String, Reason),
+    /// Devices cannot be asked.
+    #[error(
+        "looking for the medium: {0}. Mount it by hand and name its directory: mco-rescue fetch DIR"
+    )]
+    Command(#[from] CommandError),
+}
+
+/// A mounted medium; let go of when it is dropped.
+#[derive(Debug)]
+pub struct Medium {
+    directory: PathBuf,
+}
+
+impl Medium {
+    /// Finds and mounts it.
+    pub fn find(runner: &dyn CommandRunner) -> Result<Self, MediumError> {
+        let devices = blkid::labelled(runner, LABEL)?;
+        let device = match devices.as_slice() {
+            [device] => device,
+            [] => return Err(MediumError::None),
+            several => return Err(MediumError::Several(several.join(", "))),
+        };
+        let failed = |errno: Errno| MediumError::Mount(device.clone(), errno.into());
+        own_mounts().map_err(failed)?;
+        let medium = Self {
+            directory: nix::unistd::mkdtemp(Path::new(PLACE)).map_err(failed)?,
+        };
+        mount_read_only(device, &medium.directory).map_err(failed)?;
+        Ok(medium)
+    }
+
+    /// Where its files are.
+    pub fn path(&self) -> String {
+        self.directory.display().to_string()
+    }
+}
+
+impl Drop for Medium {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "an empty directory of our own, never the node's root"
+    )]
+    fn drop(&mut self) {
+        // Where mounting failed there is nothing to unmount; the namespace goes with the program anyway.
+        let _ = umount2(&self.directory, MntFlags::MNT_DETACH);
+        if let Err(error) = std::fs::remove_dir(&self.directory) {
+            log::warn!(
+                "removing {}: {}",
+                self.directory.display(),
+                Reason::from(error)
+            );
+        }
+    }
+}
+
+/// Mounts of this program that nobody else sees.
+fn own_mounts() -> Result<(), Errno> {
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(None::<&str>, "/", None::<&str>, flags, None::<&str>)
+}
+
+fn mount_read_only(device: &str, directory: &Path) -> Result<(), Errno> {
+    let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let mut last = Errno::ENODEV;
+    for kind in FILE_SYSTEMS {
+        match mount(Some(device), directory, Some(kind), flags, None::<&str>) {
+            Ok(()) => return Ok(()),
+            // Another file system, or one that this kernel does not know.
+            Err(errno @ (Errno::EINVAL | Errno::ENODEV)) => last = errno,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(last)
+}
