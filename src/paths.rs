@@ -99,6 +99,12 @@ pub const HISTORY: &str = "var/lib/mco-rescue/history";
 pub const CACHE: &str = "var/lib/mco-rescue/cache";
 /// What is known of the Machine Config Server: where it is and which authority it had.
 pub const SERVER: &str = "var/lib/mco-rescue/server.json";
+/// The node's annotations as the API had them last.
+pub const ANNOTATIONS: &str = "var/lib/mco-rescue/annotations.json";
+/// How the kubelet reaches the API, and who it is.
+pub const KUBELET_KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
+/// The node's name, where it is fixed.
+pub const HOSTNAME: &str = "etc/hostname";
 /// The host of the API, which is that of the Machine Config Server too; shell assignments.
 pub const APISERVER_URL: &str = "etc/kubernetes/apiserver-url.env";
 
@@ -125,7 +131,7 @@ pub const LEAKED_LINKS: [&str; 2] = [
 pub const SECRETS: [&str; 6] = [
     "var/lib/kubelet/config.json",
     "etc/kubernetes/kubeconfig",
-    "var/lib/kubelet/kubeconfig",
+    KUBELET_KUBECONFIG,
     "etc/mco/internal-registry-pull-secret.json",
     "etc/shadow",
     "etc/gshadow",
@@ -180,6 +186,9 @@ mod tests {
             HISTORY,
             CACHE,
             SERVER,
+            ANNOTATIONS,
+            KUBELET_KUBECONFIG,
+            HOSTNAME,
             APISERVER_URL,
             CERTS_D,
         ];

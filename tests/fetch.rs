@@ -831,3 +831,183 @@ fn the_units_are_what_systemd_takes_and_lock_the_service_in() {
         said.lines().last().unwrap_or_default()
     );
 }
+
+/// A cluster: a Machine Config Server, and an API that knows the node and lets only its kubelet ask.
+struct Cluster {
+    authority: Authority,
+    config_server: Server,
+    api: Server,
+}
+
+impl Cluster {
+    fn new(config: &Value, desired: &str) -> Self {
+        let authority = Authority::new("cluster");
+        let node = json!({"kind": "Node", "metadata": {"name": "node-7", "annotations": {
+            "machineconfiguration.openshift.io/currentConfig": "rendered-worker-old",
+            "machineconfiguration.openshift.io/desiredConfig": desired,
+            "machineconfiguration.openshift.io/state": "Working",
+        }}});
+        let routes = Routes::new().at("/api/v1/nodes/node-7", move |_| {
+            Response::ok(node.to_string())
+        });
+        let api = Server::mutual(routes, &authority.issue(&["127.0.0.1"], VALID), &authority);
+        Self {
+            config_server: server(&authority, config),
+            api,
+            authority,
+        }
+    }
+
+    /// A node of it, as the kubelet leaves one.
+    fn node(&self) -> TestRoot {
+        let root = TestRoot::new();
+        root.write("etc/hostname", "Node-7\n");
+        let client = self.authority.issue(&["system:node:node-7"], VALID).pem();
+        root.write("var/lib/kubelet/pki/kubelet-client-2026.pem", &client);
+        root.link(
+            "var/lib/kubelet/pki/kubelet-client-current.pem",
+            "/var/lib/kubelet/pki/kubelet-client-2026.pem",
+        );
+        let data = base64::Engine::encode(
+            &base64::engine::general_purpose::STANDARD,
+            &self.authority.pem,
+        );
+        let file = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+        root.write("var/lib/kubelet/kubeconfig", &format!(
+            "apiVersion: v1\nkind: Config\nclusters:\n- name: c\n  cluster:\n    server: {}\n    \
+             certificate-authority-data: {data}\ncontexts:\n- name: x\n  context:\n    cluster: c\n    user: u\n\
+             current-context: x\nusers:\n- name: u\n  user:\n    client-certificate: {file}\n    client-key: {file}\n",
+            self.api.url(""),
+        ));
+        root
+    }
+
+    fn fetch(&self, root: &TestRoot) -> Value {
+        let ca = ca(&self.authority);
+        let args = [
+            "--pool",
+            "worker",
+            "--server",
+            &self.config_server.url(""),
+            "--ca",
+            ca.path().to_str().unwrap(),
+        ];
+        fetch(root, &[&args[..], &["--output", "json"]].concat())
+            .ok()
+            .json()
+    }
+}
+
+/// Rendered by the operator's rules, so that the hash in its name is right.
+fn intact(text: &str) -> Value {
+    let root = TestRoot::new();
+    let config = root.config(&json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": {"name": "99-x", "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+        "spec": {"config": {"ignition": {"version": "3.4.0"},
+            "storage": {"files": [file("/etc/pool.conf", 0o644, text)]}}},
+    }));
+    let args = [
+        "render",
+        "worker",
+        config.path(),
+        "--os-image",
+        "registry.example/os@sha256:0",
+    ];
+    root.run(&args).ok().json()
+}
+
+#[test]
+fn the_config_that_the_cluster_wanted_last_is_taken_when_the_cluster_is_gone() {
+    let (old, wanted) = (intact("old\n"), intact("wanted\n"));
+    let name = wanted["metadata"]["name"].as_str().unwrap();
+    let cluster = Cluster::new(&wanted, name);
+    let root = cluster.node();
+    root.apply(&old);
+    let outcome = cluster.fetch(&root);
+    assert_eq!(
+        (
+            &outcome["annotations"]["desired"],
+            &outcome["annotations"]["node"]
+        ),
+        (&json!(name), &json!("node-7"))
+    );
+    drop(cluster);
+    let status = root.run(&["status", "--output", "json"]).ok().json();
+    assert_eq!(status["annotations"]["state"], "Working");
+    let plan = root.run(&["plan", "--output", "json"]).ok().json();
+    assert_eq!(plan["config"], name);
+    assert_eq!(plan["others"][0]["name"], old["metadata"]["name"]);
+    assert!(
+        plan["others"][0]["why"]
+            .as_str()
+            .unwrap()
+            .contains("wanted another one since"),
+        "{plan}"
+    );
+    root.run(&["apply", "--yes"]).ok();
+    assert_eq!(root.read("etc/pool.conf"), "wanted\n");
+    // Once it is recorded, nothing else is wanted.
+    let plan = root.run(&["plan", "--output", "json"]).ok().json();
+    assert_eq!(
+        (&plan["config"], &plan["steps"], &plan["others"]),
+        (&json!(name), &json!([]), &json!([]))
+    );
+}
+
+#[test]
+fn a_wanted_config_that_is_not_at_hand_intact_is_only_named() {
+    let old = intact("old\n");
+    let wanted = rendered(
+        "rendered-worker-0123456789abcdef0123456789abcdef",
+        "not what its name says\n",
+    );
+    let cluster = Cluster::new(&wanted, wanted["metadata"]["name"].as_str().unwrap());
+    let root = cluster.node();
+    root.apply(&old);
+    cluster.fetch(&root);
+    let plan = root.run(&["plan", "--output", "json"]).ok().json();
+    assert_eq!(
+        (&plan["config"], &plan["steps"]),
+        (&old["metadata"]["name"], &json!([]))
+    );
+    assert_eq!(plan["others"].as_array().unwrap().len(), 1);
+    assert!(
+        plan["others"][0]["why"]
+            .as_str()
+            .unwrap()
+            .contains("does not have it intact"),
+        "{plan}"
+    );
+}
+
+#[test]
+fn an_api_that_does_not_answer_is_no_failure_of_the_fetch() {
+    let config = intact("x\n");
+    let cluster = Cluster::new(&config, "rendered-worker-x");
+    let root = cluster.node();
+    // Credentials of somebody whom this API does not know.
+    let stranger = Authority::new("another cluster").issue(&["x"], VALID).pem();
+    root.write("var/lib/kubelet/pki/kubelet-client-2026.pem", &stranger);
+    let outcome = cluster.fetch(&root);
+    assert_eq!(
+        (
+            outcome["kept"].as_array().unwrap().len(),
+            &outcome["annotations"]
+        ),
+        (1, &Value::Null)
+    );
+    for broken in [
+        "",
+        "kind: [",
+        "clusters: []\n",
+        "clusters:\n- name: c\n  cluster: {}\n",
+    ] {
+        root.write("var/lib/kubelet/kubeconfig", broken);
+        assert_eq!(cluster.fetch(&root)["annotations"], Value::Null);
+    }
+    root.write("var/lib/mco-rescue/annotations.json", "{");
+    root.run(&["status"]).ok();
+    root.run(&["plan", "--latest"]).ok();
+}

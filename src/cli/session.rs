@@ -14,7 +14,7 @@ use crate::report::diff::unified;
 use crate::report::is_secret_step;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootError, RootPath};
-use crate::source::{self, Chosen, Http, cache};
+use crate::source::{self, Chosen, Http, Kept, api, cache};
 
 /// Everything that was gathered, once.
 pub struct Session {
@@ -55,12 +55,23 @@ fn look(
     Ok((node, accounts))
 }
 
+/// Chooses among the argument and what the node keeps.
+pub fn choose(root: &Root, config: Option<&str>, records: &Records) -> Result<Chosen> {
+    let cache = cache::read(root).context("reading the cache")?;
+    let annotations = api::remembered(root).context("reading the annotations")?;
+    let kept = Kept {
+        records,
+        cache: &cache,
+        annotations: annotations.as_ref(),
+    };
+    Ok(source::choose(config, &kept, &mut Http::new(root))?)
+}
+
 impl Session {
     /// Reads records, config and node.
     pub fn observe(root: Root, config: Option<&str>) -> Result<Self> {
         let records = Records::read(&root).context("reading the daemon's records")?;
-        let cache = cache::read(&root).context("reading the cache")?;
-        let chosen = source::choose(config, &records, &cache, &mut Http::new(&root))?;
+        let chosen = choose(&root, config, &records)?;
         let desired = Desired::of(&chosen.config);
         let old = records
             .baseline()

@@ -2,14 +2,13 @@
 
 use anyhow::{Context, Result, bail};
 
-use super::session::open_root;
+use super::session::{choose, open_root};
 use super::{Cli, Output, ShowArgs};
 use crate::document::Desired;
 use crate::drift::{dropin_path, unit_path};
 use crate::error::ExitCode;
 use crate::node::Records;
 use crate::report;
-use crate::source::{self, Http, cache};
 
 /// Runs `show`. One argument that is a path or unit of the recorded config means that file.
 pub fn run(cli: &Cli, args: &ShowArgs) -> Result<ExitCode> {
@@ -22,9 +21,7 @@ pub fn run(cli: &Cli, args: &ShowArgs) -> Result<ExitCode> {
         report::print(&bytes)?;
         return Ok(ExitCode::Done);
     }
-    let cache = cache::read(&root).context("reading the cache")?;
-    let mut http = Http::new(&root);
-    let config = source::choose(args.config.as_deref(), &records, &cache, &mut http)?.config;
+    let config = choose(&root, args.config.as_deref(), &records)?.config;
     let desired = Desired::of(&config);
     let bytes = match (&args.path, cli.output) {
         (Some(path), _) => contents(&desired, path)?,

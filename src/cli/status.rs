@@ -9,6 +9,7 @@ use crate::node::{Baseline, Host, Recorded, Records};
 use crate::report;
 use crate::report::status::{Kept, StatusReport, pending_words};
 use crate::root::Root;
+use crate::source::api;
 use crate::transaction;
 
 /// Runs `status`.
@@ -35,6 +36,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         recorded_digest,
         record_note,
         recorded_image: records.current_image.clone(),
+        annotations: api::remembered(&root).context("reading the annotations")?,
         pending: word,
         pending_config: config.map(|config| config.name.clone()),
         last_run: transaction::last_run(&root)?,

@@ -85,7 +85,7 @@ impl<'a> Session<'a> {
         Ok(Self {
             settings,
             start,
-            trust: Trust::new(&settings.certificates),
+            trust: Trust::new(&settings.certificates, settings.identity.clone()),
             defaults: defaults(),
             own,
             allowed,

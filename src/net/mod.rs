@@ -35,7 +35,7 @@ pub use error::{Cause, FetchError, TlsProblem};
 pub use names::{NameAnswer, Names};
 pub use proxy::Proxy;
 pub use rustls::pki_types::CertificateDer;
-pub use tls::{BundleError, certificates, system_certificates};
+pub use tls::{BundleError, Identity, certificates, system_certificates};
 pub use url::redact;
 
 use attempts::Session;
@@ -53,6 +53,8 @@ pub const MAX_REDIRECTS: usize = 10;
 pub struct Settings {
     /// The authorities that are trusted; none means that https works with no server.
     pub certificates: Vec<CertificateDer<'static>>,
+    /// Who we are, for servers that ask.
+    pub identity: Option<Identity>,
     /// Proxies.
     pub proxy: Proxy,
     /// From the request to the end of the answer's head, per attempt (`httpResponseHeaders`); zero means
@@ -72,6 +74,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             certificates: Vec::new(),
+            identity: None,
             proxy: Proxy::default(),
             header_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(10),

@@ -10,7 +10,7 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, InvalidMessage, RootCertStore,
     SignatureScheme,
@@ -30,6 +30,9 @@ pub enum BundleError {
     /// A block of something else, or a damaged one.
     #[error("the block that begins in line {0} is no certificate that can be used; remove it")]
     NotACertificate(usize),
+    /// No private key.
+    #[error("there is no private key in it; give a PEM file with -----BEGIN PRIVATE KEY-----")]
+    NoKey,
     /// Nothing in it.
     #[error("there is no certificate in it; give a PEM file with -----BEGIN CERTIFICATE-----")]
     Empty,
@@ -100,17 +103,51 @@ fn certificate(block: &Block) -> Option<CertificateDer<'static>> {
     Some(der)
 }
 
-/// Whom we trust.
+/// With what we show who we are: a certificate chain and its key. `Debug` shows neither.
+#[derive(Clone)]
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: Arc<PrivateKeyDer<'static>>,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Identity({} certificates)", self.chain.len())
+    }
+}
+
+impl Identity {
+    /// From PEM texts, which may be one and the same.
+    pub fn parse(chain: &[u8], key: &[u8]) -> Result<Self, BundleError> {
+        // Of a file with both, only the blocks that are wanted count.
+        let chain = system_certificates(chain);
+        if chain.is_empty() {
+            return Err(BundleError::Empty);
+        }
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| BundleError::NoKey)?;
+        Ok(Self {
+            chain,
+            key: Arc::new(key),
+        })
+    }
+}
+
+/// Whom we trust, and who we are.
 pub(super) struct Trust {
+    identity: Option<Identity>,
     roots: Arc<RootCertStore>,
     provider: Arc<CryptoProvider>,
 }
 
 impl Trust {
-    pub(super) fn new(certificates: &[CertificateDer<'static>]) -> Self {
+    pub(super) fn new(
+        certificates: &[CertificateDer<'static>],
+        identity: Option<Identity>,
+    ) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(certificates.iter().cloned());
         Self {
+            identity,
             roots: Arc::new(roots),
             provider: Arc::new(rustls::crypto::ring::default_provider()),
         }
@@ -121,9 +158,16 @@ impl Trust {
             .with_safe_default_protocol_versions()
             .map_err(|e| TlsProblem::Other(e.to_string()))?;
         let roots = Arc::clone(&self.roots);
-        Ok(Arc::new(
-            builder.with_root_certificates(roots).with_no_client_auth(),
-        ))
+        let builder = builder.with_root_certificates(roots);
+        let config = match &self.identity {
+            None => Ok(builder.with_no_client_auth()),
+            Some(identity) => {
+                builder.with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())
+            }
+        };
+        config
+            .map(Arc::new)
+            .map_err(|e| TlsProblem::Other(e.to_string()))
     }
 
     /// A client that verifies everything, but as of another time. Only for asking a server what time it

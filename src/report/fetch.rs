@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::{inline, utc, wrap};
+use crate::source::api::Annotations;
 use crate::source::cache::Cached;
 
 /// What came of a `fetch`.
@@ -12,6 +13,8 @@ pub struct Outcome {
     pub kept: Vec<Fetched>,
     /// Files of a directory that are not.
     pub passed_over: Vec<PassedOver>,
+    /// What the API said of this node, if it could be asked.
+    pub annotations: Option<Annotations>,
 }
 
 /// A file that was not kept.
@@ -67,7 +70,22 @@ pub fn text(outcome: &Outcome) -> String {
         out.push_str(&format!("Not kept  {}\n", inline(&passed.path)));
         out.push_str(&wrap(&passed.why, 10));
     }
+    if let Some(seen) = &outcome.annotations {
+        out.push_str(&annotated(seen));
+    }
     out
+}
+
+/// The node's annotations in two lines.
+pub fn annotated(seen: &Annotations) -> String {
+    let word = |value: &Option<String>| inline(value.as_deref().unwrap_or("(none)"));
+    format!(
+        "Annotated current {}, {}\n          desired {} ({})\n",
+        word(&seen.current),
+        word(&seen.state),
+        word(&seen.desired),
+        utc(seen.seen),
+    )
 }
 
 fn kept(fetched: &Fetched) -> String {

@@ -2,9 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::fetch::annotated;
 use super::plan::notices;
 use super::{inline, utc, wrap};
 use crate::plan::Notice;
+use crate::source::api::Annotations;
 use crate::transaction::Pending;
 use crate::transaction::journal::{ConfigRef, VERSION};
 
@@ -78,6 +80,8 @@ pub struct StatusReport {
     pub record_note: Option<String>,
     /// The recorded layered image; empty without layering.
     pub recorded_image: Option<String>,
+    /// The node's annotations as the API had them when it was asked last.
+    pub annotations: Option<Annotations>,
     /// `nothing`, `staged`, `unfinished`, `committed`.
     pub pending: &'static str,
     /// The config of the pending run.
@@ -133,6 +137,11 @@ pub fn text(report: &StatusReport) -> String {
         Some("") => line("Image", "not layered"),
         Some(image) => line("Image", image),
     }
+    if let Some(seen) = &report.annotations {
+        out.push_str(&annotated(seen));
+    }
+    let mut line =
+        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", inline(value)));
     line("Pending", pending_text(report.pending));
     if let Some(config) = &report.pending_config {
         line("", config);

@@ -1,5 +1,6 @@
 //! Where a config comes from, and why that one: an explicit argument wins, else the recorded one.
 
+pub mod api;
 pub mod cache;
 mod http;
 mod medium;
@@ -17,6 +18,7 @@ use crate::error::Reason;
 use crate::node::{Baseline, Recorded, Records};
 use crate::paths;
 use crate::root::RootError;
+use api::Annotations;
 use cache::{Cached, Entry};
 
 /// A document may not be larger than this (64 MiB): the operator refuses rendered configs above 1.5 MiB.
@@ -34,6 +36,17 @@ pub struct Chosen {
     pub why: &'static str,
     /// Every other config at hand, and why it was not taken; empty where one was named.
     pub others: Vec<Candidate>,
+}
+
+/// What the node itself has to choose from.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept<'a> {
+    /// The daemon's records.
+    pub records: &'a Records,
+    /// The cache.
+    pub cache: &'a [Cached],
+    /// What the API said last of this node.
+    pub annotations: Option<&'a Annotations>,
 }
 
 /// A config that was not taken.
@@ -115,10 +128,10 @@ pub const LATEST: &str = "cached:latest";
 /// Ignition config refers to is fetched.
 pub fn choose(
     argument: Option<&str>,
-    records: &Records,
-    cache: &[Cached],
+    kept: &Kept<'_>,
     fetch: &mut dyn Fetch,
 ) -> Result<Chosen, SourceError> {
+    let (records, cache) = (kept.records, kept.cache);
     let mut given = match argument {
         Some(LATEST) => latest(records, cache)?,
         Some(name) if name.starts_with("cached:") => cached(name, cache)?,
@@ -127,7 +140,7 @@ pub fn choose(
             return Err(SourceError::Url(url.to_owned()));
         }
         Some(path) => parse(&read_named(path)?, path)?,
-        None => return recorded(records, cache),
+        None => return by_itself(kept),
     };
     given.config = references::complete(given.config, fetch)?;
     if given.config.emptied {
@@ -277,6 +290,51 @@ fn read(reader: impl Read, name: &str) -> Result<Vec<u8>, SourceError> {
         Err(SourceError::TooLarge(name.to_owned()))
     } else {
         Ok(bytes)
+    }
+}
+
+/// Without an argument: the last known desired config, if it is intact; else the recorded one (design.md
+/// section 6).
+fn by_itself(kept: &Kept<'_>) -> Result<Chosen, SourceError> {
+    let recorded_name = kept.records.name();
+    let desired = kept.annotations.and_then(|seen| seen.desired.as_deref());
+    let desired = desired.filter(|desired| recorded_name.as_deref() != Some(*desired));
+    let intact =
+        |entry: &&Entry| Some(entry.name.as_str()) == desired && entry.name_matches == Some(true);
+    if let Some(entry) = cache::whole(kept.cache).find(intact) {
+        let mut others = others(&entry.name, kept.cache);
+        others.splice(0..0, recorded_name.map(not_the_recorded));
+        return Ok(Chosen {
+            config: entry.config()?,
+            why: "the config that the cluster last wanted this node to be in, from the cache",
+            others,
+        });
+    }
+    let mut chosen = recorded(kept.records, kept.cache)?;
+    if let (Some(desired), Some(seen)) = (desired, kept.annotations) {
+        chosen.others.retain(|other| other.name != desired);
+        chosen.others.insert(0, not_at_hand(desired, seen));
+    }
+    Ok(chosen)
+}
+
+fn not_the_recorded(name: String) -> Candidate {
+    Candidate {
+        name,
+        origin: format!("/{}", paths::CURRENT_CONFIG),
+        fetched: None,
+        name_matches: None,
+        why: "recorded, but the cluster wanted another one since".to_owned(),
+    }
+}
+
+fn not_at_hand(desired: &str, seen: &Annotations) -> Candidate {
+    Candidate {
+        name: desired.to_owned(),
+        origin: "the node's annotations".to_owned(),
+        fetched: Some(seen.seen),
+        name_matches: None,
+        why: "last wanted by the cluster, but the cache does not have it intact. Bring it: mco-rescue fetch".to_owned(),
     }
 }
 

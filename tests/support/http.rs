@@ -189,6 +189,11 @@ impl Server {
         Self::on(loopback(0), routes, Some(identity.config()))
     }
 
+    /// With TLS, for clients only that show a certificate of this authority.
+    pub fn mutual(routes: Routes, identity: &Identity, clients: &Authority) -> Self {
+        Self::on(loopback(0), routes, Some(identity.mutual_config(clients)))
+    }
+
     /// On an address that was free a moment ago.
     pub fn at(address: SocketAddr, routes: Routes) -> Self {
         Self::on(address, routes, None)
@@ -430,6 +435,33 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// Certificate and key as one PEM file.
+    pub fn pem(&self) -> String {
+        use base64::Engine;
+        let block = |name: &str, der: &[u8]| {
+            let text = base64::engine::general_purpose::STANDARD.encode(der);
+            format!("-----BEGIN {name}-----\n{text}\n-----END {name}-----\n")
+        };
+        block("CERTIFICATE", &self.certificate) + &block("PRIVATE KEY", self.key.secret_der())
+    }
+
+    fn mutual_config(&self, clients: &Authority) -> Arc<ServerConfig> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = rustls::RootCertStore::empty();
+        let pem = rustls::pki_types::pem::PemObject::from_pem_slice(clients.pem.as_bytes());
+        roots.add(pem.unwrap()).unwrap();
+        let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(
+            Arc::new(roots),
+            Arc::clone(&provider),
+        );
+        let builder = ServerConfig::builder_with_provider(provider);
+        let builder = builder.with_safe_default_protocol_versions().unwrap();
+        let config = builder
+            .with_client_cert_verifier(verifier.build().unwrap())
+            .with_single_cert(vec![self.certificate.clone()], self.key.clone_key());
+        Arc::new(config.unwrap())
+    }
+
     fn config(&self) -> Arc<ServerConfig> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider);
