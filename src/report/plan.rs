@@ -43,6 +43,8 @@ struct StepEntry<'a> {
     #[serde(flatten)]
     step: &'a Step,
     #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     diff: Option<&'a str>,
 }
 
@@ -60,6 +62,7 @@ pub fn json(heading: &Heading, plan: &Plan, diffs: &Diffs) -> serde_json::Result
             why: &planned.why,
             secret,
             step: &planned.step,
+            label: planned.label.as_deref(),
             diff,
         }
     });
