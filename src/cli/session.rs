@@ -145,6 +145,9 @@ impl Session {
         {
             all.push("the password of core (/etc/shadow cannot be read)".to_owned());
         }
+        if self.node.labels.usable() {
+            all.push("SELinux labels (`mco-rescue plan` names the wrong ones)".to_owned());
+        }
         all.extend(
             self.desired
                 .unsupported

@@ -6,14 +6,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 
 use super::Cli;
-use crate::error::RunError;
+use crate::error::{Reason, RunError};
+use crate::labels::Policy;
 use crate::node::NodeState;
-use crate::plan::Plan;
+use crate::plan::{Plan, restorecon};
 use crate::report::count;
 use crate::report::status::{LastRun, Outcome, Phase};
-use crate::root::Root;
+use crate::root::{Root, RootPath};
 use crate::transaction::journal::ConfigRef;
-use crate::transaction::{self, Failure, Lock, Request};
+use crate::transaction::{self, Failure, Finished, Lock, Request};
 
 /// Asks on a terminal; elsewhere `--yes` has to say it.
 pub fn confirm(cli: &Cli, question: &str) -> Result<()> {
@@ -67,19 +68,27 @@ impl Work<'_> {
             lock: self.lock,
             steps: &self.plan.steps,
             seen: &self.node.stamps,
+            labels: &self.node.labels,
             config: self.config.clone(),
             deployment: self.node.host.deployment.clone(),
             initramfs: self.node.host.initramfs,
             undoes: self.undoes.clone(),
         };
-        let record = |result: &Result<String, Failure>| {
-            let run = last_run(&self.config, self.plan, self.started, result);
+        let record = |result: &Result<Finished, Failure>| {
+            let run = self.last_run(result);
             if let Err(error) = transaction::write_last_run(self.root, self.lock, &run) {
                 log::warn!("writing the status: {error}");
             }
         };
         match transaction::run(&request, record) {
-            Ok(_) => Ok(()),
+            Ok(finished) => {
+                if !finished.unlabelled.is_empty() {
+                    log::warn!("SELinux: {}", not_all_labelled(&finished.unlabelled));
+                    let all = finished.unlabelled.iter();
+                    all.for_each(|(path, why)| log::info!("{path}: not labelled: {why}"));
+                }
+                Ok(())
+            }
             Err(Failure::NothingChanged(said)) => bail!("{said}; nothing was changed"),
             Err(Failure::RolledBack(said)) => Err(RunError::RolledBack(said).into()),
             Err(Failure::Incomplete(said)) => {
@@ -87,42 +96,60 @@ impl Work<'_> {
             }
         }
     }
+
+    /// What `status` will say of this run.
+    fn last_run(&self, result: &Result<Finished, Failure>) -> LastRun {
+        let steps = count(self.plan.steps.len(), "step");
+        let (outcome, said) = match result {
+            Ok(_) => (Outcome::Done, format!("{steps}, all in place")),
+            Err(error @ Failure::Incomplete(_)) => (Outcome::Incomplete, error.to_string()),
+            Err(error) => (Outcome::RolledBack, error.to_string()),
+        };
+        let phase = |name: &str, result: String| Phase {
+            name: name.into(),
+            result,
+        };
+        let mut phases = vec![phase("plan", steps), phase("transaction", said)];
+        let labels = result.as_ref().ok().map(|finished| self.labels(finished));
+        phases.extend(labels.map(|said| phase("labels", said)));
+        LastRun {
+            version: LastRun::VERSION,
+            id: result.as_ref().map(|f| f.id.clone()).unwrap_or_default(),
+            config: self.config.clone(),
+            started: self.started,
+            finished: now(),
+            outcome,
+            phases,
+            steps: self.plan.steps.len(),
+            notices: self.plan.notices.clone(),
+        }
+    }
+
+    /// One line on the SELinux labels of the new objects.
+    fn labels(&self, finished: &Finished) -> String {
+        let steps = self.plan.steps.iter();
+        let labelled = steps.filter(|planned| planned.label.is_some()).count();
+        match &self.node.labels.policy {
+            Policy::None => "none set, as the root has no SELinux policy".to_owned(),
+            Policy::Unusable(why) => format!("none set from the policy: {why}"),
+            Policy::Usable { .. } if finished.unlabelled.is_empty() => {
+                format!("{} labelled", count(labelled, "new object"))
+            }
+            Policy::Usable { .. } => not_all_labelled(&finished.unlabelled),
+        }
+    }
 }
 
-/// What `status` will say of this run.
-fn last_run(
-    config: &ConfigRef,
-    plan: &Plan,
-    started: u64,
-    result: &Result<String, Failure>,
-) -> LastRun {
-    let steps = count(plan.steps.len(), "step");
-    let (outcome, said) = match result {
-        Ok(_) => (Outcome::Done, format!("{steps}, all in place")),
-        Err(error @ Failure::Incomplete(_)) => (Outcome::Incomplete, error.to_string()),
-        Err(error) => (Outcome::RolledBack, error.to_string()),
-    };
-    let phases = vec![
-        Phase {
-            name: "plan".into(),
-            result: steps,
-        },
-        Phase {
-            name: "transaction".into(),
-            result: said,
-        },
-    ];
-    LastRun {
-        version: LastRun::VERSION,
-        id: result.as_ref().cloned().unwrap_or_default(),
-        config: config.clone(),
-        started,
-        finished: now(),
-        outcome,
-        phases,
-        steps: plan.steps.len(),
-        notices: plan.notices.clone(),
-    }
+/// Which objects have no label, why, and what sets it.
+fn not_all_labelled(unlabelled: &[(RootPath, Reason)]) -> String {
+    let paths: Vec<RootPath> = unlabelled.iter().map(|(path, _)| path.clone()).collect();
+    let why = unlabelled.first().map(|(_, why)| why.to_string());
+    format!(
+        "{} could not be labelled ({}). Next: run {} on the node",
+        count(paths.len(), "new object"),
+        why.unwrap_or_default(),
+        restorecon(&paths),
+    )
 }
 
 /// Seconds since 1970.

@@ -23,8 +23,6 @@ pub struct Host {
     pub never_booted: bool,
     /// The root has the OS's copy of `/etc` below `/usr`, as OSTree systems do.
     pub has_usr_etc: bool,
-    /// An SELinux policy is configured in the root.
-    pub selinux: bool,
     /// `CHECKSUM.SERIAL` of the OSTree deployment that the root is.
     pub deployment: Option<String>,
     /// FIPS mode of the running kernel; only known for the live root.
@@ -44,7 +42,6 @@ impl Host {
             initramfs: !live && in_initramfs(),
             never_booted: never_booted(root)?,
             has_usr_etc: exists("usr/etc")?,
-            selinux: exists(paths::SELINUX_CONFIG)?,
             deployment: deployment(root, live),
             fips: if live { fips() } else { None },
         })

@@ -3,10 +3,12 @@
 
 pub mod accounts;
 pub mod host;
+mod labels;
 pub mod records;
 mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::AsFd;
 
 use crate::command::{CommandRunner, rpm};
 use crate::object::{Object, Stamp};
@@ -15,6 +17,7 @@ use crate::systemd::{Support, UnitEntry, UnitTree};
 
 pub use accounts::Accounts;
 pub use host::Host;
+pub use labels::Labels;
 pub use records::{Baseline, Recorded, Records};
 
 /// Everything that a plan may ask of a node.
@@ -42,6 +45,8 @@ pub struct NodeState {
     pub accounts: Accounts,
     /// Who we are and what this root is.
     pub host: Host,
+    /// The SELinux policy of the root, and the labels of the objects.
+    pub labels: Labels,
     /// Whether a package owns the file; only for paths that were asked, on a live root with rpm.
     pub packaged: BTreeMap<RootPath, bool>,
 }
@@ -94,6 +99,7 @@ pub fn observe(
         systemd: units::support(root)?,
         accounts: Accounts::read(root)?,
         host: Host::observe(root)?,
+        labels: Labels::read(root),
         packaged: BTreeMap::new(),
     };
     for path in &interest.paths {
@@ -155,6 +161,7 @@ impl NodeState {
             Ok(Some((object, stamp))) => {
                 self.objects.insert(path.clone(), object);
                 self.stamps.insert(path.clone(), stamp);
+                self.labels.observe(root, path);
             }
             Ok(None) => {}
             Err(error) => drop(self.obstructed.insert(path.clone(), error.cause)),
@@ -203,6 +210,7 @@ impl NodeState {
             },
         );
         self.mounts.insert(mount.id, mount);
+        self.labels.observe_directory(root, path, dir.as_fd());
         Ok(true)
     }
 }

@@ -9,6 +9,7 @@ mod bare;
 pub mod enablement;
 mod files;
 mod interest;
+mod labels;
 mod nodes;
 mod records;
 mod rollback;
@@ -29,6 +30,7 @@ use crate::paths;
 use crate::root::RootPath;
 
 pub use interest::interest;
+pub use labels::restorecon;
 pub use rollback::{FinishedRun, rollback};
 
 /// One change of one path.
@@ -204,6 +206,9 @@ pub struct PlannedStep {
     pub section: Section,
     /// Why it is needed.
     pub why: String,
+    /// The SELinux label of the new object. `None`: that of the file it is a copy of, else of what it replaces,
+    /// else the kernel's choice.
+    pub label: Option<String>,
 }
 
 /// Something the person has to know.
@@ -291,6 +296,7 @@ pub fn plan(inputs: Inputs<'_>, options: Options) -> Plan {
     }
     builder.paths_below_files();
     builder.ownership();
+    builder.labels();
     builder.space();
     builder.plan
 }
@@ -516,11 +522,13 @@ impl<'a> Builder<'a> {
 
     fn push(&mut self, step: Step, payload: Payload, section: Section, why: &str) {
         self.touched.insert(step.path().clone());
+        let label = self.label(&step, &payload, section);
         self.plan.steps.push(PlannedStep {
             step,
             payload,
             section,
             why: why.to_owned(),
+            label,
         });
     }
 
@@ -644,11 +652,6 @@ impl<'a> Builder<'a> {
                 host.user.0, host.user.1,
             );
             self.notice("ownership", message);
-        }
-        if host.selinux {
-            let message = "an SELinux policy is configured here; new files keep the label of what they replace. \
-                           Run `restorecon -RF` on new ones";
-            self.notice("SELinux", message);
         }
     }
 }

@@ -42,7 +42,10 @@ pub fn rollback(run: &FinishedRun, node: &NodeState, leave_changed: bool) -> Pla
     for (index, (step, section)) in first.into_iter().chain(last) {
         match since(step, node) {
             Since::Before => {}
-            Since::Kept => plan.steps.push(inverse(run, index, step, *section)),
+            Since::Kept => plan.steps.push(PlannedStep {
+                label: label(step, node),
+                ..inverse(run, index, step, *section)
+            }),
             Since::Changed => changed(&mut plan, step, run, leave_changed),
         }
     }
@@ -165,6 +168,15 @@ fn inverse(run: &FinishedRun, index: usize, step: &Step, section: Section) -> Pl
         payload,
         section,
         why: "as it was before".to_owned(),
+        label: None,
+    }
+}
+
+/// What the history keeps has its label; a directory that was taken away is made anew.
+fn label(step: &Step, node: &NodeState) -> Option<String> {
+    match step {
+        Step::RemoveDirectory { path, .. } => node.labels.wanted(path, &Kind::Directory),
+        _ => None,
     }
 }
 
@@ -174,10 +186,9 @@ fn kept(run: &FinishedRun, index: usize, old: &Object) -> Payload {
         return Payload::None;
     };
     match old.kind {
-        Kind::File { .. } => Payload::CopyOf(path),
+        Kind::File { .. } | Kind::Symlink { .. } => Payload::CopyOf(path),
         Kind::Directory => Payload::TreeOf(path),
         // A pipe or socket comes back as a second name of what was kept.
         Kind::Special { .. } => Payload::LinkTo(path),
-        Kind::Symlink { .. } => Payload::None,
     }
 }

@@ -46,6 +46,8 @@ struct StepEntry<'a> {
     #[serde(flatten)]
     step: &'a Step,
     #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     diff: Option<&'a str>,
 }
 
@@ -63,6 +65,7 @@ pub fn json(heading: &Heading, plan: &Plan, diffs: &Diffs) -> serde_json::Result
             why: &planned.why,
             secret,
             step: &planned.step,
+            label: planned.label.as_deref(),
             diff,
         }
     });

@@ -3,13 +3,14 @@
 //! Only this module turns a path of a document into a file descriptor. It has no
 //! writing function; changing things is `transaction/disk`'s alone.
 
+mod label;
 mod mount;
 mod path;
 mod resolve;
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::dir::Dir;
@@ -18,6 +19,7 @@ use nix::fcntl::{AtFlags, OFlag, ResolveFlag, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 use sha2::{Digest, Sha256};
 
+pub use label::{LABEL, proc_path};
 pub use mount::{Mount, mount_id, mount_of};
 pub use path::{RootPath, RootPathError};
 pub use resolve::{Follow, ResolveError};
@@ -101,6 +103,17 @@ impl Root {
             dir,
             name: path.name().to_owned(),
         }))
+    }
+
+    /// Where a directory really is, links followed; `None` where `/proc` cannot tell.
+    pub fn real_path(&self, dir: BorrowedFd<'_>) -> Option<RootPath> {
+        let path = |fd: BorrowedFd<'_>| {
+            let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+            std::fs::read_link(link).ok()
+        };
+        let own = path(self.as_fd())?;
+        let below = path(dir)?.strip_prefix(own).ok()?.to_str()?.to_owned();
+        RootPath::parse(&format!("/{below}")).ok()
     }
 
     /// The home of a user may be behind a link of the OS; below it nothing is followed, as its owner could point anywhere.

@@ -2,10 +2,10 @@
 //! descriptor, on names with one component.
 #![allow(unsafe_code)]
 
-use std::ffi::CStr;
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::NixPath;
 use nix::dir::Dir;
@@ -23,7 +23,7 @@ use nix::unistd::{
 use sha2::{Digest, Sha256};
 
 use crate::object::{Kind, Object};
-use crate::root::{Place, hex};
+use crate::root::{LABEL, Place, hex, proc_path};
 
 /// A directory descriptor on which names can be made and synced.
 pub fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<File, Errno> {
@@ -56,7 +56,7 @@ pub fn write_file(
     mut reader: impl Read,
     wanted: &Object,
     sync: bool,
-) -> io::Result<(File, Kind)> {
+) -> io::Result<Kind> {
     let flags =
         OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mut file = File::from(openat(dir, name, flags, Mode::from_bits_truncate(0o600))?);
@@ -80,13 +80,10 @@ pub fn write_file(
     if sync {
         fsync(&file)?;
     }
-    Ok((
-        file,
-        Kind::File {
-            size,
-            sha256: hex(&hash.finalize()),
-        },
-    ))
+    Ok(Kind::File {
+        size,
+        sha256: hex(&hash.finalize()),
+    })
 }
 
 /// Gives a file to its owner, where it is not his already.
@@ -150,14 +147,15 @@ pub fn copy(
     sync: bool,
 ) -> io::Result<()> {
     if let Kind::Symlink { target } = &object.kind {
-        return Ok(write_link(dir, name, target, object.owner())?);
+        write_link(dir, name, target, object.owner())?;
+        return Ok(copy_label(place, dir, name)?);
     }
     let source = place.open()?;
-    let (file, kind) = write_file(dir, name, &source, object, sync)?;
+    let kind = write_file(dir, name, &source, object, sync)?;
     if kind != object.kind {
         return Err(io::Error::other("changed while it was copied"));
     }
-    copy_label(&source, &file)?;
+    copy_label(place, dir, name)?;
     copy_times(&source, dir, name)
 }
 
@@ -171,7 +169,7 @@ pub fn copy_tree(source: &Place, dir: BorrowedFd<'_>, name: &str, sync: bool) ->
     let stat = fstat(&from)?;
     make_directory(dir, name, stat.st_mode & 0o7777, (stat.st_uid, stat.st_gid))?;
     let made = open_directory(dir, name)?;
-    copy_label(&from, &made)?;
+    copy_label(source, dir, name)?;
     for entry in Dir::from_fd(from.try_clone()?.into())?.iter() {
         let entry = entry?;
         let Ok(child) = entry.file_name().to_str() else {
@@ -209,40 +207,42 @@ pub fn copy_times(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::Result<
     )?)
 }
 
-const LABEL: &CStr = c"security.selinux";
-
-/// The SELinux label of one file on another; file systems without labels have nothing to copy.
-pub fn copy_label(source: &File, target: &File) -> Result<(), Errno> {
-    let mut label = [0u8; 1024];
-    // SAFETY: descriptor, name and buffer live through the call, and the length is the buffer's.
-    let read = unsafe {
-        libc::fgetxattr(
-            source.as_raw_fd(),
-            LABEL.as_ptr(),
-            label.as_mut_ptr().cast(),
-            label.len(),
-        )
-    };
-    let length = match Errno::result(read) {
-        Ok(length) => usize::try_from(length).unwrap_or_default(),
-        Err(Errno::ENODATA | Errno::EOPNOTSUPP) => return Ok(()),
-        Err(errno) => return Err(errno),
-    };
-    // SAFETY: as above; `length` bytes of the buffer were filled.
+/// Gives a name its SELinux label, not followed.
+pub fn set_label(dir: BorrowedFd<'_>, name: &str, label: &str) -> Result<(), Errno> {
+    let path = proc_path(dir, name)?;
+    // With its NUL, as libselinux and ostree write it.
+    let label = CString::new(label).map_err(|_| Errno::EINVAL)?;
+    let bytes = label.as_bytes_with_nul();
+    // SAFETY: path, name and value live through the call, and the length is the value's.
     let written = unsafe {
-        libc::fsetxattr(
-            target.as_raw_fd(),
+        libc::lsetxattr(
+            path.as_ptr(),
             LABEL.as_ptr(),
-            label.as_ptr().cast(),
-            length,
+            bytes.as_ptr().cast(),
+            bytes.len(),
             0,
         )
     };
-    match Errno::result(written) {
-        // Without the privilege to set labels the kernel's own choice stands.
-        Ok(_) | Err(Errno::EOPNOTSUPP | Errno::EPERM | Errno::EACCES) => Ok(()),
-        Err(errno) => Err(errno),
-    }
+    Errno::result(written).map(drop)
+}
+
+/// The label of one object on another, where both file systems have labels and we may set them.
+pub fn copy_label(from: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    let result = from.label().and_then(|label| match label {
+        Some(label) => set_label(dir, name, &label),
+        None => Ok(()),
+    });
+    result.or_else(|errno| {
+        let refused = is_refusal(errno);
+        refused.then_some(()).ok_or(errno)
+    })
+}
+
+/// Whether labels are impossible here, rather than the disk broken or full: no file system with labels, no
+/// privilege, a label that the running kernel's policy does not know, no `/proc`.
+pub fn is_refusal(errno: Errno) -> bool {
+    use Errno::{EACCES, EINVAL, ENOENT, EOPNOTSUPP, EPERM};
+    matches!(errno, EOPNOTSUPP | EPERM | EACCES | EINVAL | ENOENT)
 }
 
 /// Moves a name over whatever is at the other.
@@ -386,6 +386,12 @@ fn write_and_rename(dir: &File, temporary: &str, name: &str, bytes: &[u8]) -> io
         gid: stat.st_gid,
     };
     write_file(dir.as_fd(), temporary, bytes, &object, true)?;
+    // As the kernel would label it: like its directory.
+    let own = Place {
+        dir: dir.as_fd().try_clone_to_owned()?,
+        name: ".".to_owned(),
+    };
+    copy_label(&own, dir.as_fd(), temporary)?;
     rename(dir.as_fd(), temporary, dir.as_fd(), name)?;
     Ok(fsync(dir)?)
 }

@@ -19,6 +19,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 
 use crate::error::Reason;
+use crate::node::Labels;
 use crate::object::Stamp;
 use crate::paths;
 use crate::plan::{PlannedStep, Section, Step};
@@ -50,6 +51,8 @@ pub struct Request<'a> {
     pub steps: &'a [PlannedStep],
     /// Stamps of the objects that the plan saw.
     pub seen: &'a BTreeMap<RootPath, Stamp>,
+    /// The labels that our own files get; those of the steps are in the steps.
+    pub labels: &'a Labels,
     /// The config.
     pub config: ConfigRef,
     /// The deployment whose `etc` this is.
@@ -58,6 +61,15 @@ pub struct Request<'a> {
     pub initramfs: bool,
     /// The finished run that this one takes back; both leave the history.
     pub undoes: Option<String>,
+}
+
+/// A transaction that was carried out.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    /// Its id.
+    pub id: String,
+    /// New objects that could not be given their SELinux label, and why.
+    pub unlabelled: Vec<(RootPath, Reason)>,
 }
 
 /// How a transaction failed.
@@ -74,16 +86,18 @@ pub enum Failure {
     Incomplete(String),
 }
 
-/// Carries out the steps. Gives the transaction's id.
+/// Carries out the steps.
 ///
 /// `record` is told the result while signals still wait, so that what it writes is not cut off.
 pub fn run(
     request: &Request<'_>,
-    record: impl FnOnce(&Result<String, Failure>),
-) -> Result<String, Failure> {
+    record: impl FnOnce(&Result<Finished, Failure>),
+) -> Result<Finished, Failure> {
     let unchanged = |error: &dyn std::fmt::Display| Failure::NothingChanged(error.to_string());
-    let _accounts = pwd_lock::for_steps(request.root, request.steps).map_err(|e| unchanged(&e))?;
-    let state = State::make(request.root, request.initramfs).map_err(|e| unchanged(&e))?;
+    let _accounts = pwd_lock::for_steps(request.root, request.steps, request.labels)
+        .map_err(|e| unchanged(&e))?;
+    let state =
+        State::make(request.root, request.initramfs, request.labels).map_err(|e| unchanged(&e))?;
     let mut run = Run::new(request, state).map_err(|e| unchanged(&e))?;
     if let Err(error) = run.prepare().and_then(|()| run.stage()) {
         return Err(run.abandon(&error));
@@ -123,6 +137,7 @@ struct Run<'a> {
     stage_of: Vec<usize>,
     stages: Vec<Stage>,
     stamps: Vec<Option<Stamp>>,
+    unlabelled: Vec<(RootPath, Reason)>,
     journal: Option<Journal>,
     /// How many steps were taken.
     taken: usize,
@@ -141,6 +156,7 @@ impl<'a> Run<'a> {
             stage_of,
             stages: Vec::new(),
             stamps: Vec::new(),
+            unlabelled: Vec::new(),
             journal: None,
             taken: 0,
         })
@@ -163,6 +179,7 @@ impl<'a> Run<'a> {
         self.history = Some(state::make_path(
             self.request.root,
             &recover::history_path(&self.id),
+            self.request.labels,
         )?);
         Ok(())
     }
@@ -196,6 +213,10 @@ impl<'a> Run<'a> {
             let stage = self.stage_of.get(index).and_then(|&at| self.stages.get(at));
             let stage = stage.ok_or_else(|| StageError::Changed(planned.step.path().clone()))?;
             self.stamps.push(staging.stage(index, planned, stage)?);
+            if let Some(errno) = staging.label(index, planned, stage)? {
+                let path = planned.step.path().clone();
+                self.unlabelled.push((path, errno.into()));
+            }
         }
         self.barrier()
     }
@@ -282,7 +303,7 @@ impl<'a> Run<'a> {
             .collect()
     }
 
-    fn finish(self) -> String {
+    fn finish(self) -> Finished {
         if let Some(journal) = &self.journal {
             recover::keep_trees(self.request.root, journal);
             recover::forget_undone(self.request.root, journal);
@@ -300,7 +321,10 @@ impl<'a> Run<'a> {
             // What was taken back is the config's own; it can be applied again.
             recover::remove_history(self.request.root, &recover::history_path(&self.id));
         }
-        self.id
+        Finished {
+            id: self.id,
+            unlabelled: self.unlabelled,
+        }
     }
 
     /// Nothing was renamed yet: journal and staged names go, and the node is as it was.

@@ -1,16 +1,20 @@
 //! The lock that shadow-utils takes on the account files, held while we replace one of them.
 
 use std::fs::File;
+use std::os::fd::AsFd;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, openat};
 use nix::sys::stat::{Mode, SFlag, fstat};
 
+use super::disk;
 use crate::accounts::WRITTEN;
 use crate::error::Reason;
+use crate::node::Labels;
+use crate::object::Kind;
 use crate::paths;
 use crate::plan::PlannedStep;
-use crate::root::{Root, RootPath};
+use crate::root::{Place, Root, RootPath};
 
 /// Held as long as it lives. The file stays, as shadow-utils leaves it: removing it could
 /// take it from under somebody who waits for it.
@@ -27,15 +31,16 @@ pub struct PasswordLockError(Reason);
 pub fn for_steps(
     root: &Root,
     steps: &[PlannedStep],
+    labels: &Labels,
 ) -> Result<Option<PasswordLock>, PasswordLockError> {
     let account = |path: &RootPath| WRITTEN.contains(&path.relative());
     if !steps.iter().any(|planned| account(planned.step.path())) {
         return Ok(None);
     }
-    acquire(root).map(Some)
+    acquire(root, labels).map(Some)
 }
 
-fn acquire(root: &Root) -> Result<PasswordLock, PasswordLockError> {
+fn acquire(root: &Root, labels: &Labels) -> Result<PasswordLock, PasswordLockError> {
     let path = RootPath::fixed(paths::PWD_LOCK);
     let place = root.place(&path).map_err(|e| PasswordLockError(e.into()))?;
     let place = place.ok_or_else(|| PasswordLockError(Errno::ENOENT.into()))?;
@@ -61,8 +66,29 @@ fn acquire(root: &Root) -> Result<PasswordLock, PasswordLockError> {
         l_len: 0,
         l_pid: 0,
     };
+    label(&place, &path, labels).map_err(said)?;
     fcntl(&file, FcntlArg::F_SETLK(&whole)).map_err(said)?;
     Ok(PasswordLock {
         _file: File::from(file),
     })
+}
+
+/// Labels a lock file that has no label, as one has that was just made where no policy is loaded.
+fn label(place: &Place, path: &RootPath, labels: &Labels) -> Result<(), Errno> {
+    let file = Kind::File {
+        size: 0,
+        sha256: String::new(),
+    };
+    let Some(label) = labels.wanted(path, &file) else {
+        return Ok(());
+    };
+    let found = place.label();
+    let result = match found {
+        Ok(None) => disk::set_label(place.dir.as_fd(), &place.name, &label),
+        found => found.map(drop),
+    };
+    match result {
+        Err(errno) if disk::is_refusal(errno) => Ok(()),
+        other => other,
+    }
 }

@@ -14,6 +14,7 @@ use super::disk;
 use super::journal::{new_name, old_name};
 use super::state::{StateError, make_path};
 use crate::error::Reason;
+use crate::node::Labels;
 use crate::object::{Kind, Object, Stamp};
 use crate::paths;
 use crate::plan::{Payload, PlannedStep, Step};
@@ -142,7 +143,8 @@ fn below(directory: &Option<RootPath>, name: &str) -> Vec<RootPath> {
 pub fn make(root: &Root, candidates: &Candidates) -> Result<Stage, StageError> {
     let mut last = None;
     for path in &candidates.paths {
-        match make_path(root, path) {
+        // Nothing stays in it, so it needs no label.
+        match make_path(root, path, &Labels::default()) {
             Ok(dir) => {
                 let dev = fstat(&dir).map_err(|e| io_error(path, e))?.st_dev;
                 return Ok(Stage {
@@ -254,7 +256,7 @@ impl Staging<'_> {
             return disk::write_link(dir, &name, target, new.owner())
                 .map_err(|e| io_error(path, e));
         }
-        let (file, kind) = match &planned.payload {
+        let kind = match &planned.payload {
             Payload::CopyOf(source) => {
                 let source_file = self
                     .root
@@ -274,7 +276,7 @@ impl Staging<'_> {
         if kind != new.kind {
             return Err(StageError::WrongBytes(path.clone()));
         }
-        self.label(path, &file)
+        Ok(())
     }
 
     /// A hard link to what an earlier step has staged for the target, or to what is there.
@@ -306,16 +308,45 @@ impl Staging<'_> {
         disk::second_name(&place, dir, name).map_err(|e| io_error(path, e))
     }
 
-    /// A file that replaces another takes over its label.
-    fn label(&self, path: &RootPath, file: &File) -> Result<(), StageError> {
-        // Where nothing is, and where a directory of the same run is still to come, there is no label to keep.
-        let Ok(Some(place)) = self.root.place(path) else {
-            return Ok(());
+    /// Gives the staged object of a step its label. Where that is impossible, why.
+    pub fn label(
+        &self,
+        index: usize,
+        planned: &PlannedStep,
+        stage: &Stage,
+    ) -> Result<Option<Errno>, StageError> {
+        let path = planned.step.path();
+        let (dir, name) = (stage.dir.as_fd(), new_name(index));
+        let result = match &planned.label {
+            Some(label) => disk::set_label(dir, &name, label),
+            None => match self.labelled_alike(planned) {
+                Some(place) => disk::copy_label(&place, dir, &name),
+                None => Ok(()),
+            },
         };
-        match place.open() {
-            Ok(old) => disk::copy_label(&old, file).map_err(|e| io_error(path, e)),
-            Err(_) => Ok(()),
+        match result {
+            Ok(()) => Ok(None),
+            Err(errno) if disk::is_refusal(errno) => Ok(Some(errno)),
+            Err(errno) => Err(io_error(path, errno)),
         }
+    }
+
+    /// What a new object without a label of its own takes it from: what it is a copy of, or what it replaces.
+    fn labelled_alike(&self, planned: &PlannedStep) -> Option<Place> {
+        let path = match (&planned.step, &planned.payload) {
+            (_, Payload::LinkTo(_) | Payload::TreeOf(_)) => return None,
+            (Step::Put { .. }, Payload::CopyOf(source)) => source,
+            (
+                Step::Put {
+                    path, old: Some(_), ..
+                }
+                | Step::RemoveDirectory { path, .. },
+                _,
+            ) => path,
+            _ => return None,
+        };
+        // What is not there any more is found out elsewhere.
+        self.root.place(path).ok().flatten()
     }
 
     /// The stamp of the old object, if it still is what the plan saw.

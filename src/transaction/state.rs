@@ -3,14 +3,17 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 
+use nix::errno::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::disk;
 use super::journal::MARKER_TEXT;
 use crate::error::Reason;
+use crate::node::Labels;
+use crate::object::Kind;
 use crate::paths;
-use crate::root::{Root, RootPath};
+use crate::root::{Place, Root, RootPath};
 
 /// The state directory of a root, open.
 #[derive(Debug)]
@@ -67,7 +70,7 @@ impl State {
     }
 
     /// Opens the state directory, making it first where it is missing.
-    pub fn make(root: &Root, initramfs: bool) -> Result<Self, StateError> {
+    pub fn make(root: &Root, initramfs: bool, labels: &Labels) -> Result<Self, StateError> {
         let path = RootPath::fixed(paths::STATE);
         if let Some(state) = Self::open(root)? {
             return Ok(state);
@@ -79,7 +82,7 @@ impl State {
         {
             return Err(StateError::NotMounted);
         }
-        let dir = make_path(root, &path)?;
+        let dir = make_path(root, &path, labels)?;
         let name = RootPath::fixed(paths::MARKER);
         disk::replace_durably(&dir, name.name(), MARKER_TEXT.as_bytes())
             .map_err(|e| system(&name, e))?;
@@ -152,12 +155,12 @@ impl State {
 }
 
 /// Makes a directory of ours with everything above it (0755), itself 0700, and opens it.
-pub fn make_path(root: &Root, path: &RootPath) -> Result<File, StateError> {
+pub fn make_path(root: &Root, path: &RootPath, labels: &Labels) -> Result<File, StateError> {
     let mut all: Vec<RootPath> = path.ancestors().collect();
     all.reverse();
     for directory in &all {
         let place = root.place(directory).map_err(|e| system(directory, e))?;
-        let place = place.ok_or_else(|| system(directory, nix::errno::Errno::ENOENT))?;
+        let place = place.ok_or_else(|| system(directory, Errno::ENOENT))?;
         let mode = if directory == path { 0o700 } else { 0o755 };
         if root
             .directory(directory)
@@ -166,14 +169,26 @@ pub fn make_path(root: &Root, path: &RootPath) -> Result<File, StateError> {
         {
             disk::make_directory(place.dir.as_fd(), &place.name, mode, own_ids())
                 .map_err(|e| system(directory, e))?;
+            label(&place, directory, labels).map_err(|e| system(directory, e))?;
             let parent =
                 disk::open_directory(place.dir.as_fd(), ".").map_err(|e| system(directory, e))?;
             disk::sync_directory(&parent).map_err(|e| system(directory, e))?;
         }
     }
     let dir = root.directory(path).map_err(|e| system(path, e))?;
-    let dir = dir.ok_or_else(|| system(path, nix::errno::Errno::ENOENT))?;
+    let dir = dir.ok_or_else(|| system(path, Errno::ENOENT))?;
     disk::open_directory(dir.as_fd(), ".").map_err(|e| system(path, e))
+}
+
+/// Labels a new directory of ours; where that is impossible the kernel's choice stands.
+fn label(place: &Place, path: &RootPath, labels: &Labels) -> Result<(), Errno> {
+    let Some(label) = labels.wanted(path, &Kind::Directory) else {
+        return Ok(());
+    };
+    match disk::set_label(place.dir.as_fd(), &place.name, &label) {
+        Err(errno) if disk::is_refusal(errno) => Ok(()),
+        other => other,
+    }
 }
 
 /// Our own files belong to us.

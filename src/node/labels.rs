@@ -1,0 +1,114 @@
+//! The SELinux policy of the root, and the labels that its objects have.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::BorrowedFd;
+
+use crate::labels::{FileContexts, Policy, Sources, policy_name};
+use crate::object::Kind;
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+/// What is known of labels. Without a usable policy nothing of it is looked at.
+#[derive(Debug, Clone, Default)]
+pub struct Labels {
+    /// Which labels are wanted.
+    pub policy: Policy,
+    /// The labels of the objects that were looked at; those on file systems without labels are not in here.
+    pub found: BTreeMap<RootPath, Option<String>>,
+    /// Directories that are elsewhere than their path says, as links lead there.
+    pub elsewhere: BTreeMap<RootPath, RootPath>,
+}
+
+impl Labels {
+    /// Reads the policy. One that cannot be read is no error: nothing but labels depends on it.
+    pub fn read(root: &Root) -> Self {
+        let policy = read_policy(root).unwrap_or_else(Policy::Unusable);
+        Self {
+            policy,
+            ..Self::default()
+        }
+    }
+
+    /// Whether the policy gives labels.
+    pub fn usable(&self) -> bool {
+        matches!(self.policy, Policy::Usable { .. })
+    }
+
+    /// The label that belongs to an object of this kind at a path.
+    ///
+    /// A relabelling of the whole root walks real directories, so links above the path are followed first.
+    pub fn wanted(&self, path: &RootPath, kind: &Kind) -> Option<String> {
+        let real = path.ancestors().skip(1).find_map(|above| {
+            let real = self.elsewhere.get(&above)?;
+            let below = path.relative().strip_prefix(above.relative())?;
+            Some(format!("{real}{below}"))
+        });
+        let label = match real {
+            Some(real) => self.policy.label(&real, kind),
+            None => self.policy.label(&path.to_string(), kind),
+        };
+        label.map(str::to_owned)
+    }
+
+    /// Notes the label of what is at a path.
+    pub fn observe(&mut self, root: &Root, path: &RootPath) {
+        if !self.usable() {
+            return;
+        }
+        let Ok(Some(place)) = root.place(path) else {
+            return;
+        };
+        if let Ok(label) = place.label() {
+            self.found.insert(path.clone(), label);
+        }
+    }
+
+    /// Notes where a directory really is.
+    pub fn observe_directory(&mut self, root: &Root, path: &RootPath, dir: BorrowedFd<'_>) {
+        if !self.usable() {
+            return;
+        }
+        let real = root.real_path(dir).filter(|real| real != path);
+        if let Some(real) = real {
+            self.elsewhere.insert(path.clone(), real);
+        }
+    }
+}
+
+/// The error is a clause for a notice.
+fn read_policy(root: &Root) -> Result<Policy, String> {
+    let config = RootPath::fixed(paths::SELINUX_CONFIG);
+    let Some(config) = read(root, &config)? else {
+        return Ok(Policy::None);
+    };
+    let contexts = format!("/etc/selinux/{}/contexts", policy_name(&config));
+    let file = |name: &str| {
+        let path = RootPath::parse(&format!("{contexts}/{name}"));
+        read(root, &path.map_err(|e| e.to_string())?)
+    };
+    let all = format!("{contexts}/files/file_contexts");
+    let missing = || format!("{all} is missing");
+    let beside =
+        |ending: &str| file(&format!("files/file_contexts{ending}")).map(Option::unwrap_or_default);
+    let sources = Sources {
+        policy: file("files/file_contexts")?.ok_or_else(missing)?,
+        homes: beside(".homedirs")?,
+        local: beside(".local")?,
+        aliases: beside(".subs")?,
+        policy_aliases: beside(".subs_dist")?,
+    };
+    let customizable = file("customizable_types")?.unwrap_or_default();
+    Ok(Policy::Usable {
+        contexts: FileContexts::parse(&sources).map_err(|e| format!("{contexts}/files: {e}"))?,
+        customizable: customizable
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect::<BTreeSet<_>>(),
+    })
+}
+
+fn read(root: &Root, path: &RootPath) -> Result<Option<String>, String> {
+    let cannot = |e: RootError| format!("{path} cannot be read: {}", e.cause);
+    let bytes = root.read(path).map_err(cannot)?;
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+}

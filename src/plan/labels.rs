@@ -1,0 +1,92 @@
+//! SELinux labels of what a plan puts in place, and what cannot be right about them.
+
+use super::{Builder, Payload, Section, Step};
+use crate::labels::{Policy, type_of};
+use crate::object::Kind;
+use crate::paths;
+use crate::root::RootPath;
+
+/// How many paths a notice names.
+const NAMED: usize = 5;
+
+impl Builder<'_> {
+    /// The label of a step's new object.
+    pub(super) fn label(&self, step: &Step, payload: &Payload, section: Section) -> Option<String> {
+        let labels = &self.node().labels;
+        match (step, payload) {
+            // Another name of an object has no label of its own.
+            (_, Payload::LinkTo(_)) => None,
+            // The daemon copies originals with their labels (`cp -a`), and copies them back so.
+            (Step::Put { .. }, Payload::CopyOf(_)) if section == Section::Originals => None,
+            (Step::Put { path, new, .. }, _) => labels.wanted(path, &new.kind),
+            (Step::MakeDirectory { path, .. }, _) => labels.wanted(path, &Kind::Directory),
+            (Step::RemoveDirectory { .. } | Step::Remove { .. } | Step::Metadata { .. }, _) => None,
+        }
+    }
+
+    /// Says once what will not be labelled, and what is labelled otherwise than the policy wants.
+    pub(super) fn labels(&mut self) {
+        match &self.node().labels.policy {
+            Policy::None => {}
+            Policy::Unusable(why) => self.without_labels(why),
+            Policy::Usable { .. } => self.wrong_labels(),
+        }
+    }
+
+    fn without_labels(&mut self, why: &str) {
+        let makes = |step: &Step| matches!(step, Step::Put { .. } | Step::MakeDirectory { .. });
+        let steps = self
+            .plan
+            .steps
+            .iter()
+            .filter(|planned| makes(&planned.step));
+        let paths: Vec<RootPath> = steps.map(|planned| planned.step.path().clone()).collect();
+        if !paths.is_empty() {
+            let message = format!(
+                "the root's policy gives no labels: {why}. What is replaced keeps its label, new objects get the \
+                 kernel's choice. Run {} on the node afterwards",
+                restorecon(&paths),
+            );
+            self.notice("SELinux", message);
+        }
+    }
+
+    /// A label alone is no reason to write an object anew: the daemon does not look at labels.
+    fn wrong_labels(&mut self) {
+        let labels = &self.node().labels;
+        let untouched = labels
+            .found
+            .iter()
+            .filter(|(path, _)| !self.touched.contains(*path) && !path.is_in(paths::ORIG));
+        let wrong = untouched.filter_map(|(path, found)| {
+            let wanted = labels.wanted(path, &self.node().object(path)?.kind)?;
+            let wrong = !labels.policy.is_right(found.as_deref(), &wanted);
+            wrong.then(|| (path.clone(), found.clone(), wanted))
+        });
+        let wrong: Vec<_> = wrong.collect();
+        let Some((first, found, wanted)) = wrong.first() else {
+            return;
+        };
+        let found = found.as_deref().map_or("no label", type_of);
+        let paths: Vec<RootPath> = wrong.iter().map(|(path, ..)| path.clone()).collect();
+        let message = format!(
+            "{} of the paths that are left alone have another label than the policy gives: {first} has {found} \
+             instead of {}. Run {} on the node",
+            wrong.len(),
+            type_of(wanted),
+            restorecon(&paths),
+        );
+        self.notice("SELinux", message);
+    }
+}
+
+/// The command that sets the labels of some paths, as long as they are few enough to be named.
+pub fn restorecon(paths: &[RootPath]) -> String {
+    let named = paths.iter().take(NAMED).map(|path| path.to_string());
+    let named: Vec<String> = named.collect();
+    let more = match paths.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(", and on {more} more,"),
+    };
+    format!("`restorecon -RFv {}`{more}", named.join(" "))
+}
