@@ -19,6 +19,7 @@ pub mod error;
 pub mod net;
 pub mod object;
 pub mod paths;
+pub mod privileges;
 pub mod root;
 pub mod signals;
 pub mod systemd;

@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 use super::Cli;
 use crate::error::RunError;
 use crate::node::NodeState;
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
+use crate::privileges::{self, Capability};
 use crate::report::count;
 use crate::report::status::{LastRun, Outcome, Phase};
 use crate::root::Root;
@@ -66,6 +67,7 @@ impl Work<'_> {
             root: self.root,
             lock: self.lock,
             steps: &self.plan.steps,
+            held: &self.plan.held,
             seen: &self.node.stamps,
             config: self.config.clone(),
             deployment: self.node.host.deployment.clone(),
@@ -78,6 +80,7 @@ impl Work<'_> {
                 log::warn!("writing the status: {error}");
             }
         };
+        self.limit();
         match transaction::run(&request, record) {
             Ok(_) => Ok(()),
             Err(Failure::NothingChanged(said)) => bail!("{said}; nothing was changed"),
@@ -86,6 +89,18 @@ impl Work<'_> {
                 Err(RunError::Incomplete(format!("{said}. Next: mco-rescue recover")).into())
             }
         }
+    }
+}
+
+impl Work<'_> {
+    /// Of what root may do, only what this plan needs is kept; labels may be of a policy that is not loaded.
+    fn limit(&self) {
+        let needs = plan::needs(self.plan, self.node).into_iter();
+        let mut kept: Vec<Capability> = needs.map(|need| need.capability).collect();
+        if kept.contains(&Capability::CAP_SYS_ADMIN) {
+            kept.push(Capability::CAP_MAC_ADMIN);
+        }
+        privileges::keep_needed(&kept);
     }
 }
 

@@ -1,11 +1,12 @@
 //! Facts about who runs us and what kind of root this is.
 
+use std::collections::HashSet;
 use std::os::fd::AsRawFd;
 
-use caps::{CapSet, Capability};
 use nix::unistd::{getegid, geteuid};
 
 use crate::paths;
+use crate::privileges::{self, Capability};
 use crate::root::{Root, RootError, RootPath};
 
 /// Facts that do not depend on the config.
@@ -13,8 +14,10 @@ use crate::root::{Root, RootError, RootPath};
 pub struct Host {
     /// Effective user and group id of this process.
     pub user: (u32, u32),
-    /// Whether files may be given to others (`CAP_CHOWN`).
+    /// Whether owners count: root gives files to others, or is told which capability it lacks for that.
     pub can_chown: bool,
+    /// The capabilities in force.
+    pub capabilities: HashSet<Capability>,
     /// The root is that of the running system.
     pub live: bool,
     /// We run in an initramfs.
@@ -35,11 +38,12 @@ impl Host {
     /// Looks at the process and the root.
     pub fn observe(root: &Root) -> Result<Self, RootError> {
         let live = root.is_live();
+        let capabilities = privileges::effective();
         let exists = |path: &'static str| root.exists(&RootPath::fixed(path));
         Ok(Self {
             user: (geteuid().as_raw(), getegid().as_raw()),
-            can_chown: caps::has_cap(None, CapSet::Effective, Capability::CAP_CHOWN)
-                .unwrap_or(false),
+            can_chown: geteuid().is_root() || capabilities.contains(&Capability::CAP_CHOWN),
+            capabilities,
             live,
             initramfs: !live && in_initramfs(),
             never_booted: never_booted(root)?,
@@ -50,7 +54,7 @@ impl Host {
         })
     }
 
-    /// The owner that a file can really get: without `CAP_CHOWN` everything stays ours.
+    /// The owner that a file can really get: for an ordinary user everything stays his.
     pub fn attainable(&self, wanted: (u32, u32)) -> (u32, u32) {
         if self.can_chown { wanted } else { self.user }
     }

@@ -6,6 +6,7 @@
 
 mod disk;
 mod execute;
+mod flags;
 pub mod journal;
 mod lock;
 mod pwd_lock;
@@ -20,12 +21,13 @@ use std::os::fd::AsFd;
 use crate::error::Reason;
 use crate::object::Stamp;
 use crate::paths;
-use crate::plan::{PlannedStep, Section, Step};
+use crate::plan::{Held, PlannedStep, Section, Step};
 use crate::report::status::LastRun;
 use crate::root::{Root, RootPath};
 use crate::signals::DeferredSignals;
 
 use execute::{Executor, Progress, StepError};
+use flags::FlagsError;
 use journal::{ConfigRef, Intent, Journal, JournalStep, VERSION};
 use recover::RecoverError;
 use stage::{Stage, StageError, Staging};
@@ -46,6 +48,8 @@ pub struct Request<'a> {
     pub lock: &'a Lock,
     /// The steps; those of [`Section::Records`] come last.
     pub steps: &'a [PlannedStep],
+    /// Flags that stand in the way of the steps.
+    pub held: &'a [Held],
     /// Stamps of the objects that the plan saw.
     pub seen: &'a BTreeMap<RootPath, Stamp>,
     /// The config.
@@ -108,6 +112,8 @@ enum RunError {
     State(#[from] StateError),
     #[error(transparent)]
     Step(#[from] StepError),
+    #[error(transparent)]
+    Flags(#[from] FlagsError),
     #[error("flushing {0} to disk: {1}")]
     Sync(RootPath, Reason),
 }
@@ -233,6 +239,7 @@ impl<'a> Run<'a> {
             stages: self.stages.iter().map(|stage| stage.path.clone()).collect(),
             steps,
             records_from: records_from.unwrap_or(self.request.steps.len()),
+            held: self.request.held.to_vec(),
             undoes: self.request.undoes.clone(),
         };
         self.state.write(paths::JOURNAL, &journal)?;
@@ -240,7 +247,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Renames, barrier 2, records, barrier 3, and the mark from which there is only forward.
+    /// Flags cleared, renames, barrier 2, records, flags set, barrier 3, and the mark from which there is only forward.
     fn commit(&mut self) -> Result<(), RunError> {
         let Some(journal) = self.journal.take() else {
             return Ok(());
@@ -251,9 +258,11 @@ impl<'a> Run<'a> {
     }
 
     fn commit_steps(&mut self, journal: &Journal) -> Result<(), RunError> {
+        flags::clear(self.request.root, &journal.held)?;
         self.forward(journal, journal.records_from)?;
         self.barrier()?;
         self.forward(journal, journal.steps.len())?;
+        flags::restore(self.request.root, &journal.held)?;
         self.barrier()?;
         Ok(self.state.write(paths::COMMITTED, &self.id)?)
     }

@@ -7,6 +7,7 @@ use nix::errno::Errno;
 
 use super::disk;
 use super::execute::{Executor, Progress, StepError};
+use super::flags::{self, FlagsError};
 use super::journal::{
     ConfigRef, Intent, Journal, JournalStep, VERSION, is_staged_name, new_name, old_name,
 };
@@ -62,6 +63,9 @@ pub enum RecoverError {
     /// A step.
     #[error(transparent)]
     Step(#[from] StepError),
+    /// Flags in the way.
+    #[error(transparent)]
+    Flags(#[from] FlagsError),
     /// Paths that are neither old nor new.
     #[error(
         "these paths are neither as before nor as after the interrupted run: {0}. Put each right by hand, \
@@ -179,11 +183,13 @@ fn unfinished(
             root,
             stages: &dirs,
         };
+        flags::clear(root, &journal.held)?;
         for index in survey.pending() {
             if let Some(step) = journal.steps.get(index) {
                 executor.forward(index, step, None)?;
             }
         }
+        flags::restore(root, &journal.held)?;
         sync_all(&dirs)?;
         state.write(paths::COMMITTED, &journal.id)?;
         keep_trees(root, &journal);
@@ -270,9 +276,13 @@ pub fn undo_some(
     // A mark that outlived the error would make the next run take a half-undone tree for a finished one.
     state.remove(paths::COMMITTED)?;
     let executor = Executor { root, stages: dirs };
+    if taken > 0 {
+        flags::clear(root, &journal.held)?;
+    }
     for (index, step) in journal.steps.iter().enumerate().take(taken).rev() {
         executor.back(index, step)?;
     }
+    flags::restore(root, &journal.held)?;
     sync_all(dirs)?;
     state.remove(paths::JOURNAL)?;
     let intent: Option<Intent> = state.read(root, paths::INTENT)?;
@@ -359,6 +369,7 @@ fn finished(journal: Journal, objects: RootPath) -> FinishedRun {
         id: journal.id,
         config: journal.config.name,
         objects,
+        held: journal.held,
         steps: steps.map(|step| (step.step, step.section)).collect(),
     }
 }
