@@ -71,7 +71,7 @@ impl Work<'_> {
             seen: &self.node.stamps,
             config: self.config.clone(),
             deployment: self.node.host.deployment.clone(),
-            initramfs: self.node.host.initramfs,
+            separate_var: self.node.host.separate_var,
             undoes: self.undoes.clone(),
         };
         let record = |result: &Result<String, Failure>| {

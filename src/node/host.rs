@@ -20,8 +20,10 @@ pub struct Host {
     pub capabilities: HashSet<Capability>,
     /// The root is that of the running system.
     pub live: bool,
-    /// We run in an initramfs.
-    pub initramfs: bool,
+    /// `var` is a mount of its own there: in an initramfs, and in an OSTree deployment that did not boot.
+    pub separate_var: bool,
+    /// It is not mounted: what is there is empty.
+    pub var_missing: bool,
     /// systemd still has its first boot before it, with a preset run over all units.
     pub never_booted: bool,
     /// The root has the OS's copy of `/etc` below `/usr`, as OSTree systems do.
@@ -39,17 +41,20 @@ impl Host {
     pub fn observe(root: &Root) -> Result<Self, RootError> {
         let live = root.is_live();
         let capabilities = privileges::effective();
+        let deployment = deployment(root, live);
+        let separate_var = !live && (deployment.is_some() || in_initramfs());
         let exists = |path: &'static str| root.exists(&RootPath::fixed(path));
         Ok(Self {
             user: (geteuid().as_raw(), getegid().as_raw()),
             can_chown: geteuid().is_root() || capabilities.contains(&Capability::CAP_CHOWN),
             capabilities,
             live,
-            initramfs: !live && in_initramfs(),
+            separate_var,
+            var_missing: separate_var && root.list(&RootPath::fixed("var"))?.is_empty(),
             never_booted: never_booted(root)?,
             has_usr_etc: exists("usr/etc")?,
             selinux: exists(paths::SELINUX_CONFIG)?,
-            deployment: deployment(root, live),
+            deployment,
             fips: if live { fips() } else { None },
         })
     }

@@ -178,7 +178,7 @@ mod tests {
             "rpm-ostree rebase --experimental ostree-unverified-registry:x",
             "/usr/bin/rpm-ostree kargs --delete-if-present=a --append=b",
             "rpm-ostree cleanup -p",
-            "podman --log-level error pull -q x",
+            "podman pull -q --authfile /var/lib/kubelet/config.json x",
             "systemctl reload crio",
             "systemctl reboot",
             "nmstatectl persist-nic-names --root / --kargs-out x",

@@ -30,7 +30,7 @@ pub fn needs(plan: &Plan, node: &NodeState) -> Vec<Need> {
             foreign(planned, node, "setting the mode of")
         }),
         first(Capability::CAP_DAC_OVERRIDE, &|planned| {
-            locked(planned.step.path(), node)
+            locked(planned.step.path(), node).or_else(|| closed_itself(planned, node))
         }),
         first(Capability::CAP_FSETID, &|planned| setgid(planned, node)),
     ];
@@ -113,6 +113,24 @@ fn locked(path: &RootPath, node: &NodeState) -> Option<String> {
         directory.is_some_and(|d| !opens(d.mode, d.owner, node.host.user))
     });
     closed.map(|above| format!("changing names in {above}"))
+}
+
+/// A directory that moves has its entry `..` written, which takes the right to write to it.
+fn closed_itself(planned: &PlannedStep, node: &NodeState) -> Option<String> {
+    let directory = |object: &&Object| object.is_directory();
+    let moved = match &planned.step {
+        Step::MakeDirectory { mode, uid, gid, .. }
+        | Step::RemoveDirectory { mode, uid, gid, .. } => Some((*mode, (*uid, *gid))),
+        Step::Put { new, old, .. } => {
+            let mut both = std::iter::once(new).chain(old);
+            let found = both.find(directory);
+            found.map(|object| (object.mode, object.owner()))
+        }
+        Step::Remove { .. } | Step::Metadata { .. } => None,
+    };
+    let (mode, owner) = moved?;
+    let closed = !opens(mode, owner, node.host.user);
+    closed.then(|| format!("moving {} into place", planned.step.path()))
 }
 
 /// Whether the mode bits let a user write to a directory and go through it.

@@ -1,7 +1,7 @@
 //! Guards around a run: what stands against carrying a plan out on this node as it is now. No part of the
 //! comparison with a config; `verify` does not ask.
 
-use super::{Plan, at_work, capabilities, held};
+use super::{Notice, Plan, at_work, capabilities, held};
 use crate::node::{Activity, NodeState};
 
 /// What the person allowed on this node.
@@ -18,6 +18,14 @@ pub fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allowed: Al
     capabilities::closed(plan, node);
     if plan.steps.is_empty() {
         return;
+    }
+    if node.host.var_missing {
+        let message =
+            "of the root is empty here: the real one is not mounted. Mount it below the root first";
+        plan.blockers.push(Notice {
+            subject: "/var".to_owned(),
+            message: message.to_owned(),
+        });
     }
     let evidence = at_work::evidence(activity);
     if allowed.takeover {

@@ -11,7 +11,7 @@ use crate::root::RootPath;
 /// A run that the history knows.
 #[derive(Debug, Clone)]
 pub struct FinishedRun {
-    /// Name of the transaction; begins with its time in milliseconds since 1970.
+    /// Name of the transaction; begins with a number that grows, as a rule milliseconds since 1970.
     pub id: String,
     /// Name of the config that it applied.
     pub config: String,

@@ -56,8 +56,8 @@ pub struct Request<'a> {
     pub config: ConfigRef,
     /// The deployment whose `etc` this is.
     pub deployment: Option<String>,
-    /// We run in an initramfs, where an empty `var` is not the real one.
-    pub initramfs: bool,
+    /// The root's `var` is a mount of its own: an empty one is not the real one.
+    pub separate_var: bool,
     /// The finished run that this one takes back; both leave the history.
     pub undoes: Option<String>,
 }
@@ -85,7 +85,7 @@ pub fn run(
 ) -> Result<String, Failure> {
     let unchanged = |error: &dyn std::fmt::Display| Failure::NothingChanged(error.to_string());
     let _accounts = pwd_lock::for_steps(request.root, request.steps).map_err(|e| unchanged(&e))?;
-    let state = State::make(request.root, request.initramfs).map_err(|e| unchanged(&e))?;
+    let state = State::make(request.root, request.separate_var).map_err(|e| unchanged(&e))?;
     let mut run = Run::new(request, state).map_err(|e| unchanged(&e))?;
     if let Err(error) = run.prepare().and_then(|()| run.stage()) {
         return Err(run.abandon(&error));
@@ -134,7 +134,7 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(request: &'a Request<'a>, state: State) -> Result<Self, RunError> {
-        let id = new_id();
+        let id = new_id(request.root);
         let (candidates, stage_of) = stage::candidates(request.root, &id, request.steps)?;
         Ok(Self {
             request,
@@ -362,12 +362,15 @@ fn touched_directory(step: &Step) -> Option<RootPath> {
     }
 }
 
-/// Unique on this node; only for people's eyes beyond that.
-fn new_id() -> String {
+/// Unique on this node, and later than every run of the history even if the clock was set back since.
+fn new_id(root: &Root) -> String {
     let since_epoch = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default();
-    format!("{}-{}", since_epoch.as_millis(), std::process::id())
+    let names = recover::history_names(root);
+    let newest = names.last().map_or(0, |name| recover::order(name).0);
+    let now = since_epoch.as_millis().max(newest.saturating_add(1));
+    format!("{now}-{}", std::process::id())
 }
 
 /// Kernels before 5.8 lose write errors in `syncfs`.

@@ -335,13 +335,30 @@ pub fn forget_undone(root: &Root, journal: &Journal) {
     }
 }
 
+/// The directories of the history, the oldest first.
+pub fn history_names(root: &Root) -> Vec<String> {
+    let all = root.list(&RootPath::fixed(paths::HISTORY));
+    let mut names = all.unwrap_or_default();
+    names.sort_by_key(|name| order(name));
+    names
+}
+
+/// Ids are ordered by their numbers, not by their letters: a clock may have begun at 1970.
+pub fn order(id: &str) -> (u128, u64) {
+    let (time, process) = id.split_once('-').unwrap_or((id, ""));
+    (
+        time.parse().unwrap_or_default(),
+        process.parse().unwrap_or_default(),
+    )
+}
+
 /// The finished runs that can be taken back, the newest first.
 ///
 /// # Errors
 /// A journal that cannot be read: going on to an older run would take the wrong one back.
 pub fn history(root: &Root) -> Result<Vec<FinishedRun>, StateError> {
     let all = RootPath::fixed(paths::HISTORY);
-    let names = root.list(&all).unwrap_or_default();
+    let names = history_names(root);
     let runs = names.iter().rev().map(|id| finished_run(root, &all, id));
     runs.filter_map(Result::transpose).collect()
 }
@@ -477,10 +494,10 @@ fn remove_if_empty(root: &Root, directory: &RootPath) -> bool {
     }
 }
 
-/// Only the newest runs are kept; ids begin with the time, so names sort by age.
+/// Only the newest runs are kept.
 fn prune_history(root: &Root) {
     let history = RootPath::fixed(paths::HISTORY);
-    let names = root.list(&history).unwrap_or_default();
+    let names = history_names(root);
     for name in names.iter().rev().skip(HISTORY_KEPT) {
         if let Ok(directory) = history.join(name) {
             remove_history(root, &directory);
