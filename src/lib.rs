@@ -20,6 +20,7 @@ pub mod labels;
 pub mod net;
 pub mod object;
 pub mod paths;
+pub mod privileges;
 pub mod root;
 pub mod signals;
 pub mod systemd;

@@ -74,6 +74,42 @@ impl Object {
     }
 }
 
+/// Flags of the file system (`chattr`) on which even root's changes founder.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flags {
+    /// `chattr +i`: nothing about it can be changed, and in a directory no name.
+    pub immutable: bool,
+    /// `chattr +a`: can only grow; in a directory names can only be added.
+    pub append_only: bool,
+}
+
+impl Flags {
+    /// Whether none is set.
+    pub fn is_empty(self) -> bool {
+        !self.immutable && !self.append_only
+    }
+
+    /// The flags as `chattr` spells them, such as `ia`.
+    pub fn letters(self) -> &'static str {
+        match (self.immutable, self.append_only) {
+            (true, true) => "ia",
+            (true, false) => "i",
+            (false, true) => "a",
+            (false, false) => "",
+        }
+    }
+
+    /// The flags in words.
+    pub fn words(self) -> &'static str {
+        match (self.immutable, self.append_only) {
+            (true, true) => "immutable and append-only",
+            (true, false) => "immutable",
+            (false, true) => "append-only",
+            (false, false) => "without flags",
+        }
+    }
+}
+
 /// Where and when an object was seen: tells within one run that nobody touched it since.
 ///
 /// Never stored: a file system may hand a freed inode number to the next file at once.

@@ -67,6 +67,11 @@ pub const INITRD_RELEASE: &str = "etc/initrd-release";
 /// SELinux configuration of the root.
 pub const SELINUX_CONFIG: &str = "etc/selinux/config";
 
+/// Exists while a deployment waits for the next reboot.
+pub const STAGED_DEPLOYMENT: &str = "run/ostree/staged-deployment";
+/// Exists while a shutdown is scheduled.
+pub const SCHEDULED_SHUTDOWN: &str = "run/systemd/shutdown/scheduled";
+
 /// Names with fixed addresses; of the running system.
 pub const HOSTS: &str = "etc/hosts";
 /// Name servers; of the running system.
@@ -174,6 +179,8 @@ mod tests {
             CORE_AUTHORIZED_KEYS,
             INITRD_RELEASE,
             SELINUX_CONFIG,
+            STAGED_DEPLOYMENT,
+            SCHEDULED_SHUTDOWN,
             HOSTS,
             RESOLV_CONF,
             STATE,

@@ -10,14 +10,17 @@ mod defaults;
 mod files;
 mod homes;
 
+use std::path::Path;
+
 use crate::command::shadow::Tool;
-use crate::command::{CommandError, CommandRunner};
+use crate::command::{CommandError, CommandLine, CommandRunner};
 use crate::document::MachineConfig;
 use crate::document::ignition::{Passwd, User};
 use crate::error::Reason;
 use crate::node::accounts::set_password;
 use crate::paths;
 use crate::plan::Notice;
+use crate::privileges::{self, Capability};
 use crate::root::{Root, RootError, RootPath};
 
 use changes::{Change, group_password, of_group, of_user, user_password};
@@ -299,6 +302,8 @@ impl Run<'_> {
         if !nix::unistd::geteuid().is_root() {
             return Err(Unable::NotRoot);
         }
+        let below = |path: &Path| tool.below(path, kernel_has_selinux());
+        lacks_nothing(&below(Path::new("")))?;
         let io = |error: std::io::Error| {
             Unable::Failed(format!(
                 "copying the account files: {}",
@@ -309,9 +314,7 @@ impl Run<'_> {
             Some(copy) => copy,
             None => PrivateCopy::make(&self.base, self.settings).map_err(io)?,
         };
-        let answer = self
-            .runner
-            .run(&tool.below(copy.path(), kernel_has_selinux()));
+        let answer = self.runner.run(&below(copy.path()));
         let answer = answer.map_err(|error| match error {
             CommandError::Missing(program) => Unable::Missing(program),
             other => Unable::Failed(other.to_string()),
@@ -361,6 +364,21 @@ enum Unable {
     Refused(String),
     /// In the system's words.
     Failed(String),
+}
+
+/// Without the audit's the tools work all the same.
+fn lacks_nothing(command: &CommandLine) -> Result<(), Unable> {
+    let ours = privileges::effective();
+    let mut needed = command.capabilities.iter();
+    let lacking =
+        needed.find(|&&needed| needed != Capability::CAP_AUDIT_WRITE && !ours.contains(&needed));
+    match lacking {
+        Some(lacking) => Err(Unable::Failed(format!(
+            "{} needs {lacking}, and this process runs as root without it",
+            command.program
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// What a tool says of itself; the noise around it is the C library's.

@@ -9,6 +9,7 @@ use super::{Cli, Output, PlanArgs};
 use crate::drift;
 use crate::error::ExitCode;
 use crate::plan::{Options, Plan};
+use crate::privileges;
 use crate::report::verify::Findings;
 use crate::report::{self, count};
 use crate::transaction::journal::ConfigRef;
@@ -19,13 +20,14 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     let started = now();
     let root = open_root(cli)?;
     let lock = transaction::acquire(&root)?;
+    privileges::keep_possible();
     // An unfinished transaction comes first, always.
     let recovered = recover(&root, &lock, Direction::Forward)?;
     if recovered != Recovered::Nothing {
         log::warn!("{}", report::recover::sentence(&recovered));
     }
     let mut session = Session::observe(root, args.config.choice())?;
-    let plan = session.plan(args.options());
+    let plan = session.guarded_plan(args.options(), args.guards.allowed())?;
     show_plan(cli, args, &session, &plan)?;
     if !plan.blockers.is_empty() {
         bail!(

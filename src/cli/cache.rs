@@ -52,10 +52,10 @@ fn forget(root: &Root, name: &str) -> Result<()> {
     if all.is_empty() {
         bail!("the cache is empty; there is nothing to forget");
     }
-    let initramfs = Host::observe(root)
+    let separate_var = Host::observe(root)
         .context("looking at the node")?
-        .initramfs;
-    Store::make(root, paths::CACHE, initramfs)?.remove(&file)?;
+        .separate_var;
+    Store::make(root, paths::CACHE, separate_var)?.remove(&file)?;
     report::print(format!("Forgotten: {name}\n").as_bytes())?;
     Ok(())
 }

@@ -260,8 +260,8 @@ fn annotations(root: &Root, args: &FetchArgs) -> Result<Annotations> {
         .push(("Accept".into(), "application/json".into()));
     let answer = net::fetch(&settings, &request, &mut source::tell)?;
     let seen = api::annotations(&answer.bytes, now())?;
-    let initramfs = Host::observe(root)?.initramfs;
-    let store = Store::make(root, paths::STATE, initramfs)?;
+    let separate_var = Host::observe(root)?.separate_var;
+    let store = Store::make(root, paths::STATE, separate_var)?;
     store.put(
         RootPath::fixed(paths::ANNOTATIONS).name(),
         &serde_json::to_vec_pretty(&seen)?,
@@ -305,10 +305,10 @@ fn keep(
     text: String,
     origin: &str,
 ) -> Result<Fetched> {
-    let initramfs = Host::observe(root)
+    let separate_var = Host::observe(root)
         .context("looking at the node")?
-        .initramfs;
-    let store = Store::make(root, paths::CACHE, initramfs)?;
+        .separate_var;
+    let store = Store::make(root, paths::CACHE, separate_var)?;
     let before = cache::read(root).context("reading the cache")?;
     let entry = cache::Entry::new(config, text, origin.to_owned(), now());
     let known = cache::whole(&before).any(|old| old.digest == entry.digest);
@@ -339,10 +339,10 @@ fn keep(
 }
 
 fn remember(root: &Root, server: &Server) -> Result<()> {
-    let initramfs = Host::observe(root)
+    let separate_var = Host::observe(root)
         .context("looking at the node")?
-        .initramfs;
-    let store = Store::make(root, paths::STATE, initramfs)?;
+        .separate_var;
+    let store = Store::make(root, paths::STATE, separate_var)?;
     let name = RootPath::fixed(paths::SERVER);
     Ok(store.put(name.name(), &serde_json::to_vec_pretty(server)?)?)
 }

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::error::ExitCode;
-use crate::plan::Options;
+use crate::plan::{Allowed, Options};
 use crate::source::LATEST;
 
 /// Makes a node be what its rendered MachineConfig says, without the cluster network.
@@ -185,6 +185,32 @@ pub struct PlanArgs {
     /// Allow a config that leaves core without any key or password
     #[arg(long)]
     pub allow_lockout: bool,
+
+    /// What may be passed over on the node.
+    #[command(flatten)]
+    pub guards: GuardArgs,
+}
+
+/// What on the node may be passed over.
+#[derive(Debug, Args)]
+pub struct GuardArgs {
+    /// Clear the flags immutable and append-only (chattr +i, +a) where they stand in the
+    /// way, right before the renames, and set them again afterwards
+    #[arg(long)]
+    pub clear_immutable: bool,
+
+    /// Go on although an update of this node seems to be under way
+    #[arg(long)]
+    pub takeover: bool,
+}
+
+impl GuardArgs {
+    fn allowed(&self) -> Allowed {
+        Allowed {
+            clear_immutable: self.clear_immutable,
+            takeover: self.takeover,
+        }
+    }
 }
 
 impl PlanArgs {
@@ -340,6 +366,10 @@ pub struct RollbackArgs {
     /// Leave paths that were changed since as they are, instead of refusing
     #[arg(long)]
     pub leave_changed: bool,
+
+    /// What may be passed over on the node.
+    #[command(flatten)]
+    pub guards: GuardArgs,
 }
 
 /// Runs the command.

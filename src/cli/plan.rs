@@ -5,6 +5,7 @@ use anyhow::Result;
 use super::session::{Session, open_root};
 use super::{Cli, Output, PlanArgs};
 use crate::error::ExitCode;
+use crate::privileges;
 use crate::report;
 use crate::report::status::pending_words;
 use crate::transaction;
@@ -12,9 +13,10 @@ use crate::transaction;
 /// Runs `plan`.
 pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
+    privileges::keep_possible();
     let pending = transaction::pending(&root)?;
     let session = Session::observe(root, args.config.choice())?;
-    let plan = session.plan(args.options());
+    let plan = session.guarded_plan(args.options(), args.guards.allowed())?;
     let diffs = session.diffs(&plan, args.config.show_secrets);
     let heading = session.heading();
     let text = match cli.output {

@@ -3,16 +3,18 @@
 use anyhow::{Context, Result, bail};
 
 use super::recover::recover;
-use super::session::open_root;
+use super::session::{guard, open_root};
 use super::work::{Work, confirm, now};
 use super::{Cli, Output, RollbackArgs};
 use crate::command::HostRunner;
 use crate::error::ExitCode;
 use crate::node::{self, Interest, NodeState, Records};
+use crate::paths;
 use crate::plan::{self, FinishedRun, Plan};
+use crate::privileges;
 use crate::report;
 use crate::report::plan::{Diffs, Heading};
-use crate::root::Root;
+use crate::root::{Root, RootPath};
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{self, Direction, Recovered};
 
@@ -21,6 +23,7 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     let started = now();
     let root = open_root(cli)?;
     let lock = transaction::acquire(&root)?;
+    privileges::keep_possible();
     let recovered = recover(&root, &lock, Direction::Forward)?;
     if recovered != Recovered::Nothing {
         log::warn!("{}", report::recover::sentence(&recovered));
@@ -32,7 +35,8 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
         );
     };
     let node = observe(&root, &run)?;
-    let plan = plan::rollback(&run, &node, args.leave_changed);
+    let mut plan = plan::rollback(&run, &node, args.leave_changed);
+    guard(&mut plan, &root, &node, args.guards.allowed())?;
     let heading = heading(&root, &run)?;
     if cli.output == Output::Text || !plan.blockers.is_empty() {
         show(cli, &heading, &plan)?;
@@ -71,8 +75,11 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
 
 fn observe(root: &Root, run: &FinishedRun) -> Result<NodeState> {
     let paths = run.steps.iter().map(|(step, _)| step.path().clone());
+    let exchanged = run.steps.iter().filter(|(step, _)| step.exchanges());
+    let exchanged = exchanged.map(|(step, _)| step.path().clone());
     let interest = Interest {
-        paths: paths.collect(),
+        paths: paths.chain([RootPath::fixed(paths::STATUS)]).collect(),
+        in_the_way: exchanged.collect(),
         ..Interest::default()
     };
     node::observe(root, &interest, &HostRunner).context("looking at the node")

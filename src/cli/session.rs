@@ -7,9 +7,9 @@ use crate::accounts::{self, Prepared};
 use crate::command::HostRunner;
 use crate::document::{Desired, MachineConfig};
 use crate::drift::{self, Drift};
-use crate::node::{self, NodeState, Recorded, Records};
+use crate::node::{self, Activity, NodeState, Recorded, Records};
 use crate::object::Kind;
-use crate::plan::{self, Inputs, Options, Payload, Plan, Step};
+use crate::plan::{self, Allowed, Inputs, Options, Payload, Plan, Step};
 use crate::report::diff::unified;
 use crate::report::is_secret_step;
 use crate::report::plan::{Diffs, Heading};
@@ -37,6 +37,13 @@ pub struct Session {
 /// Opens the root of the command line.
 pub fn open_root(cli: &Cli) -> Result<Root> {
     Root::open(&cli.root).context("opening the root")
+}
+
+/// Looks at what goes on on the node, and adds what stands against a plan.
+pub fn guard(plan: &mut Plan, root: &Root, node: &NodeState, allowed: Allowed) -> Result<()> {
+    let activity = Activity::observe(root, &HostRunner).context("looking for updates at work")?;
+    plan::guard(plan, node, &activity, allowed);
+    Ok(())
 }
 
 /// Tools first, on a copy: where the homes are, and who owns them, is what they say.
@@ -111,6 +118,13 @@ impl Session {
             accounts: self.accounts.as_ref(),
         };
         plan::plan(inputs, options)
+    }
+
+    /// The plan, with what stands against carrying it out on this node now.
+    pub fn guarded_plan(&self, options: Options, allowed: Allowed) -> Result<Plan> {
+        let mut plan = self.plan(options);
+        guard(&mut plan, &self.root, &self.node, allowed)?;
+        Ok(plan)
     }
 
     /// The differences. `plan` is that of this session; directories, links and bare configs are judged by it.

@@ -7,7 +7,7 @@ use super::{Cli, Output};
 use crate::error::ExitCode;
 use crate::node::{Baseline, Host, Recorded, Records};
 use crate::report;
-use crate::report::status::{Kept, StatusReport, pending_words};
+use crate::report::status::{Kept, LastRun, StatusReport, pending_words};
 use crate::root::Root;
 use crate::source::api;
 use crate::transaction;
@@ -39,7 +39,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         annotations: api::remembered(&root).context("reading the annotations")?,
         pending: word,
         pending_config: config.map(|config| config.name.clone()),
-        last_run: transaction::last_run(&root)?,
+        last_run: last_run(&root),
         history: history(&root),
     };
     let text = match cli.output {
@@ -48,6 +48,14 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     };
     report::print(text.as_bytes())?;
     Ok(ExitCode::Done)
+}
+
+/// A damaged status is replaced by the next run; it must not hide the rest.
+fn last_run(root: &Root) -> Option<LastRun> {
+    transaction::last_run(root).unwrap_or_else(|error| {
+        log::warn!("{error}");
+        None
+    })
 }
 
 /// A damaged history is for `rollback` to refuse; here it must not hide the rest.

@@ -9,7 +9,8 @@ use super::Cli;
 use crate::error::{Reason, RunError};
 use crate::labels::Policy;
 use crate::node::NodeState;
-use crate::plan::{Plan, restorecon};
+use crate::plan::{self, Plan, restorecon};
+use crate::privileges::{self, Capability};
 use crate::report::count;
 use crate::report::status::{LastRun, Outcome, Phase};
 use crate::root::{Root, RootPath};
@@ -67,11 +68,12 @@ impl Work<'_> {
             root: self.root,
             lock: self.lock,
             steps: &self.plan.steps,
+            held: &self.plan.held,
             seen: &self.node.stamps,
             labels: &self.node.labels,
             config: self.config.clone(),
             deployment: self.node.host.deployment.clone(),
-            initramfs: self.node.host.initramfs,
+            separate_var: self.node.host.separate_var,
             undoes: self.undoes.clone(),
         };
         let record = |result: &Result<Finished, Failure>| {
@@ -80,6 +82,7 @@ impl Work<'_> {
                 log::warn!("writing the status: {error}");
             }
         };
+        self.limit();
         match transaction::run(&request, record) {
             Ok(finished) => {
                 if !finished.unlabelled.is_empty() {
@@ -150,6 +153,18 @@ fn not_all_labelled(unlabelled: &[(RootPath, Reason)]) -> String {
         why.unwrap_or_default(),
         restorecon(&paths),
     )
+}
+
+impl Work<'_> {
+    /// Of what root may do, only what this plan needs is kept; labels may be of a policy that is not loaded.
+    fn limit(&self) {
+        let needs = plan::needs(self.plan, self.node).into_iter();
+        let mut kept: Vec<Capability> = needs.map(|need| need.capability).collect();
+        if kept.contains(&Capability::CAP_SYS_ADMIN) {
+            kept.push(Capability::CAP_MAC_ADMIN);
+        }
+        privileges::keep_needed(&kept);
+    }
 }
 
 /// Seconds since 1970.

@@ -19,6 +19,8 @@ fn query(label: &str) -> CommandLine {
         program: "blkid".into(),
         args,
         timeout: Duration::from_secs(30),
+        // The devices belong to root.
+        capabilities: &[],
     }
 }
 

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
+use crate::privileges;
 
 /// Runs programs on the running system: cleared environment, C locale, no standard input.
 #[derive(Debug, Default, Clone, Copy)]
@@ -22,7 +23,7 @@ impl CommandRunner for HostRunner {
             find(&command.program).ok_or_else(|| CommandError::Missing(command.program.clone()))?;
         let failed =
             |e: std::io::Error| CommandError::Failed(command.program.clone(), e.to_string());
-        let mut child = spawn(&program, &command.args).map_err(failed)?;
+        let mut child = spawn(&program, command).map_err(failed)?;
         let stdout = collect(child.stdout.take());
         let stderr = collect(child.stderr.take());
         let status = wait(&mut child, command)?;
@@ -48,10 +49,10 @@ fn find(program: &str) -> Option<PathBuf> {
     clippy::disallowed_methods,
     reason = "this is the one place that starts programs"
 )]
-fn spawn(program: &PathBuf, args: &[String]) -> std::io::Result<Child> {
+fn spawn(program: &PathBuf, line: &CommandLine) -> std::io::Result<Child> {
     let mut command = Command::new(program);
     command
-        .args(args)
+        .args(&line.args)
         .env_clear()
         .env("LC_ALL", "C")
         .env("PATH", DIRECTORIES.join(":"));
@@ -60,7 +61,16 @@ fn spawn(program: &PathBuf, args: &[String]) -> std::io::Result<Child> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     // A group of its own, so that a time-out ends the program's children too.
-    command.process_group(0).spawn()
+    command.process_group(0);
+    // What a thread gives up its children never have; ours stays as it is.
+    let started = thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            privileges::keep_for_program(line.capabilities);
+            command.spawn()
+        });
+        thread.join()
+    });
+    started.unwrap_or_else(|_| Err(std::io::Error::other("the thread that starts it ended")))
 }
 
 fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
@@ -107,12 +117,36 @@ fn tail(text: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::privileges::Capability;
 
     fn line(program: &str, args: &[&str], timeout: Duration) -> CommandLine {
         CommandLine {
             program: program.into(),
             args: args.iter().map(|a| (*a).to_owned()).collect(),
             timeout,
+            capabilities: &[],
+        }
+    }
+
+    #[test]
+    fn a_program_gets_only_the_capabilities_it_needs() {
+        let show = ["-c", "grep -E '^(Cap|NoNewPrivs)' /proc/self/status"];
+        let none = line("sh", &show, Duration::from_secs(20));
+        let one = CommandLine {
+            capabilities: &[Capability::CAP_CHOWN],
+            ..none.clone()
+        };
+        let has = privileges::effective().contains(&Capability::CAP_CHOWN);
+        let chown = Capability::CAP_CHOWN.bitmask();
+        for (line, wanted) in [(none, 0), (one, if has { chown } else { 0 })] {
+            let said = HostRunner.run(&line).unwrap().stdout;
+            let set = |name: &str| {
+                let line = said.lines().find_map(|l| l.strip_prefix(name)).unwrap();
+                u64::from_str_radix(line.trim(), 16).unwrap()
+            };
+            assert_eq!((set("CapPrm:"), set("CapEff:")), (wanted, wanted), "{said}");
+            assert_eq!((set("CapInh:"), set("CapAmb:")), (0, 0), "{said}");
+            assert!(said.contains("NoNewPrivs:\t1"), "{said}");
         }
     }
 

@@ -6,9 +6,13 @@
 pub mod blkid;
 mod host;
 pub mod rpm;
+pub mod rpm_ostree;
 pub mod shadow;
+pub mod systemctl;
 
 use std::time::Duration;
+
+use crate::privileges::Capability;
 
 pub use host::HostRunner;
 
@@ -21,6 +25,8 @@ pub struct CommandLine {
     pub args: Vec<String>,
     /// After this it is killed.
     pub timeout: Duration,
+    /// What it may keep of our capabilities; most programs need none.
+    pub capabilities: &'static [Capability],
 }
 
 /// What a program answered.

@@ -17,6 +17,7 @@ fn query(path: &RootPath) -> CommandLine {
         program: "rpm".into(),
         args,
         timeout: Duration::from_secs(30),
+        capabilities: &[],
     }
 }
 

@@ -8,9 +8,18 @@ use std::time::Duration;
 
 use super::CommandLine;
 use crate::document::ignition::{Group, User};
+use crate::privileges::Capability;
 
 /// Long enough for huge account files on a slow disk.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// The tools change their root, and tell the kernel's audit. The copy is root's own: files need none.
+const CAPABILITIES: [Capability; 2] = [Capability::CAP_SYS_CHROOT, Capability::CAP_AUDIT_WRITE];
+/// Besides, for a mount namespace of their own.
+const UNDER_SELINUX: [Capability; 3] = [
+    Capability::CAP_SYS_CHROOT,
+    Capability::CAP_AUDIT_WRITE,
+    Capability::CAP_SYS_ADMIN,
+];
 /// Takes the kernel's SELinux interface out of the tool's sight, in a mount namespace of its own: below the
 /// private copy it would find no policy, and refuse to write anything.
 const WITHOUT_SELINUX: &str = "umount /sys/fs/selinux && exec \"$0\" \"$@\"";
@@ -144,6 +153,7 @@ impl Tool {
                 program: self.program.into(),
                 args: args.collect(),
                 timeout: TIMEOUT,
+                capabilities: &CAPABILITIES,
             };
         }
         let wrapper = ["--mount", "--", "sh", "-c", WITHOUT_SELINUX, self.program];
@@ -151,6 +161,7 @@ impl Tool {
             program: "unshare".into(),
             args: wrapper.map(str::to_owned).into_iter().chain(args).collect(),
             timeout: TIMEOUT,
+            capabilities: &UNDER_SELINUX,
         }
     }
 }

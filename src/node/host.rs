@@ -1,11 +1,12 @@
 //! Facts about who runs us and what kind of root this is.
 
+use std::collections::HashSet;
 use std::os::fd::AsRawFd;
 
-use caps::{CapSet, Capability};
 use nix::unistd::{getegid, geteuid};
 
 use crate::paths;
+use crate::privileges::{self, Capability};
 use crate::root::{Root, RootError, RootPath};
 
 /// Facts that do not depend on the config.
@@ -13,12 +14,16 @@ use crate::root::{Root, RootError, RootPath};
 pub struct Host {
     /// Effective user and group id of this process.
     pub user: (u32, u32),
-    /// Whether files may be given to others (`CAP_CHOWN`).
+    /// Whether owners count: root gives files to others, or is told which capability it lacks for that.
     pub can_chown: bool,
+    /// The capabilities in force.
+    pub capabilities: HashSet<Capability>,
     /// The root is that of the running system.
     pub live: bool,
-    /// We run in an initramfs.
-    pub initramfs: bool,
+    /// `var` is a mount of its own there: in an initramfs, and in an OSTree deployment that did not boot.
+    pub separate_var: bool,
+    /// It is not mounted: what is there is empty.
+    pub var_missing: bool,
     /// systemd still has its first boot before it, with a preset run over all units.
     pub never_booted: bool,
     /// The root has the OS's copy of `/etc` below `/usr`, as OSTree systems do.
@@ -33,21 +38,25 @@ impl Host {
     /// Looks at the process and the root.
     pub fn observe(root: &Root) -> Result<Self, RootError> {
         let live = root.is_live();
+        let capabilities = privileges::effective();
+        let deployment = deployment(root, live);
+        let separate_var = !live && (deployment.is_some() || in_initramfs());
         let exists = |path: &'static str| root.exists(&RootPath::fixed(path));
         Ok(Self {
             user: (geteuid().as_raw(), getegid().as_raw()),
-            can_chown: caps::has_cap(None, CapSet::Effective, Capability::CAP_CHOWN)
-                .unwrap_or(false),
+            can_chown: geteuid().is_root() || capabilities.contains(&Capability::CAP_CHOWN),
+            capabilities,
             live,
-            initramfs: !live && in_initramfs(),
+            separate_var,
+            var_missing: separate_var && root.list(&RootPath::fixed("var"))?.is_empty(),
             never_booted: never_booted(root)?,
             has_usr_etc: exists("usr/etc")?,
-            deployment: deployment(root, live),
+            deployment,
             fips: if live { fips() } else { None },
         })
     }
 
-    /// The owner that a file can really get: without `CAP_CHOWN` everything stays ours.
+    /// The owner that a file can really get: for an ordinary user everything stays his.
     pub fn attainable(&self, wanted: (u32, u32)) -> (u32, u32) {
         if self.can_chown { wanted } else { self.user }
     }

@@ -2,6 +2,7 @@
 //! no writes, and no judgement on what it sees.
 
 pub mod accounts;
+mod activity;
 pub mod host;
 mod labels;
 pub mod records;
@@ -11,11 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 
 use crate::command::{CommandRunner, rpm};
-use crate::object::{Object, Stamp};
-use crate::root::{Mount, ResolveError, Root, RootError, RootPath, mount_of};
+use crate::object::{Flags, Object, Stamp};
+use crate::root::{Mount, Obstacle, ResolveError, Root, RootError, RootPath, hold_of, mount_of};
 use crate::systemd::{Support, UnitEntry, UnitTree};
 
 pub use accounts::Accounts;
+pub use activity::{Activity, Process, UnitActivity};
 pub use host::Host;
 pub use labels::Labels;
 pub use records::{Baseline, Recorded, Records};
@@ -33,6 +35,14 @@ pub struct NodeState {
     pub obstructed: BTreeMap<RootPath, ResolveError>,
     /// Directories above the paths of interest, as far as they exist.
     pub directories: BTreeMap<RootPath, Directory>,
+    /// Flags of objects and directories that carry some.
+    pub flags: BTreeMap<RootPath, Flags>,
+    /// Flags of the root directory itself.
+    pub root_flags: Flags,
+    /// Objects of interest that something is mounted on.
+    pub mount_points: BTreeSet<RootPath>,
+    /// What keeps a directory that may have to give way in its place.
+    pub obstacles: BTreeMap<RootPath, Obstacle>,
     /// The mount of the root directory itself.
     pub root_mount: u64,
     /// The mounts met on the way, by id.
@@ -67,6 +77,8 @@ pub struct Directory {
 pub struct Interest {
     /// Paths whose objects matter.
     pub paths: BTreeSet<RootPath>,
+    /// Those of them that may be in the way of something else, as directories, with everything below.
+    pub in_the_way: BTreeSet<RootPath>,
     /// Existing files of which the package database may be asked.
     pub packaged: BTreeSet<RootPath>,
     /// Units whose enablement matters.
@@ -83,16 +95,22 @@ pub fn observe(
     interest: &Interest,
     runner: &dyn CommandRunner,
 ) -> Result<NodeState, RootError> {
-    let root_mount = mount_of(root.as_fd()).map_err(|errno| RootError {
+    let at_root = |errno: nix::errno::Errno| RootError {
         path: "/".into(),
         cause: errno.into(),
-    })?;
+    };
+    let root_mount = mount_of(root.as_fd()).map_err(at_root)?;
+    let root_hold = hold_of(root.as_fd()).map_err(at_root)?;
     let mut node = NodeState {
         objects: BTreeMap::new(),
         texts: BTreeMap::new(),
         stamps: BTreeMap::new(),
         obstructed: BTreeMap::new(),
         directories: BTreeMap::new(),
+        flags: BTreeMap::new(),
+        root_flags: root_hold.flags,
+        mount_points: BTreeSet::new(),
+        obstacles: BTreeMap::new(),
         root_mount: root_mount.id,
         mounts: BTreeMap::from([(root_mount.id, root_mount)]),
         units: UnitTree::new(),
@@ -105,6 +123,10 @@ pub fn observe(
     for path in &interest.paths {
         node.observe_object(root, path)?;
         node.observe_way(root, path)?;
+        node.observe_hold(root, path, root_hold.mount)?;
+    }
+    for path in &interest.in_the_way {
+        node.observe_below(root, path)?;
     }
     for path in &interest.texts {
         if let Some(bytes) = root.read(path)? {
@@ -169,6 +191,47 @@ impl NodeState {
         Ok(())
     }
 
+    /// Looks at what holds an object in its place: flags, and being a mount point.
+    fn observe_hold(
+        &mut self,
+        root: &Root,
+        path: &RootPath,
+        root_mount: u64,
+    ) -> Result<(), RootError> {
+        if !self.objects.contains_key(path) {
+            return Ok(());
+        }
+        let hold = match root.place(path)? {
+            Some(place) => place.hold().map_err(|errno| at(path, errno))?,
+            None => None,
+        };
+        let Some(hold) = hold else { return Ok(()) };
+        let above = match path.parent() {
+            Some(parent) => self.directories.get(&parent).map(|above| above.mount),
+            None => Some(root_mount),
+        };
+        if above.is_some_and(|above| above != hold.mount) {
+            self.mount_points.insert(path.clone());
+        }
+        self.note_flags(path, hold.flags);
+        Ok(())
+    }
+
+    fn note_flags(&mut self, path: &RootPath, flags: Flags) {
+        if !flags.is_empty() {
+            self.flags.insert(path.clone(), flags);
+        }
+    }
+
+    fn observe_below(&mut self, root: &Root, path: &RootPath) -> Result<(), RootError> {
+        if self.object(path).is_some_and(Object::is_directory)
+            && let Some(obstacle) = root.obstacle_below(path)?
+        {
+            self.obstacles.insert(path.clone(), obstacle);
+        }
+        Ok(())
+    }
+
     /// Looks at the directories above a path; what stands in the way of making one is noted with the path.
     fn observe_way(&mut self, root: &Root, path: &RootPath) -> Result<(), RootError> {
         for above in path.ancestors().skip(1) {
@@ -194,12 +257,10 @@ impl NodeState {
         let Ok(Some(dir)) = root.directory(path) else {
             return Ok(true);
         };
-        let at = |errno: nix::errno::Errno| RootError {
-            path: path.to_string(),
-            cause: errno.into(),
-        };
-        let stat = nix::sys::stat::fstat(&dir).map_err(at)?;
-        let mount = mount_of(&dir).map_err(at)?;
+        let stat = nix::sys::stat::fstat(&dir).map_err(|errno| at(path, errno))?;
+        let mount = mount_of(&dir).map_err(|errno| at(path, errno))?;
+        let hold = hold_of(&dir).map_err(|errno| at(path, errno))?;
+        self.note_flags(path, hold.flags);
         let owner = (stat.st_uid, stat.st_gid);
         self.directories.insert(
             path.clone(),
@@ -212,5 +273,12 @@ impl NodeState {
         self.mounts.insert(mount.id, mount);
         self.labels.observe_directory(root, path, dir.as_fd());
         Ok(true)
+    }
+}
+
+fn at(path: &RootPath, errno: nix::errno::Errno) -> RootError {
+    RootError {
+        path: path.to_string(),
+        cause: errno.into(),
     }
 }

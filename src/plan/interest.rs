@@ -55,6 +55,9 @@ fn files_of(config: &Desired, interest: &mut Interest) {
     );
     for link in &config.links {
         interest.paths.insert(link.path.clone());
+        interest
+            .in_the_way
+            .extend(link.overwrite.then(|| link.path.clone()));
         let target = RootPath::parse(&format!("/{}", link.target.trim_start_matches('/')));
         interest.paths.extend(target.ok().filter(|_| link.hard));
     }
@@ -63,6 +66,10 @@ fn files_of(config: &Desired, interest: &mut Interest) {
             .bare
             .as_ref()
             .is_some_and(|bare| !bare.append.is_empty());
+        let gives_way = file.bare.as_ref().is_some_and(|bare| bare.overwrite);
+        interest
+            .in_the_way
+            .extend(gives_way.then(|| file.path.clone()));
         interest.texts.extend(appended.then(|| file.path.clone()));
         interest
             .paths

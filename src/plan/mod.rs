@@ -5,9 +5,13 @@
 //! the transaction journals its steps, `status` reports them.
 
 mod accounts;
+mod at_work;
 mod bare;
+mod capabilities;
 pub mod enablement;
 mod files;
+mod guard;
+mod held;
 mod interest;
 mod labels;
 mod nodes;
@@ -29,6 +33,9 @@ use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
 
+pub use capabilities::{Need, needs};
+pub use guard::{Allowed, guard};
+pub use held::Held;
 pub use interest::interest;
 pub use labels::restorecon;
 pub use rollback::{FinishedRun, rollback};
@@ -240,6 +247,8 @@ pub struct Plan {
     pub notices: Vec<Notice>,
     /// The steps, in order.
     pub steps: Vec<PlannedStep>,
+    /// Flags that are cleared for the renames, and set again.
+    pub held: Vec<Held>,
 }
 
 impl Plan {

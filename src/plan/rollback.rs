@@ -3,7 +3,7 @@
 //! What a run replaced comes back whether or not a config ever owned it. A path that somebody else has changed
 //! since is never overwritten unasked.
 
-use super::{Attributes, Notice, Payload, Plan, PlannedStep, Section, Step};
+use super::{Attributes, Held, Notice, Payload, Plan, PlannedStep, Section, Step};
 use crate::node::NodeState;
 use crate::object::{Kind, Object};
 use crate::root::RootPath;
@@ -11,7 +11,7 @@ use crate::root::RootPath;
 /// A run that the history knows.
 #[derive(Debug, Clone)]
 pub struct FinishedRun {
-    /// Name of the transaction; begins with its time in milliseconds since 1970.
+    /// Name of the transaction; begins with a number that grows, as a rule milliseconds since 1970.
     pub id: String,
     /// Name of the config that it applied.
     pub config: String,
@@ -19,6 +19,8 @@ pub struct FinishedRun {
     pub objects: RootPath,
     /// Its steps in order, with their parts of the config.
     pub steps: Vec<(Step, Section)>,
+    /// Flags of what it replaced and removed.
+    pub held: Vec<Held>,
 }
 
 /// What a path looks like now, seen from a step that was taken.
@@ -42,14 +44,25 @@ pub fn rollback(run: &FinishedRun, node: &NodeState, leave_changed: bool) -> Pla
     for (index, (step, section)) in first.into_iter().chain(last) {
         match since(step, node) {
             Since::Before => {}
-            Since::Kept => plan.steps.push(PlannedStep {
-                label: label(step, node),
-                ..inverse(run, index, step, *section)
-            }),
+            Since::Kept => {
+                plan.held.extend(flags_of_removed(run, step));
+                plan.steps.push(PlannedStep {
+                    label: label(step, node),
+                    ..inverse(run, index, step, *section)
+                });
+            }
             Since::Changed => changed(&mut plan, step, run, leave_changed),
         }
     }
     plan
+}
+
+/// What was removed comes back with its flags; what was replaced has handed them on.
+fn flags_of_removed(run: &FinishedRun, step: &Step) -> Option<Held> {
+    let mut held = run.held.iter();
+    let removed = matches!(step, Step::Remove { .. } | Step::RemoveDirectory { .. });
+    held.find(|held| removed && held.path == *step.path())
+        .cloned()
 }
 
 fn is_above_a_record(step: &Step, run: &FinishedRun) -> bool {

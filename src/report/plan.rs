@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{WIDTH, count, fingerprint, inline, is_secret_step, utc, wrap};
-use crate::plan::{Notice, Plan, PlannedStep, Section, Step};
+use crate::plan::{Held, Notice, Plan, PlannedStep, Section, Step};
 use crate::root::RootPath;
 use crate::source::Candidate;
 
@@ -36,6 +36,7 @@ struct Document<'a> {
     blockers: &'a [Notice],
     notices: &'a [Notice],
     steps: Vec<StepEntry<'a>>,
+    held: &'a [Held],
 }
 
 #[derive(Serialize)]
@@ -75,6 +76,7 @@ pub fn json(heading: &Heading, plan: &Plan, diffs: &Diffs) -> serde_json::Result
         blockers: &plan.blockers,
         notices: &plan.notices,
         steps: steps.collect(),
+        held: &plan.held,
     };
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
@@ -103,6 +105,7 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> Str
     out.push('\n');
     out.push_str(&notices("Blockers", &plan.blockers));
     out.push_str(&changes(plan, diffs, verbose));
+    out.push_str(&held(&plan.held));
     out.push_str(&notices("Notices", &plan.notices));
     out
 }
@@ -125,6 +128,18 @@ pub fn notices(title: &str, list: &[Notice]) -> String {
     }
     out.push('\n');
     out
+}
+
+fn held(all: &[Held]) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut out = "Flags cleared for the renames, and set again afterwards:\n".to_owned();
+    for held in all {
+        let path = inline(&held.path.to_string());
+        out.push_str(&format!("    {path}  {}\n", held.flags.words()));
+    }
+    out + "\n"
 }
 
 const SECTIONS: [(Section, &str); 9] = [

@@ -5,6 +5,7 @@
 
 mod label;
 mod mount;
+mod obstacle;
 mod path;
 mod resolve;
 
@@ -20,7 +21,8 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 use sha2::{Digest, Sha256};
 
 pub use label::{LABEL, proc_path};
-pub use mount::{Mount, mount_id, mount_of};
+pub use mount::{Hold, Mount, hold_of, mount_id, mount_of};
+pub use obstacle::Obstacle;
 pub use path::{RootPath, RootPathError};
 pub use resolve::{Follow, ResolveError};
 
@@ -291,6 +293,16 @@ impl Place {
             }));
         }
         self.kind(&stat).map(Some)
+    }
+
+    /// The mount and the flags of what is there, not followed; `None` when nothing is.
+    pub fn hold(&self) -> Result<Option<Hold>, Errno> {
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        match nix::fcntl::openat(&self.dir, self.name.as_str(), flags, Mode::empty()) {
+            Ok(fd) => hold_of(&fd).map(Some),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Opens the name for reading, not followed.

@@ -1,4 +1,4 @@
-//! Which mount a descriptor is on, and how much room it has.
+//! Which mount a descriptor is on, how much room it has, and what holds a name in place.
 //!
 //! Renames and links work within one *mount*, not one device: a bind mount of the
 //! same file system answers EXDEV all the same.
@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use nix::errno::Errno;
 use nix::sys::stat::fstat;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
+
+use crate::object::Flags;
 
 /// One mount, as far as writing to it is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,9 +40,41 @@ pub fn mount_of(dir: impl AsFd) -> Result<Mount, Errno> {
     })
 }
 
+/// What holds a name in place, whatever the permissions say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hold {
+    /// The mount that is seen there.
+    pub mount: u64,
+    /// Flags of the file system.
+    pub flags: Flags,
+}
+
 /// The mount id; kernels before 5.8 tell it only through `/proc`.
 pub fn mount_id(dir: impl AsFd) -> Result<u64, Errno> {
-    let fd = dir.as_fd().as_raw_fd();
+    hold_of(dir).map(|hold| hold.mount)
+}
+
+/// Mount and flags of what is open; nothing but a path descriptor is needed.
+pub fn hold_of(fd: impl AsFd) -> Result<Hold, Errno> {
+    let number = fd.as_fd().as_raw_fd();
+    let answer = statx(number)?;
+    let has = |attribute: libc::c_int| {
+        let bit = u64::from(attribute.unsigned_abs());
+        answer.stx_attributes & answer.stx_attributes_mask & bit != 0
+    };
+    let flags = Flags {
+        immutable: has(libc::STATX_ATTR_IMMUTABLE),
+        append_only: has(libc::STATX_ATTR_APPEND),
+    };
+    let mount = if answer.stx_mask & libc::STATX_MNT_ID != 0 {
+        answer.stx_mnt_id
+    } else {
+        mount_id_from_proc(number)?
+    };
+    Ok(Hold { mount, flags })
+}
+
+fn statx(fd: i32) -> Result<libc::statx, Errno> {
     let mut answer = std::mem::MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the descriptor is open for the call, the path is an empty C string, and the buffer is ours.
     let result = unsafe {
@@ -54,10 +88,10 @@ pub fn mount_id(dir: impl AsFd) -> Result<u64, Errno> {
     };
     Errno::result(result)?;
     // SAFETY: statx succeeded, and the buffer was zeroed before: every field is initialised.
-    let answer = unsafe { answer.assume_init() };
-    if answer.stx_mask & libc::STATX_MNT_ID != 0 {
-        return Ok(answer.stx_mnt_id);
-    }
+    Ok(unsafe { answer.assume_init() })
+}
+
+fn mount_id_from_proc(fd: i32) -> Result<u64, Errno> {
     #[allow(
         clippy::disallowed_methods,
         reason = "procfs of the running kernel, not a path of the node's root"

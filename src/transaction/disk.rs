@@ -5,7 +5,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::NixPath;
 use nix::dir::Dir;
@@ -22,7 +22,7 @@ use nix::unistd::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::object::{Kind, Object};
+use crate::object::{Flags, Kind, Object};
 use crate::root::{LABEL, Place, hex, proc_path};
 
 /// A directory descriptor on which names can be made and synced.
@@ -244,6 +244,29 @@ pub fn is_refusal(errno: Errno) -> bool {
     use Errno::{EACCES, EINVAL, ENOENT, EOPNOTSUPP, EPERM};
     matches!(errno, EOPNOTSUPP | EPERM | EACCES | EINVAL | ENOENT)
 }
+
+/// Sets the flags of an open file or directory to these, others left.
+pub fn set_flags(file: &File, wanted: Flags) -> Result<(), Errno> {
+    // The kernel reads and writes an int, whatever the names of the requests say.
+    let mut bits: libc::c_int = 0;
+    // SAFETY: the descriptor is open for the call, and the pointer is to an int of ours.
+    let read = unsafe { libc::ioctl(file.as_raw_fd(), libc::FS_IOC_GETFLAGS, &raw mut bits) };
+    Errno::result(read)?;
+    let bit = |set: bool, bit: libc::c_int| if set { bit } else { 0 };
+    let new = bits & !(FS_IMMUTABLE | FS_APPEND)
+        | bit(wanted.immutable, FS_IMMUTABLE)
+        | bit(wanted.append_only, FS_APPEND);
+    if new == bits {
+        return Ok(());
+    }
+    // SAFETY: as above.
+    let written = unsafe { libc::ioctl(file.as_raw_fd(), libc::FS_IOC_SETFLAGS, &raw const new) };
+    Errno::result(written).map(drop)
+}
+
+/// `FS_IMMUTABLE_FL` and `FS_APPEND_FL` of `linux/fs.h`.
+const FS_IMMUTABLE: libc::c_int = 0x10;
+const FS_APPEND: libc::c_int = 0x20;
 
 /// Moves a name over whatever is at the other.
 pub fn replace(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {

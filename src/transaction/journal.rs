@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Section, Step};
+use crate::plan::{Held, Section, Step};
 use crate::root::RootPath;
 
 /// Version of the files below; an unknown one is never guessed at.
@@ -58,6 +58,9 @@ pub struct Journal {
     pub steps: Vec<JournalStep>,
     /// Index of the first step that writes the daemon's records.
     pub records_from: usize,
+    /// Flags that are cleared before the first step, and set again after the last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<Held>,
     /// The finished run that this one takes back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<String>,

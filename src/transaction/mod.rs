@@ -6,6 +6,7 @@
 
 mod disk;
 mod execute;
+mod flags;
 pub mod journal;
 mod lock;
 mod pwd_lock;
@@ -22,12 +23,13 @@ use crate::error::Reason;
 use crate::node::Labels;
 use crate::object::Stamp;
 use crate::paths;
-use crate::plan::{PlannedStep, Section, Step};
+use crate::plan::{Held, PlannedStep, Section, Step};
 use crate::report::status::LastRun;
 use crate::root::{Root, RootPath};
 use crate::signals::DeferredSignals;
 
 use execute::{Executor, Progress, StepError};
+use flags::FlagsError;
 use journal::{ConfigRef, Intent, Journal, JournalStep, VERSION};
 use recover::RecoverError;
 use stage::{Stage, StageError, Staging};
@@ -49,6 +51,8 @@ pub struct Request<'a> {
     pub lock: &'a Lock,
     /// The steps; those of [`Section::Records`] come last.
     pub steps: &'a [PlannedStep],
+    /// Flags that stand in the way of the steps.
+    pub held: &'a [Held],
     /// Stamps of the objects that the plan saw.
     pub seen: &'a BTreeMap<RootPath, Stamp>,
     /// The labels that our own files get; those of the steps are in the steps.
@@ -57,8 +61,8 @@ pub struct Request<'a> {
     pub config: ConfigRef,
     /// The deployment whose `etc` this is.
     pub deployment: Option<String>,
-    /// We run in an initramfs, where an empty `var` is not the real one.
-    pub initramfs: bool,
+    /// The root's `var` is a mount of its own: an empty one is not the real one.
+    pub separate_var: bool,
     /// The finished run that this one takes back; both leave the history.
     pub undoes: Option<String>,
 }
@@ -96,8 +100,8 @@ pub fn run(
     let unchanged = |error: &dyn std::fmt::Display| Failure::NothingChanged(error.to_string());
     let _accounts = pwd_lock::for_steps(request.root, request.steps, request.labels)
         .map_err(|e| unchanged(&e))?;
-    let state =
-        State::make(request.root, request.initramfs, request.labels).map_err(|e| unchanged(&e))?;
+    let state = State::make(request.root, request.separate_var, request.labels)
+        .map_err(|e| unchanged(&e))?;
     let mut run = Run::new(request, state).map_err(|e| unchanged(&e))?;
     if let Err(error) = run.prepare().and_then(|()| run.stage()) {
         return Err(run.abandon(&error));
@@ -124,6 +128,8 @@ enum RunError {
     State(#[from] StateError),
     #[error(transparent)]
     Step(#[from] StepError),
+    #[error(transparent)]
+    Flags(#[from] FlagsError),
     #[error("flushing {0} to disk: {1}")]
     Sync(RootPath, Reason),
 }
@@ -145,7 +151,7 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(request: &'a Request<'a>, state: State) -> Result<Self, RunError> {
-        let id = new_id();
+        let id = new_id(request.root);
         let (candidates, stage_of) = stage::candidates(request.root, &id, request.steps)?;
         Ok(Self {
             request,
@@ -256,6 +262,7 @@ impl<'a> Run<'a> {
             stages: self.stages.iter().map(|stage| stage.path.clone()).collect(),
             steps,
             records_from: records_from.unwrap_or(self.request.steps.len()),
+            held: self.request.held.to_vec(),
             undoes: self.request.undoes.clone(),
         };
         self.state.write(paths::JOURNAL, &journal)?;
@@ -263,7 +270,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Renames, barrier 2, records, barrier 3, and the mark from which there is only forward.
+    /// Flags cleared, renames, barrier 2, records, flags set, barrier 3, and the mark from which there is only forward.
     fn commit(&mut self) -> Result<(), RunError> {
         let Some(journal) = self.journal.take() else {
             return Ok(());
@@ -274,9 +281,11 @@ impl<'a> Run<'a> {
     }
 
     fn commit_steps(&mut self, journal: &Journal) -> Result<(), RunError> {
+        flags::clear(self.request.root, &journal.held)?;
         self.forward(journal, journal.records_from)?;
         self.barrier()?;
         self.forward(journal, journal.steps.len())?;
+        flags::restore(self.request.root, &journal.held)?;
         self.barrier()?;
         Ok(self.state.write(paths::COMMITTED, &self.id)?)
     }
@@ -379,12 +388,15 @@ fn touched_directory(step: &Step) -> Option<RootPath> {
     }
 }
 
-/// Unique on this node; only for people's eyes beyond that.
-fn new_id() -> String {
+/// Unique on this node, and later than every run of the history even if the clock was set back since.
+fn new_id(root: &Root) -> String {
     let since_epoch = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default();
-    format!("{}-{}", since_epoch.as_millis(), std::process::id())
+    let names = recover::history_names(root);
+    let newest = names.last().map_or(0, |name| recover::order(name).0);
+    let now = since_epoch.as_millis().max(newest.saturating_add(1));
+    format!("{now}-{}", std::process::id())
 }
 
 /// Kernels before 5.8 lose write errors in `syncfs`.

@@ -7,6 +7,7 @@ use nix::errno::Errno;
 
 use super::disk;
 use super::execute::{Executor, Progress, StepError};
+use super::flags::{self, FlagsError};
 use super::journal::{
     ConfigRef, Intent, Journal, JournalStep, VERSION, is_staged_name, new_name, old_name,
 };
@@ -62,6 +63,9 @@ pub enum RecoverError {
     /// A step.
     #[error(transparent)]
     Step(#[from] StepError),
+    /// Flags in the way.
+    #[error(transparent)]
+    Flags(#[from] FlagsError),
     /// Paths that are neither old nor new.
     #[error(
         "these paths are neither as before nor as after the interrupted run: {0}. Put each right by hand, \
@@ -179,11 +183,13 @@ fn unfinished(
             root,
             stages: &dirs,
         };
+        flags::clear(root, &journal.held)?;
         for index in survey.pending() {
             if let Some(step) = journal.steps.get(index) {
                 executor.forward(index, step, None)?;
             }
         }
+        flags::restore(root, &journal.held)?;
         sync_all(&dirs)?;
         state.write(paths::COMMITTED, &journal.id)?;
         keep_trees(root, &journal);
@@ -270,9 +276,13 @@ pub fn undo_some(
     // A mark that outlived the error would make the next run take a half-undone tree for a finished one.
     state.remove(paths::COMMITTED)?;
     let executor = Executor { root, stages: dirs };
+    if taken > 0 {
+        flags::clear(root, &journal.held)?;
+    }
     for (index, step) in journal.steps.iter().enumerate().take(taken).rev() {
         executor.back(index, step)?;
     }
+    flags::restore(root, &journal.held)?;
     sync_all(dirs)?;
     state.remove(paths::JOURNAL)?;
     let intent: Option<Intent> = state.read(root, paths::INTENT)?;
@@ -325,13 +335,30 @@ pub fn forget_undone(root: &Root, journal: &Journal) {
     }
 }
 
+/// The directories of the history, the oldest first.
+pub fn history_names(root: &Root) -> Vec<String> {
+    let all = root.list(&RootPath::fixed(paths::HISTORY));
+    let mut names = all.unwrap_or_default();
+    names.sort_by_key(|name| order(name));
+    names
+}
+
+/// Ids are ordered by their numbers, not by their letters: a clock may have begun at 1970.
+pub fn order(id: &str) -> (u128, u64) {
+    let (time, process) = id.split_once('-').unwrap_or((id, ""));
+    (
+        time.parse().unwrap_or_default(),
+        process.parse().unwrap_or_default(),
+    )
+}
+
 /// The finished runs that can be taken back, the newest first.
 ///
 /// # Errors
 /// A journal that cannot be read: going on to an older run would take the wrong one back.
 pub fn history(root: &Root) -> Result<Vec<FinishedRun>, StateError> {
     let all = RootPath::fixed(paths::HISTORY);
-    let names = root.list(&all).unwrap_or_default();
+    let names = history_names(root);
     let runs = names.iter().rev().map(|id| finished_run(root, &all, id));
     runs.filter_map(Result::transpose).collect()
 }
@@ -359,6 +386,7 @@ fn finished(journal: Journal, objects: RootPath) -> FinishedRun {
         id: journal.id,
         config: journal.config.name,
         objects,
+        held: journal.held,
         steps: steps.map(|step| (step.step, step.section)).collect(),
     }
 }
@@ -466,10 +494,10 @@ fn remove_if_empty(root: &Root, directory: &RootPath) -> bool {
     }
 }
 
-/// Only the newest runs are kept; ids begin with the time, so names sort by age.
+/// Only the newest runs are kept.
 fn prune_history(root: &Root) {
     let history = RootPath::fixed(paths::HISTORY);
-    let names = root.list(&history).unwrap_or_default();
+    let names = history_names(root);
     for name in names.iter().rev().skip(HISTORY_KEPT) {
         if let Ok(directory) = history.join(name) {
             remove_history(root, &directory);

@@ -30,7 +30,7 @@ pub enum StateError {
         paths::STATE
     )]
     NoMarker,
-    /// In an initramfs an empty `var` is one that the real mount will hide.
+    /// An empty `var` is one that the real mount will hide.
     #[error(
         "/var of the root is empty here: the real one is not mounted yet. Mount it below the root first"
     )]
@@ -60,26 +60,23 @@ impl State {
             // A run that was cut off between making the directory and its marker.
             return Ok(None);
         }
-        let marker = root
-            .read(&RootPath::fixed(paths::MARKER))
-            .map_err(|e| system(&path, e))?;
-        if marker.as_deref() != Some(MARKER_TEXT.as_bytes()) {
+        let file = RootPath::fixed(paths::MARKER);
+        let marker = root.read(&file).map_err(|e| system(&path, e))?;
+        // A link could lead to the marker of another `var`.
+        let linked = root.read_link(&file).map_err(|e| system(&path, e))?;
+        if linked.is_some() || marker.as_deref() != Some(MARKER_TEXT.as_bytes()) {
             return Err(StateError::NoMarker);
         }
         Ok(Some(Self { dir }))
     }
 
     /// Opens the state directory, making it first where it is missing.
-    pub fn make(root: &Root, initramfs: bool, labels: &Labels) -> Result<Self, StateError> {
+    pub fn make(root: &Root, separate_var: bool, labels: &Labels) -> Result<Self, StateError> {
         let path = RootPath::fixed(paths::STATE);
         if let Some(state) = Self::open(root)? {
             return Ok(state);
         }
-        if initramfs
-            && root
-                .list(&RootPath::fixed("var"))
-                .is_ok_and(|names| names.is_empty())
-        {
+        if separate_var && is_empty_var(root) {
             return Err(StateError::NotMounted);
         }
         let dir = make_path(root, &path, labels)?;
@@ -152,6 +149,11 @@ impl State {
         disk::remove_file(self.dir.as_fd(), path.name()).map_err(|e| system(&path, e))?;
         disk::sync_directory(&self.dir).map_err(|e| system(&path, e))
     }
+}
+
+fn is_empty_var(root: &Root) -> bool {
+    let names = root.list(&RootPath::fixed("var"));
+    names.is_ok_and(|names| names.is_empty())
 }
 
 /// Makes a directory of ours with everything above it (0755), itself 0700, and opens it.

@@ -7,6 +7,7 @@ use std::fs::File;
 
 use super::disk;
 use super::state::{State, StateError, make_path};
+use crate::node::Labels;
 use crate::root::{Root, RootPath};
 
 /// A directory below the state directory.
@@ -18,10 +19,16 @@ pub struct Store {
 
 impl Store {
     /// Opens a directory of ours, making it and the state directory first where they are missing.
-    pub fn make(root: &Root, directory: &'static str, initramfs: bool) -> Result<Self, StateError> {
-        State::make(root, initramfs)?;
+    pub fn make(
+        root: &Root,
+        directory: &'static str,
+        separate_var: bool,
+    ) -> Result<Self, StateError> {
+        // The directories take the label of what they are in, as the policy has it for all of ours.
+        let labels = Labels::default();
+        State::make(root, separate_var, &labels)?;
         let path = RootPath::fixed(directory);
-        let dir = make_path(root, &path)?;
+        let dir = make_path(root, &path, &labels)?;
         Ok(Self { path, dir })
     }
 

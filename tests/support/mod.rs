@@ -240,6 +240,11 @@ impl Config {
 pub struct Run(Output);
 
 impl Run {
+    /// What a command that was put together by hand gave.
+    pub fn of(output: Output) -> Self {
+        Self(output)
+    }
+
     pub fn code(&self) -> i32 {
         self.0.status.code().unwrap_or(-1)
     }

@@ -1,0 +1,72 @@
+//! rpm-ostree: whether a transaction is running.
+
+use std::time::Duration;
+
+use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
+
+/// The method of the running transaction; `None` where there is none, or no rpm-ostree.
+///
+/// # Errors
+/// An answer that cannot be read, or none.
+pub fn transaction(runner: &dyn CommandRunner) -> Result<Option<String>, CommandError> {
+    match runner.run(&status()) {
+        Ok(answer) => read(&answer),
+        Err(CommandError::Missing(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn status() -> CommandLine {
+    CommandLine {
+        program: "rpm-ostree".into(),
+        args: vec!["status".to_owned(), "--json".to_owned()],
+        timeout: Duration::from_secs(30),
+        capabilities: &[],
+    }
+}
+
+/// `"transaction": ["rebase", ":1.20", "/org/…"]`, or null.
+fn read(answer: &CommandOutput) -> Result<Option<String>, CommandError> {
+    let failed = |words: String| CommandError::Failed("rpm-ostree".into(), words);
+    if answer.status != Some(0) {
+        return Err(failed(answer.stderr.trim().to_owned()));
+    }
+    let status: serde_json::Value =
+        serde_json::from_str(&answer.stdout).map_err(|e| failed(e.to_string()))?;
+    Ok(match status.get("transaction") {
+        None | Some(serde_json::Value::Null) => None,
+        Some(serde_json::Value::Array(parts)) => {
+            let method = parts.first().and_then(serde_json::Value::as_str);
+            Some(method.unwrap_or("unknown").to_owned())
+        }
+        Some(_) => Some("unknown".to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: i32, stdout: &str) -> CommandOutput {
+        CommandOutput {
+            status: Some(status),
+            stdout: stdout.to_owned(),
+            stderr: "error: no daemon\n".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_running_transaction_is_told_by_its_method() {
+        let busy = r#"{"deployments": [], "transaction": ["rebase", ":1.20", "/org/x"]}"#;
+        assert_eq!(read(&answer(0, busy)), Ok(Some("rebase".to_owned())));
+        for idle in [r#"{"transaction": null}"#, r#"{"deployments": []}"#] {
+            assert_eq!(read(&answer(0, idle)), Ok(None));
+        }
+    }
+
+    #[test]
+    fn no_answer_is_an_error_and_not_rest() {
+        assert!(read(&answer(1, "")).is_err());
+        assert!(read(&answer(0, "not JSON")).is_err());
+    }
+}

@@ -1,0 +1,261 @@
+//! Whether an update of this node is under way: a judgement on what was seen (mcd-contract 3, 6 and 8).
+//!
+//! That the daemon lives is no evidence, nor that it asks (`rpm-ostree status`, `podman images`), nor that the
+//! records differ: a node in need of rescue is in that state for days.
+
+use std::collections::BTreeMap;
+
+use super::Notice;
+use crate::node::{Activity, Process, UnitActivity};
+
+/// Name of the daemon's program.
+const DAEMON: &str = "machine-config-daemon";
+/// Its subcommands that change the node by themselves.
+const WORKING: [&str; 3] = ["firstboot-complete-machineconfig", "pivot", "once-from"];
+
+/// Each piece of evidence: what it is about, and a sentence.
+pub fn evidence(activity: &Activity) -> Vec<Notice> {
+    let mut all = Vec::new();
+    let by_pid: BTreeMap<u32, &Process> = activity
+        .processes
+        .iter()
+        .map(|process| (process.pid, process))
+        .collect();
+    let working = activity.processes.iter().filter(|p| is_work(p, &by_pid));
+    all.extend(working.map(|process| {
+        let subject = format!("process {}", process.pid);
+        notice(&subject, format!("{} is at work", process.args.join(" ")))
+    }));
+    let busy = activity.units.iter().filter(|unit| is_busy(unit));
+    all.extend(busy.map(|unit| notice(&unit.name, format!("is {} ({})", unit.active, unit.sub))));
+    all.extend(activity.transaction.as_ref().map(|method| {
+        let words = format!("a transaction is running ({method}); see `rpm-ostree status`");
+        notice("rpm-ostree", words)
+    }));
+    if activity.staged {
+        let words =
+            "an OS deployment is staged: the next reboot takes /etc as it is then along into it";
+        all.push(notice("/run/ostree/staged-deployment", words.to_owned()));
+    }
+    if activity.shutdown {
+        let words = "a shutdown is scheduled; see `shutdown --show`, and `shutdown -c`";
+        all.push(notice("/run/systemd/shutdown/scheduled", words.to_owned()));
+    }
+    all
+}
+
+/// Evidence that stands against a run.
+pub fn refused(evidence: Notice) -> Notice {
+    let message = format!(
+        "{}. An update of this node seems to be under way: let it end, or use --takeover",
+        evidence.message
+    );
+    Notice {
+        message,
+        ..evidence
+    }
+}
+
+/// Evidence that was passed over.
+pub fn taken_over(evidence: Notice) -> Notice {
+    let message = format!("{}; passed over as asked (--takeover)", evidence.message);
+    Notice {
+        message,
+        ..evidence
+    }
+}
+
+fn is_work(process: &Process, all: &BTreeMap<u32, &Process>) -> bool {
+    let argument = process.args.get(1).map_or("", String::as_str);
+    if process.program() == DAEMON {
+        return WORKING.contains(&argument);
+    }
+    below_the_daemon(process, all) && changes_the_node(process)
+}
+
+/// A child of the daemon, or of its child: it starts some through shells and `systemd-run`.
+fn below_the_daemon(process: &Process, all: &BTreeMap<u32, &Process>) -> bool {
+    let parent = |process: &&Process| all.get(&process.parent).copied();
+    let mut above = std::iter::successors(Some(process), parent).skip(1);
+    // A table that was read while processes came and went may hold a circle.
+    above
+        .by_ref()
+        .take(64)
+        .any(|above| above.program() == DAEMON)
+}
+
+fn changes_the_node(process: &Process) -> bool {
+    let mut words = process.args.iter().skip(1).map(String::as_str);
+    let has = |options: &[&str]| {
+        let mut args = process.args.iter().skip(1);
+        args.any(|arg| options.iter().any(|option| arg.starts_with(option)))
+    };
+    let command = words.find(|word| !word.starts_with('-')).unwrap_or("");
+    match process.program() {
+        "rpm-ostree" if command == "kargs" => has(&["--append", "--delete", "--replace"]),
+        "rpm-ostree" => !matches!(command, "" | "status" | "db"),
+        "podman" => matches!(command, "pull" | "create" | "cp" | "run"),
+        "systemctl" => !matches!(
+            command,
+            "" | "status"
+                | "show"
+                | "is-active"
+                | "is-enabled"
+                | "is-failed"
+                | "cat"
+                | "list-units"
+                | "list-unit-files"
+                | "get-default"
+        ),
+        "nmstatectl" => command == "persist-nic-names",
+        "bootupctl" => matches!(command, "update" | "adopt-and-update"),
+        "bootc" => matches!(command, "switch" | "upgrade"),
+        "skopeo" => command == "copy",
+        "systemd-run" | "update-ca-trust" | "usermod" | "chcon" | "setenforce" => true,
+        _ => false,
+    }
+}
+
+/// A oneshot that ran is `active (exited)`, and at work no more.
+fn is_busy(unit: &UnitActivity) -> bool {
+    match unit.active.as_str() {
+        "activating" | "deactivating" | "reloading" => true,
+        "active" => unit.sub == "running",
+        _ => false,
+    }
+}
+
+fn notice(subject: &str, message: String) -> Notice {
+    Notice {
+        subject: subject.to_owned(),
+        message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: u32, parent: u32, line: &str) -> Process {
+        Process {
+            pid,
+            parent,
+            args: line.split(' ').map(str::to_owned).collect(),
+        }
+    }
+
+    fn of(processes: Vec<Process>) -> Activity {
+        Activity {
+            processes,
+            ..Activity::default()
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_lives_or_asks_is_no_evidence() {
+        let daemon = "/usr/bin/machine-config-daemon start --hostname n";
+        for child in [
+            "rpm-ostree status --json",
+            "rpm-ostree kargs",
+            "rpm-ostree --version",
+            "podman images --format=json",
+            "podman system info",
+            "systemctl is-enabled a.service",
+            "journalctl -b -1",
+        ] {
+            let activity = of(vec![
+                process(1, 0, "/usr/lib/systemd/systemd"),
+                process(20, 1, daemon),
+                process(21, 20, child),
+            ]);
+            assert_eq!(evidence(&activity), [], "{child}");
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_changes_the_node_is_evidence() {
+        for child in [
+            "rpm-ostree rebase --experimental ostree-unverified-registry:x",
+            "/usr/bin/rpm-ostree kargs --delete-if-present=a --append=b",
+            "rpm-ostree cleanup -p",
+            "podman pull -q --authfile /var/lib/kubelet/config.json x",
+            "systemctl reload crio",
+            "systemctl reboot",
+            "nmstatectl persist-nic-names --root / --kargs-out x",
+            "systemd-run --unit machine-config-daemon-reboot sh",
+        ] {
+            let activity = of(vec![
+                process(20, 1, "machine-config-daemon start"),
+                process(21, 20, "chroot /rootfs sh"),
+                process(22, 21, child),
+            ]);
+            let found = evidence(&activity);
+            assert_eq!(found.len(), 1, "{child}");
+            assert_eq!(found[0].subject, "process 22");
+            assert!(found[0].message.contains(child));
+        }
+    }
+
+    #[test]
+    fn what_others_run_is_not_the_daemon() {
+        let activity = of(vec![
+            process(10, 1, "bash"),
+            process(11, 10, "rpm-ostree rebase x"),
+            process(12, 10, "vi machine-config-daemon"),
+            // A circle, as a table may hold that was read while processes came and went.
+            process(13, 14, "podman pull x"),
+            process(14, 13, "sh"),
+        ]);
+        assert_eq!(evidence(&activity), []);
+    }
+
+    #[test]
+    fn the_first_boot_run_is_evidence_by_itself() {
+        let line = "machine-config-daemon firstboot-complete-machineconfig --persist-nics";
+        assert_eq!(evidence(&of(vec![process(5, 1, line)])).len(), 1);
+    }
+
+    #[test]
+    fn units_count_while_they_work() {
+        for (active, sub, busy) in [
+            ("activating", "start", true),
+            ("activating", "auto-restart", true),
+            ("active", "running", true),
+            ("deactivating", "stop", true),
+            ("active", "exited", false),
+            ("inactive", "dead", false),
+            ("failed", "failed", false),
+        ] {
+            let unit = UnitActivity {
+                name: "machine-config-daemon-pull.service".to_owned(),
+                active: active.to_owned(),
+                sub: sub.to_owned(),
+            };
+            let activity = Activity {
+                units: vec![unit],
+                ..Activity::default()
+            };
+            assert_eq!(!evidence(&activity).is_empty(), busy, "{active} {sub}");
+        }
+    }
+
+    #[test]
+    fn transaction_staged_deployment_and_shutdown_are_each_named() {
+        let activity = Activity {
+            transaction: Some("rebase".to_owned()),
+            staged: true,
+            shutdown: true,
+            ..Activity::default()
+        };
+        let found = evidence(&activity);
+        let subjects: Vec<_> = found.iter().map(|e| e.subject.as_str()).collect();
+        assert_eq!(
+            subjects,
+            [
+                "rpm-ostree",
+                "/run/ostree/staged-deployment",
+                "/run/systemd/shutdown/scheduled"
+            ]
+        );
+    }
+}

@@ -1,0 +1,40 @@
+//! Guards around a run: what stands against carrying a plan out on this node as it is now. No part of the
+//! comparison with a config; `verify` does not ask.
+
+use super::{Notice, Plan, at_work, capabilities, held};
+use crate::node::{Activity, NodeState};
+
+/// What the person allowed on this node.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Allowed {
+    /// Flags in the way are cleared for the renames, and set again.
+    pub clear_immutable: bool,
+    /// An update that is under way does not matter.
+    pub takeover: bool,
+}
+
+/// Adds to a plan what stands against it. A plan without steps changes nothing, so nothing does.
+pub fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allowed: Allowed) {
+    capabilities::closed(plan, node);
+    if plan.steps.is_empty() {
+        return;
+    }
+    if node.host.var_missing {
+        let message =
+            "of the root is empty here: the real one is not mounted. Mount it below the root first";
+        plan.blockers.push(Notice {
+            subject: "/var".to_owned(),
+            message: message.to_owned(),
+        });
+    }
+    let evidence = at_work::evidence(activity);
+    if allowed.takeover {
+        plan.notices
+            .extend(evidence.into_iter().map(at_work::taken_over));
+    } else {
+        plan.blockers
+            .extend(evidence.into_iter().map(at_work::refused));
+    }
+    held::hold(plan, node, allowed.clear_immutable);
+    capabilities::preflight(plan, node);
+}

@@ -1,0 +1,72 @@
+//! Flags that stand in the way (`chattr +i`, `+a`): cleared right before the first rename, and set again on
+//! whatever is at the path afterwards.
+//!
+//! The journal lists them, so that every way out ends with them set. It is durable before the first one is
+//! cleared, and stays until the last one is set again and flushed: forward they are set before the mark
+//! `committed`, back before the journal goes. A run that is killed in between, even while it sets them, is
+//! taken up by `recover`, which clears them once more (clearing and setting may be repeated at will), goes
+//! its way, and sets them. What was taken away has none to carry; `rollback` finds its flags in the history.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+
+use nix::errno::Errno;
+use nix::sys::stat::{SFlag, fstat};
+
+use super::disk;
+use crate::error::Reason;
+use crate::object::Flags;
+use crate::plan::Held;
+use crate::root::{Root, RootError, RootPath};
+
+/// Why flags could not be cleared or set.
+#[derive(Debug, thiserror::Error)]
+pub enum FlagsError {
+    /// The kernel said no.
+    #[error("changing the flags of {0}: {1}. That needs CAP_LINUX_IMMUTABLE; see `lsattr -d {0}`")]
+    Io(RootPath, Reason),
+    /// Resolving failed.
+    #[error(transparent)]
+    Root(#[from] RootError),
+}
+
+/// Clears all of them.
+pub fn clear(root: &Root, held: &[Held]) -> Result<(), FlagsError> {
+    let mut held = held.iter();
+    held.try_for_each(|held| set(root, &held.path, Flags::default()))
+}
+
+/// Sets all of them on what is there now.
+pub fn restore(root: &Root, held: &[Held]) -> Result<(), FlagsError> {
+    let mut held = held.iter();
+    held.try_for_each(|held| set(root, &held.path, held.flags))
+}
+
+fn set(root: &Root, path: &RootPath, flags: Flags) -> Result<(), FlagsError> {
+    let failed = |errno: Errno| FlagsError::Io(path.clone(), errno.into());
+    let Some(file) = open(root, path)? else {
+        return Ok(());
+    };
+    let kind = SFlag::from_bits_truncate(fstat(&file).map_err(failed)?.st_mode & libc::S_IFMT);
+    if !matches!(kind, SFlag::S_IFREG | SFlag::S_IFDIR) {
+        return Ok(());
+    }
+    disk::set_flags(&file, flags).map_err(failed)
+}
+
+/// What is at the path; a link itself carries no flags, but it may lead to the directory that does.
+fn open(root: &Root, path: &RootPath) -> Result<Option<File>, FlagsError> {
+    let failed = |errno: Errno| FlagsError::Io(path.clone(), errno.into());
+    let Some(place) = root.place(path)? else {
+        return Ok(None);
+    };
+    match place.stat().map_err(failed)? {
+        None => Ok(None),
+        Some(stat) if stat.st_mode & libc::S_IFMT == libc::S_IFLNK => {
+            let dir = root.directory(path).ok().flatten();
+            let dir = dir.map(|dir| disk::open_directory(dir.as_fd(), "."));
+            dir.transpose().map_err(failed)
+        }
+        Some(_) => place.open().map(Some).map_err(failed),
+    }
+}
