@@ -480,7 +480,7 @@ fn with_fault(root: &TestRoot, fault: &str) -> Option<(Option<i32>, String)> {
 fn a_run_that_is_killed_anywhere_leaves_right_labels_and_so_does_its_recovery() {
     let Some(policy) = Policy::here() else { return };
     let (mut killed, mut done) = (0, false);
-    for nth in (1..80).step_by(5) {
+    for nth in (1..80).step_by(8) {
         let Some(node) = policy.root() else { return };
         let Some((code, _)) = with_fault(
             &node.root,
@@ -604,6 +604,24 @@ fn a_policy_that_cannot_be_used_is_told_and_the_run_goes_on() {
             "nothing is left to do"
         );
     }
+}
+
+#[test]
+fn a_line_of_the_policy_that_is_not_understood_is_named_with_its_paths() {
+    let root = TestRoot::new();
+    root.write("etc/selinux/config", "SELINUXTYPE=targeted\n");
+    let lines = "/.* u:r:a_t:s0\n/etc/deep/(?!x).* u:r:b_t:s0\n";
+    root.write("etc/selinux/targeted/contexts/files/file_contexts", lines);
+    let said = notices(&root, &everything());
+    let first = said.first().unwrap();
+    assert!(
+        first.contains("`/etc/deep/(?!x).*` is not understood"),
+        "{first}"
+    );
+    assert!(
+        first.contains("`restorecon -RFv /etc/deep/in /etc/deep/in/new "),
+        "{first}"
+    );
 }
 
 const KINDS: [(&str, char); 7] = [

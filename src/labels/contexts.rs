@@ -106,36 +106,37 @@ impl FileContexts {
     /// The label that belongs at an absolute path, as it is after links in the directories above it are followed.
     /// `None` where no line matches, or where the one that does says `<<none>>` or is no pattern that is understood.
     pub fn lookup(&self, path: &str, kind: &Kind) -> Option<&str> {
-        let path = self
-            .0
-            .aliases
-            .iter()
-            .fold(path.to_owned(), |path, aliases| {
-                substitute(aliases, &path).unwrap_or(path)
-            });
+        let line = self.decisive(path, kind)?;
+        line.label.as_deref().filter(|_| line.is_understood())
+    }
+
+    /// The pattern that may decide for a path, where it is none that is understood.
+    pub fn puzzle(&self, path: &str, kind: &Kind) -> Option<&str> {
+        let line = self.decisive(path, kind)?;
+        (!line.is_understood()).then_some(line.pattern.as_str())
+    }
+
+    fn decisive(&self, path: &str, kind: &Kind) -> Option<&Spec> {
+        let table = &self.0;
+        let path = table.aliases.iter().fold(path.to_owned(), |path, aliases| {
+            substitute(aliases, &path).unwrap_or(path)
+        });
         let letter = letter(kind);
         let fits = |index: &&usize| {
-            let spec = self.0.specs.get(**index);
+            let spec = table.specs.get(**index);
             spec.is_some_and(|spec| spec.letter.is_none_or(|of| of == letter))
         };
-        let literal = self.0.literal.get(&path);
-        let index = literal
-            .and_then(|all| all.iter().rev().find(fits))
-            .or_else(|| {
-                let mut candidates = self.0.candidates(&path).iter().rev().filter(fits);
-                candidates.find(|index| self.0.matches(**index, &path))
-            })?;
-        let spec = self.0.specs.get(*index)?;
-        let understood = spec.literal || spec.compiled().is_some();
-        spec.label.as_deref().filter(|_| understood)
+        let literal = table.literal.get(&path);
+        let literal = literal.and_then(|all| all.iter().rev().find(fits));
+        let mut patterns = table.candidates(&path).iter().rev().filter(fits);
+        let index = literal.or_else(|| patterns.find(|index| table.matches(**index, &path)))?;
+        table.specs.get(*index)
     }
 
     /// Patterns that are not understood; what they might match gets no label.
     pub fn not_understood(&self) -> impl Iterator<Item = &str> {
-        let specs = self.0.specs.iter().filter(|spec| !spec.literal);
-        specs
-            .filter(|spec| spec.compiled().is_none())
-            .map(|spec| spec.pattern.as_str())
+        let puzzles = self.0.specs.iter().filter(|spec| !spec.is_understood());
+        puzzles.map(|spec| spec.pattern.as_str())
     }
 }
 
@@ -202,6 +203,10 @@ impl Spec {
             label,
             regex,
         }))
+    }
+
+    fn is_understood(&self) -> bool {
+        self.literal || self.compiled().is_some()
     }
 
     /// The top directory that everything which matches lies below.
@@ -409,11 +414,33 @@ mod tests {
     fn what_a_pattern_that_is_not_understood_may_match_gets_no_label() {
         let contexts = contexts("/.*\tu:r:default_t:s0\n/etc/(?!a).*\tu:r:odd_t:s0\n", "");
         assert_eq!(contexts.lookup("/etc/b", &FILE), None);
+        assert_eq!(contexts.puzzle("/etc/b", &FILE), Some("/etc/(?!a).*"));
+        assert_eq!(contexts.puzzle("/b", &FILE), None);
         assert_eq!(contexts.lookup("/b", &FILE), Some("u:r:default_t:s0"));
         assert_eq!(
             contexts.not_understood().collect::<Vec<_>>(),
             ["/etc/(?!a).*"]
         );
+    }
+
+    #[test]
+    fn the_patterns_that_policies_are_written_with_are_understood() {
+        for (pattern, path) in [
+            (r"/a\-b\_c\@d\:e\ff?", "/a-b_c@d:e\u{c}"),
+            (r"/a\/b\,c\=d\%e\~.", "/a/b,c=d%e~x"),
+            (r"/dev/[[:alnum:]]+\d\w[^[:space:]]", "/dev/a1b2"),
+            (r"/x[0-9\-]{1,3}(a|b|(c/.*))?\+", "/x1-2c/d+"),
+            (r"/(?:a|b)[.]d", "/b.d"),
+            (r"/\[a\]\{\}\$\^.*?", "/[a]{}$^"),
+        ] {
+            let contexts = contexts(&format!("{pattern} u:r:a_t:s0\n"), "");
+            assert_eq!(contexts.puzzle(path, &FILE), None, "{pattern}");
+            assert_eq!(
+                contexts.lookup(path, &FILE),
+                Some("u:r:a_t:s0"),
+                "{pattern}"
+            );
+        }
     }
 
     #[test]

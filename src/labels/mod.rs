@@ -42,6 +42,14 @@ impl Policy {
         }
     }
 
+    /// The pattern of the policy that keeps a path from getting its label, as it is not understood here.
+    pub fn puzzle(&self, path: &str, kind: &Kind) -> Option<&str> {
+        match self {
+            Self::Usable { contexts, .. } => contexts.puzzle(path, kind),
+            Self::None | Self::Unusable(_) => None,
+        }
+    }
+
     /// Whether `restorecon` without `-F` would leave `found` where `wanted` belongs: only the types are compared.
     pub fn is_right(&self, found: Option<&str>, wanted: &str) -> bool {
         let Some(found) = found else { return false };

@@ -35,19 +35,25 @@ impl Labels {
     }
 
     /// The label that belongs to an object of this kind at a path.
-    ///
-    /// A relabelling of the whole root walks real directories, so links above the path are followed first.
     pub fn wanted(&self, path: &RootPath, kind: &Kind) -> Option<String> {
+        let label = self.policy.label(&self.real(path), kind);
+        label.map(str::to_owned)
+    }
+
+    /// The pattern of the policy that keeps an object from getting its label, as it is not understood here.
+    pub fn puzzle(&self, path: &RootPath, kind: &Kind) -> Option<String> {
+        let pattern = self.policy.puzzle(&self.real(path), kind);
+        pattern.map(str::to_owned)
+    }
+
+    /// A relabelling of the whole root walks real directories, so links above a path are followed first.
+    fn real(&self, path: &RootPath) -> String {
         let real = path.ancestors().skip(1).find_map(|above| {
             let real = self.elsewhere.get(&above)?;
             let below = path.relative().strip_prefix(above.relative())?;
             Some(format!("{real}{below}"))
         });
-        let label = match real {
-            Some(real) => self.policy.label(&real, kind),
-            None => self.policy.label(&path.to_string(), kind),
-        };
-        label.map(str::to_owned)
+        real.unwrap_or_else(|| path.to_string())
     }
 
     /// Notes the label of what is at a path.

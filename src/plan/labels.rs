@@ -1,6 +1,6 @@
 //! SELinux labels of what a plan puts in place, and what cannot be right about them.
 
-use super::{Builder, Payload, Section, Step};
+use super::{Builder, Payload, PlannedStep, Section, Step};
 use crate::labels::{Policy, type_of};
 use crate::object::Kind;
 use crate::paths;
@@ -29,7 +29,10 @@ impl Builder<'_> {
         match &self.node().labels.policy {
             Policy::None => {}
             Policy::Unusable(why) => self.without_labels(why),
-            Policy::Usable { .. } => self.wrong_labels(),
+            Policy::Usable { .. } => {
+                self.puzzles();
+                self.wrong_labels();
+            }
         }
     }
 
@@ -49,6 +52,30 @@ impl Builder<'_> {
             );
             self.notice("SELinux", message);
         }
+    }
+
+    /// A policy may be written in ways that only the real tools understand.
+    fn puzzles(&mut self) {
+        let labels = &self.node().labels;
+        let puzzle = |planned: &PlannedStep| {
+            let pattern = match &planned.step {
+                Step::Put { path, new, .. } => labels.puzzle(path, &new.kind),
+                Step::MakeDirectory { path, .. } => labels.puzzle(path, &Kind::Directory),
+                _ => None,
+            };
+            Some((planned.step.path().clone(), pattern?))
+        };
+        let puzzles: Vec<_> = self.plan.steps.iter().filter_map(puzzle).collect();
+        let Some((_, pattern)) = puzzles.first() else {
+            return;
+        };
+        let paths: Vec<RootPath> = puzzles.iter().map(|(path, _)| path.clone()).collect();
+        let message = format!(
+            "the policy's line `{pattern}` is not understood here, and may be the one that counts. Run {} on the node \
+             afterwards",
+            restorecon(&paths),
+        );
+        self.notice("SELinux", message);
     }
 
     /// A label alone is no reason to write an object anew: the daemon does not look at labels.
