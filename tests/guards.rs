@@ -674,7 +674,7 @@ impl Live {
         )
         .unwrap();
         mount(&["-t", "proc", "proc", root.path("proc").to_str().unwrap()]);
-        fs::copy(PROGRAM, root.path("usr/mco-rescue")).unwrap();
+        install(PROGRAM.as_ref(), &root.path("usr/mco-rescue"));
         root.write("config", &plain().to_string());
         let live = Self { root };
         live.answers(
@@ -687,9 +687,9 @@ impl Live {
 
     /// A program of the node.
     fn answers(&self, program: &str, script: &str) {
-        let path = format!("usr/sbin/{program}");
-        self.root.write(&path, &format!("#!/bin/sh\n{script}\n"));
-        self.root.chmod(&path, 0o755);
+        self.root.write("script", &format!("#!/bin/sh\n{script}\n"));
+        let path = self.root.path(&format!("usr/sbin/{program}"));
+        install(&self.root.path("script"), &path);
     }
 
     fn run(&self, args: &[&str]) -> Run {
@@ -725,8 +725,15 @@ fn copy_program(root: &TestRoot, program: &str) {
     let files = text.split_whitespace().filter(|word| word.starts_with('/'));
     for file in files.chain([program]) {
         fs::create_dir_all(root.path(file).parent().unwrap()).unwrap();
-        fs::copy(file, root.path(file)).unwrap();
+        install(file.as_ref(), &root.path(file));
     }
+}
+
+/// By another process: a file that we write ourselves cannot be run while another test's child holds it open.
+fn install(from: &Path, to: &Path) {
+    let mut command = Command::new("install");
+    let status = command.arg(from).arg(to).status().unwrap();
+    assert!(status.success());
 }
 
 /// A daemon with a child, as a process table shows them.
