@@ -68,6 +68,7 @@ impl Work<'_> {
             lock: self.lock,
             steps: &self.plan.steps,
             held: &self.plan.held,
+            freeze: &self.plan.freeze,
             seen: &self.node.stamps,
             config: self.config.clone(),
             deployment: self.node.host.deployment.clone(),
