@@ -1,7 +1,7 @@
 //! What this process may do, and giving up what it does not need.
 //!
-//! Capabilities belong to threads. The main thread gives up once the locks are taken, before anything of a
-//! document is acted on, and again before a transaction, when the plan tells what is needed; a program is
+//! Capabilities belong to threads. The main thread gives up before a byte of a document is read, and
+//! again before a transaction, when the plan tells what is needed; a program is
 //! started from a thread that keeps only what that program needs. Giving up never fails a run: whoever may
 //! not do that (an ordinary user, a container) has little to give up.
 

@@ -647,9 +647,19 @@ struct Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        let mut command = Command::new("umount");
-        let status = command.arg(self.root.path("proc")).status();
-        assert!(status.is_ok_and(|status| status.success()) || std::thread::panicking());
+        // Lazily, which always works: nothing of the kernel's may be met when the root is removed.
+        for path in ["proc", "sys/fs/cgroup"] {
+            let mut command = Command::new("umount");
+            let command = command.arg("--lazy").arg(self.root.path(path));
+            let _ = command.stderr(Stdio::null()).status();
+        }
+        if fs::read_dir(self.root.path("proc"))
+            .unwrap()
+            .next()
+            .is_some()
+        {
+            std::process::abort();
+        }
     }
 }
 
@@ -671,7 +681,7 @@ impl Live {
         )
         .unwrap();
         mount(&["-t", "proc", "proc", root.path("proc").to_str().unwrap()]);
-        fs::copy(PROGRAM, root.path("usr/mco-rescue")).unwrap();
+        install(PROGRAM.as_ref(), &root.path("usr/mco-rescue"));
         root.write("config", &plain().to_string());
         let live = Self { root };
         live.answers(
@@ -684,9 +694,9 @@ impl Live {
 
     /// A program of the node.
     fn answers(&self, program: &str, script: &str) {
-        let path = format!("usr/sbin/{program}");
-        self.root.write(&path, &format!("#!/bin/sh\n{script}\n"));
-        self.root.chmod(&path, 0o755);
+        self.root.write("script", &format!("#!/bin/sh\n{script}\n"));
+        let path = self.root.path(&format!("usr/sbin/{program}"));
+        install(&self.root.path("script"), &path);
     }
 
     fn run(&self, args: &[&str]) -> Run {
@@ -722,8 +732,15 @@ fn copy_program(root: &TestRoot, program: &str) {
     let files = text.split_whitespace().filter(|word| word.starts_with('/'));
     for file in files.chain([program]) {
         fs::create_dir_all(root.path(file).parent().unwrap()).unwrap();
-        fs::copy(file, root.path(file)).unwrap();
+        install(file.as_ref(), &root.path(file));
     }
+}
+
+/// By another process: a file that we write ourselves cannot be run while another test's child holds it open.
+fn install(from: &Path, to: &Path) {
+    let mut command = Command::new("install");
+    let status = command.arg(from).arg(to).status().unwrap();
+    assert!(status.success());
 }
 
 /// A daemon with a child, as a process table shows them.
@@ -818,6 +835,108 @@ fn a_staged_deployment_and_a_scheduled_shutdown_are_evidence() {
             live.is_refused(&[path]);
         }
     });
+}
+
+/// A cgroup as container runtimes make them, with a daemon in it.
+struct Container {
+    dir: std::path::PathBuf,
+    daemon: Daemon,
+}
+
+impl Container {
+    /// `None`, said aloud, where no cgroups can be made.
+    fn new(live: &Live) -> Option<Self> {
+        let mount_point = live.root.path("sys/fs/cgroup");
+        fs::create_dir_all(&mount_point).unwrap();
+        let mut command = Command::new("mount");
+        command.args(["-t", "cgroup2", "cgroup2"]).arg(&mount_point);
+        let slice = mount_point.join(format!("kubepods-test-{}.slice", std::process::id()));
+        let dir = slice.join("crio-0a.scope");
+        let mounted = command.status().is_ok_and(|status| status.success());
+        if !mounted || fs::create_dir_all(&dir).is_err() || !dir.join("cgroup.kill").exists() {
+            say("SKIP: no cgroup (version 2, with freeze and kill) can be made here");
+            return None;
+        }
+        let daemon = Daemon::with(None);
+        fs::write(dir.join("cgroup.procs"), daemon.child.id().to_string()).unwrap();
+        Some(Self { dir, daemon })
+    }
+
+    fn events(&self) -> String {
+        fs::read_to_string(self.dir.join("cgroup.events")).unwrap()
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let _ = fs::write(self.dir.join("cgroup.kill"), "1");
+        let _ = self.daemon.child.wait();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while fs::remove_dir(&self.dir).is_err() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = fs::remove_dir(self.dir.parent().unwrap());
+    }
+}
+
+/// Runs in the root with its n-th rename tampered with.
+fn tampered_live(live: &Live, what: &str, nth: usize) -> Output {
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=renameat", "-e"]);
+    command.arg(format!("inject=renameat:{what}:when={nth}"));
+    command.arg("chroot").arg(live.root.dir());
+    command.args(["/usr/mco-rescue", "apply", "--yes", "/config"]);
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+/// The rename of the mark `committed`: before it those of marker, intent and journal.
+const COMMITTED: usize = 4;
+
+#[test]
+fn the_container_of_the_daemon_stands_still_until_it_is_ended_or_let_go() {
+    if !is_root() || !can_trace() {
+        say("SKIP: cgroups need root");
+        return;
+    }
+    with_mounts(|| {
+        // Killed half-way: it stands still until recovery, which ends it.
+        let live = Live::new();
+        let Some(container) = Container::new(&live) else {
+            return;
+        };
+        tampered_live(&live, "signal=KILL", COMMITTED);
+        assert!(live.root.exists("var/lib/mco-rescue/journal.json"));
+        assert!(container.events().contains("populated 1\nfrozen 1"));
+        live.run(&["recover"]).ok();
+        assert!(live.root.exists("etc/plain"));
+        is_ended(&container);
+        drop((container, live));
+        // Killed half-way and taken back: it goes on as it was.
+        let live = Live::new();
+        let Some(container) = Container::new(&live) else {
+            return;
+        };
+        tampered_live(&live, "signal=KILL", COMMITTED);
+        live.run(&["recover", "--back"]).ok();
+        assert!(!live.root.exists("etc/plain"));
+        assert!(container.events().contains("populated 1\nfrozen 0"));
+        // Failed (the marker is there by now): it goes on too.
+        let ended = tampered_live(&live, "error=EIO", COMMITTED - 1);
+        assert_eq!(ended.status.code(), Some(4), "{ended:?}");
+        assert!(container.events().contains("populated 1\nfrozen 0"));
+        // Done: it is ended.
+        let said = flat(&live.run(&["apply", "--yes", "/config"]).ok());
+        assert!(said.contains("stands still"), "{said}");
+        is_ended(&container);
+    });
+}
+
+fn is_ended(container: &Container) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !container.events().contains("populated 0") {
+        assert!(Instant::now() < deadline, "{}", container.events());
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 #[test]

@@ -9,7 +9,6 @@ use super::{Cli, Output, PlanArgs};
 use crate::drift;
 use crate::error::ExitCode;
 use crate::plan::{Options, Plan};
-use crate::privileges;
 use crate::report::verify::Findings;
 use crate::report::{self, count};
 use crate::transaction::journal::ConfigRef;
@@ -20,7 +19,6 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     let started = now();
     let root = open_root(cli)?;
     let lock = transaction::acquire(&root)?;
-    privileges::keep_possible();
     // An unfinished transaction comes first, always.
     let recovered = recover(&root, &lock, Direction::Forward)?;
     if recovered != Recovered::Nothing {

@@ -19,6 +19,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::error::ExitCode;
 use crate::plan::{Allowed, Options};
+use crate::privileges;
 use crate::source::LATEST;
 
 /// Makes a node be what its rendered MachineConfig says, without the cluster network.
@@ -374,6 +375,8 @@ pub struct RollbackArgs {
 
 /// Runs the command.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    // Before a byte of a document is read.
+    privileges::keep_possible();
     match &cli.command {
         Command::Apply(args) => apply::run(cli, args),
         Command::Plan(args) => plan::run(cli, args),

@@ -5,7 +5,6 @@ use anyhow::Result;
 use super::session::{Session, open_root};
 use super::{Cli, Output, PlanArgs};
 use crate::error::ExitCode;
-use crate::privileges;
 use crate::report;
 use crate::report::status::pending_words;
 use crate::transaction;
@@ -13,7 +12,6 @@ use crate::transaction;
 /// Runs `plan`.
 pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
-    privileges::keep_possible();
     let pending = transaction::pending(&root)?;
     let session = Session::observe(root, args.config.choice())?;
     let plan = session.guarded_plan(args.options(), args.guards.allowed())?;

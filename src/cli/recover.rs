@@ -6,7 +6,6 @@ use super::session::open_root;
 use super::{Cli, Output, RecoverArgs};
 use crate::error::{ExitCode, RunError};
 use crate::node::Host;
-use crate::privileges;
 use crate::report;
 use crate::root::Root;
 use crate::transaction::{self, Direction, Lock, Recovered};
@@ -15,7 +14,6 @@ use crate::transaction::{self, Direction, Lock, Recovered};
 pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     let lock = transaction::acquire(&root)?;
-    privileges::keep_possible();
     let direction = if args.back {
         Direction::Back
     } else {

@@ -11,7 +11,6 @@ use crate::error::ExitCode;
 use crate::node::{self, Interest, NodeState, Records};
 use crate::paths;
 use crate::plan::{self, FinishedRun, Plan};
-use crate::privileges;
 use crate::report;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootPath};
@@ -23,7 +22,6 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     let started = now();
     let root = open_root(cli)?;
     let lock = transaction::acquire(&root)?;
-    privileges::keep_possible();
     let recovered = recover(&root, &lock, Direction::Forward)?;
     if recovered != Recovered::Nothing {
         log::warn!("{}", report::recover::sentence(&recovered));

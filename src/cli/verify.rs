@@ -7,15 +7,12 @@ use super::{Cli, ConfigArgs, Output};
 use crate::drift;
 use crate::error::ExitCode;
 use crate::plan::Options;
-use crate::privileges;
 use crate::report;
 use crate::report::verify::Findings;
 
 /// Runs `verify`.
 pub fn run(cli: &Cli, args: &ConfigArgs) -> Result<ExitCode> {
-    let root = open_root(cli)?;
-    privileges::keep_possible();
-    let session = Session::observe(root, args.choice())?;
+    let session = Session::observe(open_root(cli)?, args.choice())?;
     // The plan knows both sides of everything that differs.
     let plan = session.plan(Options::default());
     let drifts = session.drifts(&plan);

@@ -69,6 +69,7 @@ impl Work<'_> {
             lock: self.lock,
             steps: &self.plan.steps,
             held: &self.plan.held,
+            freeze: &self.plan.freeze,
             seen: &self.node.stamps,
             labels: &self.node.labels,
             config: self.config.clone(),

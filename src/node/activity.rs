@@ -22,6 +22,8 @@ const UNITS: [&str; 7] = [
 pub struct Activity {
     /// All processes.
     pub processes: Vec<Process>,
+    /// The cgroup of this process.
+    pub own_cgroup: Option<String>,
     /// The units that update a node, as systemd knows them.
     pub units: Vec<UnitActivity>,
     /// What the running transaction of rpm-ostree does.
@@ -41,6 +43,8 @@ pub struct Process {
     pub parent: u32,
     /// Its command line; empty for the kernel's own.
     pub args: Vec<String>,
+    /// Its cgroup (version 2).
+    pub cgroup: Option<String>,
 }
 
 impl Process {
@@ -81,6 +85,7 @@ impl Activity {
         });
         Ok(Self {
             processes: processes(),
+            own_cgroup: cgroup("self"),
             units,
             transaction,
             staged: root.exists(&RootPath::fixed(paths::STAGED_DEPLOYMENT))?,
@@ -106,8 +111,19 @@ fn processes() -> Vec<Process> {
             .iter()
             .map(|arg| arg.to_string_lossy().into_owned())
             .collect(),
+        cgroup: cgroup(&process.pid().to_string()),
     };
     let mut all: Vec<Process> = all.map(process).collect();
     all.sort_by_key(|process| process.pid);
     all
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "procfs of the running kernel, not a path of the node's root"
+)]
+fn cgroup(process: &str) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    Some(line.to_owned())
 }

@@ -44,6 +44,23 @@ pub fn evidence(activity: &Activity) -> Vec<Notice> {
     all
 }
 
+/// The cgroups of the daemon's containers. Only what is a container for sure, and not our own.
+pub fn containers(activity: &Activity) -> Vec<String> {
+    let daemons = activity.processes.iter().filter(|p| p.program() == DAEMON);
+    let cgroups = daemons.filter_map(|daemon| daemon.cgroup.as_deref());
+    let container = |cgroup: &&str| {
+        let ours = activity.own_cgroup.as_deref().unwrap_or_default();
+        cgroup.contains("/kubepods")
+            && cgroup.ends_with(".scope")
+            && ours != *cgroup
+            && !ours.starts_with(&format!("{cgroup}/"))
+    };
+    let mut all: Vec<String> = cgroups.filter(container).map(str::to_owned).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
 /// Evidence that stands against a run.
 pub fn refused(evidence: Notice) -> Notice {
     let message = format!(
@@ -141,6 +158,7 @@ mod tests {
             pid,
             parent,
             args: line.split(' ').map(str::to_owned).collect(),
+            cgroup: None,
         }
     }
 
@@ -207,6 +225,33 @@ mod tests {
             process(14, 13, "sh"),
         ]);
         assert_eq!(evidence(&activity), []);
+    }
+
+    #[test]
+    fn only_a_container_that_is_not_ours_may_be_frozen() {
+        let scope = "/kubepods.slice/kubepods-pod1.slice/crio-0a.scope";
+        let of = |cgroup: &str, own: &str| {
+            let mut daemon = process(5, 1, "/usr/bin/machine-config-daemon start");
+            daemon.cgroup = Some(cgroup.to_owned());
+            let mut other = process(6, 1, "kubelet");
+            other.cgroup = Some("/kubepods.slice/crio-0b.scope".to_owned());
+            containers(&Activity {
+                processes: vec![daemon, other],
+                own_cgroup: Some(own.to_owned()),
+                ..Activity::default()
+            })
+        };
+        assert_eq!(of(scope, "/user.slice/session-1.scope"), [scope]);
+        let none: [&str; 0] = [];
+        assert_eq!(of(scope, scope), none);
+        assert_eq!(of(scope, &format!("{scope}/below")), none);
+        for no_container in [
+            "/",
+            "/system.slice/machine-config-daemon.service",
+            "/kubepods.slice",
+        ] {
+            assert_eq!(of(no_container, "/user.slice"), none);
+        }
     }
 
     #[test]

@@ -35,6 +35,20 @@ pub fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allowed: Al
         plan.blockers
             .extend(evidence.into_iter().map(at_work::refused));
     }
+    freeze(plan, activity);
     held::hold(plan, node, allowed.clear_immutable);
     capabilities::preflight(plan, node);
+}
+
+/// The daemon watches files: it must not judge a half.
+fn freeze(plan: &mut Plan, activity: &Activity) {
+    plan.freeze = at_work::containers(activity);
+    if !plan.freeze.is_empty() {
+        let message = "its container stands still while names change, and is ended afterwards, so that it starts anew \
+                       and judges the finished state";
+        plan.notices.push(Notice {
+            subject: "machine-config-daemon".to_owned(),
+            message: message.to_owned(),
+        });
+    }
 }

@@ -249,6 +249,8 @@ pub struct Plan {
     pub steps: Vec<PlannedStep>,
     /// Flags that are cleared for the renames, and set again.
     pub held: Vec<Held>,
+    /// Cgroups of the daemon, which stand still while names change.
+    pub freeze: Vec<String>,
 }
 
 impl Plan {

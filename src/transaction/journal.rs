@@ -61,6 +61,9 @@ pub struct Journal {
     /// Flags that are cleared before the first step, and set again after the last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<Held>,
+    /// Cgroups that stand still meanwhile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub freeze: Vec<String>,
     /// The finished run that this one takes back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<String>,

@@ -7,6 +7,7 @@
 mod disk;
 mod execute;
 mod flags;
+mod freeze;
 pub mod journal;
 mod lock;
 mod pwd_lock;
@@ -53,6 +54,8 @@ pub struct Request<'a> {
     pub steps: &'a [PlannedStep],
     /// Flags that stand in the way of the steps.
     pub held: &'a [Held],
+    /// Cgroups that stand still while names change, and are ended afterwards.
+    pub freeze: &'a [String],
     /// Stamps of the objects that the plan saw.
     pub seen: &'a BTreeMap<RootPath, Stamp>,
     /// The labels that our own files get; those of the steps are in the steps.
@@ -111,8 +114,12 @@ pub fn run(
     if let Err(error) = run.write_journal() {
         return Err(run.abandon(&error));
     }
+    freeze::freeze(request.freeze);
     let result = match run.commit() {
-        Ok(()) => Ok(run.finish()),
+        Ok(()) => {
+            freeze::end(request.freeze);
+            Ok(run.finish())
+        }
         Err(error) => Err(run.undo(&error)),
     };
     record(&result);
@@ -263,6 +270,7 @@ impl<'a> Run<'a> {
             steps,
             records_from: records_from.unwrap_or(self.request.steps.len()),
             held: self.request.held.to_vec(),
+            freeze: self.request.freeze.to_vec(),
             undoes: self.request.undoes.clone(),
         };
         self.state.write(paths::JOURNAL, &journal)?;

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use super::disk;
 use super::execute::{Executor, Progress, StepError};
 use super::flags::{self, FlagsError};
+use super::freeze;
 use super::journal::{
     ConfigRef, Intent, Journal, JournalStep, VERSION, is_staged_name, new_name, old_name,
 };
@@ -128,6 +129,7 @@ pub fn recover(
         .unwrap_or_default();
     match (journal, committed, intent) {
         (Some(journal), Some(_), _) => {
+            freeze::end(&journal.freeze);
             keep_trees(root, &journal);
             forget_undone(root, &journal);
             close(root, &state, &journal.id, &with(&stages, &journal.stages))?;
@@ -177,7 +179,10 @@ fn unfinished(
         .iter()
         .filter_map(|path| directory_fd(root, path))
         .collect();
-    let survey = Survey::of(root, &journal, &dirs)?;
+    let survey = Survey::of(root, &journal, &dirs).inspect_err(|_| {
+        // Somebody has to look first; that may take days.
+        freeze::thaw(&journal.freeze);
+    })?;
     if direction == Direction::Forward && survey.lost_forward.is_empty() {
         let executor = Executor {
             root,
@@ -192,6 +197,7 @@ fn unfinished(
         flags::restore(root, &journal.held)?;
         sync_all(&dirs)?;
         state.write(paths::COMMITTED, &journal.id)?;
+        freeze::end(&journal.freeze);
         keep_trees(root, &journal);
         forget_undone(root, &journal);
         close(root, state, &journal.id, &with(stages, &journal.stages))?;
@@ -284,6 +290,7 @@ pub fn undo_some(
     }
     flags::restore(root, &journal.held)?;
     sync_all(dirs)?;
+    freeze::thaw(&journal.freeze);
     state.remove(paths::JOURNAL)?;
     let intent: Option<Intent> = state.read(root, paths::INTENT)?;
     let stages = intent.map(|intent| intent.stages).unwrap_or_default();
