@@ -11,10 +11,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
-use nix::sys::stat::{FileStat, SFlag, fstat};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
 use crate::error::Reason;
+use crate::signals::uninterrupted;
 
 /// As many links as the kernel follows in one path.
 const MAX_LINKS: usize = 40;
@@ -161,7 +162,7 @@ fn check_owners(root: BorrowedFd<'_>, owners: &[u32], target: u32) -> Result<(),
 
 fn open_one(directory: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    nix::fcntl::openat(directory, name, flags, nix::sys::stat::Mode::empty())
+    uninterrupted(|| openat(directory, name, flags, Mode::empty()))
 }
 
 fn top(stack: &[OwnedFd]) -> Result<BorrowedFd<'_>, Errno> {

@@ -11,6 +11,7 @@ use crate::error::Reason;
 use crate::paths;
 use crate::plan::PlannedStep;
 use crate::root::{Root, RootPath};
+use crate::signals::uninterrupted;
 
 /// Held as long as it lives. The file stays, as shadow-utils leaves it: removing it could
 /// take it from under somebody who waits for it.
@@ -42,13 +43,9 @@ fn acquire(root: &Root) -> Result<PasswordLock, PasswordLockError> {
     let said = |errno: Errno| PasswordLockError(errno.into());
     let flags =
         OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let file = openat(
-        &place.dir,
-        place.name.as_str(),
-        flags,
-        Mode::from_bits_truncate(0o600),
-    )
-    .map_err(said)?;
+    let mode = Mode::from_bits_truncate(0o600);
+    let open = || openat(&place.dir, place.name.as_str(), flags, mode);
+    let file = uninterrupted(open).map_err(said)?;
     if SFlag::from_bits_truncate(fstat(&file).map_err(said)?.st_mode & libc::S_IFMT)
         != SFlag::S_IFREG
     {
@@ -61,7 +58,7 @@ fn acquire(root: &Root) -> Result<PasswordLock, PasswordLockError> {
         l_len: 0,
         l_pid: 0,
     };
-    fcntl(&file, FcntlArg::F_SETLK(&whole)).map_err(said)?;
+    uninterrupted(|| fcntl(&file, FcntlArg::F_SETLK(&whole))).map_err(said)?;
     Ok(PasswordLock {
         _file: File::from(file),
     })
