@@ -86,7 +86,11 @@ fn verify(cli: &Cli, session: &Session, plan: &Plan) -> Result<ExitCode> {
         Output::Text if drifts.is_empty() => done(session, plan),
         Output::Text => report::verify::text(&session.heading(), findings),
     };
-    report::print(text.as_bytes())?;
+    if plan.is_empty() {
+        report::print(text.as_bytes())?;
+    } else {
+        report::print_result(text.as_bytes());
+    }
     Ok(if drifts.is_empty() {
         ExitCode::Done
     } else {
