@@ -131,7 +131,14 @@ impl Scene {
     pub fn disturbed(&self, root: &TestRoot, call: &str, fault: &str) -> Traced {
         let config = root.config(self.new.as_ref().unwrap_or(&Value::Null));
         let faults = [&self.standing[..], &[fault.to_owned()]].concat();
-        traced(root, call, &faults, &arguments(self.new.as_ref(), &config))
+        let called = faults.iter().map(|fault| fault.split(':').next().unwrap());
+        let trace = called.chain([call]).collect::<Vec<_>>().join(",");
+        traced(
+            root,
+            &trace,
+            &faults,
+            &arguments(self.new.as_ref(), &config),
+        )
     }
 
     /// Which renames come first and last between journal and mark.
@@ -249,10 +256,14 @@ pub fn differences(wanted: &Snapshot, root: &TestRoot) -> Vec<String> {
             format!("{path} is {found} instead of {wanted}")
         })
         .collect();
-    for (path, _) in found.iter().filter(|(_, entry)| entry.kind != 'd') {
-        let links = fs::symlink_metadata(root.path(path)).unwrap().nlink();
-        if links != 1 {
-            all.push(format!("{path} has {links} names"));
+    let files = found.iter().filter(|(_, entry)| entry.kind != 'd');
+    let stats: Vec<(&String, fs::Metadata)> = files
+        .map(|(path, _)| (path, fs::symlink_metadata(root.path(path)).unwrap()))
+        .collect();
+    for (path, stat) in &stats {
+        let of_the_tree = stats.iter().filter(|(_, one)| one.ino() == stat.ino());
+        if stat.nlink() != of_the_tree.count() as u64 {
+            all.push(format!("{path} has {} names", stat.nlink()));
         }
     }
     all
