@@ -240,11 +240,11 @@ impl Survey {
         })
     }
 
-    /// Steps that are still to be taken.
+    /// Steps that are still to be taken, or taken to their end.
     fn pending(&self) -> impl Iterator<Item = usize> {
         let steps = self.progress.iter().enumerate();
         steps
-            .filter(|(_, progress)| **progress == Progress::Before)
+            .filter(|(_, progress)| matches!(progress, Progress::Before | Progress::Between))
             .map(|(index, _)| index)
     }
 }
