@@ -331,11 +331,11 @@ pub fn remove_tree<N: NixPath + ?Sized>(dir: BorrowedFd<'_>, name: &N) -> Result
     unlinkat(dir, name, UnlinkatFlags::RemoveDir)
 }
 
-/// Removes a directory if it is empty; says whether it is gone.
+/// Removes a directory if it is empty and no mount point; says whether it is gone.
 pub fn remove_directory(dir: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
     match unlinkat(dir, name, UnlinkatFlags::RemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => Ok(true),
-        Err(Errno::ENOTEMPTY | Errno::EEXIST) => Ok(false),
+        Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::EBUSY) => Ok(false),
         Err(errno) => Err(errno),
     }
 }
