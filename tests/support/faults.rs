@@ -83,6 +83,11 @@ impl Scene {
         }
     }
 
+    /// The tree in the old state.
+    pub fn template(&self) -> &Path {
+        self.template.path()
+    }
+
     /// A root in the old state.
     pub fn root(&self) -> TestRoot {
         duplicate(self.template.path())
@@ -149,7 +154,8 @@ impl Scene {
         (journal + 1, mark)
     }
 
-    /// Every path holds its old or its new object. A directory may still wait for its mode.
+    /// Every path holds its old or its new object. A directory may still wait for its mode, and staged
+    /// objects on other mounts are nobody's yet.
     pub fn torn(&self, root: &TestRoot) -> Vec<String> {
         let now = root.snapshot();
         let all = now
@@ -160,7 +166,8 @@ impl Scene {
             let (old, new) = (self.before.get(*path), self.after.get(*path));
             let found = now.get(*path);
             let unfinished = |e: &Entry| e.kind == 'd' && new.is_some_and(|n| n.kind == 'd');
-            found != old && found != new && !found.is_some_and(unfinished)
+            let staged = path.contains(".mco-rescue-");
+            found != old && found != new && !staged && !found.is_some_and(unfinished)
         });
         torn.map(|path| format!("{path} is torn: {}", words(now.get(path))))
             .collect()
@@ -281,6 +288,12 @@ pub fn words(entry: Option<&Entry>) -> String {
     }
 }
 
+fn is_mount_point(root: &TestRoot, path: &str) -> bool {
+    let device = |path| fs::symlink_metadata(path).unwrap().dev();
+    let path = root.path(path);
+    device(path.as_path()) != device(path.parent().unwrap())
+}
+
 /// What of ours lies beside marker, status and history.
 pub fn left_over(root: &TestRoot) -> Vec<String> {
     let everything = root.everything();
@@ -289,7 +302,8 @@ pub fn left_over(root: &TestRoot) -> Vec<String> {
     });
     let unwanted = ours.filter(|path| {
         let below = path.strip_prefix(STATE).unwrap_or(path.as_str());
-        !(matches!(below, "" | "/marker" | "/status.json") || below.starts_with("/history"))
+        let kept = matches!(below, "" | "/marker" | "/status.json");
+        !(kept || below.starts_with("/history") || is_mount_point(root, path))
     });
     unwanted
         .map(|path| format!("{path} is left over"))
