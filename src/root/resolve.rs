@@ -59,6 +59,24 @@ impl ResolveError {
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::System(Errno::ENOENT))
     }
+
+    /// Whether something on the way is to blame, which a plan can name. Anything else, such as an I/O error, means
+    /// that nobody knows what is there.
+    pub fn is_obstacle(&self) -> bool {
+        let in_the_way = [
+            Errno::ENOTDIR,
+            Errno::ELOOP,
+            Errno::EACCES,
+            Errno::EPERM,
+            Errno::EXDEV,
+            Errno::ENAMETOOLONG,
+        ];
+        match self {
+            Self::System(errno) => in_the_way.contains(errno),
+            Self::NoOpenat2 => false,
+            Self::NoDirectory(_) | Self::ForeignLink { .. } => true,
+        }
+    }
 }
 
 /// Whether symbolic links on the way are followed.
