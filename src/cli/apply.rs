@@ -50,7 +50,13 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
             started,
         };
         work.transact()?;
-        session.observe_again()?;
+        if let Err(error) = session.observe_again() {
+            log::warn!(
+                "{} is applied, but {error:#}. Next: mco-rescue verify",
+                session.chosen.config.name
+            );
+            return Ok(ExitCode::Done);
+        }
     }
     verify(cli, &session, &plan)
 }
