@@ -281,24 +281,25 @@ impl<'a> Run<'a> {
     }
 
     fn finish(self) -> String {
-        if let Some(journal) = &self.journal {
-            recover::keep_trees(self.request.root, journal);
-            recover::forget_undone(self.request.root, journal);
-        }
         // Everything is in place; what is left over now is swept by the next run.
-        if let Err(error) = recover::close(
-            self.request.root,
-            &self.state,
-            &self.id,
-            &self.stage_paths(),
-        ) {
+        if let Err(error) = self.tidy() {
             log::warn!("tidying up after the run: {error}");
         }
+        self.id
+    }
+
+    fn tidy(&self) -> Result<(), RecoverError> {
+        let (root, stages) = (self.request.root, self.stage_paths());
+        if let Some(journal) = &self.journal {
+            recover::keep_trees(root, journal)?;
+            recover::forget_undone(root, journal);
+        }
+        recover::close(root, &self.state, &self.id, &stages)?;
         if self.request.undoes.is_some() {
             // What was taken back is the config's own; it can be applied again.
-            recover::remove_history(self.request.root, &recover::history_path(&self.id));
+            recover::remove_history(root, &recover::history_path(&self.id));
         }
-        self.id
+        Ok(())
     }
 
     /// Nothing was renamed yet: journal and staged names go, and the node is as it was.
