@@ -151,9 +151,17 @@ impl Fault {
     }
 }
 
-/// What is the same in two runs: no descriptors, process ids or dates.
+/// What is the same in two runs: no descriptors, process ids or dates, and of a call that only looks not what it saw.
 fn shape(line: &str) -> String {
     let call = line.split(" = ").next().unwrap().trim_end();
+    let name = call.split('(').next().unwrap();
+    let arguments = match name {
+        "read" | "getdents64" | "fgetxattr" => 0,
+        "newfstatat" | "statx" | "openat2" | "readlinkat" => 2,
+        _ => usize::MAX,
+    };
+    let call: Vec<&str> = call.split(',').take(arguments).collect();
+    let call = call.join(",");
     let fixed = call.chars().filter(|c| !c.is_ascii_digit());
     fixed.take(48).collect()
 }
@@ -172,12 +180,16 @@ fn is_mutating(call: &Call) -> bool {
 
 /// Every fault that a run can meet.
 fn every_fault(run: usize, clean: &[Call]) -> Vec<Fault> {
+    faults_at(run, clean, is_mutating)
+}
+
+fn faults_at(run: usize, clean: &[Call], fits: fn(&Call) -> bool) -> Vec<Fault> {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     let mut all = Vec::new();
     for (position, call) in clean.iter().enumerate() {
         let nth = seen.entry(&call.name).or_default();
         *nth += 1;
-        if !is_mutating(call) {
+        if !fits(call) {
             continue;
         }
         let kinds = Kind::ALL.into_iter().filter(|kind| kind.fits(&call.name));
@@ -533,6 +545,77 @@ fn a_recovery_that_meets_any_fault_at_any_call_is_finished_by_the_next_one() {
         let faults = chosen(all, 1, |fault| (fault.run, fault.kind));
         meet(what, &faults, |fault, tally| {
             recovers(&scene, &wrecks[fault.run], fault, tally)
+        });
+    }
+}
+
+/// Calls that only look at something.
+const READING: [&str; 7] = [
+    "openat2",
+    "read",
+    "newfstatat",
+    "statx",
+    "readlinkat",
+    "getdents64",
+    "fgetxattr",
+];
+
+/// EIO at a call that only looks: what was done and what is said still fit each other.
+fn cannot_look(scene: &Scene, watched: &[Call], fault: &Fault, tally: &Tally) -> Vec<String> {
+    let root = scene.root();
+    let run = scene.disturbed(&root, &fault.call, &fault.injection());
+    if let Err(problem) = fault.was_met(&run) {
+        return vec![problem];
+    }
+    tally.add(fault.kind, ended(run.code));
+    let said: Vec<&str> = run
+        .err
+        .lines()
+        .filter(|line| line.starts_with("error: "))
+        .collect();
+    let mut problems = match (run.code, said.as_slice()) {
+        (Some(0), []) => scene.unlike_new(&root),
+        (Some(1 | 4), [_]) => [scene.unlike_old(&root), left_over(&root)].concat(),
+        (Some(5), [_]) => killed(scene, &root),
+        _ => vec!["does not say what and why".to_owned()],
+    };
+    problems.extend(scene.applied_afterwards(&root));
+    if !problems.is_empty() {
+        let marked = watched
+            .iter()
+            .position(|call| call.line.contains(".committed.new"));
+        let done = marked.is_some_and(|mark| fault.position > mark);
+        problems.insert(
+            0,
+            format!("exit code {:?}, marked {done}, said: {}", run.code, run.err),
+        );
+    }
+    problems
+}
+
+#[test]
+fn a_run_that_cannot_look_at_something_does_all_of_it_or_nothing_too() {
+    if !can_disturb() {
+        return;
+    }
+    for (what, scene) in [
+        ("update, reading", update(&[])),
+        ("overwriting, reading", bare()),
+    ] {
+        let root = scene.root();
+        let config = root.config(scene.new.as_ref().unwrap());
+        let watched = traced(
+            &root,
+            &READING.join(","),
+            &[],
+            &["apply", "--yes", config.path()],
+        );
+        assert_eq!(watched.code, Some(0), "{}", watched.err);
+        let looking = faults_at(0, &watched.calls, |_| true);
+        let all = looking.into_iter().filter(|fault| fault.kind == Kind::Eio);
+        let faults = chosen(all.collect(), 12, |fault| fault.call.clone());
+        meet(what, &faults, |fault, tally| {
+            cannot_look(&scene, &watched.calls, fault, tally)
         });
     }
 }
