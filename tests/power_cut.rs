@@ -161,7 +161,7 @@ fn chosen(all: Vec<Moment>) -> Vec<Moment> {
     let count = all.len();
     let numbered = all.into_iter().enumerate();
     let is_chosen = |number: usize, moment: &Moment| {
-        moment.call.name == "syncfs" || number % 5 == 0 || number + 1 == count
+        moment.call.name == "syncfs" || number.is_multiple_of(5) || number + 1 == count
     };
     let some = numbered.filter(|(number, moment)| is_chosen(*number, moment));
     some.map(|(_, moment)| moment).collect()

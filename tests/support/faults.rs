@@ -268,7 +268,8 @@ pub fn differences(wanted: &Snapshot, root: &TestRoot) -> Vec<String> {
         .map(|(path, _)| (path, fs::symlink_metadata(root.path(path)).unwrap()))
         .collect();
     for (path, stat) in &stats {
-        let of_the_tree = stats.iter().filter(|(_, one)| one.ino() == stat.ino());
+        let is_it = |one: &fs::Metadata| (one.dev(), one.ino()) == (stat.dev(), stat.ino());
+        let of_the_tree = stats.iter().filter(|(_, one)| is_it(one));
         if stat.nlink() != of_the_tree.count() as u64 {
             all.push(format!("{path} has {} names", stat.nlink()));
         }
