@@ -29,6 +29,13 @@ test: ## formatting, lints, docs, shell scripts, then every test
 	@$(MAKE) static
 	cargo test --locked
 
+.PHONY: faults
+faults: ## every fault at every system call, every power cut, real disks (as root; minutes)
+	@tests/setup.sh
+	@begun=$$(date +%s); \
+	MCO_RESCUE_FAULTS=all cargo test --locked --no-fail-fast --test faults --test power_cut --test devices -- --nocapture; \
+	echo "make faults: everything held, in $$(($$(date +%s) - begun)) s"
+
 .PHONY: bench
 bench: ## the benchmarks (they need hyperfine)
 	@command -v hyperfine >/dev/null || { echo 'The benchmarks need hyperfine (on Debian: apt-get install hyperfine).' >&2; exit 1; }

@@ -1,47 +1,17 @@
 //! Room, inodes, read-only and separate mounts: the plan says what will not do, with numbers, and
 //! what fails all the same leaves the old tree. Needs root, for mounts that only the test sees.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    unsafe_code,
-    missing_docs
-)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
+#[path = "support/mounts.rs"]
+mod mounts;
 mod support;
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
 
+use mounts::{mount, with_mounts};
 use serde_json::{Value, json};
-use support::{PROGRAM, Run, Snapshot, TestRoot, file, is_root, machine_config, say};
-
-/// Runs the test in a mount namespace of its own; its mounts vanish with the thread.
-fn with_mounts(test: impl FnOnce() + Send) {
-    if !is_root() {
-        say("SKIP: mounting needs root");
-        return;
-    }
-    let ended = std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            // SAFETY: no memory is involved; only this thread gets another view of the mounts.
-            if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
-                say("SKIP: no mount namespace can be made here");
-                return;
-            }
-            mount(&["--make-rprivate", "/"]);
-            test();
-        });
-        thread.join()
-    });
-    if let Err(panic) = ended {
-        std::panic::resume_unwind(panic);
-    }
-}
-
-fn mount(args: &[&str]) {
-    let status = Command::new("mount").args(args).status().unwrap();
-    assert!(status.success(), "mount {args:?}");
-}
+use support::{PROGRAM, Run, Snapshot, TestRoot, file, machine_config, say};
 
 /// Puts a tmpfs over a directory, with what was in it.
 fn on_tmpfs(root: &TestRoot, path: &str, options: &str) {

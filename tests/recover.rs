@@ -4,44 +4,17 @@
 
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
+#[path = "support/faults.rs"]
+mod faults;
+
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
+use faults::{
+    CHANGING, JOURNAL, Point, STATE, Scene, can_trace, count, demand, duplicate, every, kill,
+    left_over, traced, try_each,
+};
 use serde_json::{Value, json};
-use support::{Config, Entry, PROGRAM, Snapshot, TestRoot, file, machine_config, say};
-use tempfile::TempDir;
-
-/// Calls that change names, attributes or durability; a run is killed at them.
-const CHANGING: [&str; 9] = [
-    "renameat",
-    "renameat2",
-    "linkat",
-    "unlinkat",
-    "mkdirat",
-    "symlinkat",
-    "fsync",
-    "syncfs",
-    "fchmod",
-];
-const STATE: &str = "var/lib/mco-rescue";
-const JOURNAL: &str = "var/lib/mco-rescue/journal.json";
-
-/// Two states of one root: an old config applied, and what the new one makes of it.
-struct Scene {
-    template: TempDir,
-    /// What leads from the one to the other: this config, or taking the last run back.
-    new: Option<Value>,
-    before: Snapshot,
-    after: Snapshot,
-    /// The trace of an undisturbed run from the one to the other.
-    clean: Vec<Call>,
-}
+use support::{Snapshot, TestRoot, file, machine_config};
 
 impl Scene {
     /// From one config to another. `None`, said aloud, where nothing can be traced.
@@ -97,56 +70,13 @@ impl Scene {
     }
 
     fn between_two(before: &[&Value], new: Option<Value>) -> Option<Self> {
-        let works = Command::new("strace")
-            .args(["-o", "/dev/null", "true"])
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|status| status.success());
-        if !works {
-            say("SKIP: strace is not installed or may not trace here");
+        if !can_trace() {
             return None;
         }
         let root = furnished();
         before.iter().for_each(|config| drop(root.apply(config)));
         root.chmod("etc/kubernetes/kubeconfig", 0o644);
-        let template = tempfile::tempdir().unwrap();
-        copy_tree(root.dir(), template.path());
-        let before = root.snapshot();
-        let config = root.config(new.as_ref().unwrap_or(&Value::Null));
-        let args = arguments(new.as_ref(), &config);
-        let clean = traced(&root, &CHANGING.join(","), &[], &args);
-        assert_eq!(clean.code, Some(0), "{}", clean.err);
-        assert_eq!(left_over(&root), [""; 0]);
-        Some(Self {
-            template,
-            new,
-            before,
-            after: root.snapshot(),
-            clean: clean.calls,
-        })
-    }
-
-    /// A root in the old state.
-    fn root(&self) -> TestRoot {
-        duplicate(self.template.path())
-    }
-
-    fn count(&self, call: &str) -> usize {
-        count(&self.clean, call)
-    }
-
-    /// Which call of this name matches, counted from one.
-    fn nth(&self, call: &str, matches: impl Fn(&str) -> bool) -> usize {
-        let mut same = self.clean.iter().filter(|c| c.name == call);
-        same.position(|c| matches(&c.line)).unwrap() + 1
-    }
-
-    /// Where in the clean run the rename of a name is.
-    fn position(&self, name: &str) -> usize {
-        let mut calls = self.clean.iter();
-        calls
-            .position(|c| c.name == "renameat" && c.line.contains(name))
-            .unwrap()
+        Some(Self::leading(&root, new, &CHANGING, &[]))
     }
 
     /// How many names changed places.
@@ -155,35 +85,6 @@ impl Scene {
         exchanges
             .filter(|call| call.line.contains("RENAME_EXCHANGE"))
             .count()
-    }
-
-    fn position_of(&self, call: &str, nth: usize) -> usize {
-        let same = self
-            .clean
-            .iter()
-            .enumerate()
-            .filter(|(_, c)| c.name == call);
-        same.map(|(position, _)| position).nth(nth - 1).unwrap()
-    }
-
-    /// A root on which the run to the new state was killed at a call.
-    fn killed_at(&self, call: &str, nth: usize) -> TestRoot {
-        let root = self.root();
-        self.kill(&root, call, nth);
-        root
-    }
-
-    fn kill(&self, root: &TestRoot, call: &str, nth: usize) {
-        let config = root.config(self.new.as_ref().unwrap_or(&Value::Null));
-        kill(root, call, nth, &arguments(self.new.as_ref(), &config));
-    }
-
-    /// Which renames come first and last between journal and mark.
-    fn renames(&self) -> (usize, usize) {
-        let journal = self.nth("renameat", |line| line.contains(".journal.json.new"));
-        let mark = self.nth("renameat", |line| line.contains(".committed.new"));
-        assert!(mark > journal);
-        (journal + 1, mark)
     }
 
     /// A root whose run was killed in the middle of its renames.
@@ -195,68 +96,6 @@ impl Scene {
         assert!(!self.unlike_new(&root).is_empty());
         root
     }
-
-    /// Every path holds its old or its new object. A directory may still wait for its mode.
-    fn torn(&self, root: &TestRoot) -> Vec<String> {
-        let now = root.snapshot();
-        let all = now
-            .keys()
-            .chain(self.before.keys())
-            .chain(self.after.keys());
-        let torn = all.filter(|path| {
-            let (old, new) = (self.before.get(*path), self.after.get(*path));
-            let found = now.get(*path);
-            let unfinished = |e: &Entry| e.kind == 'd' && new.is_some_and(|n| n.kind == 'd');
-            found != old && found != new && !found.is_some_and(unfinished)
-        });
-        torn.map(|path| format!("{path} is torn: {}", words(now.get(path))))
-            .collect()
-    }
-
-    /// The whole tree is the old or the new one.
-    fn between(&self, root: &TestRoot) -> Vec<String> {
-        let (unlike_old, unlike_new) = (self.unlike_old(root), self.unlike_new(root));
-        if unlike_old.len() < unlike_new.len() {
-            unlike_old
-        } else {
-            unlike_new
-        }
-    }
-
-    fn unlike_old(&self, root: &TestRoot) -> Vec<String> {
-        differences(&self.before, root)
-    }
-
-    fn unlike_new(&self, root: &TestRoot) -> Vec<String> {
-        differences(&self.after, root)
-    }
-
-    /// `apply` leads to the new state, `verify` finds nothing, and nothing of ours lies about.
-    fn applied_afterwards(&self, root: &TestRoot) -> Vec<String> {
-        let config = root.config(self.new.as_ref().unwrap());
-        let mut problems = demand(root, &["apply", "--yes", config.path()], 0);
-        problems.extend(self.unlike_new(root));
-        problems.extend(demand(root, &["verify", config.path()], 0));
-        problems.extend(left_over(root));
-        problems
-    }
-}
-
-fn arguments<'a>(new: Option<&Value>, config: &'a Config) -> Vec<&'a str> {
-    match new {
-        Some(_) => vec!["apply", "--yes", config.path()],
-        None => vec!["rollback", "--yes"],
-    }
-}
-
-/// Runs the program; a complaint if it does not end with this code.
-fn demand(root: &TestRoot, args: &[&str], code: i32) -> Vec<String> {
-    let run = root.run(args);
-    if run.code() == code {
-        return Vec::new();
-    }
-    let said = format!("{}{}", run.out(), run.err());
-    vec![format!("{} ended with {}: {said}", args[0], run.code())]
 }
 
 /// A root with what the OS ships: twins below `usr/etc`, presets, a lock of the account files.
@@ -409,181 +248,6 @@ fn every_kind_is_there(before: &Snapshot, after: &Snapshot) {
     assert_eq!(after.get(kubeconfig).map(|e| e.mode), Some(0o600));
     let record = text(after, &format!("{daemon}/currentconfig")).unwrap().2;
     assert!(record.contains("rendered-worker-new"));
-}
-
-fn duplicate(tree: &Path) -> TestRoot {
-    let root = TestRoot::new();
-    for entry in fs::read_dir(root.dir()).unwrap() {
-        fs::remove_dir_all(entry.unwrap().path()).unwrap();
-    }
-    copy_tree(tree, root.dir());
-    root
-}
-
-fn kill(root: &TestRoot, call: &str, nth: usize, args: &[&str]) {
-    let run = traced(
-        root,
-        call,
-        &[format!("{call}:signal=KILL:when={nth}")],
-        args,
-    );
-    assert_eq!(
-        run.signal,
-        Some(9),
-        "{call} number {nth} was not reached: {}",
-        run.err
-    );
-}
-
-fn copy_tree(from: &Path, to: &Path) {
-    let status = Command::new("cp")
-        .arg("-a")
-        .arg(from.join("."))
-        .arg(to)
-        .status()
-        .unwrap();
-    assert!(status.success());
-}
-
-/// How a root differs from a tree. A managed file that shares its bytes with a staged one
-/// would change with it, so that counts too.
-fn differences(wanted: &Snapshot, root: &TestRoot) -> Vec<String> {
-    let found = root.snapshot();
-    let paths: BTreeSet<&String> = wanted.keys().chain(found.keys()).collect();
-    let differ = paths
-        .into_iter()
-        .filter(|path| wanted.get(*path) != found.get(*path));
-    let mut all: Vec<String> = differ
-        .map(|path| {
-            let (wanted, found) = (words(wanted.get(path)), words(found.get(path)));
-            format!("{path} is {found} instead of {wanted}")
-        })
-        .collect();
-    for (path, _) in found.iter().filter(|(_, entry)| entry.kind != 'd') {
-        let links = fs::symlink_metadata(root.path(path)).unwrap().nlink();
-        if links != 1 {
-            all.push(format!("{path} has {links} names"));
-        }
-    }
-    all
-}
-
-fn words(entry: Option<&Entry>) -> String {
-    match entry {
-        None => "missing".to_owned(),
-        Some(e) => {
-            let text = String::from_utf8_lossy(&e.content);
-            let start: String = text.chars().take(40).collect();
-            format!("{} {:04o} {:?} {start:?}", e.kind, e.mode, e.owner)
-        }
-    }
-}
-
-/// What of ours lies beside marker, status and history.
-fn left_over(root: &TestRoot) -> Vec<String> {
-    let everything = root.everything();
-    let ours = everything.keys().filter(|path| {
-        path.rsplit('/').next().unwrap().contains("mco-rescue") || path.starts_with(STATE)
-    });
-    let unwanted = ours.filter(|path| {
-        let below = path.strip_prefix(STATE).unwrap_or(path.as_str());
-        !(matches!(below, "" | "/marker" | "/status.json") || below.starts_with("/history"))
-    });
-    unwanted
-        .map(|path| format!("{path} is left over"))
-        .collect()
-}
-
-#[derive(Clone)]
-struct Call {
-    name: String,
-    line: String,
-}
-
-struct Traced {
-    code: Option<i32>,
-    signal: Option<i32>,
-    err: String,
-    calls: Vec<Call>,
-}
-
-fn count(calls: &[Call], name: &str) -> usize {
-    calls.iter().filter(|call| call.name == name).count()
-}
-
-/// Runs the program under strace, with these faults.
-fn traced(root: &TestRoot, trace: &str, inject: &[String], args: &[&str]) -> Traced {
-    let log = tempfile::NamedTempFile::new().unwrap();
-    let mut command = Command::new("strace");
-    command
-        .args(["-f", "-qq", "-s", "256", "-o"])
-        .arg(log.path());
-    command.args(["-e", &format!("trace={trace}")]);
-    for fault in inject {
-        command.args(["-e", &format!("inject={fault}")]);
-    }
-    command
-        .arg(PROGRAM)
-        .arg("--root")
-        .arg(root.dir())
-        .args(args);
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    Traced {
-        code: output.status.code(),
-        signal: output.status.signal(),
-        err: String::from_utf8_lossy(&output.stderr).into_owned(),
-        calls: calls(&fs::read_to_string(log.path()).unwrap()),
-    }
-}
-
-/// Lines like `1234 renameat(5, "new-3", 7, "x.conf") = 0`.
-fn calls(log: &str) -> Vec<Call> {
-    let call = |line: &str| {
-        let (_, rest) = line.split_once(char::is_whitespace)?;
-        let rest = rest.trim_start();
-        let (name, _) = rest.split_once('(')?;
-        let is_call = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        is_call.then(|| Call {
-            name: name.to_owned(),
-            line: rest.to_owned(),
-        })
-    };
-    log.lines().filter_map(call).collect()
-}
-
-/// Tries every point on a few threads; the complaints of all of them are the test's.
-fn try_each(what: &str, points: &[Point], work: impl Fn(&Point) -> Vec<String> + Sync) {
-    let next = AtomicUsize::new(0);
-    let problems = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                while let Some(point) = points.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let (call, nth) = point;
-                    // The first few tell what is wrong; the rest follows from them.
-                    for problem in work(point).iter().take(3) {
-                        let mut problems = problems.lock().unwrap();
-                        problems.push(format!("{what} at {call} number {nth}: {problem}"));
-                    }
-                }
-            });
-        }
-    });
-    let mut tally: BTreeMap<&str, usize> = BTreeMap::new();
-    for (call, _) in points {
-        *tally.entry(call).or_default() += 1;
-    }
-    say(&format!("{what}: {} points tried: {tally:?}", points.len()));
-    let problems = problems.into_inner().unwrap();
-    assert!(problems.is_empty(), "{}", problems.join("\n"));
-}
-
-/// The n-th call of a name, counted from one.
-type Point = (&'static str, usize);
-
-fn every(calls: &[Call], names: &[&'static str]) -> Vec<Point> {
-    let of_one = |&name: &&'static str| (1..=count(calls, name)).map(move |nth| (name, nth));
-    names.iter().flat_map(of_one).collect()
 }
 
 fn is_killed_anywhere(scene: &Scene) {

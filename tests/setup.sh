@@ -18,6 +18,7 @@ ignition           /usr/lib/dracut/modules.d/30ignition/ignition ignition
 ignition-validate  -                                             ignition
 strace             -                                             strace
 mkfs.ext4          -                                             e2fsprogs
+mkfs.xfs           -                                             xfsprogs
 debugfs            -                                             e2fsprogs
 file               -                                             file
 nm                 -                                             binutils

@@ -50,7 +50,13 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
             started,
         };
         work.transact()?;
-        session.observe_again()?;
+        if let Err(error) = session.observe_again() {
+            log::warn!(
+                "{} is applied, but {error:#}. Next: mco-rescue verify",
+                session.chosen.config.name
+            );
+            return Ok(ExitCode::Done);
+        }
     }
     verify(cli, &session, &plan)
 }
@@ -86,7 +92,11 @@ fn verify(cli: &Cli, session: &Session, plan: &Plan) -> Result<ExitCode> {
         Output::Text if drifts.is_empty() => done(session, plan),
         Output::Text => report::verify::text(&session.heading(), findings),
     };
-    report::print(text.as_bytes())?;
+    if plan.is_empty() {
+        report::print(text.as_bytes())?;
+    } else {
+        report::print_result(text.as_bytes());
+    }
     Ok(if drifts.is_empty() {
         ExitCode::Done
     } else {

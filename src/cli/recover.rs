@@ -24,7 +24,7 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
         Output::Json => report::recover::json(&recovered)?,
         Output::Text => report::recover::text(&recovered),
     };
-    report::print(text.as_bytes())?;
+    report::print_result(text.as_bytes());
     Ok(ExitCode::Done)
 }
 

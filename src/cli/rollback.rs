@@ -67,7 +67,7 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
         Output::Json => report::rollback::json(&run, &recorded, plan.steps.len(), left)?,
         Output::Text => report::rollback::text(&run, &recorded, plan.steps.len(), left),
     };
-    report::print(text.as_bytes())?;
+    report::print_result(text.as_bytes());
     Ok(ExitCode::Done)
 }
 

@@ -40,11 +40,11 @@ impl Accounts {
             &[text(root, paths::USR_GROUP)?, text(root, paths::GROUP)?],
         );
         // Unreadable for ordinary users: then the password is simply not known.
-        accounts.shadow = root
-            .read(&RootPath::fixed(paths::SHADOW))
-            .ok()
-            .flatten()
-            .and_then(|b| String::from_utf8(b).ok());
+        let shadow = match root.read(&RootPath::fixed(paths::SHADOW)) {
+            Err(error) if error.cause.is_obstacle() => None,
+            other => other?,
+        };
+        accounts.shadow = shadow.and_then(|b| String::from_utf8(b).ok());
         accounts.other_keys = other_keys(root);
         Ok(accounts)
     }

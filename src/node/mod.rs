@@ -186,7 +186,10 @@ impl NodeState {
                 self.labels.observe(root, path);
             }
             Ok(None) => {}
-            Err(error) => drop(self.obstructed.insert(path.clone(), error.cause)),
+            Err(error) if error.cause.is_obstacle() => {
+                self.obstructed.insert(path.clone(), error.cause);
+            }
+            Err(error) => return Err(error),
         }
         Ok(())
     }
@@ -253,9 +256,12 @@ impl NodeState {
         if self.directories.contains_key(path) {
             return Ok(false);
         }
-        // What stands in the way is noted with the path that wanted through.
-        let Ok(Some(dir)) = root.directory(path) else {
-            return Ok(true);
+        let dir = match root.directory(path) {
+            Ok(Some(dir)) => dir,
+            Ok(None) => return Ok(true),
+            // What stands in the way is noted with the path that wanted through.
+            Err(error) if error.cause.is_obstacle() => return Ok(true),
+            Err(error) => return Err(error),
         };
         let stat = nix::sys::stat::fstat(&dir).map_err(|errno| at(path, errno))?;
         let mount = mount_of(&dir).map_err(|errno| at(path, errno))?;

@@ -13,6 +13,7 @@ pub mod verify;
 
 use std::io::{self, Write};
 
+use crate::error::Reason;
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::plan::{PlannedStep, Section, Step};
@@ -22,11 +23,26 @@ use crate::root::RootPath;
 pub const WIDTH: usize = 80;
 
 /// Writes to standard output. A reader that has gone away (`| head`) is no error.
+///
+/// # Errors
+/// What the system said, as the end of a sentence.
 pub fn print(text: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
+        Err(e) => {
+            let said = format!("writing to standard output: {}", Reason::from(e));
+            Err(io::Error::other(said))
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Writes what came of a run that has changed something. The exit code tells what became of the node, so words
+/// that do not arrive are a warning only.
+pub fn print_result(text: &[u8]) {
+    if let Err(error) = print(text) {
+        log::warn!("{error}");
     }
 }
 

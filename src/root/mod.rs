@@ -28,6 +28,7 @@ pub use resolve::{Follow, ResolveError};
 
 use crate::object::{Kind, Object, Stamp};
 use crate::paths;
+use crate::signals::uninterrupted;
 
 /// A directory that is treated as `/`.
 #[derive(Debug)]
@@ -308,7 +309,8 @@ impl Place {
     /// Opens the name for reading, not followed.
     pub fn open(&self) -> Result<File, Errno> {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
-        nix::fcntl::openat(&self.dir, self.name.as_str(), flags, Mode::empty()).map(File::from)
+        let open = || nix::fcntl::openat(&self.dir, self.name.as_str(), flags, Mode::empty());
+        uninterrupted(open).map(File::from)
     }
 
     fn kind(&self, stat: &FileStat) -> Result<Kind, Errno> {

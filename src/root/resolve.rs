@@ -11,10 +11,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
-use nix::sys::stat::{FileStat, SFlag, fstat};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
 use crate::error::Reason;
+use crate::signals::uninterrupted;
 
 /// As many links as the kernel follows in one path.
 const MAX_LINKS: usize = 40;
@@ -57,6 +58,24 @@ impl ResolveError {
     /// Whether the path, or something on the way to it, does not exist.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::System(Errno::ENOENT))
+    }
+
+    /// Whether something on the way is to blame, which a plan can name. Anything else, such as an I/O error, means
+    /// that nobody knows what is there.
+    pub fn is_obstacle(&self) -> bool {
+        let in_the_way = [
+            Errno::ENOTDIR,
+            Errno::ELOOP,
+            Errno::EACCES,
+            Errno::EPERM,
+            Errno::EXDEV,
+            Errno::ENAMETOOLONG,
+        ];
+        match self {
+            Self::System(errno) => in_the_way.contains(errno),
+            Self::NoOpenat2 => false,
+            Self::NoDirectory(_) | Self::ForeignLink { .. } => true,
+        }
     }
 }
 
@@ -161,7 +180,7 @@ fn check_owners(root: BorrowedFd<'_>, owners: &[u32], target: u32) -> Result<(),
 
 fn open_one(directory: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    nix::fcntl::openat(directory, name, flags, nix::sys::stat::Mode::empty())
+    uninterrupted(|| openat(directory, name, flags, Mode::empty()))
 }
 
 fn top(stack: &[OwnedFd]) -> Result<BorrowedFd<'_>, Errno> {

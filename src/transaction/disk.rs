@@ -24,11 +24,12 @@ use sha2::{Digest, Sha256};
 
 use crate::object::{Flags, Kind, Object};
 use crate::root::{LABEL, Place, hex, proc_path};
+use crate::signals::uninterrupted;
 
 /// A directory descriptor on which names can be made and synced.
 pub fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<File, Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    openat(dir, name, flags, Mode::empty()).map(File::from)
+    uninterrupted(|| openat(dir, name, flags, Mode::empty())).map(File::from)
 }
 
 /// Makes a directory with this mode and owner; one that is there already is left as it is.
@@ -59,7 +60,8 @@ pub fn write_file(
 ) -> io::Result<Kind> {
     let flags =
         OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let mut file = File::from(openat(dir, name, flags, Mode::from_bits_truncate(0o600))?);
+    let mode = Mode::from_bits_truncate(0o600);
+    let mut file = File::from(uninterrupted(|| openat(dir, name, flags, mode))?);
     let mut hash = Sha256::new();
     let mut size = 0;
     let mut buffer = vec![0; 64 << 10];
@@ -78,7 +80,7 @@ pub fn write_file(
     own(&file, wanted.owner())?;
     fchmod(&file, Mode::from_bits_truncate(wanted.mode))?;
     if sync {
-        fsync(&file)?;
+        uninterrupted(|| fsync(&file))?;
     }
     Ok(Kind::File {
         size,
@@ -352,11 +354,11 @@ pub fn remove_tree<N: NixPath + ?Sized>(dir: BorrowedFd<'_>, name: &N) -> Result
     unlinkat(dir, name, UnlinkatFlags::RemoveDir)
 }
 
-/// Removes a directory if it is empty; says whether it is gone.
+/// Removes a directory if it is empty and no mount point; says whether it is gone.
 pub fn remove_directory(dir: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
     match unlinkat(dir, name, UnlinkatFlags::RemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => Ok(true),
-        Err(Errno::ENOTEMPTY | Errno::EEXIST) => Ok(false),
+        Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::EBUSY) => Ok(false),
         Err(errno) => Err(errno),
     }
 }
@@ -416,7 +418,7 @@ fn write_and_rename(dir: &File, temporary: &str, name: &str, bytes: &[u8]) -> io
     };
     copy_label(&own, dir.as_fd(), temporary)?;
     rename(dir.as_fd(), temporary, dir.as_fd(), name)?;
-    Ok(fsync(dir)?)
+    Ok(sync_directory(dir)?)
 }
 
 /// The name under which a file of our own is written.
@@ -426,10 +428,10 @@ pub fn temporary_name(name: &str) -> String {
 
 /// Flushes a directory's names.
 pub fn sync_directory(dir: &File) -> Result<(), Errno> {
-    fsync(dir)
+    uninterrupted(|| fsync(dir))
 }
 
 /// Flushes a whole file system; an error since `dir` was opened is reported once.
 pub fn sync_file_system(dir: &File) -> Result<(), Errno> {
-    syncfs(dir)
+    uninterrupted(|| syncfs(dir))
 }

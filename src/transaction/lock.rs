@@ -1,21 +1,25 @@
 //! One run at a time: a lock on the root directory and its `var`, which needs no file of its own.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, Mode, fstat, major, minor};
 use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System, UpdateKind};
 
 use crate::error::Reason;
 use crate::root::{Root, RootError, RootPath};
+use crate::signals::uninterrupted;
 
-/// The right to run a transaction; only `acquire` makes one.
+/// The right to run a transaction; only `acquire` makes one. It ends with its descriptors: unlocking them
+/// could fail, and by then there is nobody to tell.
 #[derive(Debug)]
 pub struct Lock {
-    _root: Flock<OwnedFd>,
-    _var: Option<Flock<OwnedFd>>,
+    _root: File,
+    _var: Option<File>,
 }
 
 /// Why the lock could not be had.
@@ -49,18 +53,22 @@ pub fn acquire(root: &Root) -> Result<Lock, LockError> {
     })
 }
 
-fn lock(dir: BorrowedFd<'_>) -> Result<Flock<OwnedFd>, LockError> {
+fn lock(dir: BorrowedFd<'_>) -> Result<File, LockError> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let dir = nix::fcntl::openat(dir, ".", flags, Mode::empty())?;
-    match Flock::lock(dir, FlockArg::LockExclusiveNonblock) {
-        Ok(held) => Ok(held),
-        Err((dir, Errno::EWOULDBLOCK)) => Err(LockError::Held(holder(&dir))),
-        Err((_, errno)) => Err(errno.into()),
+    let open = || nix::fcntl::openat(dir, ".", flags, Mode::empty());
+    let dir = File::from(uninterrupted(open)?);
+    loop {
+        match dir.try_lock() {
+            Ok(()) => return Ok(dir),
+            Err(TryLockError::WouldBlock) => return Err(LockError::Held(holder(&dir))),
+            Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Interrupted => {}
+            Err(TryLockError::Error(e)) => return Err(LockError::System(e.into())),
+        }
     }
 }
 
 /// Who holds the lock, as far as the kernel tells.
-fn holder(dir: &OwnedFd) -> String {
+fn holder(dir: &File) -> String {
     let pid = fstat(dir.as_fd())
         .ok()
         .and_then(|stat| lock_owner(&kernel_locks(), &stat));

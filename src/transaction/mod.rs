@@ -321,27 +321,28 @@ impl<'a> Run<'a> {
     }
 
     fn finish(self) -> Finished {
-        if let Some(journal) = &self.journal {
-            recover::keep_trees(self.request.root, journal);
-            recover::forget_undone(self.request.root, journal);
-        }
         // Everything is in place; what is left over now is swept by the next run.
-        if let Err(error) = recover::close(
-            self.request.root,
-            &self.state,
-            &self.id,
-            &self.stage_paths(),
-        ) {
+        if let Err(error) = self.tidy() {
             log::warn!("tidying up after the run: {error}");
-        }
-        if self.request.undoes.is_some() {
-            // What was taken back is the config's own; it can be applied again.
-            recover::remove_history(self.request.root, &recover::history_path(&self.id));
         }
         Finished {
             id: self.id,
             unlabelled: self.unlabelled,
         }
+    }
+
+    fn tidy(&self) -> Result<(), RecoverError> {
+        let (root, stages) = (self.request.root, self.stage_paths());
+        if let Some(journal) = &self.journal {
+            recover::keep_trees(root, journal)?;
+            recover::forget_undone(root, journal);
+        }
+        recover::close(root, &self.state, &self.id, &stages)?;
+        if self.request.undoes.is_some() {
+            // What was taken back is the config's own; it can be applied again.
+            recover::remove_history(root, &recover::history_path(&self.id));
+        }
+        Ok(())
     }
 
     /// Nothing was renamed yet: journal and staged names go, and the node is as it was.

@@ -15,6 +15,7 @@ use crate::object::Kind;
 use crate::paths;
 use crate::plan::PlannedStep;
 use crate::root::{Place, Root, RootPath};
+use crate::signals::uninterrupted;
 
 /// Held as long as it lives. The file stays, as shadow-utils leaves it: removing it could
 /// take it from under somebody who waits for it.
@@ -47,13 +48,9 @@ fn acquire(root: &Root, labels: &Labels) -> Result<PasswordLock, PasswordLockErr
     let said = |errno: Errno| PasswordLockError(errno.into());
     let flags =
         OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let file = openat(
-        &place.dir,
-        place.name.as_str(),
-        flags,
-        Mode::from_bits_truncate(0o600),
-    )
-    .map_err(said)?;
+    let mode = Mode::from_bits_truncate(0o600);
+    let open = || openat(&place.dir, place.name.as_str(), flags, mode);
+    let file = uninterrupted(open).map_err(said)?;
     if SFlag::from_bits_truncate(fstat(&file).map_err(said)?.st_mode & libc::S_IFMT)
         != SFlag::S_IFREG
     {
@@ -67,7 +64,7 @@ fn acquire(root: &Root, labels: &Labels) -> Result<PasswordLock, PasswordLockErr
         l_pid: 0,
     };
     label(&place, &path, labels).map_err(said)?;
-    fcntl(&file, FcntlArg::F_SETLK(&whole)).map_err(said)?;
+    uninterrupted(|| fcntl(&file, FcntlArg::F_SETLK(&whole))).map_err(said)?;
     Ok(PasswordLock {
         _file: File::from(file),
     })

@@ -130,7 +130,7 @@ pub fn recover(
     match (journal, committed, intent) {
         (Some(journal), Some(_), _) => {
             freeze::end(&journal.freeze);
-            keep_trees(root, &journal);
+            keep_trees(root, &journal)?;
             forget_undone(root, &journal);
             close(root, &state, &journal.id, &with(&stages, &journal.stages))?;
             Ok(Recovered::Finished(journal.config))
@@ -198,7 +198,7 @@ fn unfinished(
         sync_all(&dirs)?;
         state.write(paths::COMMITTED, &journal.id)?;
         freeze::end(&journal.freeze);
-        keep_trees(root, &journal);
+        keep_trees(root, &journal)?;
         forget_undone(root, &journal);
         close(root, state, &journal.id, &with(stages, &journal.stages))?;
         return Ok(Recovered::Finished(journal.config));
@@ -252,11 +252,11 @@ impl Survey {
         })
     }
 
-    /// Steps that are still to be taken.
+    /// Steps that are still to be taken, or taken to their end.
     fn pending(&self) -> impl Iterator<Item = usize> {
         let steps = self.progress.iter().enumerate();
         steps
-            .filter(|(_, progress)| **progress == Progress::Before)
+            .filter(|(_, progress)| matches!(progress, Progress::Before | Progress::Between))
             .map(|(index, _)| index)
     }
 }
@@ -312,25 +312,43 @@ pub fn history_path(id: &str) -> RootPath {
 
 /// After the `committed` mark: directories that gave way go to the history, or where that is on another
 /// file system, for good.
-pub fn keep_trees(root: &Root, journal: &Journal) {
-    let history = directory_fd(root, &history_path(&journal.id));
+///
+/// # Errors
+/// What may pass, such as an I/O error: nothing is deleted then, and the next run tries again.
+pub fn keep_trees(root: &Root, journal: &Journal) -> Result<(), RecoverError> {
+    let failed = |path: &RootPath, reason: Reason| StateError::System(path.to_string(), reason);
+    let history = history_path(&journal.id);
+    let history = open(root, &history).map_err(|e| failed(&history, e))?;
     let steps = journal.steps.iter().enumerate();
     for (index, step) in steps.filter(|(_, step)| step.step.exchanges()) {
-        let stage = journal.stages.get(step.stage);
-        let Some(stage) = stage.and_then(|stage| directory_fd(root, stage)) else {
+        let Some(path) = journal.stages.get(step.stage) else {
+            continue;
+        };
+        let Some(stage) = open(root, path).map_err(|e| failed(path, e))? else {
             continue;
         };
         let name = new_name(index);
-        let kept = history.as_ref().is_some_and(|history| {
-            disk::rename(stage.as_fd(), &name, history.as_fd(), &old_name(index)).is_ok()
+        let kept = history.as_ref().map_or(Err(Errno::EXDEV), |history| {
+            disk::rename(stage.as_fd(), &name, history.as_fd(), &old_name(index))
         });
-        if !kept && let Err(errno) = disk::remove_tree(stage.as_fd(), name.as_str()) {
-            log::warn!(
-                "removing what was at {}: {}",
-                step.step.path(),
-                Reason::from(errno)
-            );
+        match kept {
+            Ok(()) => {}
+            Err(errno) if may_pass(errno) => return Err(failed(path, errno.into()).into()),
+            Err(_) => remove_for_good(&stage, &name, step),
         }
+    }
+    Ok(())
+}
+
+fn may_pass(errno: Errno) -> bool {
+    use Errno::{EDQUOT, EINTR, EIO, ENOMEM, ENOSPC, EROFS};
+    matches!(errno, EDQUOT | EINTR | EIO | ENOMEM | ENOSPC | EROFS)
+}
+
+fn remove_for_good(stage: &File, name: &str, step: &JournalStep) {
+    if let Err(errno) = disk::remove_tree(stage.as_fd(), name) {
+        let reason = Reason::from(errno);
+        log::warn!("removing what was at {}: {reason}", step.step.path());
     }
 }
 
@@ -406,7 +424,9 @@ pub fn close(
     stages: &[RootPath],
 ) -> Result<(), RecoverError> {
     let swept = sweep_all(root, stages);
-    if let Some(history) = directory_fd(root, &history_path(id)) {
+    let history = history_path(id);
+    let opened = open(root, &history).map_err(|e| StateError::System(history.to_string(), e))?;
+    if let Some(history) = opened {
         let name = RootPath::fixed(paths::JOURNAL);
         match disk::rename(
             state.dir().as_fd(),
@@ -436,6 +456,13 @@ pub fn discard(
     let swept = sweep_all(root, stages) & remove_history(root, &history_path(id));
     state.sweep(root);
     forget_intent(state, swept)
+}
+
+/// A directory of ours; `None` where it is gone.
+fn open(root: &Root, path: &RootPath) -> Result<Option<File>, Reason> {
+    let dir = root.directory(path)?;
+    let opened = dir.map(|dir| disk::open_directory(dir.as_fd(), "."));
+    Ok(opened.transpose()?)
 }
 
 /// The intent is what a later run finds left-overs by; while there are any it stays.
@@ -472,11 +499,17 @@ fn empty(
     is_ours: impl Fn(&str) -> bool,
     remove: impl Fn(BorrowedFd<'_>, &str) -> Result<(), Errno>,
 ) -> bool {
-    let Some(dir) = directory_fd(root, directory) else {
-        return true;
+    let opened = open(root, directory).and_then(|dir| Ok((dir, root.list(directory)?)));
+    let (dir, names) = match opened {
+        Ok((Some(dir), names)) => (dir, names),
+        Ok((None, _)) => return true,
+        Err(reason) => {
+            log::warn!("sweeping {directory}: {reason}");
+            return false;
+        }
     };
     let mut emptied = true;
-    for name in root.list(directory).unwrap_or_default() {
+    for name in names {
         if !is_ours(&name) {
             log::warn!("{directory}/{name} was not put there by mco-rescue; it is left alone");
         } else if let Err(errno) = remove(dir.as_fd(), &name) {
@@ -489,8 +522,13 @@ fn empty(
 
 /// A directory with something in it stays; false where one should have gone and did not.
 fn remove_if_empty(root: &Root, directory: &RootPath) -> bool {
-    let Ok(Some(place)) = root.place(directory) else {
-        return true;
+    let place = match root.place(directory) {
+        Ok(Some(place)) => place,
+        Ok(None) => return true,
+        Err(error) => {
+            log::warn!("removing {error}");
+            return false;
+        }
     };
     match disk::remove_directory(place.dir.as_fd(), &place.name) {
         Ok(_) => true,

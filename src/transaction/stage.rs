@@ -69,14 +69,14 @@ pub fn candidates(
     id: &str,
     steps: &[PlannedStep],
 ) -> Result<(Vec<Candidates>, Vec<usize>), StageError> {
-    let state = RootPath::fixed(paths::STATUS);
-    let (_, state_dir) = root.nearest(&state)?;
-    let state_mount = mount_id(&state_dir).map_err(|e| io_error(&state, e))?;
     let own = below(&Some(RootPath::fixed(paths::STAGE)), id);
-    let mut sets = vec![Candidates {
-        mount: state_mount,
-        paths: own,
-    }];
+    let mut sets = Vec::new();
+    // By the directory itself: it may be a mount of its own.
+    if let Some(path) = own.first() {
+        let (_, dir) = root.nearest(path)?;
+        let mount = mount_id(&dir).map_err(|e| io_error(path, e))?;
+        sets.push(Candidates { mount, paths: own });
+    }
     let mut known: BTreeMap<Option<RootPath>, usize> = BTreeMap::new();
     let mut used = Vec::new();
     for planned in steps {

@@ -66,6 +66,13 @@ impl TestRoot {
         root
     }
 
+    /// Nothing in it yet.
+    pub fn empty() -> Self {
+        Self {
+            dir: scratch_directory(),
+        }
+    }
+
     /// Uid and gid of `core`: 1000 as root, else our own.
     pub fn core(&self) -> (u32, u32) {
         let meta = fs::metadata(self.dir.path()).unwrap();

@@ -1,0 +1,104 @@
+//! Mounts that only the test sees, and disks that are files.
+#![allow(
+    dead_code,
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::disallowed_methods
+)]
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use tempfile::NamedTempFile;
+
+use crate::support::{is_root, say};
+
+/// Runs the test in a mount namespace of its own; its mounts vanish with the thread.
+pub fn with_mounts(test: impl FnOnce() + Send) {
+    if !is_root() {
+        say("SKIP: mounting needs root");
+        return;
+    }
+    let ended = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: no memory is involved; only this thread gets another view of the mounts.
+            if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+                say("SKIP: no mount namespace can be made here");
+                return;
+            }
+            mount(&["--make-rprivate", "/"]);
+            test();
+        });
+        thread.join()
+    });
+    if let Err(panic) = ended {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Calls `mount`, which must work.
+pub fn mount(args: &[&str]) {
+    let status = Command::new("mount").args(args).status().unwrap();
+    assert!(status.success(), "mount {args:?}");
+}
+
+/// A file system in a file, in memory where that can be had.
+pub struct Disk(NamedTempFile);
+
+impl Disk {
+    /// `None`, said aloud, where there is no such `mkfs` or it cannot be mounted.
+    pub fn new(mebibytes: u64, mkfs: &[&str]) -> Option<Self> {
+        let disk = Self::blank();
+        disk.file().set_len(mebibytes << 20).unwrap();
+        let (program, options) = mkfs.split_first().unwrap();
+        let mut command = Command::new(program);
+        command.args(options).arg(disk.0.path());
+        let made = command.stdout(Stdio::null()).output();
+        let there = tempfile::tempdir().unwrap();
+        let works =
+            made.is_ok_and(|output| output.status.success()) && disk.try_mount(there.path(), "");
+        if !works {
+            say(&format!(
+                "SKIP: {program} or loop devices are not to be had"
+            ));
+            return None;
+        }
+        unmount(there.path());
+        Some(disk)
+    }
+
+    /// A file without anything in it.
+    fn blank() -> Self {
+        Self(NamedTempFile::new_in("/dev/shm").unwrap_or_else(|_| NamedTempFile::new().unwrap()))
+    }
+
+    /// The disk as it is at this moment: what a power cut would leave of it.
+    pub fn copy(&self) -> Self {
+        let copy = Self::blank();
+        std::io::copy(&mut File::open(self.0.path()).unwrap(), &mut copy.file()).unwrap();
+        copy
+    }
+
+    fn file(&self) -> File {
+        File::options().write(true).open(self.0.path()).unwrap()
+    }
+
+    /// Mounts it; `options` begin with a comma.
+    pub fn mount(&self, at: &Path, options: &str) {
+        assert!(self.try_mount(at, options), "the disk cannot be mounted");
+    }
+
+    fn try_mount(&self, at: &Path, options: &str) -> bool {
+        let mut command = Command::new("mount");
+        command.arg("-o").arg(format!("loop{options}"));
+        command.arg(self.0.path()).arg(at).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    }
+}
+
+/// Takes a mount away.
+pub fn unmount(at: &Path) {
+    let status = Command::new("umount").arg(at).status().unwrap();
+    assert!(status.success(), "umount {}", at.display());
+}
