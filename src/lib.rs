@@ -16,6 +16,7 @@ pub mod transaction;
 
 pub mod command;
 pub mod error;
+pub mod memory;
 pub mod net;
 pub mod object;
 pub mod paths;

@@ -172,6 +172,24 @@ impl TestRoot {
     }
 }
 
+/// What is mounted in a root is never deleted with it: everything below it is unmounted first.
+impl Drop for TestRoot {
+    fn drop(&mut self) {
+        let root = self.dir.path().to_str().unwrap();
+        let mounts = fs::read_to_string("/proc/thread-self/mounts").unwrap_or_default();
+        let points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+        let points: Vec<&str> = points.filter(|point| point.starts_with(root)).collect();
+        for point in points.iter().rev() {
+            let status = Command::new("umount").args(["-l", point]).status();
+            // Then rather leave it all behind.
+            if !status.is_ok_and(|status| status.success()) {
+                eprintln!("{point} cannot be unmounted");
+                std::process::abort();
+            }
+        }
+    }
+}
+
 fn walk(dir: &Path, prefix: &str, all: &mut Snapshot) {
     for entry in fs::read_dir(dir).unwrap() {
         let entry = entry.unwrap();
