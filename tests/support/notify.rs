@@ -20,6 +20,12 @@ pub fn changes() -> AddWatchFlags {
         | AddWatchFlags::IN_MOVE_SELF
 }
 
+/// Opening, reading and changing. Closing is left out: a program that another thread of the test is just starting
+/// may close what we had open a moment ago.
+pub fn uses() -> AddWatchFlags {
+    changes() | AddWatchFlags::IN_OPEN | AddWatchFlags::IN_ACCESS
+}
+
 /// Whatever can be seen at all.
 pub fn anything() -> AddWatchFlags {
     AddWatchFlags::IN_ALL_EVENTS
