@@ -17,6 +17,7 @@ pub mod transaction;
 pub mod command;
 pub mod error;
 pub mod labels;
+pub mod memory;
 pub mod net;
 pub mod object;
 pub mod paths;

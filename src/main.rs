@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use mco_rescue::cli::{Cli, run};
 use mco_rescue::error;
+use mco_rescue::memory;
 use mco_rescue::report::{inline, printable};
 
 fn main() -> ExitCode {
@@ -23,6 +24,9 @@ fn main() -> ExitCode {
             writeln!(out, "{}: {text}", record.level().as_str().to_lowercase())
         })
         .init();
+    if let Err(errno) = memory::keep_private() {
+        log::info!("turning core dumps off: {}", error::Reason::from(errno));
+    }
     match run(&cli) {
         Ok(code) => code.into(),
         Err(problem) => {

@@ -64,6 +64,13 @@ impl Object {
         self.kind == Kind::Directory
     }
 
+    /// Whether mode and owner are those of a stat. The mode of a link means nothing.
+    pub fn has_attributes_of(&self, stat: &FileStat) -> bool {
+        let mode_counts = !matches!(self.kind, Kind::Symlink { .. });
+        self.owner() == (stat.st_uid, stat.st_gid)
+            && (!mode_counts || self.mode == stat.st_mode & 0o7777)
+    }
+
     /// The number of content bytes, for space arithmetic.
     pub fn size(&self) -> u64 {
         match &self.kind {
@@ -126,6 +133,11 @@ impl Stamp {
     /// Whether both are names of one inode.
     pub fn same_file(&self, other: &Self) -> bool {
         (self.dev, self.ino) == (other.dev, other.ino)
+    }
+
+    /// Whether nothing but the change time differs: a new name, or other attributes, of what has the same bytes.
+    pub fn same_but_change_time(&self, other: &Self) -> bool {
+        self.same_file(other) && self.size == other.size && self.modified == other.modified
     }
 }
 

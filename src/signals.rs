@@ -1,7 +1,18 @@
 //! Signals that would end the program wait while something must not be left half done.
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+
+/// What people and init systems send to end a program.
+const ENDING: [Signal; 4] = [
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+];
 
 /// Makes a system call again as long as a signal interrupts it before it did anything. On local file systems
 /// that is rare, on network and FUSE ones it is not.
@@ -23,20 +34,37 @@ pub struct DeferredSignals {
 impl DeferredSignals {
     /// Begins to hold them back.
     pub fn new() -> Self {
-        let mut set = SigSet::empty();
-        for signal in [
-            Signal::SIGTERM,
-            Signal::SIGINT,
-            Signal::SIGHUP,
-            Signal::SIGQUIT,
-            Signal::SIGPIPE,
-        ] {
-            set.add(signal);
-        }
+        let mut set: SigSet = ENDING.into_iter().collect();
+        set.add(Signal::SIGPIPE);
         Self {
             old: set.thread_swap_mask(SigmaskHow::SIG_BLOCK).ok(),
         }
     }
+
+    /// The signal that will end the program as soon as it may; none that is ignored, as under `nohup`.
+    pub fn waiting(&self) -> Option<Signal> {
+        ENDING
+            .into_iter()
+            .find(|&signal| is_pending(signal) && !is_ignored(signal))
+    }
+}
+
+fn is_pending(signal: Signal) -> bool {
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the set is ours, lives through both calls, and is initialised: zeroed, then filled by the first.
+    unsafe {
+        libc::sigpending(set.as_mut_ptr()) == 0
+            && libc::sigismember(set.as_ptr(), signal as libc::c_int) == 1
+    }
+}
+
+fn is_ignored(signal: Signal) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: nothing is installed, and the answer is ours.
+    let asked =
+        unsafe { libc::sigaction(signal as libc::c_int, std::ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: every field may be zero, and the kernel has filled them.
+    Errno::result(asked).is_ok() && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
 impl Default for DeferredSignals {

@@ -221,11 +221,11 @@ impl Session {
     }
 
     fn diff(&self, path: &RootPath, payload: &Payload) -> Option<String> {
-        let on_disk = self.root.read(path).ok()??;
+        let on_disk = self.root.read_file(path).ok()??;
         let wanted = match payload {
             Payload::Bytes(bytes) => bytes.clone(),
             Payload::Contents(contents) => contents.bytes().ok()?,
-            Payload::CopyOf(source) => self.root.read(source).ok()??,
+            Payload::CopyOf(source) => self.root.read_file(source).ok()??,
             Payload::None | Payload::LinkTo(_) | Payload::TreeOf(_) => return None,
         };
         unified(&on_disk, &wanted)

@@ -129,7 +129,7 @@ pub fn observe(
         node.observe_below(root, path)?;
     }
     for path in &interest.texts {
-        if let Some(bytes) = root.read(path)? {
+        if let Some(bytes) = root.read_file(path)? {
             node.texts.insert(path.clone(), bytes);
         }
     }

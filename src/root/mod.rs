@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, ResolveFlag, readlinkat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use sha2::{Digest, Sha256};
 
 pub use label::{LABEL, proc_path};
@@ -177,15 +177,26 @@ impl Root {
                 });
             }
         };
-        let mut bytes = Vec::new();
-        let read = file
-            .take(MAX_READ + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|e| at(path, errno_of(&e)))?;
-        if read as u64 > MAX_READ {
-            return Err(at(path, Errno::EFBIG));
+        read_whole(file).map(Some).map_err(|errno| at(path, errno))
+    }
+
+    /// The bytes of the regular file at `path` itself, no link at its place followed; `None` when there is none.
+    ///
+    /// For whatever may lie below a user's directory: the user could lead [`Root::read`] to somebody's secrets.
+    pub fn read_file(&self, path: &RootPath) -> Result<Option<Vec<u8>>, RootError> {
+        let Some(place) = self.place(path)? else {
+            return Ok(None);
+        };
+        let read = || {
+            let file = place.open()?;
+            let is_file = resolve::kind(&fstat(&file)?) == SFlag::S_IFREG;
+            is_file.then(|| read_whole(file)).transpose()
+        };
+        match read() {
+            Ok(bytes) => Ok(bytes),
+            Err(Errno::ENOENT | Errno::ELOOP | Errno::ENXIO) => Ok(None),
+            Err(errno) => Err(at(path, errno)),
         }
-        Ok(Some(bytes))
     }
 
     /// The target of the symbolic link at `path`, verbatim; `None` when it is no link.
@@ -331,6 +342,16 @@ impl Place {
             },
         })
     }
+}
+
+fn read_whole(file: File) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::new();
+    let mut bounded = file.take(MAX_READ + 1);
+    let read = bounded.read_to_end(&mut bytes);
+    if read.map_err(|e| errno_of(&e))? as u64 > MAX_READ {
+        return Err(Errno::EFBIG);
+    }
+    Ok(bytes)
 }
 
 /// Size and lower-case hex SHA-256 of everything `reader` gives.

@@ -120,6 +120,9 @@ pub fn write_link(
 }
 
 /// A second name for what is at `place`; a copy where the file system has no links for it.
+///
+/// Whoever watches the file itself is told of its new number of links (inotify's `IN_ATTRIB`); whoever watches its
+/// directory is told nothing.
 pub fn keep(
     place: &Place,
     object: &Object,

@@ -20,6 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::AsFd;
 
+use nix::sys::signal::Signal;
+
 use crate::error::Reason;
 use crate::node::Labels;
 use crate::object::Stamp;
@@ -101,16 +103,21 @@ pub fn run(
     record: impl FnOnce(&Result<Finished, Failure>),
 ) -> Result<Finished, Failure> {
     let unchanged = |error: &dyn std::fmt::Display| Failure::NothingChanged(error.to_string());
+    // A signal must not end the run between two names; while there are only staged ones it undoes them.
+    let signals = DeferredSignals::new();
     let _accounts = pwd_lock::for_steps(request.root, request.steps, request.labels)
         .map_err(|e| unchanged(&e))?;
     let state = State::make(request.root, request.separate_var, request.labels)
         .map_err(|e| unchanged(&e))?;
-    let mut run = Run::new(request, state).map_err(|e| unchanged(&e))?;
+    let mut run = Run::new(request, state, &signals).map_err(|e| unchanged(&e))?;
     if let Err(error) = run.prepare().and_then(|()| run.stage()) {
-        return Err(run.abandon(&error));
+        let failure = run.abandon(&error);
+        if matches!(error, RunError::Signal(_)) {
+            // Nobody is there to say it when the signal has its way.
+            log::warn!("{failure}; nothing was changed");
+        }
+        return Err(failure);
     }
-    // From here names change: a signal must not end the run between two of them.
-    let _signals = DeferredSignals::new();
     if let Err(error) = run.write_journal() {
         return Err(run.abandon(&error));
     }
@@ -139,10 +146,13 @@ enum RunError {
     Flags(#[from] FlagsError),
     #[error("flushing {0} to disk: {1}")]
     Sync(RootPath, Reason),
+    #[error("ended by {0} before the first change")]
+    Signal(Signal),
 }
 
 struct Run<'a> {
     request: &'a Request<'a>,
+    signals: &'a DeferredSignals,
     id: String,
     state: State,
     history: Option<File>,
@@ -157,11 +167,16 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(request: &'a Request<'a>, state: State) -> Result<Self, RunError> {
+    fn new(
+        request: &'a Request<'a>,
+        state: State,
+        signals: &'a DeferredSignals,
+    ) -> Result<Self, RunError> {
         let id = new_id(request.root);
         let (candidates, stage_of) = stage::candidates(request.root, &id, request.steps)?;
         Ok(Self {
             request,
+            signals,
             id,
             state,
             history: None,
@@ -223,6 +238,7 @@ impl<'a> Run<'a> {
             sync_each: !syncfs_reports_errors(),
         };
         for (index, planned) in self.request.steps.iter().enumerate() {
+            self.go_on()?;
             let stage = self.stage_of.get(index).and_then(|&at| self.stages.get(at));
             let stage = stage.ok_or_else(|| StageError::Changed(planned.step.path().clone()))?;
             self.stamps.push(staging.stage(index, planned, stage)?);
@@ -231,7 +247,16 @@ impl<'a> Run<'a> {
                 self.unlabelled.push((path, errno.into()));
             }
         }
-        self.barrier()
+        self.barrier()?;
+        self.go_on()
+    }
+
+    /// Asked to end, the run goes no further; once the journal is written it does.
+    fn go_on(&self) -> Result<(), RunError> {
+        match self.signals.waiting() {
+            Some(signal) => Err(RunError::Signal(signal)),
+            None => Ok(()),
+        }
     }
 
     /// Flushes every file system that is touched, each once.

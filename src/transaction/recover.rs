@@ -19,6 +19,7 @@ use crate::error::Reason;
 use crate::paths;
 use crate::plan::FinishedRun;
 use crate::root::{Root, RootPath};
+use crate::signals::DeferredSignals;
 
 /// Which way an unfinished transaction is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +120,7 @@ pub fn recover(
     let Some(state) = State::open(root)? else {
         return Ok(Recovered::Nothing);
     };
+    let _signals = DeferredSignals::new();
     state.sweep(root);
     let journal: Option<Journal> = state.read(root, paths::JOURNAL)?;
     let committed: Option<String> = state.read(root, paths::COMMITTED)?;

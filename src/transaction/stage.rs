@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
-use nix::sys::stat::fstat;
+use nix::sys::stat::{FileStat, fstat};
 
 use super::disk;
 use super::journal::{new_name, old_name};
@@ -17,7 +17,7 @@ use crate::error::Reason;
 use crate::node::Labels;
 use crate::object::{Kind, Object, Stamp};
 use crate::paths;
-use crate::plan::{Payload, PlannedStep, Step};
+use crate::plan::{Attributes, Payload, PlannedStep, Step};
 use crate::root::{Place, Root, RootError, RootPath, mount_id};
 
 /// Why an object could not be staged.
@@ -216,12 +216,23 @@ impl Staging<'_> {
                 }
             }
             Step::Remove { path, old } => self.keep_old(index, path, old, None).map(Some),
-            Step::Metadata { path, .. } => {
+            Step::Metadata { path, old, .. } => {
                 let place = self.place(path)?;
                 let stat = place.stat().map_err(|e| io_error(path, e))?;
+                let found = stat.as_ref().map(attributes);
+                if found.is_some_and(|found| found != *old) && !self.is_touched_before(index, path)
+                {
+                    return Err(StageError::Changed(path.clone()));
+                }
                 Ok(stat.map(|stat| Stamp::from(&stat)))
             }
         }
+    }
+
+    /// Whether an earlier step of this run leaves something else at a path.
+    fn is_touched_before(&self, index: usize, path: &RootPath) -> bool {
+        let mut earlier = self.steps.iter().take(index);
+        earlier.any(|planned| planned.step.path() == path)
     }
 
     fn place(&self, path: &RootPath) -> Result<Place, StageError> {
@@ -372,21 +383,35 @@ impl Staging<'_> {
         old: &Object,
         stage: Option<&Stage>,
     ) -> Result<Stamp, StageError> {
-        self.unchanged(path, old)?;
+        let before = self.unchanged(path, old)?;
         let place = self.place(path)?;
         let name = old_name(index);
-        if let Some(stage) = stage {
-            disk::keep(&place, old, stage.dir.as_fd(), &name, self.sync_each)
-                .map_err(|e| io_error(path, e))?;
+        let mut dirs = stage
+            .map(|stage| stage.dir.as_fd())
+            .into_iter()
+            .chain([self.history.as_fd()]);
+        let kept = dirs.try_for_each(|dir| disk::keep(&place, old, dir, &name, self.sync_each));
+        if let Err(error) = kept {
+            // Where somebody was faster, that is what there is to say.
+            self.unchanged(path, old)?;
+            return Err(io_error(path, error));
         }
-        disk::keep(&place, old, self.history.as_fd(), &name, self.sync_each)
-            .map_err(|e| io_error(path, e))?;
-        // A new link changes the inode's change time; from here on that is the one to compare.
+        // A new link changes the inode's change time; from here on that is the one to compare. Whatever else
+        // has changed by then was somebody's doing.
         let after = place.stat().map_err(|e| io_error(path, e))?;
-        after
-            .as_ref()
-            .map(Stamp::from)
+        let kept = after.as_ref().filter(|after| {
+            Stamp::from(*after).same_but_change_time(&before) && old.has_attributes_of(after)
+        });
+        kept.map(Stamp::from)
             .ok_or_else(|| StageError::Changed(path.clone()))
+    }
+}
+
+fn attributes(stat: &FileStat) -> Attributes {
+    Attributes {
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
     }
 }
 
