@@ -9,6 +9,7 @@
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use tempfile::NamedTempFile;
 
@@ -97,8 +98,17 @@ impl Disk {
     }
 }
 
-/// Takes a mount away.
+/// Takes a mount away. A program that another thread is just starting holds copies of our descriptors for a
+/// moment, so that the mount can be busy that long.
 pub fn unmount(at: &Path) {
-    let status = Command::new("umount").arg(at).status().unwrap();
-    assert!(status.success(), "umount {}", at.display());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let output = Command::new("umount").arg(at).output().unwrap();
+        if output.status.success() {
+            return;
+        }
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("busy") && Instant::now() < deadline, "{said}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
