@@ -29,7 +29,7 @@ const EXPECTED: [&str; 17] = [
     "fchmod",
     "fchown",
     "fchownat",
-    "fsetxattr",
+    "lsetxattr",
     "utimensat",
     "linkat",
     "unlinkat",
@@ -156,7 +156,7 @@ fn shape(line: &str) -> String {
     let call = line.split(" = ").next().unwrap().trim_end();
     let name = call.split('(').next().unwrap();
     let arguments = match name {
-        "read" | "getdents64" | "fgetxattr" => 0,
+        "read" | "getdents64" | "lgetxattr" => 0,
         "newfstatat" | "statx" | "openat2" | "readlinkat" => 2,
         _ => usize::MAX,
     };
@@ -557,7 +557,7 @@ const READING: [&str; 7] = [
     "statx",
     "readlinkat",
     "getdents64",
-    "fgetxattr",
+    "lgetxattr",
 ];
 
 /// EIO at a call that only looks: what was done and what is said still fit each other.

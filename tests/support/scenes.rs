@@ -25,7 +25,7 @@ pub const WATCHED: [&str; 24] = [
     "?fchmodat2",
     "fchown",
     "fchownat",
-    "fsetxattr",
+    "lsetxattr",
     "utimensat",
     "linkat",
     "unlinkat",
