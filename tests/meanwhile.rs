@@ -460,7 +460,15 @@ fn points(clean: &Traced) -> Vec<(String, usize, bool)> {
     all
 }
 
-const SIGNALS: [(&str, i32); 4] = [("TERM", 15), ("INT", 2), ("HUP", 1), ("QUIT", 3)];
+/// What ends a program, without what it is told to ignore from here (`nohup`): that ends nothing.
+fn signals() -> Vec<(&'static str, i32)> {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = u64::from_str_radix(ignored.unwrap().trim(), 16).unwrap();
+    let mut all = vec![("TERM", 15), ("INT", 2), ("HUP", 1), ("QUIT", 3)];
+    all.retain(|(_, number)| ignored & (1 << (number - 1)) == 0);
+    all
+}
 
 #[test]
 fn asked_to_end_while_staging_it_leaves_nothing_and_later_it_finishes_first() {
@@ -470,12 +478,13 @@ fn asked_to_end_while_staging_it_leaves_nothing_and_later_it_finishes_first() {
     let trace = CHANGING.join(",");
     let clean = Scene::clean(&trace);
     let (mut early, mut late) = (0, 0);
+    let signals = signals();
     for (index, (call, nth, journalled)) in points(&clean).into_iter().enumerate() {
         // Every call of staging; of the rest, which is one stretch, every other.
         if journalled && !index.is_multiple_of(2) {
             continue;
         }
-        let (name, number) = SIGNALS[index % SIGNALS.len()];
+        let (name, number) = signals[index % signals.len()];
         let scene = Scene::new();
         let run = signalled(name, (&call, nth), &scene.args(), &scene);
         let at = format!("SIG{name} at {call} number {nth}: {}", run.said);

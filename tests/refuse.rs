@@ -995,9 +995,14 @@ fn a_url_is_not_fetched_and_its_credentials_are_not_sent_anywhere() {
     let before = root.everything();
     for command in ["plan", "apply", "verify", "show"] {
         let run = root
-            .run(&["--yes", command, "https://mirror.example/config.yaml"])
+            .run(&[
+                "--yes",
+                command,
+                "https://me:hush@mirror.example/config.yaml?token=hush",
+            ])
             .exits(1);
-        assert!(run.err().contains("fetch it first"), "{}", run.err());
+        assert!(run.err().contains("mco-rescue fetch URL"), "{}", run.err());
+        assert!(!run.err().contains("hush"), "{}", run.err());
     }
     assert_eq!(root.everything(), before);
 }

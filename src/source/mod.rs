@@ -137,7 +137,7 @@ pub fn choose(
         Some(name) if name.starts_with("cached:") => cached(name, cache)?,
         Some("-") => parse(&read_named("-")?, "standard input")?,
         Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
-            return Err(SourceError::Url(url.to_owned()));
+            return Err(SourceError::Url(crate::net::redact(url)));
         }
         Some(path) => parse(&read_named(path)?, path)?,
         None => return by_itself(kept),
