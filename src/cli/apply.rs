@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use super::recover::recover;
+use super::recover::recover_first;
 use super::session::{Session, open_root};
 use super::work::{Work, confirm, now};
 use super::{Cli, Output, PlanArgs};
@@ -11,19 +11,15 @@ use crate::error::ExitCode;
 use crate::plan::{Options, Plan};
 use crate::report::verify::Findings;
 use crate::report::{self, count};
+use crate::transaction;
 use crate::transaction::journal::ConfigRef;
-use crate::transaction::{self, Direction, Recovered};
 
 /// Runs `apply`.
 pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     let started = now();
     let root = open_root(cli)?;
     let lock = transaction::acquire(&root)?;
-    // An unfinished transaction comes first, always.
-    let recovered = recover(&root, &lock, Direction::Forward)?;
-    if recovered != Recovered::Nothing {
-        log::warn!("{}", report::recover::sentence(&recovered));
-    }
+    recover_first(&root, &lock)?;
     let mut session = Session::observe(root, args.config.choice())?;
     let plan = session.guarded_plan(args.options(), args.guards.allowed())?;
     show_plan(cli, args, &session, &plan)?;

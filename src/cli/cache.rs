@@ -2,15 +2,14 @@
 
 use anyhow::{Context, Result, bail};
 
-use super::session::open_root;
+use super::session::{open_root, open_store};
 use super::{CacheCommand, Cli, Output};
 use crate::error::ExitCode;
-use crate::node::{Host, Records};
+use crate::node::Records;
 use crate::paths;
 use crate::report;
 use crate::root::Root;
 use crate::source::{self, cache};
-use crate::transaction::Store;
 
 /// Runs `cache`.
 pub fn run(cli: &Cli, command: &CacheCommand) -> Result<ExitCode> {
@@ -52,10 +51,7 @@ fn forget(root: &Root, name: &str) -> Result<()> {
     if all.is_empty() {
         bail!("the cache is empty; there is nothing to forget");
     }
-    let separate_var = Host::observe(root)
-        .context("looking at the node")?
-        .separate_var;
-    Store::make(root, paths::CACHE, separate_var)?.remove(&file)?;
+    open_store(root, paths::CACHE)?.remove(&file)?;
     report::print(format!("Forgotten: {name}\n").as_bytes())?;
     Ok(())
 }

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::session::open_root;
+use super::session::{open_root, open_store};
 use super::work::now;
 use super::{Cli, FetchArgs, Output};
 use crate::command::HostRunner;
 use crate::document::{self, MachineConfig, has_hash};
 use crate::error::ExitCode;
 use crate::net::{self, Cause, FetchError, Request, TlsProblem};
-use crate::node::{Host, Records};
+use crate::node::Records;
 use crate::paths;
 use crate::report;
 use crate::report::fetch::{Fetched, Outcome, PassedOver};
@@ -19,7 +19,6 @@ use crate::root::{Root, RootPath};
 use crate::source::api::{self, Annotations};
 use crate::source::server::{self, Server};
 use crate::source::{self, Http, Medium, Network, cache};
-use crate::transaction::Store;
 
 /// A rendered config may not be larger than this (16 MiB): the operator refuses those above 1.5 MiB.
 const MAX_BYTES: u64 = 16 << 20;
@@ -260,8 +259,7 @@ fn annotations(root: &Root, args: &FetchArgs) -> Result<Annotations> {
         .push(("Accept".into(), "application/json".into()));
     let answer = net::fetch(&settings, &request, &mut source::tell)?;
     let seen = api::annotations(&answer.bytes, now())?;
-    let separate_var = Host::observe(root)?.separate_var;
-    let store = Store::make(root, paths::STATE, separate_var)?;
+    let store = open_store(root, paths::STATE)?;
     store.put(
         RootPath::fixed(paths::ANNOTATIONS).name(),
         &serde_json::to_vec_pretty(&seen)?,
@@ -305,10 +303,7 @@ fn keep(
     text: String,
     origin: &str,
 ) -> Result<Fetched> {
-    let separate_var = Host::observe(root)
-        .context("looking at the node")?
-        .separate_var;
-    let store = Store::make(root, paths::CACHE, separate_var)?;
+    let store = open_store(root, paths::CACHE)?;
     let before = cache::read(root).context("reading the cache")?;
     let entry = cache::Entry::new(config, text, origin.to_owned(), now());
     let known = cache::whole(&before).any(|old| old.digest == entry.digest);
@@ -339,10 +334,7 @@ fn keep(
 }
 
 fn remember(root: &Root, server: &Server) -> Result<()> {
-    let separate_var = Host::observe(root)
-        .context("looking at the node")?
-        .separate_var;
-    let store = Store::make(root, paths::STATE, separate_var)?;
+    let store = open_store(root, paths::STATE)?;
     let name = RootPath::fixed(paths::SERVER);
     Ok(store.put(name.name(), &serde_json::to_vec_pretty(server)?)?)
 }

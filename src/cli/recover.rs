@@ -29,8 +29,17 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
 }
 
 /// Recovers; what cannot be recovered leaves the node half-way.
-pub fn recover(root: &Root, lock: &Lock, direction: Direction) -> Result<Recovered> {
+fn recover(root: &Root, lock: &Lock, direction: Direction) -> Result<Recovered> {
     let deployment = Host::observe(root)?.deployment;
     transaction::recover(root, lock, direction, deployment.as_deref())
         .map_err(|error| RunError::Incomplete(format!("recovering: {error}")).into())
+}
+
+/// An unfinished transaction comes first, always; what became of it is said.
+pub fn recover_first(root: &Root, lock: &Lock) -> Result<()> {
+    let recovered = recover(root, lock, Direction::Forward)?;
+    if recovered != Recovered::Nothing {
+        log::warn!("{}", report::recover::sentence(&recovered));
+    }
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 
-use super::recover::recover;
+use super::recover::recover_first;
 use super::session::{guard, open_root};
 use super::work::{Work, confirm, now};
 use super::{Cli, Output, RollbackArgs};
@@ -14,18 +14,15 @@ use crate::plan::{self, FinishedRun, Plan};
 use crate::report;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootPath};
+use crate::transaction;
 use crate::transaction::journal::ConfigRef;
-use crate::transaction::{self, Direction, Recovered};
 
 /// Runs `rollback`.
 pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     let started = now();
     let root = open_root(cli)?;
     let lock = transaction::acquire(&root)?;
-    let recovered = recover(&root, &lock, Direction::Forward)?;
-    if recovered != Recovered::Nothing {
-        log::warn!("{}", report::recover::sentence(&recovered));
-    }
+    recover_first(&root, &lock)?;
     let Some(run) = transaction::history(&root)?.into_iter().next() else {
         bail!(
             "no finished run is in the history, so there is nothing to go back to. \

@@ -7,7 +7,7 @@ use crate::accounts::{self, Prepared};
 use crate::command::HostRunner;
 use crate::document::{Desired, MachineConfig};
 use crate::drift::{self, Drift};
-use crate::node::{self, Activity, NodeState, Recorded, Records};
+use crate::node::{self, Activity, Host, NodeState, Recorded, Records};
 use crate::object::Kind;
 use crate::plan::{self, Allowed, Inputs, Options, Payload, Plan, Step};
 use crate::report::diff::unified;
@@ -15,6 +15,7 @@ use crate::report::is_secret_step;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootError, RootPath};
 use crate::source::{self, Chosen, Http, Kept, api, cache};
+use crate::transaction::Store;
 
 /// Everything that was gathered, once.
 pub struct Session {
@@ -60,6 +61,12 @@ fn look(
         node.accounts = node.accounts.with(&accounts.after);
     }
     Ok((node, accounts))
+}
+
+/// Opens a directory of our own for single files, outside any transaction.
+pub fn open_store(root: &Root, directory: &'static str) -> Result<Store> {
+    let host = Host::observe(root).context("looking at the node")?;
+    Ok(Store::make(root, directory, host.separate_var)?)
 }
 
 /// Chooses among the argument and what the node keeps.

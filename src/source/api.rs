@@ -149,21 +149,9 @@ pub fn annotations(answer: &[u8], seen: u64) -> Result<Annotations, ApiError> {
 
 /// What was seen last; nothing where the file is missing or damaged, which the log says.
 pub fn remembered(root: &Root) -> Result<Option<Annotations>, RootError> {
-    let path = RootPath::fixed(paths::ANNOTATIONS);
-    let Some(bytes) = root.read(&path)? else {
-        return Ok(None);
-    };
-    match serde_json::from_slice::<Annotations>(&bytes) {
-        Ok(annotations) if annotations.version == VERSION => Ok(Some(annotations)),
-        Ok(other) => {
-            log::warn!("{path} is of version {}; it is passed over", other.version);
-            Ok(None)
-        }
-        Err(error) => {
-            log::warn!("{path} cannot be read and is passed over: {error}");
-            Ok(None)
-        }
-    }
+    super::remembered(root, paths::ANNOTATIONS, VERSION, |kept: &Annotations| {
+        kept.version
+    })
 }
 
 #[cfg(test)]

@@ -12,12 +12,13 @@ use std::io::Read;
 use std::path::Path;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::document::{self, DocumentError, MachineConfig};
 use crate::error::Reason;
 use crate::node::{Baseline, Recorded, Records};
 use crate::paths;
-use crate::root::RootError;
+use crate::root::{Root, RootError, RootPath};
 use api::Annotations;
 use cache::{Cached, Entry};
 
@@ -123,6 +124,30 @@ pub use references::{Fetch, Network, Wanted};
 
 /// What stands for the newest config of the node's pool in the cache.
 pub const LATEST: &str = "cached:latest";
+
+/// A JSON file that is kept for later; nothing where it is missing, or damaged, which the log says.
+fn remembered<T: DeserializeOwned>(
+    root: &Root,
+    file: &'static str,
+    known: u32,
+    version: fn(&T) -> u32,
+) -> Result<Option<T>, RootError> {
+    let path = RootPath::fixed(file);
+    let Some(bytes) = root.read(&path)? else {
+        return Ok(None);
+    };
+    match serde_json::from_slice::<T>(&bytes) {
+        Ok(kept) if version(&kept) == known => Ok(Some(kept)),
+        Ok(kept) => {
+            log::warn!("{path} is of version {}; it is passed over", version(&kept));
+            Ok(None)
+        }
+        Err(error) => {
+            log::warn!("{path} cannot be read and is passed over: {error}");
+            Ok(None)
+        }
+    }
+}
 
 /// Reads the config named on the command line, or the one the node is recorded to be in. What a bare
 /// Ignition config refers to is fetched.

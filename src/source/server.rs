@@ -28,21 +28,7 @@ pub const VERSION: u32 = 1;
 
 /// What the node remembers; nothing where the file is missing or damaged, which the log says.
 pub fn remembered(root: &Root) -> Result<Option<Server>, RootError> {
-    let path = RootPath::fixed(paths::SERVER);
-    let Some(bytes) = root.read(&path)? else {
-        return Ok(None);
-    };
-    match serde_json::from_slice::<Server>(&bytes) {
-        Ok(server) if server.version == VERSION => Ok(Some(server)),
-        Ok(server) => {
-            log::warn!("{path} is of version {}; it is passed over", server.version);
-            Ok(None)
-        }
-        Err(error) => {
-            log::warn!("{path} cannot be read and is passed over: {error}");
-            Ok(None)
-        }
-    }
+    super::remembered(root, paths::SERVER, VERSION, |kept: &Server| kept.version)
 }
 
 /// The server that belongs to the API which the node's configuration names.
