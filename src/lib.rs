@@ -7,6 +7,7 @@ pub mod accounts;
 pub mod cli;
 pub mod document;
 pub mod drift;
+pub mod install;
 pub mod node;
 pub mod plan;
 pub mod render;

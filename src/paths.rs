@@ -100,6 +100,30 @@ pub const STAGE: &str = "var/lib/mco-rescue/stage";
 /// Old objects and journals of finished runs.
 pub const HISTORY: &str = "var/lib/mco-rescue/history";
 
+/// Configs that an image brings along, in its root and in its initramfs.
+pub const IMAGE_CONFIGS: &str = "usr/lib/mco-rescue/configs";
+/// The directories that `install` had to make.
+pub const INSTALL: &str = "var/lib/mco-rescue/install.json";
+/// This program, where its units run it.
+pub const PROGRAM: &str = "usr/local/bin/mco-rescue";
+/// Finishes an interrupted run at boot.
+pub const RECOVER_UNIT: &str = "etc/systemd/system/mco-rescue-recover.service";
+/// Enables it.
+pub const RECOVER_LINK: &str =
+    "etc/systemd/system/sysinit.target.wants/mco-rescue-recover.service";
+/// Keeps the cache fresh.
+pub const FETCH_SERVICE: &str = "etc/systemd/system/mco-rescue-fetch.service";
+/// Starts that now and then.
+pub const FETCH_TIMER: &str = "etc/systemd/system/mco-rescue-fetch.timer";
+/// Enables it.
+pub const TIMER_LINK: &str = "etc/systemd/system/timers.target.wants/mco-rescue-fetch.timer";
+/// Keeps the first boot's preset run from switching these units off.
+pub const PRESET: &str = "etc/systemd/system-preset/30-mco-rescue.preset";
+/// While it exists the unit above starts although nothing is pending.
+pub const CHECK: &str = "run/mco-rescue-check";
+/// Exists where systemd runs.
+pub const SYSTEMD_RUNS: &str = "run/systemd/system";
+
 /// Rendered configs that were fetched, one file each.
 pub const CACHE: &str = "var/lib/mco-rescue/cache";
 /// What is known of the Machine Config Server: where it is and which authority it had.
@@ -191,6 +215,17 @@ mod tests {
             STATUS,
             STAGE,
             HISTORY,
+            IMAGE_CONFIGS,
+            INSTALL,
+            PROGRAM,
+            RECOVER_UNIT,
+            RECOVER_LINK,
+            FETCH_SERVICE,
+            FETCH_TIMER,
+            TIMER_LINK,
+            PRESET,
+            CHECK,
+            SYSTEMD_RUNS,
             CACHE,
             SERVER,
             ANNOTATIONS,

@@ -19,8 +19,8 @@ pub fn json(recovered: &Recovered) -> serde_json::Result<String> {
     let (result, config) = match recovered {
         Recovered::Nothing => ("nothing", None),
         Recovered::Swept(config) => ("swept", Some(config)),
-        Recovered::Finished(config) => ("finished", Some(config)),
-        Recovered::Undone(config) => ("undone", Some(config)),
+        Recovered::Finished(config, _) => ("finished", Some(config)),
+        Recovered::Undone(config, _) => ("undone", Some(config)),
     };
     let document = Document {
         schema: "mco-rescue/recover/v1",
@@ -48,10 +48,10 @@ pub fn sentence(recovered: &Recovered) -> String {
                 config.name
             )
         }
-        Recovered::Finished(config) => format!(
+        Recovered::Finished(config, _) => format!(
             "An interrupted run was brought to its end ({}).",
             config.name
         ),
-        Recovered::Undone(config) => format!("An interrupted run was undone ({}).", config.name),
+        Recovered::Undone(config, _) => format!("An interrupted run was undone ({}).", config.name),
     }
 }
