@@ -109,8 +109,7 @@ pub const PROGRAM: &str = "usr/local/bin/mco-rescue";
 /// Finishes an interrupted run at boot.
 pub const RECOVER_UNIT: &str = "etc/systemd/system/mco-rescue-recover.service";
 /// Enables it.
-pub const RECOVER_LINK: &str =
-    "etc/systemd/system/sysinit.target.wants/mco-rescue-recover.service";
+pub const RECOVER_LINK: &str = "etc/systemd/system/sysinit.target.wants/mco-rescue-recover.service";
 /// Keeps the cache fresh.
 pub const FETCH_SERVICE: &str = "etc/systemd/system/mco-rescue-fetch.service";
 /// Starts that now and then.

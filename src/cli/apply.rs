@@ -2,13 +2,14 @@
 
 use anyhow::{Result, bail};
 
+use super::install::Beforehand;
 use super::recover::recover_first;
 use super::session::{Session, open_root};
 use super::work::{Work, confirm, now};
 use super::{Cli, Output, PlanArgs};
 use crate::drift;
 use crate::error::ExitCode;
-use crate::plan::{Options, Plan};
+use crate::plan::{Options, Plan, PlannedStep};
 use crate::report::verify::Findings;
 use crate::report::{self, count};
 use crate::transaction;
@@ -21,7 +22,11 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     let lock = transaction::acquire(&root)?;
     recover_first(&root, &lock)?;
     let mut session = Session::observe(root, args.config.choice())?;
-    let plan = session.guarded_plan(args.options(), args.guards.allowed())?;
+    let mut plan = session.guarded_plan(args.options(), args.guards.allowed())?;
+    let beforehand = Beforehand::of(&session);
+    if let Some(beforehand) = &beforehand {
+        beforehand.announce(&mut plan);
+    }
     show_plan(cli, args, &session, &plan)?;
     if !plan.blockers.is_empty() {
         bail!(
@@ -31,6 +36,10 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     }
     if !plan.is_empty() {
         confirm(cli, "Apply this plan?")?;
+        if let Some(beforehand) = beforehand {
+            beforehand.install(&session.root, &lock);
+            plan = plan_again(args, &mut session, &plan)?;
+        }
         let config = ConfigRef {
             name: session.chosen.config.name.clone(),
             digest: session.chosen.config.digest.clone(),
@@ -55,6 +64,23 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
         }
     }
     verify(cli, &session, &plan)
+}
+
+/// What was installed may have needed directories that the plan was to make as well.
+fn plan_again(args: &PlanArgs, session: &mut Session, shown: &Plan) -> Result<Plan> {
+    session.observe_again()?;
+    let plan = session.guarded_plan(args.options(), args.guards.allowed())?;
+    let was_shown = |planned: &PlannedStep| {
+        let mut all = shown.steps.iter();
+        all.any(|shown| shown.step == planned.step)
+    };
+    if !plan.blockers.is_empty() || !plan.steps.iter().all(was_shown) {
+        bail!(
+            "the node has changed since the plan was shown; {} was not applied. Run it again",
+            session.chosen.config.name
+        );
+    }
+    Ok(plan)
 }
 
 fn show_plan(cli: &Cli, args: &PlanArgs, session: &Session, plan: &Plan) -> Result<()> {

@@ -3,6 +3,7 @@
 mod apply;
 mod cache;
 mod fetch;
+mod install;
 mod plan;
 mod recover;
 mod render;
@@ -133,6 +134,14 @@ pub enum Command {
     /// Goes forward when every staged object is whole, else back. Stops without
     /// touching anything when a path is neither as before nor as after.
     Recover(RecoverArgs),
+
+    /// Put this program and its units on a node, take them off, or into an initramfs
+    ///
+    /// The program goes to /usr/local/bin, with the unit that recovers an interrupted
+    /// run at boot, and the timer that keeps the cache fresh. Each file is put whole and
+    /// durably; whoever is cut off runs it again. Where systemd runs, it reads the
+    /// units and is asked to start them.
+    Install(InstallArgs),
 }
 
 /// Which config.
@@ -268,6 +277,28 @@ pub struct RecoverArgs {
     /// Undo the interrupted run even if it could be finished
     #[arg(long)]
     pub back: bool,
+
+    /// Run by a unit: nobody watches, and systemd has read the unit files already
+    #[arg(long, hide = true, conflicts_with = "back")]
+    pub at_boot: bool,
+}
+
+/// What to install where.
+#[derive(Debug, Args)]
+pub struct InstallArgs {
+    /// Remove it all again: units, program, and the state directory with cache and
+    /// history; asks first
+    #[arg(long)]
+    pub remove: bool,
+
+    /// Change nothing on the node: write an archive with the program and the units of
+    /// the dracut module, to be loaded after the distribution's initramfs
+    #[arg(long, value_name = "FILE", conflicts_with = "remove")]
+    pub initramfs: Option<PathBuf>,
+
+    /// A config that goes into the archive; more than one may be given
+    #[arg(long = "config", value_name = "FILE", requires = "initramfs")]
+    pub configs: Vec<String>,
 }
 
 /// What to fetch, and whom to believe.
@@ -388,6 +419,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Render(args) => render::run(args),
         Command::Rollback(args) => rollback::run(cli, args),
         Command::Recover(args) => recover::run(cli, args),
+        Command::Install(args) => install::run(cli, args),
     }
 }
 

@@ -28,7 +28,9 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CpioError {
     /// The form has 32 bits for a size.
-    #[error("{0} has {1} bytes, and an initramfs archive holds at most 4294967295 of one file. Leave it out")]
+    #[error(
+        "{0} has {1} bytes, and an initramfs archive holds at most 4294967295 of one file. Leave it out"
+    )]
     TooLarge(String, usize),
 }
 

@@ -4,6 +4,7 @@
 
 pub mod diff;
 pub mod fetch;
+pub mod install;
 pub mod plan;
 pub mod recover;
 pub mod rollback;

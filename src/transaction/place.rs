@@ -348,7 +348,10 @@ fn remove_directory(root: &Root, path: &RootPath) -> Result<bool, Reason> {
         return Ok(false);
     };
     // A link that has taken its place since is not ours.
-    if !place.observe()?.is_some_and(|(found, _)| found.is_directory()) {
+    if !place
+        .observe()?
+        .is_some_and(|(found, _)| found.is_directory())
+    {
         return Ok(false);
     }
     let gone = disk::remove_directory(place.dir.as_fd(), &place.name)?;
