@@ -2,8 +2,10 @@
 //! on a medium.
 
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::boot::{self, AtHand, Mode, Parameters};
 use crate::cli::{FetchArgs, fetch};
@@ -34,9 +36,21 @@ pub fn choose(
     }
     let mut all = of_image(path);
     all.extend(of_cache(root)?);
-    let medium = if all.is_empty() { medium() } else { None };
+    let medium = match (all.is_empty(), parameters.mode) {
+        (false, _) => None,
+        // Somebody means it: a stick may take its time, or be plugged in only now.
+        (true, Mode::Apply) => wait_for_medium(parameters.timeout),
+        (true, _) => medium(),
+    };
     if let Some(medium) = &medium {
         all.extend(of_directory(&medium.path(), "on the medium MCO-RESCUE"));
+    }
+    if all.is_empty() && parameters.mode == Mode::Apply {
+        bail!(
+            "no config is at hand: none in the image or the cache, and no medium labelled MCO-RESCUE within {} s. \
+             Name one: mco_rescue.config=PATH, or mco_rescue.server=https://HOST:22623/config/POOL",
+            parameters.timeout.as_secs()
+        );
     }
     if all.is_empty() {
         return Ok((None, None));
@@ -125,6 +139,17 @@ fn of_cache(root: &Root) -> Result<Vec<AtHand>> {
         place: "in the node's cache",
     };
     Ok(cache::whole(&cached).map(at_hand).collect())
+}
+
+fn wait_for_medium(bound: Duration) -> Option<Medium> {
+    let started = Instant::now();
+    loop {
+        let found = medium();
+        if found.is_some() || started.elapsed() >= bound {
+            return found;
+        }
+        thread::sleep(Duration::from_secs(1));
+    }
 }
 
 /// The medium, where one is plugged in.
