@@ -3,6 +3,7 @@
 mod apply;
 mod cache;
 mod fetch;
+mod firstboot;
 mod install;
 mod plan;
 mod recover;
@@ -142,6 +143,13 @@ pub enum Command {
     /// durably; whoever is cut off runs it again. Where systemd runs, it reads the
     /// units and is asked to start them.
     Install(InstallArgs),
+
+    /// What the units of the initramfs run: decides whether there is work before the real root is entered
+    ///
+    /// Recovers an interrupted run, completes a first boot that got no config, or applies what the kernel command
+    /// line asks for (mco_rescue=auto|apply|off|shell, mco_rescue.config=, mco_rescue.server=,
+    /// mco_rescue.timeout=). Else it leaves the boot alone. The root is /sysroot.
+    Firstboot(FirstbootArgs),
 }
 
 /// Which config.
@@ -301,8 +309,24 @@ pub struct InstallArgs {
     pub configs: Vec<String>,
 }
 
-/// What to fetch, and whom to believe.
+/// How a boot is looked at.
 #[derive(Debug, Args)]
+pub struct FirstbootArgs {
+    /// Kernel arguments instead of those of the running kernel
+    #[arg(long, value_name = "TEXT")]
+    pub kernel_arguments: Option<String>,
+
+    /// Wait beside Ignition, and give it a config that is at hand when its server stays silent
+    #[arg(long)]
+    pub beside_ignition: bool,
+
+    /// After the shell: give the root back as it was found
+    #[arg(long, conflicts_with = "beside_ignition")]
+    pub after_shell: bool,
+}
+
+/// What to fetch, and whom to believe.
+#[derive(Debug, Default, Args)]
 pub struct FetchArgs {
     /// A file, a directory that holds some, `-` for standard input, or a URL
     /// [default: /config/POOL of the Machine Config Server]
@@ -419,6 +443,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Render(args) => render::run(args),
         Command::Rollback(args) => rollback::run(cli, args),
         Command::Recover(args) => recover::run(cli, args),
+        Command::Firstboot(args) => firstboot::run(cli, args),
         Command::Install(args) => install::run(cli, args),
     }
 }
