@@ -125,7 +125,11 @@ pub const FETCH_TIMER: &str = "etc/systemd/system/mco-rescue-fetch.timer";
 pub const TIMER_LINK: &str = "etc/systemd/system/timers.target.wants/mco-rescue-fetch.timer";
 /// Keeps the first boot's preset run from switching these units off.
 pub const PRESET: &str = "etc/systemd/system-preset/30-mco-rescue.preset";
-/// While it exists the unit above starts although nothing is pending.
+/// When systemd last started the timer, as it keeps that.
+pub const TIMER_STAMP: &str = "var/lib/systemd/timers/stamp-mco-rescue-fetch.timer";
+/// What one boot keeps for itself.
+pub const RUNTIME: &str = "run/mco-rescue";
+/// While it exists the unit that recovers starts although nothing is pending.
 pub const CHECK: &str = "run/mco-rescue-check";
 /// Exists where systemd runs.
 pub const SYSTEMD_RUNS: &str = "run/systemd/system";
@@ -233,6 +237,8 @@ mod tests {
             FETCH_TIMER,
             TIMER_LINK,
             PRESET,
+            TIMER_STAMP,
+            RUNTIME,
             CHECK,
             SYSTEMD_RUNS,
             CACHE,

@@ -45,6 +45,11 @@ fn install(cli: &Cli, root: &Root) -> Result<ExitCode> {
     let due = Due::of(root, Scope::All, &managed)?;
     let unlabelled = due.put(root, &lock)?;
     let check = check(root, &lock, &due, &HostRunner)?;
+    let code = if check.is_failure() {
+        ExitCode::Error
+    } else {
+        ExitCode::Done
+    };
     let installed = Installed {
         root: root.shown().display().to_string(),
         found: &due.found,
@@ -56,7 +61,7 @@ fn install(cli: &Cli, root: &Root) -> Result<ExitCode> {
         Output::Text => report::install::text(&installed),
     };
     report::print_result(text.as_bytes());
-    Ok(ExitCode::Done)
+    Ok(code)
 }
 
 /// What an installation would do.
@@ -260,41 +265,32 @@ impl Beforehand {
 /// Takes everything away again.
 fn remove(cli: &Cli, root: &Root) -> Result<ExitCode> {
     let lock = transaction::acquire(root)?;
-    let (word, config) = {
-        let pending = transaction::pending(root)?;
-        let (word, config) = report::status::pending_words(&pending);
-        (word, config.map(|config| config.name.clone()))
-    };
-    if let Some(config) = config {
+    let pending = transaction::pending(root)?;
+    if let (word, Some(config)) = report::status::pending_words(&pending) {
         bail!(
-            "an earlier run ({config}) is {word}, and removing would take away what it needs. \
-             Next: mco-rescue recover; nothing was removed"
+            "an earlier run ({}) is {word}, and removing would take away what it needs. \
+             Next: mco-rescue recover; nothing was removed",
+            config.name
         );
     }
-    let (ours, left) = to_remove(root)?;
+    let mut paths = to_remove(root)?;
     if cli.output == Output::Text {
-        let shown = root.shown().display().to_string();
-        report::print(report::install::about_to_remove(&shown, &ours, &left).as_bytes())?;
+        report::print(report::install::about_to_remove(&paths).as_bytes())?;
     }
-    if !ours.is_empty() {
+    if !paths.removed.is_empty() {
         confirm(cli, "Remove mco-rescue from this node?")?;
     }
-    let removed = take_away(root, &lock, &ours)?;
-    let removed = Removed {
-        root: root.shown().display().to_string(),
-        removed,
-        left,
-    };
+    paths.removed = take_away(root, &lock, &paths.removed)?;
     let text = match cli.output {
-        Output::Json => report::install::removed_json(&removed)?,
-        Output::Text => report::install::removed_text(&removed),
+        Output::Json => report::install::removed_json(&paths)?,
+        Output::Text => report::install::removed_text(&paths),
     };
     report::print_result(text.as_bytes());
     Ok(ExitCode::Done)
 }
 
 /// What of ours is there, links before units before the program; and what stays, with the reason.
-fn to_remove(root: &Root) -> Result<(Vec<RootPath>, Vec<(RootPath, &'static str)>)> {
+fn to_remove(root: &Root) -> Result<Removed> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let config = records.recorded().map(Desired::of);
     let managed = config.as_ref().map(managed).unwrap_or_default();
@@ -312,42 +308,60 @@ fn to_remove(root: &Root) -> Result<(Vec<RootPath>, Vec<(RootPath, &'static str)
             ours.push(path);
         }
     }
-    let state = RootPath::fixed(paths::STATE);
-    if root.exists(&state)? {
-        ours.push(state);
+    for path in [paths::TIMER_STAMP, paths::RUNTIME, paths::STATE].map(RootPath::fixed) {
+        if root.exists(&path)? {
+            ours.push(path);
+        }
     }
-    Ok((ours, left))
+    Ok(Removed {
+        root: root.shown().display().to_string(),
+        removed: ours,
+        left,
+    })
 }
 
 fn take_away(root: &Root, lock: &Lock, ours: &[RootPath]) -> Result<Vec<RootPath>> {
     let live = systemd_runs(root);
-    let units: Vec<&str> = ours
-        .iter()
-        .filter(|path| path.parent() == Some(RootPath::fixed(paths::UNITS)))
-        .map(RootPath::name)
-        .collect();
-    if live
-        && !units.is_empty()
+    if live {
+        stop(ours);
+    }
+    let removed = remove_files(root, lock, ours)?;
+    if live && let Err(error) = systemctl::reload(&HostRunner) {
+        log::warn!("{error}. Next: systemctl daemon-reload");
+    }
+    Ok(removed)
+}
+
+fn stop(ours: &[RootPath]) {
+    let directory = Some(RootPath::fixed(paths::UNITS));
+    let units = ours.iter().filter(|path| path.parent() == directory);
+    let units: Vec<&str> = units.map(RootPath::name).collect();
+    if !units.is_empty()
         && let Err(error) = systemctl::stop(&HostRunner, &units)
     {
         log::warn!("{error}");
     }
-    let mut removed = Vec::new();
-    for item in install::items(Scope::All, true).into_iter().rev() {
+}
+
+fn remove_files(root: &Root, lock: &Lock, ours: &[RootPath]) -> Result<Vec<RootPath>> {
+    for item in install::items(Scope::All, true) {
         place::sweep(root, lock, &item.path)?;
     }
-    let state = RootPath::fixed(paths::STATE);
-    for path in ours.iter().filter(|path| **path != state) {
+    let whole = [paths::RUNTIME, paths::STATE].map(RootPath::fixed);
+    let mut removed = Vec::new();
+    for path in ours.iter().filter(|path| !whole.contains(path)) {
         if place::remove(root, lock, path)? {
             removed.push(path.clone());
         }
     }
     removed.extend(place::remove_directories(root, lock)?);
+    let [runtime, state] = whole;
+    // The state directory knows which directories were made: it goes last.
+    if place::remove_tree(root, lock, &runtime)? {
+        removed.push(runtime);
+    }
     if place::remove_state(root, lock)? {
         removed.push(state);
-    }
-    if live && let Err(error) = systemctl::reload(&HostRunner) {
-        log::warn!("{error}. Next: systemctl daemon-reload");
     }
     Ok(removed)
 }

@@ -27,6 +27,17 @@ pub enum Check {
     Unknown(String),
 }
 
+impl Check {
+    /// Whether systemd runs here, and will not recover an interrupted run although it should.
+    pub fn is_failure(&self) -> bool {
+        match self {
+            Self::Started(result) => !matches!(result, StartResult::Ran | StartResult::Masked),
+            Self::Unknown(_) => true,
+            Self::OtherRoot | Self::NoSystemd | Self::Pending | Self::NotOurs => false,
+        }
+    }
+}
+
 /// What came of an installation.
 #[derive(Debug)]
 pub struct Installed<'a> {
@@ -190,7 +201,7 @@ fn next(installed: &Installed<'_>) -> String {
                 .to_owned()
         }
         Check::Started(StartResult::CannotRun) => {
-            "restorecon -Fv /usr/local/bin/mco-rescue, then mco-rescue install".to_owned()
+            "restorecon -Fv /usr/local/bin/mco-rescue, or findmnt -T /usr/local/bin; then mco-rescue install".to_owned()
         }
         Check::Started(StartResult::NotStarted | StartResult::Failed(_)) => {
             format!("journalctl -b -u {RECOVER}")
@@ -215,7 +226,7 @@ pub fn beforehand(found: &[Found]) -> String {
     let due = found.iter().filter(|found| found.is_due());
     let paths: Vec<String> = due.map(|found| found.item.path.to_string()).collect();
     format!(
-        "apply first installs what finishes or undoes it after a power cut, as it is not there, or another: {}. \
+        "apply first installs what finishes or undoes it at boot after a power cut; missing or different is: {}. \
          `mco-rescue install --remove` takes that away again",
         paths.join(", "),
     )
@@ -251,17 +262,17 @@ pub fn without_recovery(why: &str) -> String {
 }
 
 /// What a removal is about to do.
-pub fn about_to_remove(root: &str, ours: &[RootPath], left: &[(RootPath, &'static str)]) -> String {
-    let mut out = format!("Root      {}\n\n", inline(root));
-    if ours.is_empty() {
+pub fn about_to_remove(paths: &Removed) -> String {
+    let mut out = format!("Root      {}\n\n", inline(&paths.root));
+    if paths.removed.is_empty() {
         out.push_str("Nothing of mco-rescue is installed.\n");
     } else {
         out.push_str("To be removed, the last with cache and history:\n");
     }
-    for path in ours {
+    for path in &paths.removed {
         out.push_str(&format!("  {path}\n"));
     }
-    out + &staying(left) + "\n"
+    out + &staying(&paths.left) + "\n"
 }
 
 fn staying(left: &[(RootPath, &'static str)]) -> String {

@@ -322,6 +322,22 @@ fn try_remove(root: &Root, path: &RootPath) -> Result<bool, Reason> {
     Ok(true)
 }
 
+/// Removes a path with everything below it; says whether there was anything.
+///
+/// # Errors
+/// What the system said.
+pub fn remove_tree(root: &Root, _lock: &Lock, path: &RootPath) -> Result<bool, PlaceError> {
+    let remove = || {
+        let Some(place) = root.place(path)? else {
+            return Ok(false);
+        };
+        let was_there = place.stat()?.is_some();
+        disk::remove_tree(place.dir.as_fd(), place.name.as_str())?;
+        Ok(was_there)
+    };
+    remove().map_err(|reason| PlaceError::Remove(path.clone(), reason))
+}
+
 /// Removes the directories that [`make_parent`] made, where they are empty; gives those that are gone.
 ///
 /// # Errors
