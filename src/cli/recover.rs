@@ -6,14 +6,14 @@ use super::install::systemd_runs;
 use super::session::open_root;
 use super::work::now;
 use super::{Cli, Output, RecoverArgs};
-use crate::command::{CommandRunner, HostRunner, systemctl};
+use crate::command::{CommandError, CommandRunner, HostRunner, systemctl};
 use crate::error::{ExitCode, RunError};
 use crate::node::Host;
 use crate::report;
 use crate::report::recover::Started;
 use crate::report::status::{LastRun, Outcome, Phase};
-use crate::root::Root;
-use crate::systemd::changed::{is_read_by_manager, units_at};
+use crate::root::{Root, RootPath};
+use crate::systemd::changed::{is_read_by_manager, units_at, wanted_at};
 use crate::transaction::{self, Direction, Lock, Pending, Recovered};
 
 /// Runs `recover`.
@@ -31,7 +31,9 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
         Direction::Forward
     };
     let recovered = recover(&root, &lock, direction)?;
-    let units = (args.at_boot && systemd_runs(&root)).then(|| at_boot(&recovered, &HostRunner));
+    let is_there = |path: &RootPath| root.exists(path).unwrap_or_default();
+    let units =
+        (args.at_boot && systemd_runs(&root)).then(|| at_boot(&recovered, &is_there, &HostRunner));
     if let Some(units) = &units {
         keep(&root, &lock, &recovered, units, started);
     }
@@ -45,7 +47,11 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
 
 /// The manager has read the unit files before they were recovered: it reads them again, and the units that run
 /// already are found.
-fn at_boot(recovered: &Recovered, runner: &dyn CommandRunner) -> Started {
+fn at_boot(
+    recovered: &Recovered,
+    is_there: &dyn Fn(&RootPath) -> bool,
+    runner: &dyn CommandRunner,
+) -> Started {
     let changed = recovered.changed();
     if !changed.iter().any(is_read_by_manager) {
         return Started::Unconcerned;
@@ -54,18 +60,34 @@ fn at_boot(recovered: &Recovered, runner: &dyn CommandRunner) -> Started {
         log::warn!("{error}. Next: systemctl daemon-reload");
         return Started::Unknown(error.to_string());
     }
-    let units = units_at(changed);
-    let units: Vec<&str> = units.iter().map(String::as_str).collect();
-    if units.is_empty() {
-        return Started::Before(Vec::new());
-    }
-    match systemctl::activity(runner, &units) {
-        Ok(units) => {
-            let running = units.into_iter().filter(|unit| unit.is_running());
-            Started::Before(running.map(|unit| unit.name).collect())
-        }
+    let there = changed.iter().filter(|path| is_there(path)).cloned();
+    let wanted = wanted_at(&there.collect::<Vec<_>>());
+    match ask(&units_at(changed), &wanted, runner) {
+        Ok((before, too_late)) => Started::Read { before, too_late },
         Err(error) => Started::Unknown(error.to_string()),
     }
+}
+
+/// The units that were started before, and those that nothing starts any more.
+fn ask(
+    units: &[String],
+    wanted: &[String],
+    runner: &dyn CommandRunner,
+) -> Result<(Vec<String>, Vec<String>), CommandError> {
+    let running = match names(units).as_slice() {
+        [] => Vec::new(),
+        units => systemctl::activity(runner, units)?,
+    };
+    let running = running.into_iter().filter(|unit| unit.is_running());
+    let idle = match names(wanted).as_slice() {
+        [] => Vec::new(),
+        units => systemctl::idle(runner, units)?,
+    };
+    Ok((running.map(|unit| unit.name).collect(), idle))
+}
+
+fn names(units: &[String]) -> Vec<&str> {
+    units.iter().map(String::as_str).collect()
 }
 
 /// Nobody reads a console at boot; `status` tells it later.
@@ -117,8 +139,7 @@ pub fn recover_first(root: &Root, lock: &Lock) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{CommandError, CommandLine, CommandOutput};
-    use crate::root::RootPath;
+    use crate::command::{CommandLine, CommandOutput};
     use crate::transaction::journal::ConfigRef;
     use std::cell::RefCell;
 
@@ -162,25 +183,42 @@ mod tests {
             "/etc/systemd/system/a.service",
             "/etc/systemd/system/idle.service",
         ]);
-        let found = at_boot(&recovered, &manager);
-        assert_eq!(found, Started::Before(vec!["a.service".to_owned()]));
+        let found = at_boot(&recovered, &|_| true, &manager);
+        let wanted = Started::Read {
+            before: vec!["a.service".to_owned()],
+            too_late: Vec::new(),
+        };
+        assert_eq!(found, wanted);
         assert_eq!(*manager.0.borrow(), ["daemon-reload", "show"]);
     }
 
     #[test]
     fn without_changed_unit_files_the_manager_is_left_alone() {
         let manager = Manager::default();
-        let found = at_boot(&finished(&["/etc/chrony.conf"]), &manager);
+        let found = at_boot(&finished(&["/etc/chrony.conf"]), &|_| true, &manager);
         assert_eq!(found, Started::Unconcerned);
         assert!(manager.0.borrow().is_empty());
     }
 
     #[test]
-    fn a_changed_link_makes_the_manager_read_and_ask_for_nothing() {
+    fn what_a_link_enables_too_late_is_found() {
         let manager = Manager::default();
-        let link = "/etc/systemd/system/multi-user.target.wants/a.service";
-        let found = at_boot(&finished(&[link]), &manager);
-        assert_eq!(found, Started::Before(Vec::new()));
-        assert_eq!(*manager.0.borrow(), ["daemon-reload"]);
+        let links = ["a.service", "idle.service"]
+            .map(|unit| format!("/etc/systemd/system/multi-user.target.wants/{unit}"));
+        let recovered = finished(&links.each_ref().map(String::as_str));
+        let found = at_boot(&recovered, &|_| true, &manager);
+        let wanted = Started::Read {
+            before: Vec::new(),
+            too_late: vec!["idle.service".to_owned()],
+        };
+        assert_eq!(found, wanted);
+        assert_eq!(*manager.0.borrow(), ["daemon-reload", "show"]);
+        // Links that are gone enable nothing.
+        let found = at_boot(&recovered, &|_| false, &manager);
+        let wanted = Started::Read {
+            before: Vec::new(),
+            too_late: Vec::new(),
+        };
+        assert_eq!(found, wanted);
     }
 }

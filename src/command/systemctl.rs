@@ -16,6 +16,15 @@ pub fn activity(
     asked(runner, &show(units)).map(|answer| read(&answer))
 }
 
+/// Those of the units that do not run and that nothing is about to start.
+///
+/// # Errors
+/// No systemctl, or no answer.
+pub fn idle(runner: &dyn CommandRunner, units: &[&str]) -> Result<Vec<String>, CommandError> {
+    let options = ["show", "--property=Id,ActiveState,Job"];
+    asked(runner, &line(&options, units, QUICK)).map(|answer| read_idle(&answer.stdout))
+}
+
 /// Lets the manager read all unit files again.
 ///
 /// # Errors
@@ -100,6 +109,15 @@ fn asked(runner: &dyn CommandRunner, command: &CommandLine) -> Result<CommandOut
     }
     let words = answer.stderr.trim().to_owned();
     Err(CommandError::Failed("systemctl".into(), words))
+}
+
+fn read_idle(text: &str) -> Vec<String> {
+    let idle = |block: &&str| {
+        let job = value(block, "Job").unwrap_or_default();
+        value(block, "ActiveState").as_deref() == Some("inactive") && matches!(&*job, "" | "0")
+    };
+    let blocks = text.split("\n\n").filter(idle);
+    blocks.filter_map(|block| value(block, "Id")).collect()
 }
 
 fn read_start(text: &str) -> StartResult {
@@ -202,6 +220,16 @@ mod tests {
         reload(&runner).unwrap();
         start(&runner, "a.service").unwrap();
         stop(&runner, &["-b.service", "c.timer"]).unwrap();
+    }
+
+    #[test]
+    fn a_unit_with_a_job_is_not_idle() {
+        let text = "Id=a.service\nActiveState=inactive\nJob=85\n\nId=b.service\nActiveState=inactive\nJob=\n\n\
+                    Id=c.service\nActiveState=active\nJob=\n\nId=d.service\nActiveState=failed\nJob=\n";
+        let units = ["a.service", "b.service", "c.service", "d.service"];
+        let command = "systemctl show --property=Id,ActiveState,Job -- a.service b.service c.service d.service";
+        let runner = script(&[(command, 0, text)]);
+        assert_eq!(idle(&runner, &units), Ok(vec!["b.service".to_owned()]));
     }
 
     #[test]

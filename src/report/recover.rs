@@ -8,13 +8,18 @@ use crate::systemd::changed::is_read_by_manager;
 use crate::transaction::Recovered;
 use crate::transaction::journal::ConfigRef;
 
-/// Units that a boot had started before the recovery.
+/// What a boot that goes on has made of its units.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Started {
     /// No unit file has changed.
     Unconcerned,
-    /// These run from the files as they were before.
-    Before(Vec<String>),
+    /// The manager has read the unit files again.
+    Read {
+        /// Started before that, from the files as they were.
+        before: Vec<String>,
+        /// Enabled by the recovery, too late for this boot.
+        too_late: Vec<String>,
+    },
     /// The manager could not be asked; why.
     Unknown(String),
 }
@@ -29,6 +34,8 @@ struct Document<'a> {
     changed: &'a [RootPath],
     /// At boot: the units that run from the files as they were before; null where that is not known.
     started_before: Option<&'a [String]>,
+    /// At boot: the units that are enabled now, too late for this boot; null where that is not known.
+    not_started: Option<&'a [String]>,
 }
 
 /// For programs. `units`: what is known of a boot that goes on.
@@ -39,16 +46,18 @@ pub fn json(recovered: &Recovered, units: Option<&Started>) -> serde_json::Resul
         Recovered::Finished(config, _) => ("finished", Some(config)),
         Recovered::Undone(config, _) => ("undone", Some(config)),
     };
+    let known: Option<(&[String], &[String])> = match units {
+        Some(Started::Unconcerned) => Some((&[], &[])),
+        Some(Started::Read { before, too_late }) => Some((before, too_late)),
+        Some(Started::Unknown(_)) | None => None,
+    };
     let document = Document {
         schema: "mco-rescue/recover/v1",
         result,
         config,
         changed: recovered.changed(),
-        started_before: match units {
-            Some(Started::Unconcerned) => Some(&[]),
-            Some(Started::Before(units)) => Some(units),
-            Some(Started::Unknown(_)) | None => None,
-        },
+        started_before: known.map(|(before, _)| before),
+        not_started: known.map(|(_, too_late)| too_late),
     };
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
@@ -75,16 +84,24 @@ pub fn text(recovered: &Recovered, started: Option<&Started>) -> String {
 pub fn units(started: &Started) -> String {
     match started {
         Started::Unconcerned => "no unit file has changed".to_owned(),
-        Started::Before(units) if units.is_empty() => {
-            "systemd has read the changed unit files; none of their units had been started before"
-                .to_owned()
+        Started::Read { before, too_late } => {
+            let mut said = "systemd has read the changed unit files".to_owned();
+            if before.is_empty() {
+                said.push_str("; none of their units had been started before");
+            } else {
+                let (all, words) = (before.join(", "), before.join(" "));
+                said.push_str(&format!(
+                    "; started before that, from the old ones: {all}. Next: systemctl restart {words}"
+                ));
+            }
+            if !too_late.is_empty() {
+                let (all, words) = (too_late.join(", "), too_late.join(" "));
+                said.push_str(&format!(
+                    "; enabled too late for this boot: {all}. Next: systemctl start {words}"
+                ));
+            }
+            said
         }
-        Started::Before(units) => format!(
-            "systemd has read the changed unit files; started before that, from the old ones: {}. \
-             Next: systemctl restart {}",
-            units.join(", "),
-            units.join(" "),
-        ),
         Started::Unknown(why) => format!(
             "unit files have changed, and systemd could not be asked which it had started from the old ones \
              ({why}). Next: systemctl daemon-reload, or reboot"

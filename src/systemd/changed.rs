@@ -21,6 +21,24 @@ pub fn units_at(paths: &[RootPath]) -> Vec<String> {
     units
 }
 
+/// The units that links at these paths let another unit start, each once.
+pub fn wanted_at(paths: &[RootPath]) -> Vec<String> {
+    let mut units: Vec<String> = Vec::new();
+    for unit in paths.iter().filter_map(wanted) {
+        if !units.contains(&unit) {
+            units.push(unit);
+        }
+    }
+    units
+}
+
+fn wanted(path: &RootPath) -> Option<String> {
+    let (directory, name) = below_units(path)?.split_once('/')?;
+    let kinds = [".wants", ".requires", ".upholds"];
+    let links = kinds.iter().any(|kind| directory.ends_with(kind));
+    (links && UnitName::parse(name).is_some()).then(|| name.to_owned())
+}
+
 fn unit_at(path: &RootPath) -> Option<String> {
     let below = below_units(path)?;
     let name = match below.split_once('/') {
@@ -77,6 +95,7 @@ mod tests {
                 "getty@tty1.service"
             ]
         );
+        assert_eq!(wanted_at(&all), ["b.service"]);
         let read: Vec<bool> = all.iter().map(is_read_by_manager).collect();
         assert_eq!(read.iter().filter(|read| **read).count(), 8);
     }
