@@ -117,6 +117,11 @@ pub const PROGRAM: &str = "usr/local/bin/mco-rescue";
 pub const RECOVER_UNIT: &str = "etc/systemd/system/mco-rescue-recover.service";
 /// Enables it.
 pub const RECOVER_LINK: &str = "etc/systemd/system/sysinit.target.wants/mco-rescue-recover.service";
+/// The same unit, of an image that brings it along.
+pub const IMAGE_RECOVER_UNIT: &str = "usr/lib/systemd/system/mco-rescue-recover.service";
+/// Enables it.
+pub const IMAGE_RECOVER_LINK: &str =
+    "usr/lib/systemd/system/sysinit.target.wants/mco-rescue-recover.service";
 /// Keeps the cache fresh.
 pub const FETCH_SERVICE: &str = "etc/systemd/system/mco-rescue-fetch.service";
 /// Starts that now and then.
@@ -233,6 +238,8 @@ mod tests {
             PROGRAM,
             RECOVER_UNIT,
             RECOVER_LINK,
+            IMAGE_RECOVER_UNIT,
+            IMAGE_RECOVER_LINK,
             FETCH_SERVICE,
             FETCH_TIMER,
             TIMER_LINK,

@@ -863,6 +863,33 @@ fn a_recovery_at_boot_lets_systemd_read_what_changed_and_names_what_was_started(
     });
 }
 
+#[test]
+fn a_node_whose_image_has_the_unit_needs_no_other() {
+    with_mounts(|| {
+        let live = Live::new();
+        live.answers(WELL);
+        let vendor = "usr/lib/systemd/system/mco-rescue-recover.service";
+        live.root.write(
+            vendor,
+            "[Service]\nExecStart=/usr/bin/mco-rescue recover --at-boot\n",
+        );
+        live.root.link(RECOVER_LINK, &format!("/{vendor}"));
+        let config = machine_config(
+            NAME,
+            json!({"storage": {"files": [file("/etc/plain", 0o644, "plain\n")]}}),
+        );
+        live.root.write("config", &config.to_string());
+        let run = live.run(&["apply", "--takeover", "--yes", "/config"]).ok();
+        assert!(!run.out().contains("recovery at boot"), "{}", run.out());
+        assert!(live.root.exists("etc/plain") && !live.root.exists(PROGRAM));
+        // Switched off by somebody, it recovers nothing.
+        live.root.remove(RECOVER_LINK);
+        live.root.write("etc/plain", "changed\n");
+        live.run(&["apply", "--takeover", "--yes", "/config"]).ok();
+        assert!(live.root.exists(PROGRAM) && live.root.exists(RECOVER));
+    });
+}
+
 /// Unpacks an archive with the real cpio, and gives what came of it.
 fn unpacked(archive: &[u8]) -> Option<TestRoot> {
     let root = TestRoot::empty();

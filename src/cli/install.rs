@@ -208,9 +208,10 @@ fn empty_file(uid: u32, gid: u32) -> Object {
 pub struct Beforehand(Due);
 
 impl Beforehand {
-    /// What is missing; `None` where nothing is, where systemd does not run, or where it cannot be told.
+    /// What is missing; `None` where nothing is, where systemd does not run, where the image has it, or where it
+    /// cannot be told.
     pub fn of(session: &Session) -> Option<Self> {
-        if !systemd_runs(&session.root) {
+        if !systemd_runs(&session.root) || image_recovers(&session.root) {
             return None;
         }
         let mut theirs = managed(&session.desired);
@@ -260,6 +261,15 @@ impl Beforehand {
         }
         Ok(report::install::now_at_boot())
     }
+}
+
+/// Whether the image brings the unit along, enabled, and nothing takes precedence over it.
+fn image_recovers(root: &Root) -> bool {
+    let exists = |path| root.exists(&RootPath::fixed(path)).unwrap_or_default();
+    let links = [paths::RECOVER_LINK, paths::IMAGE_RECOVER_LINK];
+    exists(paths::IMAGE_RECOVER_UNIT)
+        && !exists(paths::RECOVER_UNIT)
+        && links.into_iter().any(exists)
 }
 
 /// Takes everything away again.
