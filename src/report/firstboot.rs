@@ -73,7 +73,7 @@ pub fn failure(phase: &str, cause: &str, unfinished: bool) -> String {
     text + &field("More", "journalctl -b -u mco-rescue-firstboot", 1)
 }
 
-/// For every console: what was done. Three lines.
+/// For every console: what was done. At most six lines.
 pub fn success(done: &str, why: &str) -> String {
     let title = title("done");
     format!(
