@@ -79,7 +79,7 @@ pub fn success(done: &str, why: &str) -> String {
     format!(
         "{title}\n{}{}",
         field("Done", done, 2),
-        field("Why", why, 1)
+        field("Why", why, 3)
     )
 }
 
