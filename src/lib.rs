@@ -4,6 +4,7 @@
 //! transaction, and the same comparison says before and after what differs.
 
 pub mod accounts;
+pub mod awaited;
 pub mod boot;
 pub mod cli;
 pub mod document;

@@ -109,6 +109,8 @@ pub const STAGE: &str = "var/lib/mco-rescue/stage";
 /// Old objects and journals of finished runs.
 pub const HISTORY: &str = "var/lib/mco-rescue/history";
 
+/// The boot that is awaited.
+pub const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
 /// Rendered configs that were fetched, one file each.
 pub const CACHE: &str = "var/lib/mco-rescue/cache";
 /// What is known of the Machine Config Server: where it is and which authority it had.
@@ -204,6 +206,7 @@ mod tests {
             STATUS,
             STAGE,
             HISTORY,
+            AWAITED,
             CACHE,
             SERVER,
             ANNOTATIONS,
