@@ -3,6 +3,7 @@
 
 pub mod accounts;
 mod activity;
+pub mod deployments;
 pub mod host;
 mod labels;
 pub mod os;
