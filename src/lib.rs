@@ -18,6 +18,8 @@ pub mod transaction;
 
 pub mod command;
 pub mod error;
+pub mod images;
+pub mod kargs;
 pub mod labels;
 pub mod memory;
 pub mod mounts;
