@@ -104,6 +104,10 @@ pub const CA_BUNDLES: [&str; 3] = [
     "etc/ssl/certs/ca-certificates.crt",
 ];
 
+/// Kernels and boot loader entries.
+pub const BOOT: &str = "boot";
+/// The physical root of an OSTree system, as a deployment sees it.
+pub const SYSROOT: &str = "sysroot";
 /// The stateroots of an OSTree system, as a deployment sees them.
 pub const STATEROOTS: &str = "sysroot/ostree/deploy";
 /// Written by Ignition when it has written its config.
@@ -213,6 +217,8 @@ mod tests {
             SELINUX_CONFIG,
             STAGED_DEPLOYMENT,
             SCHEDULED_SHUTDOWN,
+            BOOT,
+            SYSROOT,
             BOOT_ENTRIES,
             BOOT_OSTREE,
             OS_RELEASE,

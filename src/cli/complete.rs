@@ -9,8 +9,10 @@ use super::session::{Session, open_root, open_store};
 use super::work::now;
 use super::{Cli, Output};
 use crate::awaited::{Arrival, Awaited, Booted, VERSION, Way};
-use crate::command::{HostRunner, journalctl};
+use crate::command::rpm_ostree::arguments::finalize_journal;
+use crate::command::{CommandRunner, HostRunner};
 use crate::error::ExitCode;
+use crate::node::deployments::finalize_failure;
 use crate::node::host::boot_id;
 use crate::node::{Host, Os};
 use crate::paths;
@@ -151,7 +153,8 @@ fn give_up(root: &Root, mut awaited: Awaited, why: String) -> Result<Completed> 
 
 /// Why the deployment from before runs: what ostree said when the system went down, where the journal has it.
 fn why_stayed() -> String {
-    match journalctl::finalize_failure(&HostRunner) {
+    let answer = HostRunner.run(&finalize_journal());
+    match answer.map(|answer| finalize_failure(&answer.stdout)) {
         Ok(Some(said)) => format!("the staged deployment was not finalized at shutdown: {said}"),
         Ok(None) => "the deployment from before was booted again (the staged one was lost at a power cut, or another boot entry was chosen)".to_owned(),
         Err(error) => format!("the deployment from before was booted again; why is not known ({error})"),
