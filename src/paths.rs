@@ -136,6 +136,8 @@ pub const HISTORY: &str = "var/lib/mco-rescue/history";
 
 /// The boot that is awaited.
 pub const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
+/// Runs that changed the operating system too.
+pub const OS_RUNS: &str = "var/lib/mco-rescue/os-runs.json";
 /// Rendered configs that were fetched, one file each.
 pub const CACHE: &str = "var/lib/mco-rescue/cache";
 /// What is known of the Machine Config Server: where it is and which authority it had.
@@ -241,6 +243,7 @@ mod tests {
             STAGE,
             HISTORY,
             AWAITED,
+            OS_RUNS,
             CACHE,
             SERVER,
             ANNOTATIONS,

@@ -460,6 +460,14 @@ pub struct RollbackArgs {
     #[arg(long)]
     pub leave_changed: bool,
 
+    /// Leave the operating system as it is, where the run changed that too
+    #[arg(long)]
+    pub files_only: bool,
+
+    /// Reboot at the end, where the deployment from before is entered at the next boot
+    #[arg(long)]
+    pub reboot: bool,
+
     /// What may be passed over on the node.
     #[command(flatten)]
     pub guards: GuardArgs,

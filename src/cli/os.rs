@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use super::complete;
 use super::work::now;
 use super::{Cli, Output};
-use crate::awaited::{Awaited, VERSION, Way};
+use crate::awaited::{Awaited, OsRun, VERSION, Way};
 use crate::command::rpm_ostree::arguments::{self, Target, Version};
 use crate::command::rpm_ostree::cause::Cause;
 use crate::command::{CommandLine, CommandRunner, HostRunner, systemctl};
@@ -74,7 +74,12 @@ impl Staging<'_> {
 
     /// The files are in place: `run` can be taken back should the wanted deployment not come up.
     pub fn remember_run(&self, run: Option<String>) -> Result<()> {
-        complete::keep(self.root, &self.awaited(run)?)
+        complete::keep(self.root, &self.awaited(run.clone())?)?;
+        let from = self.plan.booted.clone();
+        match run {
+            Some(run) => complete::keep_os_run(self.root, OsRun { run, from }),
+            None => Ok(()),
+        }
     }
 
     /// The files could not be applied: what we staged goes, and nothing is awaited.
@@ -257,6 +262,66 @@ pub fn deployments() -> Result<Deployments, Cause> {
 fn next_arguments() -> Result<Kargs, Cause> {
     let answer = ask(&HostRunner, &arguments::show_kargs())?;
     Ok(Kargs::parse(answer.trim()).without(&OF_DEPLOYMENTS))
+}
+
+/// The way back of a run that changed the operating system.
+pub enum WayBack {
+    /// The node never left: what was staged is dropped, and the files go back now.
+    StillHere,
+    /// The next boot enters the deployment from before; its files go back there.
+    NextBoot,
+}
+
+/// Makes the deployment that a run came from the one of the next boot.
+pub fn go_back(root: &Root, run: &OsRun, config: &str) -> Result<WayBack> {
+    let said = |cause: Cause| anyhow::anyhow!("{cause}. {}", cause.next());
+    let all = deployments().map_err(said)?;
+    let booted = all.running()?.name();
+    if booted == run.from {
+        ask(&HostRunner, &arguments::drop_pending()).map_err(said)?;
+        complete::forget(root)?;
+        return Ok(WayBack::StillHere);
+    }
+    let Some(before) = all.named(&run.from) else {
+        bail!(
+            "the deployment that ran before {config} is gone, so its operating system cannot come back by itself. \
+             Stage its image: mco-rescue pivot IMAGE; or take only the files back: mco-rescue rollback --files-only"
+        );
+    };
+    complete::keep(root, &awaited_back(run, config, booted)?)?;
+    let line = if all.staged().is_none()
+        && all
+            .rollback()
+            .is_some_and(|next| next.index == before.index)
+    {
+        arguments::rollback()
+    } else {
+        arguments::set_default(before.index)
+    };
+    if let Err(cause) = mutate(&line) {
+        complete::forget(root)?;
+        return Err(said(cause).context("making the deployment from before the next one"));
+    }
+    Ok(WayBack::NextBoot)
+}
+
+fn awaited_back(run: &OsRun, config: &str, booted: String) -> Result<Awaited> {
+    Ok(Awaited {
+        version: VERSION,
+        way: Way::Back,
+        config: ConfigRef {
+            name: config.to_owned(),
+            digest: String::new(),
+            origin: "rollback".to_owned(),
+        },
+        run: Some(run.run.clone()),
+        boot: boot_id().context("the kernel tells no boot id")?,
+        from: booted,
+        image: None,
+        kernel_arguments: Vec::new(),
+        since: now(),
+        failed: None,
+    })
 }
 
 /// Reboots, as asked.
