@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 
+use super::fetch;
 use super::os::{self, Bits, Staging};
 use super::recover::recover_first;
 use super::session::{Session, open_root};
@@ -78,6 +79,16 @@ fn carry_out(cli: &Cli, session: &Session, work: &Work<'_>, bits: Bits) -> Resul
         config: session.config_ref(),
         bits,
     };
+    // Should the next boot not bring it, it is at hand to be applied again.
+    let config = &session.chosen.config;
+    let text = config.record.clone();
+    fetch::keep(
+        &session.root,
+        &session.records,
+        config,
+        text,
+        &config.origin,
+    )?;
     staging.stage(facts)?;
     if work.plan.steps.is_empty() {
         return Ok(());
