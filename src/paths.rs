@@ -69,6 +69,27 @@ pub const SELINUX_CONFIG: &str = "etc/selinux/config";
 
 /// Exists while a deployment waits for the next reboot.
 pub const STAGED_DEPLOYMENT: &str = "run/ostree/staged-deployment";
+/// Boot loader entries.
+pub const BOOT_ENTRIES: &str = "boot/loader/entries";
+/// Kernels of the deployments, one directory for each that differs.
+pub const BOOT_OSTREE: &str = "boot/ostree";
+/// Which system it is.
+pub const OS_RELEASE: &str = "etc/os-release";
+/// The same as the OS ships it.
+pub const USR_OS_RELEASE: &str = "usr/lib/os-release";
+/// Where registries are, their mirrors, and which are blocked.
+pub const REGISTRIES: &str = "etc/containers/registries.conf";
+/// Files that add to it.
+pub const REGISTRIES_D: &str = "etc/containers/registries.conf.d";
+/// Which signatures an image needs.
+pub const POLICY: &str = "etc/containers/policy.json";
+/// Credentials that rpm-ostree uses for a pull; the first that exists counts (mcd-contract 4).
+pub const PULL_SECRETS: [&str; 3] = [
+    "run/ostree/auth.json",
+    "etc/ostree/auth.json",
+    "var/lib/kubelet/config.json",
+];
+
 /// Exists while a shutdown is scheduled.
 pub const SCHEDULED_SHUTDOWN: &str = "run/systemd/shutdown/scheduled";
 
@@ -83,6 +104,10 @@ pub const CA_BUNDLES: [&str; 3] = [
     "etc/ssl/certs/ca-certificates.crt",
 ];
 
+/// Kernels and boot loader entries.
+pub const BOOT: &str = "boot";
+/// The physical root of an OSTree system, as a deployment sees it.
+pub const SYSROOT: &str = "sysroot";
 /// The stateroots of an OSTree system, as a deployment sees them.
 pub const STATEROOTS: &str = "sysroot/ostree/deploy";
 /// Written by Ignition when it has written its config.
@@ -109,6 +134,10 @@ pub const STAGE: &str = "var/lib/mco-rescue/stage";
 /// Old objects and journals of finished runs.
 pub const HISTORY: &str = "var/lib/mco-rescue/history";
 
+/// The boot that is awaited.
+pub const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
+/// Runs that changed the operating system too.
+pub const OS_RUNS: &str = "var/lib/mco-rescue/os-runs.json";
 /// The directories that `install` had to make.
 pub const INSTALL: &str = "var/lib/mco-rescue/install.json";
 /// This program, where its units run it.
@@ -117,7 +146,12 @@ pub const PROGRAM: &str = "usr/local/bin/mco-rescue";
 pub const RECOVER_UNIT: &str = "etc/systemd/system/mco-rescue-recover.service";
 /// Enables it.
 pub const RECOVER_LINK: &str = "etc/systemd/system/sysinit.target.wants/mco-rescue-recover.service";
-/// The same unit, of an image that brings it along.
+/// Proves after a reboot that what was staged runs.
+pub const COMPLETE_UNIT: &str = "etc/systemd/system/mco-rescue-complete.service";
+/// Enables it.
+pub const COMPLETE_LINK: &str =
+    "etc/systemd/system/multi-user.target.wants/mco-rescue-complete.service";
+/// The recover unit, of an image that brings it along.
 pub const IMAGE_RECOVER_UNIT: &str = "usr/lib/systemd/system/mco-rescue-recover.service";
 /// Enables it.
 pub const IMAGE_RECOVER_LINK: &str =
@@ -220,6 +254,15 @@ mod tests {
             SELINUX_CONFIG,
             STAGED_DEPLOYMENT,
             SCHEDULED_SHUTDOWN,
+            BOOT,
+            SYSROOT,
+            BOOT_ENTRIES,
+            BOOT_OSTREE,
+            OS_RELEASE,
+            USR_OS_RELEASE,
+            REGISTRIES,
+            REGISTRIES_D,
+            POLICY,
             HOSTS,
             RESOLV_CONF,
             STATEROOTS,
@@ -234,10 +277,14 @@ mod tests {
             STATUS,
             STAGE,
             HISTORY,
+            AWAITED,
+            OS_RUNS,
             INSTALL,
             PROGRAM,
             RECOVER_UNIT,
             RECOVER_LINK,
+            COMPLETE_UNIT,
+            COMPLETE_LINK,
             IMAGE_RECOVER_UNIT,
             IMAGE_RECOVER_LINK,
             FETCH_SERVICE,
@@ -257,6 +304,7 @@ mod tests {
             CERTS_D,
         ];
         all.extend(CA_BUNDLES);
+        all.extend(PULL_SECRETS);
         all.extend(EXEMPT);
         all.extend(NEVER_STALE);
         all.extend(LEAKED_LINKS);

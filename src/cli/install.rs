@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use super::complete;
 use super::session::{Session, open_root};
 use super::work::confirm;
 use super::{Cli, InstallArgs, Output};
@@ -211,12 +212,22 @@ impl Beforehand {
     /// What is missing; `None` where nothing is, where systemd does not run, where the image has it, or where it
     /// cannot be told.
     pub fn of(session: &Session) -> Option<Self> {
-        if !systemd_runs(&session.root) || image_recovers(&session.root) {
-            return None;
-        }
         let mut theirs = managed(&session.desired);
         theirs.extend(session.old.iter().flat_map(managed));
-        match Due::of(&session.root, Scope::Recovery, &theirs) {
+        Self::on(&session.root, &theirs)
+    }
+
+    /// The same for a run without a config of its own.
+    pub fn of_recorded(root: &Root, records: &Records) -> Option<Self> {
+        let config = records.recorded().map(Desired::of);
+        Self::on(root, &config.as_ref().map(managed).unwrap_or_default())
+    }
+
+    fn on(root: &Root, theirs: &BTreeSet<RootPath>) -> Option<Self> {
+        if !systemd_runs(root) || image_recovers(root) {
+            return None;
+        }
+        match Due::of(root, Scope::Recovery, theirs) {
             Ok(due) if due.is_nothing() => None,
             Ok(due) => Some(Self(due)),
             Err(error) => {
@@ -281,6 +292,12 @@ fn remove(cli: &Cli, root: &Root) -> Result<ExitCode> {
             "an earlier run ({}) is {word}, and removing would take away what it needs. \
              Next: mco-rescue recover; nothing was removed",
             config.name
+        );
+    }
+    if complete::awaited(root)?.is_some() {
+        bail!(
+            "what an earlier run staged waits for the next boot, and removing would take away what completes it. \
+             Next: systemctl reboot, then mco-rescue status; nothing was removed"
         );
     }
     let mut paths = to_remove(root)?;

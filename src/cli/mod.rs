@@ -2,9 +2,12 @@
 
 mod apply;
 mod cache;
+mod complete;
 mod fetch;
 mod firstboot;
 mod install;
+mod os;
+mod pivot;
 mod plan;
 mod recover;
 mod render;
@@ -80,9 +83,10 @@ pub enum Command {
     ///
     /// Shows the plan, asks, then stages every file, flushes, and renames them into
     /// place. A power cut at any moment leaves the node as it was or as it should be;
-    /// the next run finishes or undoes. The daemon's record is written last. Nothing
-    /// is reloaded and nothing reboots.
-    Apply(PlanArgs),
+    /// the next run finishes or undoes. The daemon's record is written last. On a
+    /// running OSTree node image and kernel arguments are staged first; a reboot is
+    /// named, and done only with --reboot. Nothing is reloaded.
+    Apply(ApplyArgs),
 
     /// Show what apply would do: blockers first, then every change with its diff
     ///
@@ -94,6 +98,13 @@ pub enum Command {
     /// Changes nothing. Finds all differences instead of the first, and those that the
     /// daemon never looks at, marked as such. Ends with exit code 3 when there are any.
     Verify(ConfigArgs),
+
+    /// Stage the OS image alone, with the files as they are
+    ///
+    /// IMAGE is what the daemon will compare, byte for byte; without one it is that of
+    /// the recorded config. What runs is pinned first. The node changes at its next
+    /// boot; nothing reboots without --reboot.
+    Pivot(PivotArgs),
 
     /// List what is in CONFIG, or print one decoded file
     ///
@@ -138,11 +149,18 @@ pub enum Command {
 
     /// Put this program and its units on a node, take them off, or into an initramfs
     ///
-    /// The program goes to /usr/local/bin, with the unit that recovers an interrupted
-    /// run at boot, and the timer that keeps the cache fresh. Each file is put whole and
+    /// The program goes to /usr/local/bin, with the units that recover an interrupted
+    /// run at boot and complete one after a reboot, and the timer that keeps the cache
+    /// fresh. Each file is put whole and
     /// durably; whoever is cut off runs it again. Where systemd runs, it reads the
     /// units and is asked to start them.
     Install(InstallArgs),
+
+    /// After a reboot that a run waits for: prove that what was staged runs
+    ///
+    /// If the deployment from before came up instead, its files and record are brought back, so that the node is
+    /// whole, and the reason is told. Run at boot by mco-rescue-complete.service.
+    Complete,
 
     /// What the units of the initramfs run: decides whether there is work before the real root is entered
     ///
@@ -203,6 +221,57 @@ pub struct PlanArgs {
     /// Allow a config that leaves core without any key or password
     #[arg(long)]
     pub allow_lockout: bool,
+
+    /// What may be passed over on the node.
+    #[command(flatten)]
+    pub guards: GuardArgs,
+}
+
+/// Which config, what is allowed, and what comes after.
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    /// Which config, and what is allowed.
+    #[command(flatten)]
+    pub plan: PlanArgs,
+
+    /// How an image is had, and whether the node reboots.
+    #[command(flatten)]
+    pub os: OsArgs,
+}
+
+/// How an image is had, and whether the node reboots.
+#[derive(Debug, Args)]
+pub struct OsArgs {
+    /// Take the image from containers-storage, where it is under its very name
+    /// [default: its registry, or a mirror in registries.conf]
+    #[arg(long)]
+    pub from_storage: bool,
+
+    /// Reboot at the end, where something is staged for the next boot
+    #[arg(long)]
+    pub reboot: bool,
+}
+
+impl OsArgs {
+    fn bits(&self) -> os::Bits {
+        if self.from_storage {
+            os::Bits::Storage
+        } else {
+            os::Bits::Registry
+        }
+    }
+}
+
+/// Which image.
+#[derive(Debug, Args)]
+pub struct PivotArgs {
+    /// NAME@sha256:DIGEST, as `osImageURL` has it [default: that of the recorded config]
+    #[arg(value_name = "IMAGE")]
+    pub image: Option<String>,
+
+    /// How it is had, and whether the node reboots.
+    #[command(flatten)]
+    pub os: OsArgs,
 
     /// What may be passed over on the node.
     #[command(flatten)]
@@ -423,6 +492,14 @@ pub struct RollbackArgs {
     #[arg(long)]
     pub leave_changed: bool,
 
+    /// Leave the operating system as it is, where the run changed that too
+    #[arg(long)]
+    pub files_only: bool,
+
+    /// Reboot at the end, where the deployment from before is entered at the next boot
+    #[arg(long)]
+    pub reboot: bool,
+
     /// What may be passed over on the node.
     #[command(flatten)]
     pub guards: GuardArgs,
@@ -434,6 +511,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     privileges::keep_possible();
     match &cli.command {
         Command::Apply(args) => apply::run(cli, args),
+        Command::Pivot(args) => pivot::run(cli, args),
         Command::Plan(args) => plan::run(cli, args),
         Command::Verify(args) => verify::run(cli, args),
         Command::Show(args) => show::run(cli, args),
@@ -443,6 +521,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Render(args) => render::run(args),
         Command::Rollback(args) => rollback::run(cli, args),
         Command::Recover(args) => recover::run(cli, args),
+        Command::Complete => complete::run(cli),
         Command::Firstboot(args) => firstboot::run(cli, args),
         Command::Install(args) => install::run(cli, args),
     }

@@ -15,10 +15,13 @@ use crate::root::{Root, RootError, RootPath, sha256};
 
 /// The unit that finishes an interrupted run at boot.
 pub const RECOVER: &str = "mco-rescue-recover.service";
+/// The unit that proves, after a reboot, that what was staged runs.
+pub const COMPLETE: &str = "mco-rescue-complete.service";
 /// The unit that keeps the cache fresh, and what starts it.
 pub const FETCH: [&str; 2] = ["mco-rescue-fetch.service", "mco-rescue-fetch.timer"];
 
 const RECOVER_TEXT: &str = include_str!("../../systemd/mco-rescue-recover.service");
+const COMPLETE_TEXT: &str = include_str!("../../systemd/mco-rescue-complete.service");
 const FETCH_TEXT: &str = include_str!("../../systemd/mco-rescue-fetch.service");
 const TIMER_TEXT: &str = include_str!("../../systemd/mco-rescue-fetch.timer");
 
@@ -28,7 +31,7 @@ const PRESET_TEXT: &str = "enable mco-rescue-recover.service\nenable mco-rescue-
 /// How much is installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// What mends a node after a power cut: the program and the unit that runs it at boot.
+    /// What mends a node at boot: the program and the units that run it after a power cut and after a reboot.
     Recovery,
     /// Everything.
     All,
@@ -108,6 +111,11 @@ pub fn items(scope: Scope, never_booted: bool) -> Vec<Item> {
             Content::Text(RECOVER_TEXT),
             Some(RECOVER),
         ),
+        Item::new(
+            paths::COMPLETE_UNIT,
+            Content::Text(COMPLETE_TEXT),
+            Some(COMPLETE),
+        ),
     ];
     if scope == Scope::All {
         all.extend([
@@ -124,6 +132,8 @@ pub fn items(scope: Scope, never_booted: bool) -> Vec<Item> {
     }
     let link = Content::Link("/etc/systemd/system/mco-rescue-recover.service");
     all.push(Item::new(paths::RECOVER_LINK, link, Some(RECOVER)));
+    let link = Content::Link("/etc/systemd/system/mco-rescue-complete.service");
+    all.push(Item::new(paths::COMPLETE_LINK, link, Some(COMPLETE)));
     if scope == Scope::All {
         let link = Content::Link("/etc/systemd/system/mco-rescue-fetch.timer");
         all.push(Item::new(paths::TIMER_LINK, link, Some(timer)));
@@ -302,7 +312,7 @@ mod tests {
 
     #[test]
     fn what_the_units_run_is_what_is_installed() {
-        for text in [RECOVER_TEXT, FETCH_TEXT] {
+        for text in [RECOVER_TEXT, COMPLETE_TEXT, FETCH_TEXT] {
             let line = text
                 .lines()
                 .find_map(|line| line.strip_prefix("ExecStart="));
@@ -315,6 +325,7 @@ mod tests {
     fn links_are_where_the_install_sections_say() {
         for (text, link) in [
             (RECOVER_TEXT, paths::RECOVER_LINK),
+            (COMPLETE_TEXT, paths::COMPLETE_LINK),
             (TIMER_TEXT, paths::TIMER_LINK),
         ] {
             let target = text

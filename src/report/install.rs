@@ -226,7 +226,7 @@ pub fn beforehand(found: &[Found]) -> String {
     let due = found.iter().filter(|found| found.is_due());
     let paths: Vec<String> = due.map(|found| found.item.path.to_string()).collect();
     format!(
-        "apply first installs what finishes or undoes it at boot after a power cut; missing or different is: {}. \
+        "what finishes or undoes this run at boot after a power cut is installed first; missing or different is: {}. \
          `mco-rescue install --remove` takes that away again",
         paths.join(", "),
     )
@@ -235,7 +235,7 @@ pub fn beforehand(found: &[Found]) -> String {
 /// After that.
 pub fn now_at_boot() -> String {
     format!(
-        "installed /usr/local/bin/mco-rescue and {RECOVER}, which finishes or undoes this run at boot if it is cut off"
+        "installed /usr/local/bin/mco-rescue with {RECOVER}, which finishes or undoes this run at boot if it is cut off"
     )
 }
 
