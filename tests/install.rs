@@ -368,6 +368,27 @@ fn nothing_is_removed_while_a_run_is_unfinished() {
 }
 
 #[test]
+fn nothing_is_removed_while_a_boot_is_awaited() {
+    let root = TestRoot::new();
+    install(&root);
+    let awaited = json!({
+        "version": 1, "way": "forward", "run": null, "boot": "b", "from": "f", "image": "i",
+        "config": {"name": NAME, "digest": "", "origin": ""}, "kernel_arguments": [], "since": 0, "failed": null,
+    });
+    root.write("var/lib/mco-rescue/awaited.json", &awaited.to_string());
+    let before = tree(&root);
+    let refused = run(&root, &["install", "--remove", "--yes"]).exits(1).err();
+    assert!(refused.contains("waits for the next boot"), "{refused}");
+    assert_eq!(tree(&root), before);
+    // That boot did not bring it, and its files are back.
+    let mut failed = awaited;
+    failed["failed"] = json!("it did not come up");
+    root.write("var/lib/mco-rescue/awaited.json", &failed.to_string());
+    run(&root, &["install", "--remove", "--yes"]).ok();
+    assert_eq!(ours(&root.everything()), Vec::<&String>::new());
+}
+
+#[test]
 fn started_at_boot_without_need_it_ends_well_even_while_another_run_has_the_lock() {
     let root = TestRoot::new();
     let dir = fs::File::open(root.dir()).unwrap();

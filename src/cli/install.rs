@@ -294,7 +294,8 @@ fn remove(cli: &Cli, root: &Root) -> Result<ExitCode> {
             config.name
         );
     }
-    if complete::awaited(root)?.is_some() {
+    // One that failed is kept only to be told.
+    if complete::awaited(root)?.is_some_and(|awaited| awaited.failed.is_none()) {
         bail!(
             "what an earlier run staged waits for the next boot, and removing would take away what completes it. \
              Next: systemctl reboot, then mco-rescue status; nothing was removed"
