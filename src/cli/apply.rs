@@ -2,9 +2,10 @@
 
 use anyhow::{Result, bail};
 
+use super::bits::{self, Bits};
 use super::fetch;
 use super::install::Beforehand;
-use super::os::{self, Bits, Staging};
+use super::os::{self, Staging};
 use super::recover::recover_first;
 use super::session::{Session, open_root};
 use super::work::{Work, confirm, now};
@@ -28,6 +29,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     recover_first(&root, &lock)?;
     let mut session = Session::observe(root, args.config.choice())?;
     let mut plan = session.guarded_plan(args.options(), args.guards.allowed())?;
+    bits::look(&session.root, &mut plan, &args.bits)?;
     let beforehand = Beforehand::of(&session);
     if let Some(beforehand) = &beforehand {
         beforehand.announce(&mut plan);
@@ -55,7 +57,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
             started,
             more: &LATER,
         };
-        carry_out(cli, &session, &work, apply.os.bits())?;
+        carry_out(cli, &session, &work, args.bits.bits())?;
         if let Err(error) = session.observe_again() {
             log::warn!(
                 "{} is applied, but {error:#}. Next: mco-rescue verify",
@@ -65,7 +67,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
         }
     }
     let code = verify(cli, &session, &plan)?;
-    if apply.os.reboot && plan.os.needs_reboot() && code == ExitCode::Done {
+    if apply.reboot && plan.os.needs_reboot() && code == ExitCode::Done {
         os::reboot()?;
     }
     Ok(code)
@@ -115,7 +117,8 @@ fn carry_out(cli: &Cli, session: &Session, work: &Work<'_>, bits: Bits) -> Resul
 /// What was installed may have needed directories that the plan was to make as well.
 fn plan_again(args: &PlanArgs, session: &mut Session, shown: &Plan) -> Result<Plan> {
     session.observe_again()?;
-    let plan = session.guarded_plan(args.options(), args.guards.allowed())?;
+    let mut plan = session.guarded_plan(args.options(), args.guards.allowed())?;
+    bits::look(&session.root, &mut plan, &args.bits)?;
     let was_shown = |planned: &PlannedStep| {
         let mut all = shown.steps.iter();
         all.any(|shown| shown.step == planned.step)

@@ -1,6 +1,7 @@
 //! The command line: clap types, and one function per command that reads like the pipeline.
 
 mod apply;
+mod bits;
 mod cache;
 mod complete;
 mod fetch;
@@ -222,6 +223,10 @@ pub struct PlanArgs {
     #[arg(long)]
     pub allow_lockout: bool,
 
+    /// How an image is had.
+    #[command(flatten)]
+    pub bits: BitsArgs,
+
     /// What may be passed over on the node.
     #[command(flatten)]
     pub guards: GuardArgs,
@@ -234,32 +239,24 @@ pub struct ApplyArgs {
     #[command(flatten)]
     pub plan: PlanArgs,
 
-    /// How an image is had, and whether the node reboots.
-    #[command(flatten)]
-    pub os: OsArgs,
-}
-
-/// How an image is had, and whether the node reboots.
-#[derive(Debug, Args)]
-pub struct OsArgs {
-    /// Take the image from containers-storage, where it is under its very name
-    /// [default: its registry, or a mirror in registries.conf]
-    #[arg(long)]
-    pub from_storage: bool,
-
     /// Reboot at the end, where something is staged for the next boot
     #[arg(long)]
     pub reboot: bool,
 }
 
-impl OsArgs {
-    fn bits(&self) -> os::Bits {
-        if self.from_storage {
-            os::Bits::Storage
-        } else {
-            os::Bits::Registry
-        }
-    }
+/// How an image is had.
+#[derive(Debug, Args)]
+pub struct BitsArgs {
+    /// Take the OS image from a medium: an OCI directory or archive, or a directory of
+    /// `skopeo copy dir:`, whose digest is that of the wanted name; it is brought into
+    /// containers-storage first
+    #[arg(long, value_name = "PATH")]
+    pub os_from: Option<PathBuf>,
+
+    /// Take the OS image from containers-storage, where it is under its very name
+    /// [default: its registry, or a mirror in registries.conf]
+    #[arg(long, conflicts_with = "os_from")]
+    pub from_storage: bool,
 }
 
 /// Which image.
@@ -269,9 +266,13 @@ pub struct PivotArgs {
     #[arg(value_name = "IMAGE")]
     pub image: Option<String>,
 
-    /// How it is had, and whether the node reboots.
+    /// How it is had.
     #[command(flatten)]
-    pub os: OsArgs,
+    pub bits: BitsArgs,
+
+    /// Reboot at the end, where the image is staged for the next boot
+    #[arg(long)]
+    pub reboot: bool,
 
     /// What may be passed over on the node.
     #[command(flatten)]

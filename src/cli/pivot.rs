@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 
+use super::bits;
 use super::install::Beforehand;
 use super::os::{self, Staging};
 use super::recover::recover_first;
@@ -48,6 +49,7 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
         ..Plan::default()
     };
     guard(&mut plan, &root, &node, args.guards.allowed())?;
+    bits::look(&root, &mut plan, &args.bits)?;
     let beforehand = Beforehand::of_recorded(&root, &records);
     if let Some(beforehand) = &beforehand {
         beforehand.announce(&mut plan);
@@ -63,7 +65,7 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
         }
         staging(cli, &root, &plan, &records, args).stage(facts)?;
     }
-    end(cli, &plan, args.os.reboot)
+    end(cli, &plan, args.reboot)
 }
 
 fn wanted(args: &PivotArgs, records: &Records) -> Result<String> {
@@ -100,7 +102,7 @@ fn staging<'a>(
                 .unwrap_or_default(),
             origin: "pivot".to_owned(),
         },
-        bits: args.os.bits(),
+        bits: args.bits.bits(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use super::bits;
 use super::install::Beforehand;
 use super::session::{Session, open_root};
 use super::{Cli, Output, PlanArgs};
@@ -16,6 +17,7 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     let pending = transaction::pending(&root)?;
     let session = Session::observe(root, args.config.choice())?;
     let mut plan = session.guarded_plan(args.options(), args.guards.allowed())?;
+    bits::look(&session.root, &mut plan, &args.bits)?;
     if let Some(beforehand) = Beforehand::of(&session) {
         beforehand.announce(&mut plan);
     }

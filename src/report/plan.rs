@@ -127,6 +127,7 @@ pub fn operating_system(os: &OsPlan) -> String {
                 format!("pin what runs ({short}), as the way back")
             }
             OsStep::DropStaged { what } => format!("drop what is staged: {what}"),
+            OsStep::Bring { from, image } => format!("bring {image} from {from}"),
             OsStep::Image { from, to } if from.is_empty() => format!("image {to}"),
             OsStep::Image { from, to } => format!("image {to}, instead of {from}"),
             OsStep::Arguments { changes } => format!("kernel arguments {}", changes.join(" ")),
