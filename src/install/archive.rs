@@ -108,9 +108,11 @@ mod tests {
     #[test]
     fn the_units_are_those_that_the_dracut_module_installs() {
         let module = include_str!("../../dracut/50mco-rescue/module-setup.sh");
-        let calls = module
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix("install_unit "));
+        // Calls of one function with a unit and what starts it.
+        let calls = module.lines().filter_map(|line| {
+            let (_, arguments) = line.trim().split_once("_unit ")?;
+            arguments.starts_with("mco-rescue-").then_some(arguments)
+        });
         let calls: Vec<&str> = calls.collect();
         let ours: Vec<String> = STARTED
             .iter()
