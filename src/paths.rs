@@ -106,6 +106,12 @@ pub const CACHE: &str = "var/lib/mco-rescue/cache";
 pub const SERVER: &str = "var/lib/mco-rescue/server.json";
 /// The node's annotations as the API had them last.
 pub const ANNOTATIONS: &str = "var/lib/mco-rescue/annotations.json";
+/// What the daemon's log last told of the configs that it went to.
+pub const DAEMON_LOG: &str = "var/lib/mco-rescue/daemon-log.json";
+/// Logs of containers: `NAMESPACE_POD_UID/CONTAINER/N.log`.
+pub const POD_LOGS: &str = "var/log/pods";
+/// Where the daemon keeps the logs of the pod before.
+pub const PREVIOUS_LOGS: &str = "etc/machine-config-daemon/previous-logs";
 /// How the kubelet reaches the API, and who it is.
 pub const KUBELET_KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
 /// The node's name, where it is fixed.
@@ -194,6 +200,9 @@ mod tests {
             CACHE,
             SERVER,
             ANNOTATIONS,
+            DAEMON_LOG,
+            POD_LOGS,
+            PREVIOUS_LOGS,
             KUBELET_KUBECONFIG,
             HOSTNAME,
             APISERVER_URL,

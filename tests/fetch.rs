@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use http::{Authority, Response, Routes, Server, VALID, Years};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use support::{PROGRAM, Run, TestRoot, file, is_root, machine_config, say};
+use support::{PROGRAM, Run, TestRoot, by_operator, file, is_root, machine_config, say};
 
 const CACHE: &str = "var/lib/mco-rescue/cache";
 
@@ -746,29 +746,10 @@ fn the_latest_intact_config_of_the_pool_is_taken_when_asked() {
         "{said}"
     );
     // Names with the operator's hash; one that is older, one of another pool, one whose hash is wrong.
-    let render = |pool: &str, text: &str| -> Value {
-        let config = root.config(&json!({
-            "apiVersion": "machineconfiguration.openshift.io/v1",
-            "kind": "MachineConfig",
-            "metadata": {"name": "99-x", "labels": {"machineconfiguration.openshift.io/role": pool}},
-            "spec": {"config": {
-                "ignition": {"version": "3.4.0"},
-                "storage": {"files": [file("/etc/pool.conf", 0o644, text)]},
-            }},
-        }));
-        let args = [
-            "render",
-            pool,
-            config.path(),
-            "--os-image",
-            "registry.example/os@sha256:0",
-        ];
-        root.run(&args).ok().json()
-    };
     let (old, new, other) = (
-        render("worker", "old\n"),
-        render("worker", "new\n"),
-        render("master", "m\n"),
+        intact("old\n"),
+        intact("new\n"),
+        by_operator("master", "m\n"),
     );
     for (config, at) in [
         (&old, 1),
@@ -898,24 +879,9 @@ impl Cluster {
     }
 }
 
-/// Rendered by the operator's rules, so that the hash in its name is right.
+/// A config of pool worker with one file in it.
 fn intact(text: &str) -> Value {
-    let root = TestRoot::new();
-    let config = root.config(&json!({
-        "apiVersion": "machineconfiguration.openshift.io/v1",
-        "kind": "MachineConfig",
-        "metadata": {"name": "99-x", "labels": {"machineconfiguration.openshift.io/role": "worker"}},
-        "spec": {"config": {"ignition": {"version": "3.4.0"},
-            "storage": {"files": [file("/etc/pool.conf", 0o644, text)]}}},
-    }));
-    let args = [
-        "render",
-        "worker",
-        config.path(),
-        "--os-image",
-        "registry.example/os@sha256:0",
-    ];
-    root.run(&args).ok().json()
+    by_operator("worker", text)
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::report::diff::unified;
 use crate::report::is_secret_step;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootError, RootPath};
-use crate::source::{self, Chosen, Http, Kept, api, cache};
+use crate::source::{self, Chosen, Http, Kept, api, cache, daemon_log};
 use crate::transaction::Store;
 
 /// Everything that was gathered, once.
@@ -73,10 +73,12 @@ pub fn open_store(root: &Root, directory: &'static str) -> Result<Store> {
 pub fn choose(root: &Root, config: Option<&str>, records: &Records) -> Result<Chosen> {
     let cache = cache::read(root).context("reading the cache")?;
     let annotations = api::remembered(root).context("reading the annotations")?;
+    let log = daemon_log::known(root).context("reading the daemon's log")?;
     let kept = Kept {
         records,
         cache: &cache,
         annotations: annotations.as_ref(),
+        log: log.as_ref(),
     };
     Ok(source::choose(config, &kept, &mut Http::new(root))?)
 }
@@ -189,7 +191,7 @@ impl Session {
             config: self.chosen.config.name.clone(),
             digest: self.chosen.config.digest.clone(),
             origin: self.chosen.config.origin.clone(),
-            chosen: self.chosen.why.to_owned(),
+            chosen: self.chosen.why.clone(),
             root: self.root.shown().display().to_string(),
             recorded,
             others: self.chosen.others.clone(),

@@ -137,14 +137,33 @@ pub fn annotations(answer: &[u8], seen: u64) -> Result<Annotations, ApiError> {
         let value = all.get(format!("{PREFIX}{key}"))?.as_str()?;
         Some(value.to_owned()).filter(|value| !value.is_empty())
     };
-    Ok(Annotations {
-        version: VERSION,
-        node: name.to_owned(),
+    Ok(Annotations::new(
+        name,
         seen,
-        current: given("currentConfig"),
-        desired: given("desiredConfig"),
-        state: given("state"),
-    })
+        given("currentConfig"),
+        given("desiredConfig"),
+        given("state"),
+    ))
+}
+
+impl Annotations {
+    /// What the API said at a time.
+    pub fn new(
+        node: &str,
+        seen: u64,
+        current: Option<String>,
+        desired: Option<String>,
+        state: Option<String>,
+    ) -> Self {
+        Self {
+            version: VERSION,
+            node: node.to_owned(),
+            seen,
+            current,
+            desired,
+            state,
+        }
+    }
 }
 
 /// What was seen last; nothing where the file is missing or damaged, which the log says.
