@@ -251,3 +251,22 @@ fn of_a_large_log_the_end_is_read_and_the_newest_line_counts() {
     let plan = root.run(&["plan", "--output", "json"]).ok().json();
     assert_eq!(plan["config"], name(&new));
 }
+
+#[test]
+fn verify_and_show_mean_the_recorded_config_whatever_is_wanted() {
+    let (old, new) = (
+        by_operator("worker", "old\n"),
+        by_operator("worker", "new\n"),
+    );
+    let root = TestRoot::new();
+    root.apply(&old);
+    import(&root, &new);
+    annotate(&root, name(&new));
+    let verified = root.run(&["verify", "--output", "json"]).ok().json();
+    assert_eq!(
+        (&verified["config"], &verified["clean"]),
+        (&json!(name(&old)), &json!(true))
+    );
+    let shown = root.run(&["show", "--output", "json"]).ok().json();
+    assert_eq!(shown["name"], name(&old));
+}

@@ -813,6 +813,32 @@ fn the_units_are_what_systemd_takes_and_lock_the_service_in() {
     );
 }
 
+/// The arguments of the service, as systemd would give them.
+fn service_arguments() -> Vec<String> {
+    let service = fs::read_to_string("systemd/mco-rescue-fetch.service").unwrap();
+    let line = service
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/mco-rescue "));
+    line.unwrap().split(' ').map(str::to_owned).collect()
+}
+
+#[test]
+fn the_service_asks_for_what_the_program_understands_and_says_nothing_when_nothing_is_new() {
+    let config = intact("x\n");
+    let cluster = Cluster::new(&config, name_of(&config));
+    let root = cluster.node();
+    cluster.fetch(&root);
+    let arguments = service_arguments();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let run = root.run(&arguments).ok();
+    assert_eq!((run.out(), run.err()), (String::new(), String::new()));
+    assert_eq!(cluster.config_server.requests().len(), 2);
+}
+
+fn name_of(config: &Value) -> &str {
+    config["metadata"]["name"].as_str().unwrap()
+}
+
 /// A cluster: a Machine Config Server, and an API that knows the node and lets only its kubelet ask.
 struct Cluster {
     authority: Authority,

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 
 use super::recover::recover_first;
-use super::session::{Session, open_root};
+use super::session::{Session, Unnamed, open_root};
 use super::work::{Work, confirm, now};
 use super::{Cli, Output, PlanArgs};
 use crate::drift;
@@ -20,7 +20,7 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     let lock = transaction::acquire(&root)?;
     recover_first(&root, &lock)?;
-    let mut session = Session::observe(root, args.config.choice())?;
+    let mut session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
     let plan = session.guarded_plan(args.options(), args.guards.allowed())?;
     show_plan(cli, args, &session, &plan)?;
     if !plan.blockers.is_empty() {

@@ -141,7 +141,8 @@ pub struct ConfigArgs {
     /// A rendered MachineConfig, JSON or YAML as `oc get mc NAME -o yaml` prints it,
     /// or an Ignition config; what that refers to is fetched; `-` for standard input;
     /// `cached:NAME` for one of the node's cache
-    /// [default: the config the node is recorded to be in]
+    /// [default: the config that the cluster last wanted, if it is at hand intact,
+    /// else (and for verify always) the one the node is recorded to be in]
     #[arg(value_name = "CONFIG")]
     pub config: Option<String>,
 

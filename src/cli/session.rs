@@ -69,11 +69,30 @@ pub fn open_store(root: &Root, directory: &'static str) -> Result<Store> {
     Ok(Store::make(root, directory, host.separate_var)?)
 }
 
+/// What stands in for a config that was not named (design.md section 7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unnamed {
+    /// What the node is to be in: for what changes it.
+    Wanted,
+    /// What it is recorded to be in: for what only looks.
+    Recorded,
+}
+
 /// Chooses among the argument and what the node keeps.
-pub fn choose(root: &Root, config: Option<&str>, records: &Records) -> Result<Chosen> {
+pub fn choose(
+    root: &Root,
+    config: Option<&str>,
+    unnamed: Unnamed,
+    records: &Records,
+) -> Result<Chosen> {
     let cache = cache::read(root).context("reading the cache")?;
-    let annotations = api::remembered(root).context("reading the annotations")?;
-    let log = daemon_log::known(root).context("reading the daemon's log")?;
+    let (annotations, log) = match (config, unnamed) {
+        (None, Unnamed::Wanted) => (
+            api::remembered(root).context("reading the annotations")?,
+            daemon_log::known(root).context("reading the daemon's log")?,
+        ),
+        _ => (None, None),
+    };
     let kept = Kept {
         records,
         cache: &cache,
@@ -85,9 +104,9 @@ pub fn choose(root: &Root, config: Option<&str>, records: &Records) -> Result<Ch
 
 impl Session {
     /// Reads records, config and node.
-    pub fn observe(root: Root, config: Option<&str>) -> Result<Self> {
+    pub fn observe(root: Root, config: Option<&str>, unnamed: Unnamed) -> Result<Self> {
         let records = Records::read(&root).context("reading the daemon's records")?;
-        let chosen = choose(&root, config, &records)?;
+        let chosen = choose(&root, config, unnamed, &records)?;
         let desired = Desired::of(&chosen.config);
         let old = records
             .baseline()
