@@ -106,6 +106,8 @@ pub const CACHE: &str = "var/lib/mco-rescue/cache";
 pub const SERVER: &str = "var/lib/mco-rescue/server.json";
 /// The node's annotations as the API had them last.
 pub const ANNOTATIONS: &str = "var/lib/mco-rescue/annotations.json";
+/// The cluster's node disruption policies as the API had them last.
+pub const POLICIES: &str = "var/lib/mco-rescue/disruption-policies.json";
 /// What the daemon's log last told of the configs that it went to.
 pub const DAEMON_LOG: &str = "var/lib/mco-rescue/daemon-log.json";
 /// Logs of containers: `NAMESPACE_POD_UID/CONTAINER/N.log`.
@@ -200,6 +202,7 @@ mod tests {
             CACHE,
             SERVER,
             ANNOTATIONS,
+            POLICIES,
             DAEMON_LOG,
             POD_LOGS,
             PREVIOUS_LOGS,

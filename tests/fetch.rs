@@ -848,6 +848,15 @@ struct Cluster {
 
 impl Cluster {
     fn new(config: &Value, desired: &str) -> Self {
+        Self::with_policies(config, desired, |_| Response::status(403))
+    }
+
+    /// One whose API answers so when it is asked for the disruption policies, the nth time.
+    fn with_policies(
+        config: &Value,
+        desired: &str,
+        policies: impl Fn(usize) -> Response + Send + Sync + 'static,
+    ) -> Self {
         let authority = Authority::new("cluster");
         let node = json!({"kind": "Node", "metadata": {"name": "node-7", "annotations": {
             "machineconfiguration.openshift.io/currentConfig": "rendered-worker-old",
@@ -857,6 +866,8 @@ impl Cluster {
         let routes = Routes::new().at("/api/v1/nodes/node-7", move |_| {
             Response::ok(node.to_string())
         });
+        let object = "/apis/operator.openshift.io/v1/machineconfigurations/cluster";
+        let routes = routes.at(object, move |request| policies(request.nth));
         let api = Server::mutual(routes, &authority.issue(&["127.0.0.1"], VALID), &authority);
         Self {
             config_server: server(&authority, config),
@@ -1002,4 +1013,172 @@ fn an_api_that_does_not_answer_is_no_failure_of_the_fetch() {
     root.write("var/lib/mco-rescue/annotations.json", "{");
     root.run(&["status"]).ok();
     root.run(&["plan", "--latest"]).ok();
+}
+
+/// The object that holds the disruption policies, as the API has it.
+fn policies(generation: i64, observed: i64) -> Value {
+    json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
+    "metadata": {"name": "cluster", "generation": generation},
+    "spec": {"managementState": "Managed"},
+    "status": {"observedGeneration": observed, "nodeDisruptionPolicyStatus": {"clusterPolicies": {
+        "files": [
+            {"path": "/var/lib/kubelet/config.json", "actions": [{"type": "None"}]},
+            {"path": "/etc/containers/registries.conf", "actions": [{"type": "Special"}]},
+            {"path": "/etc/crio/policies", "actions": [
+                {"type": "Reload", "reload": {"serviceName": "crio.service"}}]},
+        ],
+        "units": [{"name": "x.service", "actions": [{"type": "DaemonReload"},
+            {"type": "Restart", "restart": {"serviceName": "x.service"}}]}],
+        "sshkey": {"actions": [{"type": "None"}]},
+    }}}})
+}
+
+const POLICIES: &str = "var/lib/mco-rescue/disruption-policies.json";
+
+#[test]
+fn the_disruption_policies_are_kept_as_long_as_nothing_better_is_known() {
+    let answers = [
+        (Response::ok(policies(3, 3).to_string()), "given", ""),
+        (
+            Response::status(403),
+            "not-allowed",
+            "not allowed to read them",
+        ),
+        (Response::status(404), "none", "the cluster has none"),
+        (
+            Response::ok(policies(4, 3).to_string()),
+            "not-ready",
+            "was not done with them",
+        ),
+    ];
+    let config = intact("x\n");
+    let bodies: Vec<Response> = answers.iter().map(|(body, ..)| body.clone()).collect();
+    let cluster = Cluster::with_policies(&config, name_of(&config), move |nth| bodies[nth].clone());
+    let root = cluster.node();
+    let given = policies(3, 3);
+    let given = &given["status"]["nodeDisruptionPolicyStatus"]["clusterPolicies"];
+    for (_, asked, words) in &answers {
+        let outcome = cluster.fetch(&root);
+        assert_eq!(outcome["policies"]["asked"], *asked);
+        // What was known stays known, with the time at which it was.
+        assert_eq!(outcome["policies"]["known"]["cluster"], *given, "{asked}");
+        let kept: Value = serde_json::from_str(&root.read(POLICIES)).unwrap();
+        assert_eq!(kept, outcome["policies"]);
+        let status = flat(&root.run(&["status"]).ok());
+        assert!(
+            status.contains("Policies for 3 files and 1 unit ("),
+            "{status}"
+        );
+        assert!(status.contains(words), "{status}");
+    }
+}
+
+#[test]
+fn an_api_that_does_not_let_the_kubelet_read_policies_makes_no_noise() {
+    let config = intact("x\n");
+    let cluster = Cluster::new(&config, name_of(&config));
+    let root = cluster.node();
+    cluster.fetch(&root);
+    let quiet = fetch(&root, &["--quiet"]).ok();
+    assert_eq!((quiet.out(), quiet.err()), (String::new(), String::new()));
+    let status = flat(&root.run(&["status"]).ok());
+    assert!(
+        status.contains("Policies not allowed to read them ("),
+        "{status}"
+    );
+    let status = root.run(&["status", "--output", "json"]).ok().json();
+    assert_eq!(status["policies"]["known"], Value::Null);
+}
+
+#[test]
+fn garbage_for_policies_changes_nothing_and_the_log_tells_the_place() {
+    let mut wrong = policies(3, 3);
+    wrong["status"]["nodeDisruptionPolicyStatus"]["clusterPolicies"]["files"][1] =
+        json!({"path": "/x"});
+    let bodies = [
+        Response::ok(policies(3, 3).to_string()),
+        Response::ok("{"),
+        Response::ok(r#"{"kind": "Status", "metadata": {"generation": 1}}"#),
+        Response::ok(wrong.to_string()),
+        Response::status(500),
+    ];
+    let words = [
+        "",
+        "no MachineConfiguration",
+        "another kind",
+        "clusterPolicies.files[1]",
+        "answered 500",
+    ];
+    let config = intact("x\n");
+    let answers = bodies.clone();
+    let cluster =
+        Cluster::with_policies(&config, name_of(&config), move |nth| answers[nth].clone());
+    let root = cluster.node();
+    cluster.fetch(&root);
+    let before = root.read(POLICIES);
+    for words in &words[1..] {
+        let run = fetch(&root, &["--quiet", "-v"]).ok();
+        assert!(flat(&run).contains(words), "{words}: {}", flat(&run));
+        assert_eq!(root.read(POLICIES), before);
+    }
+}
+
+#[test]
+fn the_api_is_asked_also_when_the_config_server_is_gone() {
+    let config = intact("x\n");
+    let mut cluster = Cluster::new(&config, name_of(&config));
+    let root = cluster.node();
+    cluster.fetch(&root);
+    root.remove("var/lib/mco-rescue/annotations.json");
+    let routes = Routes::new().at("*", |_| Response::status(404));
+    let identity = cluster.authority.issue(&["127.0.0.1"], VALID);
+    cluster.config_server = Server::tls(routes, &identity);
+    let said = flat(&fetch(&root, &["--server", &cluster.config_server.url("")]).exits(1));
+    assert!(
+        said.contains("the pool has no rendered config there yet"),
+        "{said}"
+    );
+    let status = root.run(&["status", "--output", "json"]).ok().json();
+    assert_eq!(status["annotations"]["desired"], name_of(&config));
+}
+
+#[test]
+fn what_the_daemons_log_told_is_kept_when_the_pod_is_gone() {
+    let (old, wanted) = (intact("old\n"), intact("wanted\n"));
+    let cluster = Cluster::new(&wanted, name_of(&wanted));
+    let root = cluster.node();
+    // The API cannot be asked: this node has no credentials.
+    root.remove("var/lib/kubelet/kubeconfig");
+    root.apply(&old);
+    let pod = "var/log/pods/openshift-machine-config-operator_machine-config-daemon-x7_uid";
+    let head = "stderr F I1118 10:00:00.000000    3512 update.go:1]";
+    let (a, b) = (name_of(&old), name_of(&wanted));
+    root.write(
+        &format!("{pod}/machine-config-daemon/3.log"),
+        &format!(
+            "2026-11-18T10:00:00.000000000+00:00 {head} Disk currentConfig \"{a}\" overrides node's currentConfig \
+             annotation \"{b}\"\n2026-11-18T10:00:01.5+00:00 {head} \"Starting update from {a} to {b}: &{{}}\"\n"
+        ),
+    );
+    let outcome = cluster.fetch(&root);
+    assert_eq!(outcome["annotations"], Value::Null);
+    let wanted = &outcome["daemon_log"]["wanted"];
+    assert_eq!(
+        (&wanted["name"], &wanted["line"]),
+        (&json!(b), &json!("starting"))
+    );
+    let before = root.everything();
+    cluster.fetch(&root);
+    let files = |tree: &support::Snapshot| tree["var/lib/mco-rescue/daemon-log.json"].clone();
+    assert_eq!(files(&before), files(&root.everything()));
+    fs::remove_dir_all(root.path("var/log")).unwrap();
+    let status = flat(&root.run(&["status"]).ok());
+    let line = format!("Log current {a} (2026-11-18T10:00:00Z) wanted {b} (2026-11-18T10:00:01Z)");
+    assert!(status.contains(&line), "{status}");
+    let plan = root.run(&["plan", "--output", "json"]).ok().json();
+    assert_eq!(plan["config"], b);
+    root.write("var/lib/mco-rescue/daemon-log.json", "{");
+    root.run(&["status"]).ok();
+    let plan = root.run(&["plan", "--output", "json"]).ok().json();
+    assert_eq!(plan["config"], a);
 }

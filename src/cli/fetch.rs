@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use super::cluster;
 use super::session::{open_root, open_store};
 use super::work::now;
 use super::{Cli, FetchArgs, Output};
@@ -16,14 +17,13 @@ use crate::paths;
 use crate::report;
 use crate::report::fetch::{Fetched, Outcome, PassedOver};
 use crate::root::{Root, RootPath};
-use crate::source::api::{self, Annotations};
 use crate::source::server::{self, Server};
 use crate::source::{self, Http, Medium, Network, cache};
 
 /// A rendered config may not be larger than this (16 MiB): the operator refuses those above 1.5 MiB.
-const MAX_BYTES: u64 = 16 << 20;
+pub const MAX_BYTES: u64 = 16 << 20;
 /// Until the head of an answer is there.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What came, and from whom.
 struct Got {
@@ -47,12 +47,16 @@ pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
     {
         directory(&root, &records, path, args, &mut outcome)?;
     } else {
-        let got = single(&root, &records, args)?;
+        let got = single(&root, &records, args);
+        if args.source.is_none() {
+            // The API and the log may tell something also where this server does not.
+            outcome.seen = cluster::look(&root, args);
+        }
+        let got = got?;
         let server = got.server.clone();
         outcome.kept.push(take(&root, &records, got, args)?);
         if let Some(server) = &server {
             remember(&root, server)?;
-            outcome.annotations = ask_api(&root, args);
         }
     }
     let known = outcome.passed_over.is_empty() && outcome.kept.iter().all(|kept| !kept.new);
@@ -222,49 +226,6 @@ fn explanation(error: &FetchError, pool: &str, known: Option<&Server>, given: bo
         _ => None,
     };
     hint.map_or(what.clone(), |hint| format!("{what} ({hint})"))
-}
-
-/// The API is asked besides; that it does not answer is no failure of the fetch.
-fn ask_api(root: &Root, args: &FetchArgs) -> Option<Annotations> {
-    match annotations(root, args) {
-        Ok(seen) => Some(seen),
-        Err(error) => {
-            log::info!("the node's annotations are not known: {error:#}");
-            None
-        }
-    }
-}
-
-fn annotations(root: &Root, args: &FetchArgs) -> Result<Annotations> {
-    let access = api::access(root)?;
-    let fixed = root.read(&RootPath::fixed(paths::HOSTNAME))?;
-    let fixed = fixed.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
-    let name = fixed
-        .filter(|name| !name.is_empty())
-        .or_else(|| sysinfo::System::host_name().ok());
-    let name = name.context("the node has no name")?.to_lowercase();
-    let mut settings = Http::new(root)
-        .settings(&Network::default())
-        .map_err(anyhow::Error::msg)?;
-    settings.certificates = access.authorities;
-    settings.identity = Some(access.identity);
-    settings.names.given.clone_from(&args.resolve);
-    settings.header_timeout = HEADER_TIMEOUT;
-    settings.total_timeout = Some(Duration::from_secs(args.timeout));
-    let url = api::node_url(&access.server, &name);
-    let mut request = Request::new(&url, MAX_BYTES);
-    request.retry = false;
-    request
-        .headers
-        .push(("Accept".into(), "application/json".into()));
-    let answer = net::fetch(&settings, &request, &mut source::tell)?;
-    let seen = api::annotations(&answer.bytes, now())?;
-    let store = open_store(root, paths::STATE)?;
-    store.put(
-        RootPath::fixed(paths::ANNOTATIONS).name(),
-        &serde_json::to_vec_pretty(&seen)?,
-    )?;
-    Ok(seen)
 }
 
 fn verify(args: &FetchArgs, bytes: &[u8]) -> Result<()> {

@@ -2,6 +2,7 @@
 
 mod apply;
 mod cache;
+mod cluster;
 mod fetch;
 mod plan;
 mod recover;

@@ -6,6 +6,7 @@ mod choice;
 pub mod daemon_log;
 mod http;
 mod medium;
+pub mod policies;
 mod references;
 pub mod server;
 
