@@ -83,6 +83,21 @@ pub const CA_BUNDLES: [&str; 3] = [
     "etc/ssl/certs/ca-certificates.crt",
 ];
 
+/// Files in which a node may have the authority of its Machine Config Server: bundles, kubeconfigs with one in
+/// them, and the pointer config that the node was provisioned with (contract section 2).
+pub const AUTHORITIES: [&str; 8] = [
+    "etc/kubernetes/kubelet-ca.crt",
+    "etc/kubernetes/ca.crt",
+    KUBECONFIG,
+    KUBELET_KUBECONFIG,
+    "etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
+    "boot/ignition/config.ign",
+    "usr/lib/ignition/user.ign",
+    SERVER,
+];
+/// Authorities that an admin or the daemon added to those of the OS.
+pub const ANCHORS: &str = "etc/pki/ca-trust/source/anchors";
+
 /// Our own state.
 pub const STATE: &str = "var/lib/mco-rescue";
 /// Proves that this `var` is the node's real one.
@@ -211,6 +226,8 @@ mod tests {
             APISERVER_URL,
             CERTS_D,
         ];
+        all.push(ANCHORS);
+        all.extend(AUTHORITIES);
         all.extend(CA_BUNDLES);
         all.extend(EXEMPT);
         all.extend(NEVER_STALE);

@@ -1182,3 +1182,114 @@ fn what_the_daemons_log_told_is_kept_when_the_pod_is_gone() {
     let plan = root.run(&["plan", "--output", "json"]).ok().json();
     assert_eq!(plan["config"], a);
 }
+
+#[test]
+fn an_authority_that_was_made_anew_under_its_old_name_is_no_broken_certificate() {
+    let (old, new) = (Authority::new("root-ca"), Authority::new("root-ca"));
+    let config = rendered("rendered-worker-a", "x\n");
+    let server = server(&new, &config);
+    let root = TestRoot::new();
+    let file = ca(&old);
+    let args = [
+        "--pool",
+        "worker",
+        "--server",
+        &server.url(""),
+        "--ca",
+        file.path().to_str().unwrap(),
+    ];
+    let said = flat(&fetch(&root, &args).exits(1));
+    say(&said);
+    assert!(
+        said.contains("signed by no authority that is trusted here"),
+        "{said}"
+    );
+    assert!(
+        said.contains("--ca FILE") && !said.contains("renew"),
+        "{said}"
+    );
+}
+
+/// The places at which a node has authorities, with that of the server in the form of each place.
+fn places(authority: &Authority) -> Vec<(&'static str, String)> {
+    let engine = &base64::engine::general_purpose::STANDARD;
+    let data = base64::Engine::encode(engine, &authority.pem);
+    let kubeconfig = format!(
+        "kind: Config\nclusters:\n- name: local\n  cluster:\n    server: https://x:6443\n    \
+         certificate-authority-data: {data}\n"
+    );
+    let pointer = json!({"ignition": {"version": "3.4.0", "security": {"tls": {"certificateAuthorities": [
+        {"source": format!("data:text/plain;charset=utf-8;base64,{data}")}]}}}});
+    vec![
+        ("etc/kubernetes/kubelet-ca.crt", authority.pem.clone()),
+        ("etc/kubernetes/kubeconfig", kubeconfig.clone()),
+        ("var/lib/kubelet/kubeconfig", kubeconfig),
+        (
+            "etc/pki/ca-trust/source/anchors/mine.crt",
+            format!("# mine\n{}", authority.pem),
+        ),
+        ("boot/ignition/config.ign", pointer.to_string()),
+    ]
+}
+
+#[test]
+fn an_authority_at_hand_is_named_and_not_taken() {
+    let (right, wrong) = (Authority::new("root-ca"), Authority::new("root-ca"));
+    let config = rendered("rendered-worker-a", "x\n");
+    let server = server(&right.intermediate("mcs"), &config);
+    let url = server.url("");
+    let args = ["--pool", "worker", "--server", &url];
+    for (index, (place, text)) in places(&right).into_iter().enumerate() {
+        let root = TestRoot::new();
+        for (place, text) in places(&wrong) {
+            root.write(place, &text);
+        }
+        let before = root.everything();
+        let said = flat(&fetch(&root, &args).exits(1));
+        assert!(
+            said.contains("nothing on this node would verify it"),
+            "{said}"
+        );
+        assert_eq!(root.everything(), before, "{place}");
+        root.write(place, &text);
+        let before = root.everything();
+        let said = flat(&fetch(&root, &args).exits(1));
+        let file = root.path(place).display().to_string();
+        assert!(
+            said.contains(&format!("give --ca {file}, else give the certificate")),
+            "{place}: {said}"
+        );
+        assert!(
+            said.contains("2. \"CN=mcs\" issued by \"CN=root-ca\", from Wed, 01 Jan 2020"),
+            "{said}"
+        );
+        assert_eq!(root.everything(), before, "{place}");
+        if index == 0 {
+            say(&said);
+        }
+        fetch(&root, &[&args[..], &["--ca", &file]].concat()).ok();
+        assert_eq!(cache_files(&root).len(), 1, "{place}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_the_given_bundle_is_said_of_it() {
+    let root = TestRoot::new();
+    for (text, words) in [
+        ("", "there is no certificate in it"),
+        ("hello\n", "line 1 is behind the last certificate"),
+        (
+            "-----BEGIN CERTIFICATE-----\n",
+            "the block that begins in line 1 has no end",
+        ),
+    ] {
+        root.write("ca.pem", text);
+        let file = root.path("ca.pem").display().to_string();
+        let args = ["--pool", "worker", "--server", "127.0.0.1:1", "--ca", &file];
+        let said = flat(&fetch(&root, &args).exits(1));
+        assert!(
+            said.contains(&format!("reading --ca {file}: {words}")),
+            "{said}"
+        );
+    }
+}

@@ -17,6 +17,7 @@ use crate::paths;
 use crate::report;
 use crate::report::fetch::{Fetched, Outcome, PassedOver};
 use crate::root::{Root, RootPath};
+use crate::source::authorities;
 use crate::source::server::{self, Server};
 use crate::source::{self, Http, Medium, Network, cache};
 
@@ -138,8 +139,8 @@ fn from_server(root: &Root, records: &Records, args: &FetchArgs) -> Result<Got> 
     let Some(base) = given.or(known.map(|known| known.url.clone())).or(of_api) else {
         bail!("no Machine Config Server is known here. Name it: --server api-int.CLUSTER.DOMAIN");
     };
-    let authorities = match (&args.ca, known) {
-        (Some(path), _) => String::from_utf8_lossy(&source::read_named(path)?).into_owned(),
+    let authorities = match (given_authorities(args)?, known) {
+        (Some(given), _) => given,
         (None, Some(known)) => known.authorities.clone(),
         (None, None) => String::new(),
     };
@@ -163,15 +164,22 @@ fn from_server(root: &Root, records: &Records, args: &FetchArgs) -> Result<Got> 
 }
 
 fn from_url(root: &Root, url: &str, args: &FetchArgs) -> Result<Got> {
-    let authorities = match &args.ca {
-        Some(path) => String::from_utf8_lossy(&source::read_named(path)?).into_owned(),
-        None => String::new(),
-    };
+    let authorities = given_authorities(args)?.unwrap_or_default();
     Ok(Got {
         bytes: get(root, url, &authorities, args)??,
         origin: net::redact(url),
         server: None,
     })
+}
+
+/// The bundle that `--ca` names, checked so that what is wrong with it is said of that file.
+fn given_authorities(args: &FetchArgs) -> Result<Option<String>> {
+    let Some(path) = &args.ca else {
+        return Ok(None);
+    };
+    let pem = authorities::pem(&source::read_named(path)?);
+    net::certificates(pem.as_bytes()).with_context(|| format!("reading --ca {path}"))?;
+    Ok(Some(pem))
 }
 
 /// Whoever answers without TLS could be anybody; then a digest has to vouch for what comes.
@@ -206,7 +214,18 @@ fn get(
         ..Request::new(url, MAX_BYTES)
     };
     log::info!("fetching {}", net::redact(url));
-    Ok(net::fetch(&settings, &request, &mut source::tell).map(|answer| answer.bytes))
+    let fetched = net::fetch(&settings, &request, &mut source::tell);
+    Ok(fetched
+        .map(|answer| answer.bytes)
+        .map_err(|error| searched(root, error)))
+}
+
+/// What is at hand is tried with a chain that nobody trusted signs, to be named and not to be taken.
+fn searched(root: &Root, mut error: FetchError) -> FetchError {
+    if let Cause::Tls(TlsProblem::UnknownIssuer(Some(presented))) = &mut error.cause {
+        presented.verified_by = Some(authorities::that_would_verify(root, presented));
+    }
+    error
 }
 
 /// What this server means by its answer, beyond what any server would.
@@ -218,7 +237,7 @@ fn explanation(error: &FetchError, pool: &str, known: Option<&Server>, given: bo
             Cause::Status(status) => server::meaning(status, pool),
             _ => None,
         },
-        Cause::Tls(TlsProblem::UnknownIssuer) if !given && known.is_some() => Some(
+        Cause::Tls(TlsProblem::UnknownIssuer(_)) if !given && known.is_some() => Some(
             "its certificate was verified by the remembered authority before: the server has another one now, or \
              somebody else answers. If the authority was replaced on purpose, give the new one with --ca FILE"
                 .to_owned(),

@@ -1,6 +1,7 @@
 //! Where a config comes from, and why that one: an explicit argument wins, else the recorded one.
 
 pub mod api;
+pub mod authorities;
 pub mod cache;
 mod choice;
 pub mod daemon_log;
