@@ -4,8 +4,10 @@
 #[path = "support/http.rs"]
 mod http;
 mod support;
+#[path = "support/trace.rs"]
+mod trace;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::{Command, Stdio};
 
@@ -833,6 +835,129 @@ fn the_service_asks_for_what_the_program_understands_and_says_nothing_when_nothi
     let run = root.run(&arguments).ok();
     assert_eq!((run.out(), run.err()), (String::new(), String::new()));
     assert_eq!(cluster.config_server.requests().len(), 2);
+}
+
+/// The calls that the service may make: sets in the order of its lines, each added or taken away.
+fn allowed_calls() -> Option<BTreeSet<String>> {
+    let set = |name: &str| -> Option<BTreeSet<String>> {
+        let mut todo = vec![name.to_owned()];
+        let mut calls = BTreeSet::new();
+        while let Some(name) = todo.pop() {
+            if !name.starts_with('@') {
+                calls.insert(name);
+                continue;
+            }
+            let output = Command::new("systemd-analyze")
+                .args(["syscall-filter", &name])
+                .output()
+                .ok()?;
+            let text = String::from_utf8(output.stdout).unwrap();
+            let lines = text.lines().skip(1).map(str::trim);
+            todo.extend(
+                lines
+                    .filter(|line| !line.starts_with('#') && !line.is_empty())
+                    .map(str::to_owned),
+            );
+        }
+        Some(calls)
+    };
+    let service = fs::read_to_string("systemd/mco-rescue-fetch.service").unwrap();
+    let mut allowed = set("@default")?;
+    for line in service
+        .lines()
+        .filter_map(|line| line.strip_prefix("SystemCallFilter="))
+    {
+        let names = line.trim_start_matches('~').split(' ');
+        for name in names {
+            let calls = set(name)?;
+            if line.starts_with('~') {
+                allowed.retain(|call| !calls.contains(call));
+            } else {
+                allowed.extend(calls);
+            }
+        }
+    }
+    Some(allowed)
+}
+
+#[test]
+fn the_service_may_make_every_call_that_it_makes() {
+    let Some(allowed) = allowed_calls() else {
+        return say("SKIP: systemd-analyze is not installed");
+    };
+    if !trace::can_trace() {
+        return;
+    }
+    let config = intact("x\n");
+    let cluster = Cluster::with_policies(&config, name_of(&config), |_| {
+        Response::ok(policies(3, 3).to_string())
+    });
+    let root = cluster.node();
+    let pod = "var/log/pods/openshift-machine-config-operator_machine-config-daemon-x7_uid";
+    let head = "2026-11-18T10:00:00Z stderr F I1118 10:00:00.000000 3512 update.go:1]";
+    let line = format!("{head} Completing update to target rendered-worker-a\n");
+    root.write(&format!("{pod}/machine-config-daemon/3.log"), &line);
+    cluster.fetch(&root);
+    // Everything is made anew but the marker and where the server is.
+    fs::remove_dir_all(root.path(CACHE)).unwrap();
+    for kept in [
+        "annotations.json",
+        "disruption-policies.json",
+        "daemon-log.json",
+    ] {
+        root.remove(&format!("var/lib/mco-rescue/{kept}"));
+    }
+    let arguments = service_arguments();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let traced = trace::traced(&root, "all", &[], &arguments);
+    assert_eq!(traced.code, Some(0), "{}", traced.said);
+    let made: BTreeSet<&str> = traced.calls.iter().map(|call| call.name.as_str()).collect();
+    assert!(
+        ["connect", "renameat", "openat2"]
+            .iter()
+            .all(|call| made.contains(call)),
+        "{made:?}"
+    );
+    let forbidden: Vec<_> = made
+        .iter()
+        .filter(|call| !allowed.contains(**call))
+        .collect();
+    assert!(forbidden.is_empty(), "{forbidden:?}");
+    say(&format!(
+        "{} kinds of system calls, all allowed to the service",
+        made.len()
+    ));
+}
+
+#[test]
+fn without_any_capability_and_with_a_root_that_is_read_only_the_service_does_its_work() {
+    if !is_root() {
+        return say("SKIP: only root can give everything up");
+    }
+    let config = intact("x\n");
+    let cluster = Cluster::with_policies(&config, name_of(&config), |_| {
+        Response::ok(policies(3, 3).to_string())
+    });
+    let root = cluster.node();
+    cluster.fetch(&root);
+    fs::remove_dir_all(root.path(CACHE)).unwrap();
+    fs::remove_file(root.path(POLICIES)).unwrap();
+    // What ProtectSystem=strict with StateDirectory= and CapabilityBoundingSet= make of a node.
+    let script = "set -e; mount --bind \"$1\" \"$1\"; mount --bind \"$1/var/lib/mco-rescue\" \"$1/var/lib/mco-rescue\"
+        mount -o remount,bind,ro \"$1\"; root=$1; shift
+        if touch \"$root/etc/x\" 2>/dev/null; then exit 99; fi
+        exec setpriv --bounding-set=-all --inh-caps=-all --ambient-caps=-all --no-new-privs \"$0\" --root \"$root\" \"$@\"";
+    let run = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, PROGRAM])
+        .arg(root.dir())
+        .args(service_arguments())
+        .output()
+        .unwrap();
+    let run = Run::of(run).ok();
+    assert!(run.out().contains(name_of(&config)), "{}", run.out());
+    assert_eq!(cache_files(&root).len(), 1);
+    assert!(root.exists(POLICIES));
+    drop(cluster);
 }
 
 fn name_of(config: &Value) -> &str {
