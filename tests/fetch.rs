@@ -3,75 +3,23 @@
 
 #[path = "support/http.rs"]
 mod http;
+#[path = "support/mcs.rs"]
+mod mcs;
 mod support;
 #[path = "support/trace.rs"]
 mod trace;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use http::{Authority, Response, Routes, Server, VALID, Years};
+use http::{Authority, Response, Routes, Server, VALID};
+use mcs::{ca, fetch, flat, rendered, server};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use support::{PROGRAM, Run, TestRoot, by_operator, file, is_root, machine_config, say};
+use support::{PROGRAM, Run, TestRoot, by_operator, is_root, say};
 
 const CACHE: &str = "var/lib/mco-rescue/cache";
-
-fn rendered(name: &str, text: &str) -> Value {
-    machine_config(
-        name,
-        json!({"storage": {"files": [file("/etc/pool.conf", 0o644, text)]}}),
-    )
-}
-
-/// What a Machine Config Server makes of a rendered config.
-fn served(rendered: &Value) -> String {
-    let mut served = rendered["spec"]["config"].clone();
-    let mut add = |path: &str, text: &str| {
-        let files = served["storage"]["files"].as_array_mut().unwrap();
-        files.push(file(path, 0o644, text));
-    };
-    add("/etc/kubernetes/kubeconfig", "of a first boot\n");
-    add(
-        "/etc/mcs-machine-config-content.json",
-        &rendered.to_string(),
-    );
-    served.to_string()
-}
-
-/// A Machine Config Server for pool worker; it serves spec 3 only to those who ask for it.
-fn server(authority: &Authority, rendered: &Value) -> Server {
-    let body = served(rendered);
-    let routes = Routes::new().at("/config/worker", move |request| {
-        let asks = request.header("Accept").unwrap_or_default();
-        if asks.starts_with("application/vnd.coreos.ignition+json;version=3.") {
-            Response::ok(&body)
-        } else {
-            Response::ok(r#"{"ignition":{"version":"2.2.0"}}"#)
-        }
-    });
-    let routes = routes.at("*", |_| Response::status(500));
-    Server::tls(
-        routes,
-        &authority.issue(&["127.0.0.1", "api-int.example"], VALID),
-    )
-}
-
-fn ca(authority: &Authority) -> tempfile::NamedTempFile {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    fs::write(file.path(), &authority.pem).unwrap();
-    file
-}
-
-fn flat(run: &Run) -> String {
-    let said = run.out() + &run.err();
-    said.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn fetch(root: &TestRoot, args: &[&str]) -> Run {
-    root.run(&[&["fetch", "--timeout", "1"], args].concat())
-}
 
 /// Imports a config by file.
 fn import(root: &TestRoot, config: &Value) -> Value {
@@ -185,93 +133,6 @@ fn the_server_is_found_by_the_address_of_the_api_and_the_pool_by_the_record() {
         ],
     );
     assert!(flat(&run.ok()).contains("Kept rendered-worker-b"));
-}
-
-#[test]
-fn every_cause_is_named_with_what_it_means_here() {
-    let authority = Authority::new("mcs");
-    let other = Authority::new("other");
-    let config = rendered("rendered-worker-a", "x\n");
-    let trusted = ca(&authority);
-    let url = |server: &Server| server.url("");
-    let good = server(&authority, &config);
-    let with = |names: &[&str], years: Years| {
-        let routes = Routes::new().at("/config/worker", |_| Response::ok("{}"));
-        Server::tls(routes, &authority.issue(names, years))
-    };
-    let expired = with(&["127.0.0.1"], Years(2001, 2002));
-    let future = with(&["127.0.0.1"], Years(2090, 2091));
-    let wrong = with(&["api.example"], VALID);
-    let foreign = server(&other, &config);
-    let mut table = BTreeMap::new();
-    let mut cases = vec![
-        (
-            "no pool of that name",
-            url(&good),
-            "infra",
-            "answers 500 also for a pool that it does not know",
-        ),
-        (
-            "expired",
-            url(&expired),
-            "worker",
-            "the server's certificate expired on",
-        ),
-        (
-            "not yet valid",
-            url(&future),
-            "worker",
-            "is valid only from",
-        ),
-        (
-            "another name",
-            url(&wrong),
-            "worker",
-            "not for 127.0.0.1, but for api.example",
-        ),
-        (
-            "unknown authority",
-            url(&foreign),
-            "worker",
-            "signed by no authority that is trusted here",
-        ),
-        (
-            "no address",
-            "https://no-such-name.invalid".to_owned(),
-            "worker",
-            "could not be resolved",
-        ),
-    ];
-    let port = support::unused_port(&["127.0.0.1"]);
-    cases.push((
-        "nobody listens",
-        format!("https://127.0.0.1:{port}"),
-        "worker",
-        "connection refused",
-    ));
-    for (cause, server, pool, words) in cases {
-        let root = TestRoot::new();
-        let before = root.everything();
-        let args = [
-            "--pool",
-            pool,
-            "--server",
-            &server,
-            "--ca",
-            trusted.path().to_str().unwrap(),
-        ];
-        let said = flat(&fetch(&root, &args).exits(1));
-        assert!(said.contains(words), "{cause}: {said}");
-        assert!(
-            said.contains(&format!("asking for the config of pool {pool}")),
-            "{cause}: {said}"
-        );
-        assert_eq!(root.everything(), before, "{cause}");
-        table.insert(cause, said);
-    }
-    table
-        .iter()
-        .for_each(|(cause, said)| say(&format!("{cause}: {said}")));
 }
 
 #[test]

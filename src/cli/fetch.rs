@@ -16,7 +16,7 @@ use crate::node::Records;
 use crate::paths;
 use crate::report;
 use crate::report::fetch::{Fetched, Outcome, PassedOver};
-use crate::root::{Root, RootPath};
+use crate::root::{Root, RootPath, sha256};
 use crate::source::authorities;
 use crate::source::server::{self, Server};
 use crate::source::{self, Http, Medium, Network, cache};
@@ -117,7 +117,11 @@ fn take(root: &Root, records: &Records, got: Got, args: &FetchArgs) -> Result<Fe
     verify(args, &got.bytes)?;
     let text = String::from_utf8(got.bytes)
         .map_err(|_| anyhow::anyhow!("{}: not UTF-8 text", got.origin))?;
-    let config = document::parse(text.as_bytes(), &got.origin)?;
+    let config = document::parse(text.as_bytes(), &got.origin).map_err(|error| {
+        anyhow::anyhow!(
+            "{error}; nothing was kept. See whether it is whole, and what it comes from"
+        )
+    })?;
     check(&config, args, &got.origin)?;
     keep(root, records, &config, text, &got.origin)
 }
@@ -249,15 +253,23 @@ fn explanation(error: &FetchError, pool: &str, known: Option<&Server>, given: bo
 
 fn verify(args: &FetchArgs, bytes: &[u8]) -> Result<()> {
     match args.digest() {
-        Some(digest) if !has_hash(bytes, &digest) => {
-            bail!("what came has another digest than was given; nothing was kept")
-        }
+        Some(digest) if !has_hash(bytes, &digest) => bail!(
+            "what came has another digest than was given (its SHA-256 is {}); nothing was kept. Ask whoever gave the \
+             digest, or get the document anew",
+            sha256(bytes)
+        ),
         _ => Ok(()),
     }
 }
 
 /// What is kept has to be the whole config of the right pool.
 fn check(config: &MachineConfig, args: &FetchArgs, origin: &str) -> Result<()> {
+    if config.bare && config.spec2.is_some() && args.source.is_none() {
+        bail!(
+            "{origin}: came as Ignition 2 although 3 was asked for, and without the MachineConfig. See what stands \
+             before the server and drops the Accept header, or whether it is older than Ignition 3"
+        );
+    }
     if config.bare || config.emptied {
         bail!(
             "{origin}: holds no whole MachineConfig. A Machine Config Server has it at /config/POOL, \
@@ -268,7 +280,7 @@ fn check(config: &MachineConfig, args: &FetchArgs, origin: &str) -> Result<()> {
     match (&args.pool, &pool) {
         (Some(wanted), Some(found)) if wanted != found => {
             bail!(
-                "{origin}: is {} of pool {found}, not of pool {wanted}",
+                "{origin}: is {} of pool {found}, not of pool {wanted}; give --pool {found}, or ask another server",
                 config.name
             )
         }
