@@ -127,6 +127,53 @@ fn the_wanted_config_is_taken_if_it_is_at_hand() {
     takes("wanted and recorded", &root, &new, "recorded to be in", &[]);
 }
 
+/// The same name with other contents, as somebody might hand it over.
+fn altered(config: &Value) -> Value {
+    let mut altered = config.clone();
+    altered["spec"]["config"]["storage"]["files"][0]["contents"]["source"] = json!("data:,altered");
+    altered
+}
+
+#[test]
+fn a_config_that_is_not_what_its_name_says_is_never_taken_unasked() {
+    let (old, new) = (
+        by_operator("worker", "old\n"),
+        by_operator("worker", "new\n"),
+    );
+    let root = TestRoot::new();
+    root.apply(&old);
+    import(&root, &altered(&old));
+    let others = [(name(&old), "of the same name, but other contents")];
+    takes(
+        "the recorded name borrowed",
+        &root,
+        &old,
+        "recorded to be in",
+        &others,
+    );
+    import(&root, &altered(&new));
+    annotate(&root, name(&new));
+    let others = [
+        (
+            name(&new),
+            "the hash in its name is not that of its contents",
+        ),
+        (name(&old), "of the same name, but other contents"),
+    ];
+    takes(
+        "the wanted name borrowed",
+        &root,
+        &old,
+        "recorded to be in",
+        &others,
+    );
+    let text = root.run(&["plan"]).ok().out();
+    assert!(
+        text.contains("from the node's annotations; its hash is NOT that of the contents"),
+        "{text}"
+    );
+}
+
 #[test]
 fn the_daemons_log_speaks_where_the_annotations_are_silent() {
     let (old, new) = (

@@ -15,7 +15,7 @@ use crate::net::{self, Cause, FetchError, Request, TlsProblem};
 use crate::node::Records;
 use crate::paths;
 use crate::report;
-use crate::report::fetch::{Fetched, Outcome, PassedOver};
+use crate::report::fetch::{Fetched, Outcome, PassedOver, Seen};
 use crate::root::{Root, RootPath, sha256};
 use crate::source::authorities;
 use crate::source::server::{self, Server};
@@ -48,12 +48,7 @@ pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
     {
         directory(&root, &records, path, args, &mut outcome)?;
     } else {
-        let got = single(&root, &records, args);
-        if args.source.is_none() {
-            // The API and the log may tell something also where this server does not.
-            outcome.seen = cluster::look(&root, args);
-        }
-        let got = got?;
+        let got = single(&root, &records, args, &mut outcome.seen)?;
         let server = got.server.clone();
         outcome.kept.push(take(&root, &records, got, args)?);
         if let Some(server) = &server {
@@ -75,9 +70,9 @@ pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-fn single(root: &Root, records: &Records, args: &FetchArgs) -> Result<Got> {
+fn single(root: &Root, records: &Records, args: &FetchArgs, seen: &mut Seen) -> Result<Got> {
     match args.source.as_deref() {
-        None => from_server(root, records, args),
+        None => from_server(root, records, args, seen),
         Some(url) if url.contains("://") => from_url(root, url, args),
         Some(name) => from_file(name),
     }
@@ -126,7 +121,7 @@ fn take(root: &Root, records: &Records, got: Got, args: &FetchArgs) -> Result<Fe
     keep(root, records, &config, text, &got.origin)
 }
 
-fn from_server(root: &Root, records: &Records, args: &FetchArgs) -> Result<Got> {
+fn from_server(root: &Root, records: &Records, args: &FetchArgs, seen: &mut Seen) -> Result<Got> {
     let known = server::remembered(root).context("reading what is known of the server")?;
     let known = known.as_ref();
     let recorded = records.recorded().and_then(cache::pool_of);
@@ -149,7 +144,10 @@ fn from_server(root: &Root, records: &Records, args: &FetchArgs) -> Result<Got> 
         (None, None) => String::new(),
     };
     let url = server::config_url(&base, &pool);
-    let bytes = get(root, &url, &authorities, args)?.map_err(|error| {
+    let answer = get(root, &url, &authorities, args)?;
+    // The API and the log may tell something also where this server does not.
+    *seen = cluster::look(root, args);
+    let bytes = answer.map_err(|error| {
         let more = explanation(&error, &pool, known, args.ca.is_some());
         anyhow::Error::new(error).context(more)
     })?;

@@ -298,7 +298,8 @@ pub struct FetchArgs {
     #[arg(long, value_name = "SERVER")]
     pub server: Option<String>,
 
-    /// PEM file with the authority that signed the server's certificate
+    /// PEM file with the authority that signed the server's certificate, or a kubeconfig
+    /// or pointer config that holds it
     /// [default: that of the last fetch, and those that the system trusts]
     #[arg(long, value_name = "FILE")]
     pub ca: Option<String>,

@@ -11,9 +11,14 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest, Sha256};
 use x509_parser::parse_x509_certificate;
+use x509_parser::x509::X509Name;
 
 /// No server needs more; a longer chain is told up to here.
 const MAX_TOLD: usize = 6;
+/// How much of a name is told.
+const MAX_NAME: usize = 200;
+/// Of the year 9999; no certificate and no date in a message goes further.
+const LAST_SECOND: u64 = 253_402_300_799;
 
 /// What a server showed when it was refused.
 #[derive(Clone)]
@@ -81,7 +86,7 @@ impl Presented {
 
     /// SHA-256 of the last certificate, as `openssl x509 -fingerprint -sha256` writes it.
     pub fn fingerprint(&self) -> String {
-        let last = self.chain.last().map(|der| Sha256::digest(der));
+        let last = self.chain.last().map(Sha256::digest);
         let bytes = last.iter().flatten().map(|byte| format!("{byte:02X}"));
         bytes.collect::<Vec<_>>().join(":")
     }
@@ -91,12 +96,13 @@ fn shown(der: &[u8]) -> Option<Shown> {
     let (_, certificate) = parse_x509_certificate(der).ok()?;
     let time = |seconds: i64| {
         let seconds = u64::try_from(seconds).unwrap_or_default();
-        UNIX_EPOCH + Duration::from_secs(seconds)
+        UNIX_EPOCH + Duration::from_secs(seconds.min(LAST_SECOND))
     };
+    let name = |name: &X509Name<'_>| name.to_string().chars().take(MAX_NAME).collect();
     let validity = certificate.validity();
     Some(Shown {
-        subject: certificate.subject().to_string(),
-        issuer: certificate.issuer().to_string(),
+        subject: name(certificate.subject()),
+        issuer: name(certificate.issuer()),
         not_before: time(validity.not_before.timestamp()),
         not_after: time(validity.not_after.timestamp()),
     })
@@ -143,5 +149,49 @@ impl fmt::Display for Presented {
 impl fmt::Debug for Presented {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Presented({} certificates)", self.chain.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    /// A self-signed certificate of this subject.
+    fn certificate(subject: &str, until: i32) -> Vec<u8> {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, subject);
+        params.not_after = rcgen::date_time_ymd(until, 12, 31);
+        let key = KeyPair::generate().unwrap();
+        params.self_signed(&key).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn names_and_dates_are_told_whatever_they_are() {
+        let one = shown(&certificate("a\n\u{1b}[31mb", 9999))
+            .unwrap()
+            .to_string();
+        assert!(!one.contains(['\n', '\u{1b}']), "{one}");
+        assert!(one.ends_with("to Fri, 31 Dec 9999 00:00:00 GMT"), "{one}");
+        let long = shown(&certificate(&"x".repeat(9000), 2100)).unwrap();
+        assert_eq!(long.subject.len(), MAX_NAME);
+    }
+
+    proptest! {
+        #[test]
+        fn a_damaged_certificate_is_told_or_not_but_never_ends_the_program(
+            at in 0usize..300, byte: u8, end in 0usize..400,
+        ) {
+            let mut der = certificate("name", 2100);
+            if let Some(place) = der.get_mut(at) {
+                *place = byte;
+            }
+            der.truncate(end.max(1));
+            if let Some(shown) = shown(&der) {
+                let _ = shown.to_string();
+            }
+        }
     }
 }

@@ -370,6 +370,17 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_line_ends_the_program(
+            time in "[0-9T:.+Z-]{0,40}", offset in "[+-][0-9:]{0,20}", text in "\\PC{0,80}",
+        ) {
+            let _ = trace(&text);
+            let _ = trace(&format!("{time} stderr F I0611 x] {text}"));
+            let _ = instant(&format!("2026-06-11T17:26:38{offset}"));
+        }
+    }
+
     #[test]
     fn the_last_of_each_kind_counts() {
         let trace = |name: &str, at, line| Trace {
