@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use http::{Authority, Identity, Response, Routes, Server, VALID, Years};
-use mcs::{ca, fetch, flat, rendered, server};
+use mcs::{ca, fetch_within, flat, rendered, server};
 use support::{PROGRAM, Run, TestRoot, is_root, say};
 
 /// A cause, how it is told, and the next step.
@@ -56,15 +56,16 @@ impl Node {
     }
 
     /// What a fetch from there says; it fails, and leaves nothing behind.
-    fn told(&self, server: &str, pool: &str, more: &[&str]) -> String {
+    fn told(&self, seconds: u32, server: &str, pool: &str, more: &[&str]) -> String {
         let root = TestRoot::new();
         let before = root.everything();
         let arguments = [&self.arguments(server, pool)[..], more].concat();
-        let said = flat(&fetch(&root, &arguments).exits(1));
+        let said = flat(&fetch_within(seconds, &root, &arguments).exits(1));
         assert_eq!(root.everything(), before, "{said}");
         said
     }
 
+    /// A cause that ends a fetch at once.
     fn row(
         &self,
         cause: &'static str,
@@ -72,7 +73,24 @@ impl Node {
         words: &'static str,
         next: &'static str,
     ) -> Row {
-        let said = self.told(server, "worker", &[]);
+        let said = self.told(60, server, "worker", &[]);
+        Row {
+            cause,
+            said,
+            words,
+            next,
+        }
+    }
+
+    /// A cause that may pass, so that a fetch tries again as long as it has time.
+    fn passing(
+        &self,
+        cause: &'static str,
+        server: &str,
+        words: &'static str,
+        next: &'static str,
+    ) -> Row {
+        let said = self.told(2, server, "worker", &[]);
         Row {
             cause,
             said,
@@ -84,7 +102,7 @@ impl Node {
 
 fn network(node: &Node, table: &mut Vec<Row>) {
     let next = "give the address with --resolve";
-    table.push(node.row(
+    table.push(node.passing(
         "name",
         "no-such-name.invalid",
         "could not be resolved",
@@ -92,7 +110,7 @@ fn network(node: &Node, table: &mut Vec<Row>) {
     ));
     let port = support::unused_port(&["127.0.0.1"]);
     let next = "see that the server runs and listens on that port, and that no firewall rejects it";
-    table.push(node.row(
+    table.push(node.passing(
         "refused",
         &format!("127.0.0.1:{port}"),
         "connection refused",
@@ -119,7 +137,7 @@ fn network(node: &Node, table: &mut Vec<Row>) {
     }
     let silent = node.answering(|| Response::raw("").hold());
     let words = "is over, and the server was connected, but sent no answer within";
-    table.push(node.row("silence", &silent.url(""), words, "allow more time"));
+    table.push(node.passing("silence", &silent.url(""), words, "allow more time"));
 }
 
 fn certificates(node: &Node, table: &mut Vec<Row>) {
@@ -137,13 +155,13 @@ fn certificates(node: &Node, table: &mut Vec<Row>) {
         "signed by no authority that is trusted here",
         "give the certificate of the authority that signed it (--ca FILE)",
     ));
-    table.push(node.row(
+    table.push(node.passing(
         "expired",
         &with(&["127.0.0.1"], Years(2001, 2002)).url(""),
         "the server's certificate expired on",
         "set this node's clock if it is wrong, else renew the server's certificate",
     ));
-    table.push(node.row(
+    table.push(node.passing(
         "not yet valid",
         &with(&["127.0.0.1"], Years(2090, 2091)).url(""),
         "the server's certificate is valid only from",
@@ -166,7 +184,7 @@ fn certificates(node: &Node, table: &mut Vec<Row>) {
             .flatten()
             .for_each(|mut stream| refuse(&mut stream).unwrap_or_default());
     });
-    table.push(node.row(
+    table.push(node.passing(
         "no TLS",
         &format!("https://{address}"),
         "the server does not speak TLS on this port",
@@ -229,7 +247,7 @@ impl Drop for Old {
 
 fn protocol(node: &Node, table: &mut Vec<Row>) {
     match Old::new() {
-        Some(old) => table.push(node.row(
+        Some(old) => table.push(node.passing(
             "old protocol",
             &format!("127.0.0.1:{}", old.1),
             "TLS:",
@@ -241,7 +259,7 @@ fn protocol(node: &Node, table: &mut Vec<Row>) {
 
 fn answers(node: &Node, table: &mut Vec<Row>) {
     let config = rendered("rendered-worker-a", "x\n");
-    let said = node.told(&server(&node.authority, &config).url(""), "infra", &[]);
+    let said = node.told(2, &server(&node.authority, &config).url(""), "infra", &[]);
     table.push(Row {
         cause: "HTTP 500",
         said,
@@ -265,7 +283,7 @@ fn answers(node: &Node, table: &mut Vec<Row>) {
         ),
     );
     let cut = || Response::raw("HTTP/1.1 200 X\r\nContent-Length: 10\r\n\r\n{\"k").cut();
-    table.push(node.row(
+    table.push(node.passing(
         "body cut short",
         &node.answering(cut).url(""),
         "the body is cut short",
@@ -275,7 +293,7 @@ fn answers(node: &Node, table: &mut Vec<Row>) {
         let head = Response::raw("HTTP/1.1 200 X\r\nContent-Length: 1000\r\n\r\n");
         head.drip(vec![b' '; 1000], Duration::from_millis(100))
     };
-    table.push(node.row(
+    table.push(node.passing(
         "too slow",
         &node.answering(slow).url(""),
         "and the body is cut short",
@@ -311,7 +329,7 @@ fn contents(node: &Node, table: &mut Vec<Row>) {
     let zeros = "0".repeat(64);
     table.push(Row {
         cause: "another digest",
-        said: node.told(&good.url(""), "worker", &["--sha256", &zeros]),
+        said: node.told(60, &good.url(""), "worker", &["--sha256", &zeros]),
         words: "what came has another digest than was given",
         next: "Ask whoever gave the digest, or get the document anew",
     });

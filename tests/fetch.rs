@@ -14,7 +14,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use http::{Authority, Response, Routes, Server, VALID};
-use mcs::{ca, fetch, flat, rendered, server};
+use mcs::{ca, fetch, fetch_within, flat, rendered, server};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use support::{PROGRAM, Run, TestRoot, by_operator, is_root, say};
@@ -76,7 +76,7 @@ fn a_config_is_fetched_kept_and_applied_when_the_server_is_gone() {
     assert_eq!(again["new"], false);
     assert_eq!((cache_files(&root).len(), server.requests().len()), (1, 3));
     drop(server);
-    fetch(&root, &[]).exits(1);
+    fetch_within(1, &root, &[]).exits(1);
     let mut apply = Command::new(PROGRAM);
     if is_root() {
         // Without any network at all.
@@ -115,7 +115,7 @@ fn the_server_is_found_by_the_address_of_the_api_and_the_pool_by_the_record() {
         "KUBERNETES_SERVICE_HOST='api-int.example'\n",
     );
     // Port 22623 is not ours to listen on, so that far it is only asked for.
-    let said = flat(&fetch(&root, &["--resolve", "api-int.example:127.0.0.1"]).exits(1));
+    let said = flat(&fetch_within(1, &root, &["--resolve", "api-int.example:127.0.0.1"]).exits(1));
     assert!(
         said.contains("https://api-int.example:22623/config/worker"),
         "{said}"

@@ -59,6 +59,14 @@ pub fn flat(run: &Run) -> String {
     said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// A fetch within so many seconds: few where it tries again until they are over, many where it ends by itself,
+/// however busy the machine is.
+pub fn fetch_within(seconds: u32, root: &TestRoot, args: &[&str]) -> Run {
+    let seconds = seconds.to_string();
+    root.run(&[&["fetch", "--timeout", &seconds], args].concat())
+}
+
+/// A fetch that ends by itself.
 pub fn fetch(root: &TestRoot, args: &[&str]) -> Run {
-    root.run(&[&["fetch", "--timeout", "1"], args].concat())
+    fetch_within(60, root, args)
 }
