@@ -240,12 +240,42 @@ fn a_node_without_a_record_takes_what_was_wanted_and_nothing_else() {
 }
 
 #[test]
+fn what_was_wanted_before_the_recorded_config_is_not_gone_back_to() {
+    let all = ["a\n", "b\n", "c\n"].map(|text| by_operator("worker", text));
+    let [before, then, now] = &all;
+    let root = TestRoot::new();
+    all.iter().for_each(|config| import(&root, config));
+    root.apply(now);
+    let kept = json!({"version": 1, "node": "n", "seen": 1_750_000_000, "current": name(before),
+        "desired": name(then), "state": "Working"});
+    root.write("var/lib/mco-rescue/annotations.json", &kept.to_string());
+    let others = [
+        (
+            name(then),
+            "the node has gone on since, to the recorded one",
+        ),
+        (name(before), "in the cache, not asked for"),
+    ];
+    takes("wanted before", &root, now, "recorded to be in", &others);
+    root.remove("var/lib/mco-rescue/annotations.json");
+    log(
+        &root,
+        &format!("Completing update to target MachineConfig: {}", name(then)),
+    );
+    takes("completed before", &root, now, "recorded to be in", &others);
+}
+
+#[test]
 fn only_the_daemons_own_log_is_believed() {
     let (old, new) = (
         by_operator("worker", "old\n"),
         by_operator("worker", "new\n"),
     );
-    let line = log_line(&format!("Completing update to target {}", name(&new)));
+    let line = log_line(&format!(
+        "Starting update from {} to {}: &{{}}",
+        name(&old),
+        name(&new)
+    ));
     let root = TestRoot::new();
     root.apply(&old);
     import(&root, &new);
@@ -287,8 +317,10 @@ fn of_a_large_log_the_end_is_read_and_the_newest_line_counts() {
     let root = TestRoot::new();
     root.apply(&old);
     import(&root, &new);
-    let going_to =
-        |config: &Value| log_line(&format!("Completing update to target {}", name(config)));
+    let going_to = |to: &Value| {
+        let (from, to) = (name(&old), name(to));
+        log_line(&format!("Starting update from {from} to {to}: &{{}}"))
+    };
     let path = format!("{PODS}-x7_uid/machine-config-daemon/0.log");
     let noise = log_line("nothing of interest").repeat(60_000);
     root.write(&path, &(going_to(&new) + &noise));

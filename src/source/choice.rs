@@ -107,6 +107,20 @@ impl<'a> Witness<'a> {
         }
     }
 
+    /// Whether the node has gone on since: it is recorded to be in neither of the two configs that the witness knows
+    /// of, by a record that is younger. What was wanted then may be older than what it is in now.
+    fn is_past(self, records: &Records) -> bool {
+        let before = match self {
+            Self::Annotations(seen, _) => seen.current.as_deref(),
+            Self::Log(trace) => Some(trace.from.as_deref().unwrap_or_default()),
+        };
+        let younger = records.written.is_some_and(|at| at > self.when());
+        let gone_on = |recorded: &MachineConfig| {
+            before.is_some_and(|before| before != recorded.name) && self.wants() != recorded.name
+        };
+        younger && records.recorded().is_some_and(gone_on)
+    }
+
     fn origin(self) -> String {
         match self {
             Self::Annotations(..) => "the node's annotations".to_owned(),
@@ -126,10 +140,10 @@ fn witnesses<'a>(kept: &Kept<'a>) -> Vec<Witness<'a>> {
     all.collect()
 }
 
-/// What the best witness names, if the node is not recorded to be in it and the cache has it intact.
+/// What the best witness names, if the node is not recorded to be in it or past it, and the cache has it intact.
 fn wanted<'a>(kept: &Kept<'a>) -> Option<(&'a Entry, String)> {
     let best = *witnesses(kept).first()?;
-    if kept.records.name().as_deref() == Some(best.wants()) {
+    if kept.records.name().as_deref() == Some(best.wants()) || best.is_past(kept.records) {
         return None;
     }
     let intact = |entry: &&Entry| entry.name == best.wants() && entry.name_matches == Some(true);
@@ -233,6 +247,10 @@ fn lost(witness: Witness<'_>, kept: &Kept<'_>) -> Candidate {
     let entry = cache::whole(kept.cache).find(|entry| entry.name == name);
     let desired = kept.annotations.and_then(|seen| seen.desired.as_deref());
     let why = match (witness, desired, entry) {
+        _ if witness.is_past(kept.records) => {
+            "wanted by the cluster once, but the node has gone on since, to the recorded one"
+                .to_owned()
+        }
         (Witness::Log(_), Some(desired), _) => format!(
             "wanted last as far as the daemon's log tells, but the node's annotations name {desired}, and they count"
         ),
@@ -332,9 +350,10 @@ mod tests {
         Recorded::Present(config(name))
     }
 
-    fn records(current_config: Recorded) -> Records {
+    fn records(current_config: Recorded, written: u64) -> Records {
         Records {
             current_config,
+            written: Some(written),
             current_image: None,
             mcs_content: Recorded::Missing,
             node_annotations: false,
@@ -355,13 +374,16 @@ mod tests {
         Cached::Damaged(RootPath::fixed("var/lib/x.json"), "is cut short".into())
     }
 
-    fn desired(name: &str) -> Annotations {
-        Annotations::new("n", 7, None, Some(name.into()), None)
+    fn desired((current, desired): (&str, &str)) -> Annotations {
+        let current = Some(current.to_owned()).filter(|current| !current.is_empty());
+        Annotations::new("n", 7, current, Some(desired.into()), None)
     }
 
-    fn logged(name: &str) -> DaemonLog {
+    /// An update from one to another.
+    fn logged((from, name): (&str, &str)) -> DaemonLog {
         let trace = Trace {
             name: name.into(),
+            from: Some(from.into()),
             at: 9,
             file: "/0.log".into(),
             line: Line::Starting,
@@ -373,8 +395,12 @@ mod tests {
     struct Row {
         what: &'static str,
         record: Recorded,
-        desired: Option<&'static str>,
-        logged: Option<&'static str>,
+        /// When; the annotations are of second 7, the log of second 9.
+        written: u64,
+        /// The annotations' current and desired.
+        desired: Option<(&'static str, &'static str)>,
+        /// The log's last update, from and to.
+        logged: Option<(&'static str, &'static str)>,
         cache: Vec<Cached>,
         chosen: Result<(&'static str, &'static str), &'static str>,
         others: &'static [(&'static str, &'static str)],
@@ -386,6 +412,7 @@ mod tests {
     const SINCE: &str = "recorded, but the cluster wanted another one since";
     const UNASKED: &str = "in the cache, not asked for";
     const NOT_INTACT: &str = "last wanted by the cluster, but the cache does not have it intact";
+    const PAST: &str = "wanted by the cluster once, but the node has gone on since";
     const A: &str = "rendered-worker-a";
     const B: &str = "rendered-worker-b";
     const C: &str = "rendered-worker-c";
@@ -394,6 +421,7 @@ mod tests {
         Row {
             what,
             record,
+            written: 100,
             desired: None,
             logged: None,
             cache: Vec::new(),
@@ -411,7 +439,7 @@ mod tests {
                 ..row("the record, and the same in the cache", present(A))
             },
             Row {
-                desired: Some(A),
+                desired: Some((A, A)),
                 ..row("the cluster wants what is recorded", present(A))
             },
             Row {
@@ -428,14 +456,14 @@ mod tests {
                 ..row("a cached config that borrows the recorded name", present(A))
             },
             Row {
-                desired: Some(B),
+                desired: Some((A, B)),
                 cache: vec![cached(B, true), cached(C, true)],
                 chosen: Ok((B, WANTED)),
                 others: &[(A, SINCE), (C, UNASKED)],
                 ..row("wanted, and intact in the cache", present(A))
             },
             Row {
-                desired: Some(B),
+                desired: Some((A, B)),
                 cache: vec![cached(B, true), cached(A, true)],
                 chosen: Ok((B, WANTED)),
                 others: &[(A, SINCE)],
@@ -445,19 +473,55 @@ mod tests {
                 )
             },
             Row {
-                desired: Some(B),
+                desired: Some((A, B)),
                 cache: vec![cached(B, false), cached(B, true)],
                 chosen: Ok((B, WANTED)),
                 others: &[(A, SINCE), (B, "of the same name, but other contents")],
                 ..row("wanted, intact, and borrowed by another one", present(A))
             },
             Row {
-                desired: Some(B),
+                desired: Some(("", B)),
+                cache: vec![cached(B, true)],
+                chosen: Ok((B, WANTED)),
+                others: &[(A, SINCE)],
+                ..row("wanted, by annotations without a current one", present(A))
+            },
+            Row {
+                desired: Some((B, C)),
+                cache: vec![cached(C, true)],
+                others: &[(C, PAST)],
+                ..row("the node has gone on since the API was asked", present(A))
+            },
+            Row {
+                desired: Some((B, C)),
+                written: 7,
+                cache: vec![cached(C, true)],
+                chosen: Ok((C, WANTED)),
+                others: &[(A, SINCE)],
+                ..row("the API was asked after the record was written", present(A))
+            },
+            Row {
+                logged: Some((B, C)),
+                cache: vec![cached(C, true)],
+                others: &[(C, PAST)],
+                ..row("the node has gone on since the log was written", present(A))
+            },
+            Row {
+                logged: Some((B, B)),
+                cache: vec![cached(B, true)],
+                others: &[(B, PAST)],
+                ..row(
+                    "an update that was completed before the recorded one",
+                    present(A),
+                )
+            },
+            Row {
+                desired: Some((A, B)),
                 others: &[(B, NOT_INTACT)],
                 ..row("wanted, but nowhere", present(A))
             },
             Row {
-                desired: Some(B),
+                desired: Some((A, B)),
                 cache: vec![cached(B, false)],
                 others: &[(
                     B,
@@ -469,13 +533,13 @@ mod tests {
                 )
             },
             Row {
-                desired: Some(B),
+                desired: Some((A, B)),
                 cache: vec![damaged()],
                 others: &[(B, NOT_INTACT), ("x.json", "damaged")],
                 ..row("wanted, but what is cached is damaged", present(A))
             },
             Row {
-                logged: Some(B),
+                logged: Some((A, B)),
                 cache: vec![cached(B, true)],
                 chosen: Ok((B, BY_LOG)),
                 others: &[(A, SINCE)],
@@ -485,7 +549,7 @@ mod tests {
                 )
             },
             Row {
-                logged: Some(B),
+                logged: Some((A, B)),
                 others: &[(
                     B,
                     "the daemon's log tells, but the cache does not have it intact",
@@ -496,12 +560,12 @@ mod tests {
                 )
             },
             Row {
-                logged: Some(A),
+                logged: Some((A, A)),
                 ..row("the log names what is recorded", present(A))
             },
             Row {
-                desired: Some(A),
-                logged: Some(B),
+                desired: Some((A, A)),
+                logged: Some((A, B)),
                 cache: vec![cached(B, true)],
                 others: &[(
                     B,
@@ -510,8 +574,8 @@ mod tests {
                 ..row("the log contradicts the annotations", present(A))
             },
             Row {
-                desired: Some(B),
-                logged: Some(C),
+                desired: Some((A, B)),
+                logged: Some((A, C)),
                 cache: vec![cached(C, true)],
                 others: &[
                     (B, NOT_INTACT),
@@ -523,15 +587,15 @@ mod tests {
                 )
             },
             Row {
-                desired: Some(B),
-                logged: Some(B),
+                desired: Some((A, B)),
+                logged: Some((A, B)),
                 cache: vec![cached(B, true)],
                 chosen: Ok((B, WANTED)),
                 others: &[(A, SINCE)],
                 ..row("the log says the same as the annotations", present(A))
             },
             Row {
-                desired: Some(B),
+                desired: Some((A, B)),
                 cache: vec![cached(B, true)],
                 chosen: Ok((B, WANTED)),
                 ..row(
@@ -540,7 +604,7 @@ mod tests {
                 )
             },
             Row {
-                desired: Some(B),
+                desired: Some((A, B)),
                 cache: vec![cached(B, true)],
                 chosen: Ok((B, WANTED)),
                 others: &[("currentconfig", "cannot be used: cut short")],
@@ -577,7 +641,7 @@ mod tests {
                 )
             },
             Row {
-                desired: Some(B),
+                desired: Some((A, B)),
                 chosen: Err("The cluster last wanted rendered-worker-b by the node's annotations"),
                 ..row(
                     "nothing recorded, and the wanted one is nowhere",
@@ -585,7 +649,7 @@ mod tests {
                 )
             },
             Row {
-                logged: Some(B),
+                logged: Some((A, B)),
                 chosen: Err("wanted rendered-worker-b by the daemon's log (/0.log)"),
                 ..row(
                     "a broken record, and the log names one that is nowhere",
@@ -599,7 +663,7 @@ mod tests {
     fn every_situation_has_its_choice_and_its_reasons() {
         for row in table() {
             let (annotations, log) = (row.desired.map(desired), row.logged.map(logged));
-            let records = records(row.record);
+            let records = records(row.record, row.written);
             let kept = Kept {
                 records: &records,
                 cache: &row.cache,
@@ -625,7 +689,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_from_the_record_is_the_record() {
-        let records = records(present(A));
+        let records = records(present(A), 1);
         let kept = Kept {
             records: &records,
             cache: &[cached(A, true)],

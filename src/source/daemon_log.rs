@@ -45,6 +45,8 @@ pub enum Line {
 pub struct Trace {
     /// Name of the config.
     pub name: String,
+    /// The config that the node was in then; of a form that does not tell, and of no rendered one, none.
+    pub from: Option<String>,
     /// When it was logged; seconds since 1970 by the node's clock.
     pub at: u64,
     /// The file.
@@ -178,11 +180,9 @@ fn traces_in(root: &Root, path: &RootPath) -> Vec<Trace> {
     };
     let text = String::from_utf8_lossy(&bytes);
     let traces = text.lines().filter_map(trace);
-    let with_file = traces.map(|(at, line, name)| Trace {
-        name,
-        at,
+    let with_file = traces.map(|trace| Trace {
         file: path.to_string(),
-        line,
+        ..trace
     });
     with_file.collect()
 }
@@ -201,8 +201,8 @@ fn tail(root: &Root, path: &RootPath) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What a line of the runtime tells: `TIME STREAM TAG MESSAGE`, where the message is `LEVELMMDD ... FILE:LINE] TEXT`.
-fn trace(line: &str) -> Option<(u64, Line, String)> {
+/// What a line of the runtime tells, of no file yet: `TIME STREAM TAG MESSAGE`, where the message is `LEVELMMDD ... FILE:LINE] TEXT`.
+fn trace(line: &str) -> Option<Trace> {
     let mut parts = line.splitn(4, ' ');
     let at = instant(parts.next()?)?;
     parts
@@ -213,22 +213,29 @@ fn trace(line: &str) -> Option<(u64, Line, String)> {
     let is_head = head.starts_with(['I', 'W', 'E'])
         && head.bytes().skip(1).take(4).all(|b| b.is_ascii_digit());
     let text = Some(text).filter(|_| is_head)?.trim_start_matches('"');
-    let (line, rest) = form(text)?;
-    Some((at, line, name(rest)?))
+    let (line, from, rest) = form(text)?;
+    Some(Trace {
+        name: name(rest)?,
+        from,
+        at,
+        file: String::new(),
+        line,
+    })
 }
 
-/// The form, and what follows from the name on.
-fn form(text: &str) -> Option<(Line, &str)> {
+/// The form, the config that the node was in, and what follows from the name on.
+fn form(text: &str) -> Option<(Line, Option<String>, &str)> {
     if let Some(rest) = text.strip_prefix("Starting update from ") {
-        return Some((Line::Starting, rest.split_once(" to ")?.1));
+        let (from, rest) = rest.split_once(" to ")?;
+        return Some((Line::Starting, name(from), rest));
     }
     if let Some(rest) = text.strip_prefix("Completing update to target ") {
         let rest = rest.strip_prefix("MachineConfig: ").unwrap_or(rest);
-        return Some((Line::Completing, rest));
+        return Some((Line::Completing, name(rest), rest));
     }
     let rest = text.strip_prefix("Disk currentConfig ")?;
     rest.contains(" overrides ")
-        .then_some((Line::DiskOverrides, rest))
+        .then(|| (Line::DiskOverrides, name(rest), rest))
 }
 
 /// The rendered name that a text begins with, quoted or not.
@@ -294,7 +301,7 @@ mod tests {
 
     fn line(text: &str) -> Option<(Line, String)> {
         let said = format!("2026-06-11T17:26:38.595644301+00:00 stderr F {text}");
-        trace(&said).map(|(_, line, name)| (line, name))
+        trace(&said).map(|trace| (trace.line, trace.name))
     }
 
     #[test]
@@ -328,6 +335,20 @@ mod tests {
         ] {
             assert_eq!(line(text), Some((form, name.to_owned())), "{text}");
         }
+    }
+
+    #[test]
+    fn where_an_update_began_is_told_if_it_was_a_rendered_config() {
+        let from = |text: &str| {
+            let said = format!("2026-06-11T17:26:38Z stderr F I0611 1 2 u.go:1] {text}");
+            trace(&said).unwrap().from
+        };
+        let starting = "Starting update from rendered-worker-a to rendered-worker-b: &{}";
+        assert_eq!(from(starting).as_deref(), Some("rendered-worker-a"));
+        assert_eq!(
+            from("Starting update from mco-empty-mc to rendered-worker-b: &{}"),
+            None
+        );
     }
 
     #[test]
@@ -385,6 +406,7 @@ mod tests {
     fn the_last_of_each_kind_counts() {
         let trace = |name: &str, at, line| Trace {
             name: name.into(),
+            from: None,
             at,
             file: "/f".into(),
             line,
