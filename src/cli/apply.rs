@@ -7,7 +7,7 @@ use super::fetch;
 use super::install::Beforehand;
 use super::os::{self, Staging};
 use super::recover::recover_first;
-use super::session::{Session, open_root};
+use super::session::{Session, Unnamed, open_root};
 use super::work::{Work, confirm, now};
 use super::{ApplyArgs, Cli, Output, PlanArgs};
 use crate::drift;
@@ -27,7 +27,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     let lock = transaction::acquire(&root)?;
     recover_first(&root, &lock)?;
-    let mut session = Session::observe(root, args.config.choice())?;
+    let mut session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
     let mut plan = session.guarded_plan(args.options(), args.guards.allowed())?;
     bits::look(&session.root, &mut plan, &args.bits)?;
     let beforehand = Beforehand::of(&session);

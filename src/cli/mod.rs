@@ -3,6 +3,7 @@
 mod apply;
 mod bits;
 mod cache;
+mod cluster;
 mod complete;
 mod fetch;
 mod firstboot;
@@ -177,7 +178,8 @@ pub struct ConfigArgs {
     /// A rendered MachineConfig, JSON or YAML as `oc get mc NAME -o yaml` prints it,
     /// or an Ignition config; what that refers to is fetched; `-` for standard input;
     /// `cached:NAME` for one of the node's cache
-    /// [default: the config the node is recorded to be in]
+    /// [default: the config that the cluster last wanted, if it is at hand intact,
+    /// else (and for verify always) the one the node is recorded to be in]
     #[arg(value_name = "CONFIG")]
     pub config: Option<String>,
 
@@ -421,7 +423,8 @@ pub struct FetchArgs {
     #[arg(long, value_name = "SERVER")]
     pub server: Option<String>,
 
-    /// PEM file with the authority that signed the server's certificate
+    /// PEM file with the authority that signed the server's certificate, or a kubeconfig
+    /// or pointer config that holds it
     /// [default: that of the last fetch, and those that the system trusts]
     #[arg(long, value_name = "FILE")]
     pub ca: Option<String>,

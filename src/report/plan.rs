@@ -102,6 +102,14 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> Str
             .map(|at| format!(", {}", utc(at)))
             .unwrap_or_default();
         out.push_str(&format!("{label:<10}{}{when}\n", inline(&other.name)));
+        let origin = match other.name_matches {
+            Some(false) => format!(
+                "from {}; its hash is NOT that of the contents",
+                other.origin
+            ),
+            _ => format!("from {}", other.origin),
+        };
+        out.push_str(&wrap(&origin, 14));
         out.push_str(&wrap(&other.why, 14));
     }
     out.push('\n');
