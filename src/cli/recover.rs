@@ -32,8 +32,8 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
     };
     let recovered = recover(&root, &lock, direction)?;
     let is_there = |path: &RootPath| root.exists(path).unwrap_or_default();
-    let units =
-        (args.at_boot && systemd_runs(&root)).then(|| at_boot(&recovered, &is_there, &HostRunner));
+    let units = (args.at_boot && systemd_runs(&root))
+        .then(|| at_boot(recovered.changed(), &is_there, &HostRunner));
     if let Some(units) = &units {
         keep(&root, &lock, &recovered, units, started);
     }
@@ -45,14 +45,13 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// The manager has read the unit files before they were recovered: it reads them again, and the units that run
+/// The manager has read the unit files before they changed: it reads them again, and the units that run
 /// already are found.
-fn at_boot(
-    recovered: &Recovered,
+pub fn at_boot(
+    changed: &[RootPath],
     is_there: &dyn Fn(&RootPath) -> bool,
     runner: &dyn CommandRunner,
 ) -> Started {
-    let changed = recovered.changed();
     if !changed.iter().any(is_read_by_manager) {
         return Started::Unconcerned;
     }
@@ -183,7 +182,7 @@ mod tests {
             "/etc/systemd/system/a.service",
             "/etc/systemd/system/idle.service",
         ]);
-        let found = at_boot(&recovered, &|_| true, &manager);
+        let found = at_boot(recovered.changed(), &|_| true, &manager);
         let wanted = Started::Read {
             before: vec!["a.service".to_owned()],
             too_late: Vec::new(),
@@ -195,7 +194,11 @@ mod tests {
     #[test]
     fn without_changed_unit_files_the_manager_is_left_alone() {
         let manager = Manager::default();
-        let found = at_boot(&finished(&["/etc/chrony.conf"]), &|_| true, &manager);
+        let found = at_boot(
+            finished(&["/etc/chrony.conf"]).changed(),
+            &|_| true,
+            &manager,
+        );
         assert_eq!(found, Started::Unconcerned);
         assert!(manager.0.borrow().is_empty());
     }
@@ -206,7 +209,7 @@ mod tests {
         let links = ["a.service", "idle.service"]
             .map(|unit| format!("/etc/systemd/system/multi-user.target.wants/{unit}"));
         let recovered = finished(&links.each_ref().map(String::as_str));
-        let found = at_boot(&recovered, &|_| true, &manager);
+        let found = at_boot(recovered.changed(), &|_| true, &manager);
         let wanted = Started::Read {
             before: Vec::new(),
             too_late: vec!["idle.service".to_owned()],
@@ -214,7 +217,7 @@ mod tests {
         assert_eq!(found, wanted);
         assert_eq!(*manager.0.borrow(), ["daemon-reload", "show"]);
         // Links that are gone enable nothing.
-        let found = at_boot(&recovered, &|_| false, &manager);
+        let found = at_boot(recovered.changed(), &|_| false, &manager);
         let wanted = Started::Read {
             before: Vec::new(),
             too_late: Vec::new(),
