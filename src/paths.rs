@@ -14,6 +14,8 @@ pub const ORIG: &str = "etc/machine-config-daemon/orig";
 pub const NOORIG: &str = "etc/machine-config-daemon/noorig";
 /// First-boot input of the daemon; a live trigger as long as it exists.
 pub const ENCAPSULATED: &str = "etc/ignition-machine-config-encapsulated.json";
+/// The same after the first boot.
+pub const ENCAPSULATED_KEPT: &str = "etc/ignition-machine-config-encapsulated.json.bak";
 /// The full MachineConfig as the Machine Config Server served it.
 pub const MCS_CONTENT: &str = "etc/mcs-machine-config-content.json";
 /// The bootstrap kubeconfig, which the daemon sets to 0600 in every update.
@@ -251,6 +253,7 @@ mod tests {
             ORIG,
             NOORIG,
             ENCAPSULATED,
+            ENCAPSULATED_KEPT,
             MCS_CONTENT,
             KUBECONFIG,
             UNITS,

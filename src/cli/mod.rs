@@ -173,7 +173,7 @@ pub enum Command {
 }
 
 /// Which config.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct ConfigArgs {
     /// A rendered MachineConfig, JSON or YAML as `oc get mc NAME -o yaml` prints it,
     /// or an Ignition config; what that refers to is fetched; `-` for standard input;
@@ -204,7 +204,7 @@ impl ConfigArgs {
 }
 
 /// Which config, and what is allowed.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct PlanArgs {
     /// Which config.
     #[command(flatten)]
@@ -246,8 +246,19 @@ pub struct ApplyArgs {
     pub reboot: bool,
 }
 
+impl ApplyArgs {
+    /// The node's own choice of a config, nothing passed over.
+    fn unnamed(bits: BitsArgs, reboot: bool) -> Self {
+        let plan = PlanArgs {
+            bits,
+            ..PlanArgs::default()
+        };
+        Self { plan, reboot }
+    }
+}
+
 /// How an image is had.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct BitsArgs {
     /// Take the OS image from a medium: an OCI directory or archive, or a directory of
     /// `skopeo copy dir:`, whose digest is that of the wanted name; it is brought into
@@ -282,7 +293,7 @@ pub struct PivotArgs {
 }
 
 /// What on the node may be passed over.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct GuardArgs {
     /// Clear the flags immutable and append-only (chattr +i, +a) where they stand in the
     /// way, right before the renames, and set them again afterwards
@@ -391,6 +402,19 @@ pub struct FirstbootArgs {
     /// Wait beside Ignition, and give it a config that is at hand when its server stays silent
     #[arg(long)]
     pub beside_ignition: bool,
+
+    /// On the booted node: do the first-boot service's work, image and kernel arguments
+    /// from what is at hand here, and put its trigger away; like apply without CONFIG
+    #[arg(long, conflicts_with_all = ["beside_ignition", "after_shell"])]
+    pub complete: bool,
+
+    /// How an image is had.
+    #[command(flatten)]
+    pub bits: BitsArgs,
+
+    /// Reboot at the end, where something is staged for the next boot
+    #[arg(long, requires = "complete")]
+    pub reboot: bool,
 
     /// After the shell: give the root back as it was found
     #[arg(long, conflicts_with = "beside_ignition")]
