@@ -192,6 +192,10 @@ impl Attempt {
         let name = self.transact(root, argument.as_deref(), deadline, first, &lock)?;
         drop(lock);
         opened.give_back();
+        if reason == Reason::Given {
+            // It holds secrets, and the node has it now.
+            runtime::remove(runtime::GIVEN).context("removing what Ignition was given")?;
+        }
         Ok(FirstBoot::ended("applied", &self.why, Some(name)))
     }
 
