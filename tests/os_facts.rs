@@ -8,11 +8,15 @@ use std::fs;
 use std::path::PathBuf;
 
 use mco_rescue::command::CommandOutput;
-use mco_rescue::command::rpm_ostree::arguments::Version;
+use mco_rescue::command::rpm_ostree::arguments::{self, Target, Version};
 use mco_rescue::command::rpm_ostree::cause::{Cause, Place};
-use mco_rescue::kargs::Kargs;
+use mco_rescue::kargs::{Change, Kargs};
+use mco_rescue::node::bootloader::{self, BootEntry, in_order};
 use mco_rescue::node::deployments::{Deployments, Standing, StatusText, finalize_failure};
-use support::{say, shared_data};
+use mco_rescue::node::os_release::{Class, OsRelease};
+use mco_rescue::node::space::{KernelRoom, MIN_FREE_PERCENT, Space, kernel_room};
+use mco_rescue::root::{Root, RootPath};
+use support::{TestRoot, say, shared_data};
 
 fn captured() -> Option<PathBuf> {
     shared_data("rpm-ostree")
@@ -246,4 +250,495 @@ fn every_captured_status_is_read_and_says_what_its_state_is() {
         }
     }
     assert_eq!(read, 25);
+}
+
+/// The text between the two marks of a transcript.
+fn stdout(name: &str) -> Option<String> {
+    let text = text(name)?;
+    let (_, rest) = text.split_once("--- stdout ---\n").unwrap();
+    Some(rest.split_once("--- stderr ---").unwrap().0.to_owned())
+}
+
+fn stderr(name: &str) -> Option<String> {
+    let text = text(name)?;
+    let (_, rest) = text.split_once("--- stderr ---\n").unwrap();
+    Some(rest.split_once("--- end ---").unwrap().0.to_owned())
+}
+
+fn answer(status: i32, name: &str) -> Option<CommandOutput> {
+    Some(CommandOutput {
+        status: Some(status),
+        stdout: stdout(name)?,
+        stderr: stderr(name)?,
+    })
+}
+
+// The numbers are those of the facts in the README of the captures.
+
+#[test]
+fn fact_1_seventy_seven_is_no_failure_and_one_tells_nothing() {
+    let Some(unchanged) = answer(77, "kargs-unchanged-exit-77.txt") else {
+        return;
+    };
+    assert_eq!(Cause::of(&unchanged), None);
+    let failed = answer(1, "fail-bad-refspec.txt").unwrap();
+    assert_eq!(Cause::of(&failed).unwrap().kind(), "bad-reference");
+}
+
+#[test]
+fn fact_2_the_same_reference_is_judged_by_status_and_digest() {
+    let Some(refused) = answer(1, "rebase-same-image-already-booted.txt") else {
+        return;
+    };
+    let Some(Cause::SameReference(reference)) = Cause::of(&refused) else {
+        panic!("{refused:?}");
+    };
+    let here = status("status-09-booted-container-with-rollback.json").unwrap();
+    let booted = here.booted().unwrap();
+    assert_eq!(booted.reference.as_deref(), Some(reference.as_str()));
+    // The reference is a path: what lies there now may be another image.
+    assert_eq!(
+        here.standing(&booted.image(), booted.digest.as_deref()),
+        Standing::Booted
+    );
+    assert_eq!(
+        here.standing(&booted.image(), Some("sha256:0")),
+        Standing::Absent
+    );
+}
+
+#[test]
+fn fact_3_the_digest_is_the_identity_and_not_the_commit() {
+    let Some(here) = status("status-10-same-digest-other-transport.json") else {
+        return;
+    };
+    let (staged, booted) = (here.staged().unwrap(), here.booted().unwrap());
+    assert_eq!(staged.digest, booted.digest);
+    assert_ne!(staged.checksum, booted.checksum);
+    let digest = booted.digest.clone().unwrap();
+    let wanted = format!("quay.example/os@{digest}");
+    // The bits are there, under names that the daemon does not accept.
+    assert!(matches!(
+        here.standing(&wanted, None),
+        Standing::OtherName(0, _)
+    ));
+}
+
+#[test]
+fn fact_4_an_origin_is_an_image_or_a_refspec() {
+    let Some(here) = status("status-09-booted-container-with-rollback.json") else {
+        return;
+    };
+    let (booted, rollback) = (here.booted().unwrap(), here.rollback().unwrap());
+    assert_eq!(
+        (booted.refspec.as_deref(), rollback.refspec.as_deref()),
+        (None, Some("lab/a"))
+    );
+    assert_eq!(
+        (rollback.reference.as_deref(), rollback.image().as_str()),
+        (None, "")
+    );
+    assert_eq!(
+        here.layers().len(),
+        4,
+        "of the manifest that is a string of JSON"
+    );
+}
+
+#[test]
+fn fact_5_pending_arguments_show_as_another_serial_only() {
+    for (name, serial) in [
+        ("status-04-staged-pending-kargs.json", 1),
+        ("status-05-staged-two-kargs.json", 2),
+    ] {
+        let Some(here) = status(name) else { return };
+        assert!(here.only_arguments_staged(), "{name}");
+        assert_eq!(here.staged().unwrap().serial, serial);
+    }
+    let shown = stdout("kargs-show-pending.txt").unwrap();
+    let mut lines = shown.lines().map(Kargs::parse);
+    let (pending, booted) = (lines.next().unwrap(), lines.next().unwrap());
+    assert_eq!(pending.missing_from(&booted), ["foo=bar"]);
+    let own = |kargs: &Kargs| kargs.without(&["ostree"]);
+    assert_eq!(
+        own(&booted).changes_to(&own(&pending)),
+        [Change::AppendIfMissing("foo=bar".into())]
+    );
+}
+
+#[test]
+fn fact_6_what_is_there_is_neither_appended_nor_deleted_again() {
+    let Some(shown) = stdout("kargs-show-pending.txt") else {
+        return;
+    };
+    let pending = Kargs::parse(shown.lines().next().unwrap());
+    let wanted = pending.towards(&Kargs::parse("foo=bar"), &Kargs::parse("foo=bar"));
+    assert_eq!(pending.changes_to(&wanted), []);
+    let gone = pending.towards(&Kargs::parse("doesnotexist=1"), &Kargs::default());
+    assert_eq!(pending.changes_to(&gone), []);
+    // A rebase that is staged keeps its image when arguments are staged on top.
+    let here = status("status-08-staged-container-rebase-plus-kargs.json").unwrap();
+    let staged = here.staged().unwrap();
+    assert_eq!(
+        (staged.serial, staged.image().as_str()),
+        (1, "/var/lab/b.ociarchive")
+    );
+    assert!(!here.only_arguments_staged());
+}
+
+#[test]
+fn fact_7_a_power_cut_loses_what_is_staged() {
+    let Some(before) = status("status-19-staged-by-orphaned-transaction.json") else {
+        return;
+    };
+    let survivor = before.after_power_cut().unwrap();
+    let after = status("status-20-after-power-cut-staged-lost.json").unwrap();
+    assert_eq!(after.next_boot().unwrap().name(), survivor.name());
+    assert_eq!(
+        after.standing(&before.staged().unwrap().image(), None),
+        Standing::Absent
+    );
+}
+
+#[test]
+fn fact_8_a_failed_finalization_is_in_the_text_and_the_journal_only() {
+    let Some(here) = status("status-18-after-failed-finalize.json") else {
+        return;
+    };
+    assert!(
+        here.staged().is_none() && here.booted().unwrap().index == 0,
+        "it looks healthy"
+    );
+    let text = stdout("nospace-boot-after-reboot.txt").unwrap();
+    let words = "Installing kernel: regfile copy: No space left on device";
+    assert_eq!(
+        StatusText::read(&text).finalize_error.as_deref(),
+        Some(words)
+    );
+    let journal = text.split_once("Available: 0\n").unwrap().1;
+    assert_eq!(finalize_failure(journal).as_deref(), Some(words));
+    let no_room = |cause: &Cause| {
+        matches!(
+            cause,
+            Cause::NoSpace {
+                place: Place::Boot,
+                ..
+            }
+        )
+    };
+    assert!(no_room(&Cause::of_words(&format!("error: {words}"))));
+    let unit = text
+        .lines()
+        .find(|line| line.contains("failed on previous boot"))
+        .unwrap();
+    assert!(matches!(Cause::of_words(unit), Cause::FinalizeFailed(inner) if no_room(&inner)));
+    // It was counted before: 55.3 MB were needed, and 21 MB were free.
+    let blocks = stdout("nospace-boot-stage.txt").unwrap();
+    let free: u64 = blocks
+        .split("Free: ")
+        .nth(1)
+        .unwrap()
+        .split(' ')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let boot = Space {
+        total: 277_623 * 1024,
+        free: free * 1024,
+        available: 1518 * 1024,
+    };
+    let room = KernelRoom {
+        needed: 55_300_000,
+        prunable: 0,
+    };
+    assert!(!boot.fit_kernel(room).is_enough());
+}
+
+#[test]
+fn fact_9_space_is_counted_as_ostree_counts_it() {
+    if captured().is_none() {
+        return;
+    }
+    // 4 KiB blocks of the full disk: 3 % of it were not free any more.
+    let full = Space {
+        total: 1_525_656 * 4096,
+        free: 6656 * 4096,
+        available: 0,
+    };
+    assert!(!full.fit_import(217_100, MIN_FREE_PERCENT).is_enough());
+    let cause = Cause::of(&answer(1, "nospace-root-really-full.txt").unwrap()).unwrap();
+    assert!(
+        matches!(&cause, Cause::NoSpace { place: Place::Sysroot, detail } if detail.contains("217.1 kB")),
+        "{cause:?}"
+    );
+    let archive = Cause::of(&answer(1, "nospace-var-tmp-oci-archive.txt").unwrap()).unwrap();
+    assert!(matches!(
+        archive,
+        Cause::NoSpace {
+            place: Place::VarTmp,
+            ..
+        }
+    ));
+    assert!(archive.next().contains("oci:PATH"));
+}
+
+#[test]
+fn fact_10_a_rollback_is_refused_while_something_is_staged() {
+    for (name, kind) in [
+        ("rollback-with-staged.txt", "staged-in-the-way"),
+        ("rollback-with-single-deployment.txt", "no-rollback"),
+    ] {
+        let Some(refused) = answer(1, name) else {
+            return;
+        };
+        assert_eq!(Cause::of(&refused).unwrap().kind(), kind);
+    }
+    let single = status("v2025.6-status-03-single-deployment.json").unwrap();
+    assert_eq!(single.rollback(), None);
+    let rolled_back = status("status-15-after-rollback-before-reboot.json").unwrap();
+    let next = rolled_back.next_boot().unwrap();
+    assert!(!next.booted && !next.staged, "written at once");
+    assert_eq!(rolled_back.after_power_cut(), Some(next));
+}
+
+#[test]
+fn fact_11_a_transaction_in_progress_is_told_by_whom() {
+    let Some(here) = status("status-06-transaction-in-progress.json") else {
+        return;
+    };
+    assert_eq!(here.transaction.unwrap().method, "Rebase");
+    let text = StatusText::read(&stdout("status-text-transaction-in-progress.txt").unwrap());
+    let refused = answer(1, "fail-transaction-in-progress-kargs.txt").unwrap();
+    let cause = Cause::of(&refused).unwrap().begun_by(text.initiator, None);
+    assert_eq!(
+        cause.to_string(),
+        "a transaction is in progress: rebase ostree-unverified-image:oci-archive:/var/lab/b.ociarchive, \
+         begun by client(id:cli dbus:1.112 unit:session-38.scope uid:0)"
+    );
+    let lock = answer(124, "fail-lock-held-ostree.txt").unwrap();
+    assert_eq!(Cause::of(&lock), Some(Cause::LockHeld));
+}
+
+#[test]
+fn fact_12_a_killed_client_leaves_a_transaction_that_stages() {
+    let Some(text) = stdout("client-killed-mid-transaction.txt") else {
+        return;
+    };
+    let read = StatusText::read(&text);
+    assert_eq!(
+        read.transaction.as_deref(),
+        Some("rebase ostree-unverified-image:oci:/var/lab/oci-c")
+    );
+    let here = status("status-19-staged-by-orphaned-transaction.json").unwrap();
+    assert_eq!(here.standing("/var/lab/oci-c", None), Standing::Staged);
+    assert_eq!(here.transaction, None);
+}
+
+#[test]
+fn fact_13_images_are_read_by_another_user() {
+    let Some(refused) = answer(1, "fail-private-dir-0700.txt") else {
+        return;
+    };
+    let cause = Cause::of(&refused).unwrap();
+    assert_eq!(cause, Cause::FetcherDenied("/var/priv/oci-plain".into()));
+    assert!(cause.next().contains("0755"));
+}
+
+#[test]
+fn fact_14_no_experimental_option_where_the_version_does_without() {
+    let target = Target::OciDirectory("/var/lab/oci-c".into());
+    for (name, number) in [
+        ("version.txt", (2024, 7)),
+        ("v2025.6-version.txt", (2025, 6)),
+    ] {
+        let Some(text) = stdout(name) else { return };
+        let version = Version::read(&text);
+        assert_eq!(version.number, Some(number));
+        assert!(version.has_containers());
+        let args = arguments::rebase(&target, &version).args;
+        assert_eq!(
+            args,
+            ["rebase", "ostree-unverified-image:oci:/var/lab/oci-c"]
+        );
+    }
+}
+
+#[test]
+fn fact_15_damage_is_told_by_what_is_damaged() {
+    let blob = "585fb12d98b4e083dc445b93c2780479aa2ea4c641b7c640f77a03de8bb613ca";
+    let Some(missing) = answer(1, "fail-oci-missing-blob.txt") else {
+        return;
+    };
+    assert!(matches!(Cause::of(&missing), Some(Cause::MissingBlob(path)) if path.ends_with(blob)));
+    let damaged = Cause::of(&answer(1, "fail-oci-corrupt-blob.txt").unwrap()).unwrap();
+    assert!(
+        damaged.to_string().contains("checksum expected="),
+        "{damaged}"
+    );
+    // State stays as before.
+    let names = |name: &str| {
+        status(name)
+            .unwrap()
+            .all
+            .iter()
+            .map(|one| one.name())
+            .collect::<Vec<_>>()
+    };
+    let before = names("status-01-idle-local-commit.json");
+    assert_eq!(before, names("status-02-after-failed-rebase.json"));
+    assert_eq!(before, names("status-03-after-failed-pull.json"));
+}
+
+#[test]
+fn fact_16_no_cause_is_read_from_standard_output() {
+    let Some(down) = answer(1, "dbus-down.txt") else {
+        return;
+    };
+    assert!(down.stdout.contains("Active: inactive"));
+    assert!(
+        matches!(Cause::of(&down), Some(Cause::DaemonDown(words)) if words.contains("dbus.socket is masked"))
+    );
+    assert!(Deployments::read(&down.stdout).is_err());
+    let ambiguous = "error: Sysroot reload: Reading deployment 1: Reading deployment metadata: Resolving target ref: Refspec a not unique";
+    assert_eq!(Cause::of_words(ambiguous), Cause::AmbiguousRef("a".into()));
+}
+
+#[test]
+fn fact_17_a_driver_of_updates_is_named_with_its_unit() {
+    let Some(here) = status("v2025.6-status-05-driver-registered.json") else {
+        return;
+    };
+    assert!(here.driver.is_some());
+    let foreign = answer(1, "update-driver-foreign.txt").unwrap();
+    let first = foreign.stderr.lines().next().unwrap();
+    assert_eq!(
+        Cause::of_words(first),
+        Cause::Driver("FakeDriver".into(), "fakedriver.service".into())
+    );
+    assert!(
+        Cause::of_words(first)
+            .next()
+            .contains("systemctl stop fakedriver.service")
+    );
+}
+
+#[test]
+fn fact_18_a_locked_finalization_may_not_be_in_the_status() {
+    let Some(here) = status("v2025.6-status-04-staged-finalization-locked.json") else {
+        return;
+    };
+    assert!(!here.staged().unwrap().finalization_locked);
+    let words = stderr("finalize-deployment.txt").unwrap();
+    let Cause::OtherStaged(_, found) = Cause::of_words(words.lines().next().unwrap()) else {
+        panic!("{words}");
+    };
+    assert_eq!(found, here.staged().unwrap().checksum);
+}
+
+#[test]
+fn fact_19_what_succeeds_has_no_cause_whatever_it_prints() {
+    for name in [
+        "kargs-append.txt",
+        "rebase-oci-archive-ok.txt",
+        "rollback-ok.txt",
+        "cleanup-pending.txt",
+    ] {
+        let Some(done) = answer(0, name) else { return };
+        assert_eq!(Cause::of(&done), None);
+    }
+    assert_eq!(arguments::status().args, ["status", "--json"]);
+}
+
+#[test]
+fn boot_entries_are_ordered_and_matched_as_in_a_real_system() {
+    let Some(text) = stdout("status-text-booted-container-with-rollback.txt") else {
+        return;
+    };
+    let (before, entries) = text.split_once("ostree-2.conf\n").unwrap();
+    let (entries, release) = entries.split_once("NAME=").unwrap();
+    let second = entries.rfind("title ").unwrap();
+    let entries = in_order(vec![
+        BootEntry::parse("ostree-1.conf", &entries[..second]),
+        BootEntry::parse("ostree-2.conf", &entries[second..]),
+    ]);
+    assert!(
+        entries[0].title.ends_with("1.20260202.0 (ostree:0)"),
+        "{entries:?}"
+    );
+    let command_line = Kargs::parse(before.lines().next().unwrap());
+    assert_eq!(
+        bootloader::booted(&entries, &command_line).unwrap().file,
+        "ostree-2"
+    );
+    assert_eq!(entries[0].options, command_line);
+    assert_eq!(
+        entries[0].kernel_directory(),
+        entries[1].kernel_directory(),
+        "one kernel for both"
+    );
+    let release = OsRelease::parse(&format!("NAME={release}"));
+    assert_eq!(
+        (release.name(), release.class()),
+        ("Debian rpm-ostree lab 1.20260202.0", Class::Other)
+    );
+}
+
+#[test]
+fn facts_of_boot_are_read_through_the_root() {
+    let root = TestRoot::empty();
+    let kernel = "os-ab/vmlinuz-6";
+    root.write(&format!("boot/ostree/{kernel}"), &"k".repeat(3000));
+    root.write("boot/ostree/os-ab/initramfs-6.img", &"i".repeat(5000));
+    root.write(
+        "boot/loader.1/entries/ostree-1.conf",
+        &format!("version 1\nlinux /ostree/{kernel}\noptions a\n"),
+    );
+    root.write("boot/loader.1/entries/notes.txt", "version 9\n");
+    root.link("boot/loader", "loader.1");
+    root.write("usr/lib/os-release", "ID=scos\n");
+    root.link("etc/os-release", "../usr/lib/os-release");
+    let deployment = "sysroot/ostree/deploy/os/deploy/ab.0";
+    root.write(
+        &format!("{deployment}/usr/lib/modules/6/vmlinuz"),
+        &"k".repeat(2000),
+    );
+    root.write(
+        &format!("{deployment}/usr/lib/modules/6/initramfs.img"),
+        &"i".repeat(4000),
+    );
+    root.write(
+        &format!("{deployment}/usr/lib/modules/6/dtb/a/b.dtb"),
+        "dtb",
+    );
+    root.write(
+        &format!("{deployment}/usr/lib/modules/6/modules.dep"),
+        "not copied",
+    );
+
+    let opened = Root::open(root.dir()).unwrap();
+    let entries = bootloader::read(&opened).unwrap();
+    assert_eq!(entries.len(), 1);
+    let kernels = bootloader::kernels(&opened).unwrap();
+    assert_eq!(
+        (kernels[0].name.as_str(), kernels[0].bytes),
+        ("os-ab", 8000)
+    );
+    let path = RootPath::parse(&format!("/{deployment}")).unwrap();
+    let needed = bootloader::kernel_bytes(&opened, &path).unwrap();
+    assert_eq!(needed, Some(6003));
+    let room = kernel_room(&kernels, &entries, needed, None, |_| true);
+    assert_eq!((room.needed, room.prunable), (6003, 0));
+    assert_eq!(
+        OsRelease::read(&opened).unwrap().class(),
+        Class::EnterpriseCoreos
+    );
+    let space = Space::of(&opened, &RootPath::parse("/boot").unwrap())
+        .unwrap()
+        .unwrap();
+    assert!(space.total >= space.free && space.free >= space.available && space.total > 0);
+    assert_eq!(
+        Space::of(&opened, &RootPath::parse("/none").unwrap()).unwrap(),
+        None
+    );
 }

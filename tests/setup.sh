@@ -26,6 +26,7 @@ readelf            -                                             binutils
 python3            -                                             python3
 rpm                -                                             rpm
 setpriv            -                                             util-linux
+skopeo             -                                             skopeo
 unshare            -                                             util-linux
 useradd            -                                             passwd
 '

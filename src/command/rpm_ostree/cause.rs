@@ -154,7 +154,9 @@ impl Cause {
 
     /// The cause in what a program wrote to its standard error, or in the journal.
     pub fn of_words(text: &str) -> Self {
-        let text = text.trim();
+        // Numbers stand before a space that does not break.
+        let text = text.trim().replace('\u{a0}', " ");
+        let text = text.as_str();
         if let Some((_, rest)) = text.split_once("failed on previous boot: ") {
             return Self::FinalizeFailed(Box::new(Self::of_words(rest)));
         }
