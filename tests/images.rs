@@ -184,6 +184,12 @@ fn a_whole_image_can_be_had_and_every_byte_of_it_is_counted() {
         roles,
         [Role::Manifest, Role::Config, Role::Layer, Role::Layer]
     );
+    let (first, second) = (report.blobs[2].size, report.blobs[3].size);
+    assert_eq!(report.layer_bytes(), first + second);
+    assert_eq!(
+        report.new_layer_bytes(&[image.layers[0].to_string()]),
+        second
+    );
     let parts: u64 = report.blobs[1..].iter().map(|blob| blob.size).sum();
     assert_eq!(read, parts);
     assert_eq!(

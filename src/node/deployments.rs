@@ -256,8 +256,10 @@ impl Deployments {
                 index => Standing::Kept(index),
             };
         }
+        // The digest in the name may be that of a list, of which the status has the one for this machine.
         let same = |deployment: &&Deployment| {
-            deployment.digest.is_some() && deployment.digest.as_deref() == in_name.or(digest)
+            let has = deployment.digest.as_deref();
+            has.is_some() && (has == in_name || has == digest)
         };
         match self.all.iter().find(same) {
             Some(other) => Standing::OtherName(other.index, other.image()),
@@ -579,6 +581,9 @@ mod tests {
         let wanted = format!("quay.example/os@{digest}");
         let other = Standing::OtherName(0, "/mnt/os".to_owned());
         assert_eq!(here.standing(&wanted, None), other);
+        let list = "quay.example/os@sha256:0";
+        assert_eq!(here.standing(list, None), Standing::Absent);
+        assert_eq!(here.standing(list, Some(&digest)), other);
     }
 
     #[test]

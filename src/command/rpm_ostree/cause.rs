@@ -133,6 +133,7 @@ impl Cause {
     pub fn of(answer: &CommandOutput) -> Option<Self> {
         match answer.status {
             Some(0 | 77) => None,
+            // As timeout(1) ends a program.
             Some(124) if answer.stdout.contains(LOCK) => Some(Self::LockHeld),
             None => Some(Self::ClientKilled),
             // Never the standard output: it holds progress, and the status of units.
@@ -144,6 +145,8 @@ impl Cause {
     pub fn of_error(error: &CommandError) -> Self {
         match error {
             CommandError::Missing(program) => Self::NotInstalled(program.clone()),
+            // The plain `ostree` does its work itself, and waits for nothing but the lock.
+            CommandError::TimedOut(program, _) if program == "ostree" => Self::LockHeld,
             CommandError::TimedOut(program, seconds) => Self::NoAnswer {
                 program: program.clone(),
                 seconds: *seconds,
