@@ -6,12 +6,14 @@ mod support;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use mco_rescue::command::CommandOutput;
 use mco_rescue::command::rpm_ostree::arguments::{self, Target, Version};
 use mco_rescue::command::rpm_ostree::cause::{Cause, Place};
 use mco_rescue::kargs::{Change, Kargs};
 use mco_rescue::node::bootloader::{self, BootEntry, in_order};
+use mco_rescue::node::deploy_directories;
 use mco_rescue::node::deployments::{Deployments, Standing, StatusText, finalize_failure};
 use mco_rescue::node::os_release::{Class, OsRelease};
 use mco_rescue::node::space::{KernelRoom, MIN_FREE_PERCENT, Space, kernel_room};
@@ -31,30 +33,23 @@ fn status(name: &str) -> Option<Deployments> {
     Some(Deployments::read(&text).unwrap_or_else(|error| panic!("{name}: {error}")))
 }
 
-/// Every line that begins with `error:`, with what is said before and after it as far as it belongs to it.
+/// Every line that begins with `error:`, with the lines that belong to it: what systemd said before, hints after.
 fn errors(transcript: &str) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
-    let mut before = "";
-    let mut open = false;
+    let (mut found, mut before, mut open): (Vec<String>, _, _) = (Vec::new(), "", false);
     for line in transcript.lines() {
         let line = line.strip_prefix("[stderr] ").unwrap_or(line);
+        let goes_on = [" ", "See ", "Use ", "Currently"]
+            .iter()
+            .any(|begin| line.starts_with(begin));
         if line.trim_start().starts_with("error:") {
-            let masked = before.contains("is masked");
-            found.push(format!(
-                "{}{line}\n",
-                if masked {
-                    format!("{before}\n")
-                } else {
-                    String::new()
-                }
-            ));
+            let said = if before.contains("is masked") {
+                before
+            } else {
+                ""
+            };
+            found.push(format!("{said}\n{line}\n"));
             open = true;
-        } else if open
-            && (line.starts_with(' ')
-                || line.starts_with("See ")
-                || line.starts_with("Use ")
-                || line.starts_with("Currently"))
-        {
+        } else if open && goes_on {
             found.last_mut().unwrap().push_str(line);
         } else {
             open = false;
@@ -211,7 +206,7 @@ fn every_captured_failure_has_a_cause_and_a_next_step() {
     for (kind, (words, next, name)) in &rows {
         say(&format!("{kind}: {words}\n    next: {next}\n    ({name})"));
     }
-    assert!(rows.len() >= 25, "{}", rows.len());
+    assert_eq!(rows.len(), 25, "kinds of causes in the captures");
 }
 
 #[test]
@@ -735,5 +730,61 @@ fn facts_of_boot_are_read_through_the_root() {
     assert_eq!(
         Space::of(&opened, &RootPath::parse("/none").unwrap()).unwrap(),
         None
+    );
+}
+
+/// Sets or clears a flag; whether that worked.
+fn chattr(flag: &str, path: PathBuf) -> bool {
+    let mut command = Command::new("chattr");
+    command.arg(flag).arg(path).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn directories_are_told_from_deployments_and_flags_in_them_are_found() {
+    let Some(here) = status("status-20-after-power-cut-staged-lost.json") else {
+        return;
+    };
+    let root = TestRoot::empty();
+    let top = "sysroot/ostree/deploy/rhcos/deploy";
+    let lost = format!("{}.0", "ab".repeat(32));
+    for name in here.all.iter().map(|one| one.name()).chain([lost.clone()]) {
+        root.write(&format!("{top}/{name}/etc/resolv.conf"), "");
+        root.write(&format!("{top}/{name}/usr/etc/resolv.conf"), "");
+        let origin =
+            "[origin]\ncontainer-image-reference=ostree-unverified-registry:quay.example/os:1\n";
+        root.write(&format!("{top}/{name}.origin"), origin);
+    }
+    let opened = Root::open(root.dir()).unwrap();
+    let all = deploy_directories::list(&opened).unwrap();
+    assert_eq!(all.len(), 3);
+    assert!(
+        all.iter()
+            .all(|one| one.image.as_deref() == Some("quay.example/os:1"))
+    );
+    let left: Vec<_> = deploy_directories::left_behind(&all, &here).collect();
+    assert_eq!(
+        left.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(),
+        [lost.as_str()]
+    );
+
+    // The directory itself has the flag by design.
+    let (file, own) = (
+        format!("{top}/{lost}/etc/resolv.conf"),
+        format!("{top}/{lost}"),
+    );
+    let other = format!("{top}/{lost}/usr/etc/resolv.conf");
+    let flagged = [&file, &own, &other].map(|path| chattr("+i", root.path(path)));
+    let found = deploy_directories::immutable(&opened, left[0]);
+    for path in [&own, &file, &other] {
+        chattr("-i", root.path(path));
+    }
+    if flagged.contains(&false) {
+        say("SKIP: chattr is missing, or sets no flags here");
+        return;
+    }
+    assert_eq!(
+        found.unwrap(),
+        [RootPath::parse(&format!("/{file}")).unwrap()]
     );
 }

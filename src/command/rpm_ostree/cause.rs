@@ -280,7 +280,9 @@ impl Cause {
             Self::Unauthorized(_) => "look at the pull secret: /etc/ostree/auth.json, /run/ostree/auth.json, /var/lib/kubelet/config.json".into(),
             Self::Certificate(_) => "put the registry's authority below /etc/docker/certs.d/HOST:PORT/ca.crt, and look at the clock: date".into(),
             Self::Packages(_) => "give the extensions image of the same release; without it leave the extensions out".into(),
-            Self::Immutable(path) => format!("find the flag: lsattr -d {path}; then chattr -i on it"),
+            Self::Immutable(_) => {
+                "find the flag: lsattr -R /ostree/deploy; then chattr -i on it, but not on the directory of a deployment itself, which has it by design".into()
+            }
             Self::FinalizeFailed(inner) => inner.next(),
             Self::Unknown(_) => "read rpm-ostree status and journalctl -u rpm-ostreed".into(),
         }
@@ -530,9 +532,9 @@ fn of_system(text: &str) -> Option<Cause> {
             path_in(line).unwrap_or(line).to_owned(),
         ))
     } else if has("operation not permitted") {
-        Some(Cause::Immutable(
-            path_in(line).unwrap_or("/ostree/deploy").to_owned(),
-        ))
+        let inside = after(line, "unlinkat(").and_then(|rest| rest.split(')').next());
+        let path = path_in(line).or(inside).unwrap_or("a file of a deployment");
+        Some(Cause::Immutable(path.to_owned()))
     } else if has("unauthorized")
         || has("authentication required")
         || has("access to the resource is denied")
