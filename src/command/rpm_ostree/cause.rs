@@ -405,11 +405,14 @@ fn quoted(rest: &str) -> String {
 
 /// rpm-ostree's own sentences.
 fn sentence(text: &str) -> Option<Cause> {
-    let has = |words: &str| text.contains(words);
-    let line = || error_line(text).to_owned();
-    if has("not booted via libostree") {
-        return Some(Cause::NotOstree);
-    }
+    of_others(text)
+        .or_else(|| of_reference(text))
+        .or_else(|| of_request(text))
+        .or_else(|| of_state(text))
+}
+
+/// Sentences about what others do.
+fn of_others(text: &str) -> Option<Cause> {
     if let Some(title) = after(text, "Transaction in progress: ") {
         return Some(Cause::Busy {
             title: title.to_owned(),
@@ -422,38 +425,50 @@ fn sentence(text: &str) -> Option<Cause> {
         let unit = unit.trim_end_matches(')');
         return Some(Cause::Driver(name.to_owned(), unit.to_owned()));
     }
-    if let Some(rest) = after(text, "Expected staged base checksum ") {
-        let (wanted, found) = rest.split_once(", but found ").unwrap_or((rest, ""));
-        return Some(Cause::OtherStaged(wanted.to_owned(), found.to_owned()));
-    }
+    let rest = after(text, "Expected staged base checksum ")?;
+    let (wanted, found) = rest.split_once(", but found ").unwrap_or((rest, ""));
+    Some(Cause::OtherStaged(wanted.to_owned(), found.to_owned()))
+}
+
+/// Sentences about the reference that was given.
+fn of_reference(text: &str) -> Option<Cause> {
     if let Some(reference) = after(text, "Old and new refs are equal: ") {
         return Some(Cause::SameReference(reference.to_owned()));
     }
     if let Some(reference) = after(text, "Invalid refspec ") {
+        let has_scheme = reference.starts_with("ostree-");
         let reference = reference.to_owned();
-        return Some(match has("Invalid refspec ostree-") {
+        return Some(match has_scheme {
             true => Cause::BadReference(reference),
             false => Cause::UnknownScheme(reference),
         });
     }
-    if has("Refspec ") && has(" not unique") {
-        let name = after(text, "Refspec ")?.split(' ').next()?;
-        return Some(Cause::AmbiguousRef(name.to_owned()));
+    let rest = after(text, "Refspec ").filter(|rest| rest.contains(" not unique"))?;
+    let name = rest.split(' ').next()?;
+    Some(Cause::AmbiguousRef(name.to_owned()))
+}
+
+/// Sentences about what else was asked for.
+fn of_request(text: &str) -> Option<Cause> {
+    let has = |all: &[&str]| all.iter().any(|words| text.contains(words));
+    let line = || error_line(text).to_owned();
+    if has(&["No key '", "No karg '", "Multiple values for key"]) {
+        Some(Cause::NoArgument(line()))
+    } else if has(&["Unknown option ", "Unknown command ", "usage error: "]) {
+        Some(Cause::Usage(line()))
+    } else if has(&[
+        "Packages not found",
+        "Could not depsolve",
+        "No packages in transaction",
+    ]) {
+        Some(Cause::Packages(line()))
+    } else {
+        None
     }
-    if has("No key '") || has("No karg '") || has("Multiple values for key") {
-        return Some(Cause::NoArgument(line()));
-    }
-    if has("Unknown option ") || has("Unknown command ") || has("usage error: ") {
-        return Some(Cause::Usage(line()));
-    }
-    if has("Packages not found") || has("Could not depsolve") || has("No packages in transaction") {
-        return Some(Cause::Packages(line()));
-    }
-    state(text)
 }
 
 /// Sentences about the daemon and its deployments, which name nothing.
-fn state(text: &str) -> Option<Cause> {
+fn of_state(text: &str) -> Option<Cause> {
     let has = |words: &str| text.contains(words);
     let bus = [
         "Loading sysroot: exit status",
@@ -463,7 +478,9 @@ fn state(text: &str) -> Option<Cause> {
         "Could not connect: ",
         "org.freedesktop.DBus.Error",
     ];
-    if has("Bus owner changed") {
+    if has("not booted via libostree") {
+        Some(Cause::NotOstree)
+    } else if has("Bus owner changed") {
         Some(Cause::DaemonDied)
     } else if has("Operation was cancelled") {
         Some(Cause::Cancelled)
