@@ -788,3 +788,170 @@ fn directories_are_told_from_deployments_and_flags_in_them_are_found() {
         [RootPath::parse(&format!("/{file}")).unwrap()]
     );
 }
+
+/// A sysroot that the real ostree deploys into.
+struct Sysroot(TestRoot);
+
+impl Drop for Sysroot {
+    fn drop(&mut self) {
+        let mut command = Command::new("chattr");
+        command.args(["-R", "-i"]).arg(self.0.dir());
+        let _ = command.stderr(Stdio::null()).status();
+    }
+}
+
+impl Sysroot {
+    /// With one commit and no deployment; `None`, said aloud, where there is no ostree, or it cannot work here.
+    fn new() -> Option<Self> {
+        let root = Self(TestRoot::empty());
+        let tree = TestRoot::empty();
+        tree.write("usr/lib/modules/6.1/vmlinuz", &"k".repeat(3000));
+        tree.write("usr/lib/modules/6.1/initramfs.img", &"i".repeat(5000));
+        tree.write(
+            "usr/lib/os-release",
+            "ID=scos\nPRETTY_NAME=\"Some OS\"\nVERSION=1\n",
+        );
+        tree.link("usr/etc/os-release", "../usr/lib/os-release");
+        // A deployment sees the physical root there.
+        root.0.link("sysroot", ".");
+        let top = root.0.dir().display();
+        let steps = [
+            vec!["admin".into(), "init-fs".into(), format!("{top}")],
+            vec![
+                "admin".into(),
+                "os-init".into(),
+                format!("--sysroot={top}"),
+                "os".into(),
+            ],
+            vec![
+                format!("--repo={top}/ostree/repo"),
+                "commit".into(),
+                "--branch=os/x".into(),
+                format!("--tree=dir={}", tree.dir().display()),
+            ],
+        ];
+        let works = support::is_root() && steps.iter().all(|args| Self::ostree(args));
+        if !works {
+            say("SKIP: deployments by the real ostree: it is not installed, or cannot work here");
+        }
+        works.then_some(root)
+    }
+
+    fn ostree(args: &[String]) -> bool {
+        let mut command = Command::new("ostree");
+        let output = command.args(args).output();
+        let failed = |output: &std::process::Output| say(&String::from_utf8_lossy(&output.stderr));
+        output.is_ok_and(|output| {
+            if !output.status.success() {
+                failed(&output);
+            }
+            output.status.success()
+        })
+    }
+
+    fn deploy(&self, options: &[String]) -> bool {
+        let mut args: Vec<String> = ["admin", "deploy", "--os=os"].map(str::to_owned).to_vec();
+        args.push(format!("--sysroot={}", self.0.dir().display()));
+        args.extend_from_slice(options);
+        args.push("os/x".to_owned());
+        Self::ostree(&args)
+    }
+
+    fn default_arguments(&self) -> Kargs {
+        let root = Root::open(self.0.dir()).unwrap();
+        bootloader::read(&root).unwrap()[0]
+            .options
+            .without(&["ostree"])
+    }
+}
+
+#[test]
+fn the_real_libostree_makes_of_the_changes_what_we_foresee() {
+    let Some(sysroot) = Sysroot::new() else {
+        return;
+    };
+    for (present, wanted) in [
+        ("root=x a=1 b", "root=x a=1 c d=2"),
+        ("root=x a=1 a=2 a=1", "root=x a=2 a=1"),
+        ("console=tty0 quiet", "console=ttyS0 console=tty0 quiet"),
+        ("k=1 k=2 k=3", "k=3 k=2"),
+        ("a= a=1 b=", "a=1 b="),
+        ("x=1", "x=1 x=1"),
+        ("k k=1", "k=1"),
+        ("k=1 k k=2", "k k=2"),
+        ("k=1", "k"),
+        ("k", "k=1"),
+    ] {
+        let (present, wanted) = (Kargs::parse(present), Kargs::parse(wanted));
+        let first = present
+            .tokens()
+            .iter()
+            .map(|token| format!("--karg-append={token}"));
+        let first: Vec<String> = std::iter::once("--karg-none".to_owned())
+            .chain(first)
+            .collect();
+        assert!(sysroot.deploy(&first), "{present}");
+        assert_eq!(sysroot.default_arguments(), present);
+        let changes = present.changes_to(&wanted);
+        // This command takes one deletion at a time.
+        for change in &changes {
+            let option = match change {
+                Change::Delete(token) => format!("--karg-delete={token}"),
+                Change::Append(token) | Change::AppendIfMissing(token) => {
+                    format!("--karg-append={token}")
+                }
+            };
+            assert!(sysroot.deploy(std::slice::from_ref(&option)), "{option}");
+        }
+        let real = sysroot.default_arguments();
+        assert_eq!(
+            real,
+            present.apply(&changes).unwrap(),
+            "{present} -> {wanted}"
+        );
+        assert_eq!(real.changes_to(&wanted), [], "{real}");
+    }
+}
+
+#[test]
+fn a_sysroot_of_the_real_ostree_is_read_as_it_is() {
+    let Some(sysroot) = Sysroot::new() else {
+        return;
+    };
+    for number in 1..=2 {
+        assert!(sysroot.deploy(&[format!("--karg=number={number}")]));
+    }
+    let root = Root::open(sysroot.0.dir()).unwrap();
+    let entries = bootloader::read(&root).unwrap();
+    assert_eq!(entries.len(), 2);
+    assert!(entries[0].title.contains("(ostree:0)"), "{entries:?}");
+    assert_eq!(
+        entries[0]
+            .options
+            .missing_from(&Kargs::parse("number=2"))
+            .len(),
+        1,
+        "but ostree="
+    );
+    let kernels = bootloader::kernels(&root).unwrap();
+    assert_eq!(kernels.len(), 1, "both have the same");
+    assert_eq!(
+        entries[1].kernel_directory(),
+        Some(kernels[0].name.as_str())
+    );
+    let deployments = deploy_directories::list(&root).unwrap();
+    assert_eq!(deployments.len(), 2);
+    for deployment in &deployments {
+        assert_eq!(
+            (deployment.stateroot.as_str(), deployment.image.as_deref()),
+            ("os", Some(""))
+        );
+        // What a deployment brings is what its directory on /boot takes.
+        let brings = bootloader::kernel_bytes(&root, &deployment.path).unwrap();
+        assert_eq!(brings, Some(kernels[0].bytes));
+        assert_eq!(
+            deploy_directories::immutable(&root, deployment).unwrap(),
+            []
+        );
+    }
+}

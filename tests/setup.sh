@@ -27,6 +27,7 @@ python3            -                                             python3
 rpm                -                                             rpm
 setpriv            -                                             util-linux
 skopeo             -                                             skopeo
+ostree             -                                             ostree
 unshare            -                                             util-linux
 useradd            -                                             passwd
 '
