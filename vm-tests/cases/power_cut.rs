@@ -38,6 +38,15 @@ fn a_power_cut_leaves_the_old_or_the_new_node_on_xfs() {
     Bench::new(&case, "xfs", 300, &["mkfs.xfs", "-q"]).cuts(CUTS);
 }
 
+/// A boot that ended with a cut.
+struct Cut {
+    guest: Guest,
+    /// Whether `apply` had said that it was done, and the disk had got all that was flushed until then.
+    done: bool,
+    /// How many writes its cache took with it.
+    lost: usize,
+}
+
 /// A disk with a node, both of its states, and how long it takes from one to the other.
 struct Bench<'a> {
     case: &'a Case,
@@ -46,6 +55,7 @@ struct Bench<'a> {
     before: String,
     after: String,
     apply: Duration,
+    renames: usize,
     random: Random,
 }
 
@@ -63,6 +73,7 @@ impl<'a> Bench<'a> {
             before: String::new(),
             after: String::new(),
             apply: Duration::ZERO,
+            renames: 0,
             random: Random::seeded(case),
         };
         disk::formatted(&case.path("disk"), mebibytes, mkfs);
@@ -83,6 +94,8 @@ impl<'a> Bench<'a> {
         let begun = Instant::now();
         guest.wait_for("APPLY done");
         self.apply = begun.elapsed();
+        self.renames = renamed(&guest.console());
+        assert!(self.renames > 20, "{}", guest.tail());
         guest.powers_off();
         assert_eq!(guest.values("BROKEN"), [""; 0], "{}", guest.tail());
         let old = guest.values("TREE a ");
@@ -97,58 +110,69 @@ impl<'a> Bench<'a> {
     /// Cuts one run after another, each on the disk that the one before left.
     fn cuts(mut self, count: usize) {
         let mut phases = BTreeMap::new();
-        let mut promised = None;
+        let mut done = None;
+        let mut lost = 0;
         for round in 0..count {
-            let (guest, loss) = self.cut(round);
-            if let Some(done) = promised {
-                *phases.entry(self.judge(&guest, done)).or_insert(0) += 1;
+            let cut = self.cut(round);
+            if let Some(done) = done {
+                *phases.entry(self.judge(&cut.guest, done)).or_insert(0) += 1;
             }
-            promised = Some(guest.console().contains("APPLY done"));
-            self.case.path(&format!("cut-{round}.console"));
-            *phases.entry("(writes lost)").or_insert(0) += loss;
+            done = Some(cut.done);
+            lost += cut.lost;
         }
         let machine = self.step("last").disk(&self.case.path("disk"));
         let mut guest = machine.start(&self.case.path(""), "last");
         guest.powers_off();
-        *phases
-            .entry(self.judge(&guest, promised.unwrap()))
-            .or_insert(0) += 1;
+        *phases.entry(self.judge(&guest, done.unwrap())).or_insert(0) += 1;
+        let seconds = self.apply.as_secs_f64();
         self.case.tell(&format!(
-            "{count} cuts within {:.2} s: {phases:?}",
-            self.apply.as_secs_f64()
+            "{count} cuts of an apply of {seconds:.2} s, {lost} writes lost: {phases:?}"
         ));
     }
 
-    /// One boot, which first puts right what the cut before has left; then its own cut. Gives how many writes were lost.
-    fn cut(&mut self, round: usize) -> (Guest, usize) {
-        let (disk, base, log) = (
-            self.case.path("disk"),
-            self.case.path("base"),
-            self.case.path("log"),
-        );
+    /// One boot, which first puts right what the cut before has left; then its own cut.
+    fn cut(&mut self, round: usize) -> Cut {
+        let path = |name: &str| self.case.path(name);
+        let (disk, base, log) = (path("disk"), path("base"), path("log"));
         disk::copy(&disk, &base);
-        let fresh = if round == 0 {
-            self.step("cut").file("fresh", b"")
-        } else {
-            self.step("cut")
-        };
-        let mut guest = fresh
-            .recorded_disk(&disk, &log)
-            .start(&self.case.path(""), &format!("cut-{round}"));
+        let fresh: &[&str] = if round == 0 { &["fresh"] } else { &[] };
+        let machine = fresh
+            .iter()
+            .fold(self.step("cut"), |machine, name| machine.file(name, b""));
+        let machine = machine.recorded_disk(&disk, &log);
+        let mut guest = machine.start(&path(""), &format!("cut-{round}"));
         guest.wait_for("APPLY begin");
-        let delay = self.apply.mul_f64(self.random.fraction() * 1.1);
-        // Not for something to happen: this is the instant of the cut.
-        std::thread::sleep(delay);
-        guest.cut();
-        let losses = self.lose(&base, &log);
+        let flushed = Log::read(&log).counts().0;
+        self.fail_the_power(&mut guest, round);
+        let done = guest.console().contains("APPLY done");
+        let log = Log::read(&log);
+        let all = log.counts().0;
+        let (keep, done) = if round % 3 == 2 {
+            (flushed + self.random.below(all - flushed), false)
+        } else {
+            (all, done)
+        };
+        let random = &mut self.random;
+        let lost = log.replay(keep, &base, || random.fraction() < 0.5);
         std::fs::rename(&base, &disk).unwrap();
-        (guest, losses)
+        Cut { guest, done, lost }
     }
 
-    /// Makes of the disk before a boot what the boot and the cut left of it.
-    fn lose(&mut self, base: &Path, log: &Path) -> usize {
-        let random = &mut self.random;
-        Log::read(log).replay(usize::MAX, base, || random.fraction() < 0.5)
+    /// In turn at an instant of the clock, after one of the renames, and at the end (then the disk fails at a request).
+    fn fail_the_power(&mut self, guest: &mut Guest, round: usize) {
+        let fraction = self.random.fraction();
+        // Nothing is waited for in this sleep: its end is the instant of the cut.
+        let instant = |longest: Duration| std::thread::sleep(longest.mul_f64(fraction));
+        match round % 3 {
+            0 => instant(self.apply.mul_f64(1.1)),
+            1 => {
+                let renames = self.random.below(self.renames);
+                guest.wait_until("renames", |console| renamed(console) >= renames);
+                instant(Duration::from_millis(20));
+            }
+            _ => guest.wait_for("APPLY done"),
+        }
+        guest.cut();
     }
 
     /// In which phase the cut before this boot had come, by what was found.
@@ -180,6 +204,12 @@ impl<'a> Bench<'a> {
             _ => between(),
         }
     }
+}
+
+/// How many names the run that is shown on the console has changed: one line for each.
+fn renamed(console: &str) -> usize {
+    let shown = console.split("APPLY begin").nth(1).unwrap_or_default();
+    shown.matches("debug: ").count()
 }
 
 /// A node's tree before any config, as an archive with `tree` at its top.
@@ -225,6 +255,11 @@ impl Random {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
+    }
+
+    /// From 0 up to this, without it.
+    fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.next() % limit.max(1) as u64).unwrap()
     }
 
     /// From 0 to 1.

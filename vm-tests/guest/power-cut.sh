@@ -23,6 +23,13 @@ apply() {
     fi
 }
 
+# The run that is cut off, with a line on the console for each name that changes.
+shown() {
+    echo "APPLY begin"
+    mco-rescue -vv apply --yes --root /mnt /b.json >/tmp/said || echo "BROKEN apply b"
+    echo "APPLY done"
+}
+
 # Type, mode, owner, link target and content of everything but our own state.
 everything() {
     find . \( -path ./var/lib/mco-rescue -o -path ./lost+found \) -prune -o -print | sort >/tmp/paths
@@ -51,9 +58,7 @@ prepare() {
     apply a
     tree a
     sync
-    echo "APPLY begin"
-    apply b
-    echo "APPLY done"
+    shown
     tree b
     apply a
     tree a
@@ -82,9 +87,7 @@ case $STEP in
     last) recovered ;;
     cut)
         [ -e /fresh ] || recovered
-        echo "APPLY begin"
-        apply b
-        echo "APPLY done"
+        shown
         # The power is cut now, if not before.
         while :; do
             sleep 1

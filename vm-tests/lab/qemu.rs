@@ -154,7 +154,8 @@ impl Machine {
             let length = std::io::copy(&mut fs::File::open(archive).unwrap(), &mut all).unwrap();
             // The kernel wants the next one aligned.
             let padding = length.next_multiple_of(4) - length;
-            all.write_all(&[0; 3][..usize::try_from(padding).unwrap()]).unwrap();
+            all.write_all(&[0; 3][..usize::try_from(padding).unwrap()])
+                .unwrap();
         }
         if !self.files.is_empty() {
             all.write_all(&archive(&self.files)).unwrap();
@@ -239,24 +240,33 @@ impl Guest {
 
     /// Whether the console shows this in time. It does not when the guest ends before.
     pub fn comes_to(&mut self, text: &str, limit: Duration) -> bool {
+        self.shows(|console| console.contains(text), limit)
+    }
+
+    fn shows(&mut self, what: impl Fn(&str) -> bool, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         loop {
             let runs = self.runs();
-            if self.console().contains(text) {
+            if what(&self.console()) {
                 return true;
             }
             if !runs || Instant::now() > deadline {
                 return false;
             }
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 
     /// Waits until the console shows this, which it must.
     pub fn wait_for(&mut self, text: &str) {
+        self.wait_until(text, |console| console.contains(text));
+    }
+
+    /// The same of anything.
+    pub fn wait_until(&mut self, name: &str, what: impl Fn(&str) -> bool) {
         assert!(
-            self.comes_to(text, PATIENCE),
-            "`{text}` does not come: {}",
+            self.shows(what, PATIENCE),
+            "`{name}` does not come: {}",
             self.tail()
         );
     }
