@@ -27,7 +27,7 @@ test: ## formatting, lints, docs, shell scripts, then every test
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked
 	@$(MAKE) shellcheck
 	@$(MAKE) static
-	cargo test --locked
+	VM_BINARY='$(abspath $(binary))' cargo test --locked
 
 .PHONY: faults
 faults: ## every fault at every system call, every power cut, real disks (as root; minutes)

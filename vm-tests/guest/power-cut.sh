@@ -7,7 +7,7 @@ begin() {
     if [ "$FS" = xfs ]; then
         load xfs
     fi
-    mount -t "$FS" ${OPTIONS:+-o "$OPTIONS"} /dev/vda /mnt || echo "BROKEN mount"
+    mount -t "$FS" /dev/vda /mnt || echo "BROKEN mount"
 }
 
 rescue() {
@@ -85,8 +85,8 @@ begin
 case $STEP in
     prepare) prepare ;;
     last) recovered ;;
-    cut)
-        [ -e /fresh ] || recovered
+    first-cut | cut)
+        [ "$STEP" = first-cut ] || recovered
         shown
         # The power is cut now, if not before.
         while :; do

@@ -69,27 +69,31 @@ impl Log {
         })
     }
 
-    /// How many requests there were, and how many of them flushed.
-    pub fn counts(&self) -> (usize, usize) {
-        let flushes = self
-            .requests
-            .iter()
-            .filter(|request| request.flags & FLUSH != 0);
-        (self.requests.len(), flushes.count())
+    /// How many requests there were.
+    pub fn len(&self) -> usize {
+        self.requests.len()
     }
 
-    /// Repeats the first `count` requests on a disk as it was before them. What was written after the last flush was
-    /// in the disk's own volatile cache: each such write is lost where `lost` says so. Gives how many were.
-    pub fn replay(&self, count: usize, disk: &Path, mut lost: impl FnMut() -> bool) -> usize {
+    /// Behind the last flush of the first `count` requests: from here on writes were in the disk's volatile cache.
+    pub fn flushed(&self, count: usize) -> usize {
+        let done = &self.requests[..count];
+        let last = done.iter().rposition(|request| request.flags & FLUSH != 0);
+        last.map_or(0, |last| last + 1)
+    }
+
+    /// Repeats the first `count` requests on a disk as it was before them. Of the writes that are volatile, behind
+    /// position `flushed`, those are lost of which `lost` says so. Gives how many were.
+    pub fn replay(
+        &self,
+        count: usize,
+        flushed: usize,
+        disk: &Path,
+        mut lost: impl FnMut() -> bool,
+    ) -> usize {
         let disk = fs::OpenOptions::new().write(true).open(disk).unwrap();
-        let done = &self.requests[..count.min(self.requests.len())];
-        let flushed = done
-            .iter()
-            .rposition(|request| request.flags & FLUSH != 0)
-            .unwrap_or(0);
         let mut losses = 0;
-        for (position, request) in done.iter().enumerate() {
-            let volatile = position > flushed && request.flags & FUA == 0 && request.length > 0;
+        for (position, request) in self.requests[..count].iter().enumerate() {
+            let volatile = position >= flushed && request.flags & FUA == 0 && request.length > 0;
             if volatile && lost() {
                 losses += 1;
                 continue;

@@ -6,6 +6,7 @@ pub mod disk;
 pub mod images;
 pub mod qemu;
 pub mod qmp;
+pub mod random;
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -62,7 +63,12 @@ impl Case {
         Self::begin(name)
     }
 
-    /// A path of its own.
+    /// Its directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A path in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
