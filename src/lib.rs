@@ -4,6 +4,7 @@
 //! transaction, and the same comparison says before and after what differs.
 
 pub mod accounts;
+pub mod boot;
 pub mod cli;
 pub mod document;
 pub mod drift;
@@ -18,10 +19,12 @@ pub mod command;
 pub mod error;
 pub mod labels;
 pub mod memory;
+pub mod mounts;
 pub mod net;
 pub mod object;
 pub mod paths;
 pub mod privileges;
 pub mod root;
+pub mod runtime;
 pub mod signals;
 pub mod systemd;

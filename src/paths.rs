@@ -83,6 +83,15 @@ pub const CA_BUNDLES: [&str; 3] = [
     "etc/ssl/certs/ca-certificates.crt",
 ];
 
+/// The stateroots of an OSTree system, as a deployment sees them.
+pub const STATEROOTS: &str = "sysroot/ostree/deploy";
+/// Written by Ignition when it has written its config.
+pub const IGNITION_RESULT: &str = "etc/.ignition-result.json";
+/// Configs that an image brings along, in its root and in its initramfs.
+pub const IMAGE_CONFIGS: &str = "usr/lib/mco-rescue/configs";
+/// The authority of the Machine Config Server that an image brings along.
+pub const IMAGE_AUTHORITY: &str = "usr/lib/mco-rescue/ca.pem";
+
 /// Our own state.
 pub const STATE: &str = "var/lib/mco-rescue";
 /// Proves that this `var` is the node's real one.
@@ -183,6 +192,10 @@ mod tests {
             SCHEDULED_SHUTDOWN,
             HOSTS,
             RESOLV_CONF,
+            STATEROOTS,
+            IGNITION_RESULT,
+            IMAGE_CONFIGS,
+            IMAGE_AUTHORITY,
             STATE,
             MARKER,
             INTENT,

@@ -44,7 +44,7 @@ install() {
     binary=$(find_binary) || return 1
     inst_simple "$binary" /usr/bin/mco-rescue
     # What it may call; it does without what is not there, and says so.
-    inst_multiple -o blkid setfiles systemctl useradd usermod userdel groupadd groupmod groupdel
+    inst_multiple -o blkid systemctl unshare mount useradd usermod userdel groupadd groupmod groupdel
     # Wanted, never required: a node must boot without us.
     install_unit mco-rescue-firstboot.service initrd.target
     install_unit mco-rescue-shell.service initrd.target

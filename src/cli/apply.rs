@@ -12,7 +12,6 @@ use crate::plan::{Options, Plan};
 use crate::report::verify::Findings;
 use crate::report::{self, count};
 use crate::transaction;
-use crate::transaction::journal::ConfigRef;
 
 /// Runs `apply`.
 pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
@@ -31,19 +30,15 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     }
     if !plan.is_empty() {
         confirm(cli, "Apply this plan?")?;
-        let config = ConfigRef {
-            name: session.chosen.config.name.clone(),
-            digest: session.chosen.config.digest.clone(),
-            origin: session.chosen.config.origin.clone(),
-        };
         let work = Work {
             root: &session.root,
             lock: &lock,
             node: &session.node,
             plan: &plan,
-            config,
+            config: session.config_ref(),
             undoes: None,
             started,
+            more: &[],
         };
         work.transact()?;
         if let Err(error) = session.observe_again() {

@@ -70,6 +70,18 @@ pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
+/// Gets one config into the cache; gives its name.
+pub fn into_cache(root: &Root, args: &FetchArgs) -> Result<String> {
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let got = single(root, &records, args)?;
+    let server = got.server.clone();
+    let kept = take(root, &records, got, args)?;
+    if let Some(server) = &server {
+        remember(root, server)?;
+    }
+    Ok(kept.name)
+}
+
 fn single(root: &Root, records: &Records, args: &FetchArgs) -> Result<Got> {
     match args.source.as_deref() {
         None => from_server(root, records, args),

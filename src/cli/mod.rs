@@ -3,6 +3,7 @@
 mod apply;
 mod cache;
 mod fetch;
+mod firstboot;
 mod plan;
 mod recover;
 mod render;
@@ -133,6 +134,13 @@ pub enum Command {
     /// Goes forward when every staged object is whole, else back. Stops without
     /// touching anything when a path is neither as before nor as after.
     Recover(RecoverArgs),
+
+    /// What the units of the initramfs run: decides whether there is work before the real root is entered
+    ///
+    /// Recovers an interrupted run, completes a first boot that got no config, or applies what the kernel command
+    /// line asks for (mco_rescue=auto|apply|off|shell, mco_rescue.config=, mco_rescue.server=,
+    /// mco_rescue.timeout=). Else it leaves the boot alone. The root is /sysroot.
+    Firstboot(FirstbootArgs),
 }
 
 /// Which config.
@@ -270,8 +278,24 @@ pub struct RecoverArgs {
     pub back: bool,
 }
 
-/// What to fetch, and whom to believe.
+/// How a boot is looked at.
 #[derive(Debug, Args)]
+pub struct FirstbootArgs {
+    /// Kernel arguments instead of those of the running kernel
+    #[arg(long, value_name = "TEXT")]
+    pub kernel_arguments: Option<String>,
+
+    /// Wait beside Ignition, and give it a config that is at hand when its server stays silent
+    #[arg(long)]
+    pub beside_ignition: bool,
+
+    /// After the shell: give the root back as it was found
+    #[arg(long, conflicts_with = "beside_ignition")]
+    pub after_shell: bool,
+}
+
+/// What to fetch, and whom to believe.
+#[derive(Debug, Default, Args)]
 pub struct FetchArgs {
     /// A file, a directory that holds some, `-` for standard input, or a URL
     /// [default: /config/POOL of the Machine Config Server]
@@ -388,6 +412,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Render(args) => render::run(args),
         Command::Rollback(args) => rollback::run(cli, args),
         Command::Recover(args) => recover::run(cli, args),
+        Command::Firstboot(args) => firstboot::run(cli, args),
     }
 }
 

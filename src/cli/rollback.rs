@@ -56,6 +56,7 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
         config,
         undoes: Some(run.id.clone()),
         started,
+        more: &[],
     };
     work.transact()?;
     let left = transaction::history(&root)?.len();

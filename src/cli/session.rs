@@ -1,11 +1,13 @@
 //! What every command gathers: the root, its records, the config, the node.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 
 use super::Cli;
 use crate::accounts::{self, Prepared};
 use crate::command::HostRunner;
-use crate::document::{Desired, MachineConfig};
+use crate::document::{Desired, Finding, MachineConfig, with_first_boot_files};
 use crate::drift::{self, Drift};
 use crate::node::{self, Activity, Host, NodeState, Recorded, Records};
 use crate::object::Kind;
@@ -16,6 +18,7 @@ use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootError, RootPath};
 use crate::source::{self, Chosen, Http, Kept, api, cache};
 use crate::transaction::Store;
+use crate::transaction::journal::ConfigRef;
 
 /// Everything that was gathered, once.
 pub struct Session {
@@ -71,6 +74,15 @@ pub fn open_store(root: &Root, directory: &'static str) -> Result<Store> {
 
 /// Chooses among the argument and what the node keeps.
 pub fn choose(root: &Root, config: Option<&str>, records: &Records) -> Result<Chosen> {
+    choose_by(root, config, records, &mut Http::new(root))
+}
+
+fn choose_by(
+    root: &Root,
+    config: Option<&str>,
+    records: &Records,
+    http: &mut Http<'_>,
+) -> Result<Chosen> {
     let cache = cache::read(root).context("reading the cache")?;
     let annotations = api::remembered(root).context("reading the annotations")?;
     let kept = Kept {
@@ -78,7 +90,7 @@ pub fn choose(root: &Root, config: Option<&str>, records: &Records) -> Result<Ch
         cache: &cache,
         annotations: annotations.as_ref(),
     };
-    Ok(source::choose(config, &kept, &mut Http::new(root))?)
+    Ok(source::choose(config, &kept, http)?)
 }
 
 impl Session {
@@ -86,6 +98,29 @@ impl Session {
     pub fn observe(root: Root, config: Option<&str>) -> Result<Self> {
         let records = Records::read(&root).context("reading the daemon's records")?;
         let chosen = choose(&root, config, &records)?;
+        Self::of(root, records, chosen)
+    }
+
+    /// In an initramfs: what the config refers to has to be there within `timeout`, and a `first` boot gets the
+    /// files that come with it.
+    pub fn in_boot(
+        root: Root,
+        config: Option<&str>,
+        timeout: Duration,
+        first: bool,
+    ) -> Result<Self> {
+        let records = Records::read(&root).context("reading the daemon's records")?;
+        let mut http = Http::within(&root, timeout);
+        let mut chosen = choose_by(&root, config, &records, &mut http)?;
+        if first {
+            let made = with_first_boot_files(chosen.config);
+            let said = |finding: Finding| anyhow::anyhow!("{}: {}", finding.path, finding.message);
+            chosen.config = made.map_err(said)?;
+        }
+        Self::of(root, records, chosen)
+    }
+
+    fn of(root: Root, records: Records, chosen: Chosen) -> Result<Self> {
         let desired = Desired::of(&chosen.config);
         let old = records
             .baseline()
@@ -111,6 +146,16 @@ impl Session {
         let seen = look(&self.root, config, &self.desired, old);
         (self.node, self.accounts) = seen.context("looking at the node again")?;
         Ok(())
+    }
+
+    /// What the journal and `status` say of the config.
+    pub fn config_ref(&self) -> ConfigRef {
+        let config = &self.chosen.config;
+        ConfigRef {
+            name: config.name.clone(),
+            digest: config.digest.clone(),
+            origin: config.origin.clone(),
+        }
     }
 
     /// The plan.

@@ -9,6 +9,7 @@ use crate::node::{Baseline, Host, Recorded, Records};
 use crate::report;
 use crate::report::status::{Kept, LastRun, StatusReport, pending_words};
 use crate::root::Root;
+use crate::runtime;
 use crate::source::api;
 use crate::transaction;
 
@@ -39,6 +40,10 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         annotations: api::remembered(&root).context("reading the annotations")?,
         pending: word,
         pending_config: config.map(|config| config.name.clone()),
+        firstboot: host
+            .live
+            .then(|| runtime::read_json(runtime::FIRSTBOOT))
+            .flatten(),
         last_run: last_run(&root),
         history: history(&root),
     };

@@ -59,6 +59,8 @@ pub struct Work<'a> {
     pub undoes: Option<String>,
     /// Seconds since 1970.
     pub started: u64,
+    /// Capabilities that are needed after the run.
+    pub more: &'a [Capability],
 }
 
 impl Work<'_> {
@@ -164,6 +166,7 @@ impl Work<'_> {
         if kept.contains(&Capability::CAP_SYS_ADMIN) {
             kept.push(Capability::CAP_MAC_ADMIN);
         }
+        kept.extend(self.more);
         privileges::keep_needed(&kept);
     }
 }

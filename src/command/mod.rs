@@ -5,6 +5,7 @@
 
 pub mod blkid;
 mod host;
+pub mod ignition;
 pub mod rpm;
 pub mod rpm_ostree;
 pub mod shadow;

@@ -32,6 +32,26 @@ fn show(units: &[&str]) -> CommandLine {
     }
 }
 
+/// The main process of a unit that is running or starting.
+///
+/// # Errors
+/// No systemctl, or no answer.
+pub fn main_pid(runner: &dyn CommandRunner, unit: &str) -> Result<Option<i32>, CommandError> {
+    let answer = runner.run(&CommandLine {
+        program: "systemctl".into(),
+        args: ["show", "--property=MainPID", "--value", "--", unit]
+            .map(str::to_owned)
+            .to_vec(),
+        timeout: Duration::from_secs(30),
+        capabilities: &[],
+    })?;
+    if answer.status != Some(0) {
+        let words = answer.stderr.trim().to_owned();
+        return Err(CommandError::Failed("systemctl".into(), words));
+    }
+    Ok(answer.stdout.trim().parse().ok().filter(|pid| *pid > 0))
+}
+
 /// Blocks of `Key=value` lines in any order, an empty line between two units.
 fn read(answer: &CommandOutput) -> Vec<UnitActivity> {
     let blocks = answer.stdout.split("\n\n");

@@ -24,13 +24,15 @@ pub struct Host {
     pub separate_var: bool,
     /// It is not mounted: what is there is empty.
     pub var_missing: bool,
+    /// We run in an initramfs, and the root is the one that is about to be entered.
+    pub in_initramfs: bool,
     /// systemd still has its first boot before it, with a preset run over all units.
     pub never_booted: bool,
     /// The root has the OS's copy of `/etc` below `/usr`, as OSTree systems do.
     pub has_usr_etc: bool,
     /// `CHECKSUM.SERIAL` of the OSTree deployment that the root is.
     pub deployment: Option<String>,
-    /// FIPS mode of the running kernel; only known for the live root.
+    /// FIPS mode of the running kernel, where it is that of the root.
     pub fips: Option<bool>,
 }
 
@@ -39,8 +41,9 @@ impl Host {
     pub fn observe(root: &Root) -> Result<Self, RootError> {
         let live = root.is_live();
         let capabilities = privileges::effective();
-        let deployment = deployment(root, live);
-        let separate_var = !live && (deployment.is_some() || in_initramfs());
+        let in_initramfs = !live && in_initramfs();
+        let deployment = deployment(root, live, in_initramfs);
+        let separate_var = !live && (deployment.is_some() || in_initramfs);
         let exists = |path: &'static str| root.exists(&RootPath::fixed(path));
         Ok(Self {
             user: (geteuid().as_raw(), getegid().as_raw()),
@@ -48,11 +51,12 @@ impl Host {
             capabilities,
             live,
             separate_var,
+            in_initramfs,
             var_missing: separate_var && root.list(&RootPath::fixed("var"))?.is_empty(),
             never_booted: never_booted(root)?,
             has_usr_etc: exists("usr/etc")?,
             deployment,
-            fips: if live { fips() } else { None },
+            fips: (live || in_initramfs).then(fips).flatten(),
         })
     }
 
@@ -88,19 +92,35 @@ fn fips() -> Option<bool> {
     Some(text.trim() == "1")
 }
 
-/// The deployment, from the directory's own name, or for the live root from the kernel command line.
+/// The command line of the running kernel.
 #[allow(
     clippy::disallowed_methods,
     reason = "procfs of the running kernel, not a path of the node's root"
 )]
-fn deployment(root: &Root, live: bool) -> Option<String> {
-    if live {
-        let cmdline = std::fs::read_to_string("/proc/cmdline").ok()?;
-        let link = cmdline
-            .split_whitespace()
-            .find_map(|arg| arg.strip_prefix("ostree="))?;
-        let target = std::fs::read_link(format!("/sysroot{link}")).ok()?;
-        return deployment_name(target.file_name()?.to_str()?);
+pub fn kernel_command_line() -> Option<String> {
+    std::fs::read_to_string("/proc/cmdline").ok()
+}
+
+/// The link of `ostree=`: `/ostree/boot.N/STATEROOT/BOOTCSUM/INDEX`.
+pub fn ostree_link() -> Option<String> {
+    let command_line = kernel_command_line()?;
+    let mut words = command_line.split_whitespace();
+    words
+        .find_map(|word| word.strip_prefix("ostree="))
+        .map(str::to_owned)
+}
+
+/// The deployment: where its kernel runs, of the kernel command line; else of the directory's own name.
+fn deployment(root: &Root, live: bool, in_initramfs: bool) -> Option<String> {
+    // The deployment shows the physical root at its `sysroot`.
+    let of_boot = |link: String| {
+        let link = format!("{}{link}", root.shown().join("sysroot").display());
+        let target = std::fs::read_link(link).ok()?;
+        deployment_name(target.file_name()?.to_str()?)
+    };
+    let booted = (live || in_initramfs).then(ostree_link).flatten();
+    if let Some(name) = booted.and_then(of_boot) {
+        return Some(name);
     }
     let path = std::fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd())).ok()?;
     deployment_name(path.file_name()?.to_str()?)

@@ -5,7 +5,8 @@ pub mod accounts;
 mod activity;
 pub mod host;
 mod labels;
-pub mod records;
+pub mod os;
+mod records;
 mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,7 @@ pub use accounts::Accounts;
 pub use activity::{Activity, Process, UnitActivity};
 pub use host::Host;
 pub use labels::Labels;
+pub use os::Os;
 pub use records::{Baseline, Recorded, Records};
 
 /// Everything that a plan may ask of a node.
@@ -55,6 +57,8 @@ pub struct NodeState {
     pub accounts: Accounts,
     /// Who we are and what this root is.
     pub host: Host,
+    /// The operating system.
+    pub os: Os,
     /// The SELinux policy of the root, and the labels of the objects.
     pub labels: Labels,
     /// Whether a package owns the file; only for paths that were asked, on a live root with rpm.
@@ -101,6 +105,7 @@ pub fn observe(
     };
     let root_mount = mount_of(root.as_fd()).map_err(at_root)?;
     let root_hold = hold_of(root.as_fd()).map_err(at_root)?;
+    let host = Host::observe(root)?;
     let mut node = NodeState {
         objects: BTreeMap::new(),
         texts: BTreeMap::new(),
@@ -116,7 +121,8 @@ pub fn observe(
         units: UnitTree::new(),
         systemd: units::support(root)?,
         accounts: Accounts::read(root)?,
-        host: Host::observe(root)?,
+        os: Os::observe(root, &host)?,
+        host,
         labels: Labels::read(root),
         packaged: BTreeMap::new(),
     };

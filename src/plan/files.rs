@@ -1,7 +1,8 @@
 //! Files, their originals, and files that the config has no more (mcd-contract 6.3 to 6.5).
 
 use super::{Builder, Payload, Section};
-use crate::document::{Desired, DesiredFile};
+use crate::boot::words;
+use crate::document::{Desired, DesiredFile, KernelType};
 use crate::drift::{dropin_path, is_exempt, noun, text_object, unit_path, wanted_file};
 use crate::node::Recorded;
 use crate::object::{Kind, Object};
@@ -88,6 +89,10 @@ impl Builder<'_> {
             "the files that the Machine Config Server adds for a first boot are written too",
         );
         for file in &desired.additions {
+            if file.path.relative() == paths::ENCAPSULATED && self.os_is_as_wanted() {
+                self.no_first_boot_service(&file.path);
+                continue;
+            }
             let Ok(mut wanted) = wanted_file(file, self.node()) else {
                 continue;
             };
@@ -104,6 +109,37 @@ impl Builder<'_> {
                 "added by the Machine Config Server",
             );
         }
+    }
+
+    /// The first-boot service would find nothing to change and remove its input (mcd-contract section 3), but it
+    /// needs an image from the network to find that out, and holds up the kubelet until then.
+    fn no_first_boot_service(&mut self, path: &RootPath) {
+        self.notice(
+            path.to_string(),
+            "is left out: image and kernel arguments are as wanted, so the first-boot service has nothing to do",
+        );
+        self.remove(
+            path,
+            Section::Files,
+            "the first-boot service has nothing to do",
+        );
+    }
+
+    /// Whether nothing of the OS differs from the config, as far as that is known for sure.
+    fn os_is_as_wanted(&self) -> bool {
+        let (config, os) = (self.inputs.config, &self.node().os);
+        let Some(booted) = &os.kernel_arguments else {
+            return false;
+        };
+        let wanted = config
+            .kernel_arguments
+            .iter()
+            .flat_map(|entry| words(entry));
+        os.image.as_ref() == Some(&config.os_image_url)
+            && wanted.into_iter().all(|word| booted.contains(&word))
+            && config.extensions.is_empty()
+            && config.kernel_type == KernelType::Default
+            && self.node().host.fips.unwrap_or_default() == config.fips
     }
 
     fn file(&mut self, file: &DesiredFile, wanted: Object) {

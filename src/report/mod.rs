@@ -2,8 +2,10 @@
 //!
 //! Values in, strings out; printing is in one function, [`print()`], alone.
 
+pub mod console;
 pub mod diff;
 pub mod fetch;
+pub mod firstboot;
 pub mod plan;
 pub mod recover;
 pub mod rollback;

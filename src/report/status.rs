@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::fetch::annotated;
+use super::firstboot::FirstBoot;
 use super::plan::notices;
 use super::{inline, utc, wrap};
 use crate::plan::Notice;
@@ -86,6 +87,8 @@ pub struct StatusReport {
     pub pending: &'static str,
     /// The config of the pending run.
     pub pending_config: Option<String>,
+    /// What became of this boot in the initramfs, on a live node whose initramfs has our module.
+    pub firstboot: Option<FirstBoot>,
     /// The last run.
     pub last_run: Option<LastRun>,
     /// Runs that `rollback` can take back, the newest first.
@@ -146,6 +149,9 @@ pub fn text(report: &StatusReport) -> String {
     if let Some(config) = &report.pending_config {
         line("", config);
     }
+    if let Some(boot) = &report.firstboot {
+        line("This boot", &boot_text(boot));
+    }
     for (index, kept) in report.history.iter().enumerate() {
         let label = if index == 0 { "Rollback" } else { "" };
         let text = format!("to before {}", kept.config);
@@ -153,6 +159,13 @@ pub fn text(report: &StatusReport) -> String {
     }
     out.push_str(&last_run(report.last_run.as_ref()));
     out
+}
+
+fn boot_text(boot: &FirstBoot) -> String {
+    match (&boot.phase, &boot.cause) {
+        (Some(phase), Some(cause)) => format!("failed while {phase}: {cause}"),
+        _ => format!("{} ({})", boot.outcome, boot.why),
+    }
 }
 
 fn pending_text(pending: &str) -> &'static str {

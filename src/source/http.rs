@@ -27,6 +27,14 @@ impl<'a> Http<'a> {
         }
     }
 
+    /// The same with another bound of the whole run.
+    pub fn within(root: &'a Root, bound: Duration) -> Self {
+        Self {
+            deadline: Instant::now() + bound,
+            ..Self::new(root)
+        }
+    }
+
     fn system(&mut self) -> &[CertificateDer<'static>] {
         let root = self.root;
         self.system.get_or_insert_with(|| {

@@ -6,18 +6,15 @@
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sched::{CloneFlags, unshare};
 
 use crate::command::{CommandError, CommandRunner, blkid};
 use crate::error::Reason;
+use crate::mounts;
 
 /// Where it is mounted.
 const PLACE: &str = "/run/mco-rescue-media-XXXXXX";
 /// The label that is looked for.
 const LABEL: &str = "MCO-RESCUE";
-/// File systems that media carry; what else the kernel knows is mounted by hand.
-const FILE_SYSTEMS: [&str; 6] = ["vfat", "exfat", "ext4", "iso9660", "xfs", "udf"];
 
 /// Why there is no medium.
 #[derive(Debug, thiserror::Error)]
@@ -60,11 +57,11 @@ impl Medium {
             several => return Err(MediumError::Several(several.join(", "))),
         };
         let failed = |errno: Errno| MediumError::Mount(device.clone(), errno.into());
-        own_mounts().map_err(failed)?;
+        mounts::own().map_err(failed)?;
         let medium = Self {
             directory: nix::unistd::mkdtemp(Path::new(PLACE)).map_err(failed)?,
         };
-        mount_read_only(device, &medium.directory).map_err(failed)?;
+        mounts::read_only(device, &medium.directory).map_err(failed)?;
         Ok(medium)
     }
 
@@ -81,7 +78,7 @@ impl Drop for Medium {
     )]
     fn drop(&mut self) {
         // Where mounting failed there is nothing to unmount; the namespace goes with the program anyway.
-        let _ = umount2(&self.directory, MntFlags::MNT_DETACH);
+        let _ = mounts::let_go(&self.directory);
         if let Err(error) = std::fs::remove_dir(&self.directory) {
             log::warn!(
                 "removing {}: {}",
@@ -90,25 +87,4 @@ impl Drop for Medium {
             );
         }
     }
-}
-
-/// Mounts of this program that nobody else sees.
-fn own_mounts() -> Result<(), Errno> {
-    unshare(CloneFlags::CLONE_NEWNS)?;
-    let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(None::<&str>, "/", None::<&str>, flags, None::<&str>)
-}
-
-fn mount_read_only(device: &str, directory: &Path) -> Result<(), Errno> {
-    let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    let mut last = Errno::ENODEV;
-    for kind in FILE_SYSTEMS {
-        match mount(Some(device), directory, Some(kind), flags, None::<&str>) {
-            Ok(()) => return Ok(()),
-            // Another file system, or one that this kernel does not know.
-            Err(errno @ (Errno::EINVAL | Errno::ENODEV)) => last = errno,
-            Err(errno) => return Err(errno),
-        }
-    }
-    Err(last)
 }

@@ -1,0 +1,408 @@
+//! What a boot asks of us: the kernel arguments, what is found on the root, and whether that makes work.
+//!
+//! Values only. The effects are in `cli/firstboot`.
+
+use std::time::Duration;
+
+/// How long is waited for a server, an address or Ignition when the kernel command line does not say.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
+/// No boot waits longer than this.
+const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
+/// What our kernel arguments begin with.
+const PREFIX: &str = "mco_rescue";
+
+/// What `mco_rescue=` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Recover what is unfinished, and complete a first boot that got no config.
+    #[default]
+    Auto,
+    /// Apply a config in any case.
+    Apply,
+    /// Leave the boot alone.
+    Off,
+    /// A shell, and the root read-only.
+    Shell,
+}
+
+/// The kernel arguments that are ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameters {
+    /// `mco_rescue=`.
+    pub mode: Mode,
+    /// `mco_rescue.config=`: a path, `cached:NAME`, or an https URL.
+    pub config: Option<String>,
+    /// `mco_rescue.server=`: `https://HOST:22623/config/POOL`.
+    pub server: Option<String>,
+    /// `mco_rescue.timeout=`, in seconds.
+    pub timeout: Duration,
+    /// What cannot be understood, and is passed over.
+    pub problems: Vec<String>,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Auto,
+            config: None,
+            server: None,
+            timeout: DEFAULT_TIMEOUT,
+            problems: Vec::new(),
+        }
+    }
+}
+
+impl Parameters {
+    /// Reads a kernel command line. The last of several equal names counts, as the kernel has it; nothing in it
+    /// can stop a boot, so what is wrong is noted and passed over.
+    pub fn parse(command_line: &str) -> Self {
+        let mut all = Self::default();
+        for word in words(command_line) {
+            let (name, value) = word.split_once('=').unwrap_or((&word, ""));
+            match name.strip_prefix(PREFIX) {
+                Some("") => all.mode(value),
+                Some(".config") => all.config = given(value),
+                Some(".server") => all.server = given(value),
+                Some(".timeout") => all.timeout(value),
+                Some(other) if other.starts_with('.') => all.problem(format!(
+                    "{name} is no kernel argument of mco-rescue; it knows mco_rescue, and .config, .server, .timeout"
+                )),
+                _ => {}
+            }
+        }
+        all
+    }
+
+    fn mode(&mut self, value: &str) {
+        match value {
+            "auto" => self.mode = Mode::Auto,
+            "apply" => self.mode = Mode::Apply,
+            "off" => self.mode = Mode::Off,
+            "shell" => self.mode = Mode::Shell,
+            other => self.problem(format!(
+                "mco_rescue={other} is none of auto, apply, off, shell; it is passed over"
+            )),
+        }
+    }
+
+    fn timeout(&mut self, value: &str) {
+        match value.parse().map(Duration::from_secs) {
+            Ok(timeout) if timeout <= MAX_TIMEOUT => self.timeout = timeout,
+            _ => self.problem(format!(
+                "mco_rescue.timeout={value} is no number of seconds up to {}; {} are waited",
+                MAX_TIMEOUT.as_secs(),
+                self.timeout.as_secs()
+            )),
+        }
+    }
+
+    fn problem(&mut self, problem: String) {
+        self.problems.push(problem);
+    }
+
+    /// The pool in the server's URL.
+    pub fn pool(&self) -> Option<&str> {
+        let (_, pool) = self.server.as_deref()?.rsplit_once("/config/")?;
+        (!pool.is_empty() && !pool.contains('/')).then_some(pool)
+    }
+}
+
+fn given(value: &str) -> Option<String> {
+    (!value.is_empty()).then(|| value.to_owned())
+}
+
+/// The words of a kernel command line; double quotes keep blanks together, as in the kernel's own parser.
+pub fn words(command_line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let (mut word, mut quoted) = (String::new(), false);
+    for letter in command_line.chars() {
+        match letter {
+            '"' => quoted = !quoted,
+            letter if letter.is_whitespace() && !quoted => {
+                words.push(std::mem::take(&mut word));
+            }
+            letter => word.push(letter),
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// What was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "independent facts, each looked at by itself"
+)]
+pub struct Facts {
+    /// An earlier run was cut off.
+    pub unfinished: bool,
+    /// systemd has its first boot on this root still before it.
+    pub never_booted: bool,
+    /// The daemon has a record of the node's config.
+    pub recorded: bool,
+    /// Ignition wrote a config of the user to this root.
+    pub provisioned: bool,
+    /// On this very boot Ignition was given a config by us.
+    pub given: bool,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Nothing, and why.
+    None(&'static str),
+    /// Finish or undo what was cut off, and no more.
+    Recover,
+    /// Apply a config.
+    Apply(Reason),
+    /// Prepare a shell.
+    Shell,
+}
+
+/// Why a config is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The kernel command line says so.
+    Asked,
+    /// A first boot that got no config.
+    FirstBoot,
+    /// Ignition was given one by us: what it leaves open is completed.
+    Given,
+}
+
+/// Whether there is work. An unfinished run comes first in any case, whatever is applied after it.
+pub fn work(mode: Mode, facts: Facts) -> Work {
+    match mode {
+        Mode::Off => Work::None("mco_rescue=off"),
+        Mode::Shell => Work::Shell,
+        Mode::Apply => Work::Apply(Reason::Asked),
+        Mode::Auto if facts.given => Work::Apply(Reason::Given),
+        Mode::Auto if facts.unfinished => Work::Recover,
+        Mode::Auto if !facts.never_booted => Work::None("the node has booted before"),
+        Mode::Auto if facts.recorded => Work::None("the node is recorded to be in a config"),
+        Mode::Auto if facts.provisioned => Work::None("Ignition wrote the node's config"),
+        Mode::Auto => Work::Apply(Reason::FirstBoot),
+    }
+}
+
+/// A config that is at hand for a first boot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AtHand {
+    /// `metadata.name`.
+    pub name: String,
+    /// Its pool, if it says so.
+    pub pool: Option<String>,
+    /// Whether the hash in its name is that of its contents; `None`: the name has none.
+    pub name_matches: Option<bool>,
+    /// The argument that names it: a path, or `cached:NAME`.
+    pub argument: String,
+    /// Where it is, for people.
+    pub place: &'static str,
+}
+
+/// Takes the only config that fits. Nobody can be asked in an initramfs, so two are as good as none.
+///
+/// # Errors
+/// Why none is taken, and how to name one.
+pub fn only<'a>(at_hand: &'a [AtHand], pool: Option<&str>) -> Result<&'a AtHand, String> {
+    let of_pool =
+        |one: &&AtHand| pool.is_none() || one.pool.is_none() || one.pool.as_deref() == pool;
+    let (whole, damaged): (Vec<_>, Vec<_>) = at_hand
+        .iter()
+        .filter(of_pool)
+        .partition(|one| one.name_matches != Some(false));
+    let Some(first) = whole.first() else {
+        return Err(match damaged.first() {
+            Some(one) => format!(
+                "{} ({}) is not what the hash in its name says; it is not taken unasked. To take it all the same: \
+                 mco_rescue=apply mco_rescue.config={}",
+                one.name, one.place, one.argument
+            ),
+            None => "no config is at hand".to_owned(),
+        });
+    };
+    // The same config in two places is one; the first place is the nearest.
+    let others: Vec<&str> = whole
+        .iter()
+        .filter(|one| one.name != first.name)
+        .map(|one| one.name.as_str())
+        .collect();
+    if others.is_empty() {
+        return Ok(first);
+    }
+    Err(format!(
+        "several configs are at hand: {}, {}. Name one: mco_rescue.config={}",
+        first.name,
+        others.join(", "),
+        first.argument
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_without_our_arguments_means_auto() {
+        let parsed = Parameters::parse("BOOT_IMAGE=/vmlinuz root=UUID=x rw mco_rescued=1 quiet\n");
+        assert_eq!(parsed, Parameters::default());
+    }
+
+    #[test]
+    fn each_argument_is_read_and_the_last_one_counts() {
+        let parsed = Parameters::parse(
+            "mco_rescue=off mco_rescue=apply mco_rescue.config=\"/a b.json\" \
+             mco_rescue.server=https://x:22623/config/worker mco_rescue.timeout=30",
+        );
+        assert_eq!(parsed.mode, Mode::Apply);
+        assert_eq!(parsed.config.as_deref(), Some("/a b.json"));
+        assert_eq!(parsed.pool(), Some("worker"));
+        assert_eq!(parsed.timeout, Duration::from_secs(30));
+        assert!(parsed.problems.is_empty());
+    }
+
+    #[test]
+    fn nonsense_is_said_and_passed_over() {
+        for (line, said) in [
+            ("mco_rescue", "mco_rescue="),
+            ("mco_rescue=yes", "none of auto, apply, off, shell"),
+            ("mco_rescue.timeout=ever", "mco_rescue.timeout=ever"),
+            ("mco_rescue.timeout=99999", "up to 3600"),
+            ("mco_rescue.pool=worker", "mco_rescue.pool"),
+        ] {
+            let parsed = Parameters::parse(line);
+            assert_eq!(parsed.mode, Mode::Auto, "{line}");
+            assert_eq!(parsed.timeout, DEFAULT_TIMEOUT, "{line}");
+            assert_eq!(parsed.problems.len(), 1, "{line}");
+            assert!(parsed.problems[0].contains(said), "{:?}", parsed.problems);
+        }
+        let without_pool = Parameters::parse("mco_rescue.server=api-int.example");
+        assert_eq!(without_pool.pool(), None);
+    }
+
+    #[test]
+    fn work_follows_from_mode_and_facts() {
+        let fresh = Facts {
+            never_booted: true,
+            ..Facts::default()
+        };
+        let rows = [
+            (
+                Mode::Off,
+                Facts {
+                    unfinished: true,
+                    ..fresh
+                },
+                Work::None("mco_rescue=off"),
+            ),
+            (Mode::Shell, fresh, Work::Shell),
+            (Mode::Apply, Facts::default(), Work::Apply(Reason::Asked)),
+            (
+                Mode::Apply,
+                Facts {
+                    recorded: true,
+                    ..Facts::default()
+                },
+                Work::Apply(Reason::Asked),
+            ),
+            (
+                Mode::Auto,
+                Facts {
+                    given: true,
+                    provisioned: true,
+                    ..fresh
+                },
+                Work::Apply(Reason::Given),
+            ),
+            (
+                Mode::Auto,
+                Facts {
+                    unfinished: true,
+                    recorded: true,
+                    ..Facts::default()
+                },
+                Work::Recover,
+            ),
+            (
+                Mode::Auto,
+                Facts {
+                    unfinished: true,
+                    ..fresh
+                },
+                Work::Recover,
+            ),
+            (
+                Mode::Auto,
+                Facts::default(),
+                Work::None("the node has booted before"),
+            ),
+            (
+                Mode::Auto,
+                Facts {
+                    recorded: true,
+                    ..fresh
+                },
+                Work::None("the node is recorded to be in a config"),
+            ),
+            (
+                Mode::Auto,
+                Facts {
+                    provisioned: true,
+                    ..fresh
+                },
+                Work::None("Ignition wrote the node's config"),
+            ),
+            (Mode::Auto, fresh, Work::Apply(Reason::FirstBoot)),
+        ];
+        for (mode, facts, wanted) in rows {
+            assert_eq!(work(mode, facts), wanted, "{mode:?} {facts:?}");
+        }
+    }
+
+    fn at_hand(name: &str, pool: &str, place: &'static str) -> AtHand {
+        AtHand {
+            name: name.into(),
+            pool: Some(pool.into()),
+            name_matches: Some(true),
+            argument: format!("/{place}/{name}"),
+            place,
+        }
+    }
+
+    #[test]
+    fn one_config_is_taken_two_are_not() {
+        let (a, b) = (
+            at_hand("a", "worker", "image"),
+            at_hand("b", "worker", "medium"),
+        );
+        let again = at_hand("a", "worker", "medium");
+        let master = at_hand("m", "master", "image");
+        assert!(
+            only(&[], None)
+                .unwrap_err()
+                .contains("no config is at hand")
+        );
+        assert_eq!(only(&[a.clone(), again], None), Ok(&a));
+        assert!(
+            only(&[a.clone(), b], None)
+                .unwrap_err()
+                .contains("a, b. Name one")
+        );
+        assert_eq!(only(&[master.clone(), a.clone()], Some("worker")), Ok(&a));
+        assert!(only(&[master, a], None).is_err());
+    }
+
+    #[test]
+    fn a_config_that_is_not_what_its_name_says_is_named_and_left() {
+        let wrong = AtHand {
+            name_matches: Some(false),
+            ..at_hand("w", "worker", "image")
+        };
+        let said = only(std::slice::from_ref(&wrong), None).unwrap_err();
+        assert!(said.contains("mco_rescue.config=/image/w"), "{said}");
+        let right = at_hand("r", "worker", "medium");
+        assert_eq!(only(&[wrong, right.clone()], None), Ok(&right));
+    }
+}

@@ -1,0 +1,165 @@
+//! The configs that are at hand in an initramfs, nearest first: named, from the server, of the image, in the cache,
+//! on a medium.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::boot::{self, AtHand, Mode, Parameters};
+use crate::cli::{FetchArgs, fetch};
+use crate::command::HostRunner;
+use crate::document;
+use crate::node::{Recorded, Records};
+use crate::paths;
+use crate::render;
+use crate::root::Root;
+use crate::source::{self, Medium, MediumError, cache};
+
+/// What to apply, as an argument of `apply`; nothing where the node's own choice is meant, or nothing is there.
+pub fn choose(
+    path: &Path,
+    root: &Root,
+    parameters: &Parameters,
+) -> Result<(Option<String>, Option<Medium>)> {
+    if let Some(named) = &parameters.config {
+        return Ok((Some(argument(named, path, parameters, root)?), None));
+    }
+    if let Some(server) = &parameters.server {
+        let name = fetched(root, parameters, None, Some(server))?;
+        return Ok((Some(format!("cached:{name}")), None));
+    }
+    let recorded = Records::read(root)?.current_config;
+    if parameters.mode == Mode::Apply && !matches!(recorded, Recorded::Missing) {
+        return Ok((None, None));
+    }
+    let mut all = of_image(path);
+    all.extend(of_cache(root)?);
+    let medium = match (all.is_empty(), parameters.mode) {
+        (false, _) => None,
+        // Somebody means it: a stick may take its time, or be plugged in only now.
+        (true, Mode::Apply) => wait_for_medium(parameters.timeout),
+        (true, _) => medium(),
+    };
+    if let Some(medium) = &medium {
+        all.extend(of_directory(&medium.path(), "on the medium MCO-RESCUE"));
+    }
+    if all.is_empty() && parameters.mode == Mode::Apply {
+        bail!(
+            "no config is at hand: none in the image or the cache, and no medium labelled MCO-RESCUE within {} s. \
+             Name one: mco_rescue.config=PATH, or mco_rescue.server=https://HOST:22623/config/POOL",
+            parameters.timeout.as_secs()
+        );
+    }
+    if all.is_empty() {
+        return Ok((None, None));
+    }
+    let only = boot::only(&all, parameters.pool()).map_err(anyhow::Error::msg)?;
+    log::info!("{} is at hand ({})", only.name, only.place);
+    Ok((Some(only.argument.clone()), medium))
+}
+
+/// A path of the initramfs, else of the root; what is in the cache is named there; a URL is fetched first.
+fn argument(named: &str, path: &Path, parameters: &Parameters, root: &Root) -> Result<String> {
+    if named.contains("://") {
+        let name = fetched(root, parameters, Some(named), None)?;
+        return Ok(format!("cached:{name}"));
+    }
+    let on_root = path.join(named.trim_start_matches('/'));
+    let on_root = on_root.exists() && !Path::new(named).exists();
+    Ok(match named.strip_prefix('/') {
+        Some(relative) if on_root => path.join(relative).display().to_string(),
+        _ => named.to_owned(),
+    })
+}
+
+/// Gets a config into the cache of the root; gives its name.
+fn fetched(
+    root: &Root,
+    parameters: &Parameters,
+    url: Option<&str>,
+    server: Option<&str>,
+) -> Result<String> {
+    let authority = format!("/{}", paths::IMAGE_AUTHORITY);
+    let base = server.map(|url| url.rsplit_once("/config/").map_or(url, |(base, _)| base));
+    let args = FetchArgs {
+        source: url.map(str::to_owned),
+        server: base.map(str::to_owned),
+        pool: parameters.pool().map(str::to_owned),
+        ca: Path::new(&authority).exists().then_some(authority),
+        timeout: parameters.timeout.as_secs().max(1),
+        ..FetchArgs::default()
+    };
+    fetch::into_cache(root, &args).context("fetching the config")
+}
+
+/// Of the initramfs, and of the image's own root.
+pub fn of_image(path: &Path) -> Vec<AtHand> {
+    let mut all = of_directory(&format!("/{}", paths::IMAGE_CONFIGS), "in the initramfs");
+    let on_root = path.join(paths::IMAGE_CONFIGS);
+    all.extend(of_directory(&on_root.display().to_string(), "in the image"));
+    all
+}
+
+/// Every config in a directory; what is none is said and passed over.
+pub fn of_directory(directory: &str, place: &'static str) -> Vec<AtHand> {
+    let documents = source::documents_in(directory).unwrap_or_default();
+    let read = |path: &String| of_file(path, place);
+    documents.iter().flat_map(read).collect()
+}
+
+/// The config in a file; one that cannot be read is said and passed over.
+pub fn of_file(path: &str, place: &'static str) -> Vec<AtHand> {
+    let config = source::read_named(path)
+        .map_err(anyhow::Error::from)
+        .and_then(|bytes| Ok(document::parse(&bytes, path)?));
+    match config {
+        Ok(config) => vec![AtHand {
+            pool: cache::pool_of(&config),
+            name_matches: render::name_matches(&config.record),
+            name: config.name,
+            argument: path.to_owned(),
+            place,
+        }],
+        Err(error) => {
+            log::warn!("{path} is passed over: {error:#}");
+            Vec::new()
+        }
+    }
+}
+
+fn of_cache(root: &Root) -> Result<Vec<AtHand>> {
+    let cached = cache::read(root).context("reading the cache")?;
+    let at_hand = |entry: &cache::Entry| AtHand {
+        name: entry.name.clone(),
+        pool: entry.pool.clone(),
+        name_matches: entry.name_matches,
+        argument: format!("cached:{}", entry.name),
+        place: "in the node's cache",
+    };
+    Ok(cache::whole(&cached).map(at_hand).collect())
+}
+
+fn wait_for_medium(bound: Duration) -> Option<Medium> {
+    let started = Instant::now();
+    loop {
+        let found = medium();
+        if found.is_some() || started.elapsed() >= bound {
+            return found;
+        }
+        thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// The medium, where one is plugged in.
+pub fn medium() -> Option<Medium> {
+    match Medium::find(&HostRunner) {
+        Ok(medium) => Some(medium),
+        Err(MediumError::None) => None,
+        Err(error) => {
+            log::warn!("{error}");
+            None
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Beside an Ignition whose server stays silent: after a while it gets a config that is at hand, put where the image
+//! may bring one along, and goes through all its stages with it. Nothing of Ignition's work is done here.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::at_hand;
+use crate::boot::{self, AtHand, Parameters};
+use crate::command::{CommandRunner, HostRunner, ignition, systemctl};
+use crate::document::{self, pointer};
+use crate::error::ExitCode;
+use crate::net;
+use crate::report::console;
+use crate::report::firstboot as told;
+use crate::root::Root;
+use crate::runtime;
+use crate::source::{self, Http, Medium, Network};
+
+/// Ignition writes it when it has its config (ignition-contract 9).
+const FETCHED: &str = "/run/ignition.json";
+/// Which platform Ignition is on.
+const ENVIRONMENT: &str = "/run/ignition.env";
+/// Where pointer configs are found without the network, in Ignition's order.
+const POINTERS: [&str; 2] = [
+    runtime::IGNITION_CONFIG,
+    "/sys/firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw",
+];
+/// The unit that fetches.
+const FETCH: &str = "ignition-fetch.service";
+/// How often is looked whether Ignition has its config.
+const LOOK: Duration = Duration::from_millis(500);
+/// How often a medium is looked for, and the wait is said, once the time is up.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// Waits, and gives Ignition a config when the time is up.
+pub fn run(parameters: &Parameters) -> Result<ExitCode> {
+    let started = Instant::now();
+    let mut next = started + parameters.timeout;
+    while !Path::new(FETCHED).exists() {
+        thread::sleep(LOOK);
+        if Instant::now() < next {
+            continue;
+        }
+        let pointer = pointer_config();
+        let cause = why_silent(pointer.as_deref());
+        match give(parameters, pointer.as_deref()) {
+            Ok(Some(name)) => {
+                console::tell(&told::success(
+                    &format!("Ignition was given {name}"),
+                    &cause.unwrap_or_else(|| "its fetch did not end in time".to_owned()),
+                ));
+                return Ok(ExitCode::Done);
+            }
+            Ok(None) => wait(
+                cause,
+                started,
+                "no config is at hand. Plug in a medium labelled MCO-RESCUE; it is looked for every 30 s",
+            ),
+            Err(error) => wait(
+                Some(format!("{error:#}")),
+                started,
+                "Ignition goes on asking. Boot with mco_rescue=shell to look",
+            ),
+        }
+        next = Instant::now() + AGAIN;
+    }
+    Ok(ExitCode::Done)
+}
+
+fn wait(cause: Option<String>, started: Instant, next: &str) {
+    let cause =
+        cause.unwrap_or_else(|| "the server answers us, but Ignition has nothing yet".to_owned());
+    console::tell(&told::waiting(&cause, started.elapsed().as_secs(), next));
+}
+
+fn pointer_config() -> Option<String> {
+    let read = |path: &&str| source::read_named(path).ok();
+    let bytes = POINTERS.iter().find_map(read)?;
+    String::from_utf8(bytes).ok()
+}
+
+/// One try of our own tells the cause better than Ignition's log; none where the server answers.
+fn why_silent(pointer: Option<&str>) -> Option<String> {
+    let pointer = pointer?;
+    let url = pointer::servers(pointer).into_iter().next()?;
+    let root = Root::open(Path::new("/")).ok()?;
+    let mut network = Network::default();
+    for bundle in pointer::authorities(pointer) {
+        let bytes = document::data_url(&bundle).ok()?.into_owned();
+        network.authorities.push(bytes.into());
+    }
+    let mut settings = Http::new(&root).settings(&network).ok()?;
+    settings.header_timeout = Duration::from_secs(10);
+    settings.total_timeout = Some(Duration::from_secs(20));
+    let request = net::Request {
+        retry: false,
+        ..net::Request::new(&url, 16 << 20)
+    };
+    let answer = net::fetch(&settings, &request, &mut source::tell);
+    answer.err().map(|error| error.to_string())
+}
+
+/// Gives Ignition the only config that is at hand; nothing where there is none.
+fn give(parameters: &Parameters, pointer: Option<&str>) -> Result<Option<String>> {
+    let pool = pointer.and_then(|text| pointer::servers(text).into_iter().next());
+    let pool = pool.as_deref().and_then(pointer::pool);
+    let (all, _medium) = all_at_hand(parameters);
+    if all.is_empty() {
+        return Ok(None);
+    }
+    let chosen = boot::only(&all, pool).map_err(anyhow::Error::msg)?;
+    let served = served(chosen)?;
+    let config = pointer::with_served(pointer, &served)
+        .map_err(|finding| anyhow::anyhow!("{}: {}", finding.path, finding.message))?;
+    let before = source::read_named(runtime::IGNITION_CONFIG).ok();
+    runtime::write_ignition_config(Some(config.as_bytes()))
+        .with_context(|| format!("writing {}", runtime::IGNITION_CONFIG))?;
+    if let Err(error) = make_ignition_read() {
+        // The unit that still asks must not come upon it later.
+        runtime::write_ignition_config(before.as_deref())
+            .with_context(|| format!("putting {} back", runtime::IGNITION_CONFIG))?;
+        return Err(error.context(format!("giving Ignition {}", chosen.name)));
+    }
+    runtime::write(runtime::GIVEN, served.as_bytes()).context("keeping what was given")?;
+    end_fetch()?;
+    Ok(Some(format!("{} ({})", chosen.name, chosen.place)))
+}
+
+/// The root is not mounted yet: named, of the initramfs, or on a medium.
+fn all_at_hand(parameters: &Parameters) -> (Vec<AtHand>, Option<Medium>) {
+    if let Some(named) = parameters
+        .config
+        .as_deref()
+        .filter(|named| named.starts_with('/'))
+    {
+        return (
+            at_hand::of_file(named, "named on the kernel command line"),
+            None,
+        );
+    }
+    let all = at_hand::of_image(Path::new("/nowhere"));
+    if !all.is_empty() {
+        return (all, None);
+    }
+    let medium = at_hand::medium();
+    let directory = medium.as_ref().map(Medium::path);
+    let all = directory.map(|path| at_hand::of_directory(&path, "on the medium MCO-RESCUE"));
+    (all.unwrap_or_default(), medium)
+}
+
+/// What a server would have served: a rendered config gets the files of a first boot.
+fn served(chosen: &AtHand) -> Result<String> {
+    let bytes = source::read_named(&chosen.argument)?;
+    let config = document::parse(&bytes, &chosen.argument)?;
+    if !config.bare && config.additions.is_empty() {
+        let made = document::serve(&config);
+        return made.map_err(|finding| anyhow::anyhow!("{}: {}", finding.path, finding.message));
+    }
+    let text = String::from_utf8(bytes).context("reading the config")?;
+    if !text.trim_start().starts_with('{') {
+        bail!("{}: Ignition reads JSON only", chosen.argument);
+    }
+    Ok(text)
+}
+
+fn make_ignition_read() -> Result<()> {
+    let environment = source::read_named(ENVIRONMENT).unwrap_or_default();
+    let environment = String::from_utf8_lossy(&environment).into_owned();
+    let platform =
+        ignition::platform(&environment).context("the platform of this boot is not known")?;
+    let answer = HostRunner.run(&ignition::fetch_offline(platform))?;
+    if answer.status != Some(0) || !Path::new(FETCHED).exists() {
+        bail!(
+            "Ignition does not take it: {}",
+            ignition::why(&answer.stderr)
+        );
+    }
+    Ok(())
+}
+
+/// Its unit takes this signal for success, so the next stages begin (dracut/50mco-rescue/ignition-fetch.conf).
+fn end_fetch() -> Result<()> {
+    let pid = systemctl::main_pid(&HostRunner, FETCH)?;
+    if let Some(pid) = pid {
+        kill(Pid::from_raw(pid), Signal::SIGTERM).with_context(|| format!("ending {FETCH}"))?;
+    }
+    Ok(())
+}

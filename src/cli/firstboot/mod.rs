@@ -1,0 +1,268 @@
+//! `firstboot`: what the units of the initramfs run. Decides whether there is work, does it, and never stands in the
+//! way of a boot.
+
+mod at_hand;
+mod beside_ignition;
+mod shell;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::recover::recover_first;
+use super::session::Session;
+use super::work::now;
+use super::{Cli, FirstbootArgs};
+use crate::boot::{self, Facts, Mode, Parameters, Reason, Work};
+use crate::error::ExitCode;
+use crate::mounts::{self, Access, BootRoot};
+use crate::node::host::kernel_command_line;
+use crate::node::{Host, Recorded, Records};
+use crate::paths;
+use crate::plan::{Allowed, Options};
+use crate::privileges::Capability;
+use crate::report::console;
+use crate::report::firstboot::{self as told, FirstBoot};
+use crate::root::{Root, RootPath};
+use crate::runtime;
+use crate::transaction::{self, Pending};
+
+/// Where the root of a boot is mounted in every initramfs.
+const SYSROOT: &str = "/sysroot";
+
+/// Runs `firstboot`.
+pub fn run(cli: &Cli, args: &FirstbootArgs) -> Result<ExitCode> {
+    let started = Instant::now();
+    let given = args.kernel_arguments.clone();
+    let line = given.or_else(kernel_command_line).unwrap_or_default();
+    let parameters = Parameters::parse(&line);
+    for problem in &parameters.problems {
+        log::warn!("{problem}");
+    }
+    let path = root_of(cli);
+    if args.after_shell {
+        return shell::leave(&path);
+    }
+    if args.beside_ignition {
+        return beside_ignition::run(&parameters);
+    }
+    if parameters.mode == Mode::Shell {
+        return shell::enter(&path);
+    }
+    let mut attempt = Attempt {
+        phase: "looking at the root",
+        why: String::new(),
+    };
+    let result = attempt.run(&path, &parameters);
+    tell(&attempt, result, started, &path)
+}
+
+/// `/` is the initramfs itself.
+fn root_of(cli: &Cli) -> PathBuf {
+    if cli.root == Path::new("/") {
+        PathBuf::from(SYSROOT)
+    } else {
+        cli.root.clone()
+    }
+}
+
+/// Says on every console what came of it, and keeps it for the real root.
+fn tell(
+    attempt: &Attempt,
+    result: Result<FirstBoot>,
+    started: Instant,
+    path: &Path,
+) -> Result<ExitCode> {
+    let mut ended = match &result {
+        Ok(ended) => ended.clone(),
+        Err(error) => FirstBoot::failed(&attempt.why, attempt.phase, format!("{error:#}")),
+    };
+    ended.took = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    if let Err(error) = runtime::write_json(runtime::FIRSTBOOT, &ended) {
+        log::warn!(
+            "writing {}: {error}",
+            runtime::path(runtime::FIRSTBOOT).display()
+        );
+    }
+    match result {
+        Ok(_) if ended.outcome == "nothing" => {
+            log::info!("nothing to do: {}; {} ms", ended.why, ended.took);
+        }
+        Ok(_) => {
+            let name = ended.config.as_deref().unwrap_or_default();
+            console::tell(&told::success(
+                &format!("{} {name}", ended.outcome),
+                &ended.why,
+            ));
+        }
+        Err(error) => {
+            let unfinished = is_unfinished(path);
+            console::tell(&told::failure(
+                attempt.phase,
+                &format!("{error:#}"),
+                unfinished,
+            ));
+            return Err(error.context(attempt.phase));
+        }
+    }
+    Ok(ExitCode::Done)
+}
+
+fn is_unfinished(path: &Path) -> bool {
+    let root = Root::open(path);
+    root.is_ok_and(|root| transaction::pending(&root).is_ok_and(|found| found != Pending::Nothing))
+}
+
+/// How far it has got.
+struct Attempt {
+    phase: &'static str,
+    why: String,
+}
+
+impl Attempt {
+    fn run(&mut self, path: &Path, parameters: &Parameters) -> Result<FirstBoot> {
+        if parameters.mode == Mode::Off {
+            return Ok(FirstBoot::ended("nothing", "mco_rescue=off", None));
+        }
+        // What is mounted for this is seen by nobody else, and goes with us.
+        mounts::own().context("making mounts of our own")?;
+        let looking = BootRoot::prepare(path, Access::Read)?;
+        let root = Root::open(path).context("opening the root")?;
+        let facts = facts(&root)?;
+        match boot::work(parameters.mode, facts) {
+            Work::None(why) => {
+                looking.give_back();
+                Ok(FirstBoot::ended("nothing", why, None))
+            }
+            Work::Recover => self.recover(path, root),
+            Work::Apply(reason) => self.apply(path, root, parameters, reason, facts),
+            // Handled before anything is mounted.
+            Work::Shell => bail!("the shell has a unit of its own"),
+        }
+    }
+
+    fn recover(&mut self, path: &Path, root: Root) -> Result<FirstBoot> {
+        self.phase = "recovering an interrupted run";
+        self.why = "a run was cut off".to_owned();
+        let opened = BootRoot::prepare(path, Access::Write)?;
+        let lock = transaction::acquire(&root)?;
+        recover_first(&root, &lock)?;
+        drop((lock, root));
+        opened.give_back();
+        Ok(FirstBoot::ended("recovered", &self.why, None))
+    }
+
+    fn apply(
+        &mut self,
+        path: &Path,
+        root: Root,
+        parameters: &Parameters,
+        reason: Reason,
+        facts: Facts,
+    ) -> Result<FirstBoot> {
+        self.why = match reason {
+            Reason::Asked => "the kernel command line asks for it",
+            Reason::FirstBoot => "a first boot that got no config",
+            Reason::Given => "Ignition was given a config that was at hand",
+        }
+        .to_owned();
+        self.phase = "choosing a config";
+        let deadline = parameters.timeout;
+        // A medium stays mounted as long as its config is read.
+        let (argument, _medium) = match reason {
+            Reason::Given => (
+                Some(runtime::path(runtime::GIVEN).display().to_string()),
+                None,
+            ),
+            _ => at_hand::choose(path, &root, parameters)?,
+        };
+        if argument.is_none() && reason == Reason::FirstBoot {
+            let why = "a first boot without a config, and none is at hand";
+            return Ok(FirstBoot::ended("nothing", why, None));
+        }
+        let opened = BootRoot::prepare(path, Access::Write)?;
+        let lock = transaction::acquire(&root)?;
+        recover_first(&root, &lock)?;
+        self.phase = "reading the config and the root";
+        let first = facts.never_booted && !facts.recorded;
+        let name = self.transact(root, argument.as_deref(), deadline, first, &lock)?;
+        drop(lock);
+        opened.give_back();
+        Ok(FirstBoot::ended("applied", &self.why, Some(name)))
+    }
+
+    /// The same transaction as `apply`; nobody is there to be asked.
+    fn transact(
+        &mut self,
+        root: Root,
+        argument: Option<&str>,
+        timeout: Duration,
+        first: bool,
+        lock: &transaction::Lock,
+    ) -> Result<String> {
+        let started = now();
+        let mut session = Session::in_boot(root, argument, timeout, first)?;
+        let name = session.chosen.config.name.clone();
+        self.phase = "planning";
+        let plan = session.guarded_plan(Options::default(), Allowed::default())?;
+        for notice in &plan.notices {
+            log::info!("{}: {}", notice.subject, notice.message);
+        }
+        let all = plan.blockers.iter();
+        let blockers: Vec<String> = all
+            .map(|b| format!("{}: {}", b.subject, b.message))
+            .collect();
+        if !blockers.is_empty() {
+            bail!("{name} cannot be applied: {}", blockers.join("; "));
+        }
+        self.phase = "applying";
+        if !plan.is_empty() {
+            let work = super::work::Work {
+                root: &session.root,
+                lock,
+                node: &session.node,
+                plan: &plan,
+                config: session.config_ref(),
+                undoes: None,
+                started,
+                // The mounts are given back afterwards.
+                more: &[Capability::CAP_SYS_ADMIN],
+            };
+            work.transact()?;
+            self.phase = "verifying";
+            session.observe_again()?;
+        }
+        let left = session.drifts(&session.plan(Options::default()));
+        if let Some(first) = left.first() {
+            log::warn!(
+                "{name} is applied, but verify still finds {} differences, the first at {}",
+                left.len(),
+                first.subject
+            );
+        }
+        Ok(name)
+    }
+}
+
+fn facts(root: &Root) -> Result<Facts> {
+    let host = Host::observe(root).context("looking at the root")?;
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let pending = transaction::pending(root).context("looking for an interrupted run")?;
+    Ok(Facts {
+        unfinished: pending != Pending::Nothing,
+        never_booted: host.never_booted,
+        recorded: !matches!(records.current_config, Recorded::Missing),
+        provisioned: provisioned(root)?,
+        given: runtime::has(runtime::GIVEN),
+    })
+}
+
+/// Whether Ignition wrote a config of the user's; without one it leaves the same file (ignition-contract 9).
+fn provisioned(root: &Root) -> Result<bool> {
+    let bytes = root.read(&RootPath::fixed(paths::IGNITION_RESULT))?;
+    let Some(bytes) = bytes else { return Ok(false) };
+    let report: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    // What cannot be read was written by Ignition all the same.
+    Ok(report["userConfigProvided"].as_bool().unwrap_or(true))
+}

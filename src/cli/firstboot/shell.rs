@@ -1,0 +1,33 @@
+//! The shell of last resort: the root read-only, and a banner. What it finds is given back when the shell is left.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::error::ExitCode;
+use crate::mounts::{Access, BootRoot};
+use crate::report;
+use crate::report::firstboot::banner;
+use crate::runtime;
+
+/// Before the shell. Its mounts stay: the shell is to see them.
+pub fn enter(path: &Path) -> Result<ExitCode> {
+    let prepared = BootRoot::prepare(path, Access::Read).and_then(|root| root.close());
+    let problem = match prepared {
+        Ok(was_open) => runtime::write_json(runtime::SHELL, &was_open)
+            .err()
+            .map(|error| format!("what it was like cannot be kept: {error}")),
+        Err(error) => Some(error.to_string()),
+    };
+    let text = banner(&path.display().to_string(), problem.as_deref());
+    report::print(text.as_bytes())?;
+    Ok(ExitCode::Done)
+}
+
+/// After it: the boot that goes on finds the root as it would have been without us.
+pub fn leave(path: &Path) -> Result<ExitCode> {
+    if runtime::read_json(runtime::SHELL) == Some(true) {
+        BootRoot::reopen(path)?;
+    }
+    Ok(ExitCode::Done)
+}

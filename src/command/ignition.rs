@@ -1,0 +1,61 @@
+//! Ignition, in an initramfs that has it: told to look for its config once more.
+
+use std::time::Duration;
+
+use super::CommandLine;
+
+/// The stage that needs no network: it finds the config of the image before it asks the platform.
+pub fn fetch_offline(platform: &str) -> CommandLine {
+    CommandLine {
+        program: "ignition".into(),
+        args: [
+            "--root=/sysroot".to_owned(),
+            format!("--platform={platform}"),
+            "--stage=fetch-offline".to_owned(),
+        ]
+        .to_vec(),
+        timeout: Duration::from_secs(60),
+        capabilities: &[],
+    }
+}
+
+/// The platform in the environment file that Ignition's generator writes: `PLATFORM_ID=qemu`.
+pub fn platform(environment: &str) -> Option<&str> {
+    let line = environment
+        .lines()
+        .find_map(|line| line.strip_prefix("PLATFORM_ID="));
+    line.map(str::trim).filter(|id| !id.is_empty())
+}
+
+/// The words of Ignition that tell why, of what it wrote: the last line that names a failure.
+pub fn why(stderr: &str) -> String {
+    let lines = stderr
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty());
+    let telling = |line: &&str| {
+        line.contains("CRITICAL") || line.contains("ERROR") || line.contains("failed")
+    };
+    let all: Vec<&str> = lines.collect();
+    let line = all.iter().rev().find(|line| telling(line)).or(all.last());
+    line.map_or_else(|| "it said nothing".to_owned(), |line| (*line).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_platform_is_what_the_generator_found() {
+        assert_eq!(platform("PLATFORM_ID=metal\n"), Some("metal"));
+        assert_eq!(platform("PLATFORM_ID=\n"), None);
+        assert_eq!(platform(""), None);
+    }
+
+    #[test]
+    fn the_last_failure_tells_why() {
+        let said = "INFO : reading\nCRITICAL : failed to fetch config: unsupported config version\nINFO : bye\n";
+        assert!(why(said).starts_with("CRITICAL"));
+        assert_eq!(why(""), "it said nothing");
+    }
+}

@@ -1,0 +1,135 @@
+//! The operating system that runs, or is about to: its image and kernel arguments, as far as files tell.
+
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+use super::host::{Host, kernel_command_line};
+
+/// What is known of the operating system.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Os {
+    /// The image of the root's deployment, as the daemon reads it (mcd-contract 8.2); `None` where that is unknown,
+    /// empty where the deployment is of no image.
+    pub image: Option<String>,
+    /// The arguments of the running kernel, where it is the one of this root.
+    pub kernel_arguments: Option<Vec<String>>,
+}
+
+impl Os {
+    /// Looks at the origin of the deployment and at the kernel command line.
+    pub fn observe(root: &Root, host: &Host) -> Result<Self, RootError> {
+        let boots_this = host.live || host.in_initramfs;
+        let arguments = boots_this.then(kernel_command_line).flatten();
+        Ok(Self {
+            image: match &host.deployment {
+                Some(deployment) => image(root, deployment)?,
+                None => None,
+            },
+            kernel_arguments: arguments.map(|line| crate::boot::words(&line)),
+        })
+    }
+}
+
+/// The image in the origin file beside the deployment, which the deployment sees below its `sysroot`.
+fn image(root: &Root, deployment: &str) -> Result<Option<String>, RootError> {
+    let stateroots = RootPath::fixed(paths::STATEROOTS);
+    for name in root.list(&stateroots)? {
+        let file = format!("/{}/{name}/deploy/{deployment}.origin", paths::STATEROOTS);
+        let Ok(path) = RootPath::parse(&file) else {
+            continue;
+        };
+        if let Some(bytes) = root.read(&path)? {
+            return Ok(Some(of_origin(&String::from_utf8_lossy(&bytes))));
+        }
+    }
+    Ok(None)
+}
+
+/// The pull specification in an origin file, as the daemon compares it with `osImageURL`: byte for byte.
+fn of_origin(origin: &str) -> String {
+    let value = |key: &str| {
+        let line = origin
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(key));
+        line.and_then(|rest| rest.trim_start().strip_prefix('='))
+            .map(str::trim)
+    };
+    match (value("container-image-reference"), value("custom-url")) {
+        (Some(reference), _) if !reference.is_empty() => of_reference(reference),
+        (_, Some(url)) => url.strip_prefix("pivot://").unwrap_or_default().to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// Without the signature scheme and the transport.
+fn of_reference(reference: &str) -> String {
+    let rest = |prefix: &str| reference.strip_prefix(prefix);
+    let after_remote = |prefix| rest(prefix).and_then(|rest| rest.split_once(':'));
+    if let Some(image) = rest("ostree-unverified-registry:") {
+        return image.to_owned();
+    }
+    if let Some((_, image)) = after_remote("ostree-remote-registry:") {
+        return image.to_owned();
+    }
+    let with_transport = rest("ostree-image-signed:")
+        .or_else(|| rest("ostree-unverified-image:"))
+        .or_else(|| after_remote("ostree-remote-image:").map(|(_, rest)| rest))
+        .unwrap_or(reference);
+    let (transport, image) = with_transport
+        .split_once(':')
+        .unwrap_or(("", with_transport));
+    match transport {
+        "docker" => image.trim_start_matches("//").to_owned(),
+        _ => image.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_reference_gives_the_string_that_the_daemon_compares() {
+        for (reference, image) in [
+            (
+                "ostree-unverified-registry:quay.example/os@sha256:1",
+                "quay.example/os@sha256:1",
+            ),
+            (
+                "ostree-unverified-image:docker://quay.example/os@sha256:1",
+                "quay.example/os@sha256:1",
+            ),
+            (
+                "ostree-unverified-image:registry:quay.example/os:1",
+                "quay.example/os:1",
+            ),
+            (
+                "ostree-image-signed:docker://quay.example/os:1",
+                "quay.example/os:1",
+            ),
+            (
+                "ostree-remote-registry:fedora:quay.example/os:1",
+                "quay.example/os:1",
+            ),
+            (
+                "ostree-remote-image:fedora:docker://quay.example/os:1",
+                "quay.example/os:1",
+            ),
+            (
+                "ostree-unverified-image:containers-storage:quay.example/os@sha256:1",
+                "quay.example/os@sha256:1",
+            ),
+            ("ostree-unverified-image:oci:/mnt/os", "/mnt/os"),
+        ] {
+            let origin = format!("[origin]\ncontainer-image-reference={reference}\n");
+            assert_eq!(of_origin(&origin), image, "{reference}");
+        }
+        assert_eq!(of_origin("[origin]\nrefspec=rhcos/x\n"), "");
+        assert_eq!(
+            of_origin(
+                "[origin]\nbaserefspec=x\n\n[rpmostree]\ncustom-url=pivot://quay.example/os@sha256:1\n"
+            ),
+            "quay.example/os@sha256:1"
+        );
+    }
+}

@@ -1,0 +1,177 @@
+//! What is said of a run in the initramfs: ten lines on every console, and a document for later.
+
+use serde::{Deserialize, Serialize};
+
+use super::{WIDTH, inline, wrap};
+
+/// How a run in the initramfs ended; kept at `/run/mco-rescue/firstboot.json` (`mco-rescue/firstboot/v1`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstBoot {
+    /// `mco-rescue/firstboot/v1`.
+    pub schema: String,
+    /// `nothing`, `recovered`, `applied`, `given`, `shell` or `failed`.
+    pub outcome: String,
+    /// Why there was work, or none.
+    pub why: String,
+    /// The config, where one was chosen.
+    pub config: Option<String>,
+    /// Where it failed: in the gerund.
+    pub phase: Option<String>,
+    /// What went wrong.
+    pub cause: Option<String>,
+    /// Milliseconds from start to end.
+    pub took: u64,
+}
+
+impl FirstBoot {
+    /// A run that did not fail.
+    pub fn ended(outcome: &str, why: impl Into<String>, config: Option<String>) -> Self {
+        Self {
+            schema: "mco-rescue/firstboot/v1".to_owned(),
+            outcome: outcome.to_owned(),
+            why: why.into(),
+            config,
+            phase: None,
+            cause: None,
+            took: 0,
+        }
+    }
+
+    /// A run that failed.
+    pub fn failed(why: impl Into<String>, phase: &str, cause: String) -> Self {
+        Self {
+            phase: Some(phase.to_owned()),
+            cause: Some(cause),
+            ..Self::ended("failed", why, None)
+        }
+    }
+}
+
+/// Lines of a cause that fit among the ten; the journal has all of it.
+const CAUSE_LINES: usize = 4;
+
+/// For every console: what failed, why, what became of the node, and what to do. At most ten lines.
+pub fn failure(phase: &str, cause: &str, unfinished: bool) -> String {
+    let node = if unfinished {
+        "a run is half-way; it is finished or undone at the next boot"
+    } else {
+        "nothing was changed; the boot goes on as it would without us"
+    };
+    let next = if unfinished {
+        "boot again, or with mco_rescue=shell: mco-rescue recover --root /sysroot"
+    } else {
+        "boot with mco_rescue=shell and look, or name a config:"
+    };
+    let mut text = format!("{}\n", title("the config of this node was NOT applied"));
+    text += &field("Phase", phase, 1);
+    text += &field("Cause", cause, CAUSE_LINES);
+    text += &field("Node", node, 1);
+    text += &field("Next", next, 1);
+    if !unfinished {
+        text += "        mco_rescue=apply mco_rescue.config=PATH\n";
+    }
+    text + &field("More", "journalctl -b -u mco-rescue-firstboot", 1)
+}
+
+/// For every console: what was done. Three lines.
+pub fn success(done: &str, why: &str) -> String {
+    let title = title("done");
+    format!(
+        "{title}\n{}{}",
+        field("Done", done, 2),
+        field("Why", why, 1)
+    )
+}
+
+/// While Ignition waits for its server: who, for how long, why, and what comes next.
+pub fn waiting(cause: &str, seconds: u64, next: &str) -> String {
+    let waits = format!("Ignition waits for its config, for {seconds} s now");
+    format!(
+        "{}\n{}{}",
+        title(&waits),
+        field("Cause", cause, CAUSE_LINES),
+        field("Next", next, 2)
+    )
+}
+
+/// What the shell of last resort begins with.
+pub fn banner(root: &str, problem: Option<&str>) -> String {
+    let mut text = format!("{}\n", title("the shell of last resort"));
+    text += &match problem {
+        None => format!("The node's root is mounted read-only at {root}. Three commands to try:\n"),
+        Some(problem) => wrap(
+            &format!("The node's root could not be prepared at {root}: {problem}"),
+            0,
+        ),
+    };
+    text += &format!("  mco-rescue verify --root {root}\n");
+    text += &format!("  mount -o remount,rw {root} && mco-rescue rollback --root {root}\n");
+    text += &format!("  mount -o remount,rw {root} && mco-rescue apply --root {root} CONFIG\n");
+    text + "Then: systemctl reboot. With exit the boot goes on.\n"
+}
+
+fn title(text: &str) -> String {
+    let text = format!("---- mco-rescue: {text} ");
+    let rest = WIDTH.saturating_sub(text.chars().count());
+    text + &"-".repeat(rest)
+}
+
+/// A name and its text, which begins in column 8 and takes at most so many lines.
+fn field(name: &str, text: &str, lines: usize) -> String {
+    let wrapped = wrap(&inline(text), 8);
+    let mut kept: Vec<&str> = wrapped.lines().take(lines).collect();
+    let cut = wrapped.lines().count() > lines;
+    let shortened = kept.pop().map(|last| {
+        let end = last
+            .char_indices()
+            .nth(WIDTH - 4)
+            .map_or(last.len(), |(at, _)| at);
+        let shown = last.get(..end).unwrap_or(last);
+        if cut {
+            format!("{shown} ...")
+        } else {
+            last.to_owned()
+        }
+    });
+    let mut all: Vec<String> = kept.into_iter().map(str::to_owned).collect();
+    all.extend(shortened);
+    let text = all.join("\n");
+    format!("{name:<8}{}\n", text.trim_start())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_takes_at_most_ten_lines_of_eighty_columns() {
+        let cause = "https://api-int.cluster.example:22623/config/worker: the certificate is not valid yet ".repeat(9);
+        for unfinished in [false, true] {
+            let text = failure("fetching the config", &cause, unfinished);
+            assert!(text.lines().count() <= 10, "{text}");
+            assert!(
+                text.lines().all(|line| line.chars().count() <= 80),
+                "{text}"
+            );
+            assert!(text.contains("Next") && text.contains("..."), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_banner_names_three_commands_or_what_went_wrong() {
+        let text = banner("/sysroot", None);
+        assert_eq!(text.matches("mco-rescue ").count(), 3, "{text}");
+        assert!(banner("/sysroot", Some("no such device")).contains("no such device"));
+    }
+
+    #[test]
+    fn a_cause_cannot_forge_lines() {
+        let text = failure("applying", "a\nNext    rm -rf /\u{1b}[2J", false);
+        assert_eq!(
+            text.lines().filter(|line| line.starts_with("Next")).count(),
+            1,
+            "{text}"
+        );
+        assert!(!text.contains('\u{1b}'));
+    }
+}

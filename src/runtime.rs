@@ -1,0 +1,87 @@
+//! What one boot keeps for itself below `/run`, from the initramfs to the real root: it survives the switch and
+//! is gone with the boot.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Where it is.
+pub const DIRECTORY: &str = "/run/mco-rescue";
+/// How the run in the initramfs ended.
+pub const FIRSTBOOT: &str = "firstboot.json";
+/// The document that Ignition was given by us.
+pub const GIVEN: &str = "given.json";
+/// The root was writable before the shell began.
+pub const SHELL: &str = "shell.json";
+
+/// The path of a file, for messages and for whoever reads it by its name.
+pub fn path(name: &str) -> PathBuf {
+    PathBuf::from(DIRECTORY).join(name)
+}
+
+/// Writes a file that only root may read.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "/run of the running system, never the node's root"
+)]
+pub fn write(name: &str, bytes: &[u8]) -> io::Result<()> {
+    let mut directory = fs::DirBuilder::new();
+    directory.recursive(true).mode(0o700).create(DIRECTORY)?;
+    let begun = path(&format!(".{name}.new"));
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&begun)?;
+    file.write_all(bytes)?;
+    fs::rename(&begun, path(name))
+}
+
+/// Writes a value as JSON.
+pub fn write_json(name: &str, value: &impl Serialize) -> io::Result<()> {
+    write(name, &serde_json::to_vec_pretty(value)?)
+}
+
+/// Reads a value; nothing where there is none, or none that can be read.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "/run of the running system, never the node's root"
+)]
+pub fn read_json<T: DeserializeOwned>(name: &str) -> Option<T> {
+    serde_json::from_slice(&fs::read(path(name)).ok()?).ok()
+}
+
+/// Whether there is such a file.
+pub fn has(name: &str) -> bool {
+    path(name).exists()
+}
+
+/// Where Ignition looks for a config of the image before it asks its platform; of the initramfs only.
+pub const IGNITION_CONFIG: &str = "/usr/lib/ignition/user.ign";
+
+/// Puts a config there, or takes it away.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the initramfs itself, which is gone after the boot; never the node's root"
+)]
+pub fn write_ignition_config(bytes: Option<&[u8]>) -> io::Result<()> {
+    let path = PathBuf::from(IGNITION_CONFIG);
+    let Some(bytes) = bytes else {
+        return fs::remove_file(path);
+    };
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(bytes)
+}
