@@ -81,3 +81,35 @@ pub fn before_and_after() -> (Value, Value) {
         config("new", "after", "ssh-ed25519 new", true, dropin),
     )
 }
+
+/// What a worker's config has, small: the kubelet and what it needs, all stand-ins, and the key of `core`.
+pub fn worker(key: &str, max_pods: u32, more: Value) -> Value {
+    let kubelet = "[Unit]\nDescription=kubelet (stand-in): runs as long as its config can be read\n\
+        Requires=crio.service\nAfter=crio.service kubelet-dependencies.target\nWants=kubelet-dependencies.target\n\
+        [Service]\nType=notify\nNotifyAccess=all\n\
+        ExecStart=/bin/bash -c 'grep -q ^maxPods: /etc/kubernetes/kubelet.conf && systemd-notify --ready && exec sleep infinity'\n\
+        [Install]\nWantedBy=multi-user.target\n";
+    let dependencies = "[Unit]\nDescription=What the kubelet needs (stand-in)\nRequires=basic.target\nAfter=basic.target\n";
+    let kubelet_conf = format!("kind: KubeletConfiguration\nmaxPods: {max_pods}\n");
+    let mut files = vec![
+        file("/etc/kubernetes/kubelet.conf", 0o644, &kubelet_conf),
+        file(
+            "/etc/crio/crio.conf.d/00-default",
+            0o644,
+            "[crio.runtime]\npids_limit = 2048\n",
+        ),
+    ];
+    let mut units = vec![
+        json!({"name": "kubelet.service", "enabled": true, "contents": kubelet}),
+        json!({"name": "crio.service", "enabled": true, "contents": idle("container runtime")}),
+        json!({"name": "kubelet-dependencies.target", "contents": dependencies}),
+    ];
+    files.extend(more["files"].as_array().cloned().unwrap_or_default());
+    units.extend(more["units"].as_array().cloned().unwrap_or_default());
+    let user = json!({"name": "core", "sshAuthorizedKeys": [key]});
+    rendered(json!({
+        "storage": {"files": files},
+        "systemd": {"units": units},
+        "passwd": {"users": [user]},
+    }))
+}

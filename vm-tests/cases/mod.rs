@@ -1,4 +1,8 @@
 //! One file for each person's story.
 
 mod configs;
+mod hand_edited;
+mod migration;
+mod node;
+mod other_machine;
 mod power_cut;

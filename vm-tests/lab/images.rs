@@ -178,3 +178,102 @@ fn remove(path: &Path) {
     let _ = fs::remove_file(path);
     let _ = fs::remove_dir_all(path);
 }
+
+/// A Debian tree with systemd, dracut, Ignition, OSTree and OpenSSH. Takes a minute or two and root the first time.
+fn root() -> PathBuf {
+    let script = script("root.sh");
+    kept("root", &[text_of(&script)], |out| {
+        run(Command::new(&script).arg(out));
+    })
+}
+
+/// The kernel of that tree.
+pub fn node_kernel() -> PathBuf {
+    let boot = fs::read_dir(root().join("boot")).unwrap();
+    let mut files = boot.map(|entry| entry.unwrap().path());
+    files
+        .find(|path| name_of(path).starts_with("vmlinuz-"))
+        .unwrap()
+}
+
+/// Which kind of root a node has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// One file system.
+    Plain,
+    /// A deployment of OSTree, with the `/var` of its stateroot.
+    Ostree,
+}
+
+/// The disk of a node that has never booted. A case works on a copy.
+pub fn node(layout: Layout) -> PathBuf {
+    let (name, script) = match layout {
+        Layout::Plain => ("node", script("node.sh")),
+        Layout::Ostree => ("ostree", script("ostree.sh")),
+    };
+    on_root(
+        name,
+        &script,
+        &[text_of(&self::script("furnish.sh"))],
+        |_| {},
+    )
+}
+
+/// What dracut makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Without Ignition and network.
+    Lean,
+    Ignition,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lean => "lean",
+            Self::Ignition => "ignition",
+        }
+    }
+}
+
+/// The initramfs of an image that never heard of us.
+pub fn initramfs(kind: Kind) -> PathBuf {
+    let name = format!("initramfs-{}", kind.name());
+    on_root(&name, &script("initramfs.sh"), &[], |command| {
+        command.arg(kind.name());
+    })
+}
+
+/// The same with the checkout's dracut module and the program.
+pub fn initramfs_with_us(kind: Kind) -> PathBuf {
+    let (module, program) = (checkout().join("dracut/50mco-rescue"), program());
+    let name = format!("initramfs-{}-with-us", kind.name());
+    let mut more = vec![name_of(&program)];
+    let mut files: Vec<PathBuf> = fs::read_dir(&module)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    more.extend(files.iter().flat_map(|file| [name_of(file), text_of(file)]));
+    on_root(&name, &script("initramfs.sh"), &more, |command| {
+        command.arg(kind.name()).arg(&module).arg(&program);
+    })
+}
+
+/// What a script makes of the tree; what it writes there is gone afterwards.
+fn on_root(
+    name: &str,
+    script: &Path,
+    more: &[String],
+    arguments: impl FnOnce(&mut Command),
+) -> PathBuf {
+    let (root, wrapper) = (root(), self::script("on-top.sh"));
+    let mut made_of = vec![text_of(script), text_of(&wrapper), name_of(&root)];
+    made_of.extend_from_slice(more);
+    kept(name, &made_of, |out| {
+        let mut command = Command::new(&wrapper);
+        command.arg(&root).arg(script).arg(out);
+        arguments(&mut command);
+        run(&mut command);
+    })
+}

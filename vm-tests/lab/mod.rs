@@ -4,6 +4,7 @@ pub mod accel;
 pub mod blklog;
 pub mod disk;
 pub mod images;
+pub mod node;
 pub mod qemu;
 pub mod qmp;
 pub mod random;
@@ -12,7 +13,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::Instant;
 
@@ -24,7 +25,7 @@ use crate::support::say;
 pub struct Case {
     name: String,
     dir: PathBuf,
-    begun: Instant,
+    begun: Mutex<Instant>,
 }
 
 impl Case {
@@ -48,7 +49,7 @@ impl Case {
         Some(Self {
             name: name.to_owned(),
             dir,
-            begun: Instant::now(),
+            begun: Mutex::new(Instant::now()),
         })
     }
 
@@ -79,13 +80,13 @@ impl Case {
     }
 
     /// The clock starts again: what was done until now is no part of the case.
-    pub fn prepared(&mut self) {
-        self.begun = Instant::now();
+    pub fn prepared(&self) {
+        *self.begun.lock().unwrap() = Instant::now();
     }
 
     fn result(&self) -> String {
         let verdict = if thread::panicking() { "FAILED" } else { "ok" };
-        let seconds = self.begun.elapsed().as_secs_f64();
+        let seconds = self.begun.lock().unwrap().elapsed().as_secs_f64();
         format!(
             "{}\t{verdict}\t{seconds:.1} s\t{}\n",
             self.name,

@@ -223,7 +223,8 @@ impl Guest {
         }
     }
 
-    fn runs(&mut self) -> bool {
+    /// Whether it has not ended yet.
+    pub fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
