@@ -23,11 +23,11 @@ pub fn own() -> Result<(), Errno> {
     mount(None::<&str>, "/", None::<&str>, flags, None::<&str>)
 }
 
-/// Mounts a device read-only, whatever file system is on it.
-pub fn read_only(device: &str, directory: &Path) -> Result<(), Errno> {
+/// Mounts a device read-only: with the file system that is known to be on it, else with whichever fits.
+pub fn read_only(device: &str, kind: Option<&str>, directory: &Path) -> Result<(), Errno> {
     let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let mut last = Errno::ENODEV;
-    for kind in FILE_SYSTEMS {
+    for kind in kind.map_or(FILE_SYSTEMS.to_vec(), |kind| vec![kind]) {
         match mount(Some(device), directory, Some(kind), flags, None::<&str>) {
             Ok(()) => return Ok(()),
             // Another file system, or one that this kernel does not know.

@@ -16,8 +16,10 @@ installkernel() {
     hostonly='' instmods vfat exfat iso9660 udf ext4 xfs =fs/nls usb_storage uas sd_mod sr_mod
 }
 
+# Names of dracut's own, such as find_binary, must not be taken.
+#
 # Beside this script, where the host has it, or where `mco-rescue install` put it.
-find_binary() {
+mco_rescue_binary() {
     local path
     # shellcheck disable=SC2154  # set by dracut
     for path in "$moddir/mco-rescue" "${dracutsysrootdir-}/usr/bin/mco-rescue" "${dracutsysrootdir-}/usr/local/bin/mco-rescue"; do
@@ -30,7 +32,7 @@ find_binary() {
     return 1
 }
 
-install_unit() {
+mco_rescue_unit() {
     local unit=$1 target=$2
     # shellcheck disable=SC2154  # set by dracut
     inst_simple "$moddir/$unit" "$systemdsystemunitdir/$unit"
@@ -41,14 +43,14 @@ install_unit() {
 
 install() {
     local binary config
-    binary=$(find_binary) || return 1
+    binary=$(mco_rescue_binary) || return 1
     inst_simple "$binary" /usr/bin/mco-rescue
     # What it may call; it does without what is not there, and says so.
     inst_multiple -o blkid systemctl unshare mount useradd usermod userdel groupadd groupmod groupdel
     # Wanted, never required: a node must boot without us.
-    install_unit mco-rescue-firstboot.service initrd.target
-    install_unit mco-rescue-shell.service initrd.target
-    install_unit mco-rescue-beside-ignition.service ignition-complete.target
+    mco_rescue_unit mco-rescue-firstboot.service initrd.target
+    mco_rescue_unit mco-rescue-shell.service initrd.target
+    mco_rescue_unit mco-rescue-beside-ignition.service ignition-complete.target
     inst_simple "$moddir/ignition-fetch.conf" "$systemdsystemunitdir/ignition-fetch.service.d/50-mco-rescue.conf"
     # Configs and an authority that the image brings along.
     for config in "${dracutsysrootdir-}"/usr/lib/mco-rescue/configs/* "${dracutsysrootdir-}/usr/lib/mco-rescue/ca.pem"; do

@@ -11,13 +11,26 @@ pub fn labelled(runner: &dyn CommandRunner, label: &str) -> Result<Vec<String>, 
         .ok_or_else(|| CommandError::Failed("blkid".into(), answer.stderr.trim().to_owned()))
 }
 
+/// The type of the file system on a device, such as `vfat`; `None` where blkid does not know it.
+pub fn file_system(
+    runner: &dyn CommandRunner,
+    device: &str,
+) -> Result<Option<String>, CommandError> {
+    let answer = runner.run(&line(&["-o", "value", "-s", "TYPE", device]))?;
+    let kind = answer.stdout.trim();
+    Ok((!kind.is_empty()).then(|| kind.to_owned()))
+}
+
 fn query(label: &str) -> CommandLine {
-    let args = ["-c", "/dev/null", "-o", "device", "-t"].map(str::to_owned);
-    let mut args = args.to_vec();
-    args.push(format!("LABEL={label}"));
+    line(&["-o", "device", "-t", &format!("LABEL={label}")])
+}
+
+fn line(args: &[&str]) -> CommandLine {
+    let asked_anew = ["-c", "/dev/null"];
+    let args = asked_anew.iter().chain(args);
     CommandLine {
         program: "blkid".into(),
-        args,
+        args: args.map(|arg| (*arg).to_owned()).collect(),
         timeout: Duration::from_secs(30),
         // The devices belong to root.
         capabilities: &[],

@@ -73,13 +73,13 @@ pub fn failure(phase: &str, cause: &str, unfinished: bool) -> String {
     text + &field("More", "journalctl -b -u mco-rescue-firstboot", 1)
 }
 
-/// For every console: what was done. Three lines.
+/// For every console: what was done. At most six lines.
 pub fn success(done: &str, why: &str) -> String {
     let title = title("done");
     format!(
         "{title}\n{}{}",
         field("Done", done, 2),
-        field("Why", why, 1)
+        field("Why", why, 3)
     )
 }
 

@@ -56,12 +56,13 @@ impl Medium {
             [] => return Err(MediumError::None),
             several => return Err(MediumError::Several(several.join(", "))),
         };
+        let kind = blkid::file_system(runner, device)?;
         let failed = |errno: Errno| MediumError::Mount(device.clone(), errno.into());
         mounts::own().map_err(failed)?;
         let medium = Self {
             directory: nix::unistd::mkdtemp(Path::new(PLACE)).map_err(failed)?,
         };
-        mounts::read_only(device, &medium.directory).map_err(failed)?;
+        mounts::read_only(device, kind.as_deref(), &medium.directory).map_err(failed)?;
         Ok(medium)
     }
 
