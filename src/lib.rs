@@ -4,6 +4,7 @@
 //! transaction, and the same comparison says before and after what differs.
 
 pub mod accounts;
+pub mod awaited;
 pub mod boot;
 pub mod cli;
 pub mod document;
@@ -17,6 +18,8 @@ pub mod transaction;
 
 pub mod command;
 pub mod error;
+pub mod images;
+pub mod kargs;
 pub mod labels;
 pub mod memory;
 pub mod mounts;

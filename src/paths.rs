@@ -69,6 +69,27 @@ pub const SELINUX_CONFIG: &str = "etc/selinux/config";
 
 /// Exists while a deployment waits for the next reboot.
 pub const STAGED_DEPLOYMENT: &str = "run/ostree/staged-deployment";
+/// Boot loader entries.
+pub const BOOT_ENTRIES: &str = "boot/loader/entries";
+/// Kernels of the deployments, one directory for each that differs.
+pub const BOOT_OSTREE: &str = "boot/ostree";
+/// Which system it is.
+pub const OS_RELEASE: &str = "etc/os-release";
+/// The same as the OS ships it.
+pub const USR_OS_RELEASE: &str = "usr/lib/os-release";
+/// Where registries are, their mirrors, and which are blocked.
+pub const REGISTRIES: &str = "etc/containers/registries.conf";
+/// Files that add to it.
+pub const REGISTRIES_D: &str = "etc/containers/registries.conf.d";
+/// Which signatures an image needs.
+pub const POLICY: &str = "etc/containers/policy.json";
+/// Credentials that rpm-ostree uses for a pull; the first that exists counts (mcd-contract 4).
+pub const PULL_SECRETS: [&str; 3] = [
+    "run/ostree/auth.json",
+    "etc/ostree/auth.json",
+    "var/lib/kubelet/config.json",
+];
+
 /// Exists while a shutdown is scheduled.
 pub const SCHEDULED_SHUTDOWN: &str = "run/systemd/shutdown/scheduled";
 
@@ -109,6 +130,8 @@ pub const STAGE: &str = "var/lib/mco-rescue/stage";
 /// Old objects and journals of finished runs.
 pub const HISTORY: &str = "var/lib/mco-rescue/history";
 
+/// The boot that is awaited.
+pub const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
 /// Rendered configs that were fetched, one file each.
 pub const CACHE: &str = "var/lib/mco-rescue/cache";
 /// What is known of the Machine Config Server: where it is and which authority it had.
@@ -190,6 +213,13 @@ mod tests {
             SELINUX_CONFIG,
             STAGED_DEPLOYMENT,
             SCHEDULED_SHUTDOWN,
+            BOOT_ENTRIES,
+            BOOT_OSTREE,
+            OS_RELEASE,
+            USR_OS_RELEASE,
+            REGISTRIES,
+            REGISTRIES_D,
+            POLICY,
             HOSTS,
             RESOLV_CONF,
             STATEROOTS,
@@ -204,6 +234,7 @@ mod tests {
             STATUS,
             STAGE,
             HISTORY,
+            AWAITED,
             CACHE,
             SERVER,
             ANNOTATIONS,
@@ -213,6 +244,7 @@ mod tests {
             CERTS_D,
         ];
         all.extend(CA_BUNDLES);
+        all.extend(PULL_SECRETS);
         all.extend(EXEMPT);
         all.extend(NEVER_STALE);
         all.extend(LEAKED_LINKS);

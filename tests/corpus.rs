@@ -29,6 +29,8 @@ const SEEDS: &[(&str, &[u8])] = &[
     ("accounts", b"root:x:0:0::/root:/bin/sh\ncore:!*:1000:1001::/home/core:/bin/bash\n"),
     ("accounts", b"wheel:x:10:core,root\ncore:*:19000:0:99999:7:::"),
     ("go_yaml", b"\x04\x04\x01a\x05\x09- a: b #c\x02on\x07\x0612:30 \x03'a'\x05\x04\n\n a\x01~\x03\x02\x02\x01\x02\x00"),
+    ("kargs", b"root=x console=tty0 a=1 a=1 b\na=1 b console=tty0\nb a=2 \"c d\" console=ttyS0 console=tty0"),
+    ("kargs", b"k=1 k k=2\nk k=1\nk=2 k"),
     ("render", b"{\"ignition\":{\"version\":\"3.5.0\"},\"storage\":{\"files\":[{\"path\":\"/a\",\"contents\":{\"source\":\"data:,x\"}}]}}\n---\n{\"ignition\":{\"version\":\"2.2.0\"},\"storage\":{\"files\":[{\"filesystem\":\"root\",\"path\":\"/a\"}]}}"),
 ];
 

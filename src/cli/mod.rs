@@ -2,6 +2,7 @@
 
 mod apply;
 mod cache;
+mod complete;
 mod fetch;
 mod firstboot;
 mod plan;
@@ -134,6 +135,12 @@ pub enum Command {
     /// Goes forward when every staged object is whole, else back. Stops without
     /// touching anything when a path is neither as before nor as after.
     Recover(RecoverArgs),
+
+    /// After a reboot that a run waits for: prove that what was staged runs
+    ///
+    /// If the deployment from before came up instead, its files and record are brought back, so that the node is
+    /// whole, and the reason is told. Run at boot by mco-rescue-complete.service.
+    Complete,
 
     /// What the units of the initramfs run: decides whether there is work before the real root is entered
     ///
@@ -412,6 +419,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Render(args) => render::run(args),
         Command::Rollback(args) => rollback::run(cli, args),
         Command::Recover(args) => recover::run(cli, args),
+        Command::Complete => complete::run(cli),
         Command::Firstboot(args) => firstboot::run(cli, args),
     }
 }

@@ -10,12 +10,12 @@ use crate::command::HostRunner;
 use crate::error::ExitCode;
 use crate::node::{self, Interest, NodeState, Records};
 use crate::paths;
-use crate::plan::{self, FinishedRun, Plan};
+use crate::plan::{self, Allowed, FinishedRun, Plan};
 use crate::report;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootPath};
-use crate::transaction;
 use crate::transaction::journal::ConfigRef;
+use crate::transaction::{self, Lock};
 
 /// Runs `rollback`.
 pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
@@ -29,12 +29,11 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
              Apply the config that the node should be in: mco-rescue apply CONFIG"
         );
     };
-    let node = observe(&root, &run)?;
-    let mut plan = plan::rollback(&run, &node, args.leave_changed);
-    guard(&mut plan, &root, &node, args.guards.allowed())?;
-    let heading = heading(&root, &run)?;
+    let back = TakingBack::prepare(&root, run, args.leave_changed, args.guards.allowed())?;
+    let heading = heading(&root, &back.run)?;
+    let (run, plan) = (&back.run, &back.plan);
     if cli.output == Output::Text || !plan.blockers.is_empty() {
-        show(cli, &heading, &plan)?;
+        show(cli, &heading, plan)?;
     }
     if !plan.blockers.is_empty() {
         bail!(
@@ -43,30 +42,68 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
         );
     }
     confirm(cli, "Take this run back?")?;
-    let config = ConfigRef {
-        name: heading.config.clone(),
-        digest: String::new(),
-        origin: heading.origin.clone(),
-    };
-    let work = Work {
-        root: &root,
-        lock: &lock,
-        node: &node,
-        plan: &plan,
-        config,
-        undoes: Some(run.id.clone()),
-        started,
-        more: &[],
-    };
-    work.transact()?;
+    back.carry_out(&root, &lock, started)?;
     let left = transaction::history(&root)?.len();
     let recorded = recorded(&root)?;
     let text = match cli.output {
-        Output::Json => report::rollback::json(&run, &recorded, plan.steps.len(), left)?,
-        Output::Text => report::rollback::text(&run, &recorded, plan.steps.len(), left),
+        Output::Json => report::rollback::json(run, &recorded, plan.steps.len(), left)?,
+        Output::Text => report::rollback::text(run, &recorded, plan.steps.len(), left),
     };
     report::print_result(text.as_bytes());
     Ok(ExitCode::Done)
+}
+
+/// A finished run, and what taking it back takes.
+pub struct TakingBack {
+    /// The run.
+    pub run: FinishedRun,
+    /// The node as the plan saw it.
+    node: NodeState,
+    /// The plan.
+    pub plan: Plan,
+}
+
+impl TakingBack {
+    /// Looks at the node and plans.
+    pub fn prepare(
+        root: &Root,
+        run: FinishedRun,
+        leave_changed: bool,
+        allowed: Allowed,
+    ) -> Result<Self> {
+        let node = observe(root, &run)?;
+        let mut plan = plan::rollback(&run, &node, leave_changed);
+        guard(&mut plan, root, &node, allowed)?;
+        Ok(Self { run, node, plan })
+    }
+
+    /// Carries the plan out.
+    pub fn carry_out(&self, root: &Root, lock: &Lock, started: u64) -> Result<()> {
+        let config = ConfigRef {
+            name: before(&self.run),
+            digest: String::new(),
+            origin: origin(&self.run),
+        };
+        let work = Work {
+            root,
+            lock,
+            node: &self.node,
+            plan: &self.plan,
+            config,
+            undoes: Some(self.run.id.clone()),
+            started,
+            more: &[],
+        };
+        work.transact()
+    }
+}
+
+fn before(run: &FinishedRun) -> String {
+    format!("(before {})", run.config)
+}
+
+fn origin(run: &FinishedRun) -> String {
+    format!("the history: {}", run.objects)
 }
 
 fn observe(root: &Root, run: &FinishedRun) -> Result<NodeState> {
@@ -91,9 +128,9 @@ fn show(cli: &Cli, heading: &Heading, plan: &Plan) -> Result<()> {
 
 fn heading(root: &Root, run: &FinishedRun) -> Result<Heading> {
     Ok(Heading {
-        config: format!("(before {})", run.config),
+        config: before(run),
         digest: String::new(),
-        origin: format!("the history: {}", run.objects),
+        origin: origin(run),
         chosen: "the last run that can be taken back".to_owned(),
         root: root.shown().display().to_string(),
         recorded: recorded(root)?.unwrap_or_else(|| "(no record)".to_owned()),

@@ -1,4 +1,10 @@
-//! rpm-ostree: whether a transaction is running.
+//! rpm-ostree: its command lines, its answers, and what its errors mean.
+//!
+//! What `status` says is read in [`crate::node::deployments`]; here is only whether a transaction is running.
+
+pub mod arguments;
+pub mod cause;
+pub mod packages;
 
 use std::time::Duration;
 

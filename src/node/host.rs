@@ -101,6 +101,16 @@ pub fn kernel_command_line() -> Option<String> {
     std::fs::read_to_string("/proc/cmdline").ok()
 }
 
+/// The id of the running boot.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "procfs of the running kernel, not a path of the node's root"
+)]
+pub fn boot_id() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_owned())
+}
+
 /// The link of `ostree=`: `/ostree/boot.N/STATEROOT/BOOTCSUM/INDEX`.
 pub fn ostree_link() -> Option<String> {
     let command_line = kernel_command_line()?;

@@ -3,10 +3,14 @@
 
 pub mod accounts;
 mod activity;
+pub mod bootloader;
+pub mod deployments;
 pub mod host;
 mod labels;
 pub mod os;
+pub mod os_release;
 mod records;
+pub mod space;
 mod units;
 
 use std::collections::{BTreeMap, BTreeSet};

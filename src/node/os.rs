@@ -54,15 +54,33 @@ fn of_origin(origin: &str) -> String {
         line.and_then(|rest| rest.trim_start().strip_prefix('='))
             .map(str::trim)
     };
-    match (value("container-image-reference"), value("custom-url")) {
+    image_of(value("container-image-reference"), value("custom-url"))
+}
+
+/// What the daemon takes for the image of a deployment (mcd-contract 8.2), from its container reference and the URL of
+/// its custom origin; empty where it is of no image.
+pub fn image_of(reference: Option<&str>, custom_url: Option<&str>) -> String {
+    match (reference, custom_url) {
         (Some(reference), _) if !reference.is_empty() => of_reference(reference),
         (_, Some(url)) => url.strip_prefix("pivot://").unwrap_or_default().to_owned(),
         _ => String::new(),
     }
 }
 
-/// Without the signature scheme and the transport.
-fn of_reference(reference: &str) -> String {
+/// Whether the daemon knows the scheme of a container reference; with another one it does not start.
+pub fn is_known_scheme(reference: &str) -> bool {
+    const SCHEMES: [&str; 5] = [
+        "ostree-unverified-registry:",
+        "ostree-unverified-image:",
+        "ostree-image-signed:",
+        "ostree-remote-registry:",
+        "ostree-remote-image:",
+    ];
+    SCHEMES.iter().any(|scheme| reference.starts_with(scheme))
+}
+
+/// A container reference without the signature scheme and the transport.
+pub fn of_reference(reference: &str) -> String {
     let rest = |prefix: &str| reference.strip_prefix(prefix);
     let after_remote = |prefix| rest(prefix).and_then(|rest| rest.split_once(':'));
     if let Some(image) = rest("ostree-unverified-registry:") {

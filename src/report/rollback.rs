@@ -39,13 +39,18 @@ pub fn json(
 
 /// For people.
 pub fn text(run: &FinishedRun, recorded: &Option<String>, steps: usize, left: usize) -> String {
+    let then = match recorded {
+        Some(_) => "verify",
+        // Without a record there is no config to compare with.
+        None => "status",
+    };
     let recorded = recorded.as_deref().unwrap_or("(no config)");
     let next = match left {
         0 => "No older run is kept.".to_owned(),
         left => format!("{} can still be taken back.", count(left, "older run")),
     };
     format!(
-        "Taken back: {}\n{}; recorded is {recorded} now. {next}\nNext: mco-rescue verify\n",
+        "Taken back: {}\n{}; recorded is {recorded} now. {next}\nNext: mco-rescue {then}\n",
         run.config,
         count(steps, "step"),
     )

@@ -126,7 +126,7 @@ pub use references::{Fetch, Network, Wanted};
 pub const LATEST: &str = "cached:latest";
 
 /// A JSON file that is kept for later; nothing where it is missing, or damaged, which the log says.
-fn remembered<T: DeserializeOwned>(
+pub fn remembered<T: DeserializeOwned>(
     root: &Root,
     file: &'static str,
     known: u32,

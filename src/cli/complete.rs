@@ -1,0 +1,159 @@
+//! `complete`: after the boot that a run waits for, proves that what was staged runs; else brings the files back
+//! to the deployment that came up instead, before anything reads them.
+
+use anyhow::{Context, Result, bail};
+
+use super::recover::recover_first;
+use super::rollback::TakingBack;
+use super::session::{Session, open_root, open_store};
+use super::work::now;
+use super::{Cli, Output};
+use crate::awaited::{Arrival, Awaited, Booted, VERSION, Way};
+use crate::command::{HostRunner, journalctl};
+use crate::error::ExitCode;
+use crate::node::host::boot_id;
+use crate::node::{Host, Os};
+use crate::paths;
+use crate::plan::{Allowed, Options};
+use crate::report::complete::{self, Completed};
+use crate::report::{self, count};
+use crate::root::{Root, RootPath};
+use crate::source;
+use crate::transaction::{self, Lock};
+
+/// What is awaited, if anything.
+pub fn awaited(root: &Root) -> Result<Option<Awaited>> {
+    let known = |kept: &Awaited| kept.version;
+    source::remembered(root, paths::AWAITED, VERSION, known).context("reading what is awaited")
+}
+
+/// Keeps what is awaited.
+pub fn keep(root: &Root, awaited: &Awaited) -> Result<()> {
+    let store = open_store(root, paths::STATE)?;
+    let name = RootPath::fixed(paths::AWAITED);
+    Ok(store.put(name.name(), &serde_json::to_vec_pretty(awaited)?)?)
+}
+
+/// Nothing is awaited any more.
+pub fn forget(root: &Root) -> Result<()> {
+    let store = open_store(root, paths::STATE)?;
+    Ok(store.remove(RootPath::fixed(paths::AWAITED).name())?)
+}
+
+/// Runs `complete`.
+pub fn run(cli: &Cli) -> Result<ExitCode> {
+    let root = open_root(cli)?;
+    let Some(awaited) = awaited(&root)? else {
+        return say(cli, &Completed::nothing());
+    };
+    let lock = transaction::acquire(&root)?;
+    recover_first(&root, &lock)?;
+    let booted = booted(&root)?;
+    let arrival = awaited.judge(&booted);
+    let completed = match (&arrival, awaited.way) {
+        (Arrival::NotYet, _) => Completed::not_yet(&awaited),
+        (_, _) if awaited.failed.is_some() => Completed::failed(&awaited),
+        (Arrival::Arrived, Way::Forward) => arrived(cli, &root, &awaited)?,
+        (Arrival::Arrived, Way::Back) => {
+            take_back(&root, &lock, &awaited)?;
+            forget(&root)?;
+            Completed::back(&awaited)
+        }
+        (Arrival::Stayed, Way::Forward) => {
+            let why = why_stayed();
+            take_back(&root, &lock, &awaited)?;
+            give_up(&root, awaited, why)?
+        }
+        (Arrival::Stayed, Way::Back) => give_up(&root, awaited, why_stayed())?,
+        (Arrival::Elsewhere(what), _) => give_up(&root, awaited, what.clone())?,
+    };
+    say(cli, &completed)
+}
+
+fn say(cli: &Cli, completed: &Completed) -> Result<ExitCode> {
+    let text = match cli.output {
+        Output::Json => complete::json(completed)?,
+        Output::Text => complete::text(completed),
+    };
+    report::print_result(text.as_bytes());
+    Ok(if completed.failed.is_some() {
+        ExitCode::Drift
+    } else {
+        ExitCode::Done
+    })
+}
+
+fn booted(root: &Root) -> Result<Booted> {
+    let host = Host::observe(root).context("looking at the node")?;
+    if !host.live {
+        bail!("only the node itself can tell what booted; run this on it");
+    }
+    let os = Os::observe(root, &host).context("looking at the operating system")?;
+    Ok(Booted {
+        boot: boot_id().context("the kernel tells no boot id")?,
+        deployment: host.deployment,
+        image: os.image,
+        kernel_arguments: os.kernel_arguments.unwrap_or_default(),
+    })
+}
+
+/// The deployment runs; the files have come along with it or not.
+fn arrived(cli: &Cli, root: &Root, awaited: &Awaited) -> Result<Completed> {
+    let session = Session::observe(open_root(cli)?, None)?;
+    let drifts = session.drifts(&session.plan(Options::default()));
+    forget(root)?;
+    let mut completed = Completed::arrived(awaited);
+    if session.chosen.config.name != awaited.config.name {
+        let name = &session.chosen.config.name;
+        completed.failed = Some(format!("the node is recorded to be in {name}"));
+    } else if let Some(first) = drifts.first() {
+        let left = count(drifts.len(), "difference");
+        completed.failed = Some(format!(
+            "{left}, the first at {}: {}",
+            first.subject, first.detail
+        ));
+    }
+    Ok(completed)
+}
+
+/// Nobody can be asked at boot: what somebody changed since stays, and is said.
+fn take_back(root: &Root, lock: &Lock, awaited: &Awaited) -> Result<()> {
+    let Some(id) = &awaited.run else {
+        return Ok(());
+    };
+    let runs = transaction::history(root)?;
+    let Some(run) = runs.into_iter().find(|run| run.id == *id) else {
+        log::warn!("the run {id} is not in the history any more; its files stay as they are");
+        return Ok(());
+    };
+    let back = TakingBack::prepare(root, run, true, Allowed::default())?;
+    for notice in &back.plan.notices {
+        log::warn!("{}: {}", notice.subject, notice.message);
+    }
+    if let Some(blocker) = back.plan.blockers.first() {
+        bail!(
+            "the files of {} cannot be taken back: {}: {}. Next: mco-rescue rollback",
+            awaited.config.name,
+            blocker.subject,
+            blocker.message
+        );
+    }
+    back.carry_out(root, lock, now())
+}
+
+fn give_up(root: &Root, mut awaited: Awaited, why: String) -> Result<Completed> {
+    awaited.failed = Some(why);
+    // Its files were taken back, so that run cannot be taken back again.
+    awaited.run = None;
+    keep(root, &awaited)?;
+    Ok(Completed::failed(&awaited))
+}
+
+/// Why the deployment from before runs: what ostree said when the system went down, where the journal has it.
+fn why_stayed() -> String {
+    match journalctl::finalize_failure(&HostRunner) {
+        Ok(Some(said)) => format!("the staged deployment was not finalized at shutdown: {said}"),
+        Ok(None) => "the deployment from before was booted again (the staged one was lost at a power cut, or another boot entry was chosen)".to_owned(),
+        Err(error) => format!("the deployment from before was booted again; why is not known ({error})"),
+    }
+}

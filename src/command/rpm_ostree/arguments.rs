@@ -1,0 +1,422 @@
+//! Command lines of rpm-ostree, and of ostree where rpm-ostree has none (mcd-contract 8.3 to 8.6).
+//!
+//! Every one has a deadline. When it passes, the client is killed and the daemon goes on: say `cancel`, then ask for
+//! the status until it names no transaction.
+
+use std::time::Duration;
+
+use crate::command::CommandLine;
+use crate::kargs::Change;
+use crate::privileges::Capability;
+
+/// Questions, which start the daemon if need be.
+const QUESTION: Duration = Duration::from_secs(60);
+/// What changes deployments without new content; staging one takes tens of seconds on a slow disk.
+const SMALL: Duration = Duration::from_secs(600);
+/// What imports an image or unpacks packages.
+const LARGE: Duration = Duration::from_secs(3600);
+
+/// What `rpm-ostree --version` says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Version {
+    /// Year and release; `None` where it is not of that form.
+    pub number: Option<(u32, u32)>,
+    /// Such as `container`, without which no image can be deployed.
+    pub features: Vec<String>,
+}
+
+impl Version {
+    /// Reads the answer, which is YAML of a fixed form. What is not found stays empty.
+    pub fn read(stdout: &str) -> Self {
+        // The first document is rpm-ostree's own; `ostree --version` has the same form.
+        let lines = stdout.lines().map(str::trim);
+        let number = lines.clone().find_map(|line| line.strip_prefix("Version:"));
+        let number = number.map(|text| text.trim().trim_matches(['\'', '"']));
+        let features = lines.filter_map(|line| line.strip_prefix("- "));
+        Self {
+            number: number.and_then(|text| {
+                let (year, release) = text.split_once('.')?;
+                Some((year.parse().ok()?, release.split('.').next()?.parse().ok()?))
+            }),
+            features: features.map(str::to_owned).collect(),
+        }
+    }
+
+    /// Whether it can deploy images at all; else the daemon updates through a container (mcd-contract 8.7).
+    pub fn has_containers(&self) -> bool {
+        self.features.iter().any(|feature| feature == "container")
+    }
+
+    /// Whether a rebase to an image asks for `--experimental`: 2024.7 is the oldest seen to do without.
+    fn wants_experimental(&self) -> bool {
+        self.number.is_none_or(|number| number < (2024, 7))
+    }
+}
+
+/// What to rebase to, by where the bits come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// The registry of the image's name, or a mirror of it in `registries.conf`. The origin keeps the name.
+    Registry(String),
+    /// `containers-storage`, under exactly this name. The origin keeps the name.
+    Storage(String),
+    /// An OCI directory. The origin is the path, which the daemon does not accept (mcd-contract 8.2).
+    OciDirectory(String),
+    /// An OCI archive, unpacked whole below `/var/tmp` first. The origin is the path.
+    OciArchive(String),
+    /// A commit in the local repository, with the daemon's old form of an origin.
+    Commit {
+        /// Of the commit.
+        checksum: String,
+        /// The image that it was made of, as the daemon compares it.
+        image: String,
+    },
+    /// A reference as `status` shows it, scheme included.
+    Reference(String),
+}
+
+impl Target {
+    /// The reference as rpm-ostree takes it.
+    pub fn reference(&self) -> String {
+        match self {
+            Self::Registry(image) => format!("ostree-unverified-registry:{image}"),
+            Self::Storage(image) => format!("ostree-unverified-image:containers-storage:{image}"),
+            Self::OciDirectory(path) => format!("ostree-unverified-image:oci:{path}"),
+            Self::OciArchive(path) => format!("ostree-unverified-image:oci-archive:{path}"),
+            Self::Commit { checksum, .. } => checksum.clone(),
+            Self::Reference(reference) => reference.clone(),
+        }
+    }
+
+    /// What the daemon will take for the booted image afterwards.
+    pub fn image(&self) -> String {
+        match self {
+            Self::Commit { image, .. } => image.clone(),
+            other => crate::node::os::of_reference(&other.reference()),
+        }
+    }
+}
+
+/// `rpm-ostree status --json`.
+pub fn status() -> CommandLine {
+    rpm_ostree(QUESTION, ["status", "--json"])
+}
+
+/// `rpm-ostree status`: who runs the transaction, and why the last finalization failed, are in the text only.
+pub fn status_text() -> CommandLine {
+    rpm_ostree(QUESTION, ["status"])
+}
+
+/// `rpm-ostree --version`.
+pub fn version() -> CommandLine {
+    rpm_ostree(QUESTION, ["--version"])
+}
+
+/// The arguments of the deployment that the next boot would take.
+pub fn show_kargs() -> CommandLine {
+    rpm_ostree(QUESTION, ["kargs"])
+}
+
+/// Stages a deployment with other arguments; `None` where nothing is to be changed.
+pub fn kargs(changes: &[Change]) -> Option<CommandLine> {
+    let options = changes.iter().map(Change::option);
+    let args = std::iter::once("kargs".to_owned()).chain(options);
+    (!changes.is_empty()).then(|| rpm_ostree(SMALL, args))
+}
+
+/// Stages a deployment of another image or commit.
+pub fn rebase(target: &Target, version: &Version) -> CommandLine {
+    let mut args = vec!["rebase".to_owned()];
+    if let Target::Commit { image, .. } = target {
+        args.push(format!("--custom-origin-url=pivot://{image}"));
+        args.push("--custom-origin-description=Managed by machine-config-operator".to_owned());
+    } else if version.wants_experimental() {
+        args.push("--experimental".to_owned());
+    }
+    args.push(target.reference());
+    rpm_ostree(LARGE, args)
+}
+
+/// The content of the reference that is booted already, where that has become another one.
+pub fn upgrade() -> CommandLine {
+    rpm_ostree(LARGE, ["upgrade", "--unchanged-exit-77"])
+}
+
+/// Drops what is staged, whoever staged it.
+pub fn drop_pending() -> CommandLine {
+    rpm_ostree(SMALL, ["cleanup", "-p"])
+}
+
+/// Removes the rollback deployment, at once.
+pub fn drop_rollback() -> CommandLine {
+    rpm_ostree(SMALL, ["cleanup", "-r"])
+}
+
+/// Makes the rollback deployment the first one, at once; refused while something is staged.
+pub fn rollback() -> CommandLine {
+    rpm_ostree(SMALL, ["rollback"])
+}
+
+/// Ends the running transaction; succeeds where there is none.
+pub fn cancel() -> CommandLine {
+    rpm_ostree(QUESTION, ["cancel"])
+}
+
+/// Lets a locked staged deployment be written at shutdown.
+pub fn finalize(checksum: &str) -> CommandLine {
+    rpm_ostree(SMALL, ["finalize-deployment", checksum])
+}
+
+/// Makes the initramfs anew on the node, with these arguments of dracut, or takes the image's again.
+pub fn initramfs(arguments: Option<&[String]>) -> CommandLine {
+    let Some(arguments) = arguments else {
+        return rpm_ostree(LARGE, ["initramfs", "--disable"]);
+    };
+    let each = arguments.iter().map(|argument| format!("--arg={argument}"));
+    let fixed = ["initramfs", "--enable"].map(str::to_owned);
+    rpm_ostree(LARGE, fixed.into_iter().chain(each))
+}
+
+/// Takes packages of the image away and puts others in their place.
+pub fn override_remove(packages: &[&str], install: &[&str]) -> CommandLine {
+    let fixed = ["override", "remove"].map(str::to_owned);
+    let removed = packages.iter().map(|name| (*name).to_owned());
+    let args = fixed.into_iter().chain(removed);
+    rpm_ostree(LARGE, args.chain(each("--install", install)))
+}
+
+/// Gives packages of the image back and takes others away.
+pub fn override_reset(packages: &[&str], uninstall: &[&str]) -> CommandLine {
+    let fixed = ["override", "reset"].map(str::to_owned);
+    let given_back = packages.iter().map(|name| (*name).to_owned());
+    let args = fixed.into_iter().chain(given_back);
+    rpm_ostree(LARGE, args.chain(each("--uninstall", uninstall)))
+}
+
+/// Puts packages on top of the image; `None` where there is nothing to do.
+pub fn layer(install: &[&str], uninstall: &[&str]) -> Option<CommandLine> {
+    let sorted = |names: &[&str]| {
+        let mut names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        names.sort();
+        names
+    };
+    let (install, uninstall) = (sorted(install), sorted(uninstall));
+    let args = std::iter::once("update".to_owned())
+        .chain(each("--install", &install))
+        .chain(each("--uninstall", &uninstall));
+    (!install.is_empty() || !uninstall.is_empty()).then(|| rpm_ostree(LARGE, args))
+}
+
+/// Keeps a deployment, by its place in the list, from being cleaned up.
+pub fn pin(index: usize) -> CommandLine {
+    ostree(vec!["admin".into(), "pin".into(), index.to_string()])
+}
+
+/// Lets a deployment go again.
+pub fn unpin(index: usize) -> CommandLine {
+    let fixed = ["admin", "pin", "--unpin"].map(str::to_owned);
+    ostree(fixed.into_iter().chain([index.to_string()]).collect())
+}
+
+/// Why the previous shutdown could not finalize; one JSON object per line.
+pub fn finalize_journal() -> CommandLine {
+    journal(&["-b", "-1", "-u", "ostree-finalize-staged.service"])
+}
+
+/// What the daemon did in this boot, and for whom; one JSON object per line.
+pub fn daemon_journal() -> CommandLine {
+    journal(&["-b", "0", "-u", "rpm-ostreed.service"])
+}
+
+fn journal(which: &[&str]) -> CommandLine {
+    let output = ["--no-pager", "-o", "json", "-n", "1000"];
+    CommandLine {
+        program: "journalctl".to_owned(),
+        args: which
+            .iter()
+            .chain(&output)
+            .map(|arg| (*arg).to_owned())
+            .collect(),
+        timeout: QUESTION,
+        capabilities: &[],
+    }
+}
+
+/// An option once for each name, in the form of two arguments that the daemon uses.
+fn each<S: AsRef<str>>(option: &str, names: &[S]) -> Vec<String> {
+    let both = |name: &S| [option.to_owned(), name.as_ref().to_owned()];
+    names.iter().flat_map(both).collect()
+}
+
+fn rpm_ostree<A: Into<String>>(
+    timeout: Duration,
+    args: impl IntoIterator<Item = A>,
+) -> CommandLine {
+    CommandLine {
+        program: "rpm-ostree".to_owned(),
+        args: args.into_iter().map(Into::into).collect(),
+        timeout,
+        // The daemon does the work; the client only asks it, as root.
+        capabilities: &[],
+    }
+}
+
+/// Unlike rpm-ostree it works itself: in a mount namespace of its own, where it makes the sysroot writable.
+fn ostree(args: Vec<String>) -> CommandLine {
+    CommandLine {
+        program: "ostree".to_owned(),
+        args,
+        timeout: SMALL,
+        capabilities: &[
+            Capability::CAP_SYS_ADMIN,
+            Capability::CAP_CHOWN,
+            Capability::CAP_FOWNER,
+            Capability::CAP_DAC_OVERRIDE,
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kargs::{Kargs, daemon_sequence};
+
+    const IMAGE: &str = "quay.example/os@sha256:1";
+
+    fn line(command: &CommandLine) -> String {
+        format!("{} {}", command.program, command.args.join(" "))
+    }
+
+    fn version(number: (u32, u32)) -> Version {
+        Version {
+            number: Some(number),
+            features: vec!["container".to_owned()],
+        }
+    }
+
+    #[test]
+    fn the_version_tells_what_it_can_do() {
+        let text =
+            "rpm-ostree:\n Version: '2024.7'\n Features:\n  - rust\n  - compose\n  - container\n";
+        let read = Version::read(text);
+        assert_eq!(read.number, Some((2024, 7)));
+        assert!(read.has_containers() && !read.wants_experimental());
+        assert!(!Version::read("rpm-ostree:\n Version: '2021.1'\n").has_containers());
+        assert!(Version::read("something else").wants_experimental());
+    }
+
+    #[test]
+    fn a_rebase_says_where_the_bits_come_from() {
+        let new = version((2025, 6));
+        let name = || IMAGE.to_owned();
+        for (target, args) in [
+            (
+                Target::Registry(name()),
+                "ostree-unverified-registry:quay.example/os@sha256:1",
+            ),
+            (
+                Target::Storage(name()),
+                "ostree-unverified-image:containers-storage:quay.example/os@sha256:1",
+            ),
+            (
+                Target::OciDirectory("/m/os".into()),
+                "ostree-unverified-image:oci:/m/os",
+            ),
+            (
+                Target::OciArchive("/m/os.tar".into()),
+                "ostree-unverified-image:oci-archive:/m/os.tar",
+            ),
+            (
+                Target::Reference("ostree-image-signed:docker://q/os:1".into()),
+                "ostree-image-signed:docker://q/os:1",
+            ),
+        ] {
+            assert_eq!(
+                line(&rebase(&target, &new)),
+                format!("rpm-ostree rebase {args}")
+            );
+        }
+        let old = rebase(&Target::Registry(name()), &version((2023, 9)));
+        assert_eq!(old.args[1], "--experimental");
+    }
+
+    #[test]
+    fn only_names_leave_an_origin_that_the_daemon_accepts() {
+        let commit = Target::Commit {
+            checksum: "ab".into(),
+            image: IMAGE.into(),
+        };
+        for target in [
+            Target::Registry(IMAGE.into()),
+            Target::Storage(IMAGE.into()),
+            commit.clone(),
+        ] {
+            assert_eq!(target.image(), IMAGE);
+        }
+        assert_ne!(Target::OciDirectory("/m/os".into()).image(), IMAGE);
+        let args = rebase(&commit, &Version::default()).args;
+        assert_eq!(
+            args[1],
+            "--custom-origin-url=pivot://quay.example/os@sha256:1"
+        );
+        assert_eq!(args.last().unwrap(), "ab");
+    }
+
+    #[test]
+    fn kernel_arguments_are_one_command_or_none() {
+        let changes = daemon_sequence(&Kargs::parse("a"), &Kargs::parse("b c=\"d e\""));
+        assert_eq!(
+            kargs(&changes).unwrap().args,
+            [
+                "kargs",
+                "--delete-if-present=a",
+                "--append=b",
+                "--append=c=\"d e\""
+            ]
+        );
+        assert_eq!(kargs(&[]), None);
+    }
+
+    #[test]
+    fn packages_come_in_the_daemons_order() {
+        assert_eq!(
+            line(&layer(&["usbguard", "kata-containers"], &["sysstat"]).unwrap()),
+            "rpm-ostree update --install kata-containers --install usbguard --uninstall sysstat"
+        );
+        assert_eq!(layer(&[], &[]), None);
+        assert_eq!(
+            line(&override_reset(&["kernel"], &["kernel-rt-core"])),
+            "rpm-ostree override reset kernel --uninstall kernel-rt-core"
+        );
+    }
+
+    #[test]
+    fn deployments_are_pinned_by_their_place_in_the_list() {
+        assert_eq!(line(&pin(1)), "ostree admin pin 1");
+        assert_eq!(line(&unpin(2)), "ostree admin pin --unpin 2");
+    }
+
+    #[test]
+    fn the_initramfs_is_made_anew_or_taken_from_the_image() {
+        let own = initramfs(Some(&["--force-add".into(), "x".into()]));
+        assert_eq!(
+            line(&own),
+            "rpm-ostree initramfs --enable --arg=--force-add --arg=x"
+        );
+        assert_eq!(line(&initramfs(None)), "rpm-ostree initramfs --disable");
+    }
+
+    #[test]
+    fn every_command_has_a_deadline_of_minutes_at_least() {
+        let all = [
+            status(),
+            cancel(),
+            rollback(),
+            drop_pending(),
+            drop_rollback(),
+            upgrade(),
+            finalize("a"),
+        ];
+        assert!(all.iter().all(|line| line.timeout >= QUESTION));
+    }
+}

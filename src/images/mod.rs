@@ -1,0 +1,1 @@
+//! Media that carry OS images, and how a pull would be decided.

@@ -1,0 +1,243 @@
+//! Boot loader entries (`boot/loader/entries`), and the kernels below `boot/ostree`.
+
+use crate::kargs::Kargs;
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+/// One file of the Boot Loader Specification.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BootEntry {
+    /// Without `.conf`.
+    pub file: String,
+    /// What the menu shows.
+    pub title: String,
+    /// ostree numbers its entries: the highest is the default.
+    pub version: String,
+    /// The kernel, as a path on the file system of `/boot`.
+    pub linux: String,
+    /// The initramfs, and what is loaded besides it.
+    pub initrd: Vec<String>,
+    /// The kernel arguments, `ostree=` among them.
+    pub options: Kargs,
+}
+
+/// A directory of ostree below `/boot`: one kernel with its initramfs, which several deployments may share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelDirectory {
+    /// `STATEROOT-CHECKSUM`.
+    pub name: String,
+    /// Of all its files.
+    pub bytes: u64,
+}
+
+impl BootEntry {
+    /// Reads a file. A key that comes several times is joined for `options`, and kept in order for `initrd`; the last
+    /// one counts of others. Lines of other keys and comments are passed over.
+    pub fn parse(file: &str, text: &str) -> Self {
+        let mut entry = Self {
+            file: file.trim_end_matches(".conf").to_owned(),
+            ..Self::default()
+        };
+        let mut options = Vec::new();
+        for line in text.lines().map(str::trim) {
+            let (key, value) = line.split_once([' ', '\t']).unwrap_or((line, ""));
+            let value = value.trim().to_owned();
+            match key {
+                "title" => entry.title = value,
+                "version" => entry.version = value,
+                "linux" => entry.linux = value,
+                "initrd" => entry
+                    .initrd
+                    .extend(value.split_whitespace().map(str::to_owned)),
+                "options" => options.push(value),
+                _ => {}
+            }
+        }
+        entry.options = Kargs::parse(&options.join(" "));
+        entry
+    }
+
+    /// The link to its deployment: `/ostree/boot.N/STATEROOT/CHECKSUM/INDEX`.
+    pub fn ostree(&self) -> Option<&str> {
+        let mut tokens = self.options.tokens().iter();
+        tokens.find_map(|token| token.strip_prefix("ostree="))
+    }
+
+    /// The directory of its kernel below `boot/ostree`.
+    pub fn kernel_directory(&self) -> Option<&str> {
+        let (above, _) = self.linux.rsplit_once('/')?;
+        let (before, name) = above.rsplit_once('/')?;
+        before.ends_with("ostree").then_some(name)
+    }
+}
+
+/// The entries, default first: ostree orders them by the number in `version`, the file's name decides a draw.
+pub fn in_order(mut entries: Vec<BootEntry>) -> Vec<BootEntry> {
+    let number = |entry: &BootEntry| entry.version.parse::<u64>().ok();
+    entries.sort_by(|a, b| {
+        let by_number = number(b).cmp(&number(a));
+        let by_text = || b.version.cmp(&a.version).then(b.file.cmp(&a.file));
+        by_number.then_with(by_text)
+    });
+    entries
+}
+
+/// The entry that the kernel was started from, by its `ostree=`.
+pub fn booted<'a>(entries: &'a [BootEntry], command_line: &Kargs) -> Option<&'a BootEntry> {
+    let mut tokens = command_line.tokens().iter();
+    let link = tokens.find_map(|token| token.strip_prefix("ostree="))?;
+    entries.iter().find(|entry| entry.ostree() == Some(link))
+}
+
+/// The entries of a root, default first.
+///
+/// # Errors
+/// A directory or file that cannot be read.
+pub fn read(root: &Root) -> Result<Vec<BootEntry>, RootError> {
+    let folder = RootPath::fixed(paths::BOOT_ENTRIES);
+    let mut entries = Vec::new();
+    for name in root.list(&folder)? {
+        let Some(path) = name
+            .ends_with(".conf")
+            .then(|| folder.join(&name).ok())
+            .flatten()
+        else {
+            continue;
+        };
+        if let Some(bytes) = root.read(&path)? {
+            entries.push(BootEntry::parse(&name, &String::from_utf8_lossy(&bytes)));
+        }
+    }
+    Ok(in_order(entries))
+}
+
+/// The kernels below `boot/ostree`.
+///
+/// # Errors
+/// A directory that cannot be read.
+pub fn kernels(root: &Root) -> Result<Vec<KernelDirectory>, RootError> {
+    let folder = RootPath::fixed(paths::BOOT_OSTREE);
+    let mut all = Vec::new();
+    for name in root.list(&folder)? {
+        if let Ok(path) = folder.join(&name) {
+            let bytes = bytes_in(root, &path, 2)?;
+            all.push(KernelDirectory { name, bytes });
+        }
+    }
+    Ok(all)
+}
+
+/// Bytes of kernel, initramfs and device trees that a deployment will put on `/boot`: those of its
+/// `usr/lib/modules/VERSION`. `deployment` is its directory, such as
+/// `/sysroot/ostree/deploy/rhcos/deploy/CHECKSUM.SERIAL`; `None` where it has no kernel there.
+///
+/// # Errors
+/// A directory that cannot be read.
+pub fn kernel_bytes(root: &Root, deployment: &RootPath) -> Result<Option<u64>, RootError> {
+    const BOOTABLE: [&str; 2] = ["vmlinuz", "initramfs.img"];
+    let Ok(modules) = deployment.join("usr/lib/modules") else {
+        return Ok(None);
+    };
+    for version in root.list(&modules)? {
+        let mut total = 0;
+        for name in BOOTABLE {
+            let file = modules.join(&format!("{version}/{name}"));
+            total += file.map_or(Ok(0), |file| bytes_of(root, &file))?;
+        }
+        if let Ok(trees) = modules.join(&format!("{version}/dtb")) {
+            total += bytes_in(root, &trees, 3)?;
+        }
+        if total > 0 {
+            return Ok(Some(total));
+        }
+    }
+    Ok(None)
+}
+
+fn bytes_of(root: &Root, path: &RootPath) -> Result<u64, RootError> {
+    let Some(place) = root.place(path)? else {
+        return Ok(0);
+    };
+    let stat = place.stat().map_err(|errno| RootError {
+        path: path.to_string(),
+        cause: errno.into(),
+    })?;
+    let is_file = |mode: u32| mode & libc::S_IFMT == libc::S_IFREG;
+    let size = stat
+        .filter(|stat| is_file(stat.st_mode))
+        .map(|stat| stat.st_size);
+    Ok(u64::try_from(size.unwrap_or_default()).unwrap_or_default())
+}
+
+/// Bytes of the files in a directory and below, a few levels deep.
+fn bytes_in(root: &Root, path: &RootPath, levels: usize) -> Result<u64, RootError> {
+    let mut total = bytes_of(root, path)?;
+    if levels > 0 {
+        for name in root.list(path)? {
+            if let Ok(below) = path.join(&name) {
+                total += bytes_in(root, &below, levels - 1)?;
+            }
+        }
+    }
+    Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENTRY: &str = "title Some OS 1 (ostree:0)\nversion 2\noptions root=x\noptions ostree=/ostree/boot.0/os/ab/0 q\n\
+                         linux /ostree/os-ab/vmlinuz-6\ninitrd /ostree/os-ab/initramfs-6.img\n# comment\ngrub_users $x\n";
+
+    #[test]
+    fn an_entry_names_kernel_and_deployment() {
+        let entry = BootEntry::parse("ostree-2.conf", ENTRY);
+        assert_eq!(entry.file, "ostree-2");
+        assert_eq!(entry.title, "Some OS 1 (ostree:0)");
+        assert_eq!(
+            entry.options,
+            Kargs::parse("root=x ostree=/ostree/boot.0/os/ab/0 q")
+        );
+        assert_eq!(entry.ostree(), Some("/ostree/boot.0/os/ab/0"));
+        assert_eq!(entry.kernel_directory(), Some("os-ab"));
+        assert_eq!(entry.initrd, ["/ostree/os-ab/initramfs-6.img"]);
+    }
+
+    #[test]
+    fn the_kernel_may_be_below_boot_where_that_is_no_mount() {
+        let entry = BootEntry::parse("x", "linux /boot/ostree/os-ab/vmlinuz");
+        assert_eq!(entry.kernel_directory(), Some("os-ab"));
+        assert_eq!(
+            BootEntry::parse("x", "linux /vmlinuz").kernel_directory(),
+            None
+        );
+    }
+
+    #[test]
+    fn the_highest_version_is_the_default_and_numbers_are_numbers() {
+        let entry = |file: &str, version: &str| BootEntry {
+            file: file.to_owned(),
+            version: version.to_owned(),
+            ..BootEntry::default()
+        };
+        let sorted = in_order(vec![
+            entry("a", "2"),
+            entry("b", "10"),
+            entry("c", ""),
+            entry("d", "2"),
+        ]);
+        let files: Vec<&str> = sorted.iter().map(|entry| entry.file.as_str()).collect();
+        assert_eq!(files, ["b", "d", "a", "c"]);
+    }
+
+    #[test]
+    fn the_booted_entry_is_found_by_its_link() {
+        let entries = [
+            BootEntry::parse("x", "options ostree=/a"),
+            BootEntry::parse("y", ENTRY),
+        ];
+        let line = Kargs::parse("BOOT_IMAGE=x ostree=/ostree/boot.0/os/ab/0 root=x");
+        assert_eq!(booted(&entries, &line).unwrap().file, "y");
+        assert_eq!(booted(&entries, &Kargs::parse("root=x")), None);
+    }
+}

@@ -1,0 +1,747 @@
+//! The deployments of an OSTree system, as `rpm-ostree status` tells them.
+//!
+//! Pure: text in, values out. What is not always there is optional, and what is not known is passed over: the keys
+//! differ with the kind of origin and with the version. Kernel arguments are not in the answer at all, and a failed
+//! finalization is in the text only.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::os;
+
+/// Everything `status --json` says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Deployments {
+    /// In the order of the boot menu: the next boot takes the first one.
+    pub all: Vec<Deployment>,
+    /// The running transaction.
+    pub transaction: Option<Transaction>,
+    /// The program that drives updates, such as Zincati.
+    pub driver: Option<Driver>,
+    /// An update that was found and is not deployed: its version, or its checksum.
+    pub cached_update: Option<String>,
+}
+
+/// One bootable tree.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Deployment {
+    /// Place in the list; what `ostree admin pin` takes.
+    pub index: usize,
+    /// The stateroot.
+    pub osname: String,
+    /// Of the commit; the same image imported again has another one.
+    pub checksum: String,
+    /// Of the commit below local packages.
+    pub base_checksum: Option<String>,
+    /// Tells deployments of one commit apart, such as after a change of kernel arguments.
+    pub serial: u64,
+    /// Of the OS, such as `9.6.20250101-0`.
+    pub version: Option<String>,
+    /// It runs.
+    pub booted: bool,
+    /// It is written at the next clean shutdown only, and lost at a power cut.
+    pub staged: bool,
+    /// It is kept by every clean-up.
+    pub pinned: bool,
+    /// `none`, `development`, `hotfix`, `transient`: whether `/usr` is writable.
+    pub unlocked: String,
+    /// It waits for `finalize-deployment`. Some versions do not say so here, but in `run/ostree/staged-deployment`.
+    pub finalization_locked: bool,
+    /// The refspec of a deployment of a plain commit.
+    pub refspec: Option<String>,
+    /// `custom-origin`: an URL, and words about it.
+    pub custom_origin: Option<(String, String)>,
+    /// `container-image-reference`, scheme included.
+    pub reference: Option<String>,
+    /// Of the manifest: the identity of an image.
+    pub digest: Option<String>,
+    /// The manifest itself, as JSON, from which the layers on the node can be told.
+    pub manifest: Option<String>,
+    /// Packages on top of the image that were asked for.
+    pub requested_packages: Vec<String>,
+    /// The same from local files.
+    pub local_packages: Vec<String>,
+    /// Packages of the image that were asked to be taken away (`requested-base-removals`).
+    pub removals: Vec<String>,
+    /// Packages of the image that really are away.
+    pub base_removals: Vec<String>,
+    /// Packages that really are on top.
+    pub packages: Vec<String>,
+    /// Packages of the image that are replaced.
+    pub replacements: usize,
+    /// The initramfs is made on the node.
+    pub own_initramfs: bool,
+    /// When the commit was made; seconds since 1970.
+    pub timestamp: Option<u64>,
+}
+
+/// A transaction of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transaction {
+    /// Such as `Rebase`.
+    pub method: String,
+    /// The name of the client on the bus, such as `:1.112`.
+    pub client: String,
+    /// The object of the stateroot.
+    pub path: String,
+}
+
+/// A program that drives updates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Driver {
+    /// Its name.
+    pub name: String,
+    /// Its unit; while that is active, a rebase is refused.
+    pub unit: String,
+}
+
+/// Where a wanted image is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// It runs.
+    Booted,
+    /// It is staged; the next clean reboot enters it.
+    Staged,
+    /// It is the first, written and not booted: after a rollback, the next boot of any kind enters it.
+    Next,
+    /// It is there under its name, at this place; another deployment comes first.
+    Kept(usize),
+    /// The same manifest is there at this place, but under another name, which the daemon does not accept.
+    OtherName(usize, String),
+    /// It is not there.
+    Absent,
+}
+
+/// Why an answer cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StatusError {
+    /// Not JSON, or not of that form.
+    #[error(
+        "reading the answer of rpm-ostree status --json: {0}; look at it: rpm-ostree status --json"
+    )]
+    Unreadable(String),
+    /// The daemon lists several booted ones.
+    #[error(
+        "reading the answer of rpm-ostree status --json: {0} deployments are booted at once; look at it: ostree admin status"
+    )]
+    SeveralBooted(usize),
+    /// None is booted: it cannot be told what runs.
+    #[error("no deployment of rpm-ostree status is booted; look at it: ostree admin status")]
+    NoneBooted,
+}
+
+impl Deployments {
+    /// Reads the answer of `rpm-ostree status --json`. Read it only where the exit status was 0: text of systemd
+    /// may be there else.
+    ///
+    /// # Errors
+    /// An answer that is not what rpm-ostree gives.
+    pub fn read(json: &str) -> Result<Self, StatusError> {
+        let unreadable = |error: String| StatusError::Unreadable(error);
+        let mut reader = serde_json::Deserializer::from_str(json);
+        let status: Status = serde_path_to_error::deserialize(&mut reader)
+            .map_err(|error| unreadable(error.to_string()))?;
+        reader
+            .end()
+            .map_err(|error| unreadable(error.to_string()))?;
+        let all: Vec<Deployment> = status
+            .deployments
+            .into_iter()
+            .enumerate()
+            .map(|(index, raw)| raw.into_deployment(index))
+            .collect();
+        match all.iter().filter(|deployment| deployment.booted).count() {
+            0 | 1 => {}
+            several => return Err(StatusError::SeveralBooted(several)),
+        }
+        Ok(Self {
+            all,
+            transaction: transaction(&status.transaction),
+            driver: driver(&status.update_driver),
+            cached_update: cached(&status.cached_update),
+        })
+    }
+
+    /// The one that runs.
+    pub fn booted(&self) -> Option<&Deployment> {
+        self.all.iter().find(|deployment| deployment.booted)
+    }
+
+    /// The one that runs, which every live OSTree system has.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn running(&self) -> Result<&Deployment, StatusError> {
+        self.booted().ok_or(StatusError::NoneBooted)
+    }
+
+    /// The one that a clean shutdown will write.
+    pub fn staged(&self) -> Option<&Deployment> {
+        self.all.iter().find(|deployment| deployment.staged)
+    }
+
+    /// What the next boot enters, if the shutdown before it is clean.
+    pub fn next_boot(&self) -> Option<&Deployment> {
+        self.all.first()
+    }
+
+    /// What the next boot enters after a power cut now: nothing staged survives it.
+    pub fn after_power_cut(&self) -> Option<&Deployment> {
+        self.all.iter().find(|deployment| !deployment.staged)
+    }
+
+    /// What `rpm-ostree rollback` would make the first, and `cleanup -r` remove: the next of the stateroot after the
+    /// booted one.
+    pub fn rollback(&self) -> Option<&Deployment> {
+        let booted = self.booted()?;
+        let later = self.all.get(booted.index + 1..)?;
+        later
+            .iter()
+            .find(|deployment| deployment.osname == booted.osname)
+    }
+
+    /// Those that no clean-up removes.
+    pub fn pinned(&self) -> impl Iterator<Item = &Deployment> {
+        self.all.iter().filter(|deployment| deployment.pinned)
+    }
+
+    /// A pinned deployment of the commit that runs: itself, or a copy.
+    pub fn pinned_copy_of_booted(&self) -> Option<&Deployment> {
+        let booted = self.booted()?;
+        self.pinned()
+            .find(|deployment| deployment.checksum == booted.checksum)
+    }
+
+    /// The deployment of a name `CHECKSUM.SERIAL`, as records keep it; places in the list change.
+    pub fn named(&self, name: &str) -> Option<&Deployment> {
+        self.all.iter().find(|deployment| deployment.name() == name)
+    }
+
+    /// Those of them that we made, as our records name them.
+    pub fn ours<'a>(&'a self, records: &'a [String]) -> impl Iterator<Item = &'a Deployment> {
+        records.iter().filter_map(|name| self.named(name))
+    }
+
+    /// Only the kernel arguments (or the like) of what runs are about to change: the same commit is staged.
+    pub fn only_arguments_staged(&self) -> bool {
+        match (self.booted(), self.staged()) {
+            (Some(booted), Some(staged)) => {
+                booted.checksum == staged.checksum && booted.reference == staged.reference
+            }
+            _ => false,
+        }
+    }
+
+    /// Where the wanted image is. `digest` is that of its manifest, where another source than the name tells it.
+    ///
+    /// The daemon compares the name alone. A name without digest may have got another content since, so with a
+    /// digest both have to fit; a name with one cannot.
+    pub fn standing(&self, image: &str, digest: Option<&str>) -> Standing {
+        let in_name = digest_in(image);
+        let fits = |deployment: &&Deployment| {
+            let same =
+                in_name.is_some() || digest.is_none() || deployment.digest.as_deref() == digest;
+            !image.is_empty() && deployment.image() == image && same
+        };
+        let found: Vec<&Deployment> = self.all.iter().filter(fits).collect();
+        if let Some(staged) = self.staged() {
+            if found
+                .iter()
+                .any(|deployment| deployment.index == staged.index)
+            {
+                return Standing::Staged;
+            }
+        }
+        if found.iter().any(|deployment| deployment.booted) {
+            return Standing::Booted;
+        }
+        if let Some(first) = found.first() {
+            return match first.index {
+                0 => Standing::Next,
+                index => Standing::Kept(index),
+            };
+        }
+        let same = |deployment: &&Deployment| {
+            deployment.digest.is_some() && deployment.digest.as_deref() == in_name.or(digest)
+        };
+        match self.all.iter().find(same) {
+            Some(other) => Standing::OtherName(other.index, other.image()),
+            None => Standing::Absent,
+        }
+    }
+
+    /// Digests of the layers that are on the node already, as far as manifests tell.
+    pub fn layers(&self) -> Vec<String> {
+        let manifests = self
+            .all
+            .iter()
+            .filter_map(|deployment| deployment.manifest.as_deref());
+        let layers = |manifest: &str| -> Option<Vec<String>> {
+            let manifest: Value = serde_json::from_str(manifest).ok()?;
+            let layers = manifest.get("layers")?.as_array()?;
+            let digest = |layer: &Value| Some(layer.get("digest")?.as_str()?.to_owned());
+            Some(layers.iter().filter_map(digest).collect())
+        };
+        manifests.filter_map(layers).flatten().collect()
+    }
+}
+
+impl Deployment {
+    /// `CHECKSUM.SERIAL`, as its directory is called.
+    pub fn name(&self) -> String {
+        format!("{}.{}", self.checksum, self.serial)
+    }
+
+    /// What the daemon takes for its image, and compares byte for byte (mcd-contract 8.2); empty where it is of none.
+    pub fn image(&self) -> String {
+        let custom = self.custom_origin.as_ref().map(|(url, _)| url.as_str());
+        os::image_of(self.reference.as_deref(), custom)
+    }
+
+    /// Whether the daemon would start on it: with a scheme that it does not know it fails.
+    pub fn is_readable_to_the_daemon(&self) -> bool {
+        let reference = self.reference.as_deref().unwrap_or_default();
+        reference.is_empty() || os::is_known_scheme(reference)
+    }
+
+    /// Whether `/usr` may differ from its commit.
+    pub fn is_unlocked(&self) -> bool {
+        !matches!(self.unlocked.as_str(), "" | "none")
+    }
+
+    /// Whether packages were added, taken away or replaced on the node.
+    pub fn is_layered(&self) -> bool {
+        let lists = [
+            &self.requested_packages,
+            &self.local_packages,
+            &self.removals,
+        ];
+        lists.iter().any(|list| !list.is_empty()) || self.replacements > 0
+    }
+}
+
+/// What only the text of `rpm-ostree status` says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StatusText {
+    /// The command line of the running transaction.
+    pub transaction: Option<String>,
+    /// Who began it, as `client(id:cli dbus:1.40 unit:session-12.scope uid:0)`.
+    pub initiator: Option<String>,
+    /// Why the last shutdown could not write what was staged. It stays until the next reboot.
+    pub finalize_error: Option<String>,
+}
+
+impl StatusText {
+    /// Reads the answer of `rpm-ostree status`.
+    pub fn read(text: &str) -> Self {
+        let after = |words: &str| {
+            let mut lines = text.lines().map(str::trim);
+            lines.find_map(|line| Some(line.strip_prefix(words)?.trim().to_owned()))
+        };
+        let failed = text.contains("failed to finalize previous deployment");
+        Self {
+            transaction: after("Transaction:"),
+            initiator: after("Initiator:"),
+            finalize_error: failed.then(|| after("error:").unwrap_or_default()),
+        }
+    }
+}
+
+/// Why the previous boot's `ostree-finalize-staged.service` failed: the first line that begins with `error:`, as the
+/// daemon looks for it (mcd-contract 7). Takes the journal as `-o json` or as plain lines.
+pub fn finalize_failure(journal: &str) -> Option<String> {
+    let mut messages = journal.lines().filter_map(message);
+    messages.find_map(|message| Some(message.strip_prefix("error:")?.trim().to_owned()))
+}
+
+/// When the running transaction began (microseconds since 1970) and for whom, in the daemon's journal as `-o json`.
+pub fn begun(journal: &str) -> Option<(u64, String)> {
+    let begin = |line: &str| {
+        let who = message(line)?;
+        let who = who.strip_prefix("Initiated txn ")?.to_owned();
+        let entry: Value = serde_json::from_str(line).ok()?;
+        let time = entry.get("__REALTIME_TIMESTAMP")?.as_str()?.parse().ok()?;
+        Some((time, who))
+    };
+    journal.lines().rev().find_map(begin)
+}
+
+/// The message of a journal line. systemd gives bytes as numbers where they are no text.
+fn message(line: &str) -> Option<String> {
+    if !line.starts_with('{') {
+        return Some(line.to_owned());
+    }
+    let entry: Value = serde_json::from_str(line).ok()?;
+    match entry.get("MESSAGE")? {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(bytes) => {
+            let byte = |value: &Value| u8::try_from(value.as_u64()?).ok();
+            let bytes: Option<Vec<u8>> = bytes.iter().map(byte).collect();
+            Some(String::from_utf8_lossy(&bytes?).into_owned())
+        }
+        _ => None,
+    }
+}
+
+/// The digest in a name `NAME@sha256:…`.
+pub fn digest_in(image: &str) -> Option<&str> {
+    let (_, digest) = image.rsplit_once('@')?;
+    digest.contains(':').then_some(digest)
+}
+
+#[derive(Deserialize)]
+struct Status {
+    deployments: Vec<Raw>,
+    #[serde(default)]
+    transaction: Value,
+    #[serde(default, rename = "cached-update")]
+    cached_update: Value,
+    #[serde(default, rename = "update-driver")]
+    update_driver: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Raw {
+    osname: String,
+    checksum: String,
+    serial: u64,
+    booted: bool,
+    #[serde(default)]
+    staged: Option<bool>,
+    #[serde(default)]
+    pinned: Option<bool>,
+    #[serde(default)]
+    unlocked: Option<String>,
+    #[serde(default)]
+    finalization_locked: Option<bool>,
+    #[serde(default)]
+    version: Option<String>,
+    #[serde(default)]
+    base_checksum: Option<String>,
+    #[serde(default)]
+    origin: Option<String>,
+    #[serde(default)]
+    custom_origin: Option<Vec<String>>,
+    #[serde(default)]
+    container_image_reference: Option<String>,
+    #[serde(default)]
+    container_image_reference_digest: Option<String>,
+    #[serde(default)]
+    base_commit_meta: Value,
+    #[serde(default)]
+    timestamp: Option<u64>,
+    #[serde(default)]
+    regenerate_initramfs: Option<bool>,
+    #[serde(default)]
+    requested_packages: Value,
+    #[serde(default)]
+    requested_local_packages: Value,
+    #[serde(default)]
+    requested_base_removals: Value,
+    #[serde(default)]
+    base_removals: Value,
+    #[serde(default)]
+    base_local_replacements: Value,
+    #[serde(default)]
+    packages: Value,
+}
+
+impl Raw {
+    fn into_deployment(self, index: usize) -> Deployment {
+        let meta = |key: &str| Some(self.base_commit_meta.get(key)?.as_str()?.to_owned());
+        let digest = self.container_image_reference_digest.clone();
+        Deployment {
+            digest: digest.or_else(|| meta("ostree.manifest-digest")),
+            manifest: meta("ostree.manifest"),
+            requested_packages: names(&self.requested_packages),
+            local_packages: names(&self.requested_local_packages),
+            removals: names(&self.requested_base_removals),
+            base_removals: names(&self.base_removals),
+            packages: names(&self.packages),
+            replacements: self.base_local_replacements.as_array().map_or(0, Vec::len),
+            index,
+            osname: self.osname,
+            checksum: self.checksum,
+            base_checksum: self.base_checksum,
+            serial: self.serial,
+            version: self.version,
+            booted: self.booted,
+            staged: self.staged.unwrap_or_default(),
+            pinned: self.pinned.unwrap_or_default(),
+            unlocked: self.unlocked.unwrap_or_default(),
+            finalization_locked: self.finalization_locked.unwrap_or_default(),
+            refspec: self.origin,
+            custom_origin: self.custom_origin.and_then(|parts| {
+                let mut parts = parts.into_iter();
+                Some((parts.next()?, parts.next().unwrap_or_default()))
+            }),
+            reference: self
+                .container_image_reference
+                .filter(|text| !text.is_empty()),
+            own_initramfs: self.regenerate_initramfs.unwrap_or_default(),
+            timestamp: self.timestamp,
+        }
+    }
+}
+
+/// Names, or arrays that begin with one: packages that really are there come with their parts.
+fn names(list: &Value) -> Vec<String> {
+    let name = |value: &Value| match value {
+        Value::Array(parts) => parts.first()?.as_str().map(str::to_owned),
+        other => other.as_str().map(str::to_owned),
+    };
+    let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
+    list.iter().filter_map(name).collect()
+}
+
+fn transaction(value: &Value) -> Option<Transaction> {
+    let part = |index: usize| {
+        let text = value.get(index).and_then(Value::as_str);
+        text.unwrap_or("unknown").to_owned()
+    };
+    (!value.is_null()).then(|| Transaction {
+        method: part(0),
+        client: part(1),
+        path: part(2),
+    })
+}
+
+fn driver(value: &Value) -> Option<Driver> {
+    let part = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
+    Some(Driver {
+        name: part("driver-name")?,
+        unit: part("driver-sd-unit").unwrap_or_default(),
+    })
+}
+
+fn cached(value: &Value) -> Option<String> {
+    let part = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
+    part("version").or_else(|| part("checksum"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(name: &str) -> Deployments {
+        let path = format!(
+            "{}/tests/fixtures/rpm-ostree/{name}.json",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        #[allow(clippy::disallowed_methods, reason = "a fixture, not a node")]
+        let text = std::fs::read_to_string(path).unwrap();
+        Deployments::read(&text).unwrap()
+    }
+
+    /// The images that the fixtures are of.
+    fn image(deployments: &Deployments, index: usize) -> String {
+        deployments.all[index].image()
+    }
+
+    #[test]
+    fn the_wanted_image_is_booted_staged_kept_or_absent() {
+        let idle = status("idle");
+        assert_eq!(idle.standing(&image(&idle, 0), None), Standing::Booted);
+        assert_eq!(
+            idle.standing("quay.example/os@sha256:0", None),
+            Standing::Absent
+        );
+        assert_eq!(
+            idle.standing("", None),
+            Standing::Absent,
+            "a deployment of no image is not wanted"
+        );
+
+        let staged = status("staged-image");
+        assert_eq!(staged.standing(&image(&staged, 0), None), Standing::Staged);
+        assert_eq!(staged.standing(&image(&staged, 1), None), Standing::Booted);
+
+        let twice = status("same-image-twice");
+        assert_eq!(twice.standing(&image(&twice, 1), None), Standing::Kept(1));
+
+        let back = status("rolled-back");
+        assert_eq!(back.standing(&image(&back, 0), None), Standing::Next);
+    }
+
+    #[test]
+    fn the_same_manifest_under_another_name_is_not_what_the_daemon_accepts() {
+        let here = status("other-transport");
+        let digest = here.all[0].digest.clone().unwrap();
+        let wanted = format!("quay.example/os@{digest}");
+        let other = Standing::OtherName(0, "/mnt/os".to_owned());
+        assert_eq!(here.standing(&wanted, None), other);
+    }
+
+    #[test]
+    fn a_name_without_digest_fits_only_with_the_digest_it_has_now() {
+        let mut here = status("idle");
+        here.all[0].reference = Some("ostree-unverified-registry:quay.example/os:1".to_owned());
+        let digest = here.all[0].digest.clone();
+        assert_eq!(here.standing("quay.example/os:1", None), Standing::Booted);
+        assert_eq!(
+            here.standing("quay.example/os:1", digest.as_deref()),
+            Standing::Booted
+        );
+        assert_eq!(
+            here.standing("quay.example/os:1", Some("sha256:0")),
+            Standing::Absent
+        );
+    }
+
+    #[test]
+    fn the_next_boot_depends_on_a_clean_shutdown() {
+        let staged = status("staged-image");
+        assert!(staged.next_boot().unwrap().staged);
+        assert!(staged.after_power_cut().unwrap().booted);
+        assert!(!staged.only_arguments_staged());
+        assert!(status("staged-arguments").only_arguments_staged());
+        let back = status("rolled-back");
+        assert_eq!(back.next_boot(), back.after_power_cut());
+        assert_eq!(back.rollback(), None, "what is left of is the first");
+    }
+
+    #[test]
+    fn a_pinned_copy_may_be_the_booted_one_itself() {
+        assert!(
+            status("staged-image")
+                .pinned_copy_of_booted()
+                .unwrap()
+                .booted
+        );
+        assert_eq!(
+            status("same-image-twice").pinned_copy_of_booted(),
+            None,
+            "another commit is pinned"
+        );
+        assert_eq!(status("idle").pinned_copy_of_booted(), None);
+    }
+
+    #[test]
+    fn ours_are_those_that_our_records_name() {
+        let here = status("same-image-twice");
+        let records = [here.all[2].name(), "gone.0".to_owned()];
+        let ours: Vec<_> = here
+            .ours(&records)
+            .map(|deployment| deployment.index)
+            .collect();
+        assert_eq!(ours, [2]);
+        assert_eq!(here.rollback().unwrap().index, 1);
+    }
+
+    #[test]
+    fn an_old_form_of_origin_still_counts() {
+        let here = status("legacy-pivot");
+        assert!(
+            here.running()
+                .unwrap()
+                .image()
+                .starts_with("quay.example/os@sha256:")
+        );
+        assert_eq!(here.all[0].digest, None);
+    }
+
+    #[test]
+    fn what_was_changed_on_the_node_is_seen() {
+        let here = status("layered");
+        let booted = here.running().unwrap();
+        assert!(booted.is_layered() && booted.is_unlocked() && booted.finalization_locked);
+        assert_eq!(booted.removals, ["kernel", "kernel-core"]);
+        assert_eq!(booted.base_removals, ["kernel", "kernel-core"]);
+        assert_eq!(booted.requested_packages, ["kernel-rt-core", "usbguard"]);
+        assert_eq!(here.driver.unwrap().unit, "zincati.service");
+        assert_eq!(here.cached_update.as_deref(), Some("415.92.1"));
+        let idle = status("idle");
+        assert!(!idle.all[0].is_layered() && !idle.all[0].is_unlocked());
+    }
+
+    #[test]
+    fn a_running_transaction_is_told_with_its_client() {
+        let busy = status("busy").transaction.unwrap();
+        assert_eq!(
+            (busy.method.as_str(), busy.client.as_str()),
+            ("Rebase", ":1.112")
+        );
+        assert_eq!(status("idle").transaction, None);
+    }
+
+    #[test]
+    fn layers_on_the_node_come_from_the_manifests() {
+        let layers = status("staged-image").layers();
+        assert_eq!(layers.len(), 4);
+        assert_eq!(layers[1], layers[3], "one that both have");
+    }
+
+    #[test]
+    fn an_unreadable_answer_says_where() {
+        let no_number =
+            r#"{"deployments": [{"osname": "a", "checksum": "b", "serial": "x", "booted": true}]}"#;
+        for (text, words) in [
+            ("", "EOF"),
+            ("rpm-ostreed.service - dead", "expected value"),
+            ("{}", "missing field `deployments`"),
+            (no_number, "deployments[0].serial"),
+            (r#"{"deployments": []} trailing"#, "trailing"),
+        ] {
+            let error = Deployments::read(text).unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+        let one = r#"{"osname": "a", "checksum": "b", "serial": 0, "booted": true}"#;
+        let two = format!(r#"{{"deployments": [{one}, {one}]}}"#);
+        assert_eq!(Deployments::read(&two), Err(StatusError::SeveralBooted(2)));
+        let none = Deployments::read(r#"{"deployments": []}"#).unwrap();
+        assert_eq!(none.running(), Err(StatusError::NoneBooted));
+    }
+
+    #[test]
+    fn an_unknown_scheme_is_one_that_the_daemon_fails_on() {
+        let mut one = status("idle").all.remove(0);
+        assert!(one.is_readable_to_the_daemon());
+        one.reference = Some("bootc:quay.example/os:1".to_owned());
+        assert!(!one.is_readable_to_the_daemon());
+    }
+
+    #[test]
+    fn only_the_text_tells_who_works_and_what_failed() {
+        let text = "State: busy\nWarning: failed to finalize previous deployment\n         error: Installing kernel: regfile copy: No space left on device\n         check `journalctl`\nTransaction: rebase x \n  Initiator: client(id:cli uid:0)\nDeployments:\n";
+        let read = StatusText::read(text);
+        assert_eq!(read.transaction.as_deref(), Some("rebase x"));
+        assert_eq!(read.initiator.as_deref(), Some("client(id:cli uid:0)"));
+        assert!(
+            read.finalize_error
+                .unwrap()
+                .starts_with("Installing kernel")
+        );
+        assert_eq!(
+            StatusText::read("State: idle\nDeployments:\n"),
+            StatusText::default()
+        );
+    }
+
+    #[test]
+    fn the_journal_tells_why_finalizing_failed_in_either_form() {
+        let plain = "Finalizing staged deployment\nerror: Installing kernel: x\nerror: later\n";
+        let objects = "{\"MESSAGE\":\"Finalized deployment\"}\n{\"MESSAGE\":null}\n{\"MESSAGE\":[101,114,114,111,114,58,32,73,110,115,116,97,108,108,105,110,103,32,107,101,114,110,101,108,58,32,120]}\n";
+        for journal in [plain, objects] {
+            assert_eq!(
+                finalize_failure(journal).as_deref(),
+                Some("Installing kernel: x")
+            );
+        }
+        assert_eq!(finalize_failure("Finalized deployment\n"), None);
+    }
+
+    #[test]
+    fn the_journal_tells_when_a_transaction_began() {
+        let journal = "{\"__REALTIME_TIMESTAMP\":\"1767225600000000\",\"MESSAGE\":\"Initiated txn Rebase for client(id:cli uid:0): /org/x\"}\n{\"__REALTIME_TIMESTAMP\":\"1767225601000000\",\"MESSAGE\":\"Fetching\"}\n";
+        let (time, who) = begun(journal).unwrap();
+        assert_eq!(
+            (time, who.as_str()),
+            (
+                1_767_225_600_000_000,
+                "Rebase for client(id:cli uid:0): /org/x"
+            )
+        );
+        assert_eq!(begun("{}\nplain\n"), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! `os-release`: which system it is, and which class of it the daemon sees (mcd-contract 8.1).
+
+use std::collections::BTreeMap;
+
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+/// The assignments of the file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OsRelease(BTreeMap<String, String>);
+
+/// What the daemon does with the operating system depends on this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// RHCOS, SCOS: images, kernel arguments, extensions and kernel types.
+    EnterpriseCoreos,
+    /// Another CoreOS, such as Fedora's: images and kernel arguments, no extensions and no kernel types.
+    Coreos,
+    /// The daemon leaves the operating system alone.
+    Other,
+}
+
+impl OsRelease {
+    /// Reads shell assignments, quoted or not. A line that is none is passed over.
+    pub fn parse(text: &str) -> Self {
+        let pair = |line: &str| {
+            let (key, value) = line.trim().split_once('=')?;
+            let is_name = key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+            (is_name && !key.is_empty()).then(|| (key.to_owned(), unquoted(value)))
+        };
+        Self(text.lines().filter_map(pair).collect())
+    }
+
+    /// That of a root; empty where there is none.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn read(root: &Root) -> Result<Self, RootError> {
+        for file in [paths::OS_RELEASE, paths::USR_OS_RELEASE] {
+            if let Some(bytes) = root.read(&RootPath::fixed(file))? {
+                return Ok(Self::parse(&String::from_utf8_lossy(&bytes)));
+            }
+        }
+        Ok(Self::default())
+    }
+
+    /// The value of a key; empty where there is none.
+    pub fn get(&self, key: &str) -> &str {
+        self.0.get(key).map_or("", String::as_str)
+    }
+
+    /// For a person.
+    pub fn name(&self) -> &str {
+        match self.get("PRETTY_NAME") {
+            "" => self.get("ID"),
+            name => name,
+        }
+    }
+
+    /// The class that the daemon sees.
+    pub fn class(&self) -> Class {
+        let coreos = self.get("VARIANT_ID") == "coreos";
+        match self.get("ID") {
+            "rhcos" | "scos" => Class::EnterpriseCoreos,
+            "rhel" | "centos" if coreos => Class::EnterpriseCoreos,
+            _ if coreos => Class::Coreos,
+            _ => Class::Other,
+        }
+    }
+}
+
+/// Without quotes, and without the backslashes that double quotes know.
+fn unquoted(value: &str) -> String {
+    let value = value.trim();
+    if let Some(inner) = value
+        .strip_prefix('\'')
+        .and_then(|rest| rest.strip_suffix('\''))
+    {
+        return inner.to_owned();
+    }
+    let inner = value
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'));
+    let (mut text, mut escaped) = (String::new(), false);
+    for letter in inner.unwrap_or(value).chars() {
+        if letter == '\\' && !escaped {
+            escaped = true;
+            continue;
+        }
+        escaped = false;
+        text.push(letter);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_without_quotes() {
+        let text = "NAME=\"Some \\\"OS\\\"\"\nID='x'\n# ID=y\nVERSION_ID=13\nbroken line\n";
+        let read = OsRelease::parse(text);
+        assert_eq!(read.get("NAME"), "Some \"OS\"");
+        assert_eq!(
+            (read.get("ID"), read.get("VERSION_ID"), read.get("none")),
+            ("x", "13", "")
+        );
+        assert_eq!(read.name(), "x");
+    }
+
+    #[test]
+    fn the_class_is_the_daemons() {
+        for (text, class) in [
+            ("ID=rhcos", Class::EnterpriseCoreos),
+            ("ID=\"scos\"\nVARIANT_ID=coreos", Class::EnterpriseCoreos),
+            ("ID=rhel\nVARIANT_ID=coreos", Class::EnterpriseCoreos),
+            ("ID=rhel", Class::Other),
+            ("ID=fedora\nVARIANT_ID=coreos", Class::Coreos),
+            ("ID=fedora\nVARIANT_ID=server", Class::Other),
+            ("", Class::Other),
+        ] {
+            assert_eq!(OsRelease::parse(text).class(), class, "{text}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What became of the boot that a run waited for, as text and as JSON (`mco-rescue/complete/v1`).
+
+use serde::Serialize;
+
+use super::wrap;
+use crate::awaited::{Awaited, Way};
+
+/// What became of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Completed {
+    schema: &'static str,
+    /// `nothing`, `not-yet`, `arrived`, `back` or `failed`.
+    pub outcome: &'static str,
+    /// The config.
+    pub config: Option<String>,
+    /// Why the node is not as awaited.
+    pub failed: Option<String>,
+    way: Option<Way>,
+}
+
+impl Completed {
+    fn of(outcome: &'static str, awaited: Option<&Awaited>) -> Self {
+        Self {
+            schema: "mco-rescue/complete/v1",
+            outcome,
+            config: awaited.map(|awaited| awaited.config.name.clone()),
+            failed: awaited.and_then(|awaited| awaited.failed.clone()),
+            way: awaited.map(|awaited| awaited.way),
+        }
+    }
+
+    /// No boot is awaited.
+    pub fn nothing() -> Self {
+        Self::of("nothing", None)
+    }
+
+    /// It is still to come.
+    pub fn not_yet(awaited: &Awaited) -> Self {
+        Self::of("not-yet", Some(awaited))
+    }
+
+    /// What was staged runs.
+    pub fn arrived(awaited: &Awaited) -> Self {
+        Self::of("arrived", Some(awaited))
+    }
+
+    /// The deployment from before runs, as asked, with its files.
+    pub fn back(awaited: &Awaited) -> Self {
+        Self::of("back", Some(awaited))
+    }
+
+    /// Another deployment came up.
+    pub fn failed(awaited: &Awaited) -> Self {
+        Self::of("failed", Some(awaited))
+    }
+}
+
+/// For programs.
+pub fn json(completed: &Completed) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(completed).map(|text| text + "\n")
+}
+
+/// For people.
+pub fn text(completed: &Completed) -> String {
+    let name = completed.config.as_deref().unwrap_or_default();
+    let failed = completed.failed.as_deref().unwrap_or_default();
+    let next = match (completed.outcome, completed.way) {
+        ("not-yet", _) => "Next: systemctl reboot\n".to_owned(),
+        ("arrived", _) if !failed.is_empty() => {
+            "Next: mco-rescue verify, then mco-rescue apply\n".to_owned()
+        }
+        ("failed", Some(Way::Forward)) => format!("Next: mco-rescue apply cached:{name}\n"),
+        ("failed", _) => "Next: mco-rescue rollback\n".to_owned(),
+        _ => String::new(),
+    };
+    let said = match (completed.outcome, completed.way) {
+        ("nothing", _) => "No boot is awaited.".to_owned(),
+        ("not-yet", Some(Way::Back)) => format!("The way back from {name} ends with a reboot."),
+        ("not-yet", _) => format!("{name} is staged, and runs after a reboot."),
+        ("arrived", _) if failed.is_empty() => {
+            format!("{name} runs: image, kernel arguments, files and units are as wanted.")
+        }
+        ("arrived", _) => format!("{name} runs, but not all is as wanted: {failed}."),
+        ("back", _) => format!("The deployment from before {name} runs, and its files are back."),
+        (_, Some(Way::Forward)) => format!(
+            "{name} did not come up: {failed}. The files are as they were before, so that the node is whole."
+        ),
+        (_, _) => format!("The way back from {name} was not taken: {failed}."),
+    };
+    wrap(&said, 0) + &next
+}
