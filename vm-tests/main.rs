@@ -13,6 +13,8 @@
 )]
 
 mod cases;
+#[path = "../tests/support/http.rs"]
+mod http;
 mod lab;
 #[path = "../tests/support/mounts.rs"]
 mod mounts;

@@ -19,6 +19,14 @@ pub fn rendered(ignition: Value) -> Value {
     serde_json::from_str(&rendered).unwrap()
 }
 
+/// The same as an older operator would have rendered it: Debian's Ignition understands nothing newer.
+pub fn older(mut config: Value) -> Value {
+    config["spec"]["config"]["ignition"]["version"] = json!("3.2.0");
+    let hash = mco_rescue::render::name_hash(&config["spec"]).unwrap();
+    config["metadata"]["name"] = json!(format!("rendered-worker-{hash}"));
+    config
+}
+
 /// Its name.
 pub fn name(config: &Value) -> &str {
     config["metadata"]["name"].as_str().unwrap()

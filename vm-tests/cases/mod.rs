@@ -1,6 +1,7 @@
 //! One file for each person's story.
 
 mod configs;
+mod first_boot;
 mod hand_edited;
 mod migration;
 mod node;

@@ -147,7 +147,7 @@ impl Booted {
         ssh
     }
 
-    /// Waits until `core` can log in, which must come true.
+    /// Waits until `core` can log in, which must come true, and until systemd has started everything.
     pub fn comes_up(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         while !self.try_login(&self.key).status.success() {
@@ -159,6 +159,7 @@ impl Booted {
             assert!(self.guest.runs(), "it is gone: {}", self.guest.tail());
             std::thread::sleep(Duration::from_millis(200));
         }
+        self.run("systemctl is-system-running --wait");
     }
 
     fn try_login(&self, key: &Path) -> Output {

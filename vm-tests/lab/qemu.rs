@@ -16,7 +16,7 @@ use super::images::Tiny;
 use super::qmp::Qmp;
 
 /// How long anything may take that takes seconds: emulation on a busy machine is slow.
-pub const PATIENCE: Duration = Duration::from_secs(240);
+pub const PATIENCE: Duration = Duration::from_secs(400);
 
 /// How a guest ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
