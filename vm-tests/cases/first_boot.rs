@@ -13,7 +13,7 @@
 //! 10. What a config disables stays disabled, although a preset of the image enables it at the first boot.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -41,6 +41,7 @@ fn a_first_boot_whose_ignition_has_a_config_is_left_alone() {
     let config = configs::older(configs::worker(&node.public_key(), 250, json!({})));
     let initramfs = images::initramfs_with_us(Kind::Ignition);
     let given = ignition(&case, &config["spec"]["config"]);
+    added(&case, Kind::Ignition, &initramfs);
     case.prepared();
 
     let machine = node.machine(&initramfs);
@@ -215,6 +216,21 @@ fn a_first_boot_without_any_network_takes_the_config_of_a_medium() {
     assert_eq!(configs::name(&recorded), configs::name(&config));
     let keys = disk::read(node.disk(), "/home/core/.ssh/authorized_keys.d/ignition");
     assert_eq!(keys.trim(), node.public_key());
+}
+
+/// What the module adds to an initramfs. Three megabytes are the most it may, with the program as it is shipped.
+fn added(case: &Case, kind: Kind, with_us: &Path) {
+    let size = |path: &Path| fs::metadata(path).unwrap().len();
+    let (with, without) = (size(with_us), size(&images::initramfs(kind)));
+    let added = with - without;
+    case.tell(&format!(
+        "the module adds {added} bytes to an initramfs of {without}"
+    ));
+    let shipped = size(&images::program()) < 10_000_000;
+    assert!(
+        added < 3_000_000 || !shipped,
+        "the module adds {added} bytes"
+    );
 }
 
 /// What a node says that nobody can log in to.

@@ -3,6 +3,7 @@
 mod configs;
 mod first_boot;
 mod hand_edited;
+mod interrupted;
 mod migration;
 mod node;
 mod other_machine;
