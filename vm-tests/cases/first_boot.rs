@@ -19,7 +19,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::configs;
-use super::node::{PROGRAM, is_healthy_in};
+use super::node::{PROGRAM, bring_program, brings_along, is_healthy_in};
 use crate::http::{Authority, Response, Routes, Server, Years};
 use crate::lab::images::{self, Kind, Layout};
 use crate::lab::node::{Booted, Node, cluster_network};
@@ -108,11 +108,7 @@ fn a_first_boot_on_ostree_without_ignition_takes_the_config_of_the_image() {
     });
     let config = configs::worker(&node.public_key(), 250, more);
     let initramfs = images::initramfs_with_us(Kind::Lean);
-    node.prepare(|root| {
-        let directory = root.join("usr/lib/mco-rescue/configs");
-        fs::create_dir_all(&directory).unwrap();
-        fs::write(directory.join("worker.json"), config.to_string()).unwrap();
-    });
+    brings_along(&node, &config);
     case.prepared();
 
     let machine = node.machine(&initramfs);
@@ -287,12 +283,6 @@ fn medium(case: &Case, config: &Value) -> PathBuf {
         .arg(&copied)
         .arg("::"));
     medium
-}
-
-/// The program on a node that came up without it, for questions.
-fn bring_program(booted: &Booted) {
-    booted.bring("mco-rescue", &fs::read(images::program()).unwrap());
-    booted.ask(&format!("sudo install -D -m 0755 mco-rescue {PROGRAM}"));
 }
 
 /// What became of the boot in the initramfs; said with its time.

@@ -9,3 +9,4 @@ mod node;
 mod other_machine;
 mod power_cut;
 mod rescue_shell;
+mod selinux;
