@@ -116,6 +116,20 @@ pub const IGNITION_RESULT: &str = "etc/.ignition-result.json";
 pub const IMAGE_CONFIGS: &str = "usr/lib/mco-rescue/configs";
 /// The authority of the Machine Config Server that an image brings along.
 pub const IMAGE_AUTHORITY: &str = "usr/lib/mco-rescue/ca.pem";
+/// Files in which a node may have the authority of its Machine Config Server: bundles, kubeconfigs with one in
+/// them, and the pointer config that the node was provisioned with (contract section 2).
+pub const AUTHORITIES: [&str; 8] = [
+    "etc/kubernetes/kubelet-ca.crt",
+    "etc/kubernetes/ca.crt",
+    KUBECONFIG,
+    KUBELET_KUBECONFIG,
+    "etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
+    "boot/ignition/config.ign",
+    "usr/lib/ignition/user.ign",
+    SERVER,
+];
+/// Authorities that an admin or the daemon added to those of the OS.
+pub const ANCHORS: &str = "etc/pki/ca-trust/source/anchors";
 
 /// Our own state.
 pub const STATE: &str = "var/lib/mco-rescue";
@@ -144,6 +158,14 @@ pub const CACHE: &str = "var/lib/mco-rescue/cache";
 pub const SERVER: &str = "var/lib/mco-rescue/server.json";
 /// The node's annotations as the API had them last.
 pub const ANNOTATIONS: &str = "var/lib/mco-rescue/annotations.json";
+/// The cluster's node disruption policies as the API had them last.
+pub const POLICIES: &str = "var/lib/mco-rescue/disruption-policies.json";
+/// What the daemon's log last told of the configs that it went to.
+pub const DAEMON_LOG: &str = "var/lib/mco-rescue/daemon-log.json";
+/// Logs of containers: `NAMESPACE_POD_UID/CONTAINER/N.log`.
+pub const POD_LOGS: &str = "var/log/pods";
+/// Where the daemon keeps the logs of the pod before.
+pub const PREVIOUS_LOGS: &str = "etc/machine-config-daemon/previous-logs";
 /// How the kubelet reaches the API, and who it is.
 pub const KUBELET_KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
 /// The node's name, where it is fixed.
@@ -247,11 +269,17 @@ mod tests {
             CACHE,
             SERVER,
             ANNOTATIONS,
+            POLICIES,
+            DAEMON_LOG,
+            POD_LOGS,
+            PREVIOUS_LOGS,
             KUBELET_KUBECONFIG,
             HOSTNAME,
             APISERVER_URL,
             CERTS_D,
         ];
+        all.push(ANCHORS);
+        all.extend(AUTHORITIES);
         all.extend(CA_BUNDLES);
         all.extend(PULL_SECRETS);
         all.extend(EXEMPT);

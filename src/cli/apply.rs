@@ -2,10 +2,11 @@
 
 use anyhow::{Result, bail};
 
+use super::bits::{self, Bits};
 use super::fetch;
-use super::os::{self, Bits, Staging};
+use super::os::{self, Staging};
 use super::recover::recover_first;
-use super::session::{Session, open_root};
+use super::session::{Session, Unnamed, open_root};
 use super::work::{Work, confirm, now};
 use super::{ApplyArgs, Cli, Output, PlanArgs};
 use crate::drift;
@@ -25,8 +26,9 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     let lock = transaction::acquire(&root)?;
     recover_first(&root, &lock)?;
-    let mut session = Session::observe(root, args.config.choice())?;
-    let plan = session.guarded_plan(args.options(), args.guards.allowed())?;
+    let mut session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
+    let mut plan = session.guarded_plan(args.options(), args.guards.allowed())?;
+    bits::look(&session.root, &mut plan, &args.bits)?;
     show_plan(cli, args, &session, &plan)?;
     if !plan.blockers.is_empty() {
         bail!(
@@ -46,7 +48,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
             started,
             more: &LATER,
         };
-        carry_out(cli, &session, &work, apply.os.bits())?;
+        carry_out(cli, &session, &work, args.bits.bits())?;
         if let Err(error) = session.observe_again() {
             log::warn!(
                 "{} is applied, but {error:#}. Next: mco-rescue verify",
@@ -56,7 +58,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
         }
     }
     let code = verify(cli, &session, &plan)?;
-    if apply.os.reboot && plan.os.needs_reboot() && code == ExitCode::Done {
+    if apply.reboot && plan.os.needs_reboot() && code == ExitCode::Done {
         os::reboot()?;
     }
     Ok(code)

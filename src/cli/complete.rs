@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 
 use super::recover::recover_first;
 use super::rollback::TakingBack;
-use super::session::{Session, open_root, open_store};
+use super::session::{Session, Unnamed, open_root, open_store};
 use super::work::now;
 use super::{Cli, Output};
 use crate::awaited::{Arrival, Awaited, Booted, OsRun, OsRuns, VERSION, Way};
@@ -126,7 +126,7 @@ fn booted(root: &Root) -> Result<Booted> {
 
 /// The deployment runs; the files have come along with it or not.
 fn arrived(cli: &Cli, root: &Root, awaited: &Awaited) -> Result<Completed> {
-    let session = Session::observe(open_root(cli)?, None)?;
+    let session = Session::observe(open_root(cli)?, None, Unnamed::Recorded)?;
     let drifts = session.drifts(&session.plan(Options::default()));
     forget(root)?;
     let mut completed = Completed::arrived(awaited);

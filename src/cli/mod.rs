@@ -1,7 +1,9 @@
 //! The command line: clap types, and one function per command that reads like the pipeline.
 
 mod apply;
+mod bits;
 mod cache;
+mod cluster;
 mod complete;
 mod fetch;
 mod firstboot;
@@ -166,7 +168,8 @@ pub struct ConfigArgs {
     /// A rendered MachineConfig, JSON or YAML as `oc get mc NAME -o yaml` prints it,
     /// or an Ignition config; what that refers to is fetched; `-` for standard input;
     /// `cached:NAME` for one of the node's cache
-    /// [default: the config the node is recorded to be in]
+    /// [default: the config that the cluster last wanted, if it is at hand intact,
+    /// else (and for verify always) the one the node is recorded to be in]
     #[arg(value_name = "CONFIG")]
     pub config: Option<String>,
 
@@ -212,6 +215,10 @@ pub struct PlanArgs {
     #[arg(long)]
     pub allow_lockout: bool,
 
+    /// How an image is had.
+    #[command(flatten)]
+    pub bits: BitsArgs,
+
     /// What may be passed over on the node.
     #[command(flatten)]
     pub guards: GuardArgs,
@@ -224,32 +231,24 @@ pub struct ApplyArgs {
     #[command(flatten)]
     pub plan: PlanArgs,
 
-    /// How an image is had, and whether the node reboots.
-    #[command(flatten)]
-    pub os: OsArgs,
-}
-
-/// How an image is had, and whether the node reboots.
-#[derive(Debug, Args)]
-pub struct OsArgs {
-    /// Take the image from containers-storage, where it is under its very name
-    /// [default: its registry, or a mirror in registries.conf]
-    #[arg(long)]
-    pub from_storage: bool,
-
     /// Reboot at the end, where something is staged for the next boot
     #[arg(long)]
     pub reboot: bool,
 }
 
-impl OsArgs {
-    fn bits(&self) -> os::Bits {
-        if self.from_storage {
-            os::Bits::Storage
-        } else {
-            os::Bits::Registry
-        }
-    }
+/// How an image is had.
+#[derive(Debug, Args)]
+pub struct BitsArgs {
+    /// Take the OS image from a medium: an OCI directory or archive, or a directory of
+    /// `skopeo copy dir:`, whose digest is that of the wanted name; it is brought into
+    /// containers-storage first
+    #[arg(long, value_name = "PATH")]
+    pub os_from: Option<PathBuf>,
+
+    /// Take the OS image from containers-storage, where it is under its very name
+    /// [default: its registry, or a mirror in registries.conf]
+    #[arg(long, conflicts_with = "os_from")]
+    pub from_storage: bool,
 }
 
 /// Which image.
@@ -259,9 +258,13 @@ pub struct PivotArgs {
     #[arg(value_name = "IMAGE")]
     pub image: Option<String>,
 
-    /// How it is had, and whether the node reboots.
+    /// How it is had.
     #[command(flatten)]
-    pub os: OsArgs,
+    pub bits: BitsArgs,
+
+    /// Reboot at the end, where the image is staged for the next boot
+    #[arg(long)]
+    pub reboot: bool,
 
     /// What may be passed over on the node.
     #[command(flatten)]
@@ -388,7 +391,8 @@ pub struct FetchArgs {
     #[arg(long, value_name = "SERVER")]
     pub server: Option<String>,
 
-    /// PEM file with the authority that signed the server's certificate
+    /// PEM file with the authority that signed the server's certificate, or a kubeconfig
+    /// or pointer config that holds it
     /// [default: that of the last fetch, and those that the system trusts]
     #[arg(long, value_name = "FILE")]
     pub ca: Option<String>,
