@@ -88,6 +88,7 @@ fn a_first_boot_whose_server_is_silent_takes_the_config_of_the_image() {
         .guest
         .wait_for(&format!("Ignition was given {}", configs::name(&config)));
     booted.comes_up();
+    case.tell(&format!("on the console:\n{}", booted.guest.console()));
     bring_program(&booted);
     is_healthy_in(&booted, &config);
     first_boot_files(&booted, &config);
