@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 
 use super::bits::{self, Bits};
 use super::fetch;
+use super::install::Beforehand;
 use super::os::{self, Staging};
 use super::recover::recover_first;
 use super::session::{Session, Unnamed, open_root};
@@ -11,7 +12,7 @@ use super::work::{Work, confirm, now};
 use super::{ApplyArgs, Cli, Output, PlanArgs};
 use crate::drift;
 use crate::error::ExitCode;
-use crate::plan::{Options, Plan};
+use crate::plan::{Options, Plan, PlannedStep};
 use crate::privileges::Capability;
 use crate::report::verify::Findings;
 use crate::report::{self, count};
@@ -29,6 +30,10 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     let mut session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
     let mut plan = session.guarded_plan(args.options(), args.guards.allowed())?;
     bits::look(&session.root, &mut plan, &args.bits)?;
+    let beforehand = Beforehand::of(&session);
+    if let Some(beforehand) = &beforehand {
+        beforehand.announce(&mut plan);
+    }
     show_plan(cli, args, &session, &plan)?;
     if !plan.blockers.is_empty() {
         bail!(
@@ -38,6 +43,10 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     }
     if !plan.is_empty() {
         confirm(cli, "Apply this plan?")?;
+        if let Some(beforehand) = beforehand {
+            beforehand.install(&session.root, &lock);
+            plan = plan_again(args, &mut session, &plan)?;
+        }
         let work = Work {
             root: &session.root,
             lock: &lock,
@@ -103,6 +112,25 @@ fn carry_out(cli: &Cli, session: &Session, work: &Work<'_>, bits: Bits) -> Resul
     }
     let run = transaction::last_run(&session.root)?.map(|run| run.id);
     staging.remember_run(run)
+}
+
+/// What was installed may have needed directories that the plan was to make as well.
+fn plan_again(args: &PlanArgs, session: &mut Session, shown: &Plan) -> Result<Plan> {
+    session.observe_again()?;
+    let mut plan = session.guarded_plan(args.options(), args.guards.allowed())?;
+    bits::look(&session.root, &mut plan, &args.bits)?;
+    let was_shown = |planned: &PlannedStep| {
+        let mut all = shown.steps.iter();
+        all.any(|shown| shown.step == planned.step)
+    };
+    let same = plan.steps.iter().all(was_shown) && plan.os == shown.os;
+    if !plan.blockers.is_empty() || !same {
+        bail!(
+            "the node has changed since the plan was shown; {} was not applied. Run it again",
+            session.chosen.config.name
+        );
+    }
+    Ok(plan)
 }
 
 fn show_plan(cli: &Cli, args: &PlanArgs, session: &Session, plan: &Plan) -> Result<()> {

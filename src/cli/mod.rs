@@ -7,6 +7,7 @@ mod cluster;
 mod complete;
 mod fetch;
 mod firstboot;
+mod install;
 mod os;
 mod pivot;
 mod plan;
@@ -148,6 +149,15 @@ pub enum Command {
     /// touching anything when a path is neither as before nor as after.
     Recover(RecoverArgs),
 
+    /// Put this program and its units on a node, take them off, or into an initramfs
+    ///
+    /// The program goes to /usr/local/bin, with the units that recover an interrupted
+    /// run at boot and complete one after a reboot, and the timer that keeps the cache
+    /// fresh. Each file is put whole and
+    /// durably; whoever is cut off runs it again. Where systemd runs, it reads the
+    /// units and is asked to start them.
+    Install(InstallArgs),
+
     /// After a reboot that a run waits for: prove that what was staged runs
     ///
     /// If the deployment from before came up instead, its files and record are brought back, so that the node is
@@ -163,7 +173,7 @@ pub enum Command {
 }
 
 /// Which config.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct ConfigArgs {
     /// A rendered MachineConfig, JSON or YAML as `oc get mc NAME -o yaml` prints it,
     /// or an Ignition config; what that refers to is fetched; `-` for standard input;
@@ -194,7 +204,7 @@ impl ConfigArgs {
 }
 
 /// Which config, and what is allowed.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct PlanArgs {
     /// Which config.
     #[command(flatten)]
@@ -236,8 +246,19 @@ pub struct ApplyArgs {
     pub reboot: bool,
 }
 
+impl ApplyArgs {
+    /// The node's own choice of a config, nothing passed over.
+    fn unnamed(bits: BitsArgs, reboot: bool) -> Self {
+        let plan = PlanArgs {
+            bits,
+            ..PlanArgs::default()
+        };
+        Self { plan, reboot }
+    }
+}
+
 /// How an image is had.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct BitsArgs {
     /// Take the OS image from a medium: an OCI directory or archive, or a directory of
     /// `skopeo copy dir:`, whose digest is that of the wanted name; it is brought into
@@ -272,7 +293,7 @@ pub struct PivotArgs {
 }
 
 /// What on the node may be passed over.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct GuardArgs {
     /// Clear the flags immutable and append-only (chattr +i, +a) where they stand in the
     /// way, right before the renames, and set them again afterwards
@@ -347,6 +368,28 @@ pub struct RecoverArgs {
     /// Undo the interrupted run even if it could be finished
     #[arg(long)]
     pub back: bool,
+
+    /// Run by a unit: nobody watches, and systemd has read the unit files already
+    #[arg(long, hide = true, conflicts_with = "back")]
+    pub at_boot: bool,
+}
+
+/// What to install where.
+#[derive(Debug, Args)]
+pub struct InstallArgs {
+    /// Remove it all again: units, program, and the state directory with cache and
+    /// history; asks first
+    #[arg(long)]
+    pub remove: bool,
+
+    /// Change nothing on the node: write an archive with the program and the units of
+    /// the dracut module, to be loaded after the distribution's initramfs
+    #[arg(long, value_name = "FILE", conflicts_with = "remove")]
+    pub initramfs: Option<PathBuf>,
+
+    /// A config that goes into the archive; more than one may be given
+    #[arg(long = "config", value_name = "FILE", requires = "initramfs")]
+    pub configs: Vec<String>,
 }
 
 /// How a boot is looked at.
@@ -359,6 +402,19 @@ pub struct FirstbootArgs {
     /// Wait beside Ignition, and give it a config that is at hand when its server stays silent
     #[arg(long)]
     pub beside_ignition: bool,
+
+    /// On the booted node: do the first-boot service's work, image and kernel arguments
+    /// from what is at hand here, and put its trigger away; like apply without CONFIG
+    #[arg(long, conflicts_with_all = ["beside_ignition", "after_shell"])]
+    pub complete: bool,
+
+    /// How an image is had.
+    #[command(flatten)]
+    pub bits: BitsArgs,
+
+    /// Reboot at the end, where something is staged for the next boot
+    #[arg(long, requires = "complete")]
+    pub reboot: bool,
 
     /// After the shell: give the root back as it was found
     #[arg(long, conflicts_with = "beside_ignition")]
@@ -495,6 +551,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Recover(args) => recover::run(cli, args),
         Command::Complete => complete::run(cli),
         Command::Firstboot(args) => firstboot::run(cli, args),
+        Command::Install(args) => install::run(cli, args),
     }
 }
 

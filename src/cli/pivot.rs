@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 
 use super::bits;
+use super::install::Beforehand;
 use super::os::{self, Staging};
 use super::recover::recover_first;
 use super::session::{guard, open_root};
@@ -49,12 +50,19 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
     };
     guard(&mut plan, &root, &node, args.guards.allowed())?;
     bits::look(&root, &mut plan, &args.bits)?;
+    let beforehand = Beforehand::of_recorded(&root, &records);
+    if let Some(beforehand) = &beforehand {
+        beforehand.announce(&mut plan);
+    }
     show(cli, &image, &plan)?;
     if !plan.blockers.is_empty() {
         bail!("refusing to stage {image}: see the blockers above; nothing was changed");
     }
     if !plan.os.steps.is_empty() {
         confirm(cli, "Stage this image?")?;
+        if let Some(beforehand) = beforehand {
+            beforehand.install(&root, &lock);
+        }
         staging(cli, &root, &plan, &records, args).stage(facts)?;
     }
     end(cli, &plan, args.reboot)

@@ -172,6 +172,13 @@ fn recorded<'a>(kept: &Kept<'a>) -> Result<(Pick<'a>, String), String> {
         }
         Baseline::Unknown(problem) => problem,
     };
+    if let (Recorded::Missing, Recorded::Present(full)) =
+        (&kept.records.current_config, &kept.records.mcs_content)
+        && !full.emptied
+    {
+        let why = "the config of the node's first boot, which nothing is recorded after".to_owned();
+        return Ok((Pick::Record(full), why));
+    }
     let name = kept.records.name();
     let fits =
         |entry: &&Entry| Some(&entry.name) == name.as_ref() && entry.name_matches != Some(false);
@@ -697,5 +704,20 @@ mod tests {
             log: None,
         };
         assert!(matches!(by_itself(&kept).unwrap().pick, Pick::Record(_)));
+    }
+
+    #[test]
+    fn before_the_first_record_there_is_the_config_of_the_first_boot() {
+        let mut records = records(Recorded::Missing, 0);
+        records.mcs_content = Recorded::Present(config("rendered-worker-a"));
+        let kept = Kept {
+            records: &records,
+            cache: &[],
+            annotations: None,
+            log: None,
+        };
+        let choice = by_itself(&kept).unwrap();
+        assert_eq!(choice.pick.name(), "rendered-worker-a");
+        assert!(choice.why.contains("first boot"), "{}", choice.why);
     }
 }
