@@ -1,0 +1,12 @@
+//! One file for each person's story.
+
+mod configs;
+mod first_boot;
+mod hand_edited;
+mod interrupted;
+mod migration;
+mod node;
+mod other_machine;
+mod power_cut;
+mod rescue_shell;
+mod selinux;
