@@ -76,7 +76,7 @@ impl Staging<'_> {
 
     /// The files could not be applied: what we staged goes, and nothing is awaited.
     pub fn take_back(&self) -> Result<()> {
-        if self.plan.steps.iter().any(stages) {
+        if self.plan.steps.iter().any(OsStep::is_staging) {
             ask(&HostRunner, &arguments::drop_pending()).map_err(|cause| {
                 anyhow::anyhow!("dropping what was staged: {cause}. {}", cause.next())
             })?;
@@ -184,7 +184,7 @@ impl Staging<'_> {
 
     /// Only what we staged is dropped, and what was awaited before is again.
     fn undo(&self, before: Option<&Awaited>, words: &str) -> anyhow::Error {
-        let dropped = match self.plan.steps.iter().any(stages) {
+        let dropped = match self.plan.steps.iter().any(OsStep::is_staging) {
             true => ask(&HostRunner, &arguments::drop_pending()).map(drop),
             false => Ok(()),
         };
@@ -203,10 +203,6 @@ impl Staging<'_> {
             (_, Err(error)) => error.context(words.to_owned()),
         }
     }
-}
-
-fn stages(step: &OsStep) -> bool {
-    matches!(step, OsStep::Image { .. } | OsStep::Arguments { .. })
 }
 
 fn doing(step: &OsStep) -> &'static str {
