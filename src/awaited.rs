@@ -43,6 +43,24 @@ pub struct Awaited {
 /// Version of the file.
 pub const VERSION: u32 = 1;
 
+/// Runs that changed the operating system too; kept in `/var/lib/mco-rescue/os-runs.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OsRuns {
+    /// Version of the file.
+    pub version: u32,
+    /// The oldest first.
+    pub runs: Vec<OsRun>,
+}
+
+/// A run that led from one deployment to another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OsRun {
+    /// The run of the files.
+    pub run: String,
+    /// `CHECKSUM.SERIAL` of the deployment that ran before: `rollback` goes back there.
+    pub from: String,
+}
+
 /// What booted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Booted {

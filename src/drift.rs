@@ -7,8 +7,10 @@
 use nix::errno::Errno;
 
 use crate::document::ignition::Unit;
-use crate::document::{Desired, DesiredFile, Owner};
+use crate::document::{Desired, DesiredFile, MachineConfig, Owner};
+use crate::kargs::Kargs;
 use crate::node::accounts::is_locked;
+use crate::node::os_release::Class;
 use crate::node::{Accounts, NodeState};
 use crate::object::{Kind, Object};
 use crate::paths;
@@ -39,6 +41,10 @@ pub enum DriftKind {
     Keys,
     /// Password of `core`.
     Password,
+    /// The image that runs.
+    Image,
+    /// Kernel arguments.
+    Arguments,
 }
 
 /// One difference.
@@ -52,6 +58,50 @@ pub struct Drift {
     pub detail: String,
     /// The daemon's message; `None`: the daemon does not check this.
     pub daemon: Option<String>,
+}
+
+impl Drift {
+    /// Whether only another boot can remove it.
+    pub fn is_of_the_os(&self) -> bool {
+        matches!(self.kind, DriftKind::Image | DriftKind::Arguments)
+    }
+}
+
+/// What of the operating system differs, where it was asked: the daemon looks at this first.
+pub fn os_drifts(config: &MachineConfig, layered: Option<&str>, node: &NodeState) -> Vec<Drift> {
+    let Some(facts) = node.system.facts() else {
+        return Vec::new();
+    };
+    if facts.class == Class::Other {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    let wanted = layered.filter(|image| !image.is_empty());
+    let wanted = wanted.unwrap_or(&config.os_image_url);
+    let runs = facts.deployments.booted().map(|booted| booted.image());
+    let runs = runs.unwrap_or_default();
+    if runs != wanted {
+        all.push(Drift {
+            kind: DriftKind::Image,
+            subject: "OS image".to_owned(),
+            detail: format!("{wanted:?} is wanted, {runs:?} runs"),
+            daemon: Some(format!(
+                "expected target osImageURL {wanted:?}, have {runs:?}"
+            )),
+        });
+    }
+    let asked_for = Kargs::of_entries(&config.kernel_arguments);
+    let missing = asked_for.missing_from(&facts.arguments);
+    if !missing.is_empty() {
+        let list = missing.join(" ");
+        all.push(Drift {
+            kind: DriftKind::Arguments,
+            subject: "kernel arguments".to_owned(),
+            detail: format!("{list} missing"),
+            daemon: Some(format!("missing expected kernel arguments: [{list}]")),
+        });
+    }
+    all
 }
 
 /// Everything that differs from `desired`. The first entry with a daemon message is the daemon's verdict.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Kernel arguments in order; quotes are kept as they were written.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Kargs(Vec<String>);
 
 /// One option of `rpm-ostree kargs`.

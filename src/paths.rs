@@ -104,6 +104,10 @@ pub const CA_BUNDLES: [&str; 3] = [
     "etc/ssl/certs/ca-certificates.crt",
 ];
 
+/// Kernels and boot loader entries.
+pub const BOOT: &str = "boot";
+/// The physical root of an OSTree system, as a deployment sees it.
+pub const SYSROOT: &str = "sysroot";
 /// The stateroots of an OSTree system, as a deployment sees them.
 pub const STATEROOTS: &str = "sysroot/ostree/deploy";
 /// Written by Ignition when it has written its config.
@@ -132,6 +136,8 @@ pub const HISTORY: &str = "var/lib/mco-rescue/history";
 
 /// The boot that is awaited.
 pub const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
+/// Runs that changed the operating system too.
+pub const OS_RUNS: &str = "var/lib/mco-rescue/os-runs.json";
 /// Rendered configs that were fetched, one file each.
 pub const CACHE: &str = "var/lib/mco-rescue/cache";
 /// What is known of the Machine Config Server: where it is and which authority it had.
@@ -213,6 +219,8 @@ mod tests {
             SELINUX_CONFIG,
             STAGED_DEPLOYMENT,
             SCHEDULED_SHUTDOWN,
+            BOOT,
+            SYSROOT,
             BOOT_ENTRIES,
             BOOT_OSTREE,
             OS_RELEASE,
@@ -235,6 +243,7 @@ mod tests {
             STAGE,
             HISTORY,
             AWAITED,
+            OS_RUNS,
             CACHE,
             SERVER,
             ANNOTATIONS,

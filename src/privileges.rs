@@ -17,8 +17,9 @@ const FILES: [Capability; 5] = [
     Capability::CAP_FOWNER,
     Capability::CAP_FSETID,
 ];
-/// Flags, labels (of another policy too), and what the tools for accounts need.
-const SOMETIMES: [Capability; 5] = [
+/// Flags, labels (of another policy too), what the tools for accounts need, and the reboot that is asked for.
+const SOMETIMES: [Capability; 6] = [
+    Capability::CAP_SYS_BOOT,
     Capability::CAP_LINUX_IMMUTABLE,
     Capability::CAP_SYS_ADMIN,
     Capability::CAP_MAC_ADMIN,
@@ -33,7 +34,7 @@ pub fn effective() -> CapsHashSet {
 
 /// Gives up what no run ever needs.
 pub fn keep_possible() {
-    keep(&[FILES, SOMETIMES].concat());
+    keep(&[&FILES[..], &SOMETIMES[..]].concat());
 }
 
 /// Gives up what this run does not need: everything but files and `more`.

@@ -2,20 +2,26 @@
 
 use anyhow::{Result, bail};
 
+use super::fetch;
+use super::os::{self, Bits, Staging};
 use super::recover::recover_first;
 use super::session::{Session, open_root};
 use super::work::{Work, confirm, now};
-use super::{Cli, Output, PlanArgs};
+use super::{ApplyArgs, Cli, Output, PlanArgs};
 use crate::drift;
 use crate::error::ExitCode;
 use crate::plan::{Options, Plan};
+use crate::privileges::Capability;
 use crate::report::verify::Findings;
 use crate::report::{self, count};
 use crate::transaction;
 
+/// What is needed after the files are in place: dropping what was staged, and the reboot.
+const LATER: [Capability; 2] = [Capability::CAP_SYS_ADMIN, Capability::CAP_SYS_BOOT];
+
 /// Runs `apply`.
-pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
-    let started = now();
+pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
+    let (started, args) = (now(), &apply.plan);
     let root = open_root(cli)?;
     let lock = transaction::acquire(&root)?;
     recover_first(&root, &lock)?;
@@ -38,9 +44,9 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
             config: session.config_ref(),
             undoes: None,
             started,
-            more: &[],
+            more: &LATER,
         };
-        work.transact()?;
+        carry_out(cli, &session, &work, apply.os.bits())?;
         if let Err(error) = session.observe_again() {
             log::warn!(
                 "{} is applied, but {error:#}. Next: mco-rescue verify",
@@ -49,7 +55,52 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
             return Ok(ExitCode::Done);
         }
     }
-    verify(cli, &session, &plan)
+    let code = verify(cli, &session, &plan)?;
+    if apply.os.reboot && plan.os.needs_reboot() && code == ExitCode::Done {
+        os::reboot()?;
+    }
+    Ok(code)
+}
+
+/// The operating system is staged first; the files come last, and with them the record (design.md section 4).
+fn carry_out(cli: &Cli, session: &Session, work: &Work<'_>, bits: Bits) -> Result<()> {
+    let Some(facts) = session
+        .node
+        .system
+        .facts()
+        .filter(|_| work.plan.os.needs_reboot())
+    else {
+        return work.transact();
+    };
+    let staging = Staging {
+        cli,
+        root: &session.root,
+        plan: &work.plan.os,
+        config: session.config_ref(),
+        bits,
+    };
+    // Should the next boot not bring it, it is at hand to be applied again.
+    let config = &session.chosen.config;
+    let text = config.record.clone();
+    fetch::keep(
+        &session.root,
+        &session.records,
+        config,
+        text,
+        &config.origin,
+    )?;
+    staging.stage(facts)?;
+    if work.plan.steps.is_empty() {
+        return Ok(());
+    }
+    if let Err(error) = work.transact() {
+        return Err(match staging.take_back() {
+            Ok(()) => error.context("what was staged for the next boot is dropped again"),
+            Err(second) => error.context(format!("{second:#}")),
+        });
+    }
+    let run = transaction::last_run(&session.root)?.map(|run| run.id);
+    staging.remember_run(run)
 }
 
 fn show_plan(cli: &Cli, args: &PlanArgs, session: &Session, plan: &Plan) -> Result<()> {
@@ -69,7 +120,11 @@ fn show_plan(cli: &Cli, args: &PlanArgs, session: &Session, plan: &Plan) -> Resu
 
 /// The same comparison must come out empty afterwards.
 fn verify(cli: &Cli, session: &Session, plan: &Plan) -> Result<ExitCode> {
-    let drifts = session.drifts(&session.plan(Options::default()));
+    let mut drifts = session.drifts(&session.plan(Options::default()));
+    if plan.os.needs_reboot() {
+        // The next boot brings them.
+        drifts.retain(|drift| !drift.is_of_the_os());
+    }
     let verdict = drift::verdict(&session.chosen.config.name, &drifts);
     let diffs = report::plan::Diffs::new();
     let findings = Findings {
@@ -99,7 +154,10 @@ fn done(session: &Session, plan: &Plan) -> String {
     if plan.is_empty() {
         return String::new();
     }
-    let reload = if session.node.host.live {
+    let reload = if plan.os.needs_reboot() {
+        "The operating system is staged; the rest is done by mco-rescue-complete at the next boot.\n\
+         Next: systemctl reboot\n"
+    } else if session.node.host.live {
         "Next: systemctl daemon-reload, then restart what changed, or reboot.\n"
     } else {
         ""

@@ -8,9 +8,11 @@ use super::rollback::TakingBack;
 use super::session::{Session, open_root, open_store};
 use super::work::now;
 use super::{Cli, Output};
-use crate::awaited::{Arrival, Awaited, Booted, VERSION, Way};
-use crate::command::{HostRunner, journalctl};
+use crate::awaited::{Arrival, Awaited, Booted, OsRun, OsRuns, VERSION, Way};
+use crate::command::rpm_ostree::arguments::finalize_journal;
+use crate::command::{CommandRunner, HostRunner};
 use crate::error::ExitCode;
+use crate::node::deployments::finalize_failure;
 use crate::node::host::boot_id;
 use crate::node::{Host, Os};
 use crate::paths;
@@ -38,6 +40,31 @@ pub fn keep(root: &Root, awaited: &Awaited) -> Result<()> {
 pub fn forget(root: &Root) -> Result<()> {
     let store = open_store(root, paths::STATE)?;
     Ok(store.remove(RootPath::fixed(paths::AWAITED).name())?)
+}
+
+/// Where the node came from with a run, if that changed the operating system.
+pub fn os_run(root: &Root, run: &str) -> Result<Option<OsRun>> {
+    let all = os_runs(root)?;
+    Ok(all.into_iter().find(|one| one.run == run))
+}
+
+fn os_runs(root: &Root) -> Result<Vec<OsRun>> {
+    let known = |kept: &OsRuns| kept.version;
+    let kept = source::remembered(root, paths::OS_RUNS, VERSION, known)?;
+    Ok(kept.map(|kept| kept.runs).unwrap_or_default())
+}
+
+/// Keeps where the node came from, for as long as the history knows the run.
+pub fn keep_os_run(root: &Root, run: OsRun) -> Result<()> {
+    let history = transaction::history(root)?;
+    let mut runs = os_runs(root)?;
+    runs.retain(|one| one.run != run.run && history.iter().any(|known| known.id == one.run));
+    runs.push(run);
+    let version = VERSION;
+    let store = open_store(root, paths::STATE)?;
+    let name = RootPath::fixed(paths::OS_RUNS);
+    let bytes = serde_json::to_vec_pretty(&OsRuns { version, runs })?;
+    Ok(store.put(name.name(), &bytes)?)
 }
 
 /// Runs `complete`.
@@ -151,7 +178,8 @@ fn give_up(root: &Root, mut awaited: Awaited, why: String) -> Result<Completed> 
 
 /// Why the deployment from before runs: what ostree said when the system went down, where the journal has it.
 fn why_stayed() -> String {
-    match journalctl::finalize_failure(&HostRunner) {
+    let answer = HostRunner.run(&finalize_journal());
+    match answer.map(|answer| finalize_failure(&answer.stdout)) {
         Ok(Some(said)) => format!("the staged deployment was not finalized at shutdown: {said}"),
         Ok(None) => "the deployment from before was booted again (the staged one was lost at a power cut, or another boot entry was chosen)".to_owned(),
         Err(error) => format!("the deployment from before was booted again; why is not known ({error})"),

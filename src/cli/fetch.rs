@@ -308,7 +308,8 @@ fn check(config: &MachineConfig, args: &FetchArgs, origin: &str) -> Result<()> {
     }
 }
 
-fn keep(
+/// Keeps a config in the cache, and lets go of surplus ones of its pool.
+pub fn keep(
     root: &Root,
     records: &Records,
     config: &MachineConfig,

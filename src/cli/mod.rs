@@ -5,6 +5,8 @@ mod cache;
 mod complete;
 mod fetch;
 mod firstboot;
+mod os;
+mod pivot;
 mod plan;
 mod recover;
 mod render;
@@ -80,9 +82,10 @@ pub enum Command {
     ///
     /// Shows the plan, asks, then stages every file, flushes, and renames them into
     /// place. A power cut at any moment leaves the node as it was or as it should be;
-    /// the next run finishes or undoes. The daemon's record is written last. Nothing
-    /// is reloaded and nothing reboots.
-    Apply(PlanArgs),
+    /// the next run finishes or undoes. The daemon's record is written last. On a
+    /// running OSTree node image and kernel arguments are staged first; a reboot is
+    /// named, and done only with --reboot. Nothing is reloaded.
+    Apply(ApplyArgs),
 
     /// Show what apply would do: blockers first, then every change with its diff
     ///
@@ -94,6 +97,13 @@ pub enum Command {
     /// Changes nothing. Finds all differences instead of the first, and those that the
     /// daemon never looks at, marked as such. Ends with exit code 3 when there are any.
     Verify(ConfigArgs),
+
+    /// Stage the OS image alone, with the files as they are
+    ///
+    /// IMAGE is what the daemon will compare, byte for byte; without one it is that of
+    /// the recorded config. What runs is pinned first. The node changes at its next
+    /// boot; nothing reboots without --reboot.
+    Pivot(PivotArgs),
 
     /// List what is in CONFIG, or print one decoded file
     ///
@@ -201,6 +211,57 @@ pub struct PlanArgs {
     /// Allow a config that leaves core without any key or password
     #[arg(long)]
     pub allow_lockout: bool,
+
+    /// What may be passed over on the node.
+    #[command(flatten)]
+    pub guards: GuardArgs,
+}
+
+/// Which config, what is allowed, and what comes after.
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    /// Which config, and what is allowed.
+    #[command(flatten)]
+    pub plan: PlanArgs,
+
+    /// How an image is had, and whether the node reboots.
+    #[command(flatten)]
+    pub os: OsArgs,
+}
+
+/// How an image is had, and whether the node reboots.
+#[derive(Debug, Args)]
+pub struct OsArgs {
+    /// Take the image from containers-storage, where it is under its very name
+    /// [default: its registry, or a mirror in registries.conf]
+    #[arg(long)]
+    pub from_storage: bool,
+
+    /// Reboot at the end, where something is staged for the next boot
+    #[arg(long)]
+    pub reboot: bool,
+}
+
+impl OsArgs {
+    fn bits(&self) -> os::Bits {
+        if self.from_storage {
+            os::Bits::Storage
+        } else {
+            os::Bits::Registry
+        }
+    }
+}
+
+/// Which image.
+#[derive(Debug, Args)]
+pub struct PivotArgs {
+    /// NAME@sha256:DIGEST, as `osImageURL` has it [default: that of the recorded config]
+    #[arg(value_name = "IMAGE")]
+    pub image: Option<String>,
+
+    /// How it is had, and whether the node reboots.
+    #[command(flatten)]
+    pub os: OsArgs,
 
     /// What may be passed over on the node.
     #[command(flatten)]
@@ -399,6 +460,14 @@ pub struct RollbackArgs {
     #[arg(long)]
     pub leave_changed: bool,
 
+    /// Leave the operating system as it is, where the run changed that too
+    #[arg(long)]
+    pub files_only: bool,
+
+    /// Reboot at the end, where the deployment from before is entered at the next boot
+    #[arg(long)]
+    pub reboot: bool,
+
     /// What may be passed over on the node.
     #[command(flatten)]
     pub guards: GuardArgs,
@@ -410,6 +479,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     privileges::keep_possible();
     match &cli.command {
         Command::Apply(args) => apply::run(cli, args),
+        Command::Pivot(args) => pivot::run(cli, args),
         Command::Plan(args) => plan::run(cli, args),
         Command::Verify(args) => verify::run(cli, args),
         Command::Show(args) => show::run(cli, args),

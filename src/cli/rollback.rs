@@ -2,6 +2,8 @@
 
 use anyhow::{Context, Result, bail};
 
+use super::complete;
+use super::os::{self, WayBack};
 use super::recover::recover_first;
 use super::session::{guard, open_root};
 use super::work::{Work, confirm, now};
@@ -42,6 +44,13 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
         );
     }
     confirm(cli, "Take this run back?")?;
+    let of_the_os =
+        complete::os_run(&root, &run.id)?.filter(|_| !args.files_only && root.is_live());
+    if let Some(os_run) = of_the_os
+        && let WayBack::NextBoot = os::go_back(&root, &os_run, &run.config)?
+    {
+        return next_boot(cli, run, args.reboot);
+    }
     back.carry_out(&root, &lock, started)?;
     let left = transaction::history(&root)?.len();
     let recorded = recorded(&root)?;
@@ -50,6 +59,19 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
         Output::Text => report::rollback::text(run, &recorded, plan.steps.len(), left),
     };
     report::print_result(text.as_bytes());
+    Ok(ExitCode::Done)
+}
+
+/// The files go back where their deployment runs again; here they belong to what is left.
+fn next_boot(cli: &Cli, run: &FinishedRun, reboot: bool) -> Result<ExitCode> {
+    let text = match cli.output {
+        Output::Json => report::rollback::json(run, &None, 0, 0)?,
+        Output::Text => report::rollback::awaits(run),
+    };
+    report::print_result(text.as_bytes());
+    if reboot {
+        os::reboot()?;
+    }
     Ok(ExitCode::Done)
 }
 

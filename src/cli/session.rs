@@ -185,7 +185,10 @@ impl Session {
         let mut drifts = if bare {
             Vec::new()
         } else {
-            drift::drifts(&self.desired, &self.node)
+            let layered = self.records.current_image.as_deref();
+            let mut all = drift::os_drifts(&self.chosen.config, layered, &self.node);
+            all.extend(drift::drifts(&self.desired, &self.node));
+            all
         };
         drifts.extend(drift::step_drifts(&plan.steps, bare));
         let blocked = drift::blocked_drifts(&plan.blockers, &drifts);
@@ -197,11 +200,14 @@ impl Session {
 
     /// What is not compared here, in words.
     pub fn not_looked_at(&self) -> Vec<String> {
-        let mut all = vec![
-            "OS image, kernel arguments, extensions and kernel type \
-             (compare `rpm-ostree status` with `mco-rescue show`)"
-                .to_owned(),
-        ];
+        let mut all = Vec::new();
+        if self.node.system.facts().is_none() {
+            let not_asked = "OS image, kernel arguments, extensions and kernel type \
+                             (compare `rpm-ostree status` with `mco-rescue show`)";
+            all.push(not_asked.to_owned());
+        } else {
+            all.push("extensions and kernel type".to_owned());
+        }
         if !self.node.host.can_chown {
             all.push("owners of files (that needs root)".to_owned());
         }

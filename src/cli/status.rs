@@ -4,10 +4,11 @@ use anyhow::{Context, Result};
 
 use super::session::open_root;
 use super::{Cli, Output};
+use crate::command::HostRunner;
 use crate::error::ExitCode;
-use crate::node::{Baseline, Host, Recorded, Records};
+use crate::node::{Baseline, Host, Recorded, Records, System};
 use crate::report;
-use crate::report::status::{Kept, LastRun, StatusReport, pending_words};
+use crate::report::status::{Kept, LastRun, OsReport, StatusReport, pending_words};
 use crate::root::Root;
 use crate::runtime;
 use crate::source::api;
@@ -18,6 +19,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     let root = open_root(cli)?;
     let records = Records::read(&root).context("reading the daemon's records")?;
     let host = Host::observe(&root).context("looking at the node")?;
+    let system = System::observe(&root, &host, &HostRunner).context("asking rpm-ostree")?;
     let pending = transaction::pending(&root)?;
     let (word, config) = pending_words(&pending);
     let (recorded, recorded_digest) = match &records.current_config {
@@ -32,6 +34,8 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     let report = StatusReport {
         schema: "mco-rescue/status/v1",
         root: root.shown().display().to_string(),
+        os: OsReport::of(&system),
+        awaited: super::complete::awaited(&root)?,
         deployment: host.deployment,
         recorded,
         recorded_digest,

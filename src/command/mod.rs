@@ -6,7 +6,6 @@
 pub mod blkid;
 mod host;
 pub mod ignition;
-pub mod journalctl;
 pub mod rpm;
 pub mod rpm_ostree;
 pub mod shadow;

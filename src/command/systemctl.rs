@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
 use crate::node::UnitActivity;
+use crate::privileges::Capability;
 
 /// States of the units as the running manager knows them.
 ///
@@ -50,6 +51,16 @@ pub fn main_pid(runner: &dyn CommandRunner, unit: &str) -> Result<Option<i32>, C
         return Err(CommandError::Failed("systemctl".into(), words));
     }
     Ok(answer.stdout.trim().parse().ok().filter(|pid| *pid > 0))
+}
+
+/// Ends this boot in an orderly way; the answer comes before that.
+pub fn reboot() -> CommandLine {
+    CommandLine {
+        program: "systemctl".into(),
+        args: ["--no-block", "reboot"].map(str::to_owned).to_vec(),
+        timeout: Duration::from_secs(60),
+        capabilities: &[Capability::CAP_SYS_BOOT],
+    }
 }
 
 /// Blocks of `Key=value` lines in any order, an empty line between two units.

@@ -11,6 +11,7 @@ pub mod os;
 pub mod os_release;
 mod records;
 pub mod space;
+pub mod system;
 mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +28,7 @@ pub use host::Host;
 pub use labels::Labels;
 pub use os::Os;
 pub use records::{Baseline, Recorded, Records};
+pub use system::System;
 
 /// Everything that a plan may ask of a node.
 #[derive(Debug, Clone)]
@@ -61,8 +63,10 @@ pub struct NodeState {
     pub accounts: Accounts,
     /// Who we are and what this root is.
     pub host: Host,
-    /// The operating system.
+    /// The operating system, as files tell it.
     pub os: Os,
+    /// The same as rpm-ostree tells it, where it was asked.
+    pub system: System,
     /// The SELinux policy of the root, and the labels of the objects.
     pub labels: Labels,
     /// Whether a package owns the file; only for paths that were asked, on a live root with rpm.
@@ -95,6 +99,8 @@ pub struct Interest {
     pub texts: BTreeSet<RootPath>,
     /// Unit files and presets that are about to be written; what they lead to matters too.
     pub overlay: Vec<(String, UnitEntry)>,
+    /// The operating system matters: rpm-ostree is asked, where the root runs.
+    pub system: bool,
 }
 
 /// Looks at everything in `interest`.
@@ -126,6 +132,11 @@ pub fn observe(
         systemd: units::support(root)?,
         accounts: Accounts::read(root)?,
         os: Os::observe(root, &host)?,
+        system: if interest.system {
+            System::observe(root, &host, runner)?
+        } else {
+            System::NotAsked
+        },
         host,
         labels: Labels::read(root),
         packaged: BTreeMap::new(),

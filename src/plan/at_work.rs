@@ -13,8 +13,8 @@ const DAEMON: &str = "machine-config-daemon";
 /// Its subcommands that change the node by themselves.
 const WORKING: [&str; 3] = ["firstboot-complete-machineconfig", "pivot", "once-from"];
 
-/// Each piece of evidence: what it is about, and a sentence.
-pub fn evidence(activity: &Activity) -> Vec<Notice> {
+/// Each piece of evidence: what it is about, and a sentence. What is staged is none where it is what is `wanted`.
+pub fn evidence(activity: &Activity, wanted: bool) -> Vec<Notice> {
     let mut all = Vec::new();
     let by_pid: BTreeMap<u32, &Process> = activity
         .processes
@@ -32,7 +32,7 @@ pub fn evidence(activity: &Activity) -> Vec<Notice> {
         let words = format!("a transaction is running ({method}); see `rpm-ostree status`");
         notice("rpm-ostree", words)
     }));
-    if activity.staged {
+    if activity.staged && !wanted {
         let words =
             "an OS deployment is staged: the next reboot takes /etc as it is then along into it";
         all.push(notice("/run/ostree/staged-deployment", words.to_owned()));
@@ -186,7 +186,7 @@ mod tests {
                 process(20, 1, daemon),
                 process(21, 20, child),
             ]);
-            assert_eq!(evidence(&activity), [], "{child}");
+            assert_eq!(evidence(&activity, false), [], "{child}");
         }
     }
 
@@ -207,7 +207,7 @@ mod tests {
                 process(21, 20, "chroot /rootfs sh"),
                 process(22, 21, child),
             ]);
-            let found = evidence(&activity);
+            let found = evidence(&activity, false);
             assert_eq!(found.len(), 1, "{child}");
             assert_eq!(found[0].subject, "process 22");
             assert!(found[0].message.contains(child));
@@ -224,7 +224,7 @@ mod tests {
             process(13, 14, "podman pull x"),
             process(14, 13, "sh"),
         ]);
-        assert_eq!(evidence(&activity), []);
+        assert_eq!(evidence(&activity, false), []);
     }
 
     #[test]
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn the_first_boot_run_is_evidence_by_itself() {
         let line = "machine-config-daemon firstboot-complete-machineconfig --persist-nics";
-        assert_eq!(evidence(&of(vec![process(5, 1, line)])).len(), 1);
+        assert_eq!(evidence(&of(vec![process(5, 1, line)]), false).len(), 1);
     }
 
     #[test]
@@ -280,7 +280,11 @@ mod tests {
                 units: vec![unit],
                 ..Activity::default()
             };
-            assert_eq!(!evidence(&activity).is_empty(), busy, "{active} {sub}");
+            assert_eq!(
+                !evidence(&activity, false).is_empty(),
+                busy,
+                "{active} {sub}"
+            );
         }
     }
 
@@ -292,7 +296,7 @@ mod tests {
             shutdown: true,
             ..Activity::default()
         };
-        let found = evidence(&activity);
+        let found = evidence(&activity, false);
         let subjects: Vec<_> = found.iter().map(|e| e.subject.as_str()).collect();
         assert_eq!(
             subjects,

@@ -16,7 +16,7 @@ pub struct Allowed {
 /// Adds to a plan what stands against it. A plan without steps changes nothing, so nothing does.
 pub fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allowed: Allowed) {
     capabilities::closed(plan, node);
-    if plan.steps.is_empty() {
+    if plan.is_empty() {
         return;
     }
     if node.host.var_missing {
@@ -27,7 +27,7 @@ pub fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allowed: Al
             message: message.to_owned(),
         });
     }
-    let evidence = at_work::evidence(activity);
+    let evidence = at_work::evidence(activity, plan.os.is_staged());
     if allowed.takeover {
         plan.notices
             .extend(evidence.into_iter().map(at_work::taken_over));

@@ -13,6 +13,7 @@ use super::{enablement, files};
 pub fn interest(desired: &Desired, old: Option<&Desired>, accounts: Option<&Prepared>) -> Interest {
     let mut interest = Interest {
         overlay: enablement::overlay(desired),
+        system: !desired.bare,
         ..Interest::default()
     };
     for config in std::iter::once(desired).chain(old) {

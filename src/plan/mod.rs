@@ -15,6 +15,7 @@ mod held;
 mod interest;
 mod labels;
 mod nodes;
+mod os;
 mod records;
 mod rollback;
 mod space;
@@ -28,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::accounts::Prepared;
 use crate::document::{Contents, Desired, MachineConfig, Refusal, refusals, unconditional};
 use crate::drift::noun;
-use crate::node::{Baseline, NodeState, Recorded, Records};
+use crate::node::{Baseline, NodeState, Records};
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
@@ -38,6 +39,7 @@ pub use guard::{Allowed, guard};
 pub use held::Held;
 pub use interest::interest;
 pub use labels::restorecon;
+pub use os::{OsPlan, OsStep};
 pub use rollback::{FinishedRun, rollback};
 
 /// One change of one path.
@@ -245,6 +247,8 @@ pub struct Plan {
     pub blockers: Vec<Notice>,
     /// What will not be as somebody might expect.
     pub notices: Vec<Notice>,
+    /// What is staged for the next boot, before the other steps.
+    pub os: OsPlan,
     /// The steps, in order.
     pub steps: Vec<PlannedStep>,
     /// Flags that are cleared for the renames, and set again.
@@ -256,7 +260,7 @@ pub struct Plan {
 impl Plan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
+        self.steps.is_empty() && self.os.steps.is_empty()
     }
 }
 
@@ -408,10 +412,7 @@ impl<'a> Builder<'a> {
                 }
             }
         }
-        // Even the empty record of a first boot tells which OS the node was given.
-        if let Recorded::Present(recorded) = &self.inputs.records.current_config {
-            self.os_changes(recorded);
-        }
+        self.operating_system();
         let wanted = self.inputs.config.fips;
         if self.node().host.fips.is_some_and(|fips| fips != wanted) {
             let message = "detected change to FIPS flag; refusing to modify FIPS on a running cluster. \

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{WIDTH, count, fingerprint, inline, is_secret_step, utc, wrap};
-use crate::plan::{Held, Notice, Plan, PlannedStep, Section, Step};
+use crate::plan::{Held, Notice, OsPlan, OsStep, Plan, PlannedStep, Section, Step};
 use crate::root::RootPath;
 use crate::source::Candidate;
 
@@ -35,6 +35,7 @@ struct Document<'a> {
     heading: &'a Heading,
     blockers: &'a [Notice],
     notices: &'a [Notice],
+    os: &'a OsPlan,
     steps: Vec<StepEntry<'a>>,
     held: &'a [Held],
 }
@@ -75,6 +76,7 @@ pub fn json(heading: &Heading, plan: &Plan, diffs: &Diffs) -> serde_json::Result
         heading,
         blockers: &plan.blockers,
         notices: &plan.notices,
+        os: &plan.os,
         steps: steps.collect(),
         held: &plan.held,
     };
@@ -104,9 +106,38 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> Str
     }
     out.push('\n');
     out.push_str(&notices("Blockers", &plan.blockers));
+    out.push_str(&operating_system(&plan.os));
     out.push_str(&changes(plan, diffs, verbose));
     out.push_str(&held(&plan.held));
     out.push_str(&notices("Notices", &plan.notices));
+    out
+}
+
+/// What is staged for the next boot; nothing where that is nothing.
+pub fn operating_system(os: &OsPlan) -> String {
+    if !os.needs_reboot() {
+        return String::new();
+    }
+    let mut out =
+        "Operating system, staged before the files, in force after a reboot:\n".to_owned();
+    for step in &os.steps {
+        let text = match step {
+            OsStep::Pin { deployment, .. } => {
+                let short = deployment.get(..12).unwrap_or(deployment);
+                format!("pin what runs ({short}), as the way back")
+            }
+            OsStep::DropStaged { what } => format!("drop what is staged: {what}"),
+            OsStep::Image { from, to } if from.is_empty() => format!("image {to}"),
+            OsStep::Image { from, to } => format!("image {to}, instead of {from}"),
+            OsStep::Arguments { changes } => format!("kernel arguments {}", changes.join(" ")),
+        };
+        out.push_str("  - ");
+        out.push_str(wrap(&text, 4).trim_start());
+    }
+    if os.waits_for_reboot {
+        out.push_str("  - staged already; only the reboot is missing\n");
+    }
+    out.push('\n');
     out
 }
 
@@ -157,6 +188,9 @@ const SECTIONS: [(Section, &str); 9] = [
 fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
     if plan.steps.is_empty() && !plan.blockers.is_empty() {
         return String::new();
+    }
+    if plan.steps.is_empty() && plan.os.needs_reboot() {
+        return "No file, unit or record changes.\n\n".to_owned();
     }
     if plan.steps.is_empty() {
         return "Nothing to do: the node is as the config wants it.\n\n".to_owned();

@@ -37,6 +37,15 @@ pub fn json(
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
 
+/// For people, where the files go back at the next boot only.
+pub fn awaits(run: &FinishedRun) -> String {
+    format!(
+        "The deployment that ran before {} is the next one. Its files are put back when it runs\n\
+         (mco-rescue-complete.service).\nNext: systemctl reboot\n",
+        run.config
+    )
+}
+
 /// For people.
 pub fn text(run: &FinishedRun, recorded: &Option<String>, steps: usize, left: usize) -> String {
     let then = match recorded {

@@ -6,6 +6,9 @@ use super::fetch::annotated;
 use super::firstboot::FirstBoot;
 use super::plan::notices;
 use super::{inline, utc, wrap};
+use crate::awaited::{Awaited, Way};
+use crate::node::System;
+use crate::node::deployments::Deployment;
 use crate::plan::Notice;
 use crate::source::api::Annotations;
 use crate::transaction::Pending;
@@ -73,6 +76,10 @@ pub struct StatusReport {
     pub root: String,
     /// The deployment, on OSTree roots.
     pub deployment: Option<String>,
+    /// The operating system, where the root is that of a running OSTree system.
+    pub os: Option<OsReport>,
+    /// What the next boot is waited for.
+    pub awaited: Option<Awaited>,
     /// Name of the recorded config.
     pub recorded: Option<String>,
     /// Digest of the recorded config.
@@ -93,6 +100,43 @@ pub struct StatusReport {
     pub last_run: Option<LastRun>,
     /// Runs that `rollback` can take back, the newest first.
     pub history: Vec<Kept>,
+}
+
+/// What runs, and what the next boot would enter.
+#[derive(Debug, Clone, Serialize)]
+pub struct OsReport {
+    /// The image that runs.
+    pub booted: String,
+    /// Whether it is pinned.
+    pub pinned: bool,
+    /// The image that is staged.
+    pub staged: Option<String>,
+    /// Why the last shutdown could not write what was staged; or why nothing is known.
+    pub problem: Option<String>,
+}
+
+impl OsReport {
+    /// From what is known; nothing where nobody was asked.
+    pub fn of(system: &System) -> Option<Self> {
+        match system {
+            System::NotAsked => None,
+            System::Silent(why) => Some(Self {
+                booted: String::new(),
+                pinned: false,
+                staged: None,
+                problem: Some(why.clone()),
+            }),
+            System::Known(facts) => {
+                let all = &facts.deployments;
+                Some(Self {
+                    booted: all.booted().map(Deployment::image).unwrap_or_default(),
+                    pinned: all.pinned_copy_of_booted().is_some(),
+                    staged: all.staged().map(Deployment::image),
+                    problem: facts.finalize_error.clone(),
+                })
+            }
+        }
+    }
 }
 
 /// A run that the history keeps.
@@ -128,6 +172,22 @@ pub fn text(report: &StatusReport) -> String {
     if let Some(deployment) = &report.deployment {
         line("Deployed", deployment);
     }
+    if let Some(os) = &report.os {
+        let pinned = if os.pinned { " (pinned)" } else { "" };
+        line("Booted", &format!("{}{pinned}", or_unknown(&os.booted)));
+        if let Some(staged) = &os.staged {
+            line(
+                "Staged",
+                &format!("{} (runs after a reboot)", or_unknown(staged)),
+            );
+        }
+        if let Some(problem) = &os.problem {
+            line("", problem);
+        }
+    }
+    if let Some(awaited) = &report.awaited {
+        line("Awaited", &awaited_text(awaited));
+    }
     line(
         "Recorded",
         report.recorded.as_deref().unwrap_or("(no config)"),
@@ -159,6 +219,27 @@ pub fn text(report: &StatusReport) -> String {
     }
     out.push_str(&last_run(report.last_run.as_ref()));
     out
+}
+
+fn or_unknown(image: &str) -> &str {
+    if image.is_empty() {
+        "(no image that is known)"
+    } else {
+        image
+    }
+}
+
+fn awaited_text(awaited: &Awaited) -> String {
+    let name = &awaited.config.name;
+    match (&awaited.failed, awaited.way) {
+        (Some(why), _) => {
+            format!("{name} did not come up: {why}. Next: mco-rescue apply cached:{name}")
+        }
+        (None, Way::Forward) => format!("{name}, at the next boot. Next: systemctl reboot"),
+        (None, Way::Back) => {
+            format!("the way back from {name}, at the next boot. Next: systemctl reboot")
+        }
+    }
 }
 
 fn boot_text(boot: &FirstBoot) -> String {

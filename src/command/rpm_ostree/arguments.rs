@@ -223,6 +223,15 @@ pub fn finalize_journal() -> CommandLine {
     journal(&["-b", "-1", "-u", "ostree-finalize-staged.service"])
 }
 
+/// Makes the deployment at this place the one of the next boot.
+pub fn set_default(index: usize) -> CommandLine {
+    ostree(vec![
+        "admin".to_owned(),
+        "set-default".to_owned(),
+        index.to_string(),
+    ])
+}
+
 /// What the daemon did in this boot, and for whom; one JSON object per line.
 pub fn daemon_journal() -> CommandLine {
     journal(&["-b", "0", "-u", "rpm-ostreed.service"])

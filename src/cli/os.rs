@@ -1,0 +1,337 @@
+//! Staging an operating system through rpm-ostree, one mutation at a time; and what has to be known at the next boot.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::complete;
+use super::work::now;
+use super::{Cli, Output};
+use crate::awaited::{Awaited, OsRun, VERSION, Way};
+use crate::command::rpm_ostree::arguments::{self, Target, Version};
+use crate::command::rpm_ostree::cause::Cause;
+use crate::command::{CommandLine, CommandRunner, HostRunner, systemctl};
+use crate::error::RunError;
+use crate::kargs::Kargs;
+use crate::node::deployments::Deployments;
+use crate::node::host::boot_id;
+use crate::node::system::{Facts, OF_DEPLOYMENTS, ask};
+use crate::plan::{OsPlan, OsStep};
+use crate::report;
+use crate::root::Root;
+use crate::transaction::journal::ConfigRef;
+
+/// How long a cancelled transaction may take to end.
+const CANCEL: Duration = Duration::from_secs(120);
+/// How often it is asked.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Where the bits of an image come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bits {
+    /// A registry, or a mirror of it.
+    Registry,
+    /// `containers-storage`, under the very name.
+    Storage,
+}
+
+/// Staging for one config.
+pub struct Staging<'a> {
+    /// The command line.
+    pub cli: &'a Cli,
+    /// The root, where what is awaited is kept.
+    pub root: &'a Root,
+    /// What is to be staged.
+    pub plan: &'a OsPlan,
+    /// For whom.
+    pub config: ConfigRef,
+    /// From where.
+    pub bits: Bits,
+}
+
+impl Staging<'_> {
+    /// Stages everything; after a failure nothing of ours is staged any more.
+    ///
+    /// What is awaited is written first: a power cut at any moment later is told at the next boot.
+    pub fn stage(&self, facts: &Facts) -> Result<()> {
+        if !self.plan.needs_reboot() {
+            return Ok(());
+        }
+        let before = complete::awaited(self.root)?;
+        complete::keep(self.root, &self.awaited(None)?)?;
+        for step in &self.plan.steps {
+            if let Err(cause) = self.step(step, facts) {
+                let words = format!("{}: {cause}. {}", doing(step), cause.next());
+                return Err(self.undo(before.as_ref(), &words));
+            }
+        }
+        match self.proof() {
+            Ok(()) => Ok(()),
+            Err(words) => Err(self.undo(before.as_ref(), &words)),
+        }
+    }
+
+    /// The files are in place: `run` can be taken back should the wanted deployment not come up.
+    pub fn remember_run(&self, run: Option<String>) -> Result<()> {
+        complete::keep(self.root, &self.awaited(run.clone())?)?;
+        let from = self.plan.booted.clone();
+        match run {
+            Some(run) => complete::keep_os_run(self.root, OsRun { run, from }),
+            None => Ok(()),
+        }
+    }
+
+    /// The files could not be applied: what we staged goes, and nothing is awaited.
+    pub fn take_back(&self) -> Result<()> {
+        if self.plan.steps.iter().any(stages) {
+            ask(&HostRunner, &arguments::drop_pending()).map_err(|cause| {
+                anyhow::anyhow!("dropping what was staged: {cause}. {}", cause.next())
+            })?;
+        }
+        complete::forget(self.root)
+    }
+
+    fn awaited(&self, run: Option<String>) -> Result<Awaited> {
+        Ok(Awaited {
+            version: VERSION,
+            way: Way::Forward,
+            config: self.config.clone(),
+            run,
+            boot: boot_id().context("the kernel tells no boot id")?,
+            from: self.plan.booted.clone(),
+            image: self.plan.image.clone(),
+            kernel_arguments: self.plan.arguments.tokens().to_vec(),
+            since: now(),
+            failed: None,
+        })
+    }
+
+    fn step(&self, step: &OsStep, facts: &Facts) -> Result<(), Cause> {
+        let Some(line) = self.line(step, &facts.version)? else {
+            return Ok(());
+        };
+        if self.cli.output == Output::Text {
+            let said = format!(
+                "{}: {} {}\n",
+                doing(step),
+                line.program,
+                line.args.join(" ")
+            );
+            report::print_result(said.as_bytes());
+        }
+        match mutate(&line) {
+            // It may have been staged all the same: whoever asks for a proof later finds out.
+            Err(cause) if self.is_done(step) => {
+                log::warn!("{cause}; but it is staged");
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn line(&self, step: &OsStep, version: &Version) -> Result<Option<CommandLine>, Cause> {
+        Ok(match step {
+            OsStep::Pin { index, .. } => Some(arguments::pin(*index)),
+            OsStep::DropStaged { .. } => Some(arguments::drop_pending()),
+            OsStep::Image { to, .. } => {
+                let target = match self.bits {
+                    Bits::Registry => Target::Registry(to.clone()),
+                    Bits::Storage => Target::Storage(to.clone()),
+                };
+                Some(arguments::rebase(&target, version))
+            }
+            // What was staged before may have brought its own: only now it is known what is missing.
+            OsStep::Arguments { .. } => {
+                let present = next_arguments()?;
+                let wanted = present.towards(&self.plan.old_arguments, &self.plan.arguments);
+                arguments::kargs(&present.changes_to(&wanted))
+            }
+        })
+    }
+
+    fn is_done(&self, step: &OsStep) -> bool {
+        match step {
+            OsStep::Image { to, .. } => deployments()
+                .is_ok_and(|all| all.next_boot().is_some_and(|next| next.image() == *to)),
+            OsStep::Arguments { .. } => self.arguments_are_there().unwrap_or_default(),
+            OsStep::Pin { .. } | OsStep::DropStaged { .. } => false,
+        }
+    }
+
+    fn arguments_are_there(&self) -> Result<bool, Cause> {
+        let present = next_arguments()?;
+        Ok(self.plan.arguments.missing_from(&present).is_empty())
+    }
+
+    /// Exit codes prove nothing: the next boot has to have what is wanted.
+    fn proof(&self) -> Result<(), String> {
+        let said = |cause: Cause| format!("looking at what is staged: {cause}. {}", cause.next());
+        let next = deployments().map_err(said)?;
+        let next = next
+            .next_boot()
+            .map(|next| next.image())
+            .unwrap_or_default();
+        if let Some(wanted) = &self.plan.image
+            && next != *wanted
+        {
+            return Err(format!(
+                "the next boot would enter {next:?}, not {wanted:?}, although rpm-ostree said nothing. Look at it: rpm-ostree status"
+            ));
+        }
+        if self.arguments_are_there().map_err(said)? {
+            Ok(())
+        } else {
+            Err(
+                "kernel arguments are missing from what is staged. Look at it: rpm-ostree kargs"
+                    .to_owned(),
+            )
+        }
+    }
+
+    /// Only what we staged is dropped, and what was awaited before is again.
+    fn undo(&self, before: Option<&Awaited>, words: &str) -> anyhow::Error {
+        let dropped = match self.plan.steps.iter().any(stages) {
+            true => ask(&HostRunner, &arguments::drop_pending()).map(drop),
+            false => Ok(()),
+        };
+        let kept = match before {
+            Some(before) => complete::keep(self.root, before),
+            None => complete::forget(self.root),
+        };
+        match (dropped, kept) {
+            (Ok(()), Ok(())) => {
+                anyhow::anyhow!("{words} Nothing is staged, and no file was changed")
+            }
+            (Err(cause), _) => RunError::Incomplete(format!(
+                "{words} Then, dropping what was staged: {cause}. Next: rpm-ostree cleanup -p"
+            ))
+            .into(),
+            (_, Err(error)) => error.context(words.to_owned()),
+        }
+    }
+}
+
+fn stages(step: &OsStep) -> bool {
+    matches!(step, OsStep::Image { .. } | OsStep::Arguments { .. })
+}
+
+fn doing(step: &OsStep) -> &'static str {
+    match step {
+        OsStep::Pin { .. } => "pinning what runs",
+        OsStep::DropStaged { .. } => "dropping what is staged",
+        OsStep::Image { .. } => "staging the image (this can take minutes)",
+        OsStep::Arguments { .. } => "staging the kernel arguments",
+    }
+}
+
+/// Runs what changes deployments. A client that is killed leaves its transaction to the daemon, so that has to end.
+fn mutate(line: &CommandLine) -> Result<(), Cause> {
+    let cause = match ask(&HostRunner, line) {
+        Ok(_) => return Ok(()),
+        Err(cause) => cause,
+    };
+    if matches!(cause, Cause::NoAnswer { .. } | Cause::ClientKilled) {
+        end_transaction();
+    }
+    Err(cause)
+}
+
+fn end_transaction() {
+    if let Err(cause) = ask(&HostRunner, &arguments::cancel()) {
+        log::warn!("cancelling the transaction: {cause}");
+    }
+    let until = Instant::now() + CANCEL;
+    while Instant::now() < until {
+        if deployments().is_ok_and(|all| all.transaction.is_none()) {
+            return;
+        }
+        thread::sleep(ASK_AGAIN);
+    }
+    log::warn!(
+        "a transaction of rpm-ostree still runs. Next: rpm-ostree status, then rpm-ostree cancel"
+    );
+}
+
+/// The deployments as they are now.
+pub fn deployments() -> Result<Deployments, Cause> {
+    let answer = ask(&HostRunner, &arguments::status())?;
+    Deployments::read(&answer).map_err(|error| Cause::Unknown(error.to_string()))
+}
+
+fn next_arguments() -> Result<Kargs, Cause> {
+    let answer = ask(&HostRunner, &arguments::show_kargs())?;
+    Ok(Kargs::parse(answer.trim()).without(&OF_DEPLOYMENTS))
+}
+
+/// The way back of a run that changed the operating system.
+pub enum WayBack {
+    /// The node never left: what was staged is dropped, and the files go back now.
+    StillHere,
+    /// The next boot enters the deployment from before; its files go back there.
+    NextBoot,
+}
+
+/// Makes the deployment that a run came from the one of the next boot.
+pub fn go_back(root: &Root, run: &OsRun, config: &str) -> Result<WayBack> {
+    let said = |cause: Cause| anyhow::anyhow!("{cause}. {}", cause.next());
+    let all = deployments().map_err(said)?;
+    let booted = all.running()?.name();
+    if booted == run.from {
+        ask(&HostRunner, &arguments::drop_pending()).map_err(said)?;
+        complete::forget(root)?;
+        return Ok(WayBack::StillHere);
+    }
+    let Some(before) = all.named(&run.from) else {
+        bail!(
+            "the deployment that ran before {config} is gone, so its operating system cannot come back by itself. \
+             Stage its image: mco-rescue pivot IMAGE; or take only the files back: mco-rescue rollback --files-only"
+        );
+    };
+    complete::keep(root, &awaited_back(run, config, booted)?)?;
+    let line = if all.staged().is_none()
+        && all
+            .rollback()
+            .is_some_and(|next| next.index == before.index)
+    {
+        arguments::rollback()
+    } else {
+        arguments::set_default(before.index)
+    };
+    if let Err(cause) = mutate(&line) {
+        complete::forget(root)?;
+        return Err(said(cause).context("making the deployment from before the next one"));
+    }
+    Ok(WayBack::NextBoot)
+}
+
+fn awaited_back(run: &OsRun, config: &str, booted: String) -> Result<Awaited> {
+    Ok(Awaited {
+        version: VERSION,
+        way: Way::Back,
+        config: ConfigRef {
+            name: config.to_owned(),
+            digest: String::new(),
+            origin: "rollback".to_owned(),
+        },
+        run: Some(run.run.clone()),
+        boot: boot_id().context("the kernel tells no boot id")?,
+        from: booted,
+        image: None,
+        kernel_arguments: Vec::new(),
+        since: now(),
+        failed: None,
+    })
+}
+
+/// Reboots, as asked.
+pub fn reboot() -> Result<()> {
+    let answer = HostRunner.run(&systemctl::reboot())?;
+    if answer.status != Some(0) {
+        bail!(
+            "rebooting: {}. Next: systemctl reboot",
+            answer.stderr.trim()
+        );
+    }
+    Ok(())
+}

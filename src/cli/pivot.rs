@@ -1,0 +1,123 @@
+//! `pivot`: the OS image alone.
+
+use anyhow::{Result, bail};
+
+use super::os::{self, Staging};
+use super::recover::recover_first;
+use super::session::{guard, open_root};
+use super::work::confirm;
+use super::{Cli, Output, PivotArgs};
+use crate::command::HostRunner;
+use crate::error::ExitCode;
+use crate::node::system::System;
+use crate::node::{self, Host, Interest, Records};
+use crate::plan::{OsPlan, Plan};
+use crate::report;
+use crate::report::plan::{notices, operating_system};
+use crate::root::Root;
+use crate::transaction;
+use crate::transaction::journal::ConfigRef;
+
+/// Runs `pivot`.
+pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
+    let root = open_root(cli)?;
+    if !Host::observe(&root)?.live {
+        bail!(
+            "the operating system is staged on the running node only; with --root nothing can be. Boot the node first"
+        );
+    }
+    let records = Records::read(&root)?;
+    let image = wanted(args, &records)?;
+    let lock = transaction::acquire(&root)?;
+    recover_first(&root, &lock)?;
+    let interest = Interest {
+        system: true,
+        ..Interest::default()
+    };
+    let node = node::observe(&root, &interest, &HostRunner)?;
+    let facts = match &node.system {
+        System::Known(facts) => facts,
+        System::Silent(why) => bail!("{why}"),
+        System::NotAsked => {
+            bail!("this system was not booted by OSTree, so there is no image to change")
+        }
+    };
+    let mut plan = Plan {
+        os: OsPlan::of_image(facts, &image),
+        ..Plan::default()
+    };
+    guard(&mut plan, &root, &node, args.guards.allowed())?;
+    show(cli, &image, &plan)?;
+    if !plan.blockers.is_empty() {
+        bail!("refusing to stage {image}: see the blockers above; nothing was changed");
+    }
+    if !plan.os.steps.is_empty() {
+        confirm(cli, "Stage this image?")?;
+        staging(cli, &root, &plan, &records, args).stage(facts)?;
+    }
+    end(cli, &plan, args.os.reboot)
+}
+
+fn wanted(args: &PivotArgs, records: &Records) -> Result<String> {
+    let recorded = records.recorded().map(|config| config.os_image_url.clone());
+    let image = args
+        .image
+        .clone()
+        .or(recorded)
+        .filter(|image| !image.is_empty());
+    match image {
+        Some(image) => Ok(image),
+        None => bail!(
+            "no image was given, and no recorded config names one. Give it: mco-rescue pivot NAME@sha256:DIGEST"
+        ),
+    }
+}
+
+fn staging<'a>(
+    cli: &'a Cli,
+    root: &'a Root,
+    plan: &'a Plan,
+    records: &Records,
+    args: &PivotArgs,
+) -> Staging<'a> {
+    let recorded = records.recorded();
+    Staging {
+        cli,
+        root,
+        plan: &plan.os,
+        config: ConfigRef {
+            name: records.name().unwrap_or_default(),
+            digest: recorded
+                .map(|config| config.digest.clone())
+                .unwrap_or_default(),
+            origin: "pivot".to_owned(),
+        },
+        bits: args.os.bits(),
+    }
+}
+
+fn show(cli: &Cli, image: &str, plan: &Plan) -> Result<()> {
+    if cli.output == Output::Json {
+        return Ok(());
+    }
+    let mut text = notices("Blockers", &plan.blockers);
+    text += &operating_system(&plan.os);
+    text += &notices("Notices", &plan.notices);
+    if !plan.os.needs_reboot() && plan.blockers.is_empty() {
+        text += &format!("Nothing to do: {image} runs.\n");
+    }
+    Ok(report::print(text.as_bytes())?)
+}
+
+fn end(cli: &Cli, plan: &Plan, reboot: bool) -> Result<ExitCode> {
+    if cli.output == Output::Json {
+        let text = serde_json::to_string_pretty(&plan.os)? + "\n";
+        report::print_result(text.as_bytes());
+    }
+    if plan.os.needs_reboot() && reboot {
+        os::reboot()?;
+    } else if plan.os.needs_reboot() && cli.output == Output::Text {
+        report::print_result(b"Staged.\nNext: systemctl reboot\n");
+    }
+    Ok(ExitCode::Done)
+}

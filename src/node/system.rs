@@ -1,0 +1,140 @@
+//! The operating system of a live OSTree node, as rpm-ostree and the boot partition tell it.
+
+use crate::command::rpm_ostree::arguments::{self, Version};
+use crate::command::rpm_ostree::cause::Cause;
+use crate::command::{CommandLine, CommandRunner};
+use crate::kargs::Kargs;
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+use super::bootloader::{self, BootEntry};
+use super::deployments::{Deployments, StatusText};
+use super::host::Host;
+use super::os_release::{Class, OsRelease};
+use super::space::{KernelRoom, Space, kernel_room};
+
+/// Arguments that belong to a deployment, and not to the node.
+pub const OF_DEPLOYMENTS: [&str; 2] = ["ostree", "BOOT_IMAGE"];
+
+/// What can be known of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum System {
+    /// Nobody asked, or the root is not that of a running OSTree system.
+    #[default]
+    NotAsked,
+    /// It was asked and gave no answer: why, and what to do.
+    Silent(String),
+    /// What it answered.
+    Known(Box<Facts>),
+}
+
+/// The answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// The deployments.
+    pub deployments: Deployments,
+    /// The arguments of the deployment that the next boot takes.
+    pub arguments: Kargs,
+    /// The arguments of the running kernel.
+    pub booted_arguments: Kargs,
+    /// Of rpm-ostree.
+    pub version: Version,
+    /// What kind of system it is.
+    pub class: Class,
+    /// Why the last shutdown could not write what was staged.
+    pub finalize_error: Option<String>,
+    /// Room on `/boot`, and what another kernel needs.
+    pub boot: Option<(Space, KernelRoom)>,
+    /// Room on the file system of the repository.
+    pub sysroot: Option<Space>,
+}
+
+impl System {
+    /// Asks, where there is something to be asked.
+    pub fn observe(
+        root: &Root,
+        host: &Host,
+        runner: &dyn CommandRunner,
+    ) -> Result<Self, RootError> {
+        if !host.live || host.deployment.is_none() {
+            return Ok(Self::NotAsked);
+        }
+        let answers = match answers(runner) {
+            Ok(answers) => answers,
+            Err(cause) => return Ok(Self::Silent(format!("{cause}. {}", cause.next()))),
+        };
+        let deployments = match Deployments::read(&answers.status) {
+            Ok(deployments) => deployments,
+            Err(error) => return Ok(Self::Silent(error.to_string())),
+        };
+        let booted = super::host::kernel_command_line().unwrap_or_default();
+        let facts = Facts {
+            boot: room_on_boot(root, &deployments)?,
+            sysroot: Space::of(root, &RootPath::fixed(paths::SYSROOT))?,
+            deployments,
+            arguments: Kargs::parse(answers.arguments.trim()).without(&OF_DEPLOYMENTS),
+            booted_arguments: Kargs::parse(booted.trim()).without(&OF_DEPLOYMENTS),
+            version: Version::read(&answers.version),
+            class: OsRelease::read(root)?.class(),
+            finalize_error: StatusText::read(&answers.text).finalize_error,
+        };
+        Ok(Self::Known(Box::new(facts)))
+    }
+
+    /// The answers, where there are any.
+    pub fn facts(&self) -> Option<&Facts> {
+        match self {
+            Self::Known(facts) => Some(facts),
+            Self::NotAsked | Self::Silent(_) => None,
+        }
+    }
+}
+
+struct Answers {
+    status: String,
+    text: String,
+    arguments: String,
+    version: String,
+}
+
+fn answers(runner: &dyn CommandRunner) -> Result<Answers, Cause> {
+    let ask = |line: CommandLine| ask(runner, &line);
+    Ok(Answers {
+        status: ask(arguments::status())?,
+        text: ask(arguments::status_text())?,
+        arguments: ask(arguments::show_kargs())?,
+        version: ask(arguments::version())?,
+    })
+}
+
+/// What a program wrote, or why it did not do its work.
+pub fn ask(runner: &dyn CommandRunner, line: &CommandLine) -> Result<String, Cause> {
+    let answer = runner.run(line).map_err(|error| Cause::of_error(&error))?;
+    match Cause::of(&answer) {
+        Some(cause) => Err(cause),
+        None => Ok(answer.stdout),
+    }
+}
+
+/// Kernels that stay are those of the booted deployment and of pinned ones.
+fn room_on_boot(
+    root: &Root,
+    deployments: &Deployments,
+) -> Result<Option<(Space, KernelRoom)>, RootError> {
+    let Some(space) = Space::of(root, &RootPath::fixed(paths::BOOT))? else {
+        return Ok(None);
+    };
+    let entries = bootloader::read(root)?;
+    let kernels = bootloader::kernels(root)?;
+    // Entries and deployments stand in the same order; what is staged has no entry yet.
+    let written: Vec<_> = deployments.all.iter().filter(|one| !one.staged).collect();
+    let keeps: Vec<&str> = entries
+        .iter()
+        .zip(&written)
+        .filter(|(_, one)| one.booted || one.pinned)
+        .map(|(entry, _)| entry.file.as_str())
+        .collect();
+    let stays = |entry: &BootEntry| keeps.contains(&entry.file.as_str());
+    let room = kernel_room(&kernels, &entries, None, None, stays);
+    Ok(Some((space, room)))
+}

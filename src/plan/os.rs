@@ -1,0 +1,462 @@
+//! The operating system: from what runs, not from what is recorded, to what the config wants (mcd-contract 8.3, 8.4).
+//!
+//! Nothing where it is so already; else the shortest sequence. What runs is pinned first, so that there is a way back
+//! whatever is cleaned up later.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Builder, Notice};
+use crate::command::rpm_ostree::packages::{kernel_type_of, missing_packages};
+use crate::document::MachineConfig;
+use crate::kargs::{Change, Kargs};
+use crate::node::deployments::{Deployment, Standing};
+use crate::node::os_release::Class;
+use crate::node::space::{Fit, MIN_FREE_PERCENT};
+use crate::node::system::{Facts, System};
+
+/// One change of the operating system, which the next boot enters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "kebab-case")]
+pub enum OsStep {
+    /// What runs is kept by every clean-up from here on.
+    Pin {
+        /// Its place in the list of deployments.
+        index: usize,
+        /// `CHECKSUM.SERIAL`.
+        deployment: String,
+    },
+    /// What is staged and not wanted goes.
+    DropStaged {
+        /// Its image, or its checksum.
+        what: String,
+    },
+    /// Another image is staged.
+    Image {
+        /// What runs.
+        from: String,
+        /// What is wanted: the origin will carry exactly this.
+        to: String,
+    },
+    /// Other kernel arguments are staged.
+    Arguments {
+        /// Options of `rpm-ostree kargs`.
+        changes: Vec<String>,
+    },
+}
+
+/// What is to be done about the operating system.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct OsPlan {
+    /// In order.
+    pub steps: Vec<OsStep>,
+    /// The image that the next boot has to enter; `None`: the config does not say.
+    pub image: Option<String>,
+    /// The arguments that the config before asked for.
+    pub old_arguments: Kargs,
+    /// The arguments that this one asks for.
+    pub arguments: Kargs,
+    /// `CHECKSUM.SERIAL` of what runs.
+    pub booted: String,
+    /// What the next boot enters is there already, and does not run yet.
+    pub waits_for_reboot: bool,
+}
+
+impl OsPlan {
+    /// The image alone, whatever the rest of a config says.
+    pub fn of_image(facts: &Facts, wanted: &str) -> Self {
+        let mut plan = Self::default();
+        if let Some(booted) = facts.deployments.booted() {
+            plan.booted = booted.name();
+            plan.towards(facts, wanted);
+            plan.pin(booted);
+        }
+        plan
+    }
+
+    /// Adds what leads to an image; says what changes.
+    fn towards(&mut self, facts: &Facts, wanted: &str) -> Option<Notice> {
+        self.image = Some(wanted.to_owned());
+        let deployments = &facts.deployments;
+        let standing = deployments.standing(wanted, None);
+        let from = deployments.booted().map(Deployment::image);
+        let from = from.unwrap_or_default();
+        let goes_on = deployments.next_boot().map(Deployment::image).as_deref() == Some(wanted);
+        match (&standing, deployments.staged()) {
+            (Standing::Booted, _) if goes_on => return None,
+            (Standing::Booted, Some(staged)) => {
+                let what = named(staged);
+                self.steps.push(OsStep::DropStaged { what: what.clone() });
+                return Some(change(
+                    "the staged deployment",
+                    format!("{what} is not wanted"),
+                ));
+            }
+            (Standing::Staged | Standing::Next, _) => self.waits_for_reboot = true,
+            (_, staged) => {
+                let dropped = staged.map(|staged| OsStep::DropStaged {
+                    what: named(staged),
+                });
+                self.steps.extend(dropped);
+                let (from, to) = (from.clone(), wanted.to_owned());
+                self.steps.push(OsStep::Image { from, to });
+            }
+        }
+        Some(change(
+            "spec.osImageURL",
+            format!("{} -> {wanted}", or_none(&from)),
+        ))
+    }
+
+    /// What runs stays, whatever is cleaned up later.
+    fn pin(&mut self, booted: &Deployment) {
+        if !booted.pinned && !self.steps.is_empty() {
+            let (index, deployment) = (booted.index, booted.name());
+            self.steps.insert(0, OsStep::Pin { index, deployment });
+        }
+    }
+
+    /// Whether what is staged is what is wanted, and stays.
+    pub fn is_staged(&self) -> bool {
+        let drops = |step: &OsStep| matches!(step, OsStep::DropStaged { .. });
+        self.waits_for_reboot && !self.steps.iter().any(drops)
+    }
+
+    /// Whether the node has to be booted for the config to be in force.
+    pub fn needs_reboot(&self) -> bool {
+        self.waits_for_reboot || !self.steps.is_empty()
+    }
+}
+
+/// How the parts that are left alone are told.
+const REST: &str = "Use --files-only for the rest";
+
+impl Builder<'_> {
+    /// Plans the operating system from what is known of it.
+    pub(super) fn operating_system(&mut self) {
+        let node = self.node();
+        match &node.system {
+            System::Known(facts) if facts.class == Class::Other => {}
+            System::Known(facts) => self.by_facts(facts),
+            System::Silent(why) => self.silent(why),
+            System::NotAsked => {
+                // Even the empty record of a first boot tells which OS the node was given.
+                if let crate::node::Recorded::Present(recorded) =
+                    &self.inputs.records.current_config
+                {
+                    self.os_changes(recorded);
+                }
+            }
+        }
+    }
+
+    fn silent(&mut self, why: &str) {
+        if self.options.files_only {
+            self.notice(
+                "rpm-ostree",
+                format!("{why}. The operating system is left alone, as asked"),
+            );
+        } else {
+            self.block("rpm-ostree", format!("{why}. {REST}"));
+        }
+    }
+
+    fn by_facts(&mut self, facts: &Facts) {
+        let config = self.inputs.config;
+        let Some(booted) = facts.deployments.booted() else {
+            return self.silent("no deployment is booted; look at it: ostree admin status");
+        };
+        let mut plan = OsPlan {
+            booted: booted.name(),
+            arguments: Kargs::of_entries(&config.kernel_arguments),
+            old_arguments: self.old_arguments(),
+            ..OsPlan::default()
+        };
+        let mut changes = Vec::new();
+        self.image(facts, &mut plan, &mut changes);
+        self.arguments(facts, &mut plan, &mut changes);
+        self.packages(config, facts);
+        if changes.is_empty() {
+            self.plan.os = plan;
+            return;
+        }
+        if self.options.files_only {
+            for change in changes {
+                self.notice(
+                    change.subject,
+                    format!(
+                        "{}: not applied (--files-only); the daemon will report it until it is",
+                        change.message
+                    ),
+                );
+            }
+            return;
+        }
+        plan.pin(booted);
+        self.room(facts, &plan);
+        self.plan.os = plan;
+    }
+
+    /// What the config before asked for is taken away again; an unknown one asked for nothing.
+    fn old_arguments(&self) -> Kargs {
+        let old = self.inputs.baseline.config();
+        Kargs::of_entries(old.map_or(&[][..], |old| old.kernel_arguments.as_slice()))
+    }
+
+    fn image(&mut self, facts: &Facts, plan: &mut OsPlan, changes: &mut Vec<Notice>) {
+        let records = &self.inputs.records;
+        let layered = records.current_image.as_deref().unwrap_or_default();
+        let wanted = match layered {
+            "" => self.inputs.config.os_image_url.as_str(),
+            layered => layered,
+        };
+        if !wanted.is_empty() {
+            changes.extend(plan.towards(facts, wanted));
+        }
+    }
+
+    fn arguments(&mut self, facts: &Facts, plan: &mut OsPlan, changes: &mut Vec<Notice>) {
+        for token in plan.arguments.never_found() {
+            self.notice(
+                "spec.kernelArguments",
+                format!("{token} has a blank within quotes: the daemon splits what is booted at blanks and will never find it"),
+            );
+        }
+        // What is dropped takes its arguments along.
+        let drops = plan
+            .steps
+            .iter()
+            .any(|step| matches!(step, OsStep::DropStaged { .. }));
+        let present = if drops {
+            &facts.booted_arguments
+        } else {
+            &facts.arguments
+        };
+        let wanted = present.towards(&plan.old_arguments, &plan.arguments);
+        let needed = present.changes_to(&wanted);
+        if needed.is_empty() {
+            let waits = facts.booted_arguments != facts.arguments && !drops;
+            plan.waits_for_reboot |= waits && facts.deployments.only_arguments_staged();
+            return;
+        }
+        let options: Vec<String> = needed.iter().map(Change::option).collect();
+        changes.push(change("spec.kernelArguments", options.join(" ")));
+        plan.steps.push(OsStep::Arguments { changes: options });
+    }
+
+    /// Packages on top of the image need its repository, which is not brought here.
+    fn packages(&mut self, config: &MachineConfig, facts: &Facts) {
+        let Some(booted) = facts.deployments.booted() else {
+            return;
+        };
+        let mut missing = Vec::new();
+        match missing_packages(&config.extensions, booted) {
+            Ok(packages) if packages.is_empty() => {}
+            Ok(packages) => missing.push((
+                "spec.extensions",
+                format!("{} are not installed", packages.join(", ")),
+            )),
+            Err(error) => missing.push(("spec.extensions", error.to_string())),
+        }
+        let (runs, wanted) = (kernel_type_of(booted), config.kernel_type.as_str());
+        if facts.class == Class::EnterpriseCoreos && runs != wanted {
+            missing.push(("spec.kernelType", format!("{runs} -> {wanted}")));
+        }
+        for (path, what) in missing {
+            if self.options.files_only {
+                self.notice(
+                    path,
+                    format!(
+                        "{what}: not applied (--files-only); the daemon will report it until it is"
+                    ),
+                );
+            } else {
+                self.block(
+                    path,
+                    format!("{what}: packages on top of the image are not changed here. {REST}"),
+                );
+            }
+        }
+    }
+
+    /// Nothing is staged that cannot be written when the system goes down.
+    fn room(&mut self, facts: &Facts, plan: &OsPlan) {
+        if !plan
+            .steps
+            .iter()
+            .any(|step| matches!(step, OsStep::Image { .. }))
+        {
+            return;
+        }
+        if let Some((space, room)) = &facts.boot
+            && let Fit::TooSmall { missing } = space.fit_kernel(*room)
+        {
+            let message = format!(
+                "{} bytes are missing for another kernel: what is staged could not be written at shutdown, and the old \
+                 image would boot again. Remove an old deployment: rpm-ostree cleanup -r, or ostree admin undeploy INDEX",
+                missing
+            );
+            self.block("/boot", message);
+        }
+        if let Some(space) = &facts.sysroot
+            && let Fit::TooSmall { missing } = space.fit_import(0, MIN_FREE_PERCENT)
+        {
+            let message = format!(
+                "{missing} bytes are missing for what ostree leaves free ({MIN_FREE_PERCENT} percent). Make room: \
+                 podman image prune --all, or rpm-ostree cleanup -m"
+            );
+            self.block("/sysroot", message);
+        }
+    }
+}
+
+fn change(subject: &str, message: String) -> Notice {
+    Notice {
+        subject: subject.to_owned(),
+        message,
+    }
+}
+
+fn named(deployment: &Deployment) -> String {
+    let image = deployment.image();
+    if image.is_empty() {
+        deployment.name()
+    } else {
+        image
+    }
+}
+
+fn or_none(image: &str) -> &str {
+    if image.is_empty() {
+        "(no image)"
+    } else {
+        image
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: &str = "quay.example/os@sha256:aaaa";
+    const NEW: &str = "quay.example/os@sha256:bbbb";
+
+    fn deployment(image: &str, checksum: &str) -> Deployment {
+        Deployment {
+            checksum: checksum.to_owned(),
+            osname: "rhcos".to_owned(),
+            reference: Some(format!("ostree-unverified-registry:{image}")),
+            ..Deployment::default()
+        }
+    }
+
+    /// In the order of the boot menu.
+    fn facts(all: Vec<Deployment>, arguments: &str, booted_arguments: &str) -> Facts {
+        let number = |(index, deployment)| Deployment {
+            index,
+            ..deployment
+        };
+        Facts {
+            deployments: crate::node::deployments::Deployments {
+                all: all.into_iter().enumerate().map(number).collect(),
+                ..Default::default()
+            },
+            arguments: Kargs::parse(arguments),
+            booted_arguments: Kargs::parse(booted_arguments),
+            version: crate::command::rpm_ostree::arguments::Version::default(),
+            class: Class::EnterpriseCoreos,
+            finalize_error: None,
+            boot: None,
+            sysroot: None,
+        }
+    }
+
+    fn booted(image: &str) -> Deployment {
+        Deployment {
+            booted: true,
+            ..deployment(image, "b")
+        }
+    }
+
+    fn staged(image: &str) -> Deployment {
+        Deployment {
+            staged: true,
+            ..deployment(image, "s")
+        }
+    }
+
+    fn pin(index: usize) -> OsStep {
+        OsStep::Pin {
+            index,
+            deployment: "b.0".to_owned(),
+        }
+    }
+
+    fn image() -> OsStep {
+        OsStep::Image {
+            from: OLD.to_owned(),
+            to: NEW.to_owned(),
+        }
+    }
+
+    fn dropped(what: &str) -> OsStep {
+        OsStep::DropStaged {
+            what: what.to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_image_is_reached_by_the_shortest_way_from_what_runs() {
+        let pinned = Deployment {
+            pinned: true,
+            ..booted(OLD)
+        };
+        let rows = [
+            ("runs already", vec![booted(NEW)], vec![], false),
+            (
+                "another runs",
+                vec![booted(OLD)],
+                vec![pin(0), image()],
+                false,
+            ),
+            ("what runs is pinned", vec![pinned], vec![image()], false),
+            (
+                "staged already",
+                vec![staged(NEW), booted(OLD)],
+                vec![],
+                true,
+            ),
+            (
+                "another is staged",
+                vec![staged("x/y:z"), booted(OLD)],
+                vec![pin(1), dropped("x/y:z"), image()],
+                false,
+            ),
+            (
+                "it runs, and another is staged",
+                vec![staged(OLD), booted(NEW)],
+                vec![pin(1), dropped(OLD)],
+                false,
+            ),
+            // After a rollback the other deployment is first, and neither staged nor booted.
+            (
+                "the next boot enters it",
+                vec![deployment(NEW, "n"), booted(OLD)],
+                vec![],
+                true,
+            ),
+            (
+                "kept as a later entry",
+                vec![booted(OLD), deployment(NEW, "n")],
+                vec![pin(0), image()],
+                false,
+            ),
+        ];
+        for (what, all, steps, waits) in rows {
+            let plan = OsPlan::of_image(&facts(all, "rw", "rw"), NEW);
+            assert_eq!(plan.steps, steps, "{what}");
+            assert_eq!(plan.waits_for_reboot, waits, "{what}");
+            assert_eq!(plan.needs_reboot(), waits || !steps.is_empty(), "{what}");
+            assert_eq!(plan.booted, "b.0", "{what}");
+        }
+    }
+}
