@@ -7,3 +7,4 @@ mod migration;
 mod node;
 mod other_machine;
 mod power_cut;
+mod rescue_shell;

@@ -12,7 +12,8 @@ file() {
 }
 
 echo localhost | file etc/hostname
-: | file etc/machine-id
+# With an empty file systemd would not take it for a first boot.
+echo uninitialized | file etc/machine-id
 : | file etc/resolv.conf
 echo '# the root comes from the kernel command line' | file etc/fstab
 
@@ -49,6 +50,7 @@ enable ssh.service
 enable systemd-networkd.service
 enable vm-case.service
 enable chatty.service
+enable talkative.service
 END
 rm -rf "$tree"/etc/systemd/system/*.wants
 mkdir -p "$tree/etc/systemd/system/multi-user.target.wants"
@@ -61,7 +63,9 @@ for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub
     ln -sf /dev/null "$tree/etc/systemd/system/$unit"
 done
 
-file usr/lib/systemd/system/chatty.service <<'END'
+# Enabled by their preset when systemd boots for the first time, and not before.
+for unit in chatty talkative; do
+    file "usr/lib/systemd/system/$unit.service" <<END
 [Unit]
 Description=A service of the image that its preset enables (stand-in)
 
@@ -71,6 +75,7 @@ ExecStart=/bin/sleep infinity
 [Install]
 WantedBy=multi-user.target
 END
+done
 # What a case wants done on a node that nobody can log in to.
 file usr/lib/systemd/system/vm-case.service <<'END'
 [Unit]

@@ -1,0 +1,85 @@
+//! A config that was applied stops the node's own boot: nobody can log in any more, and there is no other machine.
+//!
+//! Prepared: a node at config A, then B applied, whose drop-in for the kubelet systemd refuses, so that the boot
+//! target cannot be reached. It boots, and nobody gets in. The same initramfs with `mco_rescue=shell` gives a shell
+//! on the serial console, and somebody types what its banner suggests: remounts the root, `mco-rescue rollback
+//! --root /sysroot`, `systemctl reboot`. True afterwards: the node comes up in A, the kubelet runs, nothing differs.
+
+use serde_json::json;
+
+use super::configs;
+use super::node::{apply, has_been_in, is_healthy_in};
+use crate::lab::Case;
+use crate::lab::images::{self, Kind, Layout};
+use crate::lab::node::Node;
+use crate::lab::qemu::End;
+
+const PROMPT: &str = "mco-rescue# ";
+
+#[test]
+#[ignore = "a big guest: make vm-test runs it"]
+fn a_node_that_does_not_boot_is_rolled_back_from_the_shell_of_last_resort() {
+    let Some(case) = Case::begin_as_root("8 rescue shell") else {
+        return;
+    };
+    let mut node = Node::new(&case, Layout::Plain);
+    let key = node.public_key();
+    let a = configs::worker(&key, 250, json!({}));
+    // A second ExecStart is no error of the parser, and the unit is refused all the same.
+    let dropin = json!({"name": "kubelet.service", "dropins": [{"name": "20-broken.conf", "contents": "[Service]\nExecStart=/bin/false\n"}]});
+    let target = json!({"name": "multi-user.target", "dropins": [{"name": "10-kubelet.conf", "contents": "[Unit]\nRequires=kubelet.service\n"}]});
+    let b = configs::worker(&key, 500, json!({"units": [dropin, target]}));
+    has_been_in(&node, &a);
+    node.prepare(|root| apply(root, &b.to_string()));
+    let initramfs = images::initramfs_with_us(Kind::Lean);
+    case.prepared();
+
+    let machine = node.machine(&initramfs);
+    let mut broken = node.start(&machine.clone().append("systemd.log_target=console"));
+    broken.wait_for("kubelet.service has a bad unit file setting");
+    broken.wait_for("Falling back to rescue.target");
+    broken.cut();
+
+    let mut rescue = node.start(&machine.clone().append("mco_rescue=shell"));
+    rescue.wait_for("the shell of last resort");
+    rescue.wait_for(PROMPT);
+    rescue.send("findmnt -no OPTIONS /sysroot | grep -o ^r.; echo; mco-rescue verify --root /sysroot; echo VERIFY=$?\n");
+    rescue.wait_for("VERIFY=0");
+    assert!(rescue.console().contains("\nro\n"), "{}", rescue.tail());
+    rescue.send(
+        "mount -o remount,rw /sysroot && mco-rescue rollback --root /sysroot; echo ROLLBACK=$?\n",
+    );
+    rescue.wait_for("[y/N]");
+    rescue.send("y\n");
+    rescue.wait_for("ROLLBACK=0");
+    case.tell(&format!(
+        "the console, from the banner on:\n{}",
+        screen(&rescue.console())
+    ));
+    rescue.send("systemctl reboot\n");
+    assert_eq!(rescue.ended(), End::Rebooted, "{}", rescue.tail());
+
+    let mut booted = node.boot(&machine);
+    booted.comes_up();
+    is_healthy_in(&booted, &a);
+    booted.ask("test ! -e /etc/systemd/system/kubelet.service.d/20-broken.conf");
+    booted.power_off();
+}
+
+/// What a person sees, without what is only there for the terminal.
+fn screen(console: &str) -> String {
+    let banner = console
+        .find("---- mco-rescue: the shell")
+        .unwrap_or_default();
+    let mut text = String::new();
+    let mut characters = console[banner..].chars();
+    while let Some(character) = characters.next() {
+        if character == '\u{1b}' {
+            // An escape sequence ends with its first letter.
+            characters.by_ref().find(char::is_ascii_alphabetic);
+        } else {
+            text.push(character);
+        }
+    }
+    text
+}
