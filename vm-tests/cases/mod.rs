@@ -5,6 +5,7 @@ mod first_boot;
 mod hand_edited;
 mod migration;
 mod node;
+mod os;
 mod other_machine;
 mod power_cut;
 mod rescue_shell;
