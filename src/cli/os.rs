@@ -62,13 +62,13 @@ impl Staging<'_> {
         complete::keep(self.root, &self.awaited(None)?)?;
         for step in &self.plan.steps {
             if let Err(cause) = self.step(step, facts) {
-                let words = format!("{}: {cause}. {}", doing(step), cause.next());
-                return Err(self.undo(before.as_ref(), &words));
+                let words = format!("{}: {cause}", doing(step));
+                return Err(self.undo(before.as_ref(), &words, &cause.next()));
             }
         }
         match self.proof() {
             Ok(()) => Ok(()),
-            Err(words) => Err(self.undo(before.as_ref(), &words)),
+            Err((words, next)) => Err(self.undo(before.as_ref(), &words, &next)),
         }
     }
 
@@ -164,9 +164,12 @@ impl Staging<'_> {
         Ok(self.plan.arguments.missing_from(&present).is_empty())
     }
 
-    /// Exit codes prove nothing: the next boot has to have what is wanted.
-    fn proof(&self) -> Result<(), String> {
-        let said = |cause: Cause| format!("looking at what is staged: {cause}. {}", cause.next());
+    /// Exit codes prove nothing: the next boot has to have what is wanted. Else what is wrong, and what to do.
+    fn proof(&self) -> Result<(), (String, String)> {
+        let said = |cause: Cause| {
+            let words = format!("looking at what is staged: {cause}");
+            (words, cause.next())
+        };
         let next = deployments().map_err(said)?;
         let next = next
             .next_boot()
@@ -175,22 +178,23 @@ impl Staging<'_> {
         if let Some(wanted) = &self.plan.image
             && next != *wanted
         {
-            return Err(format!(
-                "the next boot would enter {next:?}, not {wanted:?}, although rpm-ostree said nothing. Look at it: rpm-ostree status"
-            ));
+            let words = format!(
+                "the next boot would enter {next:?}, not {wanted:?}, although rpm-ostree said nothing"
+            );
+            return Err((words, "look at it: rpm-ostree status".to_owned()));
         }
         if self.arguments_are_there().map_err(said)? {
             Ok(())
         } else {
-            Err(
-                "kernel arguments are missing from what is staged. Look at it: rpm-ostree kargs"
-                    .to_owned(),
-            )
+            Err((
+                "kernel arguments are missing from what is staged".to_owned(),
+                "look at it: rpm-ostree kargs".to_owned(),
+            ))
         }
     }
 
     /// Only what we staged is dropped, and what was awaited before is again.
-    fn undo(&self, before: Option<&Awaited>, words: &str) -> anyhow::Error {
+    fn undo(&self, before: Option<&Awaited>, words: &str, next: &str) -> anyhow::Error {
         let dropped = match self.plan.steps.iter().any(stages) {
             true => ask(&HostRunner, &arguments::drop_pending()).map(drop),
             false => Ok(()),
@@ -201,10 +205,10 @@ impl Staging<'_> {
         };
         match (dropped, kept) {
             (Ok(()), Ok(())) => {
-                anyhow::anyhow!("{words} Nothing is staged, and no file was changed")
+                anyhow::anyhow!("{words}; nothing is staged, and no file was changed. Next: {next}")
             }
             (Err(cause), _) => RunError::Incomplete(format!(
-                "{words} Then, dropping what was staged: {cause}. Next: rpm-ostree cleanup -p"
+                "{words}; then, dropping what was staged: {cause}. Next: rpm-ostree cleanup -p"
             ))
             .into(),
             (_, Err(error)) => error.context(words.to_owned()),

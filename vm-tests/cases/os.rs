@@ -243,6 +243,7 @@ impl<'a> Story<'a> {
                 .arg(keys.parent().unwrap()));
             let etc = deployment(top).join("etc");
             fs::write(etc.join("machine-id"), "0123456789abcdef0123456789abcdef\n").unwrap();
+            fs::write(etc.join("hosts"), "127.0.0.1 localhost\n").unwrap();
             let unit = "mco-rescue-complete.service";
             let units = etc.join("systemd/system");
             install(&checkout().join("systemd").join(unit), &units.join(unit));
@@ -449,7 +450,7 @@ fn runs(booted: &Booted) -> String {
 }
 
 fn deployments(booted: &Booted) -> Value {
-    let status: Value = serde_json::from_str(&booted.ask("rpm-ostree status --json")).unwrap();
+    let status: Value = serde_json::from_str(&booted.ask("sudo rpm-ostree status --json")).unwrap();
     status["deployments"].clone()
 }
 
