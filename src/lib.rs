@@ -9,6 +9,7 @@ pub mod boot;
 pub mod cli;
 pub mod document;
 pub mod drift;
+pub mod install;
 pub mod node;
 pub mod plan;
 pub mod render;

@@ -14,6 +14,8 @@ pub const ORIG: &str = "etc/machine-config-daemon/orig";
 pub const NOORIG: &str = "etc/machine-config-daemon/noorig";
 /// First-boot input of the daemon; a live trigger as long as it exists.
 pub const ENCAPSULATED: &str = "etc/ignition-machine-config-encapsulated.json";
+/// The same after the first boot.
+pub const ENCAPSULATED_KEPT: &str = "etc/ignition-machine-config-encapsulated.json.bak";
 /// The full MachineConfig as the Machine Config Server served it.
 pub const MCS_CONTENT: &str = "etc/mcs-machine-config-content.json";
 /// The bootstrap kubeconfig, which the daemon sets to 0600 in every update.
@@ -116,6 +118,20 @@ pub const IGNITION_RESULT: &str = "etc/.ignition-result.json";
 pub const IMAGE_CONFIGS: &str = "usr/lib/mco-rescue/configs";
 /// The authority of the Machine Config Server that an image brings along.
 pub const IMAGE_AUTHORITY: &str = "usr/lib/mco-rescue/ca.pem";
+/// Files in which a node may have the authority of its Machine Config Server: bundles, kubeconfigs with one in
+/// them, and the pointer config that the node was provisioned with (contract section 2).
+pub const AUTHORITIES: [&str; 8] = [
+    "etc/kubernetes/kubelet-ca.crt",
+    "etc/kubernetes/ca.crt",
+    KUBECONFIG,
+    KUBELET_KUBECONFIG,
+    "etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
+    "boot/ignition/config.ign",
+    "usr/lib/ignition/user.ign",
+    SERVER,
+];
+/// Authorities that an admin or the daemon added to those of the OS.
+pub const ANCHORS: &str = "etc/pki/ca-trust/source/anchors";
 
 /// Our own state.
 pub const STATE: &str = "var/lib/mco-rescue";
@@ -138,12 +154,55 @@ pub const HISTORY: &str = "var/lib/mco-rescue/history";
 pub const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
 /// Runs that changed the operating system too.
 pub const OS_RUNS: &str = "var/lib/mco-rescue/os-runs.json";
+/// The directories that `install` had to make.
+pub const INSTALL: &str = "var/lib/mco-rescue/install.json";
+/// This program, where its units run it.
+pub const PROGRAM: &str = "usr/local/bin/mco-rescue";
+/// Finishes an interrupted run at boot.
+pub const RECOVER_UNIT: &str = "etc/systemd/system/mco-rescue-recover.service";
+/// Enables it.
+pub const RECOVER_LINK: &str = "etc/systemd/system/sysinit.target.wants/mco-rescue-recover.service";
+/// Proves after a reboot that what was staged runs.
+pub const COMPLETE_UNIT: &str = "etc/systemd/system/mco-rescue-complete.service";
+/// Enables it.
+pub const COMPLETE_LINK: &str =
+    "etc/systemd/system/multi-user.target.wants/mco-rescue-complete.service";
+/// The recover unit, of an image that brings it along.
+pub const IMAGE_RECOVER_UNIT: &str = "usr/lib/systemd/system/mco-rescue-recover.service";
+/// Enables it.
+pub const IMAGE_RECOVER_LINK: &str =
+    "usr/lib/systemd/system/sysinit.target.wants/mco-rescue-recover.service";
+/// Keeps the cache fresh.
+pub const FETCH_SERVICE: &str = "etc/systemd/system/mco-rescue-fetch.service";
+/// Starts that now and then.
+pub const FETCH_TIMER: &str = "etc/systemd/system/mco-rescue-fetch.timer";
+/// Enables it.
+pub const TIMER_LINK: &str = "etc/systemd/system/timers.target.wants/mco-rescue-fetch.timer";
+/// Keeps the first boot's preset run from switching these units off.
+pub const PRESET: &str = "etc/systemd/system-preset/30-mco-rescue.preset";
+/// When systemd last started the timer, as it keeps that.
+pub const TIMER_STAMP: &str = "var/lib/systemd/timers/stamp-mco-rescue-fetch.timer";
+/// What one boot keeps for itself.
+pub const RUNTIME: &str = "run/mco-rescue";
+/// While it exists the unit that recovers starts although nothing is pending.
+pub const CHECK: &str = "run/mco-rescue-check";
+/// Exists where systemd runs.
+pub const SYSTEMD_RUNS: &str = "run/systemd/system";
+
 /// Rendered configs that were fetched, one file each.
 pub const CACHE: &str = "var/lib/mco-rescue/cache";
 /// What is known of the Machine Config Server: where it is and which authority it had.
 pub const SERVER: &str = "var/lib/mco-rescue/server.json";
 /// The node's annotations as the API had them last.
 pub const ANNOTATIONS: &str = "var/lib/mco-rescue/annotations.json";
+/// The cluster's node disruption policies as the API had them last.
+pub const POLICIES: &str = "var/lib/mco-rescue/disruption-policies.json";
+/// What the daemon's log last told of the configs that it went to.
+pub const DAEMON_LOG: &str = "var/lib/mco-rescue/daemon-log.json";
+/// Logs of containers: `NAMESPACE_POD_UID/CONTAINER/N.log`.
+pub const POD_LOGS: &str = "var/log/pods";
+/// Where the daemon keeps the logs of the pod before.
+pub const PREVIOUS_LOGS: &str = "etc/machine-config-daemon/previous-logs";
 /// How the kubelet reaches the API, and who it is.
 pub const KUBELET_KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
 /// The node's name, where it is fixed.
@@ -194,6 +253,7 @@ mod tests {
             ORIG,
             NOORIG,
             ENCAPSULATED,
+            ENCAPSULATED_KEPT,
             MCS_CONTENT,
             KUBECONFIG,
             UNITS,
@@ -244,14 +304,36 @@ mod tests {
             HISTORY,
             AWAITED,
             OS_RUNS,
+            INSTALL,
+            PROGRAM,
+            RECOVER_UNIT,
+            RECOVER_LINK,
+            COMPLETE_UNIT,
+            COMPLETE_LINK,
+            IMAGE_RECOVER_UNIT,
+            IMAGE_RECOVER_LINK,
+            FETCH_SERVICE,
+            FETCH_TIMER,
+            TIMER_LINK,
+            PRESET,
+            TIMER_STAMP,
+            RUNTIME,
+            CHECK,
+            SYSTEMD_RUNS,
             CACHE,
             SERVER,
             ANNOTATIONS,
+            POLICIES,
+            DAEMON_LOG,
+            POD_LOGS,
+            PREVIOUS_LOGS,
             KUBELET_KUBECONFIG,
             HOSTNAME,
             APISERVER_URL,
             CERTS_D,
         ];
+        all.push(ANCHORS);
+        all.extend(AUTHORITIES);
         all.extend(CA_BUNDLES);
         all.extend(PULL_SECRETS);
         all.extend(EXEMPT);

@@ -56,6 +56,18 @@ pub fn read_json<T: DeserializeOwned>(name: &str) -> Option<T> {
     serde_json::from_slice(&fs::read(path(name)).ok()?).ok()
 }
 
+/// Removes a file; one that is not there is fine.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "/run of the running system, never the node's root"
+)]
+pub fn remove(name: &str) -> io::Result<()> {
+    match fs::remove_file(path(name)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Whether there is such a file.
 pub fn has(name: &str) -> bool {
     path(name).exists()

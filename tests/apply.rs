@@ -546,7 +546,12 @@ fn on_a_live_root_rpm_is_asked_which_files_the_os_owns() {
         .arg(root.path("stub.c"))
         .status();
     assert!(built.unwrap().success());
-    std::fs::copy(support::PROGRAM, root.path("usr/bin/mco-rescue")).unwrap();
+    // By another process: what we write ourselves cannot be run while another test's child holds it open.
+    let mut install = std::process::Command::new("install");
+    let install = install
+        .arg(support::PROGRAM)
+        .arg(root.path("usr/bin/mco-rescue"));
+    assert!(install.status().unwrap().success());
     // Programs are started with this as their standard input.
     root.write("dev/null", "");
     for tool in ["owned", "foreign"] {

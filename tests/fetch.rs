@@ -3,73 +3,23 @@
 
 #[path = "support/http.rs"]
 mod http;
+#[path = "support/mcs.rs"]
+mod mcs;
 mod support;
+#[path = "support/trace.rs"]
+mod trace;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use http::{Authority, Response, Routes, Server, VALID, Years};
+use http::{Authority, Response, Routes, Server, VALID};
+use mcs::{ca, fetch, fetch_within, flat, rendered, server};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use support::{PROGRAM, Run, TestRoot, file, is_root, machine_config, say};
+use support::{PROGRAM, Run, TestRoot, by_operator, is_root, say};
 
 const CACHE: &str = "var/lib/mco-rescue/cache";
-
-fn rendered(name: &str, text: &str) -> Value {
-    machine_config(
-        name,
-        json!({"storage": {"files": [file("/etc/pool.conf", 0o644, text)]}}),
-    )
-}
-
-/// What a Machine Config Server makes of a rendered config.
-fn served(rendered: &Value) -> String {
-    let mut served = rendered["spec"]["config"].clone();
-    let mut add = |path: &str, text: &str| {
-        let files = served["storage"]["files"].as_array_mut().unwrap();
-        files.push(file(path, 0o644, text));
-    };
-    add("/etc/kubernetes/kubeconfig", "of a first boot\n");
-    add(
-        "/etc/mcs-machine-config-content.json",
-        &rendered.to_string(),
-    );
-    served.to_string()
-}
-
-/// A Machine Config Server for pool worker; it serves spec 3 only to those who ask for it.
-fn server(authority: &Authority, rendered: &Value) -> Server {
-    let body = served(rendered);
-    let routes = Routes::new().at("/config/worker", move |request| {
-        let asks = request.header("Accept").unwrap_or_default();
-        if asks.starts_with("application/vnd.coreos.ignition+json;version=3.") {
-            Response::ok(&body)
-        } else {
-            Response::ok(r#"{"ignition":{"version":"2.2.0"}}"#)
-        }
-    });
-    let routes = routes.at("*", |_| Response::status(500));
-    Server::tls(
-        routes,
-        &authority.issue(&["127.0.0.1", "api-int.example"], VALID),
-    )
-}
-
-fn ca(authority: &Authority) -> tempfile::NamedTempFile {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    fs::write(file.path(), &authority.pem).unwrap();
-    file
-}
-
-fn flat(run: &Run) -> String {
-    let said = run.out() + &run.err();
-    said.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn fetch(root: &TestRoot, args: &[&str]) -> Run {
-    root.run(&[&["fetch", "--timeout", "1"], args].concat())
-}
 
 /// Imports a config by file.
 fn import(root: &TestRoot, config: &Value) -> Value {
@@ -126,7 +76,7 @@ fn a_config_is_fetched_kept_and_applied_when_the_server_is_gone() {
     assert_eq!(again["new"], false);
     assert_eq!((cache_files(&root).len(), server.requests().len()), (1, 3));
     drop(server);
-    fetch(&root, &[]).exits(1);
+    fetch_within(1, &root, &[]).exits(1);
     let mut apply = Command::new(PROGRAM);
     if is_root() {
         // Without any network at all.
@@ -165,7 +115,7 @@ fn the_server_is_found_by_the_address_of_the_api_and_the_pool_by_the_record() {
         "KUBERNETES_SERVICE_HOST='api-int.example'\n",
     );
     // Port 22623 is not ours to listen on, so that far it is only asked for.
-    let said = flat(&fetch(&root, &["--resolve", "api-int.example:127.0.0.1"]).exits(1));
+    let said = flat(&fetch_within(1, &root, &["--resolve", "api-int.example:127.0.0.1"]).exits(1));
     assert!(
         said.contains("https://api-int.example:22623/config/worker"),
         "{said}"
@@ -183,93 +133,6 @@ fn the_server_is_found_by_the_address_of_the_api_and_the_pool_by_the_record() {
         ],
     );
     assert!(flat(&run.ok()).contains("Kept rendered-worker-b"));
-}
-
-#[test]
-fn every_cause_is_named_with_what_it_means_here() {
-    let authority = Authority::new("mcs");
-    let other = Authority::new("other");
-    let config = rendered("rendered-worker-a", "x\n");
-    let trusted = ca(&authority);
-    let url = |server: &Server| server.url("");
-    let good = server(&authority, &config);
-    let with = |names: &[&str], years: Years| {
-        let routes = Routes::new().at("/config/worker", |_| Response::ok("{}"));
-        Server::tls(routes, &authority.issue(names, years))
-    };
-    let expired = with(&["127.0.0.1"], Years(2001, 2002));
-    let future = with(&["127.0.0.1"], Years(2090, 2091));
-    let wrong = with(&["api.example"], VALID);
-    let foreign = server(&other, &config);
-    let mut table = BTreeMap::new();
-    let mut cases = vec![
-        (
-            "no pool of that name",
-            url(&good),
-            "infra",
-            "answers 500 also for a pool that it does not know",
-        ),
-        (
-            "expired",
-            url(&expired),
-            "worker",
-            "the server's certificate expired on",
-        ),
-        (
-            "not yet valid",
-            url(&future),
-            "worker",
-            "is valid only from",
-        ),
-        (
-            "another name",
-            url(&wrong),
-            "worker",
-            "not for 127.0.0.1, but for api.example",
-        ),
-        (
-            "unknown authority",
-            url(&foreign),
-            "worker",
-            "signed by no authority that is trusted here",
-        ),
-        (
-            "no address",
-            "https://no-such-name.invalid".to_owned(),
-            "worker",
-            "could not be resolved",
-        ),
-    ];
-    let port = support::unused_port(&["127.0.0.1"]);
-    cases.push((
-        "nobody listens",
-        format!("https://127.0.0.1:{port}"),
-        "worker",
-        "connection refused",
-    ));
-    for (cause, server, pool, words) in cases {
-        let root = TestRoot::new();
-        let before = root.everything();
-        let args = [
-            "--pool",
-            pool,
-            "--server",
-            &server,
-            "--ca",
-            trusted.path().to_str().unwrap(),
-        ];
-        let said = flat(&fetch(&root, &args).exits(1));
-        assert!(said.contains(words), "{cause}: {said}");
-        assert!(
-            said.contains(&format!("asking for the config of pool {pool}")),
-            "{cause}: {said}"
-        );
-        assert_eq!(root.everything(), before, "{cause}");
-        table.insert(cause, said);
-    }
-    table
-        .iter()
-        .for_each(|(cause, said)| say(&format!("{cause}: {said}")));
 }
 
 #[test]
@@ -746,29 +609,10 @@ fn the_latest_intact_config_of_the_pool_is_taken_when_asked() {
         "{said}"
     );
     // Names with the operator's hash; one that is older, one of another pool, one whose hash is wrong.
-    let render = |pool: &str, text: &str| -> Value {
-        let config = root.config(&json!({
-            "apiVersion": "machineconfiguration.openshift.io/v1",
-            "kind": "MachineConfig",
-            "metadata": {"name": "99-x", "labels": {"machineconfiguration.openshift.io/role": pool}},
-            "spec": {"config": {
-                "ignition": {"version": "3.4.0"},
-                "storage": {"files": [file("/etc/pool.conf", 0o644, text)]},
-            }},
-        }));
-        let args = [
-            "render",
-            pool,
-            config.path(),
-            "--os-image",
-            "registry.example/os@sha256:0",
-        ];
-        root.run(&args).ok().json()
-    };
     let (old, new, other) = (
-        render("worker", "old\n"),
-        render("worker", "new\n"),
-        render("master", "m\n"),
+        intact("old\n"),
+        intact("new\n"),
+        by_operator("master", "m\n"),
     );
     for (config, at) in [
         (&old, 1),
@@ -832,6 +676,155 @@ fn the_units_are_what_systemd_takes_and_lock_the_service_in() {
     );
 }
 
+/// The arguments of the service, as systemd would give them.
+fn service_arguments() -> Vec<String> {
+    let service = fs::read_to_string("systemd/mco-rescue-fetch.service").unwrap();
+    let line = service
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/mco-rescue "));
+    line.unwrap().split(' ').map(str::to_owned).collect()
+}
+
+#[test]
+fn the_service_asks_for_what_the_program_understands_and_says_nothing_when_nothing_is_new() {
+    let config = intact("x\n");
+    let cluster = Cluster::new(&config, name_of(&config));
+    let root = cluster.node();
+    cluster.fetch(&root);
+    let arguments = service_arguments();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let run = root.run(&arguments).ok();
+    assert_eq!((run.out(), run.err()), (String::new(), String::new()));
+    assert_eq!(cluster.config_server.requests().len(), 2);
+}
+
+/// The calls that the service may make: sets in the order of its lines, each added or taken away.
+fn allowed_calls() -> Option<BTreeSet<String>> {
+    let set = |name: &str| -> Option<BTreeSet<String>> {
+        let mut todo = vec![name.to_owned()];
+        let mut calls = BTreeSet::new();
+        while let Some(name) = todo.pop() {
+            if !name.starts_with('@') {
+                calls.insert(name);
+                continue;
+            }
+            let output = Command::new("systemd-analyze")
+                .args(["syscall-filter", &name])
+                .output()
+                .ok()?;
+            let text = String::from_utf8(output.stdout).unwrap();
+            let lines = text.lines().skip(1).map(str::trim);
+            todo.extend(
+                lines
+                    .filter(|line| !line.starts_with('#') && !line.is_empty())
+                    .map(str::to_owned),
+            );
+        }
+        Some(calls)
+    };
+    let service = fs::read_to_string("systemd/mco-rescue-fetch.service").unwrap();
+    let mut allowed = set("@default")?;
+    for line in service
+        .lines()
+        .filter_map(|line| line.strip_prefix("SystemCallFilter="))
+    {
+        let names = line.trim_start_matches('~').split(' ');
+        for name in names {
+            let calls = set(name)?;
+            if line.starts_with('~') {
+                allowed.retain(|call| !calls.contains(call));
+            } else {
+                allowed.extend(calls);
+            }
+        }
+    }
+    Some(allowed)
+}
+
+#[test]
+fn the_service_may_make_every_call_that_it_makes() {
+    let Some(allowed) = allowed_calls() else {
+        return say("SKIP: systemd-analyze is not installed");
+    };
+    if !trace::can_trace() {
+        return;
+    }
+    let config = intact("x\n");
+    let cluster = Cluster::with_policies(&config, name_of(&config), |_| {
+        Response::ok(policies(3, 3).to_string())
+    });
+    let root = cluster.node();
+    let pod = "var/log/pods/openshift-machine-config-operator_machine-config-daemon-x7_uid";
+    let head = "2026-11-18T10:00:00Z stderr F I1118 10:00:00.000000 3512 update.go:1]";
+    let line = format!("{head} Completing update to target rendered-worker-a\n");
+    root.write(&format!("{pod}/machine-config-daemon/3.log"), &line);
+    cluster.fetch(&root);
+    // Everything is made anew but the marker and where the server is.
+    fs::remove_dir_all(root.path(CACHE)).unwrap();
+    for kept in [
+        "annotations.json",
+        "disruption-policies.json",
+        "daemon-log.json",
+    ] {
+        root.remove(&format!("var/lib/mco-rescue/{kept}"));
+    }
+    let arguments = service_arguments();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let traced = trace::traced(&root, "all", &[], &arguments);
+    assert_eq!(traced.code, Some(0), "{}", traced.said);
+    let made: BTreeSet<&str> = traced.calls.iter().map(|call| call.name.as_str()).collect();
+    assert!(
+        ["connect", "renameat", "openat2"]
+            .iter()
+            .all(|call| made.contains(call)),
+        "{made:?}"
+    );
+    let forbidden: Vec<_> = made
+        .iter()
+        .filter(|call| !allowed.contains(**call))
+        .collect();
+    assert!(forbidden.is_empty(), "{forbidden:?}");
+    say(&format!(
+        "{} kinds of system calls, all allowed to the service",
+        made.len()
+    ));
+}
+
+#[test]
+fn without_any_capability_and_with_a_root_that_is_read_only_the_service_does_its_work() {
+    if !is_root() {
+        return say("SKIP: only root can give everything up");
+    }
+    let config = intact("x\n");
+    let cluster = Cluster::with_policies(&config, name_of(&config), |_| {
+        Response::ok(policies(3, 3).to_string())
+    });
+    let root = cluster.node();
+    cluster.fetch(&root);
+    fs::remove_dir_all(root.path(CACHE)).unwrap();
+    fs::remove_file(root.path(POLICIES)).unwrap();
+    // What ProtectSystem=strict with StateDirectory= and CapabilityBoundingSet= make of a node.
+    let script = "set -e; mount --bind \"$1\" \"$1\"; mount --bind \"$1/var/lib/mco-rescue\" \"$1/var/lib/mco-rescue\"
+        mount -o remount,bind,ro \"$1\"; root=$1; shift
+        if touch \"$root/etc/x\" 2>/dev/null; then exit 99; fi
+        exec setpriv --bounding-set=-all --inh-caps=-all --ambient-caps=-all --no-new-privs \"$0\" --root \"$root\" \"$@\"";
+    let run = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, PROGRAM])
+        .arg(root.dir())
+        .args(service_arguments())
+        .output()
+        .unwrap();
+    let run = Run::of(run).ok();
+    assert!(run.out().contains(name_of(&config)), "{}", run.out());
+    assert_eq!(cache_files(&root).len(), 1);
+    assert!(root.exists(POLICIES));
+    drop(cluster);
+}
+
+fn name_of(config: &Value) -> &str {
+    config["metadata"]["name"].as_str().unwrap()
+}
+
 /// A cluster: a Machine Config Server, and an API that knows the node and lets only its kubelet ask.
 struct Cluster {
     authority: Authority,
@@ -841,6 +834,15 @@ struct Cluster {
 
 impl Cluster {
     fn new(config: &Value, desired: &str) -> Self {
+        Self::with_policies(config, desired, |_| Response::status(403))
+    }
+
+    /// One whose API answers so when it is asked for the disruption policies, the nth time.
+    fn with_policies(
+        config: &Value,
+        desired: &str,
+        policies: impl Fn(usize) -> Response + Send + Sync + 'static,
+    ) -> Self {
         let authority = Authority::new("cluster");
         let node = json!({"kind": "Node", "metadata": {"name": "node-7", "annotations": {
             "machineconfiguration.openshift.io/currentConfig": "rendered-worker-old",
@@ -850,6 +852,8 @@ impl Cluster {
         let routes = Routes::new().at("/api/v1/nodes/node-7", move |_| {
             Response::ok(node.to_string())
         });
+        let object = "/apis/operator.openshift.io/v1/machineconfigurations/cluster";
+        let routes = routes.at(object, move |request| policies(request.nth));
         let api = Server::mutual(routes, &authority.issue(&["127.0.0.1"], VALID), &authority);
         Self {
             config_server: server(&authority, config),
@@ -898,24 +902,9 @@ impl Cluster {
     }
 }
 
-/// Rendered by the operator's rules, so that the hash in its name is right.
+/// A config of pool worker with one file in it.
 fn intact(text: &str) -> Value {
-    let root = TestRoot::new();
-    let config = root.config(&json!({
-        "apiVersion": "machineconfiguration.openshift.io/v1",
-        "kind": "MachineConfig",
-        "metadata": {"name": "99-x", "labels": {"machineconfiguration.openshift.io/role": "worker"}},
-        "spec": {"config": {"ignition": {"version": "3.4.0"},
-            "storage": {"files": [file("/etc/pool.conf", 0o644, text)]}}},
-    }));
-    let args = [
-        "render",
-        "worker",
-        config.path(),
-        "--os-image",
-        "registry.example/os@sha256:0",
-    ];
-    root.run(&args).ok().json()
+    by_operator("worker", text)
 }
 
 #[test]
@@ -1010,4 +999,283 @@ fn an_api_that_does_not_answer_is_no_failure_of_the_fetch() {
     root.write("var/lib/mco-rescue/annotations.json", "{");
     root.run(&["status"]).ok();
     root.run(&["plan", "--latest"]).ok();
+}
+
+/// The object that holds the disruption policies, as the API has it.
+fn policies(generation: i64, observed: i64) -> Value {
+    json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
+    "metadata": {"name": "cluster", "generation": generation},
+    "spec": {"managementState": "Managed"},
+    "status": {"observedGeneration": observed, "nodeDisruptionPolicyStatus": {"clusterPolicies": {
+        "files": [
+            {"path": "/var/lib/kubelet/config.json", "actions": [{"type": "None"}]},
+            {"path": "/etc/containers/registries.conf", "actions": [{"type": "Special"}]},
+            {"path": "/etc/crio/policies", "actions": [
+                {"type": "Reload", "reload": {"serviceName": "crio.service"}}]},
+        ],
+        "units": [{"name": "x.service", "actions": [{"type": "DaemonReload"},
+            {"type": "Restart", "restart": {"serviceName": "x.service"}}]}],
+        "sshkey": {"actions": [{"type": "None"}]},
+    }}}})
+}
+
+const POLICIES: &str = "var/lib/mco-rescue/disruption-policies.json";
+
+#[test]
+fn the_disruption_policies_are_kept_as_long_as_nothing_better_is_known() {
+    let answers = [
+        (Response::ok(policies(3, 3).to_string()), "given", ""),
+        (
+            Response::status(403),
+            "not-allowed",
+            "not allowed to read them",
+        ),
+        (Response::status(404), "none", "the cluster has none"),
+        (
+            Response::ok(policies(4, 3).to_string()),
+            "not-ready",
+            "was not done with them",
+        ),
+    ];
+    let config = intact("x\n");
+    let bodies: Vec<Response> = answers.iter().map(|(body, ..)| body.clone()).collect();
+    let cluster = Cluster::with_policies(&config, name_of(&config), move |nth| bodies[nth].clone());
+    let root = cluster.node();
+    let given = policies(3, 3);
+    let given = &given["status"]["nodeDisruptionPolicyStatus"]["clusterPolicies"];
+    for (_, asked, words) in &answers {
+        let outcome = cluster.fetch(&root);
+        assert_eq!(outcome["policies"]["asked"], *asked);
+        // What was known stays known, with the time at which it was.
+        assert_eq!(outcome["policies"]["known"]["cluster"], *given, "{asked}");
+        let kept: Value = serde_json::from_str(&root.read(POLICIES)).unwrap();
+        assert_eq!(kept, outcome["policies"]);
+        let status = flat(&root.run(&["status"]).ok());
+        assert!(
+            status.contains("Policies for 3 files and 1 unit ("),
+            "{status}"
+        );
+        assert!(status.contains(words), "{status}");
+    }
+}
+
+#[test]
+fn an_api_that_does_not_let_the_kubelet_read_policies_makes_no_noise() {
+    let config = intact("x\n");
+    let cluster = Cluster::new(&config, name_of(&config));
+    let root = cluster.node();
+    cluster.fetch(&root);
+    let quiet = fetch(&root, &["--quiet"]).ok();
+    assert_eq!((quiet.out(), quiet.err()), (String::new(), String::new()));
+    let status = flat(&root.run(&["status"]).ok());
+    assert!(
+        status.contains("Policies not allowed to read them ("),
+        "{status}"
+    );
+    let status = root.run(&["status", "--output", "json"]).ok().json();
+    assert_eq!(status["policies"]["known"], Value::Null);
+}
+
+#[test]
+fn garbage_for_policies_changes_nothing_and_the_log_tells_the_place() {
+    let mut wrong = policies(3, 3);
+    wrong["status"]["nodeDisruptionPolicyStatus"]["clusterPolicies"]["files"][1] =
+        json!({"path": "/x"});
+    let bodies = [
+        Response::ok(policies(3, 3).to_string()),
+        Response::ok("{"),
+        Response::ok(r#"{"kind": "Status", "metadata": {"generation": 1}}"#),
+        Response::ok(wrong.to_string()),
+        Response::status(500),
+    ];
+    let words = [
+        "",
+        "no MachineConfiguration",
+        "another kind",
+        "clusterPolicies.files[1]",
+        "answered 500",
+    ];
+    let config = intact("x\n");
+    let answers = bodies.clone();
+    let cluster =
+        Cluster::with_policies(&config, name_of(&config), move |nth| answers[nth].clone());
+    let root = cluster.node();
+    cluster.fetch(&root);
+    let before = root.read(POLICIES);
+    for words in &words[1..] {
+        let run = fetch(&root, &["--quiet", "-v"]).ok();
+        assert!(flat(&run).contains(words), "{words}: {}", flat(&run));
+        assert_eq!(root.read(POLICIES), before);
+    }
+}
+
+#[test]
+fn the_api_is_asked_also_when_the_config_server_is_gone() {
+    let config = intact("x\n");
+    let mut cluster = Cluster::new(&config, name_of(&config));
+    let root = cluster.node();
+    cluster.fetch(&root);
+    root.remove("var/lib/mco-rescue/annotations.json");
+    let routes = Routes::new().at("*", |_| Response::status(404));
+    let identity = cluster.authority.issue(&["127.0.0.1"], VALID);
+    cluster.config_server = Server::tls(routes, &identity);
+    let said = flat(&fetch(&root, &["--server", &cluster.config_server.url("")]).exits(1));
+    assert!(
+        said.contains("the pool has no rendered config there yet"),
+        "{said}"
+    );
+    let status = root.run(&["status", "--output", "json"]).ok().json();
+    assert_eq!(status["annotations"]["desired"], name_of(&config));
+}
+
+#[test]
+fn what_the_daemons_log_told_is_kept_when_the_pod_is_gone() {
+    let (old, wanted) = (intact("old\n"), intact("wanted\n"));
+    let cluster = Cluster::new(&wanted, name_of(&wanted));
+    let root = cluster.node();
+    // The API cannot be asked: this node has no credentials.
+    root.remove("var/lib/kubelet/kubeconfig");
+    root.apply(&old);
+    let pod = "var/log/pods/openshift-machine-config-operator_machine-config-daemon-x7_uid";
+    let head = "stderr F I1118 10:00:00.000000    3512 update.go:1]";
+    let (a, b) = (name_of(&old), name_of(&wanted));
+    root.write(
+        &format!("{pod}/machine-config-daemon/3.log"),
+        &format!(
+            "2026-11-18T10:00:00.000000000+00:00 {head} Disk currentConfig \"{a}\" overrides node's currentConfig \
+             annotation \"{b}\"\n2026-11-18T10:00:01.5+00:00 {head} \"Starting update from {a} to {b}: &{{}}\"\n"
+        ),
+    );
+    let outcome = cluster.fetch(&root);
+    assert_eq!(outcome["annotations"], Value::Null);
+    let wanted = &outcome["daemon_log"]["wanted"];
+    assert_eq!(
+        (&wanted["name"], &wanted["line"]),
+        (&json!(b), &json!("starting"))
+    );
+    let before = root.everything();
+    cluster.fetch(&root);
+    let files = |tree: &support::Snapshot| tree["var/lib/mco-rescue/daemon-log.json"].clone();
+    assert_eq!(files(&before), files(&root.everything()));
+    fs::remove_dir_all(root.path("var/log")).unwrap();
+    let status = flat(&root.run(&["status"]).ok());
+    let line = format!("Log current {a} (2026-11-18T10:00:00Z) wanted {b} (2026-11-18T10:00:01Z)");
+    assert!(status.contains(&line), "{status}");
+    let plan = root.run(&["plan", "--output", "json"]).ok().json();
+    assert_eq!(plan["config"], b);
+    root.write("var/lib/mco-rescue/daemon-log.json", "{");
+    root.run(&["status"]).ok();
+    let plan = root.run(&["plan", "--output", "json"]).ok().json();
+    assert_eq!(plan["config"], a);
+}
+
+#[test]
+fn an_authority_that_was_made_anew_under_its_old_name_is_no_broken_certificate() {
+    let (old, new) = (Authority::new("root-ca"), Authority::new("root-ca"));
+    let config = rendered("rendered-worker-a", "x\n");
+    let server = server(&new, &config);
+    let root = TestRoot::new();
+    let file = ca(&old);
+    let args = [
+        "--pool",
+        "worker",
+        "--server",
+        &server.url(""),
+        "--ca",
+        file.path().to_str().unwrap(),
+    ];
+    let said = flat(&fetch(&root, &args).exits(1));
+    say(&said);
+    assert!(
+        said.contains("signed by no authority that is trusted here"),
+        "{said}"
+    );
+    assert!(
+        said.contains("--ca FILE") && !said.contains("renew"),
+        "{said}"
+    );
+}
+
+/// The places at which a node has authorities, with that of the server in the form of each place.
+fn places(authority: &Authority) -> Vec<(&'static str, String)> {
+    let engine = &base64::engine::general_purpose::STANDARD;
+    let data = base64::Engine::encode(engine, &authority.pem);
+    let kubeconfig = format!(
+        "kind: Config\nclusters:\n- name: local\n  cluster:\n    server: https://x:6443\n    \
+         certificate-authority-data: {data}\n"
+    );
+    let pointer = json!({"ignition": {"version": "3.4.0", "security": {"tls": {"certificateAuthorities": [
+        {"source": format!("data:text/plain;charset=utf-8;base64,{data}")}]}}}});
+    vec![
+        ("etc/kubernetes/kubelet-ca.crt", authority.pem.clone()),
+        ("etc/kubernetes/kubeconfig", kubeconfig.clone()),
+        ("var/lib/kubelet/kubeconfig", kubeconfig),
+        (
+            "etc/pki/ca-trust/source/anchors/mine.crt",
+            format!("# mine\n{}", authority.pem),
+        ),
+        ("boot/ignition/config.ign", pointer.to_string()),
+    ]
+}
+
+#[test]
+fn an_authority_at_hand_is_named_and_not_taken() {
+    let (right, wrong) = (Authority::new("root-ca"), Authority::new("root-ca"));
+    let config = rendered("rendered-worker-a", "x\n");
+    let server = server(&right.intermediate("mcs"), &config);
+    let url = server.url("");
+    let args = ["--pool", "worker", "--server", &url];
+    for (index, (place, text)) in places(&right).into_iter().enumerate() {
+        let root = TestRoot::new();
+        for (place, text) in places(&wrong) {
+            root.write(place, &text);
+        }
+        let before = root.everything();
+        let said = flat(&fetch(&root, &args).exits(1));
+        assert!(
+            said.contains("nothing on this node would verify it"),
+            "{said}"
+        );
+        assert_eq!(root.everything(), before, "{place}");
+        root.write(place, &text);
+        let before = root.everything();
+        let said = flat(&fetch(&root, &args).exits(1));
+        let file = root.path(place).display().to_string();
+        assert!(
+            said.contains(&format!("give --ca {file}, else give the certificate")),
+            "{place}: {said}"
+        );
+        assert!(
+            said.contains("2. \"CN=mcs\" issued by \"CN=root-ca\", from Wed, 01 Jan 2020"),
+            "{said}"
+        );
+        assert_eq!(root.everything(), before, "{place}");
+        if index == 0 {
+            say(&said);
+        }
+        fetch(&root, &[&args[..], &["--ca", &file]].concat()).ok();
+        assert_eq!(cache_files(&root).len(), 1, "{place}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_the_given_bundle_is_said_of_it() {
+    let root = TestRoot::new();
+    for (text, words) in [
+        ("", "there is no certificate in it"),
+        ("hello\n", "line 1 is behind the last certificate"),
+        (
+            "-----BEGIN CERTIFICATE-----\n",
+            "the block that begins in line 1 has no end",
+        ),
+    ] {
+        root.write("ca.pem", text);
+        let file = root.path("ca.pem").display().to_string();
+        let args = ["--pool", "worker", "--server", "127.0.0.1:1", "--ca", &file];
+        let said = flat(&fetch(&root, &args).exits(1));
+        assert!(
+            said.contains(&format!("reading --ca {file}: {words}")),
+            "{said}"
+        );
+    }
 }

@@ -421,3 +421,41 @@ fn the_shell_begins_with_a_closed_root_and_ends_with_an_open_one() {
         unmount(at.path());
     });
 }
+
+#[test]
+fn a_full_disk_stops_us_and_not_the_boot() {
+    with_mounts(|| {
+        let Some(disk) = Disk::new(16, &["mkfs.ext4", "-q"]) else {
+            return;
+        };
+        let root = fresh();
+        let mut large = config("rendered-worker-1");
+        let text = "x".repeat(1 << 20);
+        large["spec"]["config"]["storage"]["files"] = json!([file("/etc/large", 0o644, &text)]);
+        root.write(&format!("{OURS}/a.json"), &large.to_string());
+        let at = tempfile::tempdir().unwrap();
+        disk.mount(at.path(), "");
+        let from = format!("{}/.", root.dir().display());
+        let mut copy = Command::new("cp");
+        copy.arg("-a").arg(from).arg(at.path());
+        assert!(copy.status().unwrap().success());
+        fill(&at.path().join("filler"));
+        let _line = boot_of("rw");
+        let root = ["--root", at.path().to_str().unwrap(), "firstboot"];
+        let run = Command::new(PROGRAM).args(root).output().unwrap();
+        assert_eq!(run.status.code(), Some(1));
+        let kept: Value =
+            serde_json::from_slice(&fs::read("/run/mco-rescue/firstboot.json").unwrap()).unwrap();
+        assert_eq!(kept["outcome"], "failed", "{kept}");
+        assert!(!at.path().join("etc/large").exists());
+        assert!(!at.path().join(RECORD).exists());
+        unmount(at.path());
+    });
+}
+
+/// Takes all the room there is.
+fn fill(path: &std::path::Path) {
+    let mut file = fs::File::create(path).unwrap();
+    let block = vec![b'x'; 1 << 16];
+    while std::io::Write::write_all(&mut file, &block).is_ok() {}
+}

@@ -798,3 +798,41 @@ fn local_lines_and_aliases_are_read_as_matchpathcon_reads_them() {
         assert_eq!(ours, theirs, "{path}");
     }
 }
+
+#[test]
+fn what_install_puts_on_a_node_has_the_labels_that_setfiles_gives() {
+    let Some(policy) = Policy::here() else { return };
+    let Some(node) = policy.root() else { return };
+    node.root.run(&["install"]).ok();
+    assert_eq!(node.wrong(), BTreeMap::new());
+    let program = "usr/local/bin/mco-rescue";
+    assert_eq!(node.type_at(program).as_deref(), Some("bin_t"));
+    // By hand, as a copy from a home has it: systemd may not run that.
+    node.chcon(program, "user_home_t");
+    let inode =
+        std::os::unix::fs::MetadataExt::ino(&fs::metadata(node.root.path(program)).unwrap());
+    let run = node.root.run(&["install", "--output", "json"]).ok().json();
+    assert_eq!(run["items"][0]["done"], "relabelled", "{run}");
+    let items = run["items"].as_array().unwrap();
+    assert!(
+        items[1..].iter().all(|item| item["done"] == "kept"),
+        "{run}"
+    );
+    assert_eq!(node.type_at(program).as_deref(), Some("bin_t"));
+    let after =
+        std::os::unix::fs::MetadataExt::ino(&fs::metadata(node.root.path(program)).unwrap());
+    assert_eq!(after, inode);
+}
+
+#[test]
+fn where_usr_local_is_a_link_the_program_has_the_label_with_which_its_unit_may_run_it() {
+    let Some(policy) = Policy::here() else { return };
+    let Some(node) = policy.root() else { return };
+    node.root.link("usr/local", "../var/usrlocal");
+    node.root.run(&["install"]).ok();
+    let landed = "var/usrlocal/bin/mco-rescue";
+    assert_eq!(node.type_at(landed).as_deref(), Some("bin_t"));
+    assert_eq!(node.type_at("var/usrlocal/bin").as_deref(), Some("bin_t"));
+    let said = node.root.run(&["install"]).ok().out();
+    assert!(said.contains("nothing was written"), "{said}");
+}

@@ -14,6 +14,7 @@ use mco_rescue::net::{
     self, ACCEPT, Answer, BundleError, Cause, FetchError, MAX_REDIRECTS, Progress, Proxy, Request,
     Settings, TlsProblem,
 };
+use sha2::{Digest, Sha256};
 use support::{is_root, say, unused_port};
 
 const LIMIT: u64 = 1 << 20;
@@ -673,11 +674,64 @@ fn a_server_is_trusted_by_the_given_authority_only() {
         let before = server.connections();
         let error = failure(get(&settings, &server.url("/")));
         assert!(
-            matches!(error.cause, Cause::Tls(TlsProblem::UnknownIssuer)),
+            matches!(error.cause, Cause::Tls(TlsProblem::UnknownIssuer(_))),
             "{error}"
         );
         assert_eq!((error.attempts, server.connections() - before), (1, 1));
     }
+}
+
+#[test]
+fn a_chain_that_leads_nowhere_is_told_and_tried_with_what_is_at_hand() {
+    let (root, other) = (Authority::new("root"), Authority::new("other"));
+    let middle = root.intermediate("middle");
+    let identity = middle.issue(&["127.0.0.1"], VALID);
+    let server = Server::tls(greeting(), &identity);
+    let error = failure(get(&trusting(&other), &server.url("/")));
+    let Cause::Tls(TlsProblem::UnknownIssuer(Some(presented))) = &error.cause else {
+        panic!("{error}");
+    };
+    let told: Vec<_> = presented.certificates().into_iter().flatten().collect();
+    let names: Vec<_> = told
+        .iter()
+        .map(|one| (one.subject.as_str(), one.issuer.as_str()))
+        .collect();
+    assert_eq!(names[1], ("CN=middle", "CN=root"));
+    assert_eq!((names.len(), names[0].1), (2, "CN=middle"));
+    // From the beginning of 2020 to that of 2100.
+    let years = (1_577_836_800, 4_102_444_800);
+    let since = |time: SystemTime| {
+        time.duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap()
+            .as_secs()
+    };
+    for one in &told {
+        assert_eq!((since(one.not_before), since(one.not_after)), years);
+    }
+    let digest = Sha256::digest(identity.chain().last().unwrap());
+    let digest: Vec<String> = digest.iter().map(|byte| format!("{byte:02X}")).collect();
+    assert_eq!(presented.fingerprint(), digest.join(":"));
+    assert!(
+        error.to_string().contains(&presented.fingerprint()),
+        "{error}"
+    );
+    assert!(!presented.same_name);
+    let verified = |authority: &Authority| {
+        let pem = mco_rescue::net::certificates(authority.pem.as_bytes()).unwrap();
+        presented.would_be_verified_by(&pem)
+    };
+    assert!(verified(&root) && verified(&middle) && !verified(&other));
+    assert!(!verified(&Authority::new("root")));
+    // The name of the server counts too.
+    let error = failure(get(
+        &resolving(trusting(&other), &["other.example"]),
+        &server.url_of("other.example", "/"),
+    ));
+    let Cause::Tls(TlsProblem::UnknownIssuer(Some(presented))) = &error.cause else {
+        panic!("{error}");
+    };
+    let pem = mco_rescue::net::certificates(root.pem.as_bytes()).unwrap();
+    assert!(!presented.would_be_verified_by(&pem));
 }
 
 #[test]

@@ -24,6 +24,8 @@ file               -                                             file
 nm                 -                                             binutils
 readelf            -                                             binutils
 python3            -                                             python3
+cpio               -                                             cpio
+strip              -                                             binutils
 rpm                -                                             rpm
 setpriv            -                                             util-linux
 unshare            -                                             util-linux

@@ -2,15 +2,17 @@
 
 use anyhow::{Result, bail};
 
+use super::bits::{self, Bits};
 use super::fetch;
-use super::os::{self, Bits, Staging};
+use super::install::Beforehand;
+use super::os::{self, Staging};
 use super::recover::recover_first;
-use super::session::{Session, open_root};
+use super::session::{Session, Unnamed, open_root};
 use super::work::{Work, confirm, now};
 use super::{ApplyArgs, Cli, Output, PlanArgs};
 use crate::drift;
 use crate::error::ExitCode;
-use crate::plan::{Options, Plan};
+use crate::plan::{Options, Plan, PlannedStep};
 use crate::privileges::Capability;
 use crate::report::verify::Findings;
 use crate::report::{self, count};
@@ -25,8 +27,13 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     let lock = transaction::acquire(&root)?;
     recover_first(&root, &lock)?;
-    let mut session = Session::observe(root, args.config.choice())?;
-    let plan = session.guarded_plan(args.options(), args.guards.allowed())?;
+    let mut session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
+    let mut plan = session.guarded_plan(args.options(), args.guards.allowed())?;
+    bits::look(&session.root, &mut plan, &args.bits)?;
+    let beforehand = Beforehand::of(&session);
+    if let Some(beforehand) = &beforehand {
+        beforehand.announce(&mut plan);
+    }
     show_plan(cli, args, &session, &plan)?;
     if !plan.blockers.is_empty() {
         bail!(
@@ -36,6 +43,10 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     }
     if !plan.is_empty() {
         confirm(cli, "Apply this plan?")?;
+        if let Some(beforehand) = beforehand {
+            beforehand.install(&session.root, &lock);
+            plan = plan_again(args, &mut session, &plan)?;
+        }
         let work = Work {
             root: &session.root,
             lock: &lock,
@@ -46,7 +57,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
             started,
             more: &LATER,
         };
-        carry_out(cli, &session, &work, apply.os.bits())?;
+        carry_out(cli, &session, &work, args.bits.bits())?;
         if let Err(error) = session.observe_again() {
             log::warn!(
                 "{} is applied, but {error:#}. Next: mco-rescue verify",
@@ -56,7 +67,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
         }
     }
     let code = verify(cli, &session, &plan)?;
-    if apply.os.reboot && plan.os.needs_reboot() && code == ExitCode::Done {
+    if apply.reboot && plan.os.needs_reboot() && code == ExitCode::Done {
         os::reboot()?;
     }
     Ok(code)
@@ -101,6 +112,25 @@ fn carry_out(cli: &Cli, session: &Session, work: &Work<'_>, bits: Bits) -> Resul
     }
     let run = transaction::last_run(&session.root)?.map(|run| run.id);
     staging.remember_run(run)
+}
+
+/// What was installed may have needed directories that the plan was to make as well.
+fn plan_again(args: &PlanArgs, session: &mut Session, shown: &Plan) -> Result<Plan> {
+    session.observe_again()?;
+    let mut plan = session.guarded_plan(args.options(), args.guards.allowed())?;
+    bits::look(&session.root, &mut plan, &args.bits)?;
+    let was_shown = |planned: &PlannedStep| {
+        let mut all = shown.steps.iter();
+        all.any(|shown| shown.step == planned.step)
+    };
+    let same = plan.steps.iter().all(was_shown) && plan.os == shown.os;
+    if !plan.blockers.is_empty() || !same {
+        bail!(
+            "the node has changed since the plan was shown; {} was not applied. Run it again",
+            session.chosen.config.name
+        );
+    }
+    Ok(plan)
 }
 
 fn show_plan(cli: &Cli, args: &PlanArgs, session: &Session, plan: &Plan) -> Result<()> {

@@ -3,9 +3,9 @@
 
 use anyhow::{Context, Result, bail};
 
-use super::recover::recover_first;
+use super::recover::{at_boot, recover_first};
 use super::rollback::TakingBack;
-use super::session::{Session, open_root, open_store};
+use super::session::{Session, Unnamed, open_root, open_store};
 use super::work::now;
 use super::{Cli, Output};
 use crate::awaited::{Arrival, Awaited, Booted, OsRun, OsRuns, VERSION, Way};
@@ -18,6 +18,7 @@ use crate::node::{Host, Os};
 use crate::paths;
 use crate::plan::{Allowed, Options};
 use crate::report::complete::{self, Completed};
+use crate::report::recover::Started;
 use crate::report::{self, count};
 use crate::root::{Root, RootPath};
 use crate::source;
@@ -126,7 +127,7 @@ fn booted(root: &Root) -> Result<Booted> {
 
 /// The deployment runs; the files have come along with it or not.
 fn arrived(cli: &Cli, root: &Root, awaited: &Awaited) -> Result<Completed> {
-    let session = Session::observe(open_root(cli)?, None)?;
+    let session = Session::observe(open_root(cli)?, None, Unnamed::Recorded)?;
     let drifts = session.drifts(&session.plan(Options::default()));
     forget(root)?;
     let mut completed = Completed::arrived(awaited);
@@ -165,7 +166,15 @@ fn take_back(root: &Root, lock: &Lock, awaited: &Awaited) -> Result<()> {
             blocker.message
         );
     }
-    back.carry_out(root, lock, now())
+    back.carry_out(root, lock, now())?;
+    let steps = back.plan.steps.iter();
+    let changed: Vec<RootPath> = steps.map(|planned| planned.step.path().clone()).collect();
+    let is_there = |path: &RootPath| root.exists(path).unwrap_or_default();
+    let started = at_boot(&changed, &is_there, &HostRunner);
+    if started != Started::Unconcerned {
+        log::warn!("{}", report::recover::units(&started));
+    }
+    Ok(())
 }
 
 fn give_up(root: &Root, mut awaited: Awaited, why: String) -> Result<Completed> {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use super::cluster;
 use super::session::{open_root, open_store};
 use super::work::now;
 use super::{Cli, FetchArgs, Output};
@@ -14,16 +15,16 @@ use crate::net::{self, Cause, FetchError, Request, TlsProblem};
 use crate::node::Records;
 use crate::paths;
 use crate::report;
-use crate::report::fetch::{Fetched, Outcome, PassedOver};
-use crate::root::{Root, RootPath};
-use crate::source::api::{self, Annotations};
+use crate::report::fetch::{Fetched, Outcome, PassedOver, Seen};
+use crate::root::{Root, RootPath, sha256};
+use crate::source::authorities;
 use crate::source::server::{self, Server};
 use crate::source::{self, Http, Medium, Network, cache};
 
 /// A rendered config may not be larger than this (16 MiB): the operator refuses those above 1.5 MiB.
-const MAX_BYTES: u64 = 16 << 20;
+pub const MAX_BYTES: u64 = 16 << 20;
 /// Until the head of an answer is there.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What came, and from whom.
 struct Got {
@@ -47,12 +48,11 @@ pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
     {
         directory(&root, &records, path, args, &mut outcome)?;
     } else {
-        let got = single(&root, &records, args)?;
+        let got = single(&root, &records, args, &mut outcome.seen)?;
         let server = got.server.clone();
         outcome.kept.push(take(&root, &records, got, args)?);
         if let Some(server) = &server {
             remember(&root, server)?;
-            outcome.annotations = ask_api(&root, args);
         }
     }
     let known = outcome.passed_over.is_empty() && outcome.kept.iter().all(|kept| !kept.new);
@@ -73,7 +73,7 @@ pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
 /// Gets one config into the cache; gives its name.
 pub fn into_cache(root: &Root, args: &FetchArgs) -> Result<String> {
     let records = Records::read(root).context("reading the daemon's records")?;
-    let got = single(root, &records, args)?;
+    let got = single(root, &records, args, &mut Seen::default())?;
     let server = got.server.clone();
     let kept = take(root, &records, got, args)?;
     if let Some(server) = &server {
@@ -82,9 +82,9 @@ pub fn into_cache(root: &Root, args: &FetchArgs) -> Result<String> {
     Ok(kept.name)
 }
 
-fn single(root: &Root, records: &Records, args: &FetchArgs) -> Result<Got> {
+fn single(root: &Root, records: &Records, args: &FetchArgs, seen: &mut Seen) -> Result<Got> {
     match args.source.as_deref() {
-        None => from_server(root, records, args),
+        None => from_server(root, records, args, seen),
         Some(url) if url.contains("://") => from_url(root, url, args),
         Some(name) => from_file(name),
     }
@@ -124,12 +124,16 @@ fn take(root: &Root, records: &Records, got: Got, args: &FetchArgs) -> Result<Fe
     verify(args, &got.bytes)?;
     let text = String::from_utf8(got.bytes)
         .map_err(|_| anyhow::anyhow!("{}: not UTF-8 text", got.origin))?;
-    let config = document::parse(text.as_bytes(), &got.origin)?;
+    let config = document::parse(text.as_bytes(), &got.origin).map_err(|error| {
+        anyhow::anyhow!(
+            "{error}; nothing was kept. See whether it is whole, and what it comes from"
+        )
+    })?;
     check(&config, args, &got.origin)?;
     keep(root, records, &config, text, &got.origin)
 }
 
-fn from_server(root: &Root, records: &Records, args: &FetchArgs) -> Result<Got> {
+fn from_server(root: &Root, records: &Records, args: &FetchArgs, seen: &mut Seen) -> Result<Got> {
     let known = server::remembered(root).context("reading what is known of the server")?;
     let known = known.as_ref();
     let recorded = records.recorded().and_then(cache::pool_of);
@@ -146,13 +150,16 @@ fn from_server(root: &Root, records: &Records, args: &FetchArgs) -> Result<Got> 
     let Some(base) = given.or(known.map(|known| known.url.clone())).or(of_api) else {
         bail!("no Machine Config Server is known here. Name it: --server api-int.CLUSTER.DOMAIN");
     };
-    let authorities = match (&args.ca, known) {
-        (Some(path), _) => String::from_utf8_lossy(&source::read_named(path)?).into_owned(),
+    let authorities = match (given_authorities(args)?, known) {
+        (Some(given), _) => given,
         (None, Some(known)) => known.authorities.clone(),
         (None, None) => String::new(),
     };
     let url = server::config_url(&base, &pool);
-    let bytes = get(root, &url, &authorities, args)?.map_err(|error| {
+    let answer = get(root, &url, &authorities, args)?;
+    // The API and the log may tell something also where this server does not.
+    *seen = cluster::look(root, args);
+    let bytes = answer.map_err(|error| {
         let more = explanation(&error, &pool, known, args.ca.is_some());
         anyhow::Error::new(error).context(more)
     })?;
@@ -171,15 +178,22 @@ fn from_server(root: &Root, records: &Records, args: &FetchArgs) -> Result<Got> 
 }
 
 fn from_url(root: &Root, url: &str, args: &FetchArgs) -> Result<Got> {
-    let authorities = match &args.ca {
-        Some(path) => String::from_utf8_lossy(&source::read_named(path)?).into_owned(),
-        None => String::new(),
-    };
+    let authorities = given_authorities(args)?.unwrap_or_default();
     Ok(Got {
         bytes: get(root, url, &authorities, args)??,
         origin: net::redact(url),
         server: None,
     })
+}
+
+/// The bundle that `--ca` names, checked so that what is wrong with it is said of that file.
+fn given_authorities(args: &FetchArgs) -> Result<Option<String>> {
+    let Some(path) = &args.ca else {
+        return Ok(None);
+    };
+    let pem = authorities::pem(&source::read_named(path)?);
+    net::certificates(pem.as_bytes()).with_context(|| format!("reading --ca {path}"))?;
+    Ok(Some(pem))
 }
 
 /// Whoever answers without TLS could be anybody; then a digest has to vouch for what comes.
@@ -214,7 +228,18 @@ fn get(
         ..Request::new(url, MAX_BYTES)
     };
     log::info!("fetching {}", net::redact(url));
-    Ok(net::fetch(&settings, &request, &mut source::tell).map(|answer| answer.bytes))
+    let fetched = net::fetch(&settings, &request, &mut source::tell);
+    Ok(fetched
+        .map(|answer| answer.bytes)
+        .map_err(|error| searched(root, error)))
+}
+
+/// What is at hand is tried with a chain that nobody trusted signs, to be named and not to be taken.
+fn searched(root: &Root, mut error: FetchError) -> FetchError {
+    if let Cause::Tls(TlsProblem::UnknownIssuer(Some(presented))) = &mut error.cause {
+        presented.verified_by = Some(authorities::that_would_verify(root, presented));
+    }
+    error
 }
 
 /// What this server means by its answer, beyond what any server would.
@@ -226,7 +251,7 @@ fn explanation(error: &FetchError, pool: &str, known: Option<&Server>, given: bo
             Cause::Status(status) => server::meaning(status, pool),
             _ => None,
         },
-        Cause::Tls(TlsProblem::UnknownIssuer) if !given && known.is_some() => Some(
+        Cause::Tls(TlsProblem::UnknownIssuer(_)) if !given && known.is_some() => Some(
             "its certificate was verified by the remembered authority before: the server has another one now, or \
              somebody else answers. If the authority was replaced on purpose, give the new one with --ca FILE"
                 .to_owned(),
@@ -236,60 +261,25 @@ fn explanation(error: &FetchError, pool: &str, known: Option<&Server>, given: bo
     hint.map_or(what.clone(), |hint| format!("{what} ({hint})"))
 }
 
-/// The API is asked besides; that it does not answer is no failure of the fetch.
-fn ask_api(root: &Root, args: &FetchArgs) -> Option<Annotations> {
-    match annotations(root, args) {
-        Ok(seen) => Some(seen),
-        Err(error) => {
-            log::info!("the node's annotations are not known: {error:#}");
-            None
-        }
-    }
-}
-
-fn annotations(root: &Root, args: &FetchArgs) -> Result<Annotations> {
-    let access = api::access(root)?;
-    let fixed = root.read(&RootPath::fixed(paths::HOSTNAME))?;
-    let fixed = fixed.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
-    let name = fixed
-        .filter(|name| !name.is_empty())
-        .or_else(|| sysinfo::System::host_name().ok());
-    let name = name.context("the node has no name")?.to_lowercase();
-    let mut settings = Http::new(root)
-        .settings(&Network::default())
-        .map_err(anyhow::Error::msg)?;
-    settings.certificates = access.authorities;
-    settings.identity = Some(access.identity);
-    settings.names.given.clone_from(&args.resolve);
-    settings.header_timeout = HEADER_TIMEOUT;
-    settings.total_timeout = Some(Duration::from_secs(args.timeout));
-    let url = api::node_url(&access.server, &name);
-    let mut request = Request::new(&url, MAX_BYTES);
-    request.retry = false;
-    request
-        .headers
-        .push(("Accept".into(), "application/json".into()));
-    let answer = net::fetch(&settings, &request, &mut source::tell)?;
-    let seen = api::annotations(&answer.bytes, now())?;
-    let store = open_store(root, paths::STATE)?;
-    store.put(
-        RootPath::fixed(paths::ANNOTATIONS).name(),
-        &serde_json::to_vec_pretty(&seen)?,
-    )?;
-    Ok(seen)
-}
-
 fn verify(args: &FetchArgs, bytes: &[u8]) -> Result<()> {
     match args.digest() {
-        Some(digest) if !has_hash(bytes, &digest) => {
-            bail!("what came has another digest than was given; nothing was kept")
-        }
+        Some(digest) if !has_hash(bytes, &digest) => bail!(
+            "what came has another digest than was given (its SHA-256 is {}); nothing was kept. Ask whoever gave the \
+             digest, or get the document anew",
+            sha256(bytes)
+        ),
         _ => Ok(()),
     }
 }
 
 /// What is kept has to be the whole config of the right pool.
 fn check(config: &MachineConfig, args: &FetchArgs, origin: &str) -> Result<()> {
+    if config.bare && config.spec2.is_some() && args.source.is_none() {
+        bail!(
+            "{origin}: came as Ignition 2 although 3 was asked for, and without the MachineConfig. See what stands \
+             before the server and drops the Accept header, or whether it is older than Ignition 3"
+        );
+    }
     if config.bare || config.emptied {
         bail!(
             "{origin}: holds no whole MachineConfig. A Machine Config Server has it at /config/POOL, \
@@ -300,7 +290,7 @@ fn check(config: &MachineConfig, args: &FetchArgs, origin: &str) -> Result<()> {
     match (&args.pool, &pool) {
         (Some(wanted), Some(found)) if wanted != found => {
             bail!(
-                "{origin}: is {} of pool {found}, not of pool {wanted}",
+                "{origin}: is {} of pool {found}, not of pool {wanted}; give --pool {found}, or ask another server",
                 config.name
             )
         }

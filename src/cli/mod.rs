@@ -1,10 +1,13 @@
 //! The command line: clap types, and one function per command that reads like the pipeline.
 
 mod apply;
+mod bits;
 mod cache;
+mod cluster;
 mod complete;
 mod fetch;
 mod firstboot;
+mod install;
 mod os;
 mod pivot;
 mod plan;
@@ -146,6 +149,15 @@ pub enum Command {
     /// touching anything when a path is neither as before nor as after.
     Recover(RecoverArgs),
 
+    /// Put this program and its units on a node, take them off, or into an initramfs
+    ///
+    /// The program goes to /usr/local/bin, with the units that recover an interrupted
+    /// run at boot and complete one after a reboot, and the timer that keeps the cache
+    /// fresh. Each file is put whole and
+    /// durably; whoever is cut off runs it again. Where systemd runs, it reads the
+    /// units and is asked to start them.
+    Install(InstallArgs),
+
     /// After a reboot that a run waits for: prove that what was staged runs
     ///
     /// If the deployment from before came up instead, its files and record are brought back, so that the node is
@@ -161,12 +173,13 @@ pub enum Command {
 }
 
 /// Which config.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct ConfigArgs {
     /// A rendered MachineConfig, JSON or YAML as `oc get mc NAME -o yaml` prints it,
     /// or an Ignition config; what that refers to is fetched; `-` for standard input;
     /// `cached:NAME` for one of the node's cache
-    /// [default: the config the node is recorded to be in]
+    /// [default: the config that the cluster last wanted, if it is at hand intact,
+    /// else (and for verify always) the one the node is recorded to be in]
     #[arg(value_name = "CONFIG")]
     pub config: Option<String>,
 
@@ -191,7 +204,7 @@ impl ConfigArgs {
 }
 
 /// Which config, and what is allowed.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct PlanArgs {
     /// Which config.
     #[command(flatten)]
@@ -212,6 +225,10 @@ pub struct PlanArgs {
     #[arg(long)]
     pub allow_lockout: bool,
 
+    /// How an image is had.
+    #[command(flatten)]
+    pub bits: BitsArgs,
+
     /// What may be passed over on the node.
     #[command(flatten)]
     pub guards: GuardArgs,
@@ -224,32 +241,35 @@ pub struct ApplyArgs {
     #[command(flatten)]
     pub plan: PlanArgs,
 
-    /// How an image is had, and whether the node reboots.
-    #[command(flatten)]
-    pub os: OsArgs,
-}
-
-/// How an image is had, and whether the node reboots.
-#[derive(Debug, Args)]
-pub struct OsArgs {
-    /// Take the image from containers-storage, where it is under its very name
-    /// [default: its registry, or a mirror in registries.conf]
-    #[arg(long)]
-    pub from_storage: bool,
-
     /// Reboot at the end, where something is staged for the next boot
     #[arg(long)]
     pub reboot: bool,
 }
 
-impl OsArgs {
-    fn bits(&self) -> os::Bits {
-        if self.from_storage {
-            os::Bits::Storage
-        } else {
-            os::Bits::Registry
-        }
+impl ApplyArgs {
+    /// The node's own choice of a config, nothing passed over.
+    fn unnamed(bits: BitsArgs, reboot: bool) -> Self {
+        let plan = PlanArgs {
+            bits,
+            ..PlanArgs::default()
+        };
+        Self { plan, reboot }
     }
+}
+
+/// How an image is had.
+#[derive(Debug, Clone, Default, Args)]
+pub struct BitsArgs {
+    /// Take the OS image from a medium: an OCI directory or archive, or a directory of
+    /// `skopeo copy dir:`, whose digest is that of the wanted name; it is brought into
+    /// containers-storage first
+    #[arg(long, value_name = "PATH")]
+    pub os_from: Option<PathBuf>,
+
+    /// Take the OS image from containers-storage, where it is under its very name
+    /// [default: its registry, or a mirror in registries.conf]
+    #[arg(long, conflicts_with = "os_from")]
+    pub from_storage: bool,
 }
 
 /// Which image.
@@ -259,9 +279,13 @@ pub struct PivotArgs {
     #[arg(value_name = "IMAGE")]
     pub image: Option<String>,
 
-    /// How it is had, and whether the node reboots.
+    /// How it is had.
     #[command(flatten)]
-    pub os: OsArgs,
+    pub bits: BitsArgs,
+
+    /// Reboot at the end, where the image is staged for the next boot
+    #[arg(long)]
+    pub reboot: bool,
 
     /// What may be passed over on the node.
     #[command(flatten)]
@@ -269,7 +293,7 @@ pub struct PivotArgs {
 }
 
 /// What on the node may be passed over.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct GuardArgs {
     /// Clear the flags immutable and append-only (chattr +i, +a) where they stand in the
     /// way, right before the renames, and set them again afterwards
@@ -344,6 +368,28 @@ pub struct RecoverArgs {
     /// Undo the interrupted run even if it could be finished
     #[arg(long)]
     pub back: bool,
+
+    /// Run by a unit: nobody watches, and systemd has read the unit files already
+    #[arg(long, hide = true, conflicts_with = "back")]
+    pub at_boot: bool,
+}
+
+/// What to install where.
+#[derive(Debug, Args)]
+pub struct InstallArgs {
+    /// Remove it all again: units, program, and the state directory with cache and
+    /// history; asks first
+    #[arg(long)]
+    pub remove: bool,
+
+    /// Change nothing on the node: write an archive with the program and the units of
+    /// the dracut module, to be loaded after the distribution's initramfs
+    #[arg(long, value_name = "FILE", conflicts_with = "remove")]
+    pub initramfs: Option<PathBuf>,
+
+    /// A config that goes into the archive; more than one may be given
+    #[arg(long = "config", value_name = "FILE", requires = "initramfs")]
+    pub configs: Vec<String>,
 }
 
 /// How a boot is looked at.
@@ -356,6 +402,19 @@ pub struct FirstbootArgs {
     /// Wait beside Ignition, and give it a config that is at hand when its server stays silent
     #[arg(long)]
     pub beside_ignition: bool,
+
+    /// On the booted node: do the first-boot service's work, image and kernel arguments
+    /// from what is at hand here, and put its trigger away; like apply without CONFIG
+    #[arg(long, conflicts_with_all = ["beside_ignition", "after_shell"])]
+    pub complete: bool,
+
+    /// How an image is had.
+    #[command(flatten)]
+    pub bits: BitsArgs,
+
+    /// Reboot at the end, where something is staged for the next boot
+    #[arg(long, requires = "complete")]
+    pub reboot: bool,
 
     /// After the shell: give the root back as it was found
     #[arg(long, conflicts_with = "beside_ignition")]
@@ -388,7 +447,8 @@ pub struct FetchArgs {
     #[arg(long, value_name = "SERVER")]
     pub server: Option<String>,
 
-    /// PEM file with the authority that signed the server's certificate
+    /// PEM file with the authority that signed the server's certificate, or a kubeconfig
+    /// or pointer config that holds it
     /// [default: that of the last fetch, and those that the system trusts]
     #[arg(long, value_name = "FILE")]
     pub ca: Option<String>,
@@ -491,6 +551,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Recover(args) => recover::run(cli, args),
         Command::Complete => complete::run(cli),
         Command::Firstboot(args) => firstboot::run(cli, args),
+        Command::Install(args) => install::run(cli, args),
     }
 }
 

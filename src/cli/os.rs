@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::bits::{self, Bits};
 use super::complete;
 use super::work::now;
 use super::{Cli, Output};
@@ -26,15 +27,6 @@ use crate::transaction::journal::ConfigRef;
 const CANCEL: Duration = Duration::from_secs(120);
 /// How often it is asked.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-
-/// Where the bits of an image come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bits {
-    /// A registry, or a mirror of it.
-    Registry,
-    /// `containers-storage`, under the very name.
-    Storage,
-}
 
 /// Staging for one config.
 pub struct Staging<'a> {
@@ -134,6 +126,7 @@ impl Staging<'_> {
         Ok(match step {
             OsStep::Pin { index, .. } => Some(arguments::pin(*index)),
             OsStep::DropStaged { .. } => Some(arguments::drop_pending()),
+            OsStep::Bring { from, image } => Some(bits::copy(from, image)),
             OsStep::Image { to, .. } => {
                 let target = match self.bits {
                     Bits::Registry => Target::Registry(to.clone()),
@@ -155,7 +148,7 @@ impl Staging<'_> {
             OsStep::Image { to, .. } => deployments()
                 .is_ok_and(|all| all.next_boot().is_some_and(|next| next.image() == *to)),
             OsStep::Arguments { .. } => self.arguments_are_there().unwrap_or_default(),
-            OsStep::Pin { .. } | OsStep::DropStaged { .. } => false,
+            OsStep::Pin { .. } | OsStep::DropStaged { .. } | OsStep::Bring { .. } => false,
         }
     }
 
@@ -224,6 +217,7 @@ fn doing(step: &OsStep) -> &'static str {
     match step {
         OsStep::Pin { .. } => "pinning what runs",
         OsStep::DropStaged { .. } => "dropping what is staged",
+        OsStep::Bring { .. } => "bringing the image (this can take minutes)",
         OsStep::Image { .. } => "staging the image (this can take minutes)",
         OsStep::Arguments { .. } => "staging the kernel arguments",
     }

@@ -2,6 +2,8 @@
 
 use anyhow::{Result, bail};
 
+use super::bits;
+use super::install::Beforehand;
 use super::os::{self, Staging};
 use super::recover::recover_first;
 use super::session::{guard, open_root};
@@ -47,15 +49,23 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
         ..Plan::default()
     };
     guard(&mut plan, &root, &node, args.guards.allowed())?;
+    bits::look(&root, &mut plan, &args.bits)?;
+    let beforehand = Beforehand::of_recorded(&root, &records);
+    if let Some(beforehand) = &beforehand {
+        beforehand.announce(&mut plan);
+    }
     show(cli, &image, &plan)?;
     if !plan.blockers.is_empty() {
         bail!("refusing to stage {image}: see the blockers above; nothing was changed");
     }
     if !plan.os.steps.is_empty() {
         confirm(cli, "Stage this image?")?;
+        if let Some(beforehand) = beforehand {
+            beforehand.install(&root, &lock);
+        }
         staging(cli, &root, &plan, &records, args).stage(facts)?;
     }
-    end(cli, &plan, args.os.reboot)
+    end(cli, &plan, args.reboot)
 }
 
 fn wanted(args: &PivotArgs, records: &Records) -> Result<String> {
@@ -92,7 +102,7 @@ fn staging<'a>(
                 .unwrap_or_default(),
             origin: "pivot".to_owned(),
         },
-        bits: args.os.bits(),
+        bits: args.bits.bits(),
     }
 }
 

@@ -2,7 +2,9 @@
 
 use anyhow::Result;
 
-use super::session::{Session, open_root};
+use super::bits;
+use super::install::Beforehand;
+use super::session::{Session, Unnamed, open_root};
 use super::{Cli, Output, PlanArgs};
 use crate::error::ExitCode;
 use crate::report;
@@ -13,8 +15,12 @@ use crate::transaction;
 pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     let pending = transaction::pending(&root)?;
-    let session = Session::observe(root, args.config.choice())?;
-    let plan = session.guarded_plan(args.options(), args.guards.allowed())?;
+    let session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
+    let mut plan = session.guarded_plan(args.options(), args.guards.allowed())?;
+    bits::look(&session.root, &mut plan, &args.bits)?;
+    if let Some(beforehand) = Beforehand::of(&session) {
+        beforehand.announce(&mut plan);
+    }
     let diffs = session.diffs(&plan, args.config.show_secrets);
     let heading = session.heading();
     let text = match cli.output {

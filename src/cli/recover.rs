@@ -2,17 +2,28 @@
 
 use anyhow::Result;
 
+use super::install::systemd_runs;
 use super::session::open_root;
+use super::work::now;
 use super::{Cli, Output, RecoverArgs};
+use crate::command::{CommandError, CommandRunner, HostRunner, systemctl};
 use crate::error::{ExitCode, RunError};
 use crate::node::Host;
 use crate::report;
-use crate::root::Root;
-use crate::transaction::{self, Direction, Lock, Recovered};
+use crate::report::recover::Started;
+use crate::report::status::{LastRun, Outcome, Phase};
+use crate::root::{Root, RootPath};
+use crate::systemd::changed::{is_read_by_manager, units_at, wanted_at};
+use crate::transaction::{self, Direction, Lock, Pending, Recovered};
 
 /// Runs `recover`.
 pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
+    // Started without need, as `install` does to see whether it can be: then the lock may be somebody's.
+    if args.at_boot && transaction::pending(&root)? == Pending::Nothing {
+        return Ok(ExitCode::Done);
+    }
+    let started = now();
     let lock = transaction::acquire(&root)?;
     let direction = if args.back {
         Direction::Back
@@ -20,12 +31,92 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
         Direction::Forward
     };
     let recovered = recover(&root, &lock, direction)?;
+    let is_there = |path: &RootPath| root.exists(path).unwrap_or_default();
+    let units = (args.at_boot && systemd_runs(&root))
+        .then(|| at_boot(recovered.changed(), &is_there, &HostRunner));
+    if let Some(units) = &units {
+        keep(&root, &lock, &recovered, units, started);
+    }
     let text = match cli.output {
-        Output::Json => report::recover::json(&recovered)?,
-        Output::Text => report::recover::text(&recovered),
+        Output::Json => report::recover::json(&recovered, units.as_ref())?,
+        Output::Text => report::recover::text(&recovered, units.as_ref()),
     };
     report::print_result(text.as_bytes());
     Ok(ExitCode::Done)
+}
+
+/// The manager has read the unit files before they changed: it reads them again, and the units that run
+/// already are found.
+pub fn at_boot(
+    changed: &[RootPath],
+    is_there: &dyn Fn(&RootPath) -> bool,
+    runner: &dyn CommandRunner,
+) -> Started {
+    if !changed.iter().any(is_read_by_manager) {
+        return Started::Unconcerned;
+    }
+    if let Err(error) = systemctl::reload(runner) {
+        log::warn!("{error}. Next: systemctl daemon-reload");
+        return Started::Unknown(error.to_string());
+    }
+    let there = changed.iter().filter(|path| is_there(path)).cloned();
+    let wanted = wanted_at(&there.collect::<Vec<_>>());
+    match ask(&units_at(changed), &wanted, runner) {
+        Ok((before, too_late)) => Started::Read { before, too_late },
+        Err(error) => Started::Unknown(error.to_string()),
+    }
+}
+
+/// The units that were started before, and those that nothing starts any more.
+fn ask(
+    units: &[String],
+    wanted: &[String],
+    runner: &dyn CommandRunner,
+) -> Result<(Vec<String>, Vec<String>), CommandError> {
+    let running = match names(units).as_slice() {
+        [] => Vec::new(),
+        units => systemctl::activity(runner, units)?,
+    };
+    let running = running.into_iter().filter(|unit| unit.is_running());
+    let idle = match names(wanted).as_slice() {
+        [] => Vec::new(),
+        units => systemctl::idle(runner, units)?,
+    };
+    Ok((running.map(|unit| unit.name).collect(), idle))
+}
+
+fn names(units: &[String]) -> Vec<&str> {
+    units.iter().map(String::as_str).collect()
+}
+
+/// Nobody reads a console at boot; `status` tells it later.
+fn keep(root: &Root, lock: &Lock, recovered: &Recovered, units: &Started, started: u64) {
+    let (outcome, config) = match recovered {
+        Recovered::Finished(config, _) => (Outcome::Recovered, config),
+        Recovered::Undone(config, _) => (Outcome::Undone, config),
+        Recovered::Swept(_) | Recovered::Nothing => return,
+    };
+    let phase = |name: &str, result: String| Phase {
+        name: name.into(),
+        result,
+    };
+    let run = LastRun {
+        version: LastRun::VERSION,
+        id: String::new(),
+        config: config.clone(),
+        started,
+        finished: now(),
+        outcome,
+        phases: vec![
+            phase("recover", report::recover::sentence(recovered)),
+            phase("units", report::recover::units(units)),
+        ],
+        steps: recovered.changed().len(),
+        notices: Vec::new(),
+    };
+    if let Err(error) = transaction::write_last_run(root, lock, &run) {
+        log::warn!("writing the status: {error}");
+    }
 }
 
 /// Recovers; what cannot be recovered leaves the node half-way.
@@ -42,4 +133,95 @@ pub fn recover_first(root: &Root, lock: &Lock) -> Result<()> {
         log::warn!("{}", report::recover::sentence(&recovered));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{CommandLine, CommandOutput};
+    use crate::transaction::journal::ConfigRef;
+    use std::cell::RefCell;
+
+    /// Notes what it is told; every unit that it is asked for runs, but `idle.service`.
+    #[derive(Default)]
+    struct Manager(RefCell<Vec<String>>);
+
+    impl CommandRunner for Manager {
+        fn run(&self, command: &CommandLine) -> Result<CommandOutput, CommandError> {
+            let mut said = self.0.borrow_mut();
+            said.push(command.args.first().cloned().unwrap_or_default());
+            let units = command.args.iter().skip_while(|arg| *arg != "--").skip(1);
+            let state = |unit: &String| match unit.as_str() {
+                "idle.service" => "inactive",
+                _ => "active",
+            };
+            let block = |unit| format!("Id={unit}\nActiveState={}\nSubState=x\n", state(unit));
+            let blocks: Vec<String> = units.map(block).collect();
+            Ok(CommandOutput {
+                status: Some(0),
+                stdout: blocks.join("\n"),
+                stderr: String::new(),
+            })
+        }
+    }
+
+    fn finished(paths: &[&str]) -> Recovered {
+        let config = ConfigRef {
+            name: "rendered-worker-1".to_owned(),
+            digest: String::new(),
+            origin: String::new(),
+        };
+        let paths = paths.iter().map(|path| RootPath::parse(path).unwrap());
+        Recovered::Finished(config, paths.collect())
+    }
+
+    #[test]
+    fn units_that_run_from_old_files_are_found_after_the_reload() {
+        let manager = Manager::default();
+        let recovered = finished(&[
+            "/etc/systemd/system/a.service",
+            "/etc/systemd/system/idle.service",
+        ]);
+        let found = at_boot(recovered.changed(), &|_| true, &manager);
+        let wanted = Started::Read {
+            before: vec!["a.service".to_owned()],
+            too_late: Vec::new(),
+        };
+        assert_eq!(found, wanted);
+        assert_eq!(*manager.0.borrow(), ["daemon-reload", "show"]);
+    }
+
+    #[test]
+    fn without_changed_unit_files_the_manager_is_left_alone() {
+        let manager = Manager::default();
+        let found = at_boot(
+            finished(&["/etc/chrony.conf"]).changed(),
+            &|_| true,
+            &manager,
+        );
+        assert_eq!(found, Started::Unconcerned);
+        assert!(manager.0.borrow().is_empty());
+    }
+
+    #[test]
+    fn what_a_link_enables_too_late_is_found() {
+        let manager = Manager::default();
+        let links = ["a.service", "idle.service"]
+            .map(|unit| format!("/etc/systemd/system/multi-user.target.wants/{unit}"));
+        let recovered = finished(&links.each_ref().map(String::as_str));
+        let found = at_boot(recovered.changed(), &|_| true, &manager);
+        let wanted = Started::Read {
+            before: Vec::new(),
+            too_late: vec!["idle.service".to_owned()],
+        };
+        assert_eq!(found, wanted);
+        assert_eq!(*manager.0.borrow(), ["daemon-reload", "show"]);
+        // Links that are gone enable nothing.
+        let found = at_boot(recovered.changed(), &|_| false, &manager);
+        let wanted = Started::Read {
+            before: Vec::new(),
+            too_late: Vec::new(),
+        };
+        assert_eq!(found, wanted);
+    }
 }

@@ -16,7 +16,7 @@ use crate::report::diff::unified;
 use crate::report::is_secret_step;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootError, RootPath};
-use crate::source::{self, Chosen, Http, Kept, api, cache};
+use crate::source::{self, Chosen, Http, Kept, api, cache, daemon_log};
 use crate::transaction::Store;
 use crate::transaction::journal::ConfigRef;
 
@@ -72,32 +72,54 @@ pub fn open_store(root: &Root, directory: &'static str) -> Result<Store> {
     Ok(Store::make(root, directory, host.separate_var)?)
 }
 
+/// What stands in for a config that was not named (design.md section 7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unnamed {
+    /// What the node is to be in: for what changes it.
+    Wanted,
+    /// What it is recorded to be in: for what only looks.
+    Recorded,
+}
+
 /// Chooses among the argument and what the node keeps.
-pub fn choose(root: &Root, config: Option<&str>, records: &Records) -> Result<Chosen> {
-    choose_by(root, config, records, &mut Http::new(root))
+pub fn choose(
+    root: &Root,
+    config: Option<&str>,
+    unnamed: Unnamed,
+    records: &Records,
+) -> Result<Chosen> {
+    choose_by(root, config, unnamed, records, &mut Http::new(root))
 }
 
 fn choose_by(
     root: &Root,
     config: Option<&str>,
+    unnamed: Unnamed,
     records: &Records,
     http: &mut Http<'_>,
 ) -> Result<Chosen> {
     let cache = cache::read(root).context("reading the cache")?;
-    let annotations = api::remembered(root).context("reading the annotations")?;
+    let (annotations, log) = match (config, unnamed) {
+        (None, Unnamed::Wanted) => (
+            api::remembered(root).context("reading the annotations")?,
+            daemon_log::known(root).context("reading the daemon's log")?,
+        ),
+        _ => (None, None),
+    };
     let kept = Kept {
         records,
         cache: &cache,
         annotations: annotations.as_ref(),
+        log: log.as_ref(),
     };
     Ok(source::choose(config, &kept, http)?)
 }
 
 impl Session {
     /// Reads records, config and node.
-    pub fn observe(root: Root, config: Option<&str>) -> Result<Self> {
+    pub fn observe(root: Root, config: Option<&str>, unnamed: Unnamed) -> Result<Self> {
         let records = Records::read(&root).context("reading the daemon's records")?;
-        let chosen = choose(&root, config, &records)?;
+        let chosen = choose(&root, config, unnamed, &records)?;
         Self::of(root, records, chosen)
     }
 
@@ -111,7 +133,7 @@ impl Session {
     ) -> Result<Self> {
         let records = Records::read(&root).context("reading the daemon's records")?;
         let mut http = Http::within(&root, timeout);
-        let mut chosen = choose_by(&root, config, &records, &mut http)?;
+        let mut chosen = choose_by(&root, config, Unnamed::Wanted, &records, &mut http)?;
         if first {
             let made = with_first_boot_files(chosen.config);
             let said = |finding: Finding| anyhow::anyhow!("{}: {}", finding.path, finding.message);
@@ -240,7 +262,7 @@ impl Session {
             config: self.chosen.config.name.clone(),
             digest: self.chosen.config.digest.clone(),
             origin: self.chosen.config.origin.clone(),
-            chosen: self.chosen.why.to_owned(),
+            chosen: self.chosen.why.clone(),
             root: self.root.shown().display().to_string(),
             recorded,
             others: self.chosen.others.clone(),

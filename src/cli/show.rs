@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 
-use super::session::{choose, open_root};
+use super::session::{Unnamed, choose, open_root};
 use super::{Cli, Output, ShowArgs};
 use crate::document::Desired;
 use crate::drift::{dropin_path, unit_path};
@@ -21,7 +21,7 @@ pub fn run(cli: &Cli, args: &ShowArgs) -> Result<ExitCode> {
         report::print(&bytes)?;
         return Ok(ExitCode::Done);
     }
-    let config = choose(&root, args.config.as_deref(), &records)?.config;
+    let config = choose(&root, args.config.as_deref(), Unnamed::Recorded, &records)?.config;
     let desired = Desired::of(&config);
     let bytes = match (&args.path, cli.output) {
         (Some(path), _) => contents(&desired, path)?,

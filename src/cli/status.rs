@@ -8,10 +8,11 @@ use crate::command::HostRunner;
 use crate::error::ExitCode;
 use crate::node::{Baseline, Host, Recorded, Records, System};
 use crate::report;
+use crate::report::fetch::Seen;
 use crate::report::status::{Kept, LastRun, OsReport, StatusReport, pending_words};
 use crate::root::Root;
 use crate::runtime;
-use crate::source::api;
+use crate::source::{api, daemon_log, policies};
 use crate::transaction;
 
 /// Runs `status`.
@@ -41,7 +42,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         recorded_digest,
         record_note,
         recorded_image: records.current_image.clone(),
-        annotations: api::remembered(&root).context("reading the annotations")?,
+        seen: seen(&root)?,
         pending: word,
         pending_config: config.map(|config| config.name.clone()),
         firstboot: host
@@ -57,6 +58,15 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     };
     report::print(text.as_bytes())?;
     Ok(ExitCode::Done)
+}
+
+/// What was kept of the cluster, with what the log has told since.
+fn seen(root: &Root) -> Result<Seen> {
+    Ok(Seen {
+        annotations: api::remembered(root).context("reading the annotations")?,
+        daemon_log: daemon_log::known(root).context("reading the daemon's log")?,
+        policies: policies::remembered(root).context("reading the disruption policies")?,
+    })
 }
 
 /// A damaged status is replaced by the next run; it must not hide the rest.

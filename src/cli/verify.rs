@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::session::{Session, open_root};
+use super::session::{Session, Unnamed, open_root};
 use super::{Cli, ConfigArgs, Output};
 use crate::drift;
 use crate::error::ExitCode;
@@ -12,7 +12,7 @@ use crate::report::verify::Findings;
 
 /// Runs `verify`.
 pub fn run(cli: &Cli, args: &ConfigArgs) -> Result<ExitCode> {
-    let session = Session::observe(open_root(cli)?, args.choice())?;
+    let session = Session::observe(open_root(cli)?, args.choice(), Unnamed::Recorded)?;
     // The plan knows both sides of everything that differs.
     let plan = session.plan(Options::default());
     let drifts = session.drifts(&plan);

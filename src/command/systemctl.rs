@@ -1,4 +1,4 @@
-//! systemctl: what units are doing.
+//! systemctl: what units are doing, and telling the running manager what to do.
 
 use std::time::Duration;
 
@@ -14,23 +14,133 @@ pub fn activity(
     runner: &dyn CommandRunner,
     units: &[&str],
 ) -> Result<Vec<UnitActivity>, CommandError> {
-    let answer = runner.run(&show(units))?;
+    asked(runner, &show(units)).map(|answer| read(&answer))
+}
+
+/// Those of the units that do not run and that nothing is about to start.
+///
+/// # Errors
+/// No systemctl, or no answer.
+pub fn idle(runner: &dyn CommandRunner, units: &[&str]) -> Result<Vec<String>, CommandError> {
+    let options = ["show", "--property=Id,ActiveState,Job"];
+    asked(runner, &line(&options, units, QUICK)).map(|answer| read_idle(&answer.stdout))
+}
+
+/// Lets the manager read all unit files again.
+///
+/// # Errors
+/// No systemctl, or what it said.
+pub fn reload(runner: &dyn CommandRunner) -> Result<(), CommandError> {
+    asked(runner, &line(&["daemon-reload"], &[], BUSY)).map(drop)
+}
+
+/// Starts a unit and waits for it.
+///
+/// # Errors
+/// No systemctl, or what it said; what became of the unit is told by [`start_result`].
+pub fn start(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandError> {
+    asked(runner, &line(&["start"], &[unit], BUSY)).map(drop)
+}
+
+/// Stops units and waits for them.
+///
+/// # Errors
+/// No systemctl, or what it said.
+pub fn stop(runner: &dyn CommandRunner, units: &[&str]) -> Result<(), CommandError> {
+    asked(runner, &line(&["stop"], units, BUSY)).map(drop)
+}
+
+/// How the last start of a service ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StartResult {
+    /// Its program ran and ended well.
+    Ran,
+    /// A condition kept it from starting.
+    NotStarted,
+    /// It is masked.
+    Masked,
+    /// The manager could not run the program at all (`203/EXEC`): SELinux, a mount with noexec, a wrong file.
+    CannotRun,
+    /// In the manager's words, such as `exit-code 1` or `timeout`.
+    Failed(String),
+}
+
+/// How the last start of a service ended.
+///
+/// # Errors
+/// No systemctl, or no answer.
+pub fn start_result(runner: &dyn CommandRunner, unit: &str) -> Result<StartResult, CommandError> {
+    let options = [
+        "show",
+        "--property=LoadState,Result,ConditionResult,ExecMainStatus",
+    ];
+    asked(runner, &line(&options, &[unit], QUICK)).map(|answer| read_start(&answer.stdout))
+}
+
+/// systemd's number for a program that could not be executed.
+const EXEC: &str = "203";
+/// For questions.
+const QUICK: Duration = Duration::from_secs(30);
+/// For jobs: at boot others may be before them.
+const BUSY: Duration = Duration::from_secs(90);
+
+fn show(units: &[&str]) -> CommandLine {
+    line(
+        &["show", "--property=Id,ActiveState,SubState"],
+        units,
+        QUICK,
+    )
+}
+
+fn line(words: &[&str], units: &[&str], timeout: Duration) -> CommandLine {
+    let end: &[&str] = if units.is_empty() { &[] } else { &["--"] };
+    let args = words.iter().chain(end).chain(units);
+    CommandLine {
+        program: "systemctl".into(),
+        args: args.map(|arg| (*arg).to_owned()).collect(),
+        timeout,
+        capabilities: &[],
+    }
+}
+
+fn asked(runner: &dyn CommandRunner, command: &CommandLine) -> Result<CommandOutput, CommandError> {
+    let answer = runner.run(command)?;
     if answer.status == Some(0) {
-        return Ok(read(&answer));
+        return Ok(answer);
     }
     let words = answer.stderr.trim().to_owned();
     Err(CommandError::Failed("systemctl".into(), words))
 }
 
-fn show(units: &[&str]) -> CommandLine {
-    let options = ["show", "--property=Id,ActiveState,SubState", "--"];
-    let args = options.iter().chain(units);
-    CommandLine {
-        program: "systemctl".into(),
-        args: args.map(|arg| (*arg).to_owned()).collect(),
-        timeout: Duration::from_secs(30),
-        capabilities: &[],
+fn read_idle(text: &str) -> Vec<String> {
+    let idle = |block: &&str| {
+        let job = value(block, "Job").unwrap_or_default();
+        value(block, "ActiveState").as_deref() == Some("inactive") && matches!(&*job, "" | "0")
+    };
+    let blocks = text.split("\n\n").filter(idle);
+    blocks.filter_map(|block| value(block, "Id")).collect()
+}
+
+fn read_start(text: &str) -> StartResult {
+    let value = |key: &str| value(text, key).unwrap_or_default();
+    if value("LoadState") == "masked" {
+        return StartResult::Masked;
     }
+    match (value("Result").as_str(), value("ConditionResult").as_str()) {
+        ("success", "yes") => StartResult::Ran,
+        ("success", _) => StartResult::NotStarted,
+        (result, _) => match value("ExecMainStatus") {
+            status if status == EXEC => StartResult::CannotRun,
+            status => StartResult::Failed(format!("{result} {status}")),
+        },
+    }
+}
+
+/// The value of a `Key=value` line.
+fn value(block: &str, key: &str) -> Option<String> {
+    let line = block.lines().find_map(|line| line.strip_prefix(key));
+    line.and_then(|rest| rest.strip_prefix('='))
+        .map(str::to_owned)
 }
 
 /// The main process of a unit that is running or starting.
@@ -67,15 +177,10 @@ pub fn reboot() -> CommandLine {
 fn read(answer: &CommandOutput) -> Vec<UnitActivity> {
     let blocks = answer.stdout.split("\n\n");
     let unit = |block: &str| {
-        let value = |key: &str| {
-            let line = block.lines().find_map(|line| line.strip_prefix(key));
-            line.and_then(|rest| rest.strip_prefix('='))
-                .map(str::to_owned)
-        };
         Some(UnitActivity {
-            name: value("Id")?,
-            active: value("ActiveState")?,
-            sub: value("SubState")?,
+            name: value(block, "Id")?,
+            active: value(block, "ActiveState")?,
+            sub: value(block, "SubState")?,
         })
     };
     blocks.filter_map(unit).collect()
@@ -84,6 +189,93 @@ fn read(answer: &CommandOutput) -> Vec<UnitActivity> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
+
+    /// Answers in order; an unexpected command and an unused answer fail.
+    struct Scripted(RefCell<Vec<(&'static str, CommandOutput)>>);
+
+    impl CommandRunner for Scripted {
+        fn run(&self, command: &CommandLine) -> Result<CommandOutput, CommandError> {
+            let (wanted, answer) = self.0.borrow_mut().remove(0);
+            let said = format!("{} {}", command.program, command.args.join(" "));
+            assert_eq!(said, wanted);
+            Ok(answer)
+        }
+    }
+
+    impl Drop for Scripted {
+        fn drop(&mut self) {
+            assert!(self.0.borrow().is_empty() || std::thread::panicking());
+        }
+    }
+
+    fn script(lines: &[(&'static str, i32, &str)]) -> Scripted {
+        let answer = |&(line, status, text): &(&'static str, i32, &str)| {
+            let answer = CommandOutput {
+                status: Some(status),
+                stdout: text.to_owned(),
+                stderr: text.to_owned(),
+            };
+            (line, answer)
+        };
+        Scripted(RefCell::new(lines.iter().map(answer).collect()))
+    }
+
+    #[test]
+    fn names_never_become_options() {
+        let runner = script(&[
+            ("systemctl daemon-reload", 0, ""),
+            ("systemctl start -- a.service", 0, ""),
+            ("systemctl stop -- -b.service c.timer", 0, ""),
+        ]);
+        reload(&runner).unwrap();
+        start(&runner, "a.service").unwrap();
+        stop(&runner, &["-b.service", "c.timer"]).unwrap();
+    }
+
+    #[test]
+    fn a_unit_with_a_job_is_not_idle() {
+        let text = "Id=a.service\nActiveState=inactive\nJob=85\n\nId=b.service\nActiveState=inactive\nJob=\n\n\
+                    Id=c.service\nActiveState=active\nJob=\n\nId=d.service\nActiveState=failed\nJob=\n";
+        let units = ["a.service", "b.service", "c.service", "d.service"];
+        let command = "systemctl show --property=Id,ActiveState,Job -- a.service b.service c.service d.service";
+        let runner = script(&[(command, 0, text)]);
+        assert_eq!(idle(&runner, &units), Ok(vec!["b.service".to_owned()]));
+    }
+
+    #[test]
+    fn what_systemctl_said_is_the_error() {
+        let runner = script(&[("systemctl start -- a.service", 1, "Job for a failed.\n")]);
+        let error = start(&runner, "a.service").unwrap_err();
+        assert_eq!(error.to_string(), "running systemctl: Job for a failed.");
+    }
+
+    #[test]
+    fn the_ways_in_which_a_start_ends_are_told_apart() {
+        let command = "systemctl show --property=LoadState,Result,ConditionResult,ExecMainStatus -- a.service";
+        for (answer, wanted) in [
+            (
+                "LoadState=loaded\nResult=success\nConditionResult=yes\nExecMainStatus=0\n",
+                StartResult::Ran,
+            ),
+            (
+                "ExecMainStatus=0\nConditionResult=no\nResult=success\nLoadState=loaded\n",
+                StartResult::NotStarted,
+            ),
+            (
+                "LoadState=loaded\nResult=exit-code\nConditionResult=yes\nExecMainStatus=203\n",
+                StartResult::CannotRun,
+            ),
+            (
+                "LoadState=loaded\nResult=timeout\nConditionResult=yes\nExecMainStatus=15\n",
+                StartResult::Failed("timeout 15".to_owned()),
+            ),
+            ("LoadState=masked\nResult=success\n", StartResult::Masked),
+        ] {
+            let runner = script(&[(command, 0, answer)]);
+            assert_eq!(start_result(&runner, "a.service"), Ok(wanted));
+        }
+    }
 
     #[test]
     fn each_block_is_a_unit() {

@@ -125,12 +125,16 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The failure as it is told: with the server's clock if that explains it, and whether time ran out.
+    /// The failure as it is told: with the server's clock or its certificates if they explain it, and whether time
+    /// ran out.
     fn concluded(&self, mut failure: Failure, left: Duration) -> Failure {
         if let Cause::Tls(problem) = &mut failure.cause
             && let Some(target) = &failure.target
         {
             self.add_date(problem, target);
+            if let TlsProblem::UnknownIssuer(presented) = problem {
+                *presented = self.trust.refused().map(Box::new);
+            }
         }
         if left.is_zero() && failure.cause.heals() {
             failure.cause = Cause::TotalTimeout {

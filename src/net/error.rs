@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::error::Reason;
 
+use super::chain::Presented;
 use super::names::NameAnswer;
 
 /// A fetch that did not work. Its text is one line: URL, cause, effort, next step.
@@ -152,8 +153,11 @@ pub enum Cause {
 #[derive(Debug, thiserror::Error)]
 pub enum TlsProblem {
     /// No trusted certificate leads to it.
-    #[error("the server's certificate is signed by no authority that is trusted here")]
-    UnknownIssuer,
+    #[error(
+        "the server's certificate is signed by no authority that is trusted here{}",
+        chain(_0.as_deref())
+    )]
+    UnknownIssuer(Option<Box<Presented>>),
     /// After its last day.
     #[error("the server's certificate expired on {}, {}", date(*not_after), clocks(*clock, *server))]
     Expired {
@@ -216,7 +220,7 @@ impl Cause {
             // A certificate that is out of its time heals with the clock, which may be being set.
             Self::Tls(problem) => !matches!(
                 problem,
-                TlsProblem::UnknownIssuer
+                TlsProblem::UnknownIssuer(_)
                     | TlsProblem::WrongName { .. }
                     | TlsProblem::BadCertificate(_)
             ),
@@ -242,7 +246,7 @@ impl Cause {
                 return format!("allow more time, or {}", last.next_step());
             }
             Self::Proxy { cause, .. } => return through_proxy(cause),
-            Self::Tls(problem) => problem.next_step(),
+            Self::Tls(problem) => return problem.next_step(),
             Self::Status(code) => after_status(*code),
             Self::BadUrl(_) => "give one such as https://HOST:PORT/PATH",
             Self::BadHeader(_) => "correct it in the config",
@@ -280,11 +284,9 @@ fn through_proxy(cause: &Cause) -> String {
 }
 
 impl TlsProblem {
-    fn next_step(&self) -> &'static str {
-        match self {
-            Self::UnknownIssuer => {
-                "give the certificate of the authority that signed it (--ca FILE)"
-            }
+    fn next_step(&self) -> String {
+        let fixed = match self {
+            Self::UnknownIssuer(presented) => return anchor(presented.as_deref()),
             Self::Expired { .. } => {
                 "set this node's clock if it is wrong, else renew the server's certificate"
             }
@@ -294,7 +296,25 @@ impl TlsProblem {
             Self::NotTls => "correct the port, or begin the URL with http://",
             Self::BadCertificate(_) => "renew the server's certificate",
             Self::Other(_) => "look at the log of the server and at its TLS settings",
-        }
+        };
+        fixed.to_owned()
+    }
+}
+
+fn chain(presented: Option<&Presented>) -> String {
+    presented.map(ToString::to_string).unwrap_or_default()
+}
+
+/// Whom to trust is for a person to say, whatever there is at hand.
+fn anchor(presented: Option<&Presented>) -> String {
+    let give = "give the certificate of the authority that signed it (--ca FILE)";
+    match presented.and_then(|presented| presented.verified_by.as_deref()) {
+        None => give.to_owned(),
+        Some([]) => format!("{give}; nothing on this node would verify it"),
+        Some(files @ [first, ..]) => format!(
+            "{} would verify it: if it is the server that you expect, give --ca {first}, else {give}",
+            joined(files.iter().cloned(), ", ")
+        ),
     }
 }
 
@@ -445,6 +465,8 @@ mod tests {
             cause: Box::new(Cause::Status(code)),
         };
         assert!(proxied(503).heals() && !proxied(407).heals());
-        assert!(!Cause::Status(429).heals() && !Cause::from(TlsProblem::UnknownIssuer).heals());
+        assert!(
+            !Cause::Status(429).heals() && !Cause::from(TlsProblem::UnknownIssuer(None)).heals()
+        );
     }
 }

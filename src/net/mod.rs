@@ -18,6 +18,7 @@
 //! Names are resolved here ([`Names`]), never by the C library; there is no thread and no runtime.
 
 mod attempts;
+mod chain;
 mod connect;
 mod dns;
 mod error;
@@ -30,6 +31,7 @@ mod url;
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
 
+pub use chain::{Presented, Shown};
 pub use dns::ServerAnswer;
 pub use error::{Cause, FetchError, TlsProblem};
 pub use names::{NameAnswer, Names};

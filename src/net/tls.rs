@@ -3,19 +3,20 @@
 //! The cryptography is ring's, chosen here and nowhere else. There is no way to switch verification off.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
+use rustls::client::{WantsClientCert, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, InvalidMessage, RootCertStore,
-    SignatureScheme,
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, InvalidMessage,
+    RootCertStore, SignatureScheme,
 };
 
+use super::chain::Presented;
 use super::error::TlsProblem;
 
 /// Why a bundle was refused.
@@ -137,7 +138,11 @@ pub(super) struct Trust {
     identity: Option<Identity>,
     roots: Arc<RootCertStore>,
     provider: Arc<CryptoProvider>,
+    refused: Refused,
 }
+
+/// The chain that was refused last, for want of an authority.
+type Refused = Arc<Mutex<Option<Presented>>>;
 
 impl Trust {
     pub(super) fn new(
@@ -150,15 +155,12 @@ impl Trust {
             identity,
             roots: Arc::new(roots),
             provider: Arc::new(rustls::crypto::ring::default_provider()),
+            refused: Refused::default(),
         }
     }
 
     pub(super) fn client(&self) -> Result<Arc<ClientConfig>, TlsProblem> {
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
-            .with_safe_default_protocol_versions()
-            .map_err(|e| TlsProblem::Other(e.to_string()))?;
-        let roots = Arc::clone(&self.roots);
-        let builder = builder.with_root_certificates(roots);
+        let builder = self.builder(None)?;
         let config = match &self.identity {
             None => Ok(builder.with_no_client_auth()),
             Some(identity) => {
@@ -173,43 +175,85 @@ impl Trust {
     /// A client that verifies everything, but as of another time. Only for asking a server what time it
     /// has, never for contents.
     pub(super) fn client_at(&self, time: SystemTime) -> Option<Arc<ClientConfig>> {
+        let time = UnixTime::since_unix_epoch(time.duration_since(UNIX_EPOCH).ok()?);
+        let builder = self.builder(Some(time)).ok()?;
+        Some(Arc::new(builder.with_no_client_auth()))
+    }
+
+    fn builder(
+        &self,
+        time: Option<UnixTime>,
+    ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TlsProblem> {
         let provider = Arc::clone(&self.provider);
-        let inner = WebPkiServerVerifier::builder_with_provider(
-            Arc::clone(&self.roots),
-            Arc::clone(&provider),
-        );
-        let verifier = AtTime {
-            inner: inner.build().ok()?,
-            time: UnixTime::since_unix_epoch(time.duration_since(UNIX_EPOCH).ok()?),
+        let roots = Arc::clone(&self.roots);
+        let inner = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider));
+        let verifier = Verifier {
+            inner: inner.build().ok(),
+            provider: Arc::clone(&provider),
+            time,
+            refused: Arc::clone(&self.refused),
         };
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .ok()?;
-        let builder = builder
+            .map_err(|e| TlsProblem::Other(e.to_string()))?;
+        Ok(builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier));
-        Some(Arc::new(builder.with_no_client_auth()))
+            .with_custom_certificate_verifier(Arc::new(verifier)))
+    }
+
+    /// What the server showed that was refused last for want of an authority.
+    pub(super) fn refused(&self) -> Option<Presented> {
+        self.refused.lock().ok()?.take()
     }
 }
 
-/// The usual verifier, told another time.
+/// The usual verifier, which keeps what it refuses for want of an authority, and may be told another time.
 #[derive(Debug)]
-struct AtTime {
-    inner: Arc<WebPkiServerVerifier>,
-    time: UnixTime,
+struct Verifier {
+    /// Absent where nobody is trusted.
+    inner: Option<Arc<WebPkiServerVerifier>>,
+    provider: Arc<CryptoProvider>,
+    time: Option<UnixTime>,
+    refused: Refused,
 }
 
-impl ServerCertVerifier for AtTime {
+impl Verifier {
+    fn keep(&self, presented: Presented) {
+        if let Ok(mut refused) = self.refused.lock() {
+            *refused = Some(presented);
+        }
+    }
+}
+
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         name: &ServerName<'_>,
         ocsp: &[u8],
-        _now: UnixTime,
+        now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        self.inner
-            .verify_server_cert(end_entity, intermediates, name, ocsp, self.time)
+        let time = self.time.unwrap_or(now);
+        let unknown = Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let verified = match &self.inner {
+            Some(inner) => inner.verify_server_cert(end_entity, intermediates, name, ocsp, time),
+            None => Err(unknown.clone()),
+        };
+        // An authority that was made anew under its old name has another key: its signature looks wrong.
+        let same_name = matches!(
+            verified,
+            Err(Error::InvalidCertificate(CertificateError::BadSignature))
+        );
+        match verified {
+            Err(error) if same_name || error == unknown => {
+                let mut presented = Presented::new(end_entity, intermediates, name, time);
+                presented.same_name = same_name;
+                self.keep(presented);
+                Err(unknown)
+            }
+            other => other,
+        }
     }
 
     fn verify_tls12_signature(
@@ -218,8 +262,8 @@ impl ServerCertVerifier for AtTime {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner
-            .verify_tls12_signature(message, certificate, signature)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -228,12 +272,13 @@ impl ServerCertVerifier for AtTime {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner
-            .verify_tls13_signature(message, certificate, signature)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
+        let algorithms = &self.provider.signature_verification_algorithms;
+        algorithms.supported_schemes()
     }
 }
 
@@ -249,7 +294,7 @@ pub(super) fn problem(error: &io::Error) -> Option<TlsProblem> {
 
 fn of_certificate(problem: &CertificateError) -> TlsProblem {
     match problem {
-        CertificateError::UnknownIssuer => TlsProblem::UnknownIssuer,
+        CertificateError::UnknownIssuer => TlsProblem::UnknownIssuer(None),
         CertificateError::ExpiredContext { time, not_after } => TlsProblem::Expired {
             not_after: system_time(*not_after),
             clock: system_time(*time),

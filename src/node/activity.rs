@@ -66,6 +66,16 @@ pub struct UnitActivity {
     pub sub: String,
 }
 
+impl UnitActivity {
+    /// Whether it was started and has not ended.
+    pub fn is_running(&self) -> bool {
+        matches!(
+            self.active.as_str(),
+            "active" | "activating" | "reloading" | "refreshing"
+        )
+    }
+}
+
 impl Activity {
     /// Looks at the running system, if the root is its root.
     ///

@@ -244,13 +244,8 @@ impl Deployments {
             !image.is_empty() && deployment.image() == image && same
         };
         let found: Vec<&Deployment> = self.all.iter().filter(fits).collect();
-        if let Some(staged) = self.staged() {
-            if found
-                .iter()
-                .any(|deployment| deployment.index == staged.index)
-            {
-                return Standing::Staged;
-            }
+        if found.iter().any(|deployment| deployment.staged) {
+            return Standing::Staged;
         }
         if found.iter().any(|deployment| deployment.booted) {
             return Standing::Booted;

@@ -20,6 +20,8 @@ pub enum Recorded {
 pub struct Records {
     /// `currentconfig`.
     pub current_config: Recorded,
+    /// When it was written; seconds since 1970 by the node's clock.
+    pub written: Option<u64>,
     /// `currentimage`, trimmed; `None` when there is no such file.
     pub current_image: Option<String>,
     /// The full config as the Machine Config Server served it at first boot.
@@ -55,6 +57,7 @@ impl Records {
         let image = root.read(&RootPath::fixed(paths::CURRENT_IMAGE))?;
         Ok(Self {
             current_config: recorded(root, paths::CURRENT_CONFIG)?,
+            written: written(root),
             current_image: image.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()),
             mcs_content: recorded(root, paths::MCS_CONTENT)?,
             node_annotations: root.exists(&RootPath::fixed(paths::NODE_ANNOTATIONS))?,
@@ -93,6 +96,13 @@ impl Records {
             ),
         }
     }
+}
+
+/// A time that cannot be had is only missing.
+fn written(root: &Root) -> Option<u64> {
+    let place = root.place(&RootPath::fixed(paths::CURRENT_CONFIG));
+    let stat = place.ok()??.stat().ok()??;
+    u64::try_from(stat.st_mtime).ok()
 }
 
 fn recorded(root: &Root, file: &'static str) -> Result<Recorded, RootError> {

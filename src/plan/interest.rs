@@ -31,6 +31,8 @@ pub fn interest(desired: &Desired, old: Option<&Desired>, accounts: Option<&Prep
         paths::SHADOW,
         paths::KUBECONFIG,
         paths::CURRENT_CONFIG,
+        paths::ENCAPSULATED,
+        paths::ENCAPSULATED_KEPT,
         paths::CURRENT_IMAGE,
         paths::IGNITION_PRESET,
         paths::STATUS,

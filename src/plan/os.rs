@@ -30,6 +30,13 @@ pub enum OsStep {
         /// Its image, or its checksum.
         what: String,
     },
+    /// The image is brought from a medium into containers-storage, under its very name.
+    Bring {
+        /// As skopeo names it.
+        from: String,
+        /// The image.
+        image: String,
+    },
     /// Another image is staged.
     Image {
         /// What runs.

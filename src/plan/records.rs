@@ -68,12 +68,30 @@ impl Builder<'_> {
         }
     }
 
+    /// Whether this run does what the first-boot service is there for: image and kernel arguments are known and
+    /// will be as wanted. A first boot itself decides when its files are written.
+    fn does_its_work(&self) -> bool {
+        let first = self.touched.contains(&RootPath::fixed(paths::ENCAPSULATED));
+        self.node().system.facts().is_some() && !self.options.files_only && !first
+    }
+
+    /// As the first-boot service leaves it (mcd-contract section 3, step 8): kept for who wants to know, no trigger.
+    fn no_trigger(&mut self) {
+        let (file, kept) = (paths::ENCAPSULATED, paths::ENCAPSULATED_KEPT);
+        let (file, kept) = (RootPath::fixed(file), RootPath::fixed(kept));
+        let why = "the first-boot service has nothing left to do";
+        self.copy(&file, &kept, Section::Records, why);
+        self.remove(&file, Section::Records, why);
+    }
+
     fn first_boot_files(&mut self) {
         if self.inputs.records.node_annotations {
             let path = format!("/{}", paths::NODE_ANNOTATIONS);
             self.notice(path, "is still there: the daemon will ignore currentconfig and take the config named in it");
         }
-        if self.inputs.records.encapsulated {
+        if self.inputs.records.encapsulated && self.does_its_work() {
+            self.no_trigger();
+        } else if self.inputs.records.encapsulated {
             let path = format!("/{}", paths::ENCAPSULATED);
             self.notice(path, "is still there: the first-boot service will run again at the next boot, towards its content");
         }

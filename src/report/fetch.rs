@@ -2,9 +2,11 @@
 
 use serde::Serialize;
 
-use super::{inline, utc, wrap};
+use super::{count, inline, utc, wrap};
 use crate::source::api::Annotations;
 use crate::source::cache::Cached;
+use crate::source::daemon_log::{DaemonLog, Trace};
+use crate::source::policies::{Asked, Policies};
 
 /// What came of a `fetch`.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -13,8 +15,20 @@ pub struct Outcome {
     pub kept: Vec<Fetched>,
     /// Files of a directory that are not.
     pub passed_over: Vec<PassedOver>,
-    /// What the API said of this node, if it could be asked.
+    /// What was seen of the cluster besides.
+    #[serde(flatten)]
+    pub seen: Seen,
+}
+
+/// What is known of the cluster's will, the best evidence first.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Seen {
+    /// The node's annotations as the API had them.
     pub annotations: Option<Annotations>,
+    /// The last configs that the daemon's log on the node tells of.
+    pub daemon_log: Option<DaemonLog>,
+    /// The disruption policies, and what came of asking for them the last time.
+    pub policies: Option<Policies>,
 }
 
 /// A file that was not kept.
@@ -70,14 +84,56 @@ pub fn text(outcome: &Outcome) -> String {
         out.push_str(&format!("Not kept  {}\n", inline(&passed.path)));
         out.push_str(&wrap(&passed.why, 10));
     }
-    if let Some(seen) = &outcome.annotations {
-        out.push_str(&annotated(seen));
-    }
-    out
+    out + &seen(&outcome.seen)
+}
+
+/// The same for people.
+pub fn seen(seen: &Seen) -> String {
+    let annotations = seen.annotations.iter().map(annotated);
+    let log = seen.daemon_log.iter().map(logged);
+    let policies = seen.policies.iter().map(allowed);
+    annotations.chain(log).chain(policies).collect()
+}
+
+/// The traces of the daemon's log; as they are old news, with their time.
+fn logged(log: &DaemonLog) -> String {
+    let line = |label: &str, what: &str, trace: Option<&Trace>| match trace {
+        Some(trace) => format!(
+            "{label:<10}{what} {} ({})\n",
+            inline(&trace.name),
+            utc(trace.at)
+        ),
+        None => String::new(),
+    };
+    let current = line("Log", "current", log.current.as_ref());
+    let label = if current.is_empty() { "Log" } else { "" };
+    current + &line(label, "wanted ", log.wanted.as_ref())
+}
+
+/// The disruption policies in one line, two where the last answer gave none.
+fn allowed(policies: &Policies) -> String {
+    let asked = match policies.asked {
+        Asked::Given => None,
+        Asked::NotAllowed => Some("not allowed to read them"),
+        Asked::None => Some("the cluster has none"),
+        Asked::NotReady => Some("the operator was not done with them"),
+    };
+    let known = policies.known.as_ref().map(|known| {
+        let (files, units) = (known.cluster.files.len(), known.cluster.units.len());
+        let what = format!("{} and {}", count(files, "file"), count(units, "unit"));
+        format!("for {what} ({})", utc(known.seen))
+    });
+    let asked = asked.map(|said| format!("{said} ({})", utc(policies.at)));
+    let lines = known.into_iter().chain(asked);
+    let labels = ["Policies", ""].into_iter();
+    let lines = labels
+        .zip(lines)
+        .map(|(label, line)| format!("{label:<10}{line}\n"));
+    lines.collect()
 }
 
 /// The node's annotations in two lines.
-pub fn annotated(seen: &Annotations) -> String {
+fn annotated(seen: &Annotations) -> String {
     let word = |value: &Option<String>| inline(value.as_deref().unwrap_or("(none)"));
     format!(
         "Annotated current {}, {}\n          desired {} ({})\n",

@@ -7,6 +7,7 @@ pub mod console;
 pub mod diff;
 pub mod fetch;
 pub mod firstboot;
+pub mod install;
 pub mod plan;
 pub mod recover;
 pub mod rollback;

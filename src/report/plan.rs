@@ -102,6 +102,14 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> Str
             .map(|at| format!(", {}", utc(at)))
             .unwrap_or_default();
         out.push_str(&format!("{label:<10}{}{when}\n", inline(&other.name)));
+        let origin = match other.name_matches {
+            Some(false) => format!(
+                "from {}; its hash is NOT that of the contents",
+                other.origin
+            ),
+            _ => format!("from {}", other.origin),
+        };
+        out.push_str(&wrap(&origin, 14));
         out.push_str(&wrap(&other.why, 14));
     }
     out.push('\n');
@@ -127,6 +135,7 @@ pub fn operating_system(os: &OsPlan) -> String {
                 format!("pin what runs ({short}), as the way back")
             }
             OsStep::DropStaged { what } => format!("drop what is staged: {what}"),
+            OsStep::Bring { from, image } => format!("bring {image} from {from}"),
             OsStep::Image { from, to } if from.is_empty() => format!("image {to}"),
             OsStep::Image { from, to } => format!("image {to}, instead of {from}"),
             OsStep::Arguments { changes } => format!("kernel arguments {}", changes.join(" ")),

@@ -3,8 +3,26 @@
 use serde::Serialize;
 
 use super::wrap;
+use crate::root::RootPath;
+use crate::systemd::changed::is_read_by_manager;
 use crate::transaction::Recovered;
 use crate::transaction::journal::ConfigRef;
+
+/// What a boot that goes on has made of its units.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Started {
+    /// No unit file has changed.
+    Unconcerned,
+    /// The manager has read the unit files again.
+    Read {
+        /// Started before that, from the files as they were.
+        before: Vec<String>,
+        /// Enabled by the recovery, too late for this boot.
+        too_late: Vec<String>,
+    },
+    /// The manager could not be asked; why.
+    Unknown(String),
+}
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -12,29 +30,82 @@ struct Document<'a> {
     /// `nothing`, `swept`, `finished` or `undone`.
     result: &'static str,
     config: Option<&'a ConfigRef>,
+    /// Paths that changed.
+    changed: &'a [RootPath],
+    /// At boot: the units that run from the files as they were before; null where that is not known.
+    started_before: Option<&'a [String]>,
+    /// At boot: the units that are enabled now, too late for this boot; null where that is not known.
+    not_started: Option<&'a [String]>,
 }
 
-/// For programs.
-pub fn json(recovered: &Recovered) -> serde_json::Result<String> {
+/// For programs. `units`: what is known of a boot that goes on.
+pub fn json(recovered: &Recovered, units: Option<&Started>) -> serde_json::Result<String> {
     let (result, config) = match recovered {
         Recovered::Nothing => ("nothing", None),
         Recovered::Swept(config) => ("swept", Some(config)),
-        Recovered::Finished(config) => ("finished", Some(config)),
-        Recovered::Undone(config) => ("undone", Some(config)),
+        Recovered::Finished(config, _) => ("finished", Some(config)),
+        Recovered::Undone(config, _) => ("undone", Some(config)),
+    };
+    let known: Option<(&[String], &[String])> = match units {
+        Some(Started::Unconcerned) => Some((&[], &[])),
+        Some(Started::Read { before, too_late }) => Some((before, too_late)),
+        Some(Started::Unknown(_)) | None => None,
     };
     let document = Document {
         schema: "mco-rescue/recover/v1",
         result,
         config,
+        changed: recovered.changed(),
+        started_before: known.map(|(before, _)| before),
+        not_started: known.map(|(_, too_late)| too_late),
     };
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
 
-/// For people.
-pub fn text(recovered: &Recovered) -> String {
-    match recovered {
-        Recovered::Nothing => "Nothing to recover.\n".to_owned(),
-        other => wrap(&sentence(other), 0) + "Next: mco-rescue verify\n",
+/// For people. `started`: what is known of a boot that goes on.
+pub fn text(recovered: &Recovered, started: Option<&Started>) -> String {
+    let said = match recovered {
+        Recovered::Nothing => return "Nothing to recover.\n".to_owned(),
+        other => sentence(other),
+    };
+    let changed = recovered.changed();
+    let next = match started {
+        Some(Started::Unconcerned) => String::new(),
+        Some(started) => wrap(&units(started), 0),
+        None if changed.iter().any(is_read_by_manager) => {
+            "Unit files have changed. On a running node: systemctl daemon-reload\n".to_owned()
+        }
+        None => String::new(),
+    };
+    wrap(&said, 0) + &next + "Next: mco-rescue verify\n"
+}
+
+/// What became of the units of a boot that goes on.
+pub fn units(started: &Started) -> String {
+    match started {
+        Started::Unconcerned => "no unit file has changed".to_owned(),
+        Started::Read { before, too_late } => {
+            let mut said = "systemd has read the changed unit files".to_owned();
+            if before.is_empty() {
+                said.push_str("; none of their units had been started before");
+            } else {
+                let (all, words) = (before.join(", "), before.join(" "));
+                said.push_str(&format!(
+                    "; started before that, from the old ones: {all}. Next: systemctl restart {words}"
+                ));
+            }
+            if !too_late.is_empty() {
+                let (all, words) = (too_late.join(", "), too_late.join(" "));
+                said.push_str(&format!(
+                    "; enabled too late for this boot: {all}. Next: systemctl start {words}"
+                ));
+            }
+            said
+        }
+        Started::Unknown(why) => format!(
+            "unit files have changed, and systemd could not be asked which it had started from the old ones \
+             ({why}). Next: systemctl daemon-reload, or reboot"
+        ),
     }
 }
 
@@ -48,10 +119,10 @@ pub fn sentence(recovered: &Recovered) -> String {
                 config.name
             )
         }
-        Recovered::Finished(config) => format!(
+        Recovered::Finished(config, _) => format!(
             "An interrupted run was brought to its end ({}).",
             config.name
         ),
-        Recovered::Undone(config) => format!("An interrupted run was undone ({}).", config.name),
+        Recovered::Undone(config, _) => format!("An interrupted run was undone ({}).", config.name),
     }
 }

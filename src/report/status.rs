@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::fetch::annotated;
+use super::fetch::{Seen, seen};
 use super::firstboot::FirstBoot;
 use super::plan::notices;
 use super::{inline, utc, wrap};
@@ -10,7 +10,6 @@ use crate::awaited::{Awaited, Way};
 use crate::node::System;
 use crate::node::deployments::Deployment;
 use crate::plan::Notice;
-use crate::source::api::Annotations;
 use crate::transaction::Pending;
 use crate::transaction::journal::{ConfigRef, VERSION};
 
@@ -88,8 +87,9 @@ pub struct StatusReport {
     pub record_note: Option<String>,
     /// The recorded layered image; empty without layering.
     pub recorded_image: Option<String>,
-    /// The node's annotations as the API had them when it was asked last.
-    pub annotations: Option<Annotations>,
+    /// What was seen of the cluster when it was asked last, and what the daemon's log tells.
+    #[serde(flatten)]
+    pub seen: Seen,
     /// `nothing`, `staged`, `unfinished`, `committed`.
     pub pending: &'static str,
     /// The config of the pending run.
@@ -200,9 +200,7 @@ pub fn text(report: &StatusReport) -> String {
         Some("") => line("Image", "not layered"),
         Some(image) => line("Image", image),
     }
-    if let Some(seen) = &report.annotations {
-        out.push_str(&annotated(seen));
-    }
+    out.push_str(&seen(&report.seen));
     let mut line =
         |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", inline(value)));
     line("Pending", pending_text(report.pending));

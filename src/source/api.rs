@@ -46,8 +46,8 @@ pub enum ApiError {
     #[error("/{path}: {0}", path = paths::KUBELET_KUBECONFIG)]
     Kubeconfig(String),
     /// The answer.
-    #[error("the API's answer is no Node: {0}")]
-    Answer(String),
+    #[error("the API's answer is no {0}: {1}")]
+    Answer(&'static str, String),
 }
 
 /// How the kubelet reaches the API.
@@ -126,25 +126,44 @@ pub fn node_url(server: &str, node: &str) -> String {
 /// The annotations in the API's answer.
 pub fn annotations(answer: &[u8], seen: u64) -> Result<Annotations, ApiError> {
     let node: Value =
-        serde_json::from_slice(answer).map_err(|e| ApiError::Answer(e.to_string()))?;
+        serde_json::from_slice(answer).map_err(|e| ApiError::Answer("Node", e.to_string()))?;
     let name = node.pointer("/metadata/name").and_then(Value::as_str);
     let is_node = node.get("kind").and_then(Value::as_str) == Some("Node");
     let name = name.filter(|_| is_node);
-    let name =
-        name.ok_or_else(|| ApiError::Answer("it has no name, or is of another kind".into()))?;
+    let name = name
+        .ok_or_else(|| ApiError::Answer("Node", "it has no name, or is of another kind".into()))?;
     let given = |key: &str| {
         let all = node.pointer("/metadata/annotations")?;
         let value = all.get(format!("{PREFIX}{key}"))?.as_str()?;
         Some(value.to_owned()).filter(|value| !value.is_empty())
     };
-    Ok(Annotations {
-        version: VERSION,
-        node: name.to_owned(),
+    Ok(Annotations::new(
+        name,
         seen,
-        current: given("currentConfig"),
-        desired: given("desiredConfig"),
-        state: given("state"),
-    })
+        given("currentConfig"),
+        given("desiredConfig"),
+        given("state"),
+    ))
+}
+
+impl Annotations {
+    /// What the API said at a time.
+    pub fn new(
+        node: &str,
+        seen: u64,
+        current: Option<String>,
+        desired: Option<String>,
+        state: Option<String>,
+    ) -> Self {
+        Self {
+            version: VERSION,
+            node: node.to_owned(),
+            seen,
+            current,
+            desired,
+            state,
+        }
+    }
 }
 
 /// What was seen last; nothing where the file is missing or damaged, which the log says.

@@ -1,9 +1,13 @@
 //! Where a config comes from, and why that one: an explicit argument wins, else the recorded one.
 
 pub mod api;
+pub mod authorities;
 pub mod cache;
+mod choice;
+pub mod daemon_log;
 mod http;
 mod medium;
+pub mod policies;
 mod references;
 pub mod server;
 
@@ -11,15 +15,13 @@ use std::fmt;
 use std::io::Read;
 use std::path::Path;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::document::{self, DocumentError, MachineConfig};
 use crate::error::Reason;
-use crate::node::{Baseline, Recorded, Records};
+use crate::node::{Recorded, Records};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
-use api::Annotations;
 use cache::{Cached, Entry};
 
 /// A document may not be larger than this (64 MiB): the operator refuses rendered configs above 1.5 MiB.
@@ -34,35 +36,9 @@ pub struct Chosen {
     /// The config.
     pub config: MachineConfig,
     /// The reason, for people.
-    pub why: &'static str,
+    pub why: String,
     /// Every other config at hand, and why it was not taken; empty where one was named.
     pub others: Vec<Candidate>,
-}
-
-/// What the node itself has to choose from.
-#[derive(Debug, Clone, Copy)]
-pub struct Kept<'a> {
-    /// The daemon's records.
-    pub records: &'a Records,
-    /// The cache.
-    pub cache: &'a [Cached],
-    /// What the API said last of this node.
-    pub annotations: Option<&'a Annotations>,
-}
-
-/// A config that was not taken.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Candidate {
-    /// `metadata.name`; the file's name where that cannot be read.
-    pub name: String,
-    /// Where it was got from.
-    pub origin: String,
-    /// When; seconds since 1970.
-    pub fetched: Option<u64>,
-    /// Whether the hash in its name is that of its contents.
-    pub name_matches: Option<bool>,
-    /// Why it was not taken, and how to take it.
-    pub why: String,
 }
 
 /// Why there is no config.
@@ -118,6 +94,7 @@ pub enum SourceError {
     Document(#[from] DocumentError),
 }
 
+pub use choice::{Candidate, Choice, Kept, Pick, by_itself, rivals};
 pub use http::{Http, tell};
 pub use medium::{Medium, MediumError};
 pub use references::{Fetch, Network, Wanted};
@@ -165,7 +142,7 @@ pub fn choose(
             return Err(SourceError::Url(crate::net::redact(url)));
         }
         Some(path) => parse(&read_named(path)?, path)?,
-        None => return by_itself(kept),
+        None => return taken(by_itself(kept).map_err(SourceError::NoneRecorded)?),
     };
     given.config = references::complete(given.config, fetch)?;
     if given.config.emptied {
@@ -173,6 +150,19 @@ pub fn choose(
     } else {
         Ok(given)
     }
+}
+
+/// The config that was chosen without an argument.
+fn taken(choice: Choice<'_>) -> Result<Chosen, SourceError> {
+    let config = match choice.pick {
+        Pick::Record(config) => config.clone(),
+        Pick::Cache(entry) => entry.config()?,
+    };
+    Ok(Chosen {
+        config,
+        why: choice.why,
+        others: choice.others,
+    })
 }
 
 /// The full config of the same name, which the node keeps beside the encapsulated one or in its cache.
@@ -186,7 +176,7 @@ fn whole(given: Chosen, records: &Records, cache: &[Cached]) -> Result<Chosen, S
     match kept {
         Some(config) => Ok(Chosen {
             config,
-            why: "the full config of the encapsulated one that was given",
+            why: "the full config of the encapsulated one that was given".to_owned(),
             others: Vec::new(),
         }),
         None => Err(SourceError::Encapsulated(given.config.origin)),
@@ -203,7 +193,7 @@ fn cached(argument: &str, cache: &[Cached]) -> Result<Chosen, SourceError> {
     let name = argument.strip_prefix("cached:").unwrap_or(argument);
     Ok(Chosen {
         config: named(name, cache)?.config()?,
-        why: "named on the command line",
+        why: "named on the command line".to_owned(),
         others: Vec::new(),
     })
 }
@@ -221,8 +211,8 @@ fn latest(records: &Records, cache: &[Cached]) -> Result<Chosen, SourceError> {
     };
     Ok(Chosen {
         config: newest.config()?,
-        why: "the one of the node's pool that was fetched last, as asked",
-        others: others(&newest.name, cache),
+        why: "the one of the node's pool that was fetched last, as asked".to_owned(),
+        others: rivals(newest, cache),
     })
 }
 
@@ -255,7 +245,7 @@ pub fn named<'a>(name: &str, cache: &'a [Cached]) -> Result<&'a Entry, SourceErr
 fn parse(bytes: &[u8], origin: &str) -> Result<Chosen, SourceError> {
     Ok(Chosen {
         config: document::parse(bytes, origin)?,
-        why: "given on the command line",
+        why: "given on the command line".to_owned(),
         others: Vec::new(),
     })
 }
@@ -316,118 +306,6 @@ fn read(reader: impl Read, name: &str) -> Result<Vec<u8>, SourceError> {
     } else {
         Ok(bytes)
     }
-}
-
-/// Without an argument: the last known desired config, if it is intact; else the recorded one (design.md
-/// section 6).
-fn by_itself(kept: &Kept<'_>) -> Result<Chosen, SourceError> {
-    let recorded_name = kept.records.name();
-    let desired = kept.annotations.and_then(|seen| seen.desired.as_deref());
-    let desired = desired.filter(|desired| recorded_name.as_deref() != Some(*desired));
-    let intact =
-        |entry: &&Entry| Some(entry.name.as_str()) == desired && entry.name_matches == Some(true);
-    if let Some(entry) = cache::whole(kept.cache).find(intact) {
-        let mut others = others(&entry.name, kept.cache);
-        others.splice(0..0, recorded_name.map(not_the_recorded));
-        return Ok(Chosen {
-            config: entry.config()?,
-            why: "the config that the cluster last wanted this node to be in, from the cache",
-            others,
-        });
-    }
-    let mut chosen = recorded(kept.records, kept.cache)?;
-    if let (Some(desired), Some(seen)) = (desired, kept.annotations) {
-        chosen.others.retain(|other| other.name != desired);
-        chosen.others.insert(0, not_at_hand(desired, seen));
-    }
-    Ok(chosen)
-}
-
-fn not_the_recorded(name: String) -> Candidate {
-    Candidate {
-        name,
-        origin: format!("/{}", paths::CURRENT_CONFIG),
-        fetched: None,
-        name_matches: None,
-        why: "recorded, but the cluster wanted another one since".to_owned(),
-    }
-}
-
-fn not_at_hand(desired: &str, seen: &Annotations) -> Candidate {
-    Candidate {
-        name: desired.to_owned(),
-        origin: "the node's annotations".to_owned(),
-        fetched: Some(seen.seen),
-        name_matches: None,
-        why: "last wanted by the cluster, but the cache does not have it intact. Bring it: mco-rescue fetch".to_owned(),
-    }
-}
-
-fn recorded(records: &Records, cache: &[Cached]) -> Result<Chosen, SourceError> {
-    let none = |why: String| {
-        SourceError::NoneRecorded(match cache::whole(cache).next() {
-            Some(newest) => format!(
-                "{why}. The newest in the cache is {}: `mco-rescue plan cached:{}`",
-                newest.name, newest.name
-            ),
-            None => why,
-        })
-    };
-    if let Recorded::Broken(problem) = &records.current_config {
-        return Err(none(format!("the recorded one cannot be used: {problem}")));
-    }
-    let name = records.name();
-    let (config, why) = match records.baseline() {
-        Baseline::Known(config) => (
-            config.clone(),
-            "the config that the node is recorded to be in",
-        ),
-        Baseline::Unknown(problem) => {
-            let full = name
-                .as_deref()
-                .map(|name| of_cache(name, cache))
-                .transpose()?
-                .flatten();
-            let Some(config) = full else {
-                return Err(none(problem.to_owned()));
-            };
-            (
-                config,
-                "the full config of the recorded name, from the cache",
-            )
-        }
-    };
-    let others = others(&config.name, cache);
-    Ok(Chosen {
-        config,
-        why,
-        others,
-    })
-}
-
-/// Nothing newer is taken unasked: the daemon would take it back with a reboot, and a late fetch is no new config.
-fn others(chosen: &str, cache: &[Cached]) -> Vec<Candidate> {
-    let candidate = |cached: &Cached| match cached {
-        Cached::Whole(entry) if entry.name == chosen => None,
-        Cached::Whole(entry) => Some(Candidate {
-            name: entry.name.clone(),
-            origin: entry.origin.clone(),
-            fetched: Some(entry.fetched),
-            name_matches: entry.name_matches,
-            why: format!(
-                "in the cache, not asked for; take it with cached:{}",
-                entry.name
-            ),
-        }),
-        Cached::Damaged(path, problem) => Some(Candidate {
-            name: path.name().to_owned(),
-            origin: path.to_string(),
-            fetched: None,
-            name_matches: None,
-            why: format!("in the cache, damaged: {problem}"),
-        }),
-    };
-    cache.iter().filter_map(candidate).collect()
 }
 
 impl fmt::Display for Chosen {

@@ -5,6 +5,7 @@
 //! [`UnitTree`]. Nothing here opens a file or starts a process: whoever observes
 //! a root fills the tree, and whoever changes it carries out the [`LinkChange`]s.
 
+pub mod changed;
 pub mod install;
 pub mod install_section;
 mod lookup;

@@ -10,6 +10,7 @@ mod flags;
 mod freeze;
 pub mod journal;
 mod lock;
+pub mod place;
 mod pwd_lock;
 mod recover;
 mod stage;

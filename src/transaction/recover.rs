@@ -50,10 +50,20 @@ pub enum Recovered {
     Nothing,
     /// Staged names were swept.
     Swept(ConfigRef),
-    /// The interrupted run was brought to its end.
-    Finished(ConfigRef),
-    /// The interrupted run was undone.
-    Undone(ConfigRef),
+    /// The interrupted run was brought to its end; these paths changed for that, in the order of the steps.
+    Finished(ConfigRef, Vec<RootPath>),
+    /// The interrupted run was undone; these paths changed for that, in the order of the steps.
+    Undone(ConfigRef, Vec<RootPath>),
+}
+
+impl Recovered {
+    /// The paths that changed.
+    pub fn changed(&self) -> &[RootPath] {
+        match self {
+            Self::Nothing | Self::Swept(_) => &[],
+            Self::Finished(_, changed) | Self::Undone(_, changed) => changed,
+        }
+    }
 }
 
 /// Why recovery stopped.
@@ -135,14 +145,14 @@ pub fn recover(
             keep_trees(root, &journal)?;
             forget_undone(root, &journal);
             close(root, &state, &journal.id, &with(&stages, &journal.stages))?;
-            Ok(Recovered::Finished(journal.config))
+            Ok(Recovered::Finished(journal.config, Vec::new()))
         }
         (Some(journal), None, _) => {
             unfinished(root, &state, journal, &stages, direction, deployment)
         }
         (None, Some(_), Some(intent)) => {
             close(root, &state, &intent.id, &stages)?;
-            Ok(Recovered::Finished(intent.config))
+            Ok(Recovered::Finished(intent.config, Vec::new()))
         }
         (None, None, Some(intent)) => {
             discard(root, &state, &intent.id, &stages)?;
@@ -190,6 +200,7 @@ fn unfinished(
             root,
             stages: &dirs,
         };
+        let changed = paths_of(&journal, survey.pending());
         flags::clear(root, &journal.held)?;
         for index in survey.pending() {
             if let Some(step) = journal.steps.get(index) {
@@ -203,14 +214,21 @@ fn unfinished(
         keep_trees(root, &journal)?;
         forget_undone(root, &journal);
         close(root, state, &journal.id, &with(stages, &journal.stages))?;
-        return Ok(Recovered::Finished(journal.config));
+        return Ok(Recovered::Finished(journal.config, changed));
     }
     if !survey.lost_back.is_empty() {
         let lost = [survey.lost_forward, survey.lost_back].concat();
         return Err(RecoverError::Lost(lost.join(", ")));
     }
+    let changed = paths_of(&journal, survey.taken());
     undo(root, state, &journal, &dirs)?;
-    Ok(Recovered::Undone(journal.config))
+    Ok(Recovered::Undone(journal.config, changed))
+}
+
+/// The paths of some steps.
+fn paths_of(journal: &Journal, indices: impl Iterator<Item = usize>) -> Vec<RootPath> {
+    let steps = indices.filter_map(|index| journal.steps.get(index));
+    steps.map(|step| step.step.path().clone()).collect()
 }
 
 /// How far every step is, and which steps have lost what they need to go on or back.
@@ -259,6 +277,14 @@ impl Survey {
         let steps = self.progress.iter().enumerate();
         steps
             .filter(|(_, progress)| matches!(progress, Progress::Before | Progress::Between))
+            .map(|(index, _)| index)
+    }
+
+    /// Steps that took effect, wholly or in part.
+    fn taken(&self) -> impl Iterator<Item = usize> {
+        let steps = self.progress.iter().enumerate();
+        steps
+            .filter(|(_, progress)| matches!(progress, Progress::After | Progress::Between))
             .map(|(index, _)| index)
     }
 }

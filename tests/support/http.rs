@@ -386,6 +386,8 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     /// Its certificate.
     pub pem: String,
+    /// What a server has to show besides its own certificate.
+    above: Vec<CertificateDer<'static>>,
 }
 
 /// From the beginning of one year to the beginning of another.
@@ -397,15 +399,24 @@ pub const VALID: Years = Years(2020, 2100);
 
 impl Authority {
     pub fn new(name: &str) -> Self {
-        let mut params = params(&[], VALID);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().unwrap();
+        let (params, key) = (of_authority(name), KeyPair::generate().unwrap());
         let pem = params.self_signed(&key).unwrap().pem();
         Self {
             issuer: Issuer::new(params, key),
             pem,
+            above: Vec::new(),
+        }
+    }
+
+    /// One that this one vouches for.
+    pub fn intermediate(&self, name: &str) -> Self {
+        let (params, key) = (of_authority(name), KeyPair::generate().unwrap());
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let own = certificate.der().clone();
+        Self {
+            issuer: Issuer::new(params, key),
+            pem: certificate.pem(),
+            above: [own].into_iter().chain(self.above.clone()).collect(),
         }
     }
 
@@ -415,9 +426,18 @@ impl Authority {
         let certificate = params(names, years).signed_by(&key, &self.issuer).unwrap();
         Identity {
             certificate: certificate.der().clone(),
+            above: self.above.clone(),
             key: PrivateKeyDer::Pkcs8(key.serialize_der().into()),
         }
     }
+}
+
+fn of_authority(name: &str) -> CertificateParams {
+    let mut params = params(&[], VALID);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params
 }
 
 fn params(names: &[&str], years: Years) -> CertificateParams {
@@ -431,6 +451,7 @@ fn params(names: &[&str], years: Years) -> CertificateParams {
 /// A server's certificate and key.
 pub struct Identity {
     certificate: CertificateDer<'static>,
+    above: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
@@ -443,6 +464,12 @@ impl Identity {
             format!("-----BEGIN {name}-----\n{text}\n-----END {name}-----\n")
         };
         block("CERTIFICATE", &self.certificate) + &block("PRIVATE KEY", self.key.secret_der())
+    }
+
+    /// What it shows, its own certificate first.
+    pub fn chain(&self) -> Vec<CertificateDer<'static>> {
+        let own = [self.certificate.clone()].into_iter();
+        own.chain(self.above.clone()).collect()
     }
 
     fn mutual_config(&self, clients: &Authority) -> Arc<ServerConfig> {
@@ -458,7 +485,7 @@ impl Identity {
         let builder = builder.with_safe_default_protocol_versions().unwrap();
         let config = builder
             .with_client_cert_verifier(verifier.build().unwrap())
-            .with_single_cert(vec![self.certificate.clone()], self.key.clone_key());
+            .with_single_cert(self.chain(), self.key.clone_key());
         Arc::new(config.unwrap())
     }
 
@@ -466,10 +493,9 @@ impl Identity {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider);
         let builder = builder.with_safe_default_protocol_versions().unwrap();
-        let chain = vec![self.certificate.clone()];
         let config = builder
             .with_no_client_auth()
-            .with_single_cert(chain, self.key.clone_key());
+            .with_single_cert(self.chain(), self.key.clone_key());
         Arc::new(config.unwrap())
     }
 }

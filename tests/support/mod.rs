@@ -308,6 +308,21 @@ pub fn machine_config(name: &str, mut ignition: serde_json::Value) -> serde_json
     })
 }
 
+/// A config with `/etc/pool.conf`, rendered by the operator's rules, so that the hash in its name is right.
+pub fn by_operator(pool: &str, text: &str) -> serde_json::Value {
+    let root = TestRoot::new();
+    let config = root.config(&serde_json::json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": {"name": "99-x", "labels": {"machineconfiguration.openshift.io/role": pool}},
+        "spec": {"config": {"ignition": {"version": "3.4.0"},
+            "storage": {"files": [file("/etc/pool.conf", 0o644, text)]}}},
+    }));
+    let image = "registry.example/os@sha256:0";
+    let args = ["render", pool, config.path(), "--os-image", image];
+    root.run(&args).ok().json()
+}
+
 /// A file entry with plain text.
 pub fn file(path: &str, mode: u32, text: &str) -> serde_json::Value {
     let encoded: String = text.bytes().map(|b| format!("%{b:02X}")).collect();

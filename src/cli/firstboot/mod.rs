@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use super::recover::recover_first;
 use super::session::Session;
 use super::work::now;
-use super::{Cli, FirstbootArgs};
+use super::{ApplyArgs, Cli, FirstbootArgs, apply};
 use crate::boot::{self, Facts, Mode, Parameters, Reason, Work};
 use crate::error::ExitCode;
 use crate::mounts::{self, Access, BootRoot};
@@ -33,6 +33,9 @@ const SYSROOT: &str = "/sysroot";
 
 /// Runs `firstboot`.
 pub fn run(cli: &Cli, args: &FirstbootArgs) -> Result<ExitCode> {
+    if args.complete {
+        return apply::run(cli, &ApplyArgs::unnamed(args.bits.clone(), args.reboot));
+    }
     let started = Instant::now();
     let given = args.kernel_arguments.clone();
     let line = given.or_else(kernel_command_line).unwrap_or_default();
@@ -189,6 +192,10 @@ impl Attempt {
         let name = self.transact(root, argument.as_deref(), deadline, first, &lock)?;
         drop(lock);
         opened.give_back();
+        if reason == Reason::Given {
+            // It holds secrets, and the node has it now.
+            runtime::remove(runtime::GIVEN).context("removing what Ignition was given")?;
+        }
         Ok(FirstBoot::ended("applied", &self.why, Some(name)))
     }
 

@@ -1,0 +1,144 @@
+//! What `fetch` keeps besides, while the network is good: what the API says of this node and of its policies, and
+//! what the daemon's log tells before it is gone. None of it is needed for a fetch, so nothing here fails it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::FetchArgs;
+use super::fetch::{HEADER_TIMEOUT, MAX_BYTES};
+use super::session::open_store;
+use super::work::now;
+use crate::net::{self, Cause, FetchError, Request};
+use crate::paths;
+use crate::report::fetch::Seen;
+use crate::root::{Root, RootPath};
+use crate::source::api::{self, Access, Annotations};
+use crate::source::daemon_log::{self, DaemonLog};
+use crate::source::policies::{self, Asked, Policies};
+use crate::source::{self, Http, Network};
+
+/// For one answer of the API, so that the timer's service ends in its time.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Asks the API, reads the log, and keeps what is seen.
+pub fn look(root: &Root, args: &FetchArgs) -> Seen {
+    let log = or_said(keep_log(root), "the daemon's log is not kept");
+    let access = api::access(root).context("looking for the kubelet's credentials");
+    let Some(access) = or_said(access, "the API is not asked") else {
+        return Seen {
+            daemon_log: log.flatten(),
+            ..Seen::default()
+        };
+    };
+    let api = Api { root, args, access };
+    let node = api.annotations();
+    // Who gave no answer at all would only be waited for once more.
+    let answers = node
+        .as_ref()
+        .map_or_else(|error| status(error).is_some(), |_| true);
+    let policies =
+        answers.then(|| or_said(api.policies(), "the disruption policies are not known"));
+    Seen {
+        annotations: or_said(node, "the node's annotations are not known"),
+        policies: policies.flatten(),
+        daemon_log: log.flatten(),
+    }
+}
+
+fn or_said<T>(result: Result<T>, what: &str) -> Option<T> {
+    result
+        .inspect_err(|error| log::info!("{what}: {error:#}"))
+        .ok()
+}
+
+/// The HTTP status that an answer was refused for.
+fn status(error: &anyhow::Error) -> Option<u16> {
+    match error.downcast_ref::<FetchError>()?.cause {
+        Cause::Status(code) => Some(code),
+        _ => None,
+    }
+}
+
+/// Logs go with their pod; what they told is kept, and written only when it is new.
+fn keep_log(root: &Root) -> Result<Option<DaemonLog>> {
+    let known = daemon_log::known(root)?;
+    if let Some(log) = &known
+        && daemon_log::remembered(root)?.as_ref() != Some(log)
+    {
+        keep(root, paths::DAEMON_LOG, log)?;
+    }
+    Ok(known)
+}
+
+fn keep(root: &Root, file: &'static str, what: &impl Serialize) -> Result<()> {
+    let store = open_store(root, paths::STATE)?;
+    let text = serde_json::to_vec_pretty(what)?;
+    Ok(store.put(RootPath::fixed(file).name(), &text)?)
+}
+
+/// The cluster's API, asked as the kubelet.
+struct Api<'a> {
+    root: &'a Root,
+    args: &'a FetchArgs,
+    access: Access,
+}
+
+impl Api<'_> {
+    fn annotations(&self) -> Result<Annotations> {
+        let name = node_name(self.root)?;
+        let answer = self.get(&api::node_url(&self.access.server, &name))?;
+        let seen = api::annotations(&answer, now())?;
+        keep(self.root, paths::ANNOTATIONS, &seen)?;
+        Ok(seen)
+    }
+
+    fn policies(&self) -> Result<Policies> {
+        let before = policies::remembered(self.root)?;
+        let (asked, given) = match self.get(&policies::url(&self.access.server)) {
+            Ok(answer) => match policies::parse(&answer, now())? {
+                Some(known) => (Asked::Given, Some(known)),
+                None => (Asked::NotReady, None),
+            },
+            Err(error) => (refusal(&error).ok_or(error)?, None),
+        };
+        let policies = Policies::after(before, asked, given, now());
+        keep(self.root, paths::POLICIES, &policies)?;
+        Ok(policies)
+    }
+
+    fn get(&self, url: &str) -> Result<Vec<u8>> {
+        let settings = Http::new(self.root).settings(&Network::default());
+        let mut settings = settings.map_err(anyhow::Error::msg)?;
+        settings.certificates.clone_from(&self.access.authorities);
+        settings.identity = Some(self.access.identity.clone());
+        settings.names.given.clone_from(&self.args.resolve);
+        settings.header_timeout = HEADER_TIMEOUT;
+        settings.total_timeout = Some(Duration::from_secs(self.args.timeout).min(PATIENCE));
+        let mut request = Request::new(url, MAX_BYTES);
+        request.retry = false;
+        let json = ("Accept".into(), "application/json".into());
+        request.headers.push(json);
+        Ok(net::fetch(&settings, &request, &mut source::tell)?.bytes)
+    }
+}
+
+/// What the API means where it has no policies for us.
+fn refusal(error: &anyhow::Error) -> Option<Asked> {
+    match status(error)? {
+        401 | 403 => Some(Asked::NotAllowed),
+        404 => Some(Asked::None),
+        _ => None,
+    }
+}
+
+/// As the kubelet registers it: the host's name in lower case.
+fn node_name(root: &Root) -> Result<String> {
+    let fixed = root.read(&RootPath::fixed(paths::HOSTNAME))?;
+    let fixed = fixed.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
+    let name = fixed
+        .filter(|name| !name.is_empty())
+        .or_else(|| sysinfo::System::host_name().ok());
+    Ok(name.context("the node has no name")?.to_lowercase())
+}

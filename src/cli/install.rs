@@ -1,0 +1,486 @@
+//! `install`: the program and its units on a node, off it again, or in an archive for an initramfs.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::complete;
+use super::session::{Session, open_root};
+use super::work::confirm;
+use super::{Cli, InstallArgs, Output};
+use crate::command::systemctl::{self, StartResult};
+use crate::command::{CommandRunner, HostRunner};
+use crate::document::{self, Desired};
+use crate::error::{ExitCode, Reason};
+use crate::install::archive::{Baked, entries};
+use crate::install::{self, FETCH, Found, RECOVER, Scope, Standing, Survey, cpio, managed};
+use crate::node::{Host, Labels, Records};
+use crate::object::{Kind, Object};
+use crate::paths;
+use crate::plan::{Notice, Plan};
+use crate::report;
+use crate::report::install::{Archive, Check, Installed, Removed};
+use crate::root::{Root, RootPath, sha256};
+use crate::source;
+use crate::transaction::place::{self, Placement};
+use crate::transaction::{self, Lock, Pending};
+
+/// Runs `install`.
+pub fn run(cli: &Cli, args: &InstallArgs) -> Result<ExitCode> {
+    match &args.initramfs {
+        Some(file) => archive(cli, file, &args.configs),
+        None if args.remove => remove(cli, &open_root(cli)?),
+        None => install(cli, &open_root(cli)?),
+    }
+}
+
+fn install(cli: &Cli, root: &Root) -> Result<ExitCode> {
+    let lock = transaction::acquire(root)?;
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let config = records.recorded().map(Desired::of);
+    let managed = config.as_ref().map(managed).unwrap_or_default();
+    let due = Due::of(root, Scope::All, &managed)?;
+    let unlabelled = due.put(root, &lock)?;
+    let check = check(root, &lock, &due, &HostRunner)?;
+    let code = if check.is_failure() {
+        ExitCode::Error
+    } else {
+        ExitCode::Done
+    };
+    let installed = Installed {
+        root: root.shown().display().to_string(),
+        found: &due.found,
+        unlabelled: &unlabelled,
+        check,
+    };
+    let text = match cli.output {
+        Output::Json => report::install::json(&installed)?,
+        Output::Text => report::install::text(&installed),
+    };
+    report::print_result(text.as_bytes());
+    Ok(code)
+}
+
+/// What an installation would do.
+struct Due {
+    found: Vec<Found>,
+    host: Host,
+    labels: Labels,
+    program: Vec<u8>,
+}
+
+impl Due {
+    fn of(root: &Root, scope: Scope, managed: &BTreeSet<RootPath>) -> Result<Self> {
+        let host = Host::observe(root).context("looking at the node")?;
+        let labels = Labels::read(root);
+        let program = install::program().map_err(Reason::from);
+        let program = program
+            .map_err(|why| anyhow::anyhow!("{why}. Mount /proc, then run it again"))
+            .context("reading the running program")?;
+        let survey = Survey {
+            root,
+            host: &host,
+            labels: &labels,
+            program: &program,
+            managed,
+        };
+        let found = survey.of(scope).context("looking at what is installed")?;
+        Ok(Self {
+            found,
+            host,
+            labels,
+            program,
+        })
+    }
+
+    fn is_nothing(&self) -> bool {
+        !self.found.iter().any(Found::is_due)
+    }
+
+    /// Puts what is missing or differs; gives what could not be labelled, and why.
+    fn put(&self, root: &Root, lock: &Lock) -> Result<Vec<(RootPath, Reason)>> {
+        for found in &self.found {
+            place::sweep(root, lock, &found.item.path)?;
+        }
+        let mut unlabelled = Vec::new();
+        for found in self.found.iter().filter(|found| found.is_due()) {
+            let why = self.put_one(root, lock, found)?;
+            unlabelled.extend(why.map(|why| (found.item.path.clone(), why)));
+        }
+        Ok(unlabelled)
+    }
+
+    fn put_one(&self, root: &Root, lock: &Lock, found: &Found) -> Result<Option<Reason>> {
+        let path = &found.item.path;
+        if let (Standing::Mislabelled, Some(label)) = (found.standing, &found.label) {
+            return Ok(place::relabel(root, lock, path, label)?);
+        }
+        place::make_parent(root, lock, path, &self.host, &self.labels)?;
+        let placement = Placement {
+            path,
+            object: &found.object,
+            bytes: found.item.bytes(&self.program),
+            label: found.label.as_deref(),
+        };
+        Ok(place::put(root, lock, &placement)?)
+    }
+}
+
+/// Whether systemd runs on this root.
+pub fn systemd_runs(root: &Root) -> bool {
+    let runs = root.exists(&RootPath::fixed(paths::SYSTEMD_RUNS));
+    root.is_live() && runs.unwrap_or_default()
+}
+
+/// Lets the running systemd read the units and start them.
+fn check(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Result<Check> {
+    if !due.host.live {
+        return Ok(Check::OtherRoot);
+    }
+    if !systemd_runs(root) {
+        return Ok(Check::NoSystemd);
+    }
+    if let Err(error) = systemctl::reload(runner) {
+        return Ok(Check::Unknown(error.to_string()));
+    }
+    if due.has(FETCH[1])
+        && let Err(error) = systemctl::start(runner, FETCH[1])
+    {
+        log::warn!("{error}. Next: systemctl status {}", FETCH[1]);
+    }
+    if !due.has(RECOVER) {
+        return Ok(Check::NotOurs);
+    }
+    if transaction::pending(root)? != Pending::Nothing {
+        return Ok(Check::Pending);
+    }
+    start(root, lock, due, runner)
+}
+
+impl Due {
+    /// Whether a unit of ours is there now.
+    fn has(&self, unit: &str) -> bool {
+        let mut items = self.found.iter();
+        let ours = |found: &Found| !matches!(found.standing, Standing::Masked | Standing::Managed);
+        items.any(|found| found.item.unit == Some(unit) && ours(found))
+    }
+}
+
+/// Its conditions are not met where nothing is pending; for a moment a file meets one.
+fn start(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Result<Check> {
+    let path = RootPath::fixed(paths::CHECK);
+    let (uid, gid) = due.host.attainable((0, 0));
+    let object = empty_file(uid, gid);
+    let placement = Placement {
+        path: &path,
+        object: &object,
+        bytes: &[],
+        label: None,
+    };
+    place::put(root, lock, &placement)?;
+    let started = systemctl::start(runner, RECOVER);
+    let result = systemctl::start_result(runner, RECOVER);
+    place::remove(root, lock, &path)?;
+    Ok(match (started, result) {
+        (_, Err(error)) | (Err(error), Ok(StartResult::Ran | StartResult::NotStarted)) => {
+            Check::Unknown(error.to_string())
+        }
+        (_, Ok(result)) => Check::Started(result),
+    })
+}
+
+fn empty_file(uid: u32, gid: u32) -> Object {
+    Object {
+        kind: Kind::File {
+            size: 0,
+            sha256: sha256(&[]),
+        },
+        mode: 0o600,
+        uid,
+        gid,
+    }
+}
+
+/// Before a run on the live node: what is missing of what would mend it at boot after a power cut.
+pub struct Beforehand(Due);
+
+impl Beforehand {
+    /// What is missing; `None` where nothing is, where systemd does not run, where the image has it, or where it
+    /// cannot be told.
+    pub fn of(session: &Session) -> Option<Self> {
+        let mut theirs = managed(&session.desired);
+        theirs.extend(session.old.iter().flat_map(managed));
+        Self::on(&session.root, &theirs)
+    }
+
+    /// The same for a run without a config of its own.
+    pub fn of_recorded(root: &Root, records: &Records) -> Option<Self> {
+        let config = records.recorded().map(Desired::of);
+        Self::on(root, &config.as_ref().map(managed).unwrap_or_default())
+    }
+
+    fn on(root: &Root, theirs: &BTreeSet<RootPath>) -> Option<Self> {
+        if !systemd_runs(root) || image_recovers(root) {
+            return None;
+        }
+        match Due::of(root, Scope::Recovery, theirs) {
+            Ok(due) if due.is_nothing() => None,
+            Ok(due) => Some(Self(due)),
+            Err(error) => {
+                log::warn!(
+                    "{}",
+                    report::install::without_recovery(&format!("{error:#}"))
+                );
+                None
+            }
+        }
+    }
+
+    /// Lets a plan say what comes before its first step.
+    pub fn announce(&self, plan: &mut Plan) {
+        if plan.is_empty() || !plan.blockers.is_empty() {
+            return;
+        }
+        plan.notices.push(Notice {
+            subject: "recovery at boot".to_owned(),
+            message: report::install::beforehand(&self.0.found),
+        });
+    }
+
+    /// Puts it in place and says so. A failure is said, and stops nothing: the run itself needs none of it.
+    pub fn install(&self, root: &Root, lock: &Lock) {
+        match self.try_install(root, lock) {
+            Ok(said) => log::warn!("{said}"),
+            Err(error) => {
+                log::warn!(
+                    "{}",
+                    report::install::without_recovery(&format!("{error:#}"))
+                );
+            }
+        }
+    }
+
+    fn try_install(&self, root: &Root, lock: &Lock) -> Result<String> {
+        let unlabelled = self.0.put(root, lock)?;
+        let check = check(root, lock, &self.0, &HostRunner)?;
+        if let Some(problem) = report::install::problem(&check, &unlabelled) {
+            bail!("{problem}");
+        }
+        Ok(report::install::now_at_boot())
+    }
+}
+
+/// Whether the image brings the unit along, enabled, and nothing takes precedence over it.
+fn image_recovers(root: &Root) -> bool {
+    let exists = |path| root.exists(&RootPath::fixed(path)).unwrap_or_default();
+    let links = [paths::RECOVER_LINK, paths::IMAGE_RECOVER_LINK];
+    exists(paths::IMAGE_RECOVER_UNIT)
+        && !exists(paths::RECOVER_UNIT)
+        && links.into_iter().any(exists)
+}
+
+/// Takes everything away again.
+fn remove(cli: &Cli, root: &Root) -> Result<ExitCode> {
+    let lock = transaction::acquire(root)?;
+    let pending = transaction::pending(root)?;
+    if let (word, Some(config)) = report::status::pending_words(&pending) {
+        bail!(
+            "an earlier run ({}) is {word}, and removing would take away what it needs. \
+             Next: mco-rescue recover; nothing was removed",
+            config.name
+        );
+    }
+    // One that failed is kept only to be told.
+    if complete::awaited(root)?.is_some_and(|awaited| awaited.failed.is_none()) {
+        bail!(
+            "what an earlier run staged waits for the next boot, and removing would take away what completes it. \
+             Next: systemctl reboot, then mco-rescue status; nothing was removed"
+        );
+    }
+    let mut paths = to_remove(root)?;
+    if cli.output == Output::Text {
+        report::print(report::install::about_to_remove(&paths).as_bytes())?;
+    }
+    if !paths.removed.is_empty() {
+        confirm(cli, "Remove mco-rescue from this node?")?;
+    }
+    paths.removed = take_away(root, &lock, &paths.removed)?;
+    let text = match cli.output {
+        Output::Json => report::install::removed_json(&paths)?,
+        Output::Text => report::install::removed_text(&paths),
+    };
+    report::print_result(text.as_bytes());
+    Ok(ExitCode::Done)
+}
+
+/// What of ours is there, links before units before the program; and what stays, with the reason.
+fn to_remove(root: &Root) -> Result<Removed> {
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let config = records.recorded().map(Desired::of);
+    let managed = config.as_ref().map(managed).unwrap_or_default();
+    let (mut ours, mut left) = (Vec::new(), Vec::new());
+    for item in install::items(Scope::All, true).into_iter().rev() {
+        let path = item.path;
+        if !root.exists(&path)? {
+            continue;
+        }
+        if managed.contains(&path) {
+            left.push((path, "the node's config is in charge of it"));
+        } else if install::is_mask(root, &path)? {
+            left.push((path, "somebody has masked the unit; remove it by hand"));
+        } else {
+            ours.push(path);
+        }
+    }
+    for path in [paths::TIMER_STAMP, paths::RUNTIME, paths::STATE].map(RootPath::fixed) {
+        if root.exists(&path)? {
+            ours.push(path);
+        }
+    }
+    Ok(Removed {
+        root: root.shown().display().to_string(),
+        removed: ours,
+        left,
+    })
+}
+
+fn take_away(root: &Root, lock: &Lock, ours: &[RootPath]) -> Result<Vec<RootPath>> {
+    let live = systemd_runs(root);
+    if live {
+        stop(ours);
+    }
+    let removed = remove_files(root, lock, ours)?;
+    if live && let Err(error) = systemctl::reload(&HostRunner) {
+        log::warn!("{error}. Next: systemctl daemon-reload");
+    }
+    Ok(removed)
+}
+
+fn stop(ours: &[RootPath]) {
+    let directory = Some(RootPath::fixed(paths::UNITS));
+    let units = ours.iter().filter(|path| path.parent() == directory);
+    let units: Vec<&str> = units.map(RootPath::name).collect();
+    if !units.is_empty()
+        && let Err(error) = systemctl::stop(&HostRunner, &units)
+    {
+        log::warn!("{error}");
+    }
+}
+
+fn remove_files(root: &Root, lock: &Lock, ours: &[RootPath]) -> Result<Vec<RootPath>> {
+    for item in install::items(Scope::All, true) {
+        place::sweep(root, lock, &item.path)?;
+    }
+    let whole = [paths::RUNTIME, paths::STATE].map(RootPath::fixed);
+    let mut removed = Vec::new();
+    for path in ours.iter().filter(|path| !whole.contains(path)) {
+        if place::remove(root, lock, path)? {
+            removed.push(path.clone());
+        }
+    }
+    removed.extend(place::remove_directories(root, lock)?);
+    let [runtime, state] = whole;
+    // The state directory knows which directories were made: it goes last.
+    if place::remove_tree(root, lock, &runtime)? {
+        removed.push(runtime);
+    }
+    if place::remove_state(root, lock)? {
+        removed.push(state);
+    }
+    Ok(removed)
+}
+
+/// Writes an archive for an initramfs; the node is left alone.
+fn archive(cli: &Cli, file: &Path, configs: &[String]) -> Result<ExitCode> {
+    let baked = bake(configs)?;
+    let names: Vec<String> = baked.iter().map(|config| config.file.clone()).collect();
+    let program = install::program()
+        .map_err(Reason::from)
+        .map_err(|why| anyhow::anyhow!("reading the running program: {why}. Mount /proc first"))?;
+    let entries = entries(program, baked);
+    let bytes = pack(&cpio::archive(&entries)?).context("packing the archive")?;
+    let mode = if configs.is_empty() { 0o644 } else { 0o600 };
+    write(file, &bytes, mode).with_context(|| format!("writing {}", file.display()))?;
+    let archive = Archive {
+        file: file.display().to_string(),
+        size: bytes.len(),
+        sha256: sha256(&bytes),
+        configs: names,
+    };
+    let text = match cli.output {
+        Output::Json => report::install::archive_json(&archive)?,
+        Output::Text => report::install::archive_text(&archive),
+    };
+    report::print_result(text.as_bytes());
+    Ok(ExitCode::Done)
+}
+
+/// Reads and checks configs; each is named after the config that it holds.
+fn bake(configs: &[String]) -> Result<Vec<Baked>> {
+    let mut all: Vec<Baked> = Vec::new();
+    for name in configs {
+        let document = source::read_named(name)?;
+        let config = document::parse(&document, name)?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+        if !config.name.chars().all(plain) || config.name.starts_with('.') {
+            bail!(
+                "{name}: its name {:?} is no file name. Rename the config",
+                config.name
+            );
+        }
+        // What a file ends in tells whoever looks at it; both are read alike.
+        let json = document.trim_ascii_start().starts_with(b"{");
+        let file = format!("{}.{}", config.name, if json { "json" } else { "yaml" });
+        match all.iter().find(|baked| baked.file == file) {
+            Some(same) if same.document == document => {}
+            Some(_) => bail!(
+                "{name}: another document is named {} too. Leave one out",
+                config.name
+            ),
+            None => all.push(Baked { file, document }),
+        }
+    }
+    Ok(all)
+}
+
+fn pack(archive: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+    packed.write_all(archive)?;
+    packed.finish()
+}
+
+/// As on a node: wholly the old file or wholly the new one.
+fn write(file: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+    let directory = match file.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let name = file.file_name().and_then(|name| name.to_str());
+    let name = name.context("the path does not end in a file name")?;
+    let root = Root::open(directory)?;
+    let lock = transaction::acquire(&root)?;
+    let path = RootPath::parse(&format!("/{name}"))?;
+    let (uid, gid) = Host::observe(&root)?.attainable((0, 0));
+    let kind = Kind::File {
+        size: bytes.len() as u64,
+        sha256: sha256(bytes),
+    };
+    let object = Object {
+        kind,
+        mode,
+        uid,
+        gid,
+    };
+    let placement = Placement {
+        path: &path,
+        object: &object,
+        bytes,
+        label: None,
+    };
+    place::put(&root, &lock, &placement)?;
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Pull secrets: which file and which entry of it a pull would use. The secrets themselves are never kept.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
+
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+/// What is known of the credentials of a node, without them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Secrets {
+    /// The file that counts; `None` where there is none.
+    pub file: Option<String>,
+    /// Why it cannot be used.
+    pub problem: Option<String>,
+    /// What it has entries for.
+    entries: Vec<String>,
+}
+
+/// What a pull would use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credentials {
+    /// An entry of the file, for this key.
+    Entry(String),
+    /// The file has none for this name: the registry is asked without.
+    None,
+}
+
+#[derive(Deserialize)]
+struct Raw {
+    #[serde(default)]
+    auths: BTreeMap<String, IgnoredAny>,
+    #[serde(default, rename = "credHelpers")]
+    helpers: BTreeMap<String, IgnoredAny>,
+}
+
+impl Secrets {
+    /// Reads what a file has entries for.
+    pub fn parse(file: &str, text: &[u8]) -> Self {
+        let file = Some(file.to_owned());
+        match serde_json::from_slice::<Raw>(text) {
+            Ok(raw) => Self {
+                file,
+                problem: None,
+                entries: raw
+                    .auths
+                    .into_keys()
+                    .chain(raw.helpers.into_keys())
+                    .collect(),
+            },
+            // The parser's own words may quote the text.
+            Err(error) => Self {
+                file,
+                problem: Some(format!(
+                    "it is no JSON of that form (line {})",
+                    error.line()
+                )),
+                entries: Vec::new(),
+            },
+        }
+    }
+
+    /// The first file of a root that exists, in rpm-ostree's order (mcd-contract 4). The daemon makes the first two
+    /// links to the last, or to the secret of its own registry.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn read(root: &Root) -> Result<Self, RootError> {
+        for file in paths::PULL_SECRETS {
+            let path = RootPath::fixed(file);
+            if let Some(bytes) = root.read(&path)? {
+                return Ok(Self::parse(&path.to_string(), &bytes));
+            }
+        }
+        Ok(Self::default())
+    }
+
+    /// What a pull of `HOST/PATH` would use: the entry of the longest path, then of the host.
+    pub fn of(&self, repository: &str) -> Credentials {
+        let mut names = std::iter::successors(Some(repository), |name| {
+            name.rsplit_once('/').map(|(above, _)| above)
+        });
+        let entry = |name: &str| self.entries.iter().find(|entry| plain(entry) == name);
+        match names.find_map(entry) {
+            Some(entry) => Credentials::Entry(entry.clone()),
+            None => Credentials::None,
+        }
+    }
+}
+
+/// Docker wrote URLs.
+fn plain(entry: &str) -> &str {
+    let rest = entry
+        .strip_prefix("https://")
+        .or_else(|| entry.strip_prefix("http://"));
+    let rest = rest.map(|rest| rest.split('/').next().unwrap_or(rest));
+    rest.unwrap_or(entry)
+}
+
+impl fmt::Display for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Entry(key) => write!(f, "with the credentials for {key}"),
+            Self::None => f.write_str("without credentials"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = r#"{"auths": {"quay.example": {"auth": "c2VjcmV0"}, "quay.example/release": {"auth": "c2VjcmV0"},
+        "https://index.docker.example/v1/": {"auth": "c2VjcmV0"}}, "credHelpers": {"helped.example": "x"}}"#;
+
+    #[test]
+    fn the_longest_path_counts_then_the_host() {
+        let secrets = Secrets::parse("/f", SECRET.as_bytes());
+        let entry = |name: &str| match secrets.of(name) {
+            Credentials::Entry(key) => key,
+            Credentials::None => String::new(),
+        };
+        assert_eq!(entry("quay.example/release/os"), "quay.example/release");
+        assert_eq!(entry("quay.example/released"), "quay.example");
+        assert_eq!(
+            entry("index.docker.example/os"),
+            "https://index.docker.example/v1/"
+        );
+        assert_eq!(entry("helped.example/os"), "helped.example");
+        assert_eq!(secrets.of("mirror.local/os"), Credentials::None);
+    }
+
+    #[test]
+    fn nothing_of_a_secret_is_kept_or_printed() {
+        let broken = SECRET.replace("\"quay.example\":", "c2VjcmV0");
+        for text in [SECRET, broken.as_str(), "c2VjcmV0"] {
+            let shown = format!("{:?}", Secrets::parse("/f", text.as_bytes()));
+            assert!(!shown.contains("c2VjcmV0"), "{shown}");
+        }
+        assert!(Secrets::parse("/f", b"c2VjcmV0").problem.is_some());
+    }
+}

@@ -1,0 +1,179 @@
+//! Manifests and lists of manifests, in the forms of OCI and of Docker.
+
+use serde::Deserialize;
+
+use super::Digest;
+
+/// A manifest that lists more than this is none.
+const MAX_BLOBS: usize = 4096;
+
+/// Something that another document names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Of its bytes.
+    pub digest: Digest,
+    /// Number of its bytes.
+    pub size: u64,
+    /// What it is.
+    pub media_type: String,
+    /// Of a manifest in a list: operating system and architecture, as Go names them (`linux`, `amd64`).
+    pub platform: Option<(String, String)>,
+    /// The name in an OCI directory that holds several images.
+    pub name: Option<String>,
+}
+
+/// A manifest, read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Manifest {
+    /// Of one image.
+    Image {
+        /// Its config.
+        config: Descriptor,
+        /// Its layers in order.
+        layers: Vec<Descriptor>,
+    },
+    /// A list of images for several architectures.
+    List(Vec<Descriptor>),
+}
+
+/// Why bytes are no manifest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    /// Not JSON, or not of that form.
+    #[error("{0}")]
+    Form(String),
+    /// Docker's first form, whose digest is not that of its bytes.
+    #[error("it is of schema version 1, which no OS image has")]
+    Old,
+    /// A digest that is no sha256.
+    #[error("the digest {0:?} is no sha256")]
+    Digest(String),
+    /// Too long a list.
+    #[error("it names more than 4096 blobs")]
+    TooMany,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Raw {
+    #[serde(default)]
+    schema_version: u32,
+    config: Option<RawDescriptor>,
+    layers: Option<Vec<RawDescriptor>>,
+    manifests: Option<Vec<RawDescriptor>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawDescriptor {
+    #[serde(default)]
+    media_type: String,
+    digest: String,
+    size: u64,
+    platform: Option<RawPlatform>,
+    #[serde(default)]
+    annotations: Option<std::collections::BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+struct RawPlatform {
+    #[serde(default)]
+    os: String,
+    #[serde(default)]
+    architecture: String,
+}
+
+impl Manifest {
+    /// Reads the bytes of a manifest, a list of Docker, or an index of OCI (`index.json` too).
+    ///
+    /// # Errors
+    /// Something else.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
+        let raw: Raw =
+            serde_json::from_slice(bytes).map_err(|e| ManifestError::Form(e.to_string()))?;
+        if raw.schema_version == 1 {
+            return Err(ManifestError::Old);
+        }
+        if let Some(manifests) = raw.manifests {
+            return descriptors(manifests).map(Self::List);
+        }
+        match (raw.config, raw.layers) {
+            (Some(config), Some(layers)) => Ok(Self::Image {
+                config: descriptor(config)?,
+                layers: descriptors(layers)?,
+            }),
+            _ => Err(ManifestError::Form(
+                "it has neither config and layers nor manifests".into(),
+            )),
+        }
+    }
+}
+
+/// Go's name of an architecture that `uname -m` names.
+pub fn go_architecture(machine: &str) -> &str {
+    match machine {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn descriptors(all: Vec<RawDescriptor>) -> Result<Vec<Descriptor>, ManifestError> {
+    if all.len() > MAX_BLOBS {
+        return Err(ManifestError::TooMany);
+    }
+    all.into_iter().map(descriptor).collect()
+}
+
+fn descriptor(raw: RawDescriptor) -> Result<Descriptor, ManifestError> {
+    const NAME: &str = "org.opencontainers.image.ref.name";
+    let digest = Digest::parse(&raw.digest).ok_or(ManifestError::Digest(raw.digest))?;
+    Ok(Descriptor {
+        digest,
+        size: raw.size,
+        media_type: raw.media_type,
+        platform: raw
+            .platform
+            .map(|platform| (platform.os, platform.architecture)),
+        name: raw.annotations.and_then(|mut all| all.remove(NAME)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn manifests_lists_and_other_things_are_told_apart() {
+        let hex = "0".repeat(64);
+        let blob = format!(r#"{{"mediaType": "x", "digest": "sha256:{hex}", "size": 3}}"#);
+        let image =
+            format!(r#"{{"schemaVersion": 2, "config": {blob}, "layers": [{blob}, {blob}]}}"#);
+        assert!(
+            matches!(Manifest::parse(image.as_bytes()), Ok(Manifest::Image { layers, .. }) if layers.len() == 2)
+        );
+        let list = format!(
+            r#"{{"manifests": [{{"digest": "sha256:{hex}", "size": 3, "platform": {{"os": "linux", "architecture": "arm64"}}}}]}}"#
+        );
+        let Ok(Manifest::List(all)) = Manifest::parse(list.as_bytes()) else {
+            panic!("no list");
+        };
+        assert_eq!(
+            all[0].platform,
+            Some(("linux".into(), go_architecture("aarch64").into()))
+        );
+        assert_eq!(
+            Manifest::parse(br#"{"schemaVersion": 1, "fsLayers": []}"#),
+            Err(ManifestError::Old)
+        );
+        let weak = r#"{"manifests": [{"digest": "sha512:12", "size": 3}]}"#;
+        assert!(matches!(
+            Manifest::parse(weak.as_bytes()),
+            Err(ManifestError::Digest(_))
+        ));
+        assert!(matches!(
+            Manifest::parse(b"{}"),
+            Err(ManifestError::Form(_))
+        ));
+    }
+}

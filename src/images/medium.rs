@@ -1,0 +1,741 @@
+//! A medium with an image: an OCI directory or archive, a `dir:` of skopeo, or an archive of Docker.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::archive::{Archive, ArchiveError};
+use super::manifest::{Descriptor, Manifest, ManifestError};
+use super::{Digest, ImageName};
+use crate::error::Reason;
+use crate::root::{Root, RootPath, digest};
+
+/// A manifest may not be larger (4 MiB), as in registries.
+const MAX_MANIFEST: u64 = 4 << 20;
+/// Lists in lists.
+const MAX_DEPTH: usize = 3;
+/// Manifests that are looked at on one level.
+const MAX_NAMED: usize = 4096;
+
+/// How an image is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// `oci:PATH`.
+    OciDirectory,
+    /// `oci-archive:PATH`.
+    OciArchive,
+    /// `dir:PATH`.
+    Dir,
+    /// `docker-archive:PATH`, as `docker save` and `podman save` make it: layers are unpacked, the digest is lost.
+    DockerArchive,
+}
+
+/// A medium that was opened.
+#[derive(Debug)]
+pub struct Medium {
+    /// How it is laid out.
+    pub form: Form,
+    /// Where it is.
+    pub path: PathBuf,
+    files: Files,
+}
+
+#[derive(Debug)]
+enum Files {
+    Directory(Root),
+    Archive(Archive),
+}
+
+/// Why a medium cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum MediumError {
+    /// It cannot be opened.
+    #[error("opening {path}: {reason}; look whether the medium is mounted", path = .path.display())]
+    Open {
+        /// Where.
+        path: PathBuf,
+        /// The system's word.
+        reason: Reason,
+    },
+    /// It is an archive that cannot be listed.
+    #[error("listing {path}: {error}", path = .path.display())]
+    Archive {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        error: ArchiveError,
+    },
+    /// It has none of the four forms.
+    #[error(
+        "{path} holds no image: neither oci-layout and index.json, nor manifest.json; make one with \
+         skopeo copy --all --preserve-digests docker://IMAGE oci:PATH", path = .0.display()
+    )]
+    NoImage(PathBuf),
+    /// A file of it cannot be read.
+    #[error("reading {file} of {path}: {reason}; copy the image to the medium again", path = .path.display())]
+    Read {
+        /// The medium.
+        path: PathBuf,
+        /// The file in it.
+        file: String,
+        /// Why.
+        reason: Reason,
+    },
+    /// A manifest of it cannot be understood.
+    #[error("reading {file} of {path}: {error}; copy the image to the medium again", path = .path.display())]
+    Manifest {
+        /// The medium.
+        path: PathBuf,
+        /// The file in it.
+        file: String,
+        /// Why.
+        error: ManifestError,
+    },
+}
+
+/// How closely blobs are looked at.
+pub enum Check<'a> {
+    /// Their sizes: at once, whatever the medium.
+    Sizes,
+    /// Their bytes too, which takes as long as reading the medium; told of every number of bytes read.
+    Digests(&'a mut dyn FnMut(u64)),
+}
+
+/// What a medium has of a wanted image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// What was wanted.
+    pub wanted: Digest,
+    /// Whether it can be had.
+    pub verdict: Verdict,
+    /// Every blob that it takes, the manifests included.
+    pub blobs: Vec<Blob>,
+}
+
+/// Whether a medium provides an image bit-exactly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It does. The manifest for this machine, where the wanted digest names a list.
+    Exact(Option<Digest>),
+    /// It should, but parts are missing or damaged: see the blobs.
+    Damaged,
+    /// The wanted digest names a list that has no image for this machine; the machines that it has.
+    NoPlatform(Vec<String>),
+    /// It has other images; their digests.
+    Other(Vec<Digest>),
+    /// The manifest is on it, but nothing names it, so no program finds it.
+    Unnamed,
+    /// Its form cannot keep digests; the one that an image made of it would have.
+    Lost(Option<Digest>),
+}
+
+/// A part of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blob {
+    /// Its digest.
+    pub digest: Digest,
+    /// What it is for.
+    pub role: Role,
+    /// Its size, as the manifest says.
+    pub size: u64,
+    /// What is there.
+    pub state: BlobState,
+}
+
+/// What a blob is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A list of manifests.
+    List,
+    /// The manifest of an image.
+    Manifest,
+    /// Its config.
+    Config,
+    /// A layer.
+    Layer,
+}
+
+/// What is there of a blob.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BlobState {
+    /// All of it, as far as it was looked at.
+    Whole,
+    /// Nothing.
+    Missing,
+    /// Another number of bytes.
+    Size(u64),
+    /// The right number of other bytes; their digest.
+    Differs(Digest),
+}
+
+impl Medium {
+    /// Opens a directory or an archive, and tells its form by what is in it.
+    ///
+    /// # Errors
+    /// It is not there, or holds no image.
+    pub fn open(path: &Path) -> Result<Self, MediumError> {
+        let open = |reason: Reason| MediumError::Open {
+            path: path.to_owned(),
+            reason,
+        };
+        let files = match Root::open(path) {
+            Ok(root) => Files::Directory(root),
+            Err(error) if path.is_dir() => return Err(open(error.into())),
+            Err(_) => Files::Archive(Self::archive(path)?),
+        };
+        let mut medium = Self {
+            form: Form::Dir,
+            path: path.to_owned(),
+            files,
+        };
+        medium.form = medium.find_form()?;
+        Ok(medium)
+    }
+
+    fn archive(path: &Path) -> Result<Archive, MediumError> {
+        let open = |reason: Reason| MediumError::Open {
+            path: path.to_owned(),
+            reason,
+        };
+        let nothing = || open(nix::errno::Errno::ENOENT.into());
+        let above = match path.parent() {
+            Some(above) if above.as_os_str().is_empty() => Path::new("."),
+            Some(above) => above,
+            None => return Err(nothing()),
+        };
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .ok_or_else(nothing)?;
+        let root = Root::open(above).map_err(|error| open(error.into()))?;
+        let inside =
+            RootPath::parse(&format!("/{name}")).map_err(|error| open(error.to_string().into()))?;
+        let file = root
+            .open_file(&inside)
+            .map_err(|error| open(error.into()))?;
+        Archive::list(file.ok_or_else(nothing)?).map_err(|error| MediumError::Archive {
+            path: path.to_owned(),
+            error,
+        })
+    }
+
+    fn find_form(&self) -> Result<Form, MediumError> {
+        let is_directory = matches!(self.files, Files::Directory(_));
+        if self.files.size("index.json").is_some() && self.files.size("oci-layout").is_some() {
+            return Ok(if is_directory {
+                Form::OciDirectory
+            } else {
+                Form::OciArchive
+            });
+        }
+        if self.files.size("manifest.json").is_some() {
+            let list = self.bounded("manifest.json")?;
+            let is_docker = list.trim_ascii_start().starts_with(b"[");
+            return match (is_docker, is_directory) {
+                (true, _) => Ok(Form::DockerArchive),
+                (false, true) => Ok(Form::Dir),
+                (false, false) => Err(MediumError::NoImage(self.path.clone())),
+            };
+        }
+        Err(MediumError::NoImage(self.path.clone()))
+    }
+
+    /// As skopeo and rpm-ostree name it, such as `oci:/mnt/os`.
+    pub fn reference(&self) -> String {
+        format!("{}:{}", self.form, self.path.display())
+    }
+
+    /// The digests of the images that it names, lists first.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn images(&self) -> Result<Vec<Digest>, MediumError> {
+        let named = self.named()?.into_iter();
+        Ok(named.map(|descriptor| descriptor.digest).collect())
+    }
+
+    /// Looks whether it provides the image of this digest, for a machine as Go names it (`amd64`).
+    ///
+    /// # Errors
+    /// It cannot be read. What is missing or damaged in the image is no error, but in the report.
+    pub fn examine(
+        &self,
+        wanted: &Digest,
+        architecture: &str,
+        check: &mut Check<'_>,
+    ) -> Result<Report, MediumError> {
+        let mut report = Report {
+            wanted: wanted.clone(),
+            verdict: Verdict::Damaged,
+            blobs: Vec::new(),
+        };
+        if self.form == Form::DockerArchive {
+            report.verdict = Verdict::Lost(self.docker_digest()?);
+            return Ok(report);
+        }
+        let named = self.named()?;
+        let Some(descriptor) = named.iter().find(|one| &one.digest == wanted) else {
+            let lies_there = self.files.size(&self.manifest_file(wanted)).is_some();
+            report.verdict = match lies_there {
+                true => Verdict::Unnamed,
+                false => Verdict::Other(named.into_iter().map(|one| one.digest).collect()),
+            };
+            return Ok(report);
+        };
+        self.descend(descriptor, architecture, check, &mut report)?;
+        Ok(report)
+    }
+
+    /// Adds a manifest and everything that it takes to the report, and judges.
+    fn descend(
+        &self,
+        descriptor: &Descriptor,
+        architecture: &str,
+        check: &mut Check<'_>,
+        report: &mut Report,
+    ) -> Result<(), MediumError> {
+        let wanted = report.wanted.clone();
+        let mut current = descriptor.clone();
+        for _ in 0..=MAX_DEPTH {
+            let file = self.manifest_file(&current.digest);
+            // Manifests are small: their bytes are always looked at.
+            let state = self.state(&file, &current, &mut Check::Digests(&mut |_| {}))?;
+            let whole = state == BlobState::Whole;
+            let manifest = if whole {
+                Some(self.manifest(&file)?)
+            } else {
+                None
+            };
+            let role = match manifest {
+                Some(Manifest::List(_)) => Role::List,
+                _ => Role::Manifest,
+            };
+            report.blobs.push(blob(&current, role, state));
+            match manifest {
+                None => return Ok(()),
+                Some(Manifest::Image { config, layers }) => {
+                    self.parts(&config, &layers, check, report)?;
+                    let inner = (current.digest != wanted).then_some(current.digest);
+                    if report
+                        .blobs
+                        .iter()
+                        .all(|blob| blob.state == BlobState::Whole)
+                    {
+                        report.verdict = Verdict::Exact(inner);
+                    }
+                    return Ok(());
+                }
+                Some(Manifest::List(all)) => match of_machine(&all, architecture) {
+                    Some(inner) => current = inner.clone(),
+                    None => {
+                        report.verdict = Verdict::NoPlatform(platforms(&all));
+                        return Ok(());
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn parts(
+        &self,
+        config: &Descriptor,
+        layers: &[Descriptor],
+        check: &mut Check<'_>,
+        report: &mut Report,
+    ) -> Result<(), MediumError> {
+        let roles = std::iter::once((config, Role::Config));
+        let mut seen = BTreeSet::new();
+        for (descriptor, role) in roles.chain(layers.iter().map(|layer| (layer, Role::Layer))) {
+            if seen.insert(descriptor.digest.clone()) {
+                let state = self.state(&self.blob_file(&descriptor.digest), descriptor, check)?;
+                report.blobs.push(blob(descriptor, role, state));
+            }
+        }
+        Ok(())
+    }
+
+    fn state(
+        &self,
+        file: &str,
+        descriptor: &Descriptor,
+        check: &mut Check<'_>,
+    ) -> Result<BlobState, MediumError> {
+        match self.files.size(file) {
+            None => return Ok(BlobState::Missing),
+            Some(size) if size != descriptor.size => return Ok(BlobState::Size(size)),
+            Some(_) => {}
+        }
+        let Check::Digests(progress) = check else {
+            return Ok(BlobState::Whole);
+        };
+        let found = self
+            .files
+            .read(file, |reader| digest(Counted { reader, progress }));
+        let found = found.map_err(|error| self.unreadable(file, error.into()))?;
+        Ok(match found {
+            None => BlobState::Missing,
+            Some((_, hex)) if hex == descriptor.digest.hex() => BlobState::Whole,
+            Some((_, hex)) => BlobState::Differs(Digest(hex)),
+        })
+    }
+
+    /// Every manifest that can be reached from the top, each once, the nearest to the top first.
+    fn named(&self) -> Result<Vec<Descriptor>, MediumError> {
+        let mut level = self.top()?;
+        let mut all: Vec<Descriptor> = Vec::new();
+        let mut seen = BTreeSet::new();
+        for _ in 0..=MAX_DEPTH {
+            level.retain(|descriptor| seen.insert(descriptor.digest.clone()));
+            let lists = level.iter().filter_map(|descriptor| self.list(descriptor));
+            let below = lists.flatten().take(MAX_NAMED).collect();
+            all.append(&mut level);
+            level = below;
+        }
+        Ok(all)
+    }
+
+    /// What a manifest names, if it is a list that can be read.
+    fn list(&self, descriptor: &Descriptor) -> Option<Vec<Descriptor>> {
+        let file = self.manifest_file(&descriptor.digest);
+        self.files
+            .size(&file)
+            .filter(|size| *size <= MAX_MANIFEST)?;
+        match self.manifest(&file) {
+            Ok(Manifest::List(inner)) => Some(inner),
+            _ => None,
+        }
+    }
+
+    fn top(&self) -> Result<Vec<Descriptor>, MediumError> {
+        match self.form {
+            Form::OciDirectory | Form::OciArchive => match self.manifest("index.json")? {
+                Manifest::List(all) => Ok(all),
+                Manifest::Image { .. } => Ok(Vec::new()),
+            },
+            Form::Dir => {
+                let bytes = self.bounded("manifest.json")?;
+                let descriptor = Descriptor {
+                    digest: Digest::of(&bytes),
+                    size: bytes.len() as u64,
+                    media_type: String::new(),
+                    platform: None,
+                    name: None,
+                };
+                Ok(vec![descriptor])
+            }
+            Form::DockerArchive => Ok(Vec::new()),
+        }
+    }
+
+    fn manifest(&self, file: &str) -> Result<Manifest, MediumError> {
+        Manifest::parse(&self.bounded(file)?).map_err(|error| MediumError::Manifest {
+            path: self.path.clone(),
+            file: file.to_owned(),
+            error,
+        })
+    }
+
+    fn bounded(&self, file: &str) -> Result<Vec<u8>, MediumError> {
+        let read = |reader: &mut dyn Read| {
+            let mut bytes = Vec::new();
+            reader.take(MAX_MANIFEST + 1).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        let bytes = self.files.read(file, read);
+        let bytes = bytes.map_err(|error| self.unreadable(file, error.into()))?;
+        let missing = || self.unreadable(file, nix::errno::Errno::ENOENT.into());
+        let bytes = bytes.ok_or_else(missing)?;
+        if bytes.len() as u64 > MAX_MANIFEST {
+            return Err(self.unreadable(
+                file,
+                "more than 4 MiB, which is no manifest".to_owned().into(),
+            ));
+        }
+        Ok(bytes)
+    }
+
+    fn unreadable(&self, file: &str, reason: Reason) -> MediumError {
+        MediumError::Read {
+            path: self.path.clone(),
+            file: file.to_owned(),
+            reason,
+        }
+    }
+
+    fn blob_file(&self, digest: &Digest) -> String {
+        match self.form {
+            Form::Dir => digest.hex().to_owned(),
+            _ => format!("blobs/sha256/{}", digest.hex()),
+        }
+    }
+
+    fn manifest_file(&self, digest: &Digest) -> String {
+        if self.form != Form::Dir {
+            return self.blob_file(digest);
+        }
+        let top = self.bounded("manifest.json");
+        match top.is_ok_and(|bytes| Digest::of(&bytes) == *digest) {
+            true => "manifest.json".to_owned(),
+            false => format!("{}.manifest.json", digest.hex()),
+        }
+    }
+
+    /// The digest of the manifest that skopeo makes of an archive of Docker, whose layers are not packed.
+    fn docker_digest(&self) -> Result<Option<Digest>, MediumError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Image {
+            config: String,
+            layers: Vec<String>,
+        }
+        let list = self.bounded("manifest.json")?;
+        let images: Vec<Image> = serde_json::from_slice(&list).unwrap_or_default();
+        // Of several images it cannot be told which one is meant.
+        let Some(image) = images.first().filter(|_| images.len() == 1) else {
+            return Ok(None);
+        };
+        let config = self.bounded(&image.config)?;
+        let ids = diff_ids(&config);
+        if ids.len() != image.layers.len() {
+            return Ok(None);
+        }
+        let mut layers = Vec::new();
+        for (id, file) in ids.iter().zip(&image.layers) {
+            let begin = self.files.read(file, |reader| {
+                let mut begin = Vec::new();
+                reader.take(2).read_to_end(&mut begin)?;
+                Ok(begin)
+            });
+            let begin = begin.map_err(|error| self.unreadable(file, error.into()))?;
+            // A packed layer is unpacked first, to another size.
+            match (self.files.size(file), begin) {
+                (Some(size), Some(begin)) if begin != [0x1f, 0x8b] => {
+                    layers.push((id.clone(), size))
+                }
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(Digest::of(
+            docker_manifest(&config, &layers).as_bytes(),
+        )))
+    }
+}
+
+impl Report {
+    /// Blobs that are not as they should be.
+    pub fn bad(&self) -> impl Iterator<Item = &Blob> {
+        self.blobs
+            .iter()
+            .filter(|blob| blob.state != BlobState::Whole)
+    }
+
+    /// Whether the image can be had.
+    pub fn is_exact(&self) -> bool {
+        matches!(self.verdict, Verdict::Exact(_))
+    }
+
+    /// Bytes of all layers, packed: more than an import needs at most of network, less than it needs of disk.
+    pub fn layer_bytes(&self) -> u64 {
+        let layers = self.blobs.iter().filter(|blob| blob.role == Role::Layer);
+        layers.map(|blob| blob.size).sum()
+    }
+
+    /// The verdict in words, with both digests where they differ, and the command that makes a medium that does.
+    pub fn words(&self, image: &ImageName, medium: &Medium) -> String {
+        let (wanted, at) = (&self.wanted, medium.reference());
+        let copy = copy_command(image, wanted);
+        match &self.verdict {
+            Verdict::Exact(None) => format!("{at} has {wanted}, whole"),
+            Verdict::Exact(Some(inner)) => {
+                format!("{at} has {wanted}, a list of images, and {inner} of it whole")
+            }
+            Verdict::Damaged => {
+                let bad: Vec<String> = self.bad().map(ToString::to_string).collect();
+                format!(
+                    "{at} has {wanted}, but damaged: {}; copy it again: {copy}",
+                    bad.join(", ")
+                )
+            }
+            Verdict::NoPlatform(machines) => format!(
+                "{at} has {wanted}, a list of images for {}, but none for this machine; give the release of its architecture",
+                machines.join(", ")
+            ),
+            Verdict::Other(has) => format!(
+                "{at} does not have {wanted}; it has {}; a copy keeps its digest only with: {copy}",
+                shown(has)
+            ),
+            Verdict::Unnamed => format!(
+                "{at} has the manifest {wanted}, but its index.json does not name it; copy it again: {copy}"
+            ),
+            Verdict::Lost(has) => format!(
+                "{at} is an archive of Docker, which cannot keep digests: {wanted} is wanted, and an image made of it would be {}; \
+                 make another copy: {copy}",
+                has.as_ref()
+                    .map_or_else(|| "another one".to_owned(), ToString::to_string)
+            ),
+        }
+    }
+}
+
+/// How to copy an image so that its digest stays, lists with all their images.
+pub fn copy_command(image: &ImageName, digest: &Digest) -> String {
+    format!(
+        "skopeo copy --all --preserve-digests docker://{}@{digest} oci:DIRECTORY",
+        image.repository()
+    )
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OciDirectory => "oci",
+            Self::OciArchive => "oci-archive",
+            Self::Dir => "dir",
+            Self::DockerArchive => "docker-archive",
+        })
+    }
+}
+
+impl fmt::Display for Blob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let role = match self.role {
+            Role::List => "list",
+            Role::Manifest => "manifest",
+            Role::Config => "config",
+            Role::Layer => "layer",
+        };
+        write!(f, "{role} {} ", self.digest)?;
+        match &self.state {
+            BlobState::Whole => f.write_str("is whole"),
+            BlobState::Missing => f.write_str("is missing"),
+            BlobState::Size(size) => write!(f, "has {size} of {} bytes", self.size),
+            BlobState::Differs(found) => write!(f, "holds other bytes ({found})"),
+        }
+    }
+}
+
+impl Files {
+    /// The bytes that are there; `None` where there is no such file.
+    fn size(&self, name: &str) -> Option<u64> {
+        match self {
+            Self::Archive(archive) => archive.size(name),
+            Self::Directory(root) => {
+                let place = root.place(&inside(name)?).ok()??;
+                let stat = place.stat().ok()??;
+                let is_file = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
+                is_file.then(|| u64::try_from(stat.st_size).unwrap_or_default())
+            }
+        }
+    }
+
+    fn read<T>(
+        &self,
+        name: &str,
+        with: impl FnOnce(&mut dyn Read) -> io::Result<T>,
+    ) -> io::Result<Option<T>> {
+        match self {
+            Self::Archive(archive) => archive.read(name, with),
+            Self::Directory(root) => {
+                // A pipe would wait for ever.
+                let Some(path) = inside(name).filter(|_| self.size(name).is_some()) else {
+                    return Ok(None);
+                };
+                let file = root.open_file(&path).map_err(io::Error::other)?;
+                file.map(|mut file| with(&mut file)).transpose()
+            }
+        }
+    }
+}
+
+struct Counted<'a, 'b> {
+    reader: &'a mut dyn Read,
+    progress: &'a mut &'b mut dyn FnMut(u64),
+}
+
+impl Read for Counted<'_, '_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        (self.progress)(read as u64);
+        Ok(read)
+    }
+}
+
+fn inside(name: &str) -> Option<RootPath> {
+    RootPath::parse(&format!("/{name}")).ok()
+}
+
+fn blob(descriptor: &Descriptor, role: Role, state: BlobState) -> Blob {
+    Blob {
+        digest: descriptor.digest.clone(),
+        role,
+        size: descriptor.size,
+        state,
+    }
+}
+
+fn of_machine<'a>(all: &'a [Descriptor], architecture: &str) -> Option<&'a Descriptor> {
+    let fits = |one: &&Descriptor| match &one.platform {
+        Some((os, machine)) => os == "linux" && machine == architecture,
+        None => false,
+    };
+    // A list of one image without a word about machines is for this one.
+    let only = || {
+        all.first()
+            .filter(|one| all.len() == 1 && one.platform.is_none())
+    };
+    all.iter().find(fits).or_else(only)
+}
+
+fn platforms(all: &[Descriptor]) -> Vec<String> {
+    let named = all.iter().filter_map(|one| one.platform.as_ref());
+    named
+        .map(|(os, machine)| format!("{os}/{machine}"))
+        .collect()
+}
+
+fn shown(digests: &[Digest]) -> String {
+    const MANY: usize = 4;
+    let mut words: Vec<String> = digests.iter().take(MANY).map(ToString::to_string).collect();
+    if digests.len() > MANY {
+        words.push(format!("{} more", digests.len() - MANY));
+    }
+    match words.is_empty() {
+        true => "none".to_owned(),
+        false => words.join(", "),
+    }
+}
+
+/// The digests of the unpacked layers, in a config.
+fn diff_ids(config: &[u8]) -> Vec<Digest> {
+    let config: serde_json::Value = serde_json::from_slice(config).unwrap_or_default();
+    let ids = config
+        .pointer("/rootfs/diff_ids")
+        .and_then(|ids| ids.as_array());
+    let ids = ids.map(Vec::as_slice).unwrap_or_default();
+    ids.iter()
+        .filter_map(|id| Digest::parse(id.as_str()?))
+        .collect()
+}
+
+/// Byte for byte as skopeo writes it.
+fn docker_manifest(config: &[u8], layers: &[(Digest, u64)]) -> String {
+    const DOCKER: &str = "application/vnd.docker";
+    let part = |kind: &str, size: u64, digest: &Digest| {
+        format!(r#"{{"mediaType":"{DOCKER}.{kind}","size":{size},"digest":"{digest}"}}"#)
+    };
+    let config = part(
+        "container.image.v1+json",
+        config.len() as u64,
+        &Digest::of(config),
+    );
+    let layer = |(digest, size): &(Digest, u64)| part("image.rootfs.diff.tar.gzip", *size, digest);
+    let layers: Vec<String> = layers.iter().map(layer).collect();
+    format!(
+        r#"{{"schemaVersion":2,"mediaType":"{DOCKER}.distribution.manifest.v2+json","config":{config},"layers":[{}]}}"#,
+        layers.join(",")
+    )
+}

@@ -1,0 +1,251 @@
+//! `policy.json`: which signatures an image needs (containers-policy.json(5)). It is read, never changed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+
+use super::ImageName;
+
+/// The policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    default: Vec<Requirement>,
+    transports: BTreeMap<String, BTreeMap<String, Vec<Requirement>>>,
+}
+
+/// One requirement; all of a scope have to be met.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Requirement {
+    /// Such as `insecureAcceptAnything`, `reject`, `signedBy`, `sigstoreSigned`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The file of the key.
+    #[serde(default)]
+    pub key_path: Option<String>,
+    /// The files of several keys.
+    #[serde(default)]
+    pub key_paths: Vec<String>,
+}
+
+/// What the policy says of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ruling {
+    /// The rule that counts, such as `docker: quay.example/release`, or `default`.
+    pub rule: String,
+    /// What it wants.
+    pub requirements: Vec<Requirement>,
+}
+
+/// Why a policy cannot be used. The containers tools refuse every pull then.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("reading the signature policy: {0}; correct it, nothing can be pulled until then")]
+pub struct PolicyError(String);
+
+#[derive(Deserialize)]
+struct Raw {
+    default: Vec<Requirement>,
+    #[serde(default)]
+    transports: BTreeMap<String, BTreeMap<String, Vec<Requirement>>>,
+}
+
+impl Policy {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// Not JSON, without a default, or with an empty list, which the tools refuse too.
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        let raw: Raw =
+            serde_json::from_str(text).map_err(|error| PolicyError(error.to_string()))?;
+        let scopes = raw.transports.values().flat_map(BTreeMap::values);
+        if std::iter::once(&raw.default)
+            .chain(scopes)
+            .any(Vec::is_empty)
+        {
+            return Err(PolicyError("a list of requirements is empty".to_owned()));
+        }
+        Ok(Self {
+            default: raw.default,
+            transports: raw.transports,
+        })
+    }
+
+    /// What it says of an image of a registry. The name as the config writes it counts, not that of a mirror.
+    pub fn of_registry(&self, image: &ImageName) -> Ruling {
+        self.first("docker", &registry_scopes(image))
+    }
+
+    /// What it says of an image at a path: `oci`, `dir`.
+    pub fn of_path(&self, transport: &str, path: &str) -> Ruling {
+        let parents = std::iter::successors(Some(path), |path| {
+            let (above, _) = path.rsplit_once('/')?;
+            (!above.is_empty()).then_some(above)
+        });
+        let scopes: Vec<String> = parents.map(str::to_owned).collect();
+        self.first(transport, &scopes)
+    }
+
+    /// What it says of an image of `containers-storage`, by these scopes, the closest first.
+    pub fn of_storage(&self, scopes: &[String]) -> Ruling {
+        self.first("containers-storage", scopes)
+    }
+
+    /// Whether the default accepts anything: then `ostree-image-signed:` is refused, and the daemon writes no
+    /// exception for `containers-storage` unless that has rules of its own (mcd-contract 8.3).
+    pub fn accepts_anything_by_default(&self) -> bool {
+        accepts_anything(&self.default)
+    }
+
+    /// Whether there are rules for a transport.
+    pub fn has_rules_for(&self, transport: &str) -> bool {
+        self.transports.contains_key(transport)
+    }
+
+    fn first(&self, transport: &str, scopes: &[String]) -> Ruling {
+        let rules = self.transports.get(transport);
+        let of_scope = |scope: &str| Some((scope.to_owned(), rules?.get(scope)?));
+        let found = scopes
+            .iter()
+            .find_map(|scope| of_scope(scope))
+            .or_else(|| of_scope(""));
+        match found {
+            Some((scope, requirements)) => Ruling {
+                rule: format!(
+                    "{transport}: {}",
+                    if scope.is_empty() { "all" } else { &scope }
+                ),
+                requirements: requirements.clone(),
+            },
+            None => Ruling {
+                rule: "default".to_owned(),
+                requirements: self.default.clone(),
+            },
+        }
+    }
+}
+
+impl Ruling {
+    /// Whether the image is taken without a signature.
+    pub fn accepts_anything(&self) -> bool {
+        accepts_anything(&self.requirements)
+    }
+
+    /// Whether it is refused whatever it is.
+    pub fn rejects(&self) -> bool {
+        self.requirements.iter().any(|one| one.kind == "reject")
+    }
+
+    /// Files of keys that are needed, for a look whether they are there.
+    pub fn keys(&self) -> Vec<&str> {
+        let each = self.requirements.iter();
+        each.flat_map(|one| one.key_path.iter().chain(&one.key_paths))
+            .map(String::as_str)
+            .collect()
+    }
+}
+
+impl fmt::Display for Ruling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds: Vec<&str> = self
+            .requirements
+            .iter()
+            .map(|one| one.kind.as_str())
+            .collect();
+        write!(f, "{} ({})", kinds.join(" and "), self.rule)
+    }
+}
+
+fn accepts_anything(requirements: &[Requirement]) -> bool {
+    requirements
+        .iter()
+        .all(|one| one.kind == "insecureAcceptAnything")
+}
+
+/// The name, the repository, its parents, the host, and wildcards of the host's domains: the closest first.
+fn registry_scopes(image: &ImageName) -> Vec<String> {
+    let repository = image.repository();
+    let parents = std::iter::successors(Some(repository.as_str()), |name| {
+        name.rsplit_once('/').map(|(above, _)| above)
+    });
+    let host = image.host.split(':').next().unwrap_or(&image.host);
+    let domains = std::iter::successors(Some(host), |name| {
+        name.split_once('.').map(|(_, rest)| rest)
+    });
+    let exact = [image.to_string()].into_iter();
+    exact
+        .chain(parents.map(str::to_owned))
+        .chain(domains.skip(1).map(|domain| format!("*.{domain}")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: &str = r#"{
+        "default": [{"type": "insecureAcceptAnything"}],
+        "transports": {
+            "docker": {
+                "quay.example/release": [{"type": "signedBy", "keyType": "GPGKeys", "keyPath": "/etc/pki/key"}],
+                "quay.example/release/os": [{"type": "reject"}],
+                "*.example": [{"type": "sigstoreSigned", "keyPaths": ["/a", "/b"]}],
+                "": [{"type": "reject"}]
+            },
+            "oci": {"/mnt": [{"type": "reject"}]}
+        }
+    }"#;
+
+    fn rule(name: &str) -> String {
+        let image = ImageName::parse(name).unwrap();
+        Policy::parse(POLICY).unwrap().of_registry(&image).rule
+    }
+
+    #[test]
+    fn the_closest_scope_counts() {
+        assert_eq!(
+            rule("quay.example/release/other:1"),
+            "docker: quay.example/release"
+        );
+        assert_eq!(
+            rule("quay.example/release/os:1"),
+            "docker: quay.example/release/os"
+        );
+        assert_eq!(rule("quay.example/os:1"), "docker: *.example");
+        assert_eq!(rule("quay.other:5000/os:1"), "docker: all");
+        let policy = Policy::parse(POLICY).unwrap();
+        assert!(policy.of_path("oci", "/mnt/os").rejects());
+        assert_eq!(policy.of_path("oci", "/media/os").rule, "default");
+        assert!(policy.of_storage(&[]).accepts_anything());
+        assert!(
+            policy.accepts_anything_by_default() && !policy.has_rules_for("containers-storage")
+        );
+    }
+
+    #[test]
+    fn keys_are_named() {
+        let policy = Policy::parse(POLICY).unwrap();
+        let keys = |name: &str| {
+            let ruling = policy.of_registry(&ImageName::parse(name).unwrap());
+            ruling
+                .keys()
+                .iter()
+                .map(|key| (*key).to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(keys("quay.example/release/other:1"), ["/etc/pki/key"]);
+        assert_eq!(keys("quay.example/os:1"), ["/a", "/b"]);
+    }
+
+    #[test]
+    fn a_policy_that_the_tools_refuse_is_an_error() {
+        for text in [
+            "",
+            "{}",
+            r#"{"default": []}"#,
+            r#"{"default": [{"type": "reject"}], "transports": {"oci": {"": []}}}"#,
+        ] {
+            assert!(Policy::parse(text).is_err(), "{text}");
+        }
+    }
+}

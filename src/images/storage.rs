@@ -1,0 +1,227 @@
+//! `containers-storage`: what podman has, and the daemon's exception of one image from the signature policy
+//! (mcd-contract 8.3). Words in, values out; the exception is never written to `/etc`.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::policy::Policy;
+use crate::command::CommandLine;
+
+/// An image that is there under the wanted name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// The id of the image, which is the digest of its config.
+    pub id: String,
+    /// The name with digest, byte for byte as it was asked for.
+    pub repo_digest: String,
+}
+
+/// Where the storage is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Such as `overlay`.
+    pub driver: String,
+    /// Such as `/var/lib/containers/storage`.
+    pub root: String,
+}
+
+/// Why an answer of podman cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("reading the answer of podman {0}: {1}; look at it: podman {0}")]
+pub struct StorageError(&'static str, String);
+
+/// `podman images` of one name.
+pub fn images(image: &str) -> CommandLine {
+    let filter = format!("reference={image}");
+    podman(&["images", "--format=json", "--filter", &filter])
+}
+
+/// `podman system info`.
+pub fn info() -> CommandLine {
+    podman(&["system", "info", "--format=json"])
+}
+
+fn podman(args: &[&str]) -> CommandLine {
+    CommandLine {
+        program: "podman".to_owned(),
+        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        timeout: Duration::from_secs(120),
+        // It mounts its storage where that is not done yet.
+        capabilities: &[
+            crate::privileges::Capability::CAP_SYS_ADMIN,
+            crate::privileges::Capability::CAP_DAC_OVERRIDE,
+        ],
+    }
+}
+
+/// The image of exactly this name in the answer of [`images`]; `None` where it is not there under it.
+///
+/// # Errors
+/// An answer that is not podman's.
+pub fn stored(answer: &str, image: &str) -> Result<Option<Stored>, StorageError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Image {
+        id: String,
+        #[serde(default)]
+        repo_digests: Option<Vec<String>>,
+    }
+    // With no image podman answers nothing at all, or an empty list.
+    if answer.trim().is_empty() {
+        return Ok(None);
+    }
+    let all: Option<Vec<Image>> = serde_json::from_str(answer)
+        .map_err(|error| StorageError("images --format=json", error.to_string()))?;
+    let found = all.unwrap_or_default().into_iter().find_map(|one| {
+        let digests = one.repo_digests.unwrap_or_default();
+        let repo_digest = digests.into_iter().find(|digest| digest == image)?;
+        Some(Stored {
+            id: one.id,
+            repo_digest,
+        })
+    });
+    Ok(found)
+}
+
+/// Where the storage is, in the answer of [`info`].
+///
+/// # Errors
+/// An answer that is not podman's.
+pub fn place(answer: &str) -> Result<Place, StorageError> {
+    let broken = |words: String| StorageError("system info --format=json", words);
+    let info: Value = serde_json::from_str(answer).map_err(|error| broken(error.to_string()))?;
+    let text = |key: &str| {
+        let value = info
+            .pointer(&format!("/store/{key}"))
+            .and_then(Value::as_str);
+        value
+            .map(str::to_owned)
+            .ok_or_else(|| broken(format!("store.{key} is missing")))
+    };
+    Ok(Place {
+        driver: text("graphDriverName")?,
+        root: text("graphRoot")?,
+    })
+}
+
+/// The scope of one image in the policy: `[DRIVER@ROOT]NAME@DIGEST@ID`.
+pub fn scope(place: &Place, stored: &Stored) -> String {
+    format!(
+        "[{}@{}]{}@{}",
+        place.driver, place.root, stored.repo_digest, stored.id
+    )
+}
+
+/// Whether the daemon would write an exception for an image of the storage: not where the default accepts anything
+/// and nothing else is said of the storage.
+pub fn needs_exception(policy: &Policy) -> bool {
+    !policy.accepts_anything_by_default() || policy.has_rules_for("containers-storage")
+}
+
+/// The text of the policy with the one image accepted, for a file below `/run` that only rpm-ostreed sees. Check the
+/// digest before; remove it on every way out.
+///
+/// # Errors
+/// A policy that is no JSON object.
+pub fn with_exception(
+    policy: &str,
+    place: &Place,
+    stored: &Stored,
+) -> Result<String, StorageError> {
+    let broken = |words: String| StorageError("and policy.json", words);
+    let mut all: Map<String, Value> =
+        serde_json::from_str(policy).map_err(|error| broken(error.to_string()))?;
+    let transports = all.entry("transports").or_insert_with(|| json!({}));
+    let transports = transports
+        .as_object_mut()
+        .ok_or_else(|| broken("transports is no object".into()))?;
+    let storage = transports
+        .entry("containers-storage")
+        .or_insert_with(|| json!({}));
+    let storage = storage
+        .as_object_mut()
+        .ok_or_else(|| broken("containers-storage is no object".into()))?;
+    storage.insert(
+        scope(place, stored),
+        json!([{"type": "insecureAcceptAnything"}]),
+    );
+    Ok(Value::Object(all).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: &str = "quay.example/os@sha256:1";
+
+    fn one() -> (Place, Stored) {
+        let place = Place {
+            driver: "overlay".into(),
+            root: "/var/lib/containers/storage".into(),
+        };
+        let stored = Stored {
+            id: "12ab".into(),
+            repo_digest: NAME.into(),
+        };
+        (place, stored)
+    }
+
+    #[test]
+    fn an_image_counts_only_under_exactly_the_wanted_name() {
+        let answer = r#"[{"Id": "12ab", "RepoDigests": ["other.example/os@sha256:1", "quay.example/os@sha256:1"]}]"#;
+        assert_eq!(stored(answer, NAME), Ok(Some(one().1)));
+        assert_eq!(stored(answer, "quay.example/os@sha256:2"), Ok(None));
+        for nothing in ["", "[]", "null", r#"[{"Id": "1", "RepoDigests": null}]"#] {
+            assert_eq!(stored(nothing, NAME), Ok(None), "{nothing}");
+        }
+        assert!(stored("Error: x", NAME).is_err());
+    }
+
+    #[test]
+    fn the_place_of_the_storage_comes_from_podman() {
+        let answer = r#"{"store": {"graphDriverName": "overlay", "graphRoot": "/var/lib/containers/storage"}}"#;
+        assert_eq!(place(answer), Ok(one().0));
+        assert!(
+            place("{}")
+                .unwrap_err()
+                .to_string()
+                .contains("store.graphDriverName")
+        );
+    }
+
+    #[test]
+    fn the_exception_is_one_image_and_nothing_else_changes() {
+        let (place, stored) = one();
+        let policy = r#"{"default": [{"type": "reject"}], "transports": {"docker": {"": [{"type": "reject"}]}}}"#;
+        let text = with_exception(policy, &place, &stored).unwrap();
+        let (before, after) = (
+            Policy::parse(policy).unwrap(),
+            Policy::parse(&text).unwrap(),
+        );
+        let name = crate::images::ImageName::parse("quay.example/os:1").unwrap();
+        assert_eq!(before.of_registry(&name), after.of_registry(&name));
+        let scope = scope(&place, &stored);
+        assert_eq!(
+            scope,
+            "[overlay@/var/lib/containers/storage]quay.example/os@sha256:1@12ab"
+        );
+        assert!(after.of_storage(&[scope]).accepts_anything());
+        assert!(after.of_storage(&["another".to_owned()]).rejects());
+    }
+
+    #[test]
+    fn no_exception_is_made_where_none_is_needed() {
+        let parse = |text: &str| Policy::parse(text).unwrap();
+        assert!(!needs_exception(&parse(
+            r#"{"default": [{"type": "insecureAcceptAnything"}]}"#
+        )));
+        assert!(needs_exception(&parse(
+            r#"{"default": [{"type": "reject"}]}"#
+        )));
+        assert!(needs_exception(&parse(
+            r#"{"default": [{"type": "insecureAcceptAnything"}], "transports": {"containers-storage": {"": [{"type": "reject"}]}}}"#
+        )));
+    }
+}

@@ -1,0 +1,116 @@
+//! Archives as the kernel unpacks them at boot: cpio in the `newc` form. Entries in, bytes out.
+//!
+//! Nothing in an archive depends on where or when it was made: times and inode numbers are zero or counted.
+
+/// What is at a name of the archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// A directory. The kernel makes no parents, so every one has its own entry.
+    Directory,
+    /// A file with these bytes.
+    File(Vec<u8>),
+    /// A symbolic link with this target.
+    Link(String),
+}
+
+/// One name of the archive; it belongs to root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Path without leading slash.
+    pub name: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// What it is.
+    pub content: Content,
+}
+
+/// Why there is no archive.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CpioError {
+    /// The form has 32 bits for a size.
+    #[error(
+        "{0} has {1} bytes, and an initramfs archive holds at most 4294967295 of one file. Leave it out"
+    )]
+    TooLarge(String, usize),
+}
+
+const MAGIC: &str = "070701";
+const TRAILER: &str = "TRAILER!!!";
+/// The types in a mode.
+const DIRECTORY: u32 = 0o040_000;
+const FILE: u32 = 0o100_000;
+const LINK: u32 = 0o120_000;
+
+/// The archive of some entries, in their order: a directory stands before what is in it.
+///
+/// # Errors
+/// A file that is too large.
+pub fn archive(entries: &[Entry]) -> Result<Vec<u8>, CpioError> {
+    let mut out = Vec::new();
+    for (index, entry) in entries.iter().enumerate() {
+        let (kind, bytes) = match &entry.content {
+            Content::Directory => (DIRECTORY, [].as_slice()),
+            Content::File(bytes) => (FILE, bytes.as_slice()),
+            Content::Link(target) => (LINK, target.as_bytes()),
+        };
+        append(&mut out, index + 1, &entry.name, kind | entry.mode, bytes)?;
+    }
+    append(&mut out, 0, TRAILER, 0, &[])?;
+    Ok(out)
+}
+
+fn append(
+    out: &mut Vec<u8>,
+    inode: usize,
+    name: &str,
+    mode: u32,
+    bytes: &[u8],
+) -> Result<(), CpioError> {
+    let Ok(size) = u32::try_from(bytes.len()) else {
+        return Err(CpioError::TooLarge(name.to_owned(), bytes.len()));
+    };
+    let links = if mode & DIRECTORY == DIRECTORY { 2 } else { 1 };
+    // Inode, mode, owner, group, links, time, size, four device numbers, length of the name, checksum.
+    let (uid, gid, time, device, checksum) = (0, 0, 0, 0, 0);
+    out.extend_from_slice(MAGIC.as_bytes());
+    let named = name.len() + 1;
+    out.extend_from_slice(
+        format!(
+            "{inode:08x}{mode:08x}{uid:08x}{gid:08x}{links:08x}{time:08x}{size:08x}\
+             {device:08x}{device:08x}{device:08x}{device:08x}{named:08x}{checksum:08x}{name}\0"
+        )
+        .as_bytes(),
+    );
+    pad(out);
+    out.extend_from_slice(bytes);
+    pad(out);
+    Ok(())
+}
+
+/// Headers and contents begin at multiples of four.
+fn pad(out: &mut Vec<u8>) {
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_begins_at_a_multiple_of_four() {
+        let entries = ["a", "ab", "abc", "abcd"].map(|name| Entry {
+            name: name.to_owned(),
+            mode: 0o600,
+            content: Content::File(name.as_bytes().to_vec()),
+        });
+        let archive = archive(&entries).unwrap();
+        let found = archive.windows(6).enumerate();
+        let found: Vec<usize> = found
+            .filter(|(_, bytes)| bytes == b"070701")
+            .map(|(at, _)| at)
+            .collect();
+        assert_eq!(found.len(), entries.len() + 1);
+        assert!(found.iter().all(|at| at % 4 == 0), "{found:?}");
+        assert_eq!(archive.len() % 4, 0);
+    }
+}

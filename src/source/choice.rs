@@ -1,0 +1,723 @@
+//! Which config, where none was named (design.md section 6): one function on values.
+//!
+//! What the cluster last wanted comes first, if the node has it intact; else the recorded one. Nothing newer is taken
+//! unasked: the daemon would take it back with a reboot, and a late fetch is no new config. Every other config that
+//! something speaks for is told with the reason why it lost.
+
+use serde::Serialize;
+
+use super::api::Annotations;
+use super::cache::{self, Cached, Entry};
+use super::daemon_log::{DaemonLog, Trace};
+use crate::document::MachineConfig;
+use crate::node::{Baseline, Recorded, Records};
+use crate::paths;
+use crate::report::utc;
+
+/// What the node itself has to choose from.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept<'a> {
+    /// The daemon's records.
+    pub records: &'a Records,
+    /// The cache.
+    pub cache: &'a [Cached],
+    /// What the API said last of this node.
+    pub annotations: Option<&'a Annotations>,
+    /// What the daemon's log shows, the weakest evidence.
+    pub log: Option<&'a DaemonLog>,
+}
+
+/// A config that was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Candidate {
+    /// `metadata.name`; the file's name where that cannot be read.
+    pub name: String,
+    /// Where it was got from, or what speaks of it.
+    pub origin: String,
+    /// When it was got, or seen; seconds since 1970.
+    pub fetched: Option<u64>,
+    /// Whether the hash in its name is that of its contents.
+    pub name_matches: Option<bool>,
+    /// Why it was not taken, and how to take it.
+    pub why: String,
+}
+
+/// Where the chosen config is.
+#[derive(Debug, Clone, Copy)]
+pub enum Pick<'a> {
+    /// In the daemon's records.
+    Record(&'a MachineConfig),
+    /// In the cache.
+    Cache(&'a Entry),
+}
+
+impl Pick<'_> {
+    /// Name of the config.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Record(config) => &config.name,
+            Self::Cache(entry) => &entry.name,
+        }
+    }
+}
+
+/// What was chosen.
+#[derive(Debug, Clone)]
+pub struct Choice<'a> {
+    /// The config.
+    pub pick: Pick<'a>,
+    /// The reason, for people.
+    pub why: String,
+    /// Every other config that something speaks for, the best evidence first.
+    pub others: Vec<Candidate>,
+}
+
+/// Chooses, or says why there is nothing to choose.
+pub fn by_itself<'a>(kept: &Kept<'a>) -> Result<Choice<'a>, String> {
+    let (pick, why) = match wanted(kept) {
+        Some((entry, why)) => (Pick::Cache(entry), why),
+        None => recorded(kept).map_err(|why| with_hints(why, kept))?,
+    };
+    Ok(Choice {
+        pick,
+        why,
+        others: others(kept, &pick),
+    })
+}
+
+/// Who says what the cluster wanted last.
+#[derive(Clone, Copy)]
+enum Witness<'a> {
+    Annotations(&'a Annotations, &'a str),
+    Log(&'a Trace),
+}
+
+impl<'a> Witness<'a> {
+    fn wants(self) -> &'a str {
+        match self {
+            Self::Annotations(_, desired) => desired,
+            Self::Log(trace) => &trace.name,
+        }
+    }
+
+    fn when(self) -> u64 {
+        match self {
+            Self::Annotations(seen, _) => seen.seen,
+            Self::Log(trace) => trace.at,
+        }
+    }
+
+    /// Whether the node has gone on since: it is recorded to be in neither of the two configs that the witness knows
+    /// of, by a record that is younger. What was wanted then may be older than what it is in now.
+    fn is_past(self, records: &Records) -> bool {
+        let before = match self {
+            Self::Annotations(seen, _) => seen.current.as_deref(),
+            Self::Log(trace) => Some(trace.from.as_deref().unwrap_or_default()),
+        };
+        let younger = records.written.is_some_and(|at| at > self.when());
+        let gone_on = |recorded: &MachineConfig| {
+            before.is_some_and(|before| before != recorded.name) && self.wants() != recorded.name
+        };
+        younger && records.recorded().is_some_and(gone_on)
+    }
+
+    fn origin(self) -> String {
+        match self {
+            Self::Annotations(..) => "the node's annotations".to_owned(),
+            Self::Log(trace) => format!("the daemon's log ({})", trace.file),
+        }
+    }
+}
+
+/// The annotations are what the controller wrote; the log only tells what the daemon made of them.
+fn witnesses<'a>(kept: &Kept<'a>) -> Vec<Witness<'a>> {
+    let annotated = kept.annotations.and_then(|seen| {
+        let desired = seen.desired.as_deref()?;
+        Some(Witness::Annotations(seen, desired))
+    });
+    let logged = kept.log.and_then(|log| log.wanted.as_ref());
+    let all = annotated.into_iter().chain(logged.map(Witness::Log));
+    all.collect()
+}
+
+/// What the best witness names, if the node is not recorded to be in it or past it, and the cache has it intact.
+fn wanted<'a>(kept: &Kept<'a>) -> Option<(&'a Entry, String)> {
+    let best = *witnesses(kept).first()?;
+    if kept.records.name().as_deref() == Some(best.wants()) || best.is_past(kept.records) {
+        return None;
+    }
+    let intact = |entry: &&Entry| entry.name == best.wants() && entry.name_matches == Some(true);
+    let entry = cache::whole(kept.cache).find(intact)?;
+    let why = match best {
+        Witness::Annotations(..) => {
+            "the config that the cluster last wanted this node to be in, from the cache".to_owned()
+        }
+        Witness::Log(trace) => format!(
+            "the config that the cluster last wanted this node to be in as far as the daemon's log of {} tells, from \
+             the cache",
+            utc(trace.at)
+        ),
+    };
+    Some((entry, why))
+}
+
+fn recorded<'a>(kept: &Kept<'a>) -> Result<(Pick<'a>, String), String> {
+    if let Recorded::Broken(problem) = &kept.records.current_config {
+        return Err(format!("the recorded one cannot be used: {problem}"));
+    }
+    let problem = match kept.records.baseline() {
+        Baseline::Known(config) => {
+            let why = "the config that the node is recorded to be in".to_owned();
+            return Ok((Pick::Record(config), why));
+        }
+        Baseline::Unknown(problem) => problem,
+    };
+    if let (Recorded::Missing, Recorded::Present(full)) =
+        (&kept.records.current_config, &kept.records.mcs_content)
+        && !full.emptied
+    {
+        let why = "the config of the node's first boot, which nothing is recorded after".to_owned();
+        return Ok((Pick::Record(full), why));
+    }
+    let name = kept.records.name();
+    let fits =
+        |entry: &&Entry| Some(&entry.name) == name.as_ref() && entry.name_matches != Some(false);
+    match cache::whole(kept.cache).find(fits) {
+        Some(full) => {
+            let why = "the full config of the recorded name, from the cache".to_owned();
+            Ok((Pick::Cache(full), why))
+        }
+        None => Err(problem.to_owned()),
+    }
+}
+
+/// What could be had instead.
+fn with_hints(why: String, kept: &Kept<'_>) -> String {
+    let wanted = witnesses(kept).first().map(|best| {
+        let (name, origin) = (best.wants(), best.origin());
+        format!(". The cluster last wanted {name} by {origin}, which the cache does not have intact: mco-rescue fetch")
+    });
+    let newest = cache::whole(kept.cache).next().map(|newest| {
+        let name = &newest.name;
+        format!(". The newest in the cache is {name}: `mco-rescue plan cached:{name}`")
+    });
+    let hints: String = wanted.into_iter().chain(newest).collect();
+    why + &hints
+}
+
+/// Every other config, each once: the recorded one, what the witnesses name, then the cache.
+fn others(kept: &Kept<'_>, pick: &Pick<'_>) -> Vec<Candidate> {
+    let mut all: Vec<Candidate> = not_the_recorded(kept.records, pick).into_iter().collect();
+    for witness in witnesses(kept) {
+        let name = witness.wants();
+        if name != pick.name() && all.iter().all(|other| other.name != name) {
+            all.push(lost(witness, kept));
+        }
+    }
+    let told: Vec<String> = all.iter().map(|other| other.name.clone()).collect();
+    let rest = kept.cache.iter().filter_map(|cached| unasked(cached, pick));
+    all.extend(rest.filter(|other| !told.contains(&other.name)));
+    all
+}
+
+/// Every other config of the cache than this one of it.
+pub fn rivals(chosen: &Entry, cache: &[Cached]) -> Vec<Candidate> {
+    let pick = Pick::Cache(chosen);
+    let all = cache.iter();
+    all.filter_map(|cached| unasked(cached, &pick)).collect()
+}
+
+fn not_the_recorded(records: &Records, pick: &Pick<'_>) -> Option<Candidate> {
+    let (name, why) = match &records.current_config {
+        Recorded::Present(config) if config.name != pick.name() => (
+            config.name.clone(),
+            "recorded, but the cluster wanted another one since".to_owned(),
+        ),
+        Recorded::Broken(problem) => (
+            "currentconfig".to_owned(),
+            format!("recorded, but it cannot be used: {problem}"),
+        ),
+        _ => return None,
+    };
+    Some(Candidate {
+        name,
+        origin: format!("/{}", paths::CURRENT_CONFIG),
+        fetched: None,
+        name_matches: None,
+        why,
+    })
+}
+
+/// What a witness names, and why that was not enough.
+fn lost(witness: Witness<'_>, kept: &Kept<'_>) -> Candidate {
+    let name = witness.wants();
+    let entry = cache::whole(kept.cache).find(|entry| entry.name == name);
+    let desired = kept.annotations.and_then(|seen| seen.desired.as_deref());
+    let why = match (witness, desired, entry) {
+        _ if witness.is_past(kept.records) => {
+            "wanted by the cluster once, but the node has gone on since, to the recorded one"
+                .to_owned()
+        }
+        (Witness::Log(_), Some(desired), _) => format!(
+            "wanted last as far as the daemon's log tells, but the node's annotations name {desired}, and they count"
+        ),
+        (Witness::Log(_), None, _) => format!(
+            "wanted last as far as the daemon's log tells, but {}",
+            missing(entry)
+        ),
+        (Witness::Annotations(..), ..) => {
+            format!("last wanted by the cluster, but {}", missing(entry))
+        }
+    };
+    Candidate {
+        name: name.to_owned(),
+        origin: witness.origin(),
+        fetched: Some(witness.when()),
+        name_matches: entry.and_then(|entry| entry.name_matches),
+        why,
+    }
+}
+
+fn missing(entry: Option<&Entry>) -> String {
+    let which = match entry {
+        Some(_) => ": the hash in its name is not that of its contents",
+        None => "",
+    };
+    format!("the cache does not have it intact{which}. Bring it: mco-rescue fetch")
+}
+
+fn unasked(cached: &Cached, pick: &Pick<'_>) -> Option<Candidate> {
+    let entry = match cached {
+        Cached::Whole(entry) => entry,
+        Cached::Damaged(path, problem) => {
+            return Some(Candidate {
+                name: path.name().to_owned(),
+                origin: path.to_string(),
+                fetched: None,
+                name_matches: None,
+                why: format!("in the cache, damaged: {problem}"),
+            });
+        }
+    };
+    let same_name = entry.name == pick.name();
+    let same = match pick {
+        Pick::Cache(chosen) => entry.digest == chosen.digest,
+        // The daemon writes its record in its own way, so digests may differ where contents do not.
+        Pick::Record(config) => {
+            entry.digest == config.digest || (same_name && entry.name_matches != Some(false))
+        }
+    };
+    let why = match (same, same_name) {
+        (true, _) => return None,
+        (false, true) => "in the cache, of the same name, but other contents".to_owned(),
+        (false, false) => format!(
+            "in the cache, not asked for; take it with cached:{}",
+            entry.name
+        ),
+    };
+    Some(Candidate {
+        name: entry.name.clone(),
+        origin: entry.origin.clone(),
+        fetched: Some(entry.fetched),
+        name_matches: entry.name_matches,
+        why,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document;
+    use crate::root::RootPath;
+    use crate::source::daemon_log::Line;
+
+    fn config(name: &str) -> Box<MachineConfig> {
+        with_file(name, "/etc/x")
+    }
+
+    fn with_file(name: &str, path: &str) -> Box<MachineConfig> {
+        let text = format!(
+            r#"{{"metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}},
+                "storage":{{"files":[{{"path":"{path}"}}]}}}}}}}}"#
+        );
+        Box::new(document::parse(text.as_bytes(), "test").unwrap())
+    }
+
+    /// What a first boot leaves: the name without its Ignition part.
+    fn emptied(name: &str) -> Recorded {
+        let text = format!(
+            r#"{{"metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}}}}}}}}"#
+        );
+        let config = document::parse(text.as_bytes(), "test").unwrap();
+        assert!(config.emptied);
+        Recorded::Present(Box::new(config))
+    }
+
+    fn present(name: &str) -> Recorded {
+        Recorded::Present(config(name))
+    }
+
+    fn records(current_config: Recorded, written: u64) -> Records {
+        Records {
+            current_config,
+            written: Some(written),
+            current_image: None,
+            mcs_content: Recorded::Missing,
+            node_annotations: false,
+            encapsulated: false,
+        }
+    }
+
+    /// Intact, or with contents that are not those of its name.
+    fn cached(name: &str, intact: bool) -> Cached {
+        let path = if intact { "/etc/x" } else { "/etc/other" };
+        let config = with_file(name, path);
+        let mut entry = Entry::new(&config, config.record.clone(), "a server".into(), 5);
+        entry.name_matches = Some(intact);
+        Cached::Whole(Box::new(entry))
+    }
+
+    fn damaged() -> Cached {
+        Cached::Damaged(RootPath::fixed("var/lib/x.json"), "is cut short".into())
+    }
+
+    fn desired((current, desired): (&str, &str)) -> Annotations {
+        let current = Some(current.to_owned()).filter(|current| !current.is_empty());
+        Annotations::new("n", 7, current, Some(desired.into()), None)
+    }
+
+    /// An update from one to another.
+    fn logged((from, name): (&str, &str)) -> DaemonLog {
+        let trace = Trace {
+            name: name.into(),
+            from: Some(from.into()),
+            at: 9,
+            file: "/0.log".into(),
+            line: Line::Starting,
+        };
+        DaemonLog::of([trace]).unwrap()
+    }
+
+    /// One situation: what there is, what is chosen and why, and why each other is not.
+    struct Row {
+        what: &'static str,
+        record: Recorded,
+        /// When; the annotations are of second 7, the log of second 9.
+        written: u64,
+        /// The annotations' current and desired.
+        desired: Option<(&'static str, &'static str)>,
+        /// The log's last update, from and to.
+        logged: Option<(&'static str, &'static str)>,
+        cache: Vec<Cached>,
+        chosen: Result<(&'static str, &'static str), &'static str>,
+        others: &'static [(&'static str, &'static str)],
+    }
+
+    const RECORDED: &str = "the config that the node is recorded to be in";
+    const WANTED: &str = "that the cluster last wanted this node to be in, from the cache";
+    const BY_LOG: &str = "as far as the daemon's log of 1970-01-01T00:00:09Z tells";
+    const SINCE: &str = "recorded, but the cluster wanted another one since";
+    const UNASKED: &str = "in the cache, not asked for";
+    const NOT_INTACT: &str = "last wanted by the cluster, but the cache does not have it intact";
+    const PAST: &str = "wanted by the cluster once, but the node has gone on since";
+    const A: &str = "rendered-worker-a";
+    const B: &str = "rendered-worker-b";
+    const C: &str = "rendered-worker-c";
+
+    fn row(what: &'static str, record: Recorded) -> Row {
+        Row {
+            what,
+            record,
+            written: 100,
+            desired: None,
+            logged: None,
+            cache: Vec::new(),
+            chosen: Ok((A, RECORDED)),
+            others: &[],
+        }
+    }
+
+    #[allow(clippy::too_many_lines, reason = "a table")]
+    fn table() -> Vec<Row> {
+        vec![
+            row("only a record", present(A)),
+            Row {
+                cache: vec![cached(A, true)],
+                ..row("the record, and the same in the cache", present(A))
+            },
+            Row {
+                desired: Some((A, A)),
+                ..row("the cluster wants what is recorded", present(A))
+            },
+            Row {
+                cache: vec![cached(B, true), damaged()],
+                others: &[(B, UNASKED), ("x.json", "damaged: is cut short")],
+                ..row(
+                    "something newer was fetched, which nobody asked for",
+                    present(A),
+                )
+            },
+            Row {
+                cache: vec![cached(A, false)],
+                others: &[(A, "of the same name, but other contents")],
+                ..row("a cached config that borrows the recorded name", present(A))
+            },
+            Row {
+                desired: Some((A, B)),
+                cache: vec![cached(B, true), cached(C, true)],
+                chosen: Ok((B, WANTED)),
+                others: &[(A, SINCE), (C, UNASKED)],
+                ..row("wanted, and intact in the cache", present(A))
+            },
+            Row {
+                desired: Some((A, B)),
+                cache: vec![cached(B, true), cached(A, true)],
+                chosen: Ok((B, WANTED)),
+                others: &[(A, SINCE)],
+                ..row(
+                    "the recorded one is told once, though it is cached too",
+                    present(A),
+                )
+            },
+            Row {
+                desired: Some((A, B)),
+                cache: vec![cached(B, false), cached(B, true)],
+                chosen: Ok((B, WANTED)),
+                others: &[(A, SINCE), (B, "of the same name, but other contents")],
+                ..row("wanted, intact, and borrowed by another one", present(A))
+            },
+            Row {
+                desired: Some(("", B)),
+                cache: vec![cached(B, true)],
+                chosen: Ok((B, WANTED)),
+                others: &[(A, SINCE)],
+                ..row("wanted, by annotations without a current one", present(A))
+            },
+            Row {
+                desired: Some((B, C)),
+                cache: vec![cached(C, true)],
+                others: &[(C, PAST)],
+                ..row("the node has gone on since the API was asked", present(A))
+            },
+            Row {
+                desired: Some((B, C)),
+                written: 7,
+                cache: vec![cached(C, true)],
+                chosen: Ok((C, WANTED)),
+                others: &[(A, SINCE)],
+                ..row("the API was asked after the record was written", present(A))
+            },
+            Row {
+                logged: Some((B, C)),
+                cache: vec![cached(C, true)],
+                others: &[(C, PAST)],
+                ..row("the node has gone on since the log was written", present(A))
+            },
+            Row {
+                logged: Some((B, B)),
+                cache: vec![cached(B, true)],
+                others: &[(B, PAST)],
+                ..row(
+                    "an update that was completed before the recorded one",
+                    present(A),
+                )
+            },
+            Row {
+                desired: Some((A, B)),
+                others: &[(B, NOT_INTACT)],
+                ..row("wanted, but nowhere", present(A))
+            },
+            Row {
+                desired: Some((A, B)),
+                cache: vec![cached(B, false)],
+                others: &[(
+                    B,
+                    "intact: the hash in its name is not that of its contents",
+                )],
+                ..row(
+                    "wanted, but what is cached is not what its name says",
+                    present(A),
+                )
+            },
+            Row {
+                desired: Some((A, B)),
+                cache: vec![damaged()],
+                others: &[(B, NOT_INTACT), ("x.json", "damaged")],
+                ..row("wanted, but what is cached is damaged", present(A))
+            },
+            Row {
+                logged: Some((A, B)),
+                cache: vec![cached(B, true)],
+                chosen: Ok((B, BY_LOG)),
+                others: &[(A, SINCE)],
+                ..row(
+                    "no annotations, but the log names one that is intact",
+                    present(A),
+                )
+            },
+            Row {
+                logged: Some((A, B)),
+                others: &[(
+                    B,
+                    "the daemon's log tells, but the cache does not have it intact",
+                )],
+                ..row(
+                    "no annotations, and what the log names is nowhere",
+                    present(A),
+                )
+            },
+            Row {
+                logged: Some((A, A)),
+                ..row("the log names what is recorded", present(A))
+            },
+            Row {
+                desired: Some((A, A)),
+                logged: Some((A, B)),
+                cache: vec![cached(B, true)],
+                others: &[(
+                    B,
+                    "the node's annotations name rendered-worker-a, and they count",
+                )],
+                ..row("the log contradicts the annotations", present(A))
+            },
+            Row {
+                desired: Some((A, B)),
+                logged: Some((A, C)),
+                cache: vec![cached(C, true)],
+                others: &[
+                    (B, NOT_INTACT),
+                    (C, "name rendered-worker-b, and they count"),
+                ],
+                ..row(
+                    "the log does not stand in for a wanted config that is missing",
+                    present(A),
+                )
+            },
+            Row {
+                desired: Some((A, B)),
+                logged: Some((A, B)),
+                cache: vec![cached(B, true)],
+                chosen: Ok((B, WANTED)),
+                others: &[(A, SINCE)],
+                ..row("the log says the same as the annotations", present(A))
+            },
+            Row {
+                desired: Some((A, B)),
+                cache: vec![cached(B, true)],
+                chosen: Ok((B, WANTED)),
+                ..row(
+                    "nothing recorded, but the wanted one is at hand",
+                    Recorded::Missing,
+                )
+            },
+            Row {
+                desired: Some((A, B)),
+                cache: vec![cached(B, true)],
+                chosen: Ok((B, WANTED)),
+                others: &[("currentconfig", "cannot be used: cut short")],
+                ..row(
+                    "a broken record, but the wanted one is at hand",
+                    Recorded::Broken("cut short".into()),
+                )
+            },
+            Row {
+                cache: vec![cached(A, true)],
+                chosen: Ok((A, "the full config of the recorded name, from the cache")),
+                ..row(
+                    "a first boot left an empty record, the cache has all of it",
+                    emptied(A),
+                )
+            },
+            Row {
+                cache: vec![cached(A, false)],
+                chosen: Err("empty Ignition part"),
+                ..row("the same, but what is cached is something else", emptied(A))
+            },
+            Row {
+                chosen: Err("the node has no currentconfig"),
+                ..row("nothing at all", Recorded::Missing)
+            },
+            Row {
+                cache: vec![cached(B, true)],
+                chosen: Err(
+                    "The newest in the cache is rendered-worker-b: `mco-rescue plan cached:",
+                ),
+                ..row(
+                    "nothing recorded, and a config that nobody asked for",
+                    Recorded::Missing,
+                )
+            },
+            Row {
+                desired: Some((A, B)),
+                chosen: Err("The cluster last wanted rendered-worker-b by the node's annotations"),
+                ..row(
+                    "nothing recorded, and the wanted one is nowhere",
+                    Recorded::Missing,
+                )
+            },
+            Row {
+                logged: Some((A, B)),
+                chosen: Err("wanted rendered-worker-b by the daemon's log (/0.log)"),
+                ..row(
+                    "a broken record, and the log names one that is nowhere",
+                    Recorded::Broken("cut short".into()),
+                )
+            },
+        ]
+    }
+
+    #[test]
+    fn every_situation_has_its_choice_and_its_reasons() {
+        for row in table() {
+            let (annotations, log) = (row.desired.map(desired), row.logged.map(logged));
+            let records = records(row.record, row.written);
+            let kept = Kept {
+                records: &records,
+                cache: &row.cache,
+                annotations: annotations.as_ref(),
+                log: log.as_ref(),
+            };
+            match (by_itself(&kept), row.chosen) {
+                (Ok(choice), Ok((name, why))) => {
+                    assert_eq!(choice.pick.name(), name, "{}", row.what);
+                    assert!(choice.why.contains(why), "{}: {}", row.what, choice.why);
+                    let told: Vec<_> = choice.others.iter().map(|o| o.name.as_str()).collect();
+                    let wanted: Vec<_> = row.others.iter().map(|(name, _)| *name).collect();
+                    assert_eq!(told, wanted, "{}", row.what);
+                    for (other, (_, why)) in choice.others.iter().zip(row.others) {
+                        assert!(other.why.contains(why), "{}: {}", row.what, other.why);
+                    }
+                }
+                (Err(said), Err(words)) => assert!(said.contains(words), "{}: {said}", row.what),
+                (choice, wanted) => panic!("{}: {choice:?}, not {wanted:?}", row.what),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_taken_from_the_record_is_the_record() {
+        let records = records(present(A), 1);
+        let kept = Kept {
+            records: &records,
+            cache: &[cached(A, true)],
+            annotations: None,
+            log: None,
+        };
+        assert!(matches!(by_itself(&kept).unwrap().pick, Pick::Record(_)));
+    }
+
+    #[test]
+    fn before_the_first_record_there_is_the_config_of_the_first_boot() {
+        let mut records = records(Recorded::Missing, 0);
+        records.mcs_content = Recorded::Present(config("rendered-worker-a"));
+        let kept = Kept {
+            records: &records,
+            cache: &[],
+            annotations: None,
+            log: None,
+        };
+        let choice = by_itself(&kept).unwrap();
+        assert_eq!(choice.pick.name(), "rendered-worker-a");
+        assert!(choice.why.contains("first boot"), "{}", choice.why);
+    }
+}

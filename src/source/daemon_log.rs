@@ -1,0 +1,424 @@
+//! What the daemon's log on the node tells of the configs that it went to: the weakest evidence, for when the API
+//! cannot be asked.
+//!
+//! Read are the container's logs as the runtime writes them, and the copies that the daemon keeps of the pod before
+//! (mcd-contract section 4). Only lines of its own forms count, and only at the beginning of a message: what a
+//! message quotes proves nothing. Logs come and go with the pod, so the last traces are kept.
+
+use std::io::{Read, Seek, SeekFrom};
+
+use nix::sys::stat::{FileStat, SFlag};
+use serde::{Deserialize, Serialize};
+
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+/// Version of the file.
+const VERSION: u32 = 1;
+/// Of each file, the last bytes that are read (1 MiB).
+const TAIL: u64 = 1 << 20;
+/// How many files are read, the newest first.
+const MAX_FILES: usize = 8;
+/// How many names of a directory are looked at.
+const MAX_NAMES: usize = 256;
+/// How deep the copies lie, at most; nobody promises how they are laid out.
+const MAX_DEPTH: usize = 4;
+/// Pods of the daemon. Nobody but the operator can have one in this namespace.
+const POD: &str = "openshift-machine-config-operator_machine-config-daemon-";
+/// The container among those of the pod.
+const CONTAINER: &str = "machine-config-daemon";
+
+/// The form of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Line {
+    /// `Starting update from A to B`.
+    Starting,
+    /// `Completing update to target B`.
+    Completing,
+    /// `Disk currentConfig "A" overrides ...`.
+    DiskOverrides,
+}
+
+/// What a line tells.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trace {
+    /// Name of the config.
+    pub name: String,
+    /// The config that the node was in then; of a form that does not tell, and of no rendered one, none.
+    pub from: Option<String>,
+    /// When it was logged; seconds since 1970 by the node's clock.
+    pub at: u64,
+    /// The file.
+    pub file: String,
+    /// The form.
+    pub line: Line,
+}
+
+/// The last traces.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonLog {
+    version: u32,
+    /// The last config that the daemon went to, which is what the controller wanted then.
+    pub wanted: Option<Trace>,
+    /// The last one that the daemon found in its record on disk, or ended an update with.
+    pub current: Option<Trace>,
+}
+
+impl DaemonLog {
+    /// Of these, the last of each kind; `None` where there is none.
+    pub fn of(traces: impl IntoIterator<Item = Trace>) -> Option<Self> {
+        let mut log = Self {
+            version: VERSION,
+            wanted: None,
+            current: None,
+        };
+        for trace in traces {
+            if trace.line != Line::DiskOverrides {
+                keep_later(&mut log.wanted, &trace);
+            }
+            if trace.line != Line::Starting {
+                keep_later(&mut log.current, &trace);
+            }
+        }
+        (log.wanted.is_some() || log.current.is_some()).then_some(log)
+    }
+}
+
+fn keep_later(kept: &mut Option<Trace>, trace: &Trace) {
+    if kept.as_ref().is_none_or(|kept| kept.at <= trace.at) {
+        *kept = Some(trace.clone());
+    }
+}
+
+/// What is known: the traces on the node and those that were kept.
+pub fn known(root: &Root) -> Result<Option<DaemonLog>, RootError> {
+    let kept = remembered(root)?.into_iter();
+    let kept = kept.flat_map(|log| [log.wanted, log.current]).flatten();
+    Ok(DaemonLog::of(kept.chain(read(root))))
+}
+
+/// What was kept; nothing where the file is missing or damaged, which the log says.
+pub fn remembered(root: &Root) -> Result<Option<DaemonLog>, RootError> {
+    super::remembered(root, paths::DAEMON_LOG, VERSION, |kept: &DaemonLog| {
+        kept.version
+    })
+}
+
+/// The traces on the node, oldest files first. What cannot be read is passed over: a log proves little anyway.
+fn read(root: &Root) -> Vec<Trace> {
+    let mut files = of_pods(root);
+    below(
+        root,
+        &RootPath::fixed(paths::PREVIOUS_LOGS),
+        MAX_DEPTH,
+        &mut files,
+    );
+    files.sort_by_key(|(stat, _)| std::cmp::Reverse((stat.st_mtime, stat.st_mtime_nsec)));
+    files.truncate(MAX_FILES);
+    let newest_last = files.iter().rev();
+    newest_last
+        .flat_map(|(_, path)| traces_in(root, path))
+        .collect()
+}
+
+type Files = Vec<(FileStat, RootPath)>;
+
+fn of_pods(root: &Root) -> Files {
+    let mut files = Vec::new();
+    let pods = RootPath::fixed(paths::POD_LOGS);
+    let of_daemon = names(root, &pods).filter(|pod| pod.starts_with(POD));
+    for pod in of_daemon.take(MAX_NAMES) {
+        let container = pods.join(&pod).and_then(|pod| pod.join(CONTAINER));
+        if let Ok(container) = container {
+            below(root, &container, 1, &mut files);
+        }
+    }
+    files
+}
+
+/// The log files of a directory and of those in it. Links are not followed.
+fn below(root: &Root, directory: &RootPath, depth: usize, files: &mut Files) {
+    for name in names(root, directory).take(MAX_NAMES) {
+        let Ok(path) = directory.join(&name) else {
+            continue;
+        };
+        let Some(stat) = stat(root, &path) else {
+            continue;
+        };
+        match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
+            SFlag::S_IFDIR if depth > 1 => below(root, &path, depth - 1, files),
+            // A rotated file has a time behind `.log`, and is packed later.
+            SFlag::S_IFREG if files.len() >= MAX_NAMES => return,
+            SFlag::S_IFREG if name.contains(".log") && !name.ends_with(".gz") => {
+                files.push((stat, path));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn names(root: &Root, directory: &RootPath) -> impl Iterator<Item = String> + use<> {
+    let names = root.list(directory).unwrap_or_else(|error| {
+        log::info!("the daemon's log: {error}");
+        Vec::new()
+    });
+    names.into_iter()
+}
+
+fn stat(root: &Root, path: &RootPath) -> Option<FileStat> {
+    root.place(path).ok()??.stat().ok()?
+}
+
+fn traces_in(root: &Root, path: &RootPath) -> Vec<Trace> {
+    let bytes = match tail(root, path) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            log::info!("the daemon's log: {path}: {error}");
+            return Vec::new();
+        }
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let traces = text.lines().filter_map(trace);
+    let with_file = traces.map(|trace| Trace {
+        file: path.to_string(),
+        ..trace
+    });
+    with_file.collect()
+}
+
+fn tail(root: &Root, path: &RootPath) -> std::io::Result<Vec<u8>> {
+    let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
+    let file = root.open_file(path).map_err(std::io::Error::other)?;
+    let mut file = file.ok_or_else(missing)?;
+    let about = file.metadata()?;
+    if !about.is_file() {
+        return Err(missing());
+    }
+    file.seek(SeekFrom::Start(about.len().saturating_sub(TAIL)))?;
+    let mut bytes = Vec::new();
+    file.take(TAIL).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// What a line of the runtime tells, of no file yet: `TIME STREAM TAG MESSAGE`, where the message is `LEVELMMDD ... FILE:LINE] TEXT`.
+fn trace(line: &str) -> Option<Trace> {
+    let mut parts = line.splitn(4, ' ');
+    let at = instant(parts.next()?)?;
+    parts
+        .next()
+        .filter(|stream| ["stdout", "stderr"].contains(stream))?;
+    parts.next().filter(|tag| ["F", "P"].contains(tag))?;
+    let (head, text) = parts.next()?.split_once("] ")?;
+    let is_head = head.starts_with(['I', 'W', 'E'])
+        && head.bytes().skip(1).take(4).all(|b| b.is_ascii_digit());
+    let text = Some(text).filter(|_| is_head)?.trim_start_matches('"');
+    let (line, from, rest) = form(text)?;
+    Some(Trace {
+        name: name(rest)?,
+        from,
+        at,
+        file: String::new(),
+        line,
+    })
+}
+
+/// The form, the config that the node was in, and what follows from the name on.
+fn form(text: &str) -> Option<(Line, Option<String>, &str)> {
+    if let Some(rest) = text.strip_prefix("Starting update from ") {
+        let (from, rest) = rest.split_once(" to ")?;
+        return Some((Line::Starting, name(from), rest));
+    }
+    if let Some(rest) = text.strip_prefix("Completing update to target ") {
+        let rest = rest.strip_prefix("MachineConfig: ").unwrap_or(rest);
+        return Some((Line::Completing, name(rest), rest));
+    }
+    let rest = text.strip_prefix("Disk currentConfig ")?;
+    rest.contains(" overrides ")
+        .then(|| (Line::DiskOverrides, name(rest), rest))
+}
+
+/// The rendered name that a text begins with, quoted or not.
+fn name(text: &str) -> Option<String> {
+    let text = text.trim_start_matches(['"', '\\']);
+    let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    let end = text.find(|c| !is_of_name(c)).unwrap_or(text.len());
+    let name = text.get(..end)?.trim_end_matches('.');
+    (name.starts_with("rendered-") && name.len() <= 253).then(|| name.to_owned())
+}
+
+/// Seconds since 1970 of a time such as `2026-06-11T17:26:38.595644301+02:00`.
+fn instant(text: &str) -> Option<u64> {
+    let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
+    let has = |index: usize, wanted: &str| text.get(index..=index) == Some(wanted);
+    if !(has(4, "-") && has(7, "-") && has(10, "T") && has(13, ":") && has(16, ":")) {
+        return None;
+    }
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    let time = number(11, 13)? * 3600 + number(14, 16)? * 60 + number(17, 19)?;
+    let zone = text
+        .get(19..)?
+        .trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
+    let seconds = days(year, month, day) * 86_400 + time - offset(zone)?;
+    u64::try_from(seconds).ok()
+}
+
+/// Days since 1970 of a date of the Gregorian calendar.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    // Years are counted from March, so that leap days come last.
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
+    365 * year + year.div_euclid(4) - year.div_euclid(100)
+        + year.div_euclid(400)
+        + (153 * month + 2) / 5
+        + day
+        - 719_469
+}
+
+/// Seconds east of Greenwich.
+fn offset(zone: &str) -> Option<i64> {
+    if zone == "Z" {
+        return Some(0);
+    }
+    let sign = match zone.get(..1)? {
+        "+" => 1,
+        "-" => -1,
+        _ => return None,
+    };
+    let of_form = zone.len() == 6 && zone.get(3..4) == Some(":");
+    let number =
+        |from: usize, to: usize| zone.get(from..to).filter(|_| of_form)?.parse::<i64>().ok();
+    Some(sign * (number(1, 3)? * 3600 + number(4, 6)? * 60))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::utc;
+
+    fn line(text: &str) -> Option<(Line, String)> {
+        let said = format!("2026-06-11T17:26:38.595644301+00:00 stderr F {text}");
+        trace(&said).map(|trace| (trace.line, trace.name))
+    }
+
+    #[test]
+    fn the_daemons_own_forms_tell_a_name() {
+        for (text, form, name) in [
+            (
+                "I0611 17:26:38.5 3512 update.go:1] \"Starting update from rendered-worker-a to rendered-worker-b: &{os:true}\"",
+                Line::Starting,
+                "rendered-worker-b",
+            ),
+            (
+                "I0611 17:26:38.5    3512 update.go:1] Starting update from mco-empty-mc to rendered-worker-b: &{}",
+                Line::Starting,
+                "rendered-worker-b",
+            ),
+            (
+                "I0611 17:26:38.6    3512 daemon.go:2340] Completing update to target MachineConfig: rendered-infra-x-1 / Image: r@sha256:0",
+                Line::Completing,
+                "rendered-infra-x-1",
+            ),
+            (
+                "I0611 17:26:38.6    3512 daemon.go:2340] Completing update to target rendered-worker-b",
+                Line::Completing,
+                "rendered-worker-b",
+            ),
+            (
+                "I0611 17:26:38.6 3512 u.go:1] Disk currentConfig \"rendered-worker-c\" overrides node's currentConfig annotation \"rendered-worker-a\"",
+                Line::DiskOverrides,
+                "rendered-worker-c",
+            ),
+        ] {
+            assert_eq!(line(text), Some((form, name.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn where_an_update_began_is_told_if_it_was_a_rendered_config() {
+        let from = |text: &str| {
+            let said = format!("2026-06-11T17:26:38Z stderr F I0611 1 2 u.go:1] {text}");
+            trace(&said).unwrap().from
+        };
+        let starting = "Starting update from rendered-worker-a to rendered-worker-b: &{}";
+        assert_eq!(from(starting).as_deref(), Some("rendered-worker-a"));
+        assert_eq!(
+            from("Starting update from mco-empty-mc to rendered-worker-b: &{}"),
+            None
+        );
+    }
+
+    #[test]
+    fn what_a_message_only_quotes_proves_nothing() {
+        for text in [
+            "Starting update from rendered-worker-a to rendered-worker-b",
+            "E0611 1 2 u.go:1] writing: Starting update from rendered-worker-a to rendered-worker-b",
+            "I0611 1 2 u.go:1] Starting update from rendered-worker-a to ../../etc",
+            "I0611 1 2 u.go:1] Completing update to target 99-worker-ssh",
+            "I0611 1 2 u.go:1] Disk currentConfig rendered-worker-a",
+            "xyz] Completing update to target rendered-worker-b",
+            "",
+        ] {
+            assert_eq!(line(text), None, "{text}");
+        }
+        assert_eq!(
+            trace("I0611 1 2 u.go:1] Completing update to target rendered-worker-b"),
+            None
+        );
+    }
+
+    #[test]
+    fn a_time_counts_with_its_zone() {
+        for (text, seconds) in [
+            ("1970-01-01T00:00:00Z", Some(0)),
+            ("2000-02-28T23:59:59Z", Some(951_782_399)),
+            ("2024-02-29T12:34:56.000000001+00:00", Some(1_709_210_096)),
+            ("2024-02-29T14:34:56.5+02:00", Some(1_709_210_096)),
+            ("2024-02-29T07:04:56-05:30", Some(1_709_210_096)),
+            ("2024-02-29 12:34:56Z", None),
+            ("1969-12-31T23:59:59Z", None),
+            ("2024-02-29T12:34:56", None),
+            ("", None),
+        ] {
+            assert_eq!(instant(text), seconds, "{text}");
+        }
+        for days in 0..40_000 {
+            let second = days * 86_400 + 1;
+            assert_eq!(instant(&utc(second)), Some(second));
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_line_ends_the_program(
+            time in "[0-9T:.+Z-]{0,40}", offset in "[+-][0-9:]{0,20}", text in "\\PC{0,80}",
+        ) {
+            let _ = trace(&text);
+            let _ = trace(&format!("{time} stderr F I0611 x] {text}"));
+            let _ = instant(&format!("2026-06-11T17:26:38{offset}"));
+        }
+    }
+
+    #[test]
+    fn the_last_of_each_kind_counts() {
+        let trace = |name: &str, at, line| Trace {
+            name: name.into(),
+            from: None,
+            at,
+            file: "/f".into(),
+            line,
+        };
+        let log = DaemonLog::of([
+            trace("c", 5, Line::DiskOverrides),
+            trace("b", 3, Line::Starting),
+            trace("a", 2, Line::Completing),
+        ]);
+        let log = log.unwrap();
+        assert_eq!(log.wanted.unwrap().name, "b");
+        assert_eq!(log.current.unwrap().name, "c");
+        assert_eq!(DaemonLog::of([]), None);
+    }
+}
