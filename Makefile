@@ -13,7 +13,7 @@ binary = $(or $(CARGO_TARGET_DIR),target)/$(host)/release/mco-rescue
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo
 demo: ## the main job on an example node; no root, no cluster
@@ -35,6 +35,17 @@ faults: ## every fault at every system call, every power cut, real disks (as roo
 	@begun=$$(date +%s); \
 	MCO_RESCUE_FAULTS=all cargo test --locked --no-fail-fast --test faults --test power_cut --test devices -- --nocapture; \
 	echo "make faults: everything held, in $$(($$(date +%s) - begun)) s"
+
+.PHONY: vm-test
+vm-test: ## every virtual machine: first boots, power cuts, rescues (as root; KVM or emulation)
+	@tests/setup.sh
+	@$(MAKE) static
+	@table=$$(mktemp); begun=$$(date +%s); status=0; \
+	VM_TABLE=$$table VM_CUTS=20 VM_BINARY='$(abspath $(binary))' \
+	    cargo test --locked --test vm -- --include-ignored --test-threads 2 || status=$$?; \
+	printf '\n%-44s %-7s %9s  %s\n' case result time accelerator; \
+	sort -n "$$table" | awk -F '\t' '{ printf "%-44s %-7s %9s  %s\n", $$1, $$2, $$3, $$4 }'; rm "$$table"; \
+	echo "make vm-test: $$(($$(date +%s) - begun)) s, images included"; exit $$status
 
 .PHONY: bench
 bench: ## the benchmarks (they need hyperfine)

@@ -113,7 +113,12 @@ pub fn worker(key: &str, max_pods: u32, more: Value) -> Value {
         json!({"name": "kubelet-dependencies.target", "contents": dependencies}),
     ];
     files.extend(more["files"].as_array().cloned().unwrap_or_default());
-    units.extend(more["units"].as_array().cloned().unwrap_or_default());
+    for unit in more["units"].as_array().cloned().unwrap_or_default() {
+        match units.iter_mut().find(|known| known["name"] == unit["name"]) {
+            Some(known) => known["dropins"] = unit["dropins"].clone(),
+            None => units.push(unit),
+        }
+    }
     let user = json!({"name": "core", "sshAuthorizedKeys": [key]});
     rendered(json!({
         "storage": {"files": files},

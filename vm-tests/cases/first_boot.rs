@@ -13,13 +13,13 @@
 //! 10. What a config disables stays disabled, although a preset of the image enables it at the first boot.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
 
 use super::configs;
-use super::node::{PROGRAM, is_healthy_in};
+use super::node::{PROGRAM, bring_program, brings_along, is_healthy_in};
 use crate::http::{Authority, Response, Routes, Server, Years};
 use crate::lab::images::{self, Kind, Layout};
 use crate::lab::node::{Booted, Node, cluster_network};
@@ -41,6 +41,7 @@ fn a_first_boot_whose_ignition_has_a_config_is_left_alone() {
     let config = configs::older(configs::worker(&node.public_key(), 250, json!({})));
     let initramfs = images::initramfs_with_us(Kind::Ignition);
     let given = ignition(&case, &config["spec"]["config"]);
+    added(&case, Kind::Ignition, &initramfs);
     case.prepared();
 
     let machine = node.machine(&initramfs);
@@ -107,11 +108,7 @@ fn a_first_boot_on_ostree_without_ignition_takes_the_config_of_the_image() {
     });
     let config = configs::worker(&node.public_key(), 250, more);
     let initramfs = images::initramfs_with_us(Kind::Lean);
-    node.prepare(|root| {
-        let directory = root.join("usr/lib/mco-rescue/configs");
-        fs::create_dir_all(&directory).unwrap();
-        fs::write(directory.join("worker.json"), config.to_string()).unwrap();
-    });
+    brings_along(&node, &config);
     case.prepared();
 
     let machine = node.machine(&initramfs);
@@ -217,6 +214,21 @@ fn a_first_boot_without_any_network_takes_the_config_of_a_medium() {
     assert_eq!(keys.trim(), node.public_key());
 }
 
+/// What the module adds to an initramfs. Three megabytes are the most it may, with the program as it is shipped.
+fn added(case: &Case, kind: Kind, with_us: &Path) {
+    let size = |path: &Path| fs::metadata(path).unwrap().len();
+    let (with, without) = (size(with_us), size(&images::initramfs(kind)));
+    let added = with - without;
+    case.tell(&format!(
+        "the module adds {added} bytes to an initramfs of {without}"
+    ));
+    let shipped = size(&images::program()) < 10_000_000;
+    assert!(
+        added < 3_000_000 || !shipped,
+        "the module adds {added} bytes"
+    );
+}
+
 /// What a node says that nobody can log in to.
 const REPORT: &str = r#"
 echo "CARDS $(ls /sys/class/net | tr '\n' ' ')"
@@ -271,12 +283,6 @@ fn medium(case: &Case, config: &Value) -> PathBuf {
         .arg(&copied)
         .arg("::"));
     medium
-}
-
-/// The program on a node that came up without it, for questions.
-fn bring_program(booted: &Booted) {
-    booted.bring("mco-rescue", &fs::read(images::program()).unwrap());
-    booted.ask(&format!("sudo install -D -m 0755 mco-rescue {PROGRAM}"));
 }
 
 /// What became of the boot in the initramfs; said with its time.

@@ -3,9 +3,11 @@
 mod configs;
 mod first_boot;
 mod hand_edited;
+mod interrupted;
 mod migration;
 mod node;
 mod os;
 mod other_machine;
 mod power_cut;
 mod rescue_shell;
+mod selinux;

@@ -27,6 +27,21 @@ pub fn has_been_in(node: &Node, config: &Value) {
     });
 }
 
+/// Makes it a node that has never booted, whose image brings this config along.
+pub fn brings_along(node: &Node, config: &Value) {
+    node.prepare(|root| {
+        let directory = root.join("usr/lib/mco-rescue/configs");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("worker.json"), config.to_string()).unwrap();
+    });
+}
+
+/// The program on a node that came up without it, for questions.
+pub fn bring_program(booted: &Booted) {
+    booted.bring("mco-rescue", &fs::read(images::program()).unwrap());
+    booted.ask(&format!("sudo install -D -m 0755 mco-rescue {PROGRAM}"));
+}
+
 /// Applies a config to a root on the host.
 pub fn apply(root: &Path, config: &str) {
     let file = tempfile::NamedTempFile::new().unwrap();

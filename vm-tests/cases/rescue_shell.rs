@@ -37,7 +37,7 @@ fn a_node_that_does_not_boot_is_rolled_back_from_the_shell_of_last_resort() {
     let machine = node.machine(&initramfs);
     let mut broken = node.start(&machine.clone().append("systemd.log_target=console"));
     broken.wait_for("kubelet.service has a bad unit file setting");
-    broken.wait_for("Falling back to rescue.target");
+    broken.wait_for("Freezing execution.");
     broken.cut();
 
     let mut rescue = node.start(&machine.clone().append("mco_rescue=shell"));
@@ -45,6 +45,9 @@ fn a_node_that_does_not_boot_is_rolled_back_from_the_shell_of_last_resort() {
     rescue.wait_for(PROMPT);
     rescue.send("findmnt -no OPTIONS /sysroot | grep -o ^r.; echo; mco-rescue verify --root /sysroot; echo VERIFY=$?\n");
     rescue.wait_for("VERIFY=0");
+    rescue.wait_until("the next prompt", |console| {
+        console.matches(PROMPT).count() > 1
+    });
     assert!(rescue.console().contains("\nro\n"), "{}", rescue.tail());
     rescue.send(
         "mount -o remount,rw /sysroot && mco-rescue rollback --root /sysroot; echo ROLLBACK=$?\n",
