@@ -270,7 +270,9 @@ impl Cause {
                 "copy the image to the medium again: skopeo copy --all --preserve-digests docker://IMAGE oci:PATH".into()
             }
             Self::Unreachable(_) | Self::Refused(_) => {
-                "give a medium instead: mco-rescue pivot oci:PATH; or a mirror in /etc/containers/registries.conf".into()
+                "name a mirror in /etc/containers/registries.conf; or bring the image into containers-storage under this very \
+                 name, and say --from-storage"
+                    .into()
             }
             Self::Unauthorized(_) => "look at the pull secret: /etc/ostree/auth.json, /run/ostree/auth.json, /var/lib/kubelet/config.json".into(),
             Self::Certificate(_) => "put the registry's authority below /etc/docker/certs.d/HOST:PORT/ca.crt, and look at the clock: date".into(),
