@@ -21,6 +21,7 @@ use crate::node::system::{Facts, OF_DEPLOYMENTS, ask};
 use crate::plan::{OsPlan, OsStep};
 use crate::report;
 use crate::root::Root;
+use crate::transaction;
 use crate::transaction::journal::ConfigRef;
 
 /// How long a cancelled transaction may take to end.
@@ -40,6 +41,8 @@ pub struct Staging<'a> {
     pub config: ConfigRef,
     /// From where.
     pub bits: Bits,
+    /// Whether files follow.
+    pub files: bool,
 }
 
 impl Staging<'_> {
@@ -81,7 +84,25 @@ impl Staging<'_> {
                 anyhow::anyhow!("dropping what was staged: {cause}. {}", cause.next())
             })?;
         }
+        self.unpin();
         complete::forget(self.root)
+    }
+
+    /// What we pinned and nobody needs now would fill `/boot` for ever.
+    fn unpin(&self) {
+        let pins = |step: &OsStep| matches!(step, OsStep::Pin { .. });
+        if !self.plan.steps.iter().any(pins) {
+            return;
+        }
+        let let_go = deployments().and_then(|all| match all.named(&self.plan.booted) {
+            Some(booted) if booted.pinned => {
+                ask(&HostRunner, &arguments::unpin(booted.index)).map(drop)
+            }
+            _ => Ok(()),
+        });
+        if let Err(cause) = let_go {
+            log::warn!("unpinning what runs: {cause}. Next: ostree admin pin --unpin INDEX");
+        }
     }
 
     fn awaited(&self, run: Option<String>) -> Result<Awaited> {
@@ -89,6 +110,10 @@ impl Staging<'_> {
             version: VERSION,
             way: Way::Forward,
             config: self.config.clone(),
+            files_after: match run {
+                None if self.files => Some(newest_run(self.root)?),
+                _ => None,
+            },
             run,
             boot: boot_id().context("the kernel tells no boot id")?,
             from: self.plan.booted.clone(),
@@ -192,6 +217,7 @@ impl Staging<'_> {
             true => ask(&HostRunner, &arguments::drop_pending()).map(drop),
             false => Ok(()),
         };
+        self.unpin();
         let kept = match before {
             Some(before) => complete::keep(self.root, before),
             None => complete::forget(self.root),
@@ -207,6 +233,11 @@ impl Staging<'_> {
             (_, Err(error)) => error.context(words.to_owned()),
         }
     }
+}
+
+fn newest_run(root: &Root) -> Result<String> {
+    let newest = transaction::history(root)?.into_iter().next();
+    Ok(newest.map(|run| run.id).unwrap_or_default())
 }
 
 fn stages(step: &OsStep) -> bool {
@@ -313,6 +344,7 @@ fn awaited_back(run: &OsRun, config: &str, booted: String) -> Result<Awaited> {
             origin: "rollback".to_owned(),
         },
         run: Some(run.run.clone()),
+        files_after: None,
         boot: boot_id().context("the kernel tells no boot id")?,
         from: booted,
         image: None,
