@@ -31,6 +31,12 @@ const SEEDS: &[(&str, &[u8])] = &[
     ("go_yaml", b"\x04\x04\x01a\x05\x09- a: b #c\x02on\x07\x0612:30 \x03'a'\x05\x04\n\n a\x01~\x03\x02\x02\x01\x02\x00"),
     ("kargs", b"root=x console=tty0 a=1 a=1 b\na=1 b console=tty0\nb a=2 \"c d\" console=ttyS0 console=tty0"),
     ("kargs", b"k=1 k k=2\nk k=1\nk=2 k"),
+    ("answers", b"error: Creating importer: failed to invoke method OpenImage: open /m/os/index.json: no such file or directory"),
+    ("answers", b"error: Transaction in progress: rebase x\n You can cancel\nerror: Importing: min-free-space-percent '3%' would be exceeded"),
+    ("answers", b"{\"deployments\": [{\"osname\": \"a\", \"checksum\": \"b\", \"serial\": 0, \"booted\": true, \"container-image-reference\": \"ostree-unverified-registry:a.b/c:1\"}], \"transaction\": [\"x\"]}"),
+    ("answers", b"quay.example/os:1\n[[registry]]\nprefix = \"quay.example\"\nblocked = true\n[[registry.mirror]]\nlocation = \"m.b\"\n"),
+    ("answers", b"quay.example/os:1\n{\"default\": [{\"type\": \"reject\"}], \"transports\": {\"docker\": {\"quay.example\": [{\"type\": \"x\"}]}}, \"auths\": {\"a\": {}}}"),
+    ("answers", b"title x\nversion 2\noptions a ostree=/b\nlinux /ostree/c/vmlinuz\nID='x'\n"),
     ("render", b"{\"ignition\":{\"version\":\"3.5.0\"},\"storage\":{\"files\":[{\"path\":\"/a\",\"contents\":{\"source\":\"data:,x\"}}]}}\n---\n{\"ignition\":{\"version\":\"2.2.0\"},\"storage\":{\"files\":[{\"filesystem\":\"root\",\"path\":\"/a\"}]}}"),
 ];
 

@@ -10,7 +10,9 @@ use std::process::Command;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use mco_rescue::command::rpm_ostree::cause::Cause;
 use mco_rescue::images::medium::{BlobState, Report, Role, Verdict};
+use mco_rescue::images::policy::Policy;
 use mco_rescue::images::pull::Trace;
 use mco_rescue::images::{Check, Digest, Form, ImageName, Medium, MediumError};
 use mco_rescue::root::Root;
@@ -182,9 +184,18 @@ fn a_whole_image_can_be_had_and_every_byte_of_it_is_counted() {
         roles,
         [Role::Manifest, Role::Config, Role::Layer, Role::Layer]
     );
+    let (first, second) = (report.blobs[2].size, report.blobs[3].size);
+    assert_eq!(report.layer_bytes(), first + second);
+    assert_eq!(
+        report.new_layer_bytes(&[image.layers[0].to_string()]),
+        second
+    );
     let parts: u64 = report.blobs[1..].iter().map(|blob| blob.size).sum();
     assert_eq!(read, parts);
-    assert_eq!(medium.images().unwrap(), [image.manifest.clone()]);
+    assert_eq!(
+        medium.images().unwrap().as_slice(),
+        std::slice::from_ref(&image.manifest)
+    );
     assert!(
         report
             .words(&name(&image.manifest), &medium)
@@ -497,4 +508,147 @@ fn the_trace_of_a_pull_comes_from_the_files_of_the_root() {
     root.write("run/ostree/auth.json", r#"{"auths": {}}"#);
     let trace = Trace::read(&opened, &image).unwrap();
     assert_eq!(trace.secrets.as_deref(), Some("/run/ostree/auth.json"));
+}
+
+const REGISTRIES: &str = r#"
+[[registry]]
+prefix = "127.0.0.1:1/release"
+location = "127.0.0.1:1/primary"
+mirror-by-digest-only = true
+[[registry.mirror]]
+location = "127.0.0.1:2/m1"
+insecure = true
+[[registry.mirror]]
+location = "127.0.0.1:3/m2"
+[[registry]]
+location = "127.0.0.1:3"
+blocked = true
+[[registry]]
+prefix = "127.0.0.1:1/tags"
+location = "127.0.0.1:1/tags"
+[[registry.mirror]]
+location = "127.0.0.1:4"
+pull-from-mirror = "tag-only"
+[[registry.mirror]]
+location = "127.0.0.1:5"
+pull-from-mirror = "digest-only"
+"#;
+/// Takes the place of the table of the same prefix.
+const DROP_IN: &str = "[[registry]]\nlocation = \"127.0.0.1:6\"\nblocked = true\n";
+
+/// The places that the real skopeo asks, in order, and those of them that it finds blocked.
+fn skopeo_asks(home: &TestRoot, image: &str) -> Option<(Vec<String>, Vec<String>)> {
+    let output = Command::new("skopeo")
+        .args(["--debug", "inspect", "--raw", &format!("docker://{image}")])
+        .env("HOME", home.dir())
+        .env_remove("XDG_CONFIG_HOME")
+        .env_remove("XDG_RUNTIME_DIR")
+        .output();
+    let Ok(output) = output else {
+        say("SKIP: skopeo is not installed; its way through registries.conf is not compared");
+        return None;
+    };
+    let log = String::from_utf8_lossy(&output.stderr).replace("\\\"", "\"");
+    let quoted = |line: &str, before: &str| {
+        let (_, rest) = line.split_once(before)?;
+        Some(rest.split('"').next()?.to_owned())
+    };
+    let asked = log
+        .lines()
+        .filter_map(|line| quoted(line, "Trying to access \""));
+    let blocked = log
+        .lines()
+        .filter(|line| line.contains(" is blocked in ") && line.contains("failed: "));
+    let blocked = blocked.filter_map(|line| quoted(line, "Accessing \""));
+    Some((asked.collect(), blocked.collect()))
+}
+
+#[test]
+fn a_pull_goes_the_way_that_skopeo_goes() {
+    let home = TestRoot::empty();
+    let folder = ".config/containers";
+    home.write(&format!("{folder}/registries.conf"), REGISTRIES);
+    home.write(&format!("{folder}/registries.conf.d/1.conf"), DROP_IN);
+    let root = TestRoot::empty();
+    root.write("etc/containers/registries.conf", REGISTRIES);
+    root.write("etc/containers/registries.conf.d/1.conf", DROP_IN);
+    root.write(
+        "etc/containers/policy.json",
+        r#"{"default": [{"type": "insecureAcceptAnything"}]}"#,
+    );
+    let opened = Root::open(root.dir()).unwrap();
+    let digest = Digest::of(b"x");
+    for name in ["release/os", "released/os", "tags/os", "release"] {
+        for suffix in [":1".to_owned(), format!("@{digest}")] {
+            for host in ["127.0.0.1:1", "127.0.0.1:3", "127.0.0.1:6"] {
+                let image = format!("{host}/{name}{suffix}");
+                let Some((asked, blocked)) = skopeo_asks(&home, &image) else {
+                    return;
+                };
+                let trace = Trace::read(&opened, &ImageName::parse(&image).unwrap()).unwrap();
+                let is_blocked =
+                    |why: &Option<String>| why.as_ref().is_some_and(|why| why.contains("blocked"));
+                let of = |only_blocked: bool| -> Vec<String> {
+                    let all = trace
+                        .sources
+                        .iter()
+                        .filter(|one| one.skipped.is_none() || is_blocked(&one.skipped));
+                    let all = all.filter(|one| !only_blocked || is_blocked(&one.skipped));
+                    all.map(|one| one.name.clone()).collect()
+                };
+                assert_eq!(of(false), asked, "{image}\n{trace}");
+                assert_eq!(of(true), blocked, "{image}\n{trace}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_policy_decides_as_it_does_for_skopeo() {
+    let image = Image::new();
+    let here = image.path("os");
+    let here = here.to_str().unwrap();
+    let above = image.dir.path().to_str().unwrap();
+    for (scope, other) in [
+        (here, above),
+        (above, "/elsewhere"),
+        ("", "/elsewhere"),
+        ("/elsewhere", above),
+    ] {
+        for (inside, outside) in [
+            ("reject", "insecureAcceptAnything"),
+            ("insecureAcceptAnything", "reject"),
+        ] {
+            let text = json!({
+                "default": [{"type": outside}],
+                "transports": {"oci": {scope: [{"type": inside}], other: [{"type": outside}]}},
+            })
+            .to_string();
+            let policy = image.path("policy.json");
+            fs::write(&policy, &text).unwrap();
+            let output = Command::new("skopeo")
+                .args([
+                    "--policy",
+                    policy.to_str().unwrap(),
+                    "copy",
+                    &format!("oci:{here}"),
+                ])
+                .arg(format!("dir:{}", image.path("copy").display()))
+                .output();
+            let Ok(output) = output else {
+                say("SKIP: skopeo is not installed; its reading of policies is not compared");
+                return;
+            };
+            let ruling = Policy::parse(&text).unwrap().of_path("oci", here);
+            let words = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(
+                ruling.rejects(),
+                !output.status.success(),
+                "{text}: {ruling} {words}"
+            );
+            if ruling.rejects() {
+                assert_eq!(Cause::of_words(&words).kind(), "policy-rejects", "{words}");
+            }
+        }
+    }
 }

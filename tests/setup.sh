@@ -28,6 +28,8 @@ cpio               -                                             cpio
 strip              -                                             binutils
 rpm                -                                             rpm
 setpriv            -                                             util-linux
+skopeo             -                                             skopeo
+ostree             -                                             ostree
 unshare            -                                             util-linux
 useradd            -                                             passwd
 '

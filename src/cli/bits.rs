@@ -11,6 +11,7 @@ use crate::images::manifest::go_architecture;
 use crate::images::medium::{Check, Medium};
 use crate::images::pull::Trace;
 use crate::images::{ImageName, storage};
+use crate::node::deploy_directories;
 use crate::plan::{Notice, OsStep, Plan};
 use crate::privileges::Capability;
 use crate::root::Root;
@@ -40,6 +41,7 @@ impl BitsArgs {
 
 /// Adds to a plan what stands against getting its image, and the step that brings it from a medium.
 pub fn look(root: &Root, plan: &mut Plan, args: &BitsArgs) -> Result<()> {
+    old_deployments(root, plan)?;
     let image = plan.os.steps.iter().find_map(|step| match step {
         OsStep::Image { to, .. } => Some(to.clone()),
         _ => None,
@@ -56,6 +58,29 @@ pub fn look(root: &Root, plan: &mut Plan, args: &BitsArgs) -> Result<()> {
         Some(path) => medium(plan, path, &name, &image),
         None if args.from_storage => stored(plan, &image),
         None => traced(root, plan, &name),
+    }
+    Ok(())
+}
+
+/// What cannot be removed with the deployments that do not run stops ostree half-way.
+fn old_deployments(root: &Root, plan: &mut Plan) -> Result<()> {
+    if !plan.os.steps.iter().any(OsStep::is_staging) {
+        return Ok(());
+    }
+    let mut found = Vec::new();
+    for directory in deploy_directories::list(root)? {
+        if directory.name != plan.os.booted {
+            found.extend(deploy_directories::immutable(root, &directory)?);
+        }
+    }
+    if !found.is_empty() {
+        let paths: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let paths = paths.join(" ");
+        let message = format!(
+            "{paths}: the immutable attribute is set in a deployment that does not run, so ostree cannot clean up and \
+             fails. Find out who set it, then: chattr -i {paths}"
+        );
+        block(plan, "old deployments", message);
     }
     Ok(())
 }

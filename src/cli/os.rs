@@ -79,7 +79,7 @@ impl Staging<'_> {
 
     /// The files could not be applied: what we staged goes, and nothing is awaited.
     pub fn take_back(&self) -> Result<()> {
-        if self.plan.steps.iter().any(stages) {
+        if self.plan.steps.iter().any(OsStep::is_staging) {
             ask(&HostRunner, &arguments::drop_pending()).map_err(|cause| {
                 anyhow::anyhow!("dropping what was staged: {cause}. {}", cause.next())
             })?;
@@ -213,7 +213,7 @@ impl Staging<'_> {
 
     /// Only what we staged is dropped, and what was awaited before is again.
     fn undo(&self, before: Option<&Awaited>, words: &str, next: &str) -> anyhow::Error {
-        let dropped = match self.plan.steps.iter().any(stages) {
+        let dropped = match self.plan.steps.iter().any(OsStep::is_staging) {
             true => ask(&HostRunner, &arguments::drop_pending()).map(drop),
             false => Ok(()),
         };
@@ -238,10 +238,6 @@ impl Staging<'_> {
 fn newest_run(root: &Root) -> Result<String> {
     let newest = transaction::history(root)?.into_iter().next();
     Ok(newest.map(|run| run.id).unwrap_or_default())
-}
-
-fn stages(step: &OsStep) -> bool {
-    matches!(step, OsStep::Image { .. } | OsStep::Arguments { .. })
 }
 
 fn doing(step: &OsStep) -> &'static str {

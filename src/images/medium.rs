@@ -538,10 +538,17 @@ impl Report {
         matches!(self.verdict, Verdict::Exact(_))
     }
 
-    /// Bytes of all layers, packed: more than an import needs at most of network, less than it needs of disk.
+    /// Bytes of all layers, packed: less than an import of all of them needs, as they are unpacked.
     pub fn layer_bytes(&self) -> u64 {
         let layers = self.blobs.iter().filter(|blob| blob.role == Role::Layer);
         layers.map(|blob| blob.size).sum()
+    }
+
+    /// The same without layers that are on the node ([`crate::node::deployments::Deployments::layers`]).
+    pub fn new_layer_bytes(&self, on_node: &[String]) -> u64 {
+        let new =
+            |blob: &&Blob| blob.role == Role::Layer && !on_node.contains(&blob.digest.to_string());
+        self.blobs.iter().filter(new).map(|blob| blob.size).sum()
     }
 
     /// The verdict in words, with both digests where they differ, and the command that makes a medium that does.

@@ -256,8 +256,10 @@ impl Deployments {
                 index => Standing::Kept(index),
             };
         }
+        // The digest in the name may be that of a list, of which the status has the one for this machine.
         let same = |deployment: &&Deployment| {
-            deployment.digest.is_some() && deployment.digest.as_deref() == in_name.or(digest)
+            let has = deployment.digest.as_deref();
+            has.is_some() && (has == in_name || has == digest)
         };
         match self.all.iter().find(same) {
             Some(other) => Standing::OtherName(other.index, other.image()),
@@ -347,6 +349,19 @@ impl StatusText {
 pub fn finalize_failure(journal: &str) -> Option<String> {
     let mut messages = journal.lines().filter_map(message);
     messages.find_map(|message| Some(message.strip_prefix("error:")?.trim().to_owned()))
+}
+
+/// Whether `run/ostree/staged-deployment` says that the staged deployment waits for `finalize-deployment`: some
+/// versions of rpm-ostree do not have it in their answer.
+///
+/// The file is a GVariant of names and values: a name ends in NUL, and its value is aligned to eight bytes.
+pub fn is_finalization_locked(staged_file: &[u8]) -> bool {
+    const NAME: &[u8] = b"locked\0";
+    let mut places = staged_file.windows(NAME.len()).enumerate();
+    places.any(|(at, window)| {
+        let value = (at + NAME.len()).next_multiple_of(8);
+        window == NAME && staged_file.get(value..value + 3) == Some(b"\x01\0b".as_slice())
+    })
 }
 
 /// When the running transaction began (microseconds since 1970) and for whom, in the daemon's journal as `-o json`.
@@ -566,6 +581,9 @@ mod tests {
         let wanted = format!("quay.example/os@{digest}");
         let other = Standing::OtherName(0, "/mnt/os".to_owned());
         assert_eq!(here.standing(&wanted, None), other);
+        let list = "quay.example/os@sha256:0";
+        assert_eq!(here.standing(list, None), Standing::Absent);
+        assert_eq!(here.standing(list, Some(&digest)), other);
     }
 
     #[test]
@@ -724,6 +742,20 @@ mod tests {
             );
         }
         assert_eq!(finalize_failure("Finalized deployment\n"), None);
+    }
+
+    #[test]
+    fn a_lock_is_a_true_value_of_that_name() {
+        let file = |value: u8| {
+            // As GLib writes it.
+            let mut bytes = b"kargs\0\0\0root=x\0\x07\0as\0\0\0\0\0locked\0\0".to_vec();
+            bytes.extend([value, 0, b'b', 7]);
+            bytes
+        };
+        assert!(is_finalization_locked(&file(1)));
+        assert!(!is_finalization_locked(&file(0)));
+        assert!(!is_finalization_locked(b"locked\0"));
+        assert!(!is_finalization_locked(b""));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 pub mod accounts;
 mod activity;
 pub mod bootloader;
+pub mod deploy_directories;
 pub mod deployments;
 pub mod host;
 mod labels;

@@ -46,7 +46,7 @@ fn image(root: &Root, deployment: &str) -> Result<Option<String>, RootError> {
 }
 
 /// The pull specification in an origin file, as the daemon compares it with `osImageURL`: byte for byte.
-fn of_origin(origin: &str) -> String {
+pub fn of_origin(origin: &str) -> String {
     let value = |key: &str| {
         let line = origin
             .lines()

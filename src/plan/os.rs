@@ -51,6 +51,13 @@ pub enum OsStep {
     },
 }
 
+impl OsStep {
+    /// Whether it makes a deployment for the next boot.
+    pub fn is_staging(&self) -> bool {
+        matches!(self, Self::Image { .. } | Self::Arguments { .. })
+    }
+}
+
 /// What is to be done about the operating system.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct OsPlan {

@@ -4,9 +4,19 @@
 use std::sync::OnceLock;
 
 use mco_rescue::command::HostRunner;
+use mco_rescue::command::rpm_ostree::arguments::Version;
+use mco_rescue::command::rpm_ostree::cause::Cause;
 use mco_rescue::document::{self, ContentsError, Desired, MachineConfig, yaml};
 use mco_rescue::drift;
+use mco_rescue::images::auth::Secrets;
+use mco_rescue::images::manifest::Manifest;
+use mco_rescue::images::policy::Policy;
+use mco_rescue::images::registries::Registries;
+use mco_rescue::images::{ImageName, pull, storage};
 use mco_rescue::kargs::Kargs;
+use mco_rescue::node::bootloader::{self, BootEntry};
+use mco_rescue::node::deployments::{self, Deployments, StatusText};
+use mco_rescue::node::os_release::OsRelease;
 use mco_rescue::node::{self, Accounts, NodeState, Records};
 use mco_rescue::plan::{self, Inputs, Options};
 use mco_rescue::render::{self, Pool};
@@ -19,7 +29,7 @@ use serde_json::{Map, Value, json};
 pub type Target = fn(&[u8]);
 
 /// Every target with its name.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("document", document),
     ("data_url", data_url),
     ("gunzip", gunzip),
@@ -28,6 +38,7 @@ pub const TARGETS: [(&str, Target); 8] = [
     ("go_yaml", go_yaml),
     ("render", rendering),
     ("kargs", kargs),
+    ("answers", answers),
 ];
 
 /// A document of any kind: it is refused with at least one error, or it can be planned on a node.
@@ -302,4 +313,61 @@ pub fn kargs(data: &[u8]) {
         changed.changes_to(&wanted).is_empty(),
         "{changed}: {wanted}"
     );
+}
+
+/// What rpm-ostree, podman, the boot loader and the containers tools leave to be read: nothing of it ends us, and every
+/// cause has words and a next step.
+pub fn answers(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let cause = Cause::of_words(&text);
+    assert!(!cause.next().is_empty() && !cause.kind().is_empty());
+    let _ = (
+        cause.to_string(),
+        Version::read(&text),
+        StatusText::read(&text),
+    );
+    let _ = (
+        deployments::finalize_failure(&text),
+        deployments::begun(&text),
+    );
+    let _ = deployments::is_finalization_locked(data);
+    if let Ok(here) = Deployments::read(&text) {
+        assert!(here.all.iter().filter(|one| one.booted).count() <= 1);
+        let _ = (here.rollback(), here.layers(), here.pinned_copy_of_booted());
+        for one in &here.all {
+            assert_eq!(
+                here.named(&one.name()).map(|other| &other.checksum),
+                Some(&one.checksum)
+            );
+            let _ = here.standing(&one.image(), one.digest.as_deref());
+        }
+    }
+    let entries = bootloader::in_order(vec![
+        BootEntry::parse("a", &text),
+        BootEntry::parse("b", "version 1"),
+    ]);
+    for entry in entries {
+        let _ = (entry.ostree(), entry.kernel_directory());
+    }
+    let _ = (OsRelease::parse(&text).class(), Manifest::parse(data));
+    let _ = (storage::stored(&text, "a"), storage::place(&text));
+    pulled(&text);
+}
+
+/// The first line is the name of an image, the rest each of the files in turn.
+fn pulled(text: &str) {
+    let (name, rest) = text.split_once('\n').unwrap_or((text, text));
+    let registries = Registries::parse(&[("a".to_owned(), rest.to_owned())]).unwrap_or_default();
+    let accepting = Policy::parse(r#"{"default": [{"type": "insecureAcceptAnything"}]}"#).unwrap();
+    let policy = Policy::parse(rest).unwrap_or(accepting);
+    for name in [name, "quay.example:5000/a/os:1"] {
+        let Ok(image) = ImageName::parse(name) else {
+            continue;
+        };
+        assert_eq!(ImageName::parse(&image.to_string()).as_ref(), Ok(&image));
+        let secrets = Secrets::parse("a", rest.as_bytes());
+        let trace = pull::Trace::of(&image, &registries, &secrets, &policy);
+        assert!(!trace.sources.is_empty() && !trace.to_string().is_empty());
+        assert!(trace.blocked().is_some() || trace.asked().count() > 0);
+    }
 }

@@ -11,6 +11,15 @@
 //!    pointer config: Ignition gets it at last, and nobody disturbs it.
 //! 4. No network card at all, and a medium labelled MCO-RESCUE: the node is that config.
 //! 10. What a config disables stays disabled, although a preset of the image enables it at the first boot.
+//!
+//! The console of case 1 stays empty, as it would without us; the journal has one line, `nothing to do: Ignition wrote
+//! the node's config; 22 ms`. That of case 2, without Ignition:
+//!
+//! ```text
+//! ---- mco-rescue: done ----------------------------------------------------------
+//! Done    applied rendered-worker-d946f94f49dc2c794f3776d405869291
+//! Why     a first boot that got no config
+//! ```
 
 use std::fs;
 use std::path::{Path, PathBuf};

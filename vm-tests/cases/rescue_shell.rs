@@ -4,6 +4,41 @@
 //! target cannot be reached. It boots, and nobody gets in. The same initramfs with `mco_rescue=shell` gives a shell
 //! on the serial console, and somebody types what its banner suggests: remounts the root, `mco-rescue rollback
 //! --root /sysroot`, `systemctl reboot`. True afterwards: the node comes up in A, the kubelet runs, nothing differs.
+//!
+//! What the person sees:
+//!
+//! ```text
+//! ---- mco-rescue: the shell of last resort --------------------------------------
+//! The node's root is mounted read-only at /sysroot. Three commands to try:
+//!   mco-rescue verify --root /sysroot
+//!   mount -o remount,rw /sysroot && mco-rescue rollback --root /sysroot
+//!   mount -o remount,rw /sysroot && mco-rescue apply --root /sysroot CONFIG
+//! Then: systemctl reboot. With exit the boot goes on.
+//! mco-rescue# mount -o remount,rw /sysroot && mco-rescue rollback --root /sysroot
+//! Config    (before rendered-worker-d1309b881c9aee4be230e908b265210f)
+//! From      the history: /var/lib/mco-rescue/history/1795287874306-2722
+//! Chosen    the last run that can be taken back
+//! Root      /sysroot
+//! Recorded  rendered-worker-d1309b881c9aee4be230e908b265210f
+//!
+//! Changes (6):
+//!   Files
+//!     - /etc/systemd/system/multi-user.target.d  as it was before
+//!     - /etc/systemd/system/kubelet.service.d  as it was before
+//!     ~ /etc/kubernetes/kubelet.conf  as it was before; 0644, 40 bytes
+//!   Units
+//!     - /etc/systemd/system/multi-user.target.d/10-kubelet.conf  as it was before
+//!     - /etc/systemd/system/kubelet.service.d/20-broken.conf  as it was before
+//!   Records of the daemon
+//!     ~ /etc/machine-config-daemon/currentconfig
+//!         as it was before; 0644, 1921 bytes
+//!
+//! Take this run back? [y/N] y
+//! Taken back: rendered-worker-d1309b881c9aee4be230e908b265210f
+//! 6 steps; recorded is rendered-worker-cad7a0bcc7cfbbd52285fc8b3c744c15 now. 1 older run can still be taken back.
+//! Next: mco-rescue verify
+//! mco-rescue# systemctl reboot
+//! ```
 
 use serde_json::json;
 

@@ -165,7 +165,9 @@ impl Machine {
 
     fn command(&self, initrd: &Path, console: &Path, sockets: &Path) -> Command {
         let accelerator = self.accelerator.unwrap_or_else(accel::accelerator);
-        let mut command = Command::new("qemu-system-x86_64");
+        // It ends with the thread that runs the case, whatever ends that.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
         command.args("-nodefaults -no-user-config -display none -no-reboot -smp 1".split(' '));
         command.args(["-machine", "q35", "-accel", accelerator]);
         if accelerator == "kvm" {

@@ -97,7 +97,7 @@ impl Target {
     }
 }
 
-/// `rpm-ostree status --json`.
+/// `rpm-ostree status --json`. Ask again for some seconds where it fails: the daemon may be about to start or to end.
 pub fn status() -> CommandLine {
     rpm_ostree(QUESTION, ["status", "--json"])
 }

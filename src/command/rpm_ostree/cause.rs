@@ -133,6 +133,7 @@ impl Cause {
     pub fn of(answer: &CommandOutput) -> Option<Self> {
         match answer.status {
             Some(0 | 77) => None,
+            // As timeout(1) ends a program.
             Some(124) if answer.stdout.contains(LOCK) => Some(Self::LockHeld),
             None => Some(Self::ClientKilled),
             // Never the standard output: it holds progress, and the status of units.
@@ -144,6 +145,8 @@ impl Cause {
     pub fn of_error(error: &CommandError) -> Self {
         match error {
             CommandError::Missing(program) => Self::NotInstalled(program.clone()),
+            // The plain `ostree` does its work itself, and waits for nothing but the lock.
+            CommandError::TimedOut(program, _) if program == "ostree" => Self::LockHeld,
             CommandError::TimedOut(program, seconds) => Self::NoAnswer {
                 program: program.clone(),
                 seconds: *seconds,
@@ -154,7 +157,9 @@ impl Cause {
 
     /// The cause in what a program wrote to its standard error, or in the journal.
     pub fn of_words(text: &str) -> Self {
-        let text = text.trim();
+        // Numbers stand before a space that does not break.
+        let text = text.trim().replace('\u{a0}', " ");
+        let text = text.as_str();
         if let Some((_, rest)) = text.split_once("failed on previous boot: ") {
             return Self::FinalizeFailed(Box::new(Self::of_words(rest)));
         }
@@ -277,7 +282,9 @@ impl Cause {
             Self::Unauthorized(_) => "look at the pull secret: /etc/ostree/auth.json, /run/ostree/auth.json, /var/lib/kubelet/config.json".into(),
             Self::Certificate(_) => "put the registry's authority below /etc/docker/certs.d/HOST:PORT/ca.crt, and look at the clock: date".into(),
             Self::Packages(_) => "give the extensions image of the same release; without it leave the extensions out".into(),
-            Self::Immutable(path) => format!("find the flag: lsattr -d {path}; then chattr -i on it"),
+            Self::Immutable(_) => {
+                "find the flag: lsattr -R /ostree/deploy; then chattr -i on it, but not on the directory of a deployment itself, which has it by design".into()
+            }
             Self::FinalizeFailed(inner) => inner.next(),
             Self::Unknown(_) => "read rpm-ostree status and journalctl -u rpm-ostreed".into(),
         }
@@ -400,11 +407,14 @@ fn quoted(rest: &str) -> String {
 
 /// rpm-ostree's own sentences.
 fn sentence(text: &str) -> Option<Cause> {
-    let has = |words: &str| text.contains(words);
-    let line = || error_line(text).to_owned();
-    if has("not booted via libostree") {
-        return Some(Cause::NotOstree);
-    }
+    of_others(text)
+        .or_else(|| of_reference(text))
+        .or_else(|| of_request(text))
+        .or_else(|| of_state(text))
+}
+
+/// Sentences about what others do.
+fn of_others(text: &str) -> Option<Cause> {
     if let Some(title) = after(text, "Transaction in progress: ") {
         return Some(Cause::Busy {
             title: title.to_owned(),
@@ -417,38 +427,50 @@ fn sentence(text: &str) -> Option<Cause> {
         let unit = unit.trim_end_matches(')');
         return Some(Cause::Driver(name.to_owned(), unit.to_owned()));
     }
-    if let Some(rest) = after(text, "Expected staged base checksum ") {
-        let (wanted, found) = rest.split_once(", but found ").unwrap_or((rest, ""));
-        return Some(Cause::OtherStaged(wanted.to_owned(), found.to_owned()));
-    }
+    let rest = after(text, "Expected staged base checksum ")?;
+    let (wanted, found) = rest.split_once(", but found ").unwrap_or((rest, ""));
+    Some(Cause::OtherStaged(wanted.to_owned(), found.to_owned()))
+}
+
+/// Sentences about the reference that was given.
+fn of_reference(text: &str) -> Option<Cause> {
     if let Some(reference) = after(text, "Old and new refs are equal: ") {
         return Some(Cause::SameReference(reference.to_owned()));
     }
     if let Some(reference) = after(text, "Invalid refspec ") {
+        let has_scheme = reference.starts_with("ostree-");
         let reference = reference.to_owned();
-        return Some(match has("Invalid refspec ostree-") {
+        return Some(match has_scheme {
             true => Cause::BadReference(reference),
             false => Cause::UnknownScheme(reference),
         });
     }
-    if has("Refspec ") && has(" not unique") {
-        let name = after(text, "Refspec ")?.split(' ').next()?;
-        return Some(Cause::AmbiguousRef(name.to_owned()));
+    let rest = after(text, "Refspec ").filter(|rest| rest.contains(" not unique"))?;
+    let name = rest.split(' ').next()?;
+    Some(Cause::AmbiguousRef(name.to_owned()))
+}
+
+/// Sentences about what else was asked for.
+fn of_request(text: &str) -> Option<Cause> {
+    let has = |all: &[&str]| all.iter().any(|words| text.contains(words));
+    let line = || error_line(text).to_owned();
+    if has(&["No key '", "No karg '", "Multiple values for key"]) {
+        Some(Cause::NoArgument(line()))
+    } else if has(&["Unknown option ", "Unknown command ", "usage error: "]) {
+        Some(Cause::Usage(line()))
+    } else if has(&[
+        "Packages not found",
+        "Could not depsolve",
+        "No packages in transaction",
+    ]) {
+        Some(Cause::Packages(line()))
+    } else {
+        None
     }
-    if has("No key '") || has("No karg '") || has("Multiple values for key") {
-        return Some(Cause::NoArgument(line()));
-    }
-    if has("Unknown option ") || has("Unknown command ") || has("usage error: ") {
-        return Some(Cause::Usage(line()));
-    }
-    if has("Packages not found") || has("Could not depsolve") || has("No packages in transaction") {
-        return Some(Cause::Packages(line()));
-    }
-    state(text)
 }
 
 /// Sentences about the daemon and its deployments, which name nothing.
-fn state(text: &str) -> Option<Cause> {
+fn of_state(text: &str) -> Option<Cause> {
     let has = |words: &str| text.contains(words);
     let bus = [
         "Loading sysroot: exit status",
@@ -458,7 +480,9 @@ fn state(text: &str) -> Option<Cause> {
         "Could not connect: ",
         "org.freedesktop.DBus.Error",
     ];
-    if has("Bus owner changed") {
+    if has("not booted via libostree") {
+        Some(Cause::NotOstree)
+    } else if has("Bus owner changed") {
         Some(Cause::DaemonDied)
     } else if has("Operation was cancelled") {
         Some(Cause::Cancelled)
@@ -528,9 +552,9 @@ fn of_system(text: &str) -> Option<Cause> {
             path_in(line).unwrap_or(line).to_owned(),
         ))
     } else if has("operation not permitted") {
-        Some(Cause::Immutable(
-            path_in(line).unwrap_or("/ostree/deploy").to_owned(),
-        ))
+        let inside = after(line, "unlinkat(").and_then(|rest| rest.split(')').next());
+        let path = path_in(line).or(inside).unwrap_or("a file of a deployment");
+        Some(Cause::Immutable(path.to_owned()))
     } else if has("unauthorized")
         || has("authentication required")
         || has("access to the resource is denied")

@@ -1,0 +1,115 @@
+//! The directories of deployments as they lie on the disk, whether rpm-ostree knows them or not.
+//!
+//! A power cut and a clean-up that failed leave some behind; and a file that may not be changed (`chattr +i`) stops
+//! every later clean-up, until the disk is full.
+
+use crate::node::deployments::Deployments;
+use crate::node::os;
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+/// The directory of one deployment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeployDirectory {
+    /// Its stateroot.
+    pub stateroot: String,
+    /// `CHECKSUM.SERIAL`.
+    pub name: String,
+    /// Where it is.
+    pub path: RootPath,
+    /// The image in its origin file, as the daemon reads it; `None` where there is no such file.
+    pub image: Option<String>,
+}
+
+/// No `etc` has more entries; a look at one ends there.
+const MAX_ENTRIES: usize = 50_000;
+
+/// All of a root, by stateroot and name.
+///
+/// # Errors
+/// A directory or file that cannot be read.
+pub fn list(root: &Root) -> Result<Vec<DeployDirectory>, RootError> {
+    let mut all = Vec::new();
+    let stateroots = RootPath::fixed(paths::STATEROOTS);
+    for stateroot in root.list(&stateroots)? {
+        let Ok(folder) = stateroots.join(&format!("{stateroot}/deploy")) else {
+            continue;
+        };
+        for file in root.list(&folder)? {
+            let Ok(path) = folder.join(&file) else {
+                continue;
+            };
+            if !is_name(&file) || root.directory(&path)?.is_none() {
+                continue;
+            }
+            let origin = folder.join(&format!("{file}.origin"));
+            let origin = origin.map_or(Ok(None), |path| root.read(&path))?;
+            all.push(DeployDirectory {
+                stateroot: stateroot.clone(),
+                name: file,
+                path,
+                image: origin.map(|bytes| os::of_origin(&String::from_utf8_lossy(&bytes))),
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// Those that the status does not list: left behind, and removed by the next clean-up that works.
+pub fn left_behind<'a>(
+    directories: &'a [DeployDirectory],
+    known: &'a Deployments,
+) -> impl Iterator<Item = &'a DeployDirectory> {
+    directories
+        .iter()
+        .filter(|directory| known.named(&directory.name).is_none())
+}
+
+/// What may not be changed in a deployment, `usr` left out, which is ostree's own. Its root directory carries the flag
+/// by design and does not count.
+///
+/// # Errors
+/// A directory that cannot be read.
+pub fn immutable(root: &Root, directory: &DeployDirectory) -> Result<Vec<RootPath>, RootError> {
+    let (mut found, mut open, mut seen) = (Vec::new(), vec![directory.path.clone()], 0);
+    while let Some(folder) = open.pop() {
+        for name in root.list(&folder)? {
+            let is_usr = name == "usr" && folder == directory.path;
+            let Ok(path) = folder.join(&name) else {
+                continue;
+            };
+            seen += 1;
+            if is_usr || seen > MAX_ENTRIES {
+                continue;
+            }
+            let Some(place) = root.place(&path)? else {
+                continue;
+            };
+            let at = |errno: nix::errno::Errno| RootError {
+                path: path.to_string(),
+                cause: errno.into(),
+            };
+            if place
+                .hold()
+                .map_err(at)?
+                .is_some_and(|hold| !hold.flags.is_empty())
+            {
+                found.push(path.clone());
+            }
+            let stat = place.stat().map_err(at)?;
+            if stat.is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFDIR) {
+                open.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// `CHECKSUM.SERIAL`.
+fn is_name(text: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    text.split_once('.').is_some_and(|(checksum, serial)| {
+        checksum.len() == 64 && checksum.bytes().all(|b| b.is_ascii_hexdigit()) && digits(serial)
+    })
+}
