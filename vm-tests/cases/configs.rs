@@ -92,10 +92,9 @@ pub fn before_and_after() -> (Value, Value) {
 
 /// What a worker's config has, small: the kubelet and what it needs, all stand-ins, and the key of `core`.
 pub fn worker(key: &str, max_pods: u32, more: Value) -> Value {
-    let kubelet = "[Unit]\nDescription=kubelet (stand-in): runs as long as its config can be read\n\
+    let kubelet = "[Unit]\nDescription=kubelet (stand-in): runs when its config can be read\n\
         Requires=crio.service\nAfter=crio.service kubelet-dependencies.target\nWants=kubelet-dependencies.target\n\
-        [Service]\nType=notify\nNotifyAccess=all\n\
-        ExecStart=/bin/bash -c 'grep -q ^maxPods: /etc/kubernetes/kubelet.conf && systemd-notify --ready && exec sleep infinity'\n\
+        [Service]\nExecStartPre=/bin/grep -q ^maxPods: /etc/kubernetes/kubelet.conf\nExecStart=/bin/sleep infinity\n\
         [Install]\nWantedBy=multi-user.target\n";
     let dependencies = "[Unit]\nDescription=What the kubelet needs (stand-in)\nRequires=basic.target\nAfter=basic.target\n";
     let kubelet_conf = format!("kind: KubeletConfiguration\nmaxPods: {max_pods}\n");

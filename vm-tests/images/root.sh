@@ -24,7 +24,7 @@ export TMPDIR
 mmdebstrap --quiet --variant=minbase --mode=root --format=directory \
     --aptopt='Acquire::Languages "none"' --aptopt='Apt::Install-Recommends "false"' \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
-    --dpkgopt='path-exclude=/usr/share/locale/*' \
+    --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt=force-unsafe-io \
     --essential-hook='mkdir -p "$1/etc/kernel/postinst.d"; ln -s /bin/true "$1/etc/kernel/postinst.d/dracut"' \
     --include="$(IFS=,; echo "${packages[*]}")" \
     bookworm "$out"

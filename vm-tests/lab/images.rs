@@ -8,13 +8,16 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::fcntl::{Flock, FlockArg};
 use sha2::{Digest, Sha256};
 
 use super::{checkout, run};
 use crate::support::{PROGRAM, say};
+
+/// How long a version is kept that is not the newest.
+const KEPT: Duration = Duration::from_secs(3600);
 
 /// What a tiny guest boots.
 #[derive(Clone)]
@@ -148,6 +151,7 @@ fn lock(path: &Path, how: FlockArg) -> Option<Flock<File>> {
 fn in_use(path: &Path) {
     static HELD: Mutex<Vec<Flock<File>>> = Mutex::new(Vec::new());
     let held = lock(&beside(path), FlockArg::LockShared).unwrap();
+    held.set_modified(SystemTime::now()).unwrap();
     HELD.lock().unwrap().push(held);
 }
 
@@ -155,7 +159,7 @@ fn beside(image: &Path) -> PathBuf {
     image.with_file_name(format!(".{}.used", name_of(image)))
 }
 
-/// Removes the image's older versions that nobody uses.
+/// Removes the image's versions that nobody uses, or has used of late: another checkout may have other scripts.
 fn prune(dir: &Path, name: &str, keep: &Path) {
     for entry in fs::read_dir(dir).unwrap().map_while(Result::ok) {
         let path = entry.path();
@@ -164,7 +168,7 @@ fn prune(dir: &Path, name: &str, keep: &Path) {
             .strip_prefix(name)
             .and_then(|rest| rest.strip_prefix('-'));
         let is_version = same.is_some_and(|key| key.bytes().all(|b| b.is_ascii_hexdigit()));
-        if !is_version || path == keep {
+        if !is_version || path == keep || lately(&beside(&path)) {
             continue;
         }
         if lock(&beside(&path), FlockArg::LockExclusiveNonblock).is_some() {
@@ -172,6 +176,12 @@ fn prune(dir: &Path, name: &str, keep: &Path) {
             remove(&beside(&path));
         }
     }
+}
+
+fn lately(used: &Path) -> bool {
+    let modified = fs::metadata(used).and_then(|meta| meta.modified());
+    let ago = modified.ok().and_then(|time| time.elapsed().ok());
+    ago.is_some_and(|ago| ago < KEPT)
 }
 
 fn remove(path: &Path) {
