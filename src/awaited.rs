@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::transaction::journal::ConfigRef;
+use crate::transaction::order;
 
 /// Which way a node is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +27,10 @@ pub struct Awaited {
     pub config: ConfigRef,
     /// The run of the files: what `rollback` takes back.
     pub run: Option<String>,
+    /// While the files are still to come: the newest run of the history until then, empty where there is none. The
+    /// power can fail after they are in place and before `run` is known; a newer run of the config is theirs.
+    #[serde(default)]
+    pub files_after: Option<String>,
     /// The boot in which this was written (`/proc/sys/kernel/random/boot_id`).
     pub boot: String,
     /// `CHECKSUM.SERIAL` of the deployment that ran then.
@@ -104,6 +109,15 @@ impl Awaited {
         }
     }
 
+    /// Whether a run of the history brought the files.
+    pub fn is_its_run(&self, id: &str, config: &str) -> bool {
+        match (&self.run, &self.files_after) {
+            (Some(run), _) => run == id,
+            (None, Some(before)) => config == self.config.name && order(id) > order(before),
+            (None, None) => false,
+        }
+    }
+
     fn missing(&self, booted: &Booted) -> Option<String> {
         if let Some(image) = &self.image
             && booted.image.as_ref() != Some(image)
@@ -138,6 +152,7 @@ mod tests {
                 origin: "test".into(),
             },
             run: Some("1-1".into()),
+            files_after: None,
             boot: "then".into(),
             from: "aa.0".into(),
             image: Some("quay.example/os@sha256:b".into()),
@@ -186,6 +201,24 @@ mod tests {
         for (booted, wanted) in back {
             assert_eq!(awaited(Way::Back).judge(&booted), wanted, "{booted:?}");
         }
+    }
+
+    #[test]
+    fn its_run_is_known_even_where_the_power_failed_before_its_name_was_kept() {
+        let name = "rendered-worker-b";
+        assert!(awaited(Way::Forward).is_its_run("1-1", name));
+        assert!(!awaited(Way::Forward).is_its_run("2-1", name));
+        let unnamed = |files_after: Option<&str>| Awaited {
+            run: None,
+            files_after: files_after.map(str::to_owned),
+            ..awaited(Way::Forward)
+        };
+        assert!(unnamed(Some("9-7")).is_its_run("10-3", name));
+        assert!(unnamed(Some("")).is_its_run("10-3", name));
+        assert!(!unnamed(Some("9-7")).is_its_run("10-3", "rendered-worker-other"));
+        // From before it was staged, or nothing but the operating system was.
+        assert!(!unnamed(Some("10-3")).is_its_run("10-3", name));
+        assert!(!unnamed(None).is_its_run("10-3", name));
     }
 
     #[test]

@@ -17,9 +17,11 @@ const FILES: [Capability; 5] = [
     Capability::CAP_FOWNER,
     Capability::CAP_FSETID,
 ];
-/// Flags, labels (of another policy too), what the tools for accounts need, and the reboot that is asked for.
-const SOMETIMES: [Capability; 6] = [
+/// Flags, labels (of another policy too), what ostree and the tools for accounts need, and the reboot that is asked
+/// for.
+const SOMETIMES: [Capability; 7] = [
     Capability::CAP_SYS_BOOT,
+    Capability::CAP_SYS_PTRACE,
     Capability::CAP_LINUX_IMMUTABLE,
     Capability::CAP_SYS_ADMIN,
     Capability::CAP_MAC_ADMIN,

@@ -89,6 +89,7 @@ fn carry_out(cli: &Cli, session: &Session, work: &Work<'_>, bits: Bits) -> Resul
         plan: &work.plan.os,
         config: session.config_ref(),
         bits,
+        files: !work.plan.steps.is_empty(),
     };
     // Should the next boot not bring it, it is at hand to be applied again.
     let config = &session.chosen.config;

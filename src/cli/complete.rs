@@ -146,12 +146,11 @@ fn arrived(cli: &Cli, root: &Root, awaited: &Awaited) -> Result<Completed> {
 
 /// Nobody can be asked at boot: what somebody changed since stays, and is said.
 fn take_back(root: &Root, lock: &Lock, awaited: &Awaited) -> Result<()> {
-    let Some(id) = &awaited.run else {
-        return Ok(());
-    };
-    let runs = transaction::history(root)?;
-    let Some(run) = runs.into_iter().find(|run| run.id == *id) else {
-        log::warn!("the run {id} is not in the history any more; its files stay as they are");
+    let mut runs = transaction::history(root)?.into_iter();
+    let Some(run) = runs.find(|run| awaited.is_its_run(&run.id, &run.config)) else {
+        if let Some(id) = &awaited.run {
+            log::warn!("the run {id} is not in the history any more; its files stay as they are");
+        }
         return Ok(());
     };
     let back = TakingBack::prepare(root, run, true, Allowed::default())?;
@@ -181,6 +180,7 @@ fn give_up(root: &Root, mut awaited: Awaited, why: String) -> Result<Completed> 
     awaited.failed = Some(why);
     // Its files were taken back, so that run cannot be taken back again.
     awaited.run = None;
+    awaited.files_after = None;
     keep(root, &awaited)?;
     Ok(Completed::failed(&awaited))
 }

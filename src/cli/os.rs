@@ -21,6 +21,7 @@ use crate::node::system::{Facts, OF_DEPLOYMENTS, ask};
 use crate::plan::{OsPlan, OsStep};
 use crate::report;
 use crate::root::Root;
+use crate::transaction;
 use crate::transaction::journal::ConfigRef;
 
 /// How long a cancelled transaction may take to end.
@@ -40,6 +41,8 @@ pub struct Staging<'a> {
     pub config: ConfigRef,
     /// From where.
     pub bits: Bits,
+    /// Whether files follow.
+    pub files: bool,
 }
 
 impl Staging<'_> {
@@ -54,13 +57,13 @@ impl Staging<'_> {
         complete::keep(self.root, &self.awaited(None)?)?;
         for step in &self.plan.steps {
             if let Err(cause) = self.step(step, facts) {
-                let words = format!("{}: {cause}. {}", doing(step), cause.next());
-                return Err(self.undo(before.as_ref(), &words));
+                let words = format!("{}: {cause}", doing(step));
+                return Err(self.undo(before.as_ref(), &words, &cause.next()));
             }
         }
         match self.proof() {
             Ok(()) => Ok(()),
-            Err(words) => Err(self.undo(before.as_ref(), &words)),
+            Err((words, next)) => Err(self.undo(before.as_ref(), &words, &next)),
         }
     }
 
@@ -81,7 +84,25 @@ impl Staging<'_> {
                 anyhow::anyhow!("dropping what was staged: {cause}. {}", cause.next())
             })?;
         }
+        self.unpin();
         complete::forget(self.root)
+    }
+
+    /// What we pinned and nobody needs now would fill `/boot` for ever.
+    fn unpin(&self) {
+        let pins = |step: &OsStep| matches!(step, OsStep::Pin { .. });
+        if !self.plan.steps.iter().any(pins) {
+            return;
+        }
+        let let_go = deployments().and_then(|all| match all.named(&self.plan.booted) {
+            Some(booted) if booted.pinned => {
+                ask(&HostRunner, &arguments::unpin(booted.index)).map(drop)
+            }
+            _ => Ok(()),
+        });
+        if let Err(cause) = let_go {
+            log::warn!("unpinning what runs: {cause}. Next: ostree admin pin --unpin INDEX");
+        }
     }
 
     fn awaited(&self, run: Option<String>) -> Result<Awaited> {
@@ -89,6 +110,10 @@ impl Staging<'_> {
             version: VERSION,
             way: Way::Forward,
             config: self.config.clone(),
+            files_after: match run {
+                None if self.files => Some(newest_run(self.root)?),
+                _ => None,
+            },
             run,
             boot: boot_id().context("the kernel tells no boot id")?,
             from: self.plan.booted.clone(),
@@ -157,9 +182,12 @@ impl Staging<'_> {
         Ok(self.plan.arguments.missing_from(&present).is_empty())
     }
 
-    /// Exit codes prove nothing: the next boot has to have what is wanted.
-    fn proof(&self) -> Result<(), String> {
-        let said = |cause: Cause| format!("looking at what is staged: {cause}. {}", cause.next());
+    /// Exit codes prove nothing: the next boot has to have what is wanted. Else what is wrong, and what to do.
+    fn proof(&self) -> Result<(), (String, String)> {
+        let said = |cause: Cause| {
+            let words = format!("looking at what is staged: {cause}");
+            (words, cause.next())
+        };
         let next = deployments().map_err(said)?;
         let next = next
             .next_boot()
@@ -168,41 +196,48 @@ impl Staging<'_> {
         if let Some(wanted) = &self.plan.image
             && next != *wanted
         {
-            return Err(format!(
-                "the next boot would enter {next:?}, not {wanted:?}, although rpm-ostree said nothing. Look at it: rpm-ostree status"
-            ));
+            let words = format!(
+                "the next boot would enter {next:?}, not {wanted:?}, although rpm-ostree said nothing"
+            );
+            return Err((words, "look at it: rpm-ostree status".to_owned()));
         }
         if self.arguments_are_there().map_err(said)? {
             Ok(())
         } else {
-            Err(
-                "kernel arguments are missing from what is staged. Look at it: rpm-ostree kargs"
-                    .to_owned(),
-            )
+            Err((
+                "kernel arguments are missing from what is staged".to_owned(),
+                "look at it: rpm-ostree kargs".to_owned(),
+            ))
         }
     }
 
     /// Only what we staged is dropped, and what was awaited before is again.
-    fn undo(&self, before: Option<&Awaited>, words: &str) -> anyhow::Error {
+    fn undo(&self, before: Option<&Awaited>, words: &str, next: &str) -> anyhow::Error {
         let dropped = match self.plan.steps.iter().any(OsStep::is_staging) {
             true => ask(&HostRunner, &arguments::drop_pending()).map(drop),
             false => Ok(()),
         };
+        self.unpin();
         let kept = match before {
             Some(before) => complete::keep(self.root, before),
             None => complete::forget(self.root),
         };
         match (dropped, kept) {
             (Ok(()), Ok(())) => {
-                anyhow::anyhow!("{words} Nothing is staged, and no file was changed")
+                anyhow::anyhow!("{words}; nothing is staged, and no file was changed. Next: {next}")
             }
             (Err(cause), _) => RunError::Incomplete(format!(
-                "{words} Then, dropping what was staged: {cause}. Next: rpm-ostree cleanup -p"
+                "{words}; then, dropping what was staged: {cause}. Next: rpm-ostree cleanup -p"
             ))
             .into(),
             (_, Err(error)) => error.context(words.to_owned()),
         }
     }
+}
+
+fn newest_run(root: &Root) -> Result<String> {
+    let newest = transaction::history(root)?.into_iter().next();
+    Ok(newest.map(|run| run.id).unwrap_or_default())
 }
 
 fn doing(step: &OsStep) -> &'static str {
@@ -305,6 +340,7 @@ fn awaited_back(run: &OsRun, config: &str, booted: String) -> Result<Awaited> {
             origin: "rollback".to_owned(),
         },
         run: Some(run.run.clone()),
+        files_after: None,
         boot: boot_id().context("the kernel tells no boot id")?,
         from: booted,
         image: None,

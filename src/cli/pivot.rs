@@ -103,6 +103,7 @@ fn staging<'a>(
             origin: "pivot".to_owned(),
         },
         bits: args.bits.bits(),
+        files: false,
     }
 }
 

@@ -40,7 +40,7 @@ use stage::{Stage, StageError, Staging};
 use state::{State, StateError};
 
 pub use lock::{Lock, LockError, acquire};
-pub use recover::{Direction, Pending, Recovered, history, pending, recover};
+pub use recover::{Direction, Pending, Recovered, history, order, pending, recover};
 pub use state::StateError as StateDirectoryError;
 pub use store::Store;
 

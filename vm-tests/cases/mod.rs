@@ -7,6 +7,7 @@ mod hand_edited;
 mod interrupted;
 mod migration;
 mod node;
+mod os;
 mod other_machine;
 mod power_cut;
 mod rescue_shell;

@@ -229,6 +229,18 @@ pub fn node(layout: Layout) -> PathBuf {
     )
 }
 
+/// The disks of a node whose operating system can be changed, `root` and `boot`, in one directory.
+pub fn with_two_systems() -> PathBuf {
+    let initramfs = initramfs(Kind::Lean);
+    let standin = checkout().join("vm-tests/guest/rpm-ostree");
+    let texts = ["ostree.sh", "furnish.sh"].map(|name| text_of(&script(name)));
+    let parts = ["client", "daemon"].map(|name| text_of(&standin.join(name)));
+    let more = [&texts[..], &parts[..], &[name_of(&initramfs)]].concat();
+    on_root("os", &script("os.sh"), &more, |command| {
+        command.arg(&initramfs).arg(&standin);
+    })
+}
+
 /// What dracut makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {

@@ -29,8 +29,13 @@ pub struct Node<'a> {
 impl<'a> Node<'a> {
     /// A node that has never booted, with a key that nobody has told it yet.
     pub fn new(case: &'a Case, layout: Layout) -> Self {
+        Self::of(case, layout, &images::node(layout))
+    }
+
+    /// The same with another disk.
+    pub fn of(case: &'a Case, layout: Layout, image: &Path) -> Self {
         let (disk, key) = (case.path("node.disk"), case.path("key"));
-        disk::copy(&images::node(layout), &disk);
+        disk::copy(image, &disk);
         let mut keygen = Command::new("ssh-keygen");
         keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", "core@bastion", "-f"]);
         run(keygen.arg(&key));

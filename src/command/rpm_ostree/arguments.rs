@@ -270,7 +270,8 @@ fn rpm_ostree<A: Into<String>>(
     }
 }
 
-/// Unlike rpm-ostree it works itself: in a mount namespace of its own, where it makes the sysroot writable.
+/// Unlike rpm-ostree it works itself: in a mount namespace of its own, where it makes the sysroot writable. To see
+/// whether it is in one already it reads that of the first process, and what it removes may be immutable.
 fn ostree(args: Vec<String>) -> CommandLine {
     CommandLine {
         program: "ostree".to_owned(),
@@ -278,6 +279,8 @@ fn ostree(args: Vec<String>) -> CommandLine {
         timeout: SMALL,
         capabilities: &[
             Capability::CAP_SYS_ADMIN,
+            Capability::CAP_SYS_PTRACE,
+            Capability::CAP_LINUX_IMMUTABLE,
             Capability::CAP_CHOWN,
             Capability::CAP_FOWNER,
             Capability::CAP_DAC_OVERRIDE,

@@ -275,7 +275,9 @@ impl Cause {
                 "copy the image to the medium again: skopeo copy --all --preserve-digests docker://IMAGE oci:PATH".into()
             }
             Self::Unreachable(_) | Self::Refused(_) => {
-                "give a medium instead: mco-rescue pivot oci:PATH; or a mirror in /etc/containers/registries.conf".into()
+                "name a mirror in /etc/containers/registries.conf; or bring the image into containers-storage under this very \
+                 name, and say --from-storage"
+                    .into()
             }
             Self::Unauthorized(_) => "look at the pull secret: /etc/ostree/auth.json, /run/ostree/auth.json, /var/lib/kubelet/config.json".into(),
             Self::Certificate(_) => "put the registry's authority below /etc/docker/certs.d/HOST:PORT/ca.crt, and look at the clock: date".into(),
@@ -544,7 +546,8 @@ fn of_system(text: &str) -> Option<Cause> {
             true => Cause::MissingBlob(path),
             false => Cause::NotFound(path),
         })
-    } else if has("permission denied") {
+    // As skopeo writes it; the C library, and with it ostree, begins with a capital.
+    } else if text.contains("permission denied") {
         Some(Cause::FetcherDenied(
             path_in(line).unwrap_or(line).to_owned(),
         ))
@@ -650,6 +653,16 @@ mod tests {
         assert_eq!(
             Cause::of_words(words),
             Cause::MissingBlob("/m/blobs/sha256/ab".into())
+        );
+    }
+
+    #[test]
+    fn only_the_fetcher_is_denied_in_lower_case() {
+        let fetcher = "error: Creating importer: Failed to invoke skopeo proxy method OpenImage: remote error: faccessat /m/os: permission denied";
+        assert!(matches!(Cause::of_words(fetcher), Cause::FetcherDenied(path) if path == "/m/os"));
+        let ostree = "error: readlinkat: /proc/1/ns/mnt: Permission denied";
+        assert!(
+            matches!(Cause::of_words(ostree), Cause::Unknown(words) if words.contains("/proc/1"))
         );
     }
 

@@ -1,0 +1,505 @@
+//! The operating system of a node is changed together with its files, and everything that can go wrong on the way
+//! does (story: the new image).
+//!
+//! Prepared: a node on OSTree with `/boot` on a disk of its own, running 1.0 and being in config A; 2.0 can be had.
+//! The deployments, their staging, the finalization at shutdown and the boot entries are real; `rpm-ostree` itself is
+//! a stand-in over them (`guest/rpm-ostree` says what it does not do), of which the program is not told. The boot
+//! loader is the harness: it enters the default entry. Config B has another image, other kernel arguments, other
+//! files and units. True afterwards, by case:
+//!
+//! 1. `apply` stages and `reboot` enters all of B at once; `rollback` and `reboot` enter all of A at once.
+//! 2. The power fails between staging and reboot: 1.0 comes up, and the kubelet finds A. B is applied again.
+//! 3. `/boot` fills up before the shutdown: the same, and the error of the finalization is told.
+//! 4. The power fails in 2.0 before `complete` has looked: the next boot proves B all the same.
+//! 5. What rpm-ostree refuses, and a `/boot` without room, change nothing; `pivot` changes the image alone.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::configs;
+use super::node::{PROGRAM, is_healthy_in};
+use crate::lab::images::{self, Layout};
+use crate::lab::node::{Booted, Node};
+use crate::lab::qemu::{End, Machine};
+use crate::lab::{Case, checkout, disk, run};
+use crate::support::{Run, file};
+
+/// Where the stateroot is on the root's disk.
+const STATEROOT: &str = "ostree/deploy/rhcos";
+const AWAITED: &str = "/var/lib/mco-rescue/awaited.json";
+
+/// An image as the table of the stand-in has it.
+fn image(letter: &str) -> String {
+    format!("quay.example/okd/os@sha256:{}", letter.repeat(64))
+}
+
+#[test]
+#[ignore = "a big guest: make vm-test runs it"]
+fn image_arguments_files_and_units_come_with_one_reboot_and_go_with_another() {
+    let Some(case) = Case::begin_as_root("7 image and files, there and back") else {
+        return;
+    };
+    let mut story = Story::begin(&case);
+    let booted = story.in_a();
+    story.apply_b(&booted);
+    is_staged(&booted);
+    let booted = story.reboot(booted);
+    story.is_all_of_b(&booted);
+
+    let said = booted.ask(&format!("sudo {PROGRAM} rollback --yes"));
+    assert!(said.contains("systemctl reboot"), "{said}");
+    assert_eq!(runs(&booted), "2.0");
+    let booted = story.reboot(booted);
+    story.is_all_of_a(&booted);
+    is_healthy_in(&booted, &story.a);
+    booted.power_off();
+}
+
+#[test]
+#[ignore = "a big guest: make vm-test runs it"]
+fn a_staging_that_a_power_cut_loses_leaves_the_kubelet_the_old_config() {
+    let Some(case) = Case::begin_as_root("7 power cut while staged") else {
+        return;
+    };
+    let mut story = Story::begin(&case);
+    let mut booted = story.in_a();
+    story.apply_b(&booted);
+    is_staged(&booted);
+    booted.guest.cut();
+    let mut booted = story.boot();
+    story.is_all_of_a(&booted);
+    let status = booted.ask(&format!("sudo {PROGRAM} status"));
+    assert!(status.contains(configs::name(&story.b)), "{status}");
+    assert!(
+        status.contains("the deployment from before was booted again"),
+        "{status}"
+    );
+    case.tell(&status);
+
+    // Again, as if it had failed after the files were in place and before their run was noted.
+    story.apply_cached_b(&booted);
+    let unnoted = r#"s/"run": "[^"]*"/"run": null/; s/"files_after": null/"files_after": ""/"#;
+    booted.ask(&format!(
+        "sudo sed -i '{unnoted}' {AWAITED} && sudo sync {AWAITED} && sudo grep -q null {AWAITED}"
+    ));
+    booted.guest.cut();
+    let booted = story.boot();
+    story.is_all_of_a(&booted);
+
+    story.apply_cached_b(&booted);
+    is_staged(&booted);
+    let booted = story.reboot(booted);
+    story.is_all_of_b(&booted);
+    booted.power_off();
+}
+
+#[test]
+#[ignore = "a big guest: make vm-test runs it"]
+fn a_finalization_that_fails_at_shutdown_is_told_and_done_again() {
+    let Some(case) = Case::begin_as_root("7 finalization fails") else {
+        return;
+    };
+    let mut story = Story::begin(&case);
+    let booted = story.in_a();
+    story.apply_b(&booted);
+    is_staged(&booted);
+    fill_boot(&booted);
+    let booted = story.reboot(booted);
+    story.is_all_of_a(&booted);
+    let failed = booted.ask("systemctl --failed --no-legend --plain");
+    assert!(
+        failed.starts_with("ostree-boot-complete.service"),
+        "{failed}"
+    );
+    let status = booted.ask(&format!("sudo {PROGRAM} status"));
+    assert!(status.contains("No space left on device"), "{status}");
+    let journal = booted.ask("sudo journalctl -b -u mco-rescue-complete.service -o cat");
+    assert!(
+        journal.contains("was not finalized at shutdown"),
+        "{journal}"
+    );
+    case.tell(&status);
+
+    // It still has no room, and this time that is seen before anything is staged.
+    let refused = story.tries_b(&booted).exits(1);
+    assert!(refused.out().contains("/boot"), "{}", refused.out());
+    story.is_all_of_a(&booted);
+    empty_boot(&booted);
+    story.apply_cached_b(&booted);
+    let booted = story.reboot(booted);
+    story.is_all_of_b(&booted);
+    booted.power_off();
+}
+
+#[test]
+#[ignore = "a big guest: make vm-test runs it"]
+fn a_power_cut_before_the_new_system_is_proven_is_made_up_for_at_the_next_boot() {
+    let Some(case) = Case::begin_as_root("7 power cut before complete") else {
+        return;
+    };
+    let mut story = Story::begin(&case);
+    let booted = story.in_a();
+    // It waits there once, before it has looked at anything.
+    let waits = "[Service]\nExecStartPre=/bin/sh -c 'test -e /var/lib/held && exit 0; touch /var/lib/held; sync; \
+        echo COMPLETE WAITS >/dev/ttyS0; exec sleep infinity'\n";
+    booted.bring("waits.conf", waits.as_bytes());
+    booted.ask("sudo install -D -m 0644 waits.conf /etc/systemd/system/mco-rescue-complete.service.d/waits.conf");
+    story.apply_b(&booted);
+    let mut guest = story.shut_down(booted).guest;
+    guest.wait_for("COMPLETE WAITS");
+    guest.cut();
+    let booted = story.boot();
+    story.is_all_of_b(&booted);
+    booted.power_off();
+}
+
+#[test]
+#[ignore = "a big guest: make vm-test runs it"]
+fn what_rpm_ostree_refuses_changes_nothing_and_pivot_changes_the_image_alone() {
+    let Some(case) = Case::begin_as_root("7 refusals, and pivot") else {
+        return;
+    };
+    let mut story = Story::begin(&case);
+    let booted = story.in_a();
+    let before = booted.ask(EVERYTHING);
+    for (fails, cause, next) in [
+        ("no-space", "no space", "make room"),
+        ("unreachable", "no such host", "registries.conf"),
+        ("unauthorized", "unauthorized", "pull secret"),
+        ("busy", "a transaction is running (Rebase)", "let it end"),
+        ("cancelled", "cancelled", "again"),
+    ] {
+        booted.ask(&format!(
+            "sudo mkdir -p /run/stand-in && echo {fails} | sudo tee /run/stand-in/fails"
+        ));
+        let refused = story.tries_b(&booted).exits(1);
+        let said = format!("{}{}", refused.out(), refused.err());
+        assert!(said.contains(cause), "{fails}: {said}");
+        assert!(said.contains(next), "{fails}: {said}");
+        case.tell(&format!("{fails}: {}", refused.err().trim()));
+        booted.ask("sudo rm /run/stand-in/fails");
+        assert_eq!(booted.ask(EVERYTHING), before, "{fails}");
+    }
+    fill_boot(&booted);
+    let refused = story.tries_b(&booted).exits(1);
+    assert!(refused.out().contains("/boot"), "{}", refused.out());
+    case.tell(&format!("/boot full: {}{}", refused.out(), refused.err()));
+    empty_boot(&booted);
+    assert_eq!(booted.ask(EVERYTHING), before);
+    story.is_all_of_a(&booted);
+
+    // The exit status says no, and the deployment is staged all the same.
+    booted.ask("echo staged-but-failed | sudo tee /run/stand-in/fails");
+    booted.ask(&format!("sudo {PROGRAM} pivot --yes {}", image("b")));
+    booted.ask("sudo rm /run/stand-in/fails");
+    let booted = story.reboot(booted);
+    assert_eq!(runs(&booted), "2.0");
+    nothing_is_awaited(&booted);
+    case.tell(&complete(&booted));
+    let saw = booted.ask("cat /run/witness");
+    assert!(saw.contains("maxPods: 250"), "{saw}");
+    booted.power_off();
+}
+
+/// What no refusal may change: files, deployments, arguments, and what is awaited.
+const EVERYTHING: &str = "sudo find /etc /var/lib/mco-rescue /var/home -xdev -type f ! -name .pwd.lock \
+    ! -path '*/cache/*' -printf '%p %s %T@ %m\\n' | sort; sudo ostree admin status; \
+    sudo rpm-ostree kargs; ls /boot/loader/entries /boot/ostree";
+
+/// The node, and the two configs.
+struct Story<'a> {
+    case: &'a Case,
+    node: Node<'a>,
+    boot_disk: PathBuf,
+    a: Value,
+    b: Value,
+}
+
+impl<'a> Story<'a> {
+    fn begin(case: &'a Case) -> Self {
+        let image = images::with_two_systems();
+        let boot_disk = case.path("boot.disk");
+        disk::copy(&image.join("boot"), &boot_disk);
+        let node = Node::of(case, Layout::Ostree, &image.join("root"));
+        let key = node.public_key();
+        let story = Self {
+            case,
+            boot_disk,
+            a: config(&key, "a", 250, &["audit=0"]),
+            b: config(&key, "b", 500, &["nosmt", "site.is=b"]),
+            node,
+        };
+        story.prepare();
+        case.prepared();
+        story
+    }
+
+    /// What an installer left, the program and its unit among it.
+    fn prepare(&self) {
+        let key = self.node.public_key();
+        disk::mounted(self.node.disk(), |top| {
+            let var = top.join(STATEROOT).join("var");
+            install(&images::program(), &var.join("usrlocal/bin/mco-rescue"));
+            let keys = var.join("home/core/.ssh/authorized_keys");
+            fs::create_dir_all(keys.parent().unwrap()).unwrap();
+            fs::write(&keys, key).unwrap();
+            run(Command::new("chown")
+                .args(["-R", "1000:1000"])
+                .arg(keys.parent().unwrap()));
+            let etc = deployment(top).join("etc");
+            fs::write(etc.join("machine-id"), "0123456789abcdef0123456789abcdef\n").unwrap();
+            fs::write(etc.join("hosts"), "127.0.0.1 localhost\n").unwrap();
+            // As CoreOS has it; without one nothing can be pulled.
+            fs::create_dir_all(etc.join("containers")).unwrap();
+            let policy = json!({"default": [{"type": "insecureAcceptAnything"}]});
+            fs::write(etc.join("containers/policy.json"), policy.to_string()).unwrap();
+            let unit = "mco-rescue-complete.service";
+            let units = etc.join("systemd/system");
+            install(&checkout().join("systemd").join(unit), &units.join(unit));
+            symlink(
+                format!("../{unit}"),
+                units.join("multi-user.target.wants").join(unit),
+            )
+            .unwrap();
+        });
+    }
+
+    /// Runs 1.0 in config A.
+    fn in_a(&mut self) -> Booted {
+        let booted = self.boot();
+        let text = self.a.to_string();
+        booted.bring("a.json", text.as_bytes());
+        let said = booted.ask(&format!("sudo {PROGRAM} apply --yes a.json"));
+        assert!(!said.contains("staged"), "{said}");
+        booted.ask("sudo systemctl daemon-reload && sudo systemctl start kubelet.service");
+        booted.bring("b.json", self.b.to_string().as_bytes());
+        booted
+    }
+
+    fn tries_b(&self, booted: &Booted) -> Run {
+        booted.run(&format!("sudo {PROGRAM} apply --yes b.json"))
+    }
+
+    /// Ends as the person expects: with what is to be done next.
+    fn apply_b(&self, booted: &Booted) {
+        self.applies(booted, "b.json");
+    }
+
+    /// The same from what the node has kept.
+    fn apply_cached_b(&self, booted: &Booted) {
+        booted.ask("rm -f b.json");
+        self.applies(booted, &format!("cached:{}", configs::name(&self.b)));
+    }
+
+    fn applies(&self, booted: &Booted, config: &str) {
+        let begun = Instant::now();
+        let said = booted.ask(&format!("sudo {PROGRAM} apply --yes {config}"));
+        assert!(said.ends_with("Next: systemctl reboot"), "{said}");
+        self.case.tell(&format!(
+            "apply {config}: {:.1} s",
+            begun.elapsed().as_secs_f64()
+        ));
+    }
+
+    /// Enters the default entry, as a boot loader does.
+    fn boot(&mut self) -> Booted {
+        let mut booted = self.start();
+        booted.comes_up();
+        self.case
+            .tell(&format!("boot: {:.1} s", booted.guest.seconds()));
+        booted
+    }
+
+    fn start(&mut self) -> Booted {
+        let entry = self.default_entry();
+        let value = |key: &str| {
+            let line = entry.lines().find_map(|line| line.strip_prefix(key));
+            line.unwrap_or_else(|| panic!("no {key}in {entry}")).trim()
+        };
+        let (kernel, initrd) = (self.case.path("vmlinuz"), self.case.path("initrd"));
+        for (file, to) in [(value("linux "), &kernel), (value("initrd "), &initrd)] {
+            let dump = format!("dump {file} {}", to.display());
+            run(Command::new("debugfs")
+                .args(["-R", &dump])
+                .arg(&self.boot_disk));
+        }
+        let machine = Machine::of(&kernel, &[initrd])
+            .append(value("options "))
+            .disk(self.node.disk())
+            .disk(&self.boot_disk);
+        self.node.boot(&machine)
+    }
+
+    /// The entry of the highest version, which ostree means by it.
+    fn default_entry(&self) -> String {
+        // After a power cut its journal has to be played first.
+        let mut check = Command::new("e2fsck");
+        let _ = check.args(["-p", "-f"]).arg(&self.boot_disk).output();
+        let ask = |request: &str| {
+            let mut debugfs = Command::new("debugfs");
+            run(debugfs.args(["-R", request]).arg(&self.boot_disk))
+        };
+        let listed = ask("ls -p /loader/entries");
+        let names = listed.split('/').filter(|name| name.ends_with(".conf"));
+        let entries = names.map(|name| ask(&format!("cat /loader/entries/{name}")));
+        let version = |entry: &String| {
+            let line = entry.lines().find_map(|line| line.strip_prefix("version "));
+            line.and_then(|number| number.trim().parse::<u32>().ok())
+        };
+        entries.max_by_key(version).expect("no boot entry")
+    }
+
+    /// `systemctl reboot`, into what is the default then.
+    fn reboot(&mut self, booted: Booted) -> Booted {
+        let mut booted = self.shut_down(booted);
+        booted.comes_up();
+        self.case
+            .tell(&format!("boot: {:.1} s", booted.guest.seconds()));
+        booted
+    }
+
+    /// The same, as far as the next kernel.
+    fn shut_down(&mut self, mut booted: Booted) -> Booted {
+        let begun = Instant::now();
+        booted.run("sudo systemctl --no-block reboot");
+        assert_eq!(
+            booted.guest.ended(),
+            End::Rebooted,
+            "{}",
+            booted.guest.tail()
+        );
+        self.case
+            .tell(&format!("shutdown: {:.1} s", begun.elapsed().as_secs_f64()));
+        self.start()
+    }
+
+    fn is_all_of_b(&self, booted: &Booted) {
+        assert_eq!(runs(booted), "2.0", "{}", complete(booted));
+        is_healthy_in(booted, &self.b);
+        let arguments = booted.ask("cat /proc/cmdline");
+        assert!(arguments.contains(" nosmt site.is=b"), "{arguments}");
+        assert!(!arguments.contains("audit=0"), "{arguments}");
+        self.kubelet_found(booted, &self.b, "maxPods: 500");
+        booted.ask(
+            "test -e /etc/site/b && test ! -e /etc/site/a && systemctl is-active site-b.service",
+        );
+        let status = deployments(booted);
+        let (new, old) = (&status[0], &status[1]);
+        assert_eq!(new["booted"], true);
+        let reference = format!("ostree-unverified-registry:{}", image("b"));
+        assert_eq!(new["container-image-reference"], reference.as_str());
+        assert_eq!(old["pinned"], true, "{status}");
+        nothing_is_awaited(booted);
+    }
+
+    /// Deployment, arguments, files, units and record; and it was so when the kubelet started.
+    fn is_all_of_a(&self, booted: &Booted) {
+        assert_eq!(runs(booted), "1.0", "{}", complete(booted));
+        let verify = booted.run(&format!("sudo {PROGRAM} verify"));
+        assert_eq!(verify.code(), 0, "{}{}", verify.out(), complete(booted));
+        let arguments = booted.ask("cat /proc/cmdline");
+        assert!(arguments.contains("audit=0"), "{arguments}");
+        assert!(!arguments.contains("nosmt"), "{arguments}");
+        self.kubelet_found(booted, &self.a, "maxPods: 250");
+        booted.ask("test -e /etc/site/a && test ! -e /etc/site/b && systemctl is-active site-a.service kubelet.service");
+    }
+
+    /// What the kubelet found when it started, and not what is there now.
+    fn kubelet_found(&self, booted: &Booted, config: &Value, kubelet: &str) {
+        let found = booted.ask("sudo cat /run/witness");
+        let name = configs::name(config);
+        assert!(
+            found.contains(kubelet) && found.contains(name),
+            "{found}\n{}",
+            complete(booted)
+        );
+    }
+}
+
+/// A worker in one of the two systems.
+fn config(key: &str, letter: &str, max_pods: u32, arguments: &[&str]) -> Value {
+    let witness = "[Unit]\nDescription=What the kubelet finds (stand-in)\n\
+        After=kubelet-dependencies.target\nBefore=kubelet.service\n\
+        [Service]\nType=oneshot\nRemainAfterExit=yes\n\
+        ExecStart=/bin/sh -c '{ cat /etc/kubernetes/kubelet.conf; grep -o \"rendered-worker-[0-9a-f]*\" /etc/machine-config-daemon/currentconfig; } >/run/witness'\n\
+        [Install]\nRequiredBy=kubelet.service\n";
+    let more = json!({
+        "files": [file(&format!("/etc/site/{letter}"), 0o640, "only in one of the two\n")],
+        "units": [
+            {"name": "witness.service", "enabled": true, "contents": witness},
+            {"name": format!("site-{letter}.service"), "enabled": true, "contents": configs::idle("the site's own")},
+        ],
+    });
+    let mut config = configs::worker(key, max_pods, more);
+    config["spec"]["osImageURL"] = json!(image(letter));
+    config["spec"]["kernelArguments"] = json!(arguments);
+    let hash = mco_rescue::render::name_hash(&config["spec"]).unwrap();
+    config["metadata"]["name"] = json!(format!("rendered-worker-{hash}"));
+    config
+}
+
+fn deployment(top: &Path) -> PathBuf {
+    let all = fs::read_dir(top.join(STATEROOT).join("deploy")).unwrap();
+    let mut paths = all.map(|entry| entry.unwrap().path());
+    paths.find(|path| path.is_dir()).unwrap()
+}
+
+fn install(from: &Path, to: &Path) {
+    let mode = if to.ends_with("mco-rescue") {
+        "0755"
+    } else {
+        "0644"
+    };
+    run(Command::new("install").args(["-m", mode]).arg(from).arg(to));
+}
+
+/// The version that is written in the tree that runs.
+fn runs(booted: &Booted) -> String {
+    booted.ask("cat /usr/lib/os-version")
+}
+
+fn deployments(booted: &Booted) -> Value {
+    let status: Value = serde_json::from_str(&booted.ask("sudo rpm-ostree status --json")).unwrap();
+    status["deployments"].clone()
+}
+
+/// 2.0 waits, 1.0 runs and is kept whatever is cleaned up.
+fn is_staged(booted: &Booted) {
+    let status = deployments(booted);
+    assert_eq!(status[0]["staged"], true, "{status}");
+    assert_eq!(status[0]["version"], "2.0", "{status}");
+    assert_eq!(status[1]["booted"], true, "{status}");
+    assert_eq!(status[1]["pinned"], true, "{status}");
+    booted.ask(&format!("sudo test -e {AWAITED}"));
+}
+
+fn nothing_is_awaited(booted: &Booted) {
+    booted.ask(&format!("sudo test ! -e {AWAITED}"));
+}
+
+/// What `complete` said at this boot, for messages.
+fn complete(booted: &Booted) -> String {
+    let journal = "sudo journalctl -b -o short-monotonic -u mco-rescue-complete.service -u ostree-boot-complete.service";
+    let before = "sudo journalctl -b -1 -o short-monotonic -u ostree-finalize-staged.service";
+    booted.run(&format!("{journal}; {before}")).out()
+}
+
+/// Leaves 8 MiB, less than one kernel.
+fn fill_boot(booted: &Booted) {
+    booted.ask(
+        "sudo mount -o remount,rw /boot && \
+         sudo fallocate -l $(($(stat -f -c '%f * %S' /boot) - (8 << 20))) /boot/fill && \
+         sudo mount -o remount,ro /boot",
+    );
+}
+
+fn empty_boot(booted: &Booted) {
+    booted.ask(
+        "sudo mount -o remount,rw /boot && sudo rm /boot/fill && sudo mount -o remount,ro /boot",
+    );
+}
