@@ -1,6 +1,7 @@
 //! One file for each person's story.
 
 mod configs;
+mod fetched;
 mod first_boot;
 mod hand_edited;
 mod interrupted;
