@@ -19,7 +19,12 @@ use crate::report::{self, count};
 use crate::transaction;
 
 /// What is needed after the files are in place: dropping what was staged, and the reboot.
-const LATER: [Capability; 2] = [Capability::CAP_SYS_ADMIN, Capability::CAP_SYS_BOOT];
+const LATER: [Capability; 4] = [
+    Capability::CAP_SYS_ADMIN,
+    Capability::CAP_SYS_PTRACE,
+    Capability::CAP_LINUX_IMMUTABLE,
+    Capability::CAP_SYS_BOOT,
+];
 
 /// Runs `apply`.
 pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
@@ -55,7 +60,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
             config: session.config_ref(),
             undoes: None,
             started,
-            more: &LATER,
+            more: if plan.os.needs_reboot() { &LATER } else { &[] },
         };
         carry_out(cli, &session, &work, args.bits.bits())?;
         if let Err(error) = session.observe_again() {

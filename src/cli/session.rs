@@ -136,7 +136,10 @@ impl Session {
         let mut chosen = choose_by(&root, config, Unnamed::Wanted, &records, &mut http)?;
         if first {
             let made = with_first_boot_files(chosen.config);
-            let said = |finding: Finding| anyhow::anyhow!("{}: {}", finding.path, finding.message);
+            let said = |all: Vec<Finding>| {
+                let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+                anyhow::anyhow!(all.join("; "))
+            };
             chosen.config = made.map_err(said)?;
         }
         Self::of(root, records, chosen)

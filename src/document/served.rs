@@ -137,18 +137,12 @@ pub fn serve(config: &MachineConfig) -> Result<String, Finding> {
 ///
 /// # Errors
 /// As [`serve`].
-pub fn with_first_boot_files(mut config: MachineConfig) -> Result<MachineConfig, Finding> {
+pub fn with_first_boot_files(mut config: MachineConfig) -> Result<MachineConfig, Vec<Finding>> {
     if config.bare || !config.additions.is_empty() {
         return Ok(config);
     }
-    let text = serve(&config)?;
-    let at = |finding: Vec<Finding>| {
-        finding
-            .into_iter()
-            .next()
-            .unwrap_or_else(|| Finding::error("spec.config", "cannot be read again"))
-    };
-    let served = ignition::parse(&text, "").map_err(at)?;
+    let text = serve(&config).map_err(|finding| vec![finding])?;
+    let served = ignition::parse(&text, "")?;
     config.additions = additions(&served.config, &config);
     Ok(config)
 }

@@ -210,7 +210,36 @@ fn everything_said() -> Vec<String> {
             heard.extend(all.flat_map(|(_, document)| said(document.to_string().as_bytes())));
         }
     }
+    heard.extend(said_of_pointers());
     heard
+}
+
+/// What cannot be put in the place of a Machine Config Server, and what cannot be served.
+fn said_of_pointers() -> Vec<String> {
+    let url = "https://api-int.example:22623/config/worker";
+    let served = r#"{"ignition":{"version":"3.2.0"}}"#;
+    let zeros = "0".repeat(64);
+    let merges = [
+        json!([]),
+        json!([{"source": url}, {"source": url}]),
+        json!([{"source": "https://files.example/more.ign"}]),
+        json!([{"source": url, "verification": {"hash": format!("sha256-{zeros}")}}]),
+    ];
+    let pointer = |merge: &serde_json::Value| {
+        json!({"ignition": {"version": "3.2.0", "config": {"merge": merge}}}).to_string()
+    };
+    let mut findings: Vec<_> = merges
+        .iter()
+        .map(|merge| document::pointer::with_served(Some(&pointer(merge)), served))
+        .collect();
+    findings.push(document::pointer::with_served(Some("{"), served));
+    findings.push(document::pointer::with_served(None, "{}"));
+    let old = json!({"kind": "MachineConfig", "metadata": {"name": "a"},
+        "spec": {"config": {"ignition": {"version": "2.2.0"}}}});
+    let old = document::parse(old.to_string().as_bytes(), "test").unwrap();
+    findings.push(document::serve(&old));
+    let findings = findings.into_iter().filter_map(Result::err);
+    findings.map(|finding| finding.to_string()).collect()
 }
 
 #[test]
