@@ -59,6 +59,8 @@ fn a_hand_edited_node_is_described_in_the_daemons_words_and_repaired_while_it_ru
     );
     let touched = booted.ask(times);
     let mut touched: Vec<&str> = touched.lines().collect();
+    // Before its first run on a live node the program installs its own units.
+    touched.retain(|path| !path.contains("/mco-rescue-"));
     touched.sort_unstable();
     assert_eq!(
         touched,
