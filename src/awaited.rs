@@ -232,4 +232,19 @@ mod tests {
         let old = booted("now", "aa.0", "x", &[]);
         assert_eq!(arguments_only.judge(&old), Arrival::Stayed);
     }
+
+    #[test]
+    fn a_quoted_argument_is_found_as_it_was_asked_for() {
+        use crate::kargs::Kargs;
+        let words = |kargs: Kargs| kargs.tokens().to_vec();
+        let asked_for = Awaited {
+            kernel_arguments: words(Kargs::of_entries(&[r#"dyndbg="file x +p""#])),
+            ..awaited(Way::Forward)
+        };
+        let runs = Booted {
+            kernel_arguments: words(Kargs::parse(r#"rw dyndbg="file x +p""#)),
+            ..booted("now", "bb.0", "quay.example/os@sha256:b", &[])
+        };
+        assert_eq!(asked_for.judge(&runs), Arrival::Arrived);
+    }
 }

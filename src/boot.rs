@@ -112,7 +112,7 @@ fn given(value: &str) -> Option<String> {
 }
 
 /// The words of a kernel command line; double quotes keep blanks together, as in the kernel's own parser.
-pub fn words(command_line: &str) -> Vec<String> {
+fn words(command_line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let (mut word, mut quoted) = (String::new(), false);
     for letter in command_line.chars() {

@@ -86,7 +86,7 @@ fn carry_out(cli: &Cli, session: &Session, work: &Work<'_>, bits: Bits) -> Resul
         .facts()
         .filter(|_| work.plan.os.needs_reboot())
     else {
-        return work.transact();
+        return work.transact().map(drop);
     };
     let staging = Staging {
         cli,
@@ -110,14 +110,13 @@ fn carry_out(cli: &Cli, session: &Session, work: &Work<'_>, bits: Bits) -> Resul
     if work.plan.steps.is_empty() {
         return Ok(());
     }
-    if let Err(error) = work.transact() {
-        return Err(match staging.take_back() {
+    match work.transact() {
+        Ok(run) => staging.remember_run(run),
+        Err(error) => Err(match staging.take_back() {
             Ok(()) => error.context("what was staged for the next boot is dropped again"),
             Err(second) => error.context(format!("{second:#}")),
-        });
+        }),
     }
-    let run = transaction::last_run(&session.root)?.map(|run| run.id);
-    staging.remember_run(run)
 }
 
 /// What was installed may have needed directories that the plan was to make as well.

@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
 
 use super::FetchArgs;
 use super::fetch::{HEADER_TIMEOUT, MAX_BYTES};
-use super::session::open_store;
+use super::session::keep;
 use super::work::now;
 use crate::net::{self, Cause, FetchError, Request};
 use crate::paths;
@@ -70,12 +69,6 @@ fn keep_log(root: &Root) -> Result<Option<DaemonLog>> {
         keep(root, paths::DAEMON_LOG, log)?;
     }
     Ok(known)
-}
-
-fn keep(root: &Root, file: &'static str, what: &impl Serialize) -> Result<()> {
-    let store = open_store(root, paths::STATE)?;
-    let text = serde_json::to_vec_pretty(what)?;
-    Ok(store.put(RootPath::fixed(file).name(), &text)?)
 }
 
 /// The cluster's API, asked as the kubelet.

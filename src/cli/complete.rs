@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 
 use super::recover::{at_boot, recover_first};
 use super::rollback::TakingBack;
-use super::session::{Session, Unnamed, open_root, open_store};
+use super::session::{self, Session, Unnamed, open_root, open_store};
 use super::work::now;
 use super::{Cli, Output};
 use crate::awaited::{Arrival, Awaited, Booted, OsRun, OsRuns, VERSION, Way};
@@ -32,9 +32,7 @@ pub fn awaited(root: &Root) -> Result<Option<Awaited>> {
 
 /// Keeps what is awaited.
 pub fn keep(root: &Root, awaited: &Awaited) -> Result<()> {
-    let store = open_store(root, paths::STATE)?;
-    let name = RootPath::fixed(paths::AWAITED);
-    Ok(store.put(name.name(), &serde_json::to_vec_pretty(awaited)?)?)
+    session::keep(root, paths::AWAITED, awaited)
 }
 
 /// Nothing is awaited any more.
@@ -62,10 +60,7 @@ pub fn keep_os_run(root: &Root, run: OsRun) -> Result<()> {
     runs.retain(|one| one.run != run.run && history.iter().any(|known| known.id == one.run));
     runs.push(run);
     let version = VERSION;
-    let store = open_store(root, paths::STATE)?;
-    let name = RootPath::fixed(paths::OS_RUNS);
-    let bytes = serde_json::to_vec_pretty(&OsRuns { version, runs })?;
-    Ok(store.put(name.name(), &bytes)?)
+    session::keep(root, paths::OS_RUNS, &OsRuns { version, runs })
 }
 
 /// Runs `complete`.
@@ -121,7 +116,7 @@ fn booted(root: &Root) -> Result<Booted> {
         boot: boot_id().context("the kernel tells no boot id")?,
         deployment: host.deployment,
         image: os.image,
-        kernel_arguments: os.kernel_arguments.unwrap_or_default(),
+        kernel_arguments: os.kernel_arguments.unwrap_or_default().tokens().to_vec(),
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::cluster;
-use super::session::{open_root, open_store};
+use super::session::{self, open_root, open_store};
 use super::work::now;
 use super::{Cli, FetchArgs, Output};
 use crate::command::HostRunner;
@@ -16,7 +16,7 @@ use crate::node::Records;
 use crate::paths;
 use crate::report;
 use crate::report::fetch::{Fetched, Outcome, PassedOver, Seen};
-use crate::root::{Root, RootPath, sha256};
+use crate::root::{Root, sha256};
 use crate::source::authorities;
 use crate::source::server::{self, Server};
 use crate::source::{self, Http, Medium, Network, cache};
@@ -52,7 +52,7 @@ pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
         let server = got.server.clone();
         outcome.kept.push(take(&root, &records, got, args)?);
         if let Some(server) = &server {
-            remember(&root, server)?;
+            session::keep(&root, paths::SERVER, server)?;
         }
     }
     let known = outcome.passed_over.is_empty() && outcome.kept.iter().all(|kept| !kept.new);
@@ -77,7 +77,7 @@ pub fn into_cache(root: &Root, args: &FetchArgs) -> Result<String> {
     let server = got.server.clone();
     let kept = take(root, &records, got, args)?;
     if let Some(server) = &server {
-        remember(root, server)?;
+        session::keep(root, paths::SERVER, server)?;
     }
     Ok(kept.name)
 }
@@ -334,10 +334,4 @@ pub fn keep(
         recorded: recorded.as_deref() == Some(entry.name.as_str()),
         forgotten,
     })
-}
-
-fn remember(root: &Root, server: &Server) -> Result<()> {
-    let store = open_store(root, paths::STATE)?;
-    let name = RootPath::fixed(paths::SERVER);
-    Ok(store.put(name.name(), &serde_json::to_vec_pretty(server)?)?)
 }

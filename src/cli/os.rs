@@ -68,13 +68,10 @@ impl Staging<'_> {
     }
 
     /// The files are in place: `run` can be taken back should the wanted deployment not come up.
-    pub fn remember_run(&self, run: Option<String>) -> Result<()> {
-        complete::keep(self.root, &self.awaited(run.clone())?)?;
+    pub fn remember_run(&self, run: String) -> Result<()> {
+        complete::keep(self.root, &self.awaited(Some(run.clone()))?)?;
         let from = self.plan.booted.clone();
-        match run {
-            Some(run) => complete::keep_os_run(self.root, OsRun { run, from }),
-            None => Ok(()),
-        }
+        complete::keep_os_run(self.root, OsRun { run, from })
     }
 
     /// The files could not be applied: what we staged goes, and nothing is awaited.

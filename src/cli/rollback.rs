@@ -116,7 +116,7 @@ impl TakingBack {
             started,
             more: &[],
         };
-        work.transact()
+        work.transact().map(drop)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use serde::Serialize;
 
 use super::Cli;
 use crate::accounts::{self, Prepared};
@@ -11,6 +12,7 @@ use crate::document::{Desired, Finding, MachineConfig, with_first_boot_files};
 use crate::drift::{self, Drift};
 use crate::node::{self, Activity, Host, NodeState, Recorded, Records};
 use crate::object::Kind;
+use crate::paths;
 use crate::plan::{self, Allowed, Inputs, Options, Payload, Plan, Step};
 use crate::report::diff::unified;
 use crate::report::is_secret_step;
@@ -70,6 +72,13 @@ fn look(
 pub fn open_store(root: &Root, directory: &'static str) -> Result<Store> {
     let host = Host::observe(root).context("looking at the node")?;
     Ok(Store::make(root, directory, host.separate_var)?)
+}
+
+/// Keeps a value of ours as JSON in the state directory, for [`source::remembered`].
+pub fn keep(root: &Root, file: &'static str, value: &impl Serialize) -> Result<()> {
+    let store = open_store(root, paths::STATE)?;
+    let text = serde_json::to_vec_pretty(value)?;
+    Ok(store.put(RootPath::fixed(file).name(), &text)?)
 }
 
 /// What stands in for a config that was not named (design.md section 7).

@@ -64,8 +64,8 @@ pub struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Carries the plan out, all of it or nothing, and keeps what came of it for `status`.
-    pub fn transact(&self) -> Result<()> {
+    /// Carries the plan out, all of it or nothing, and keeps what came of it for `status`; gives the name of the run.
+    pub fn transact(&self) -> Result<String> {
         let request = Request {
             root: self.root,
             lock: self.lock,
@@ -93,7 +93,7 @@ impl Work<'_> {
                     let all = finished.unlabelled.iter();
                     all.for_each(|(path, why)| log::info!("{path}: not labelled: {why}"));
                 }
-                Ok(())
+                Ok(finished.id)
             }
             Err(Failure::NothingChanged(said)) => bail!("{said}; nothing was changed"),
             Err(Failure::RolledBack(said)) => Err(RunError::RolledBack(said).into()),

@@ -1,5 +1,6 @@
 //! The operating system that runs, or is about to: its image and kernel arguments, as far as files tell.
 
+use crate::kargs::Kargs;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
@@ -12,7 +13,7 @@ pub struct Os {
     /// empty where the deployment is of no image.
     pub image: Option<String>,
     /// The arguments of the running kernel, where it is the one of this root.
-    pub kernel_arguments: Option<Vec<String>>,
+    pub kernel_arguments: Option<Kargs>,
 }
 
 impl Os {
@@ -25,7 +26,7 @@ impl Os {
                 Some(deployment) => image(root, deployment)?,
                 None => None,
             },
-            kernel_arguments: arguments.map(|line| crate::boot::words(&line)),
+            kernel_arguments: arguments.map(|line| Kargs::parse(line.trim())),
         })
     }
 }

@@ -1,9 +1,9 @@
 //! Files, their originals, and files that the config has no more (mcd-contract 6.3 to 6.5).
 
 use super::{Builder, Payload, Section};
-use crate::boot::words;
 use crate::document::{Desired, DesiredFile, KernelType};
 use crate::drift::{dropin_path, is_exempt, noun, text_object, unit_path, wanted_file};
+use crate::kargs::Kargs;
 use crate::node::Recorded;
 use crate::object::{Kind, Object};
 use crate::paths;
@@ -131,12 +131,9 @@ impl Builder<'_> {
         let Some(booted) = &os.kernel_arguments else {
             return false;
         };
-        let wanted = config
-            .kernel_arguments
-            .iter()
-            .flat_map(|entry| words(entry));
+        let wanted = Kargs::of_entries(&config.kernel_arguments);
         os.image.as_ref() == Some(&config.os_image_url)
-            && wanted.into_iter().all(|word| booted.contains(&word))
+            && wanted.missing_from(booted).is_empty()
             && config.extensions.is_empty()
             && config.kernel_type == KernelType::Default
             && self.node().host.fips.unwrap_or_default() == config.fips

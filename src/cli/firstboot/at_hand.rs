@@ -11,7 +11,6 @@ use crate::boot::{self, AtHand, Mode, Parameters};
 use crate::cli::{FetchArgs, fetch};
 use crate::command::HostRunner;
 use crate::document;
-use crate::node::{Recorded, Records};
 use crate::paths;
 use crate::render;
 use crate::root::Root;
@@ -22,6 +21,7 @@ pub fn choose(
     path: &Path,
     root: &Root,
     parameters: &Parameters,
+    recorded: bool,
 ) -> Result<(Option<String>, Option<Medium>)> {
     if let Some(named) = &parameters.config {
         return Ok((Some(argument(named, path, parameters, root)?), None));
@@ -30,8 +30,7 @@ pub fn choose(
         let name = fetched(root, parameters, None, Some(server))?;
         return Ok((Some(format!("cached:{name}")), None));
     }
-    let recorded = Records::read(root)?.current_config;
-    if parameters.mode == Mode::Apply && !matches!(recorded, Recorded::Missing) {
+    if parameters.mode == Mode::Apply && recorded {
         return Ok((None, None));
     }
     let mut all = of_image(path);

@@ -17,8 +17,8 @@ use super::{ApplyArgs, Cli, FirstbootArgs, apply};
 use crate::boot::{self, Facts, Mode, Parameters, Reason, Work};
 use crate::error::ExitCode;
 use crate::mounts::{self, Access, BootRoot};
+use crate::node::Host;
 use crate::node::host::kernel_command_line;
-use crate::node::{Host, Recorded, Records};
 use crate::paths;
 use crate::plan::{Allowed, Options};
 use crate::privileges::Capability;
@@ -178,7 +178,7 @@ impl Attempt {
                 Some(runtime::path(runtime::GIVEN).display().to_string()),
                 None,
             ),
-            _ => at_hand::choose(path, &root, parameters)?,
+            _ => at_hand::choose(path, &root, parameters, facts.recorded)?,
         };
         if argument.is_none() && reason == Reason::FirstBoot {
             let why = "a first boot without a config, and none is at hand";
@@ -254,12 +254,12 @@ impl Attempt {
 
 fn facts(root: &Root) -> Result<Facts> {
     let host = Host::observe(root).context("looking at the root")?;
-    let records = Records::read(root).context("reading the daemon's records")?;
     let pending = transaction::pending(root).context("looking for an interrupted run")?;
     Ok(Facts {
         unfinished: pending != Pending::Nothing,
         never_booted: host.never_booted,
-        recorded: !matches!(records.current_config, Recorded::Missing),
+        // Most boots end here: the config itself is not read for that.
+        recorded: root.exists(&RootPath::fixed(paths::CURRENT_CONFIG))?,
         provisioned: provisioned(root)?,
         given: runtime::has(runtime::GIVEN),
     })
