@@ -97,3 +97,51 @@ pub fn write_ignition_config(bytes: Option<&[u8]>) -> io::Result<()> {
         .open(path)?;
     file.write_all(bytes)
 }
+
+/// Where the daemon copies images of extensions to.
+pub const EXTENSIONS: &str = "/run/mco-extensions";
+/// The daemon's policy with one image excepted.
+pub const POLICY: &str = "/run/tmp-rpm-ostree-policy.json";
+/// What lays it over the node's policy, for rpm-ostreed alone.
+pub const POLICY_BINDING: &str =
+    "/run/systemd/system/rpm-ostreed.service.d/temporal-policy-binding.conf";
+
+/// Writes a file of `/run` that programs read which are not root's, with the directory it is in.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "/run of the running system, never the node's root"
+)]
+pub fn write_for_programs(path: &str, bytes: &[u8]) -> io::Result<()> {
+    let path = PathBuf::from(path);
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    fs::write(path, bytes)
+}
+
+/// Makes a directory of `/run`, and those above it.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "/run of the running system, never the node's root"
+)]
+pub fn make_directory(path: &str) -> io::Result<()> {
+    fs::create_dir_all(path)
+}
+
+/// Removes what was lent to programs, file or directory; says whether it was there.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "/run of the running system, never the node's root"
+)]
+pub fn take_back(path: &str) -> io::Result<bool> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}

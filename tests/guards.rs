@@ -8,6 +8,10 @@
     missing_docs
 )]
 
+#[path = "support/mounts.rs"]
+mod mounts;
+#[path = "support/ostree_node.rs"]
+mod ostree_node;
 mod support;
 
 use std::fs;
@@ -16,8 +20,10 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use mounts::{mount, with_mounts};
+use ostree_node::copy_program;
 use serde_json::{Value, json};
-use support::{PROGRAM, Run, TestRoot, file, is_root, machine_config, say};
+use support::{PROGRAM, Run, TestRoot, file, install, is_root, machine_config, say};
 
 /// A root whose flags are taken away before it is removed.
 struct Flagged(TestRoot);
@@ -358,34 +364,6 @@ fn an_error_at_any_flag_puts_everything_back() {
     }
 }
 
-/// Runs the test in a mount namespace of its own; its mounts vanish with the thread.
-fn with_mounts(test: impl FnOnce() + Send) {
-    if !is_root() {
-        say("SKIP: mounting needs root");
-        return;
-    }
-    let ended = std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            // SAFETY: no memory is involved; only this thread gets another view of the mounts.
-            if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
-                say("SKIP: no mount namespace can be made here");
-                return;
-            }
-            mount(&["--make-rprivate", "/"]);
-            test();
-        });
-        thread.join()
-    });
-    if let Err(panic) = ended {
-        std::panic::resume_unwind(panic);
-    }
-}
-
-fn mount(args: &[&str]) {
-    let status = Command::new("mount").args(args).status().unwrap();
-    assert!(status.success(), "mount {args:?}");
-}
-
 fn bind(from: &Path, to: &Path) {
     mount(&["--bind", from.to_str().unwrap(), to.to_str().unwrap()]);
 }
@@ -630,10 +608,11 @@ fn check_sets(sets: &[(String, u64)], kept: u64) {
         match name.as_str() {
             "CapPrm" | "CapEff" => assert_eq!(*bits, kept, "{sets:x?}"),
             "CapInh" | "CapAmb" => assert_eq!(*bits, 0, "{sets:x?}"),
-            // Taken away at the beginning: all but SYS_CHROOT, SYS_PTRACE, SYS_ADMIN, SYS_BOOT, AUDIT_WRITE and MAC_ADMIN.
+            // Taken away at the beginning: all but SYS_CHROOT, SYS_PTRACE, SYS_ADMIN, SYS_BOOT, MKNOD, AUDIT_WRITE,
+            // SETFCAP and MAC_ADMIN.
             _ => {
-                let sometimes =
-                    immutable | 1 << 18 | 1 << 19 | 1 << 21 | 1 << 22 | 1 << 29 | 1 << 33;
+                let sometimes = [18, 19, 21, 22, 27, 29, 31, 33];
+                let sometimes = sometimes.iter().fold(immutable, |all, bit| all | 1 << bit);
                 assert_eq!(*bits, files | sometimes, "{sets:x?}");
             }
         }
@@ -724,24 +703,6 @@ impl Live {
         }
         assert!(self.root.exists("etc/plain"));
     }
-}
-
-/// A program of this system with the libraries that it is linked with, at the same places.
-fn copy_program(root: &TestRoot, program: &str) {
-    let output = Command::new("ldd").arg(program).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let files = text.split_whitespace().filter(|word| word.starts_with('/'));
-    for file in files.chain([program]) {
-        fs::create_dir_all(root.path(file).parent().unwrap()).unwrap();
-        install(file.as_ref(), &root.path(file));
-    }
-}
-
-/// By another process: a file that we write ourselves cannot be run while another test's child holds it open.
-fn install(from: &Path, to: &Path) {
-    let mut command = Command::new("install");
-    let status = command.arg(from).arg(to).status().unwrap();
-    assert!(status.success());
 }
 
 /// A daemon with a child, as a process table shows them.

@@ -1,6 +1,8 @@
 //! Media with OS images, as skopeo makes them and as they break on the way.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
+#[path = "support/mounts.rs"]
+mod mounts;
 mod support;
 
 use std::fs;
@@ -11,11 +13,14 @@ use std::process::Command;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use mco_rescue::command::rpm_ostree::cause::Cause;
+use mco_rescue::command::{CommandLine, CommandRunner, HostRunner};
 use mco_rescue::images::medium::{BlobState, Report, Role, Verdict};
 use mco_rescue::images::policy::Policy;
 use mco_rescue::images::pull::Trace;
 use mco_rescue::images::{Check, Digest, Form, ImageName, Medium, MediumError};
+use mco_rescue::images::{extensions, storage};
 use mco_rescue::root::Root;
+use mounts::{mount, with_mounts};
 use serde_json::json;
 use support::{TestRoot, say};
 
@@ -26,6 +31,8 @@ struct Image {
     layers: Vec<Digest>,
 }
 
+/// A file of an image of extensions.
+const METADATA: &str = "usr/share/rpm-ostree/extensions/repodata/repomd.xml";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
@@ -49,7 +56,7 @@ impl Image {
     }
 
     fn make(&mut self, machine: &str) -> Digest {
-        let tars = [tar_of("a", &[1; 4000]), tar_of(machine, &[2; 50])];
+        let tars = [tar_of(METADATA, &[1; 4000]), tar_of(machine, &[2; 50])];
         let ids: Vec<String> = tars.iter().map(|tar| Digest::of(tar).to_string()).collect();
         let config = json!({
             "architecture": machine, "os": "linux", "config": {"Labels": {"ostree.bootable": "true"}},
@@ -651,4 +658,99 @@ fn a_policy_decides_as_it_does_for_skopeo() {
             }
         }
     }
+}
+
+/// Runs a command line of ours as the program does, which has given up what it never needs.
+fn done(line: &CommandLine) -> Result<String, String> {
+    let run = || {
+        mco_rescue::privileges::keep_possible();
+        HostRunner.run(line).unwrap()
+    };
+    let answer = std::thread::scope(|scope| scope.spawn(run).join().unwrap());
+    match answer.status {
+        Some(0) => Ok(answer.stdout),
+        _ => Err(answer.stderr),
+    }
+}
+
+/// With the real podman and a storage of its own; `None`, said aloud, where there is no podman.
+fn with_storage(test: impl FnOnce() + Send) {
+    let there = Command::new("podman").arg("--version").output().is_ok();
+    if !there {
+        return say("SKIP: podman is not installed");
+    }
+    with_mounts(|| {
+        for dir in ["/var/lib/containers", "/run/containers", "/run/libpod"] {
+            fs::create_dir_all(dir).unwrap();
+            mount(&["-t", "tmpfs", "-o", "size=64m", "tmpfs", dir]);
+        }
+        test();
+    });
+}
+
+#[test]
+fn an_image_of_a_medium_is_in_the_storage_under_its_very_name() {
+    with_storage(|| {
+        let image = Image::new();
+        let name = format!("quay.example/os@{}", image.manifest);
+        let from = format!("oci:{}", image.path("os").display());
+        let there = || storage::stored(&done(&storage::images(&name)).unwrap(), &name).unwrap();
+        assert_eq!(there(), None);
+        done(&storage::bring(&from, &name)).unwrap();
+        assert_eq!(there().unwrap().repo_digest, name);
+        // Again, and under a name whose digest it does not have.
+        done(&storage::bring(&from, &name)).unwrap();
+        let other = format!("quay.example/os@sha256:{}", "2".repeat(64));
+        let said = done(&storage::bring(&from, &other)).unwrap_err();
+        assert!(said.contains("Digest"), "{said}");
+    });
+}
+
+#[test]
+fn the_exception_lets_skopeo_read_this_one_image_and_no_other() {
+    with_storage(|| {
+        let (one, mut two) = (Image::new(), Image::new());
+        two.manifest = two.make("another");
+        two.write_index(&[two.descriptor(&two.manifest.clone(), MANIFEST, "another")]);
+        let names = [&one, &two].map(|image| {
+            let name = format!("quay.example/os@{}", image.manifest);
+            let from = format!("oci:{}", image.path("os").display());
+            done(&storage::bring(&from, &name)).unwrap();
+            name
+        });
+        let policy = r#"{"default": [{"type": "reject"}]}"#;
+        let stored = done(&storage::images(&names[0])).unwrap();
+        let stored = storage::stored(&stored, &names[0]).unwrap().unwrap();
+        let place = storage::place(&done(&storage::info()).unwrap()).unwrap();
+        let excepted = storage::with_exception(policy, &place, &stored).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let copies = |policy: &str, name: &str| {
+            let file = dir.path().join("policy.json");
+            fs::write(&file, policy).unwrap();
+            let mut skopeo = Command::new("skopeo");
+            skopeo.arg("--policy").arg(&file).arg("copy");
+            skopeo.arg(format!("containers-storage:{name}"));
+            skopeo.arg(format!("dir:{}", dir.path().join("copy").display()));
+            skopeo.output().unwrap().status.success()
+        };
+        assert!(!copies(policy, &names[0]));
+        assert!(copies(&excepted, &names[0]));
+        assert!(!copies(&excepted, &names[1]));
+    });
+}
+
+#[test]
+fn the_content_of_an_image_of_extensions_is_had_through_a_container_that_never_runs() {
+    with_storage(|| {
+        let image = Image::new();
+        let name = format!("quay.example/extensions@{}", image.manifest);
+        let from = format!("oci:{}", image.path("os").display());
+        done(&storage::bring(&from, &name)).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        done(&extensions::create(&name, "pivot-1")).unwrap();
+        done(&extensions::copy("pivot-1", dir.path().to_str().unwrap())).unwrap();
+        assert_eq!(fs::read(dir.path().join(METADATA)).unwrap(), [1; 4000]);
+        done(&extensions::remove("pivot-1")).unwrap();
+        assert!(done(&extensions::copy("pivot-1", "/tmp")).is_err());
+    });
 }

@@ -29,6 +29,7 @@ strip              -                                             binutils
 rpm                -                                             rpm
 setpriv            -                                             util-linux
 skopeo             -                                             skopeo
+podman             -                                             podman
 ostree             -                                             ostree
 unshare            -                                             util-linux
 useradd            -                                             passwd

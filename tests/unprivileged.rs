@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
-use support::{PROGRAM, TestRoot, file, is_root, machine_config, say};
+use support::{PROGRAM, TestRoot, file, install, is_root, machine_config, say};
 use tempfile::TempDir;
 
 /// Who runs the program when the test itself is root.
@@ -51,7 +51,7 @@ impl User {
         for dir in [bin.path(), root.dir()] {
             fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
         }
-        fs::copy(PROGRAM, bin.path().join("mco-rescue")).unwrap();
+        install(PROGRAM.as_ref(), &bin.path().join("mco-rescue"));
         Self { root, bin }
     }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use super::bits::{self, Bits};
+use super::bits::Bits;
 use super::fetch;
 use super::install::Beforehand;
 use super::os::{self, Staging};
@@ -33,8 +33,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     let lock = transaction::acquire(&root)?;
     recover_first(&root, &lock)?;
     let mut session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
-    let mut plan = session.guarded_plan(args.options(), args.guards.allowed())?;
-    bits::look(&session.root, &mut plan, &args.bits)?;
+    let mut plan = session.whole_plan(args)?;
     let beforehand = Beforehand::of(&session);
     if let Some(beforehand) = &beforehand {
         beforehand.announce(&mut plan);
@@ -91,6 +90,7 @@ fn carry_out(cli: &Cli, session: &Session, work: &Work<'_>, bits: Bits) -> Resul
     let staging = Staging {
         cli,
         root: &session.root,
+        lock: work.lock,
         plan: &work.plan.os,
         config: session.config_ref(),
         bits,
@@ -122,8 +122,7 @@ fn carry_out(cli: &Cli, session: &Session, work: &Work<'_>, bits: Bits) -> Resul
 /// What was installed may have needed directories that the plan was to make as well.
 fn plan_again(args: &PlanArgs, session: &mut Session, shown: &Plan) -> Result<Plan> {
     session.observe_again()?;
-    let mut plan = session.guarded_plan(args.options(), args.guards.allowed())?;
-    bits::look(&session.root, &mut plan, &args.bits)?;
+    let plan = session.whole_plan(args)?;
     let was_shown = |planned: &PlannedStep| {
         let mut all = shown.steps.iter();
         all.any(|shown| shown.step == planned.step)

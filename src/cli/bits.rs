@@ -1,23 +1,18 @@
 //! Where the bits of a wanted image come from: looked at before anything is staged.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Result;
 
 use super::BitsArgs;
-use crate::command::{CommandLine, CommandRunner, HostRunner};
+use crate::command::{CommandRunner, HostRunner};
 use crate::images::manifest::go_architecture;
 use crate::images::medium::{Check, Medium};
 use crate::images::pull::Trace;
-use crate::images::{ImageName, storage};
+use crate::images::{ImageName, extensions, storage};
 use crate::node::deploy_directories;
-use crate::plan::{Notice, OsStep, Plan};
-use crate::privileges::Capability;
+use crate::plan::{Notice, OsStep, Plan, Repository};
 use crate::root::Root;
-
-/// Copying an image takes as long as reading the medium.
-const COPY: Duration = Duration::from_secs(3600);
 
 /// From where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,9 +34,11 @@ impl BitsArgs {
     }
 }
 
-/// Adds to a plan what stands against getting its image, and the step that brings it from a medium.
-pub fn look(root: &Root, plan: &mut Plan, args: &BitsArgs) -> Result<()> {
+/// Adds to a plan what stands against getting its image and packages, and the steps that bring them from media.
+/// `extensions`: the image of extensions that the config names, or nothing.
+pub fn look(root: &Root, plan: &mut Plan, args: &BitsArgs, extensions: &str) -> Result<()> {
     old_deployments(root, plan)?;
+    packages(plan, args.extensions_from.as_deref(), extensions);
     let image = plan.os.steps.iter().find_map(|step| match step {
         OsStep::Image { to, .. } => Some(to.clone()),
         _ => None,
@@ -60,6 +57,58 @@ pub fn look(root: &Root, plan: &mut Plan, args: &BitsArgs) -> Result<()> {
         None => traced(root, plan, &name),
     }
     Ok(())
+}
+
+/// Packages come from a directory, or from the image that the config names.
+fn packages(plan: &mut Plan, directory: Option<&Path>, image: &str) {
+    if !plan.os.repository {
+        return;
+    }
+    let from = match directory {
+        Some(directory) => match repository_in(directory) {
+            Ok(found) => Repository::Directory(found),
+            Err(why) => return block(plan, &directory.display().to_string(), why),
+        },
+        None if image.is_empty() => {
+            return block(
+                plan,
+                "spec.baseOSExtensionsContainerImage",
+                "is empty, and packages on top of the image are needed. Give a directory that holds them: \
+                 --extensions-from DIR; or --files-only for the rest"
+                    .to_owned(),
+            );
+        }
+        None => Repository::Image(image.to_owned()),
+    };
+    let first = plan.os.steps.iter().position(OsStep::is_staging);
+    let at = first.unwrap_or(plan.os.steps.len());
+    plan.os.steps.insert(at, OsStep::Repository(from));
+}
+
+/// The repository in a directory: itself, or below it as in the image of extensions. rpm-ostree wants a whole path.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a directory that the caller named, never the node's root"
+)]
+fn repository_in(directory: &Path) -> Result<String, String> {
+    let whole = std::path::absolute(directory).map_err(|error| error.to_string())?;
+    let candidates = [whole.clone(), whole.join(extensions::REPOSITORY)];
+    let is_repository = |path: &&std::path::PathBuf| path.join(extensions::METADATA).is_file();
+    let found = candidates.iter().find(is_repository);
+    let Some(found) = found else {
+        return Err(format!(
+            "has neither {0} nor {1}/{0}: it is no repository of packages. Unpack the image of extensions of the \
+             wanted release there",
+            extensions::METADATA,
+            extensions::REPOSITORY
+        ));
+    };
+    match found.to_str() {
+        Some(text) if !text.contains(char::is_whitespace) => Ok(text.to_owned()),
+        _ => {
+            Err("has a blank in its path, which a repository file cannot hold. Move it".to_owned())
+        }
+    }
 }
 
 /// What cannot be removed with the deployments that do not run stops ostree half-way.
@@ -158,24 +207,4 @@ fn block(plan: &mut Plan, subject: &str, message: String) {
         subject: subject.to_owned(),
         message,
     });
-}
-
-/// Brings an image into containers-storage under its very name; another digest than the name's is refused by skopeo.
-pub fn copy(from: &str, image: &str) -> CommandLine {
-    CommandLine {
-        program: "skopeo".to_owned(),
-        args: vec![
-            "copy".to_owned(),
-            "--preserve-digests".to_owned(),
-            from.to_owned(),
-            format!("containers-storage:{image}"),
-        ],
-        timeout: COPY,
-        capabilities: &[
-            Capability::CAP_SYS_ADMIN,
-            Capability::CAP_CHOWN,
-            Capability::CAP_FOWNER,
-            Capability::CAP_DAC_OVERRIDE,
-        ],
-    }
 }

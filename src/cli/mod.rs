@@ -8,6 +8,7 @@ mod complete;
 mod fetch;
 mod firstboot;
 mod install;
+mod lent;
 mod os;
 mod pivot;
 mod plan;
@@ -270,6 +271,11 @@ pub struct BitsArgs {
     /// [default: its registry, or a mirror in registries.conf]
     #[arg(long, conflicts_with = "os_from")]
     pub from_storage: bool,
+
+    /// Take the packages of extensions and kernels from a directory: a repository, or the
+    /// unpacked image of extensions [default: the image of extensions that CONFIG names]
+    #[arg(long, value_name = "DIR")]
+    pub extensions_from: Option<PathBuf>,
 }
 
 /// Which image.

@@ -5,22 +5,26 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::bits::{self, Bits};
+use super::bits::Bits;
 use super::complete;
+use super::lent::Lent;
 use super::work::now;
 use super::{Cli, Output};
 use crate::awaited::{Awaited, OsRun, VERSION, Way};
 use crate::command::rpm_ostree::arguments::{self, Target, Version};
 use crate::command::rpm_ostree::cause::Cause;
+use crate::command::rpm_ostree::packages::kernel_type_of;
 use crate::command::{CommandLine, CommandRunner, HostRunner, systemctl};
 use crate::error::RunError;
+use crate::images::storage;
 use crate::kargs::Kargs;
-use crate::node::deployments::Deployments;
+use crate::node::deployments::{Deployment, Deployments};
 use crate::node::host::boot_id;
 use crate::node::system::{Facts, OF_DEPLOYMENTS, ask};
-use crate::plan::{OsPlan, OsStep};
+use crate::plan::{OsPlan, OsStep, PackageChange};
 use crate::report;
 use crate::root::Root;
+use crate::signals::DeferredSignals;
 use crate::transaction;
 use crate::transaction::journal::ConfigRef;
 
@@ -35,6 +39,8 @@ pub struct Staging<'a> {
     pub cli: &'a Cli,
     /// The root, where what is awaited is kept.
     pub root: &'a Root,
+    /// Proof that nobody else is at it.
+    pub lock: &'a transaction::Lock,
     /// What is to be staged.
     pub plan: &'a OsPlan,
     /// For whom.
@@ -53,18 +59,45 @@ impl Staging<'_> {
         if !self.plan.needs_reboot() {
             return Ok(());
         }
+        // Whoever ends the run must not leave behind what rpm-ostreed is lent, nor what is half staged.
+        let signals = DeferredSignals::new();
+        let lent = Lent {
+            root: self.root,
+            lock: self.lock,
+        };
+        lent.take_back()?;
         let before = complete::awaited(self.root)?;
         complete::keep(self.root, &self.awaited(None)?)?;
+        let staged = self.steps(facts, &lent, &signals);
+        let taken_back = lent.take_back();
+        let failed = match (staged.and_then(|()| self.proof()), taken_back) {
+            (Ok(()), Ok(())) => return Ok(()),
+            (Ok(()), Err(error)) => (
+                format!("{error:#}"),
+                "see to it, then run this again".into(),
+            ),
+            (Err(failed), _) => failed,
+        };
+        let error = self.undo(before.as_ref(), &failed.0, &failed.1);
+        if let Some(signal) = signals.waiting() {
+            // Nobody is there to say it when the signal has its way.
+            log::warn!("ended by {signal}: {error:#}");
+        }
+        Err(error)
+    }
+
+    /// Takes all steps; else what went wrong, and what to do.
+    fn steps(
+        &self,
+        facts: &Facts,
+        lent: &Lent<'_>,
+        signals: &DeferredSignals,
+    ) -> Result<(), (String, String)> {
         for step in &self.plan.steps {
-            if let Err(cause) = self.step(step, facts) {
-                let words = format!("{}: {cause}", doing(step));
-                return Err(self.undo(before.as_ref(), &words, &cause.next()));
-            }
+            self.step(step, facts, lent, signals)
+                .map_err(|cause| (format!("{}: {cause}", doing(step)), cause.next()))?;
         }
-        match self.proof() {
-            Ok(()) => Ok(()),
-            Err((words, next)) => Err(self.undo(before.as_ref(), &words, &next)),
-        }
+        Ok(())
     }
 
     /// The files are in place: `run` can be taken back should the wanted deployment not come up.
@@ -121,20 +154,34 @@ impl Staging<'_> {
         })
     }
 
-    fn step(&self, step: &OsStep, facts: &Facts) -> Result<(), Cause> {
+    fn step(
+        &self,
+        step: &OsStep,
+        facts: &Facts,
+        lent: &Lent<'_>,
+        signals: &DeferredSignals,
+    ) -> Result<(), Cause> {
+        match step {
+            OsStep::Repository(from) => {
+                self.say(&format!("{}\n", doing(step)));
+                return lent.repository(from);
+            }
+            OsStep::Image { to, .. } if self.bits == Bits::Storage => {
+                let lending = lent.exception(to);
+                lending.map_err(|error| Cause::Unknown(format!("{error:#}")))?;
+            }
+            _ => {}
+        }
         let Some(line) = self.line(step, &facts.version)? else {
             return Ok(());
         };
-        if self.cli.output == Output::Text {
-            let said = format!(
-                "{}: {} {}\n",
-                doing(step),
-                line.program,
-                line.args.join(" ")
-            );
-            report::print_result(said.as_bytes());
-        }
-        match mutate(&line) {
+        self.say(&format!(
+            "{}: {} {}\n",
+            doing(step),
+            line.program,
+            line.args.join(" ")
+        ));
+        match mutate(&line, &|| signals.waiting().is_some()) {
             // It may have been staged all the same: whoever asks for a proof later finds out.
             Err(cause) if self.is_done(step) => {
                 log::warn!("{cause}; but it is staged");
@@ -144,11 +191,17 @@ impl Staging<'_> {
         }
     }
 
+    fn say(&self, words: &str) {
+        if self.cli.output == Output::Text {
+            report::print_result(words.as_bytes());
+        }
+    }
+
     fn line(&self, step: &OsStep, version: &Version) -> Result<Option<CommandLine>, Cause> {
         Ok(match step {
             OsStep::Pin { index, .. } => Some(arguments::pin(*index)),
             OsStep::DropStaged { .. } => Some(arguments::drop_pending()),
-            OsStep::Bring { from, image } => Some(bits::copy(from, image)),
+            OsStep::Bring { from, image } => Some(storage::bring(from, image)),
             OsStep::Image { to, .. } => {
                 let target = match self.bits {
                     Bits::Registry => Target::Registry(to.clone()),
@@ -162,6 +215,8 @@ impl Staging<'_> {
                 let wanted = present.towards(&self.plan.old_arguments, &self.plan.arguments);
                 arguments::kargs(&present.changes_to(&wanted))
             }
+            OsStep::Packages { command, .. } => Some(arguments::change_packages(command)),
+            OsStep::Repository(_) => None,
         })
     }
 
@@ -170,7 +225,13 @@ impl Staging<'_> {
             OsStep::Image { to, .. } => deployments()
                 .is_ok_and(|all| all.next_boot().is_some_and(|next| next.image() == *to)),
             OsStep::Arguments { .. } => self.arguments_are_there().unwrap_or_default(),
-            OsStep::Pin { .. } | OsStep::DropStaged { .. } | OsStep::Bring { .. } => false,
+            OsStep::Packages { .. } => {
+                deployments().is_ok_and(|all| self.lacks_packages(all.next_boot()).is_none())
+            }
+            OsStep::Pin { .. }
+            | OsStep::DropStaged { .. }
+            | OsStep::Bring { .. }
+            | OsStep::Repository(_) => false,
         }
     }
 
@@ -179,24 +240,51 @@ impl Staging<'_> {
         Ok(self.plan.arguments.missing_from(&present).is_empty())
     }
 
+    /// What the next boot lacks of the packages; in the daemon's words where it has some.
+    fn lacks_packages(&self, next: Option<&Deployment>) -> Option<String> {
+        let Some(next) = next else {
+            return Some("no staged deployment found after applying extensions".to_owned());
+        };
+        let has = |name: &&String| !next.requested_packages.contains(name);
+        let missing: Vec<&str> = self
+            .plan
+            .packages
+            .iter()
+            .filter(has)
+            .map(String::as_str)
+            .collect();
+        let lacking = "the following extension packages are missing from the staged deployment";
+        if !missing.is_empty() {
+            return Some(format!("{lacking}: [{}]", missing.join(" ")));
+        }
+        let kernel = kernel_type_of(next);
+        let wanted = self
+            .plan
+            .kernel_type
+            .as_deref()
+            .filter(|wanted| *wanted != kernel);
+        wanted.map(|wanted| format!("the next boot has kernel type {kernel}, and not {wanted}"))
+    }
+
     /// Exit codes prove nothing: the next boot has to have what is wanted. Else what is wrong, and what to do.
     fn proof(&self) -> Result<(), (String, String)> {
         let said = |cause: Cause| {
             let words = format!("looking at what is staged: {cause}");
             (words, cause.next())
         };
-        let next = deployments().map_err(said)?;
-        let next = next
-            .next_boot()
-            .map(|next| next.image())
-            .unwrap_or_default();
+        let all = deployments().map_err(said)?;
+        let look = || "look at it: rpm-ostree status".to_owned();
+        if let Some(words) = self.lacks_packages(all.next_boot()) {
+            return Err((words, look()));
+        }
+        let next = all.next_boot().map(|next| next.image()).unwrap_or_default();
         if let Some(wanted) = &self.plan.image
             && next != *wanted
         {
             let words = format!(
                 "the next boot would enter {next:?}, not {wanted:?}, although rpm-ostree said nothing"
             );
-            return Err((words, "look at it: rpm-ostree status".to_owned()));
+            return Err((words, look()));
         }
         if self.arguments_are_there().map_err(said)? {
             Ok(())
@@ -244,14 +332,23 @@ fn doing(step: &OsStep) -> &'static str {
         OsStep::Bring { .. } => "bringing the image (this can take minutes)",
         OsStep::Image { .. } => "staging the image (this can take minutes)",
         OsStep::Arguments { .. } => "staging the kernel arguments",
+        OsStep::Repository(_) => "making the packages of the extensions known",
+        OsStep::Packages { what, .. } => match what {
+            PackageChange::KernelBack => "staging the image's own kernel",
+            PackageChange::Kernel => "staging another kernel (this can take minutes)",
+            PackageChange::Extensions => "staging the extensions (this can take minutes)",
+        },
     }
 }
 
 /// Runs what changes deployments. A client that is killed leaves its transaction to the daemon, so that has to end.
-fn mutate(line: &CommandLine) -> Result<(), Cause> {
-    let cause = match ask(&HostRunner, line) {
-        Ok(_) => return Ok(()),
-        Err(cause) => cause,
+fn mutate(line: &CommandLine, ended: &dyn Fn() -> bool) -> Result<(), Cause> {
+    let cause = match HostRunner.run_until(line, ended) {
+        Ok(answer) => match Cause::of(&answer) {
+            None => return Ok(()),
+            Some(cause) => cause,
+        },
+        Err(error) => Cause::of_error(&error),
     };
     if matches!(cause, Cause::NoAnswer { .. } | Cause::ClientKilled) {
         end_transaction();
@@ -320,7 +417,7 @@ pub fn go_back(root: &Root, run: &OsRun, config: &str) -> Result<WayBack> {
     } else {
         arguments::set_default(before.index)
     };
-    if let Err(cause) = mutate(&line) {
+    if let Err(cause) = mutate(&line, &|| false) {
         complete::forget(root)?;
         return Err(said(cause).context("making the deployment from before the next one"));
     }

@@ -49,7 +49,7 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
         ..Plan::default()
     };
     guard(&mut plan, &root, &node, args.guards.allowed())?;
-    bits::look(&root, &mut plan, &args.bits)?;
+    bits::look(&root, &mut plan, &args.bits, "")?;
     let beforehand = Beforehand::of_recorded(&root, &records);
     if let Some(beforehand) = &beforehand {
         beforehand.announce(&mut plan);
@@ -63,7 +63,7 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
         if let Some(beforehand) = beforehand {
             beforehand.install(&root, &lock);
         }
-        staging(cli, &root, &plan, &records, args).stage(facts)?;
+        staging(cli, (&root, &lock), &plan, &records, args).stage(facts)?;
     }
     end(cli, &plan, args.reboot)
 }
@@ -85,7 +85,7 @@ fn wanted(args: &PivotArgs, records: &Records) -> Result<String> {
 
 fn staging<'a>(
     cli: &'a Cli,
-    root: &'a Root,
+    (root, lock): (&'a Root, &'a transaction::Lock),
     plan: &'a Plan,
     records: &Records,
     args: &PivotArgs,
@@ -94,6 +94,7 @@ fn staging<'a>(
     Staging {
         cli,
         root,
+        lock,
         plan: &plan.os,
         config: ConfigRef {
             name: records.name().unwrap_or_default(),

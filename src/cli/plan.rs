@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 
-use super::bits;
 use super::install::Beforehand;
 use super::session::{Session, Unnamed, open_root};
 use super::{Cli, Output, PlanArgs};
@@ -16,8 +15,7 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     let pending = transaction::pending(&root)?;
     let session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
-    let mut plan = session.guarded_plan(args.options(), args.guards.allowed())?;
-    bits::look(&session.root, &mut plan, &args.bits)?;
+    let mut plan = session.whole_plan(args)?;
     if let Some(beforehand) = Beforehand::of(&session) {
         beforehand.announce(&mut plan);
     }

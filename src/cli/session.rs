@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::Cli;
+use super::{Cli, PlanArgs, bits};
 use crate::accounts::{self, Prepared};
 use crate::command::HostRunner;
 use crate::document::{Desired, Finding, MachineConfig, with_first_boot_files};
@@ -210,6 +210,14 @@ impl Session {
     pub fn guarded_plan(&self, options: Options, allowed: Allowed) -> Result<Plan> {
         let mut plan = self.plan(options);
         guard(&mut plan, &self.root, &self.node, allowed)?;
+        Ok(plan)
+    }
+
+    /// The guarded plan, with how its image and packages are had.
+    pub fn whole_plan(&self, args: &PlanArgs) -> Result<Plan> {
+        let mut plan = self.guarded_plan(args.options(), args.guards.allowed())?;
+        let extensions = &self.chosen.config.extensions_image;
+        bits::look(&self.root, &mut plan, &args.bits, extensions)?;
         Ok(plan)
     }
 

@@ -19,6 +19,17 @@ const STDERR_TAIL: usize = 1024;
 
 impl CommandRunner for HostRunner {
     fn run(&self, command: &CommandLine) -> Result<CommandOutput, CommandError> {
+        self.run_until(command, &|| false)
+    }
+}
+
+impl HostRunner {
+    /// Runs a program to its end, or until it shall not go on.
+    pub fn run_until(
+        &self,
+        command: &CommandLine,
+        ended: &dyn Fn() -> bool,
+    ) -> Result<CommandOutput, CommandError> {
         let program =
             find(&command.program).ok_or_else(|| CommandError::Missing(command.program.clone()))?;
         let failed =
@@ -26,7 +37,7 @@ impl CommandRunner for HostRunner {
         let mut child = spawn(&program, command).map_err(failed)?;
         let stdout = collect(child.stdout.take());
         let stderr = collect(child.stderr.take());
-        let status = wait(&mut child, command)?;
+        let status = wait(&mut child, command, ended)?;
         let text = |reader: thread::JoinHandle<Vec<u8>>| {
             String::from_utf8_lossy(&reader.join().unwrap_or_default()).into_owned()
         };
@@ -84,13 +95,19 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u
     })
 }
 
-fn wait(child: &mut Child, command: &CommandLine) -> Result<Option<i32>, CommandError> {
+fn wait(
+    child: &mut Child,
+    command: &CommandLine,
+    ended: &dyn Fn() -> bool,
+) -> Result<Option<i32>, CommandError> {
     let deadline = Instant::now() + command.timeout;
     let mut pause = Duration::from_millis(1);
+    let mut interrupted = false;
     loop {
+        interrupted |= ended();
         match child.try_wait() {
             Ok(Some(status)) => return Ok(status.code()),
-            Ok(None) if Instant::now() >= deadline => break,
+            Ok(None) if interrupted || Instant::now() >= deadline => break,
             Ok(None) => thread::sleep(pause),
             Err(e) => return Err(CommandError::Failed(command.program.clone(), e.to_string())),
         }
@@ -100,6 +117,9 @@ fn wait(child: &mut Child, command: &CommandLine) -> Result<Option<i32>, Command
     // It may have ended in between; then there is nobody to kill.
     let _ = nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL);
     let _ = child.wait();
+    if interrupted {
+        return Err(CommandError::Interrupted(command.program.clone()));
+    }
     Err(CommandError::TimedOut(
         command.program.clone(),
         command.timeout.as_secs(),

@@ -53,6 +53,9 @@ pub enum CommandError {
     /// Took too long and was killed.
     #[error("{0} gave no answer within {1} s and was killed")]
     TimedOut(String, u64),
+    /// We were asked to end, and it was killed.
+    #[error("{0} was ended because this run was")]
+    Interrupted(String),
 }
 
 /// Something that runs programs: the host, or a script in a test.

@@ -34,6 +34,14 @@ pub fn reload(runner: &dyn CommandRunner) -> Result<(), CommandError> {
     asked(runner, &line(&["daemon-reload"], &[], BUSY)).map(drop)
 }
 
+/// Starts a unit anew, where it runs.
+///
+/// # Errors
+/// No systemctl, or what it said.
+pub fn try_restart(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandError> {
+    asked(runner, &line(&["try-restart"], &[unit], BUSY)).map(drop)
+}
+
 /// Starts a unit and waits for it.
 ///
 /// # Errors

@@ -5,6 +5,7 @@
 
 mod archive;
 pub mod auth;
+pub mod extensions;
 pub mod manifest;
 pub mod medium;
 pub mod policy;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::policy::Policy;
 use crate::command::CommandLine;
+use crate::privileges::Capability;
 
 /// An image that is there under the wanted name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +33,36 @@ pub struct Place {
 #[error("reading the answer of podman {0}: {1}; look at it: podman {0}")]
 pub struct StorageError(&'static str, String);
 
+/// Who writes the storage needs these: where skopeo lacks one, it takes itself for an ordinary user's and fails.
+pub const CAPABILITIES: [Capability; 7] = [
+    Capability::CAP_SYS_ADMIN,
+    Capability::CAP_CHOWN,
+    Capability::CAP_DAC_OVERRIDE,
+    Capability::CAP_FOWNER,
+    Capability::CAP_FSETID,
+    Capability::CAP_MKNOD,
+    Capability::CAP_SETFCAP,
+];
+
+/// Copying an image takes as long as reading the medium.
+const COPY: Duration = Duration::from_secs(3600);
+
+/// Brings an image into the storage under its very name; another digest than the name's is refused by skopeo.
+/// `from`: as skopeo names it.
+pub fn bring(from: &str, image: &str) -> CommandLine {
+    CommandLine {
+        program: "skopeo".to_owned(),
+        args: vec![
+            "copy".to_owned(),
+            "--preserve-digests".to_owned(),
+            from.to_owned(),
+            format!("containers-storage:{image}"),
+        ],
+        timeout: COPY,
+        capabilities: &CAPABILITIES,
+    }
+}
+
 /// `podman images` of one name.
 pub fn images(image: &str) -> CommandLine {
     let filter = format!("reference={image}");
@@ -48,11 +79,7 @@ fn podman(args: &[&str]) -> CommandLine {
         program: "podman".to_owned(),
         args: args.iter().map(|arg| (*arg).to_owned()).collect(),
         timeout: Duration::from_secs(120),
-        // It mounts its storage where that is not done yet.
-        capabilities: &[
-            crate::privileges::Capability::CAP_SYS_ADMIN,
-            crate::privileges::Capability::CAP_DAC_OVERRIDE,
-        ],
+        capabilities: &CAPABILITIES,
     }
 }
 
@@ -148,6 +175,11 @@ pub fn with_exception(
         json!([{"type": "insecureAcceptAnything"}]),
     );
     Ok(Value::Object(all).to_string())
+}
+
+/// What lays that file over the node's policy, for rpm-ostreed alone; the text is the daemon's.
+pub fn binding(file: &str) -> String {
+    format!("[Service]\nBindReadOnlyPaths={file}:/etc/containers/policy.json\n")
 }
 
 #[cfg(test)]

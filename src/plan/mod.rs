@@ -16,6 +16,7 @@ mod interest;
 mod labels;
 mod nodes;
 mod os;
+mod packages;
 mod records;
 mod rollback;
 mod space;
@@ -39,7 +40,7 @@ pub use guard::{Allowed, guard};
 pub use held::Held;
 pub use interest::interest;
 pub use labels::restorecon;
-pub use os::{OsPlan, OsStep};
+pub use os::{OsPlan, OsStep, PackageChange, Repository};
 pub use rollback::{FinishedRun, rollback};
 
 /// One change of one path.

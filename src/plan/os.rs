@@ -6,8 +6,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Builder, Notice};
-use crate::command::rpm_ostree::packages::{kernel_type_of, missing_packages};
-use crate::document::MachineConfig;
 use crate::kargs::{Change, Kargs};
 use crate::node::deployments::{Deployment, Standing};
 use crate::node::os_release::Class;
@@ -49,12 +47,46 @@ pub enum OsStep {
         /// Options of `rpm-ostree kargs`.
         changes: Vec<String>,
     },
+    /// From here to the end packages are fetched from the repository of the extensions.
+    Repository(Repository),
+    /// Other packages on top of the image are staged.
+    Packages {
+        /// Which.
+        what: PackageChange,
+        /// Arguments of rpm-ostree.
+        command: Vec<String>,
+    },
+}
+
+/// Where the packages of extensions and kernels are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Repository {
+    /// In a directory: a path on the node that has `repodata`.
+    Directory(String),
+    /// In an image: `spec.baseOSExtensionsContainerImage`.
+    Image(String),
+}
+
+/// A change of packages on top of the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PackageChange {
+    /// The image's own kernel comes back.
+    KernelBack,
+    /// Another kernel takes its place.
+    Kernel,
+    /// Those of the extensions come, and others of them go.
+    Extensions,
 }
 
 impl OsStep {
     /// Whether it makes a deployment for the next boot.
     pub fn is_staging(&self) -> bool {
-        matches!(self, Self::Image { .. } | Self::Arguments { .. })
+        matches!(
+            self,
+            Self::Image { .. } | Self::Arguments { .. } | Self::Packages { .. }
+        )
     }
 }
 
@@ -69,6 +101,12 @@ pub struct OsPlan {
     pub old_arguments: Kargs,
     /// The arguments that this one asks for.
     pub arguments: Kargs,
+    /// Packages that the next boot has to bring on top of the image.
+    pub packages: Vec<String>,
+    /// The kernel type that it has to bring, where that changes.
+    pub kernel_type: Option<String>,
+    /// Packages have to be fetched.
+    pub repository: bool,
     /// `CHECKSUM.SERIAL` of what runs.
     pub booted: String,
     /// What the next boot enters is there already, and does not run yet.
@@ -82,9 +120,22 @@ impl OsPlan {
         if let Some(booted) = facts.deployments.booted() {
             plan.booted = booted.name();
             plan.towards(facts, wanted);
+            plan.repository = plan.changes_image() && booted.is_layered();
             plan.pin(booted);
         }
         plan
+    }
+
+    /// Whether another image is staged.
+    pub fn changes_image(&self) -> bool {
+        let is_image = |step: &OsStep| matches!(step, OsStep::Image { .. });
+        self.steps.iter().any(is_image)
+    }
+
+    /// Whether what was staged before is dropped.
+    pub fn drops(&self) -> bool {
+        let drops = |step: &OsStep| matches!(step, OsStep::DropStaged { .. });
+        self.steps.iter().any(drops)
     }
 
     /// Adds what leads to an image; says what changes.
@@ -131,8 +182,7 @@ impl OsPlan {
 
     /// Whether what is staged is what is wanted, and stays.
     pub fn is_staged(&self) -> bool {
-        let drops = |step: &OsStep| matches!(step, OsStep::DropStaged { .. });
-        self.waits_for_reboot && !self.steps.iter().any(drops)
+        self.waits_for_reboot && !self.drops()
     }
 
     /// Whether the node has to be booted for the config to be in force.
@@ -188,7 +238,7 @@ impl Builder<'_> {
         let mut changes = Vec::new();
         self.image(facts, &mut plan, &mut changes);
         self.arguments(facts, &mut plan, &mut changes);
-        self.packages(config, facts);
+        self.packages(facts, &mut plan, &mut changes);
         if changes.is_empty() {
             self.plan.os = plan;
             return;
@@ -236,10 +286,7 @@ impl Builder<'_> {
             );
         }
         // What is dropped takes its arguments along.
-        let drops = plan
-            .steps
-            .iter()
-            .any(|step| matches!(step, OsStep::DropStaged { .. }));
+        let drops = plan.drops();
         let present = if drops {
             &facts.booted_arguments
         } else {
@@ -257,48 +304,11 @@ impl Builder<'_> {
         plan.steps.push(OsStep::Arguments { changes: options });
     }
 
-    /// Packages on top of the image need its repository, which is not brought here.
-    fn packages(&mut self, config: &MachineConfig, facts: &Facts) {
-        let Some(booted) = facts.deployments.booted() else {
-            return;
-        };
-        let mut missing = Vec::new();
-        match missing_packages(&config.extensions, booted) {
-            Ok(packages) if packages.is_empty() => {}
-            Ok(packages) => missing.push((
-                "spec.extensions",
-                format!("{} are not installed", packages.join(", ")),
-            )),
-            Err(error) => missing.push(("spec.extensions", error.to_string())),
-        }
-        let (runs, wanted) = (kernel_type_of(booted), config.kernel_type.as_str());
-        if facts.class == Class::EnterpriseCoreos && runs != wanted {
-            missing.push(("spec.kernelType", format!("{runs} -> {wanted}")));
-        }
-        for (path, what) in missing {
-            if self.options.files_only {
-                self.notice(
-                    path,
-                    format!(
-                        "{what}: not applied (--files-only); the daemon will report it until it is"
-                    ),
-                );
-            } else {
-                self.block(
-                    path,
-                    format!("{what}: packages on top of the image are not changed here. {REST}"),
-                );
-            }
-        }
-    }
-
     /// Nothing is staged that cannot be written when the system goes down.
     fn room(&mut self, facts: &Facts, plan: &OsPlan) {
-        if !plan
-            .steps
-            .iter()
-            .any(|step| matches!(step, OsStep::Image { .. }))
-        {
+        // Another kernel of the same image takes the same room.
+        let kernel = |step: &OsStep| matches!(step, OsStep::Packages { what, .. } if *what != PackageChange::Extensions);
+        if !plan.changes_image() && !plan.steps.iter().any(kernel) {
             return;
         }
         if let Some((space, room)) = &facts.boot
@@ -320,6 +330,16 @@ impl Builder<'_> {
             );
             self.block("/sysroot", message);
         }
+    }
+}
+
+/// Blocks, or leaves it at a notice where only files are asked for.
+pub(super) fn or_blocked(builder: &mut Builder<'_>, path: &str, what: String) {
+    if builder.options.files_only {
+        let left = "not applied (--files-only); the daemon will report it until it is";
+        builder.notice(path, format!("{what}: {left}"));
+    } else {
+        builder.block(path, format!("{what}. {REST}"));
     }
 }
 
@@ -348,13 +368,13 @@ fn or_none(image: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     const OLD: &str = "quay.example/os@sha256:aaaa";
     const NEW: &str = "quay.example/os@sha256:bbbb";
 
-    fn deployment(image: &str, checksum: &str) -> Deployment {
+    pub fn deployment(image: &str, checksum: &str) -> Deployment {
         Deployment {
             checksum: checksum.to_owned(),
             osname: "rhcos".to_owned(),
@@ -364,7 +384,7 @@ mod tests {
     }
 
     /// In the order of the boot menu.
-    fn facts(all: Vec<Deployment>, arguments: &str, booted_arguments: &str) -> Facts {
+    pub fn facts(all: Vec<Deployment>, arguments: &str, booted_arguments: &str) -> Facts {
         let number = |(index, deployment)| Deployment {
             index,
             ..deployment
@@ -384,14 +404,14 @@ mod tests {
         }
     }
 
-    fn booted(image: &str) -> Deployment {
+    pub fn booted(image: &str) -> Deployment {
         Deployment {
             booted: true,
             ..deployment(image, "b")
         }
     }
 
-    fn staged(image: &str) -> Deployment {
+    pub fn staged(image: &str) -> Deployment {
         Deployment {
             staged: true,
             ..deployment(image, "s")

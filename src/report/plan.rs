@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{WIDTH, count, fingerprint, inline, is_secret_step, utc, wrap};
-use crate::plan::{Held, Notice, OsPlan, OsStep, Plan, PlannedStep, Section, Step};
+use crate::plan::{
+    Held, Notice, OsPlan, OsStep, PackageChange, Plan, PlannedStep, Repository, Section, Step,
+};
 use crate::root::RootPath;
 use crate::source::Candidate;
 
@@ -139,6 +141,19 @@ pub fn operating_system(os: &OsPlan) -> String {
             OsStep::Image { from, to } if from.is_empty() => format!("image {to}"),
             OsStep::Image { from, to } => format!("image {to}, instead of {from}"),
             OsStep::Arguments { changes } => format!("kernel arguments {}", changes.join(" ")),
+            OsStep::Repository(Repository::Directory(from)) => format!("packages come from {from}"),
+            OsStep::Repository(Repository::Image(image)) => format!("packages come from {image}"),
+            OsStep::Packages { what, command } => match what {
+                PackageChange::KernelBack => {
+                    format!("the image's own kernel: rpm-ostree {}", command.join(" "))
+                }
+                PackageChange::Kernel => {
+                    format!("another kernel: rpm-ostree {}", command.join(" "))
+                }
+                PackageChange::Extensions => {
+                    format!("extensions: rpm-ostree {}", command.join(" "))
+                }
+            },
         };
         out.push_str("  - ");
         out.push_str(wrap(&text, 4).trim_start());

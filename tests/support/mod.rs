@@ -376,3 +376,9 @@ pub fn shared_data(relative: &str) -> Option<PathBuf> {
     say(&format!("SKIP: ../shared/data/{relative} is not there"));
     None
 }
+
+/// By another process: a file that we write ourselves cannot be run while another test's child holds it open.
+pub fn install(from: &Path, to: &Path) {
+    let status = Command::new("install").arg(from).arg(to).status().unwrap();
+    assert!(status.success());
+}

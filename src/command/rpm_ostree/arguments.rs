@@ -193,6 +193,11 @@ pub fn override_reset(packages: &[&str], uninstall: &[&str]) -> CommandLine {
     rpm_ostree(LARGE, args.chain(each("--uninstall", uninstall)))
 }
 
+/// A change of packages, whose arguments were planned.
+pub fn change_packages(command: &[String]) -> CommandLine {
+    rpm_ostree(LARGE, command.iter().cloned())
+}
+
 /// Puts packages on top of the image; `None` where there is nothing to do.
 pub fn layer(install: &[&str], uninstall: &[&str]) -> Option<CommandLine> {
     let sorted = |names: &[&str]| {

@@ -152,6 +152,7 @@ impl Cause {
                 seconds: *seconds,
             },
             CommandError::Failed(_, words) => Self::of_words(words),
+            CommandError::Interrupted(_) => Self::ClientKilled,
         }
     }
 

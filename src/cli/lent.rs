@@ -1,0 +1,148 @@
+//! What rpm-ostreed is lent while an operating system is staged, and taken from it again on every way out: the
+//! repository of the extensions, and the daemon's exception of one image from the signature policy (mcd-contract 8.3, 8.5).
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::command::rpm_ostree::cause::Cause;
+use crate::command::{CommandLine, CommandRunner, HostRunner, systemctl};
+use crate::images::auth::Secrets;
+use crate::images::extensions::{self, REPO_FILE};
+use crate::images::policy::Policy;
+use crate::images::storage;
+use crate::node::system::ask;
+use crate::node::{Host, Labels};
+use crate::object::{Kind, Object};
+use crate::paths;
+use crate::plan::Repository;
+use crate::root::{Root, RootPath, sha256};
+use crate::runtime;
+use crate::transaction::Lock;
+use crate::transaction::place::{self, Placement};
+
+const DAEMON: &str = "rpm-ostreed.service";
+
+/// What can be lent on one root.
+pub struct Lent<'a> {
+    /// The root.
+    pub root: &'a Root,
+    /// Proof that nobody else is at it.
+    pub lock: &'a Lock,
+}
+
+impl Lent<'_> {
+    /// Takes everything back, whoever lent it: a run that was cut off leaves some of it until the next boot.
+    pub fn take_back(&self) -> Result<()> {
+        let repository = RootPath::parse(REPO_FILE)?;
+        place::remove(self.root, self.lock, &repository)?;
+        let removed = |path: &str| {
+            runtime::take_back(path).with_context(|| format!("removing {path}; remove it by hand"))
+        };
+        removed(runtime::EXTENSIONS)?;
+        let bound = removed(runtime::POLICY_BINDING)?;
+        removed(runtime::POLICY)?;
+        if bound { restart() } else { Ok(()) }
+    }
+
+    /// Lends the packages.
+    pub fn repository(&self, from: &Repository) -> Result<(), Cause> {
+        let directory = match from {
+            Repository::Directory(directory) => directory.clone(),
+            Repository::Image(image) => self.copy_of(image)?,
+        };
+        let text = extensions::repo_file(&directory);
+        self.put(&text)
+            .map_err(|error| Cause::Unknown(format!("{error:#}")))
+    }
+
+    /// The content of the image of extensions in a directory, through a container that never runs.
+    fn copy_of(&self, image: &str) -> Result<String, Cause> {
+        let here = HostRunner.run(&storage::images(image));
+        let here = here.map_err(|error| Cause::of_error(&error))?;
+        if !matches!(storage::stored(&here.stdout, image), Ok(Some(_))) {
+            let secrets = Secrets::read(self.root);
+            let secrets = secrets.map_err(|error| Cause::Unknown(error.to_string()))?;
+            run(&extensions::pull(image, secrets.file.as_deref()))?;
+        }
+        let id = SystemTime::now().duration_since(UNIX_EPOCH);
+        let id = id.unwrap_or_default().as_nanos();
+        let name = format!("ostree-container-pivot-{id:x}");
+        let directory = format!("{}/os-extensions-content-{id:x}", runtime::EXTENSIONS);
+        runtime::make_directory(&directory)
+            .map_err(|error| Cause::Unknown(format!("making {directory}: {error}")))?;
+        run(&extensions::create(image, &name))?;
+        let copied = run(&extensions::copy(&name, &directory));
+        if let Err(cause) = run(&extensions::remove(&name)) {
+            log::warn!("removing the container {name}: {cause}. Next: podman rm -f {name}");
+        }
+        copied?;
+        if !matches!(Labels::read(self.root).policy, crate::labels::Policy::None) {
+            run(&extensions::label(&directory))?;
+        }
+        Ok(format!("{directory}/{}", extensions::REPOSITORY))
+    }
+
+    fn put(&self, text: &str) -> Result<()> {
+        let path = RootPath::parse(REPO_FILE)?;
+        let host = Host::observe(self.root)?;
+        let labels = Labels::read(self.root);
+        let (uid, gid) = host.attainable((0, 0));
+        let object = Object {
+            kind: Kind::File {
+                size: text.len() as u64,
+                sha256: sha256(text.as_bytes()),
+            },
+            mode: 0o644,
+            uid,
+            gid,
+        };
+        place::make_parent(self.root, self.lock, &path, &host, &labels)?;
+        let label = labels.wanted(&path, &object.kind);
+        let placement = Placement {
+            path: &path,
+            object: &object,
+            bytes: text.as_bytes(),
+            label: label.as_deref(),
+        };
+        place::put(self.root, self.lock, &placement)?;
+        Ok(())
+    }
+
+    /// Lends a policy that accepts this one image of containers-storage, where the node's would not: its digest was
+    /// checked when it was brought under its name.
+    pub fn exception(&self, image: &str) -> Result<()> {
+        let policy = self.root.read(&RootPath::fixed(paths::POLICY))?;
+        let Some(policy) = policy else { return Ok(()) };
+        let policy = String::from_utf8_lossy(&policy);
+        if !storage::needs_exception(&Policy::parse(&policy)?) {
+            return Ok(());
+        }
+        let answer = |line: &CommandLine| {
+            let answer = ask(&HostRunner, line);
+            answer.map_err(|cause| anyhow!("{cause}. {}", cause.next()))
+        };
+        let stored = storage::stored(&answer(&storage::images(image))?, image)?;
+        let stored = stored
+            .with_context(|| format!("{image} is not in containers-storage under its name"))?;
+        let place = storage::place(&answer(&storage::info())?)?;
+        let text = storage::with_exception(&policy, &place, &stored)?;
+        let lend = |path: &str, text: &str| {
+            runtime::write_for_programs(path, text.as_bytes())
+                .with_context(|| format!("writing {path}"))
+        };
+        lend(runtime::POLICY, &text)?;
+        lend(runtime::POLICY_BINDING, &storage::binding(runtime::POLICY))?;
+        restart()
+    }
+}
+
+/// The daemon reads what it is lent when it starts.
+fn restart() -> Result<()> {
+    systemctl::reload(&HostRunner)?;
+    Ok(systemctl::try_restart(&HostRunner, DAEMON)?)
+}
+
+fn run(line: &CommandLine) -> Result<String, Cause> {
+    ask(&HostRunner, line)
+}

@@ -1,0 +1,300 @@
+//! Extensions and kernel types on a live OSTree node whose rpm-ostree is a named stub: what it is asked for, what it is
+//! lent meanwhile, and what is left when it fails. Beside it, containers tools that are real.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
+
+#[path = "support/mounts.rs"]
+mod mounts;
+#[path = "support/ostree_node.rs"]
+mod ostree_node;
+mod support;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use mounts::with_mounts;
+use ostree_node::{IMAGE, NEXT, OstreeNode};
+use serde_json::{Value, json};
+use support::{file, machine_config};
+
+const REPO_FILE: &str = "etc/yum.repos.d/coreos-extensions.repo";
+
+/// A config of these parts of `spec`.
+fn config(spec: Value) -> String {
+    let mut config = machine_config(
+        "rendered-worker-1",
+        json!({"storage": {"files": [file("/etc/new", 0o644, "new\n")]}}),
+    );
+    let all = config["spec"].as_object_mut().unwrap();
+    all.insert("osImageURL".to_owned(), json!(IMAGE));
+    for (key, value) in spec.as_object().unwrap() {
+        all.insert(key.clone(), value.clone());
+    }
+    config.to_string()
+}
+
+/// A node with a config at `/config`, and a repository at `/packages`.
+fn node(spec: Value) -> OstreeNode {
+    let node = OstreeNode::new();
+    node.root.write("config", &config(spec));
+    node.root
+        .write("packages/repodata/repomd.xml", "<repomd/>\n");
+    node
+}
+
+const APPLY: [&str; 5] = [
+    "apply",
+    "--yes",
+    "/config",
+    "--extensions-from",
+    "/packages",
+];
+
+/// Nothing of what rpm-ostreed was lent is there any more.
+fn nothing_is_lent(node: &OstreeNode) {
+    for path in [
+        REPO_FILE,
+        "run/mco-extensions",
+        "run/tmp-rpm-ostree-policy.json",
+        "run/systemd/system/rpm-ostreed.service.d/temporal-policy-binding.conf",
+    ] {
+        assert!(!node.root.exists(path), "{path} is still there");
+    }
+}
+
+#[test]
+fn extensions_come_from_a_directory_that_is_lent_and_taken_back() {
+    with_mounts(|| {
+        let node = node(json!({"extensions": ["usbguard", "kerberos"]}));
+        let plan = node
+            .run(&["plan", "/config", "--extensions-from", "/packages"])
+            .ok();
+        let said = plan.out().split_whitespace().collect::<Vec<_>>().join(" ");
+        for words in [
+            "packages come from /packages",
+            "extensions: rpm-ostree update --install krb5-workstation --install libkadm5 --install usbguard",
+        ] {
+            assert!(said.contains(words), "no {words:?} in {said}");
+        }
+        assert_eq!(node.calls(), Vec::<String>::new(), "a plan changes nothing");
+        node.run(&APPLY).ok();
+        assert_eq!(
+            node.calls(),
+            [
+                "ostree admin pin 0",
+                "rpm-ostree update --install krb5-workstation --install libkadm5 --install usbguard",
+                "  with a repository",
+            ]
+        );
+        nothing_is_lent(&node);
+        assert!(node.root.exists("etc/new"));
+        // Staged already: only the reboot is missing.
+        let again = node.run(&APPLY).ok();
+        assert_eq!(node.calls().len(), 3, "{}", again.out());
+    });
+}
+
+#[test]
+fn a_realtime_kernel_is_given_back_and_swapped_again_around_another_image() {
+    with_mounts(|| {
+        let spec =
+            json!({"kernelType": "realtime", "osImageURL": NEXT, "kernelArguments": ["nohz=on"]});
+        let node = node(spec);
+        node.runs(
+            IMAGE,
+            "kernel-rt-core kernel-rt-modules kernel-rt-modules-extra",
+            "kernel kernel-core",
+        );
+        node.program("podman", "exit 1");
+        node.root.write(
+            "etc/containers/policy.json",
+            r#"{"default": [{"type": "insecureAcceptAnything"}]}"#,
+        );
+        node.run(&APPLY).ok();
+        let calls = node.calls();
+        let verbs: Vec<&str> = calls
+            .iter()
+            .filter_map(|call| call.strip_prefix("rpm-ostree "))
+            .map(|call| call.split(" --").next().unwrap())
+            .collect();
+        assert_eq!(
+            verbs,
+            [
+                "override reset kernel kernel-core",
+                "rebase ostree-unverified-registry:quay.example/os@sha256:2222222222222222222222222222222222222222222222222222222222222222",
+                "kargs",
+                "override remove kernel kernel-core kernel-modules kernel-modules-core kernel-modules-extra",
+            ]
+        );
+        nothing_is_lent(&node);
+    });
+}
+
+#[test]
+fn packages_that_cannot_be_had_leave_the_node_as_it_was() {
+    with_mounts(|| {
+        let node = node(json!({"extensions": ["usbguard"], "kernelArguments": ["nohz=on"]}));
+        node.root.write("stub/fails", "update\n");
+        let said = node.run(&APPLY).exits(1).err();
+        for words in [
+            "staging the extensions",
+            "Packages not found: nonsense",
+            "nothing is staged, and no file was changed",
+            "Next: give the extensions image of the same release",
+        ] {
+            assert!(said.contains(words), "no {words:?} in {said}");
+        }
+        assert_eq!(node.calls().last().unwrap(), "ostree admin pin --unpin 0");
+        assert!(node.calls().contains(&"rpm-ostree cleanup -p".to_owned()));
+        assert!(!node.root.exists("stub/staged"));
+        assert!(!node.root.exists("etc/new"));
+        assert!(!node.root.exists("var/lib/mco-rescue/awaited.json"));
+        nothing_is_lent(&node);
+    });
+}
+
+#[test]
+fn success_is_proven_by_what_is_staged_and_not_by_the_exit_code() {
+    with_mounts(|| {
+        let node = node(json!({"extensions": ["usbguard"]}));
+        node.root.write("stub/forgets", "");
+        let said = node.run(&APPLY).exits(1).err();
+        let words =
+            "the following extension packages are missing from the staged deployment: [usbguard]";
+        assert!(said.contains(words), "{said}");
+        assert!(!node.root.exists("etc/new"));
+    });
+}
+
+#[test]
+fn what_stands_against_packages_is_said_before_anything_is_done() {
+    with_mounts(|| {
+        let refused = |spec: Value, args: &[&str], words: &[&str]| {
+            let node = node(spec);
+            let said = node
+                .run(&[&["plan", "/config"], args].concat())
+                .exits(1)
+                .out();
+            let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+            for word in words {
+                assert!(said.contains(word), "no {word:?} in {said}");
+            }
+            node.run(&[&["apply", "--yes", "/config"], args].concat())
+                .exits(1);
+            assert_eq!(node.calls(), Vec::<String>::new());
+            assert!(!node.root.exists("etc/new"));
+        };
+        let usbguard = || json!({"extensions": ["usbguard"]});
+        let image = "spec.baseOSExtensionsContainerImage";
+        refused(
+            usbguard(),
+            &[],
+            &[image, "--extensions-from DIR", "--files-only"],
+        );
+        let from = ["--extensions-from", "/etc"];
+        refused(
+            usbguard(),
+            &from,
+            &["/etc: has neither repodata/repomd.xml"],
+        );
+        let pages = json!({"kernelType": "64k-pages"});
+        let words = "64k-pages is only supported for aarch64 architecture";
+        refused(pages, &["--extensions-from", "/packages"], &[words]);
+    });
+}
+
+#[test]
+fn files_only_leaves_packages_alone_and_says_so() {
+    with_mounts(|| {
+        let node = node(json!({"extensions": ["usbguard"]}));
+        let said = node
+            .run(&["apply", "--yes", "/config", "--files-only"])
+            .exits(0);
+        assert!(said.out().contains("--install usbguard"), "{}", said.out());
+        assert_eq!(node.calls(), Vec::<String>::new());
+        assert!(node.root.exists("etc/new"));
+    });
+}
+
+/// Ends the program while rpm-ostree works on its change.
+#[test]
+fn a_signal_ends_the_transaction_and_takes_everything_back() {
+    with_mounts(|| {
+        let node = node(json!({"extensions": ["usbguard"]}));
+        node.root.write("stub/hangs", "update\n");
+        let never = node.root.path("stub/never");
+        nix::unistd::mkfifo(&never, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let child = node.start(&APPLY);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !node.root.exists("stub/now") {
+            assert!(Instant::now() < deadline, "rpm-ostree was never called");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&output.status),
+            Some(15),
+            "{said}"
+        );
+        assert!(said.contains("ended by SIGTERM"), "{said}");
+        assert!(said.contains("nothing is staged"), "{said}");
+        let calls = node.calls();
+        let asked = |call: &str| calls.iter().any(|other| other == call);
+        assert!(
+            asked("rpm-ostree cancel") && asked("rpm-ostree cleanup -p"),
+            "{calls:?}"
+        );
+        assert!(!node.root.exists("etc/new"));
+        nothing_is_lent(&node);
+    });
+}
+
+#[test]
+fn one_image_of_the_storage_is_excepted_from_a_strict_policy_while_it_is_staged() {
+    with_mounts(|| {
+        let node = node(json!({"osImageURL": NEXT}));
+        let policy = r#"{"default": [{"type": "reject"}]}"#;
+        node.root.write("etc/containers/policy.json", policy);
+        node.program(
+            "podman",
+            &format!(
+                r#"case $1 in
+images) echo '[{{"Id": "ab12", "RepoDigests": ["{NEXT}"]}}]' ;;
+system) echo '{{"store": {{"graphDriverName": "overlay", "graphRoot": "/var/lib/containers/storage"}}}}' ;;
+*) exit 1 ;;
+esac"#
+            ),
+        );
+        node.run(&["apply", "--yes", "/config", "--from-storage"])
+            .ok();
+        assert_eq!(
+            node.calls()[1..],
+            [
+                "systemctl daemon-reload".to_owned(),
+                "systemctl try-restart -- rpm-ostreed.service".to_owned(),
+                format!("rpm-ostree rebase ostree-unverified-image:containers-storage:{NEXT}"),
+                "  with a policy of its own".to_owned(),
+                "systemctl daemon-reload".to_owned(),
+                "systemctl try-restart -- rpm-ostreed.service".to_owned(),
+            ]
+        );
+        assert_eq!(node.root.read("etc/containers/policy.json"), policy);
+        nothing_is_lent(&node);
+    });
+}
+
+#[test]
+fn what_a_cut_off_run_lent_is_taken_back_by_the_next_one() {
+    with_mounts(|| {
+        let node = node(json!({"kernelArguments": ["nohz=on"]}));
+        node.root.write(REPO_FILE, "[coreos-extensions]\n");
+        node.root
+            .write("run/mco-extensions/os-extensions-content-1/a", "");
+        fs::write(node.root.path("run/tmp-rpm-ostree-policy.json"), "{}").unwrap();
+        node.run(&["apply", "--yes", "/config"]).ok();
+        nothing_is_lent(&node);
+        assert!(!node.calls().contains(&"  with a repository".to_owned()));
+    });
+}

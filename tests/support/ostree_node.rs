@@ -1,0 +1,215 @@
+//! A root in which the program sees itself on a live OSTree node, with named stubs of its programs.
+//!
+//! The stubs answer as the captured programs do and keep what they are told; the real ones are in `vm-tests/`.
+#![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use crate::mounts::mount;
+use crate::support::{PROGRAM, Run, TestRoot, install};
+
+/// Checksum of the deployment that runs.
+pub const BOOTED: &str = "b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0";
+/// The image that runs.
+pub const IMAGE: &str =
+    "quay.example/os@sha256:1111111111111111111111111111111111111111111111111111111111111111";
+/// Another one.
+pub const NEXT: &str =
+    "quay.example/os@sha256:2222222222222222222222222222222222222222222222222222222222222222";
+
+/// STUB of rpm-ostree: what is staged is a file with its image, its packages and its removals; all calls are kept.
+/// `fails` holds the first words of a command that fails, `hangs` of one that waits for ever.
+const RPM_OSTREE: &str = r#"
+cd /stub
+json() { list=; for word in $*; do list="$list${list:+, }\"$word\""; done; }
+deployment() {
+    json $packages; requested=$list; json $removals
+    printf '{"checksum": "%s", "serial": %s, "osname": "rhcos", "staged": %s, "booted": %s, "pinned": %s, "container-image-reference": "%s", "requested-packages": [%s], "requested-base-removals": [%s]}' \
+        "$1" "$2" "$3" "$4" "$pinned" "$image" "$requested" "$list"
+}
+stage() { printf 'image=%s\npackages="%s"\nremovals="%s"\n' "$image" "$packages" "$removals" >staged; }
+read -r fails <fails; read -r hangs <hangs; read -r kargs <kargs
+case $* in
+    "status --json")
+        printf '{"deployments": ['
+        if [ -e staged ]; then . ./staged; pinned=false; deployment 5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed 1 true false; printf ', '; fi
+        . ./booted; pinned=false; [ ! -e pinned ] || pinned=true; deployment "$checksum" 0 false true
+        printf '], "transaction": null}\n'; exit ;;
+    status) echo 'State: idle'; exit ;;
+    --version) printf "rpm-ostree:\n Version: '2024.7'\n Features:\n  - container\n"; exit ;;
+    kargs) echo "$kargs"; exit ;;
+esac
+echo "rpm-ostree $*" >>log
+[ ! -e /etc/yum.repos.d/coreos-extensions.repo ] || echo "  with a repository" >>log
+[ ! -e /run/tmp-rpm-ostree-policy.json ] || echo "  with a policy of its own" >>log
+. ./booted; [ ! -e staged ] || . ./staged
+if [ -n "$hangs" ]; then case $* in $hangs*) echo waiting >now; read -r word <never ;; esac; fi
+if [ -n "$fails" ]; then case $* in $fails*) echo 'error: Packages not found: nonsense' >&2; exit 1 ;; esac; fi
+verb=$1; shift
+case $verb in
+    cleanup) rm -f staged ;;
+    cancel) ;;
+    rebase) for word in "$@"; do case $word in -*) ;; *) image=$word ;; esac; done; stage ;;
+    kargs)
+        for word in "$@"; do case $word in --append*=*) kargs="$kargs ${word#*=}" ;; esac; done
+        echo "$kargs" >kargs; stage ;;
+    update | override)
+        into=; [ "$verb $1" != 'override remove' ] || into=removals
+        [ "$verb $1" != 'override reset' ] || removals=
+        [ $verb = update ] || shift
+        while [ $# -gt 0 ]; do
+            case $1 in
+                --install) [ -e /stub/forgets ] || packages="$packages $2"; shift ;;
+                --uninstall) kept=; for word in $packages; do [ "$word" = "$2" ] || kept="$kept $word"; done; packages=$kept; shift ;;
+                *) [ "$into" != removals ] || removals="$removals $1" ;;
+            esac
+            shift
+        done
+        stage ;;
+    *) echo "error: Unknown command '$verb'" >&2; exit 1 ;;
+esac
+"#;
+
+/// The node; `with_mounts` has to be around it.
+pub struct OstreeNode {
+    /// Its root.
+    pub root: TestRoot,
+}
+
+impl Drop for OstreeNode {
+    fn drop(&mut self) {
+        // Lazily, which always works: nothing of the kernel's may be met when the root is removed.
+        for _ in 0..2 {
+            let mut command = Command::new("umount");
+            let command = command
+                .args(["--lazy", "--recursive"])
+                .arg(self.root.path("proc"));
+            let _ = command.stderr(Stdio::null()).status();
+        }
+        if fs::read_dir(self.root.path("proc"))
+            .unwrap()
+            .next()
+            .is_some()
+        {
+            std::process::abort();
+        }
+    }
+}
+
+impl OstreeNode {
+    /// An idle node of RHEL CoreOS that runs [`IMAGE`].
+    pub fn new() -> Self {
+        let root = TestRoot::new();
+        for program in ["/bin/sh", "/bin/rm"] {
+            copy_program(&root, program);
+        }
+        for dir in ["proc", "dev", "usr/sbin", "run", "stub", "etc/yum.repos.d"] {
+            fs::create_dir_all(root.path(dir)).unwrap();
+        }
+        null_device(&root);
+        let proc = root.path("proc");
+        mount(&["-t", "proc", "proc", proc.to_str().unwrap()]);
+        root.write("cmdline", "rw ostree=/ostree/boot.1/rhcos/0/0\n");
+        let (line, shown) = (root.path("cmdline"), root.path("proc/cmdline"));
+        mount(&["--bind", line.to_str().unwrap(), shown.to_str().unwrap()]);
+        let link = root.path("sysroot/ostree/boot.1/rhcos/0/0");
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(format!("../../../deploy/rhcos/deploy/{BOOTED}.0"), link)
+            .unwrap();
+        let node = Self { root };
+        node.root.write(
+            "etc/os-release",
+            "ID=rhcos\nVARIANT_ID=coreos\nVERSION_ID=9.6\n",
+        );
+        node.runs(IMAGE, "", "");
+        for file in ["fails", "hangs", "log"] {
+            node.root.write(
+                &format!("stub/{file}"),
+                if file == "log" { "" } else { "\n" },
+            );
+        }
+        node.root.write("stub/kargs", "rw\n");
+        install(PROGRAM.as_ref(), &node.root.path("usr/mco-rescue"));
+        node.program("rpm-ostree", RPM_OSTREE);
+        node.program(
+            "ostree",
+            r#"echo "ostree $*" >>/stub/log
+case $* in "admin pin --unpin 0") rm /stub/pinned ;; "admin pin 0") echo >/stub/pinned ;; esac"#,
+        );
+        node.program(
+            "systemctl",
+            r#"case $1 in daemon-reload | try-restart) echo "systemctl $*" >>/stub/log ;; *) exit 1 ;; esac"#,
+        );
+        node
+    }
+
+    /// Sets what is booted.
+    pub fn runs(&self, image: &str, packages: &str, removals: &str) {
+        let text = format!(
+            "checksum={BOOTED}\nimage=ostree-unverified-registry:{image}\npackages=\"{packages}\"\nremovals=\"{removals}\"\n"
+        );
+        self.root.write("stub/booted", &text);
+        let origin = format!("sysroot/ostree/deploy/rhcos/deploy/{BOOTED}.0.origin");
+        let text =
+            format!("[origin]\ncontainer-image-reference=ostree-unverified-registry:{image}\n");
+        self.root.write(&origin, &text);
+    }
+
+    /// A program of the node.
+    pub fn program(&self, name: &str, script: &str) {
+        self.root.write("script", &format!("#!/bin/sh\n{script}\n"));
+        install(
+            &self.root.path("script"),
+            &self.root.path(&format!("usr/sbin/{name}")),
+        );
+    }
+
+    /// The calls that would change something, and what they saw.
+    pub fn calls(&self) -> Vec<String> {
+        self.root
+            .read("stub/log")
+            .lines()
+            .map(str::to_owned)
+            .collect()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("chroot");
+        command
+            .arg(self.root.dir())
+            .arg("/usr/mco-rescue")
+            .args(args);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the program on it.
+    pub fn run(&self, args: &[&str]) -> Run {
+        Run::of(self.command(args).output().unwrap())
+    }
+
+    /// Starts the program on it.
+    pub fn start(&self, args: &[&str]) -> Child {
+        let mut command = self.command(args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+}
+
+fn null_device(root: &TestRoot) {
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+    mknod(&root.path("dev/null"), SFlag::S_IFCHR, mode, makedev(1, 3)).unwrap();
+}
+
+/// A program of this system with the libraries that it is linked with, at the same places.
+pub fn copy_program(root: &TestRoot, program: &str) {
+    let output = Command::new("ldd").arg(program).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let files = text.split_whitespace().filter(|word| word.starts_with('/'));
+    for file in files.chain([program]) {
+        fs::create_dir_all(root.path(file).parent().unwrap()).unwrap();
+        install(file.as_ref(), &root.path(file));
+    }
+}
