@@ -112,6 +112,16 @@ pub const BOOT: &str = "boot";
 pub const SYSROOT: &str = "sysroot";
 /// The stateroots of an OSTree system, as a deployment sees them.
 pub const STATEROOTS: &str = "sysroot/ostree/deploy";
+/// The static pod of etcd: a node that has it is of the control plane.
+pub const ETCD_POD: &str = "etc/kubernetes/manifests/etcd-pod.yaml";
+/// Certificates by which members of etcd know each other.
+pub const ETCD_CERTIFICATES: &str =
+    "etc/kubernetes/static-pod-resources/etcd-certs/secrets/etcd-all-certs";
+/// Who signs for etcd, in releases from new to old.
+pub const ETCD_AUTHORITIES: [&str; 2] = [
+    "etc/kubernetes/static-pod-resources/etcd-certs/configmaps/etcd-all-bundles/server-ca-bundle.crt",
+    "etc/kubernetes/static-pod-resources/etcd-certs/configmaps/etcd-serving-ca/ca-bundle.crt",
+];
 /// Written by Ignition when it has written its config.
 pub const IGNITION_RESULT: &str = "etc/.ignition-result.json";
 /// Configs that an image brings along, in its root and in its initramfs.
@@ -291,6 +301,8 @@ mod tests {
             HOSTS,
             RESOLV_CONF,
             STATEROOTS,
+            ETCD_POD,
+            ETCD_CERTIFICATES,
             IGNITION_RESULT,
             IMAGE_CONFIGS,
             IMAGE_AUTHORITY,
@@ -334,6 +346,7 @@ mod tests {
         ];
         all.push(ANCHORS);
         all.extend(AUTHORITIES);
+        all.extend(ETCD_AUTHORITIES);
         all.extend(CA_BUNDLES);
         all.extend(PULL_SECRETS);
         all.extend(EXEMPT);

@@ -30,6 +30,8 @@ rpm                -                                             rpm
 setpriv            -                                             util-linux
 skopeo             -                                             skopeo
 podman             -                                             podman
+etcd               -                                             etcd-server
+ip                 -                                             iproute2
 ostree             -                                             ostree
 unshare            -                                             util-linux
 useradd            -                                             passwd

@@ -6,6 +6,7 @@ use super::bits::Bits;
 use super::fetch;
 use super::install::Beforehand;
 use super::os::{self, Staging};
+use super::quorum;
 use super::recover::recover_first;
 use super::session::{Session, Unnamed, open_root};
 use super::work::{Work, confirm, now};
@@ -34,6 +35,8 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     recover_first(&root, &lock)?;
     let mut session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
     let mut plan = session.whole_plan(args)?;
+    let refuses = apply.reboot && !args.guards.ignore_quorum;
+    quorum::look(&session.root, &mut plan, refuses)?;
     let beforehand = Beforehand::of(&session);
     if let Some(beforehand) = &beforehand {
         beforehand.announce(&mut plan);
@@ -72,7 +75,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     }
     let code = verify(cli, &session, &plan)?;
     if apply.reboot && plan.os.needs_reboot() && code == ExitCode::Done {
-        os::reboot()?;
+        os::reboot(&session.root, args.guards.ignore_quorum)?;
     }
     Ok(code)
 }

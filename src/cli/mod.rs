@@ -12,6 +12,7 @@ mod lent;
 mod os;
 mod pivot;
 mod plan;
+mod quorum;
 mod recover;
 mod render;
 mod rollback;
@@ -309,6 +310,10 @@ pub struct GuardArgs {
     /// Go on although an update of this node seems to be under way
     #[arg(long)]
     pub takeover: bool,
+
+    /// Go on although a reboot of this control-plane node would leave etcd without quorum
+    #[arg(long)]
+    pub ignore_quorum: bool,
 }
 
 impl GuardArgs {

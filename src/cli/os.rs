@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use super::bits::Bits;
 use super::complete;
 use super::lent::Lent;
+use super::quorum;
 use super::work::now;
 use super::{Cli, Output};
 use crate::awaited::{Awaited, OsRun, VERSION, Way};
@@ -444,8 +445,9 @@ fn awaited_back(run: &OsRun, config: &str, booted: String) -> Result<Awaited> {
     })
 }
 
-/// Reboots, as asked.
-pub fn reboot() -> Result<()> {
+/// Reboots, as asked, unless etcd would lose its quorum now.
+pub fn reboot(root: &Root, ignore_quorum: bool) -> Result<()> {
+    quorum::allows(root, ignore_quorum)?;
     let answer = HostRunner.run(&systemctl::reboot())?;
     if answer.status != Some(0) {
         bail!(

@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use super::bits;
 use super::install::Beforehand;
 use super::os::{self, Staging};
+use super::quorum;
 use super::recover::recover_first;
 use super::session::{guard, open_root};
 use super::work::confirm;
@@ -50,6 +51,7 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
     };
     guard(&mut plan, &root, &node, args.guards.allowed())?;
     bits::look(&root, &mut plan, &args.bits, "")?;
+    quorum::look(&root, &mut plan, !args.guards.ignore_quorum)?;
     let beforehand = Beforehand::of_recorded(&root, &records);
     if let Some(beforehand) = &beforehand {
         beforehand.announce(&mut plan);
@@ -65,7 +67,7 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
         }
         staging(cli, (&root, &lock), &plan, &records, args).stage(facts)?;
     }
-    end(cli, &plan, args.reboot)
+    end(cli, &root, &plan, args)
 }
 
 fn wanted(args: &PivotArgs, records: &Records) -> Result<String> {
@@ -121,13 +123,13 @@ fn show(cli: &Cli, image: &str, plan: &Plan) -> Result<()> {
     Ok(report::print(text.as_bytes())?)
 }
 
-fn end(cli: &Cli, plan: &Plan, reboot: bool) -> Result<ExitCode> {
+fn end(cli: &Cli, root: &Root, plan: &Plan, args: &PivotArgs) -> Result<ExitCode> {
     if cli.output == Output::Json {
         let text = serde_json::to_string_pretty(&plan.os)? + "\n";
         report::print_result(text.as_bytes());
     }
-    if plan.os.needs_reboot() && reboot {
-        os::reboot()?;
+    if plan.os.needs_reboot() && args.reboot {
+        os::reboot(root, args.guards.ignore_quorum)?;
     } else if plan.os.needs_reboot() && cli.output == Output::Text {
         report::print_result(b"Staged.\nNext: systemctl reboot\n");
     }

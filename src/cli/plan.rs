@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use super::install::Beforehand;
+use super::quorum;
 use super::session::{Session, Unnamed, open_root};
 use super::{Cli, Output, PlanArgs};
 use crate::error::ExitCode;
@@ -16,6 +17,7 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     let pending = transaction::pending(&root)?;
     let session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
     let mut plan = session.whole_plan(args)?;
+    quorum::look(&session.root, &mut plan, false)?;
     if let Some(beforehand) = Beforehand::of(&session) {
         beforehand.announce(&mut plan);
     }

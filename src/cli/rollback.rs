@@ -49,7 +49,7 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     if let Some(os_run) = of_the_os
         && let WayBack::NextBoot = os::go_back(&root, &os_run, &run.config)?
     {
-        return next_boot(cli, run, args.reboot);
+        return next_boot(cli, &root, run, args);
     }
     back.carry_out(&root, &lock, started)?;
     let left = transaction::history(&root)?.len();
@@ -63,14 +63,14 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
 }
 
 /// The files go back where their deployment runs again; here they belong to what is left.
-fn next_boot(cli: &Cli, run: &FinishedRun, reboot: bool) -> Result<ExitCode> {
+fn next_boot(cli: &Cli, root: &Root, run: &FinishedRun, args: &RollbackArgs) -> Result<ExitCode> {
     let text = match cli.output {
         Output::Json => report::rollback::json(run, &None, 0, 0)?,
         Output::Text => report::rollback::awaits(run),
     };
     report::print_result(text.as_bytes());
-    if reboot {
-        os::reboot()?;
+    if args.reboot {
+        os::reboot(root, args.guards.ignore_quorum)?;
     }
     Ok(ExitCode::Done)
 }

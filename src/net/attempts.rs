@@ -159,7 +159,7 @@ impl<'a> Session<'a> {
                 behind_redirects: visited.len() > 1,
             };
             let first = visited.len() == 1;
-            let head = self.get(&target, first).map_err(failed)?;
+            let head = self.ask(&target, first, request.body).map_err(failed)?;
             let Some(next) = next_place(&head, &target, request).map_err(failed)? else {
                 return received(head, &target, request, progress).map_err(failed);
             };
@@ -175,7 +175,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn get(&self, target: &Target, first: bool) -> Result<Head, Cause> {
+    /// A redirect is followed as browsers do: without the body.
+    fn ask(&self, target: &Target, first: bool, body: Option<&[u8]>) -> Result<Head, Cause> {
         let ways = self.ways(self.trust.client()?);
         let mut headers = self.defaults.clone();
         if first {
@@ -186,7 +187,11 @@ impl<'a> Session<'a> {
             headers.extend(authorization(login));
         }
         let connection = ways.open(target)?;
-        http::exchange(Method::GET, connection, target, &headers, self.bounds())
+        let question = match body.filter(|_| first) {
+            Some(body) => (Method::POST, Some(body)),
+            None => (Method::GET, None),
+        };
+        http::exchange(question, connection, target, &headers, self.bounds())
     }
 
     fn ways(&self, tls: Arc<ClientConfig>) -> Ways<'_> {
@@ -233,7 +238,7 @@ impl<'a> Session<'a> {
         let origin = Target::parse(&format!("https://{}/", target.place())).ok()?;
         let connection = self.ways(self.trust.client_at(valid)?).open(&origin).ok()?;
         let head = http::exchange(
-            Method::HEAD,
+            (Method::HEAD, None),
             connection,
             &origin,
             &defaults(),

@@ -44,9 +44,9 @@ pub(super) struct Head {
     body: ureq::Body,
 }
 
-/// Sends a request without body, and reads the head of the answer.
+/// Sends a request, and reads the head of the answer.
 pub(super) fn exchange(
-    method: Method,
+    (method, body): (Method, Option<&[u8]>),
     connection: Connection,
     target: &Target,
     headers: &HeaderMap,
@@ -60,13 +60,17 @@ pub(super) fn exchange(
         let value = value.map_err(|_| Cause::BadHeader("Proxy-Authorization".into()))?;
         headers.insert(HeaderName::from_static("proxy-authorization"), value);
     }
-    let mut request = Request::new(());
+    let mut request = Request::new(body.unwrap_or_default());
     *request.method_mut() = method;
     *request.uri_mut() = target.uri.clone();
     *request.headers_mut() = headers;
     let prefix = proxied.as_ref().map(|_| origin(&target.uri));
     let agent = agent(connection.wire, prefix, bounds, started);
-    let answer = agent.run(request).map_err(|e| cause_of(e, started))?;
+    let answer = match body {
+        Some(_) => agent.run(request),
+        None => agent.run(request.map(drop)),
+    };
+    let answer = answer.map_err(|e| cause_of(e, started))?;
     match (answer.status().as_u16(), proxied) {
         (407, Some(Proxied { proxy, .. })) => Err(Cause::Proxy {
             proxy,

@@ -94,7 +94,9 @@ pub struct Request<'a> {
     pub url: &'a str,
     /// Headers; the last of several with the same name counts.
     pub headers: Vec<(String, String)>,
-    /// A larger body is refused, without reading all of it.
+    /// Sent as it is, with POST; without one it is GET.
+    pub body: Option<&'a [u8]>,
+    /// A larger body of the answer is refused, without reading all of it.
     pub max_bytes: u64,
     /// Whether failures that may heal are tried again.
     pub retry: bool,
@@ -120,6 +122,7 @@ impl<'a> Request<'a> {
         Self {
             url,
             headers: Vec::new(),
+            body: None,
             max_bytes,
             retry: true,
             verified: false,

@@ -6,6 +6,7 @@ mod activity;
 pub mod bootloader;
 pub mod deploy_directories;
 pub mod deployments;
+pub mod etcd;
 pub mod host;
 mod labels;
 pub mod os;

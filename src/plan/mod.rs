@@ -17,6 +17,7 @@ mod labels;
 mod nodes;
 mod os;
 mod packages;
+mod quorum;
 mod records;
 mod rollback;
 mod space;
@@ -41,6 +42,7 @@ pub use held::Held;
 pub use interest::interest;
 pub use labels::restorecon;
 pub use os::{OsPlan, OsStep, PackageChange, Repository};
+pub use quorum::{Quorum, add as add_quorum, quorum};
 pub use rollback::{FinishedRun, rollback};
 
 /// One change of one path.

@@ -73,6 +73,7 @@ impl Fetch for Http<'_> {
     fn fetch(&mut self, network: &Network, wanted: Wanted<'_>) -> Result<Vec<u8>, String> {
         let settings = self.settings(network)?;
         let request = Request {
+            body: None,
             url: wanted.url,
             headers: wanted.headers.to_vec(),
             max_bytes: wanted.max_bytes,

@@ -139,7 +139,7 @@ case $* in "admin pin --unpin 0") rm /stub/pinned ;; "admin pin 0") echo >/stub/
         );
         node.program(
             "systemctl",
-            r#"case $1 in daemon-reload | try-restart) echo "systemctl $*" >>/stub/log ;; *) exit 1 ;; esac"#,
+            r#"case $* in daemon-reload | try-restart* | *reboot) echo "systemctl $*" >>/stub/log ;; *) exit 1 ;; esac"#,
         );
         node
     }

@@ -1,0 +1,79 @@
+//! Asking the node's own etcd, before a reboot is prepared and again right before it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::net::{self, Request, Settings};
+use crate::node::etcd::{self, Access, Etcd, LOCAL, Member};
+use crate::plan::{self, Plan, Quorum};
+use crate::root::Root;
+use crate::source;
+
+/// Members on one network answer at once, or not at all.
+const PATIENCE: Duration = Duration::from_secs(5);
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Adds to a plan that ends in a reboot what etcd says of it. `blocks`: a reboot is asked for, and nobody said that
+/// quorum does not matter.
+pub fn look(root: &Root, plan: &mut Plan, blocks: bool) -> Result<()> {
+    if plan.os.needs_reboot() {
+        plan::add_quorum(plan, &ask(root)?, blocks);
+    }
+    Ok(())
+}
+
+/// Refuses a reboot by which quorum would be lost now.
+pub fn allows(root: &Root, ignored: bool) -> Result<()> {
+    match plan::quorum(&ask(root)?) {
+        Quorum::Lost(why) if !ignored => Err(anyhow::anyhow!(
+            "not rebooting: {why}. What is staged stays. Next: systemctl reboot, as soon as they are"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What etcd says, where this is a running control-plane node.
+fn ask(root: &Root) -> Result<Etcd> {
+    if !root.is_live() || !etcd::is_here(root).context("looking for etcd")? {
+        return Ok(Etcd::NotHere);
+    }
+    let known = etcd::access(root).map_err(anyhow::Error::from);
+    let known = known.and_then(|access| members(&access));
+    Ok(known.map_or_else(|error| Etcd::Silent(format!("{error:#}")), Etcd::Known))
+}
+
+/// All members, each asked how it is.
+fn members(access: &Access) -> Result<Vec<Member>> {
+    let list = format!("{LOCAL}/v3/cluster/member/list");
+    let mut all = etcd::members(&get(access, &list, Some(b"{}"))?)?;
+    for member in all.iter_mut().filter(|member| member.ill.is_none()) {
+        let own = LOCAL.to_owned();
+        let url = if member.own {
+            Some(&own)
+        } else {
+            member.urls.first()
+        };
+        let Some(url) = url else { continue };
+        member.ill = match get(access, &format!("{url}/health"), None) {
+            Ok(answer) => etcd::ill(&answer),
+            Err(error) => Some(format!("{error:#}")),
+        };
+    }
+    Ok(all)
+}
+
+fn get(access: &Access, url: &str, body: Option<&[u8]>) -> Result<Vec<u8>> {
+    let settings = Settings {
+        certificates: access.authorities.clone(),
+        identity: Some(access.identity.clone()),
+        header_timeout: PATIENCE,
+        connect_timeout: PATIENCE,
+        total_timeout: Some(PATIENCE),
+        ..Settings::default()
+    };
+    let mut request = Request::new(url, MAX_BYTES);
+    request.body = body;
+    request.retry = false;
+    Ok(net::fetch(&settings, &request, &mut source::tell)?.bytes)
+}

@@ -1,0 +1,198 @@
+//! The etcd of a control-plane node, asked on the node itself with the certificates on its disk: who is a member, and
+//! who is well. etcd's own interface (`/v3/cluster/member/list`, `/health`); the paths are those of its static pod.
+
+use serde::Deserialize;
+
+use crate::net::{self, CertificateDer, Identity};
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+/// Where the etcd of this node listens for clients.
+pub const LOCAL: &str = "https://127.0.0.1:2379";
+
+/// What is known of the etcd that this node is a member of.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Etcd {
+    /// No control-plane node, or not the running one.
+    #[default]
+    NotHere,
+    /// It was asked and gave no answer: why.
+    Silent(String),
+    /// Its members.
+    Known(Vec<Member>),
+}
+
+/// A member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its name; one that has not started yet has none.
+    pub name: String,
+    /// Where its clients ask.
+    pub urls: Vec<String>,
+    /// It is this node.
+    pub own: bool,
+    /// It has no vote yet.
+    pub learner: bool,
+    /// Why it is not well; `None`: it is.
+    pub ill: Option<String>,
+}
+
+/// Why etcd cannot be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum EtcdError {
+    /// Reading from the root.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// There is nothing to ask with.
+    #[error("/{0} has no etcd-peer-NAME.crt with its key")]
+    NoCertificate(&'static str),
+    /// Nobody to believe.
+    #[error("no bundle with the authority of etcd is below /{0}")]
+    NoAuthority(&'static str),
+    /// A file that cannot be used.
+    #[error("{0}: {1}")]
+    File(RootPath, String),
+    /// The answer.
+    #[error("the answer is no list of members: {0}")]
+    Answer(String),
+}
+
+/// How it is asked.
+#[derive(Debug)]
+pub struct Access {
+    /// Who signs for it.
+    pub authorities: Vec<CertificateDer<'static>>,
+    /// A certificate that it accepts.
+    pub identity: Identity,
+}
+
+/// Whether the root is that of a control-plane node.
+///
+/// # Errors
+/// What the root says.
+pub fn is_here(root: &Root) -> Result<bool, RootError> {
+    root.exists(&RootPath::fixed(paths::ETCD_POD))
+}
+
+/// Reads the certificates of the node's etcd.
+///
+/// # Errors
+/// What is missing or broken.
+pub fn access(root: &Root) -> Result<Access, EtcdError> {
+    let authority = |path| root.read(&RootPath::fixed(path)).transpose();
+    let mut found = paths::ETCD_AUTHORITIES.into_iter().filter_map(authority);
+    let bundle = found
+        .next()
+        .ok_or(EtcdError::NoAuthority(paths::ETCD_CERTIFICATES))??;
+    let directory = RootPath::fixed(paths::ETCD_CERTIFICATES);
+    for name in root.list(&directory)? {
+        let Some(stem) = name
+            .strip_suffix(".crt")
+            .filter(|stem| stem.starts_with("etcd-peer-"))
+        else {
+            continue;
+        };
+        let file = |ending: &str| -> Result<Option<Vec<u8>>, EtcdError> {
+            let text = format!("{directory}/{stem}.{ending}");
+            let path = RootPath::parse(&text)
+                .map_err(|error| EtcdError::File(directory.clone(), error.to_string()))?;
+            Ok(root.read(&path)?)
+        };
+        let (Some(chain), Some(key)) = (file("crt")?, file("key")?) else {
+            continue;
+        };
+        let bad = |error: net::BundleError| EtcdError::File(directory.clone(), error.to_string());
+        return Ok(Access {
+            authorities: net::certificates(&bundle).map_err(bad)?,
+            identity: Identity::parse(&chain, &key).map_err(bad)?,
+        });
+    }
+    Err(EtcdError::NoCertificate(paths::ETCD_CERTIFICATES))
+}
+
+/// The members in an answer, all of them taken for well.
+///
+/// # Errors
+/// An answer that is not etcd's.
+pub fn members(answer: &[u8]) -> Result<Vec<Member>, EtcdError> {
+    #[derive(Deserialize)]
+    struct Answer {
+        header: Header,
+        members: Vec<Entry>,
+    }
+    #[derive(Deserialize)]
+    struct Header {
+        member_id: String,
+    }
+    #[derive(Deserialize)]
+    struct Entry {
+        #[serde(rename = "ID")]
+        id: String,
+        #[serde(default)]
+        name: String,
+        #[serde(default, rename = "clientURLs")]
+        urls: Vec<String>,
+        #[serde(default, rename = "isLearner")]
+        learner: bool,
+    }
+    let answer: Answer =
+        serde_json::from_slice(answer).map_err(|error| EtcdError::Answer(error.to_string()))?;
+    let own = answer.header.member_id;
+    let member = |entry: Entry| Member {
+        own: entry.id == own,
+        ill: entry
+            .urls
+            .is_empty()
+            .then(|| "it has not started".to_owned()),
+        name: entry.name,
+        urls: entry.urls,
+        learner: entry.learner,
+    };
+    Ok(answer.members.into_iter().map(member).collect())
+}
+
+/// What an answer of `/health` says against it; `None` where it is well.
+pub fn ill(answer: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Health {
+        health: serde_json::Value,
+        #[serde(default)]
+        reason: String,
+    }
+    match serde_json::from_slice::<Health>(answer) {
+        Ok(health) if health.health == "true" || health.health == true => None,
+        Ok(health) if health.reason.is_empty() => Some("it says that it is not healthy".to_owned()),
+        Ok(health) => Some(health.reason),
+        Err(_) => Some("its answer is not that of etcd".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_read_with_who_we_are() {
+        let answer = br#"{"header": {"cluster_id": "1", "member_id": "7", "raft_term": "2"}, "members": [
+            {"ID": "7", "name": "m0", "peerURLs": ["https://10.0.0.1:2380"], "clientURLs": ["https://10.0.0.1:2379"]},
+            {"ID": "8", "peerURLs": ["https://10.0.0.2:2380"], "isLearner": true}]}"#;
+        let all = members(answer).unwrap();
+        assert_eq!(
+            (all[0].own, all[0].learner, all[0].ill.clone()),
+            (true, false, None)
+        );
+        assert_eq!((all[1].own, all[1].learner), (false, true));
+        assert_eq!(all[1].ill.as_deref(), Some("it has not started"));
+        assert!(members(b"404 page not found").is_err());
+    }
+
+    #[test]
+    fn health_is_told_as_text_or_as_truth() {
+        assert_eq!(ill(br#"{"health":"true"}"#), None);
+        assert_eq!(ill(br#"{"health":true}"#), None);
+        let why = ill(br#"{"health":"false","reason":"NO LEADER"}"#);
+        assert_eq!(why.as_deref(), Some("NO LEADER"));
+        assert!(ill(br#"{"health":"false"}"#).is_some());
+        assert!(ill(b"").is_some());
+    }
+}
