@@ -201,6 +201,8 @@ pub const SYSTEMD_RUNS: &str = "run/systemd/system";
 
 /// Rendered configs that were fetched, one file each.
 pub const CACHE: &str = "var/lib/mco-rescue/cache";
+/// Deployments that we pinned.
+pub const PINS: &str = "var/lib/mco-rescue/pins.json";
 /// What is known of the Machine Config Server: where it is and which authority it had.
 pub const SERVER: &str = "var/lib/mco-rescue/server.json";
 /// The node's annotations as the API had them last.
@@ -336,6 +338,7 @@ mod tests {
             SERVER,
             ANNOTATIONS,
             POLICIES,
+            PINS,
             DAEMON_LOG,
             POD_LOGS,
             PREVIOUS_LOGS,

@@ -10,6 +10,7 @@ mod firstboot;
 mod install;
 mod lent;
 mod os;
+mod pins;
 mod pivot;
 mod plan;
 mod quorum;
@@ -527,6 +528,16 @@ pub enum CacheCommand {
 /// What rollback may pass over.
 #[derive(Debug, Args)]
 pub struct RollbackArgs {
+    /// Go nowhere, but let the deployments go that were pinned as the way back: the next
+    /// clean-up removes them. The service that fetches does this once the daemon is done
+    #[arg(long, conflicts_with_all = ["leave_changed", "files_only", "reboot"])]
+    pub forget: bool,
+
+    /// With --forget: only if the API has said since the node booted that the daemon is done
+    /// with the recorded config, and its image runs
+    #[arg(long, requires = "forget")]
+    pub if_done: bool,
+
     /// Leave paths that were changed since as they are, instead of refusing
     #[arg(long)]
     pub leave_changed: bool,

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use super::bits::Bits;
 use super::complete;
 use super::lent::Lent;
+use super::pins;
 use super::quorum;
 use super::work::now;
 use super::{Cli, Output};
@@ -125,14 +126,8 @@ impl Staging<'_> {
         if !self.plan.steps.iter().any(pins) {
             return;
         }
-        let let_go = deployments().and_then(|all| match all.named(&self.plan.booted) {
-            Some(booted) if booted.pinned => {
-                ask(&HostRunner, &arguments::unpin(booted.index)).map(drop)
-            }
-            _ => Ok(()),
-        });
-        if let Err(cause) = let_go {
-            log::warn!("unpinning what runs: {cause}. Next: ostree admin pin --unpin INDEX");
+        if let Err(error) = pins::let_go(self.root, |one| one.name() == self.plan.booted) {
+            log::warn!("unpinning what runs: {error:#}. Next: mco-rescue rollback --forget");
         }
     }
 
@@ -166,6 +161,10 @@ impl Staging<'_> {
             OsStep::Repository(from) => {
                 self.say(&format!("{}\n", doing(step)));
                 return lent.repository(from);
+            }
+            OsStep::Pin { deployment, .. } => {
+                pins::remember(self.root, deployment)
+                    .map_err(|error| Cause::Unknown(format!("{error:#}")))?;
             }
             OsStep::Image { to, .. } if self.bits == Bits::Storage => {
                 let lending = lent.exception(to);

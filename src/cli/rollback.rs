@@ -1,9 +1,10 @@
 //! `rollback`: the last finished run taken back, through the same transaction.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::complete;
 use super::os::{self, WayBack};
+use super::pins;
 use super::recover::recover_first;
 use super::session::{guard, open_root};
 use super::work::{Work, confirm, now};
@@ -16,6 +17,7 @@ use crate::plan::{self, Allowed, FinishedRun, Plan};
 use crate::report;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootPath};
+use crate::source::api;
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{self, Lock};
 
@@ -25,6 +27,9 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     let lock = transaction::acquire(&root)?;
     recover_first(&root, &lock)?;
+    if args.forget {
+        return forget(cli, &root, args.if_done);
+    }
     let Some(run) = transaction::history(&root)?.into_iter().next() else {
         bail!(
             "no finished run is in the history, so there is nothing to go back to. \
@@ -60,6 +65,36 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     };
     report::print_result(text.as_bytes());
     Ok(ExitCode::Done)
+}
+
+/// Nothing goes back any more; the room is free for others.
+fn forget(cli: &Cli, root: &Root, if_done: bool) -> Result<ExitCode> {
+    if !root.is_live() {
+        bail!("only the running node can let its deployments go; run this on it");
+    }
+    if if_done && (pins::ours(root)?.is_empty() || !is_done(root)?) {
+        return Ok(ExitCode::Done);
+    }
+    let gone = pins::let_go(root, |_| true)?;
+    let text = match cli.output {
+        Output::Json => report::rollback::forgotten_json(&gone)?,
+        Output::Text => report::rollback::forgotten(&gone),
+    };
+    report::print_result(text.as_bytes());
+    Ok(ExitCode::Done)
+}
+
+/// What the service that fetches has heard is of this boot, or too old.
+fn is_done(root: &Root) -> Result<bool> {
+    let Some(annotations) = api::remembered(root)? else {
+        return Ok(false);
+    };
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let deployments = os::deployments().map_err(|cause| anyhow!("{cause}. {}", cause.next()))?;
+    Ok(
+        annotations.seen > sysinfo::System::boot_time().unwrap_or(u64::MAX)
+            && pins::is_done(&annotations, &records, &deployments),
+    )
 }
 
 /// The files go back where their deployment runs again; here they belong to what is left.

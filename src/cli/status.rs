@@ -35,7 +35,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     let report = StatusReport {
         schema: "mco-rescue/status/v1",
         root: root.shown().display().to_string(),
-        os: OsReport::of(&system),
+        os: OsReport::of(&system, &super::pins::ours(&root)?),
         awaited: super::complete::awaited(&root)?,
         deployment: host.deployment,
         recorded,

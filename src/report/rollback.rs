@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::count;
+use crate::node::deployments::Deployment;
 use crate::plan::FinishedRun;
 
 #[derive(Serialize)]
@@ -35,6 +36,35 @@ pub fn json(
         left,
     };
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
+}
+
+/// Deployments that are not kept any more, for programs.
+pub fn forgotten_json(gone: &[Deployment]) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    struct Document {
+        schema: &'static str,
+        /// `CHECKSUM.SERIAL` of each.
+        unpinned: Vec<String>,
+    }
+    let document = Document {
+        schema: "mco-rescue/forget/v1",
+        unpinned: gone.iter().map(Deployment::name).collect(),
+    };
+    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+}
+
+/// For people.
+pub fn forgotten(gone: &[Deployment]) -> String {
+    if gone.is_empty() {
+        return "Nothing that was pinned as a way back is kept, so there is nothing to let go.\n"
+            .to_owned();
+    }
+    let lines: Vec<String> = gone
+        .iter()
+        .map(|one| format!("Unpinned: {} {}\n", one.name(), one.image()))
+        .collect();
+    lines.concat()
+        + "Next: rpm-ostree cleanup -r frees their room; until then they can still be booted.\n"
 }
 
 /// For people, where the files go back at the next boot only.

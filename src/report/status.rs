@@ -8,7 +8,7 @@ use super::plan::notices;
 use super::{inline, utc, wrap};
 use crate::awaited::{Awaited, Way};
 use crate::node::System;
-use crate::node::deployments::Deployment;
+use crate::node::deployments::{Deployment, Deployments};
 use crate::plan::Notice;
 use crate::transaction::Pending;
 use crate::transaction::journal::{ConfigRef, VERSION};
@@ -109,6 +109,8 @@ pub struct OsReport {
     pub booted: String,
     /// Whether it is pinned.
     pub pinned: bool,
+    /// Deployments that are kept as a way back, by their images.
+    pub kept: Vec<String>,
     /// The image that is staged.
     pub staged: Option<String>,
     /// Why the last shutdown could not write what was staged; or why nothing is known.
@@ -117,12 +119,13 @@ pub struct OsReport {
 
 impl OsReport {
     /// From what is known; nothing where nobody was asked.
-    pub fn of(system: &System) -> Option<Self> {
+    pub fn of(system: &System, ours: &[String]) -> Option<Self> {
         match system {
             System::NotAsked => None,
             System::Silent(why) => Some(Self {
                 booted: String::new(),
                 pinned: false,
+                kept: Vec::new(),
                 staged: None,
                 problem: Some(why.clone()),
             }),
@@ -131,12 +134,18 @@ impl OsReport {
                 Some(Self {
                     booted: all.booted().map(Deployment::image).unwrap_or_default(),
                     pinned: all.pinned_copy_of_booted().is_some(),
+                    kept: kept(all, ours),
                     staged: all.staged().map(Deployment::image),
                     problem: facts.finalize_error.clone(),
                 })
             }
         }
     }
+}
+
+fn kept(all: &Deployments, ours: &[String]) -> Vec<String> {
+    let others = all.ours(ours).filter(|one| one.pinned && !one.booted);
+    others.map(Deployment::image).collect()
 }
 
 /// A run that the history keeps.
@@ -175,6 +184,12 @@ pub fn text(report: &StatusReport) -> String {
     if let Some(os) = &report.os {
         let pinned = if os.pinned { " (pinned)" } else { "" };
         line("Booted", &format!("{}{pinned}", or_unknown(&os.booted)));
+        for image in &os.kept {
+            line(
+                "Kept",
+                &format!("{} (the way back, pinned)", or_unknown(image)),
+            );
+        }
         if let Some(staged) = &os.staged {
             line(
                 "Staged",

@@ -11,6 +11,8 @@ use crate::support::{PROGRAM, Run, TestRoot, install};
 
 /// Checksum of the deployment that runs.
 pub const BOOTED: &str = "b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0";
+/// Checksum of another one.
+pub const ARRIVED: &str = "a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2";
 /// The image that runs.
 pub const IMAGE: &str =
     "quay.example/os@sha256:1111111111111111111111111111111111111111111111111111111111111111";
@@ -25,16 +27,18 @@ cd /stub
 json() { list=; for word in $*; do list="$list${list:+, }\"$word\""; done; }
 deployment() {
     json $packages; requested=$list; json $removals
+    is=false; [ "$1" != "$pinned" ] || is=true
     printf '{"checksum": "%s", "serial": %s, "osname": "rhcos", "staged": %s, "booted": %s, "pinned": %s, "container-image-reference": "%s", "requested-packages": [%s], "requested-base-removals": [%s]}' \
-        "$1" "$2" "$3" "$4" "$pinned" "$image" "$requested" "$list"
+        "$1" "$2" "$3" "$4" "$is" "$image" "$requested" "$list"
 }
 stage() { printf 'image=%s\npackages="%s"\nremovals="%s"\n' "$image" "$packages" "$removals" >staged; }
-read -r fails <fails; read -r hangs <hangs; read -r kargs <kargs
+read -r pinned <pinned; read -r fails <fails; read -r hangs <hangs; read -r kargs <kargs
 case $* in
     "status --json")
         printf '{"deployments": ['
-        if [ -e staged ]; then . ./staged; pinned=false; deployment 5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed 1 true false; printf ', '; fi
-        . ./booted; pinned=false; [ ! -e pinned ] || pinned=true; deployment "$checksum" 0 false true
+        if [ -e staged ]; then . ./staged; deployment 5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed 1 true false; printf ', '; fi
+        . ./booted; deployment "$checksum" 0 false true
+        if [ -e previous ]; then . ./previous; printf ', '; deployment "$checksum" 0 false false; fi
         printf '], "transaction": null}\n'; exit ;;
     status) echo 'State: idle'; exit ;;
     --version) printf "rpm-ostree:\n Version: '2024.7'\n Features:\n  - container\n"; exit ;;
@@ -123,7 +127,7 @@ impl OstreeNode {
             "ID=rhcos\nVARIANT_ID=coreos\nVERSION_ID=9.6\n",
         );
         node.runs(IMAGE, "", "");
-        for file in ["fails", "hangs", "log"] {
+        for file in ["fails", "hangs", "pinned", "log"] {
             node.root.write(
                 &format!("stub/{file}"),
                 if file == "log" { "" } else { "\n" },
@@ -132,10 +136,11 @@ impl OstreeNode {
         node.root.write("stub/kargs", "rw\n");
         install(PROGRAM.as_ref(), &node.root.path("usr/mco-rescue"));
         node.program("rpm-ostree", RPM_OSTREE);
+        // STUB of ostree: what is pinned is a checksum in a file.
         node.program(
             "ostree",
             r#"echo "ostree $*" >>/stub/log
-case $* in "admin pin --unpin 0") rm /stub/pinned ;; "admin pin 0") echo >/stub/pinned ;; esac"#,
+case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/booted; echo "$checksum" >/stub/pinned ;; esac"#,
         );
         node.program(
             "systemctl",
@@ -154,6 +159,17 @@ case $* in "admin pin --unpin 0") rm /stub/pinned ;; "admin pin 0") echo >/stub/
         let text =
             format!("[origin]\ncontainer-image-reference=ostree-unverified-registry:{image}\n");
         self.root.write(&origin, &text);
+    }
+
+    /// As after a reboot into what was staged: another deployment runs, and the one from before is still there.
+    pub fn reboots_into(&self, image: &str) {
+        let before = self.root.read("stub/booted");
+        self.root.write("stub/previous", &before);
+        self.root.write(
+            "stub/booted",
+            &before.replace(BOOTED, ARRIVED).replace(IMAGE, image),
+        );
+        self.root.remove("stub/staged");
     }
 
     /// A program of the node.

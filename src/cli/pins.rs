@@ -1,0 +1,93 @@
+//! Deployments that we pinned as the way back: kept by name, so that only ours are ever let go, and only when the daemon
+//! is done or a person says so (design.md section 5).
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use super::session;
+use crate::command::HostRunner;
+use crate::command::rpm_ostree::arguments;
+use crate::command::rpm_ostree::cause::Cause;
+use crate::node::Records;
+use crate::node::deployments::{Deployment, Deployments};
+use crate::node::system::ask;
+use crate::paths;
+use crate::root::{Root, RootError};
+use crate::source;
+use crate::source::api::Annotations;
+
+const VERSION: u32 = 1;
+
+/// Kept in `/var/lib/mco-rescue/pins.json`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Pins {
+    version: u32,
+    /// `CHECKSUM.SERIAL` of each.
+    deployments: Vec<String>,
+}
+
+/// Those that we pinned.
+pub fn ours(root: &Root) -> Result<Vec<String>, RootError> {
+    let pins = source::remembered(root, paths::PINS, VERSION, |pins: &Pins| pins.version)?;
+    Ok(pins.map(|pins| pins.deployments).unwrap_or_default())
+}
+
+/// Before one is pinned.
+pub fn remember(root: &Root, deployment: &str) -> Result<()> {
+    let mut deployments = ours(root)?;
+    if !deployments.iter().any(|known| known == deployment) {
+        deployments.push(deployment.to_owned());
+        keep(root, deployments)?;
+    }
+    Ok(())
+}
+
+fn keep(root: &Root, deployments: Vec<String>) -> Result<()> {
+    let version = VERSION;
+    session::keep(
+        root,
+        paths::PINS,
+        &Pins {
+            version,
+            deployments,
+        },
+    )
+}
+
+/// Lets those of ours go that `wanted` names; gives those that are let go. The index of a deployment changes with the
+/// others, so it is asked for each.
+pub fn let_go(root: &Root, wanted: impl Fn(&Deployment) -> bool) -> Result<Vec<Deployment>> {
+    let said = |cause: Cause| anyhow::anyhow!("{cause}. {}", cause.next());
+    let mut kept = ours(root)?;
+    let mut gone = Vec::new();
+    for name in kept.clone() {
+        let all = super::os::deployments().map_err(said)?;
+        match all.named(&name) {
+            Some(deployment) if !wanted(deployment) => continue,
+            Some(deployment) if deployment.pinned => {
+                ask(&HostRunner, &arguments::unpin(deployment.index)).map_err(said)?;
+                gone.push(deployment.clone());
+            }
+            // Somebody else did it, or removed it.
+            _ => {}
+        }
+        kept.retain(|other| *other != name);
+        keep(root, kept.clone())?;
+    }
+    Ok(gone)
+}
+
+/// Whether the daemon has taken over what runs: it is done with the very config that is recorded, whose image runs.
+pub fn is_done(annotations: &Annotations, records: &Records, all: &Deployments) -> bool {
+    let name = records.name();
+    let is = |config: &Option<String>| config.is_some() && *config == name;
+    let image = records
+        .recorded()
+        .map(|config| config.os_image_url.as_str());
+    let runs = all.booted().map(Deployment::image);
+    annotations.state.as_deref() == Some("Done")
+        && is(&annotations.current)
+        && is(&annotations.desired)
+        && all.staged().is_none()
+        && runs.as_deref() == image
+}
