@@ -342,6 +342,29 @@ fn the_first_boot_service_is_not_called_where_it_has_nothing_to_do() {
     }
 }
 
+#[test]
+fn a_config_of_fips_mode_is_refused_before_the_root_is_entered_by_a_kernel_without_it() {
+    let enabled = fs::read_to_string("/proc/sys/crypto/fips_enabled").unwrap_or_default();
+    if enabled.trim() == "1" {
+        return say("SKIP: this kernel is in FIPS mode");
+    }
+    let root = ostree("registry.example/os@sha256:0");
+    let mut config = config("rendered-worker-1");
+    config["spec"]["fips"] = json!(true);
+    root.write(&format!("{OURS}/a.json"), &config.to_string());
+    with_mounts(|| {
+        let _line = boot_of(LINK);
+        initramfs();
+        let (_, kept) = firstboot(&root);
+        let said = kept["cause"].as_str().unwrap_or_default();
+        for words in ["spec.fips", "Boot with fips=1 on the kernel command line"] {
+            assert!(said.contains(words), "no {words:?} in {said}");
+        }
+        assert_eq!(kept["outcome"], "failed", "{kept}");
+        assert!(!root.exists("etc/kubelet.conf"));
+    });
+}
+
 /// The mark of an initramfs, in an `/etc` that nobody else sees.
 fn initramfs() {
     mount(&["-t", "tmpfs", "etc", "/etc"]);

@@ -56,7 +56,7 @@ impl Host {
             never_booted: never_booted(root)?,
             has_usr_etc: exists("usr/etc")?,
             deployment,
-            fips: (live || in_initramfs).then(fips).flatten(),
+            fips: of_kernel(live, in_initramfs),
         })
     }
 
@@ -81,6 +81,13 @@ fn never_booted(root: &Root) -> Result<bool, RootError> {
 )]
 fn in_initramfs() -> bool {
     std::fs::metadata(format!("/{}", paths::INITRD_RELEASE)).is_ok()
+}
+
+/// On a running node the daemon does not judge a kernel that knows no such mode (mcd-contract 1.6); one that is about to
+/// run a node for the first time is not in it.
+fn of_kernel(live: bool, in_initramfs: bool) -> Option<bool> {
+    let known = (live || in_initramfs).then(fips).flatten();
+    known.or(in_initramfs.then_some(false))
 }
 
 #[allow(

@@ -416,12 +416,27 @@ impl<'a> Builder<'a> {
             }
         }
         self.operating_system();
+        self.fips();
+    }
+
+    /// The kernel is in FIPS mode from its first instruction on, or never; the daemon switches neither way.
+    fn fips(&mut self) {
         let wanted = self.inputs.config.fips;
-        if self.node().host.fips.is_some_and(|fips| fips != wanted) {
-            let message = "detected change to FIPS flag; refusing to modify FIPS on a running cluster. \
-                           FIPS mode is set at installation only";
-            self.block("spec.fips", message);
+        let host = &self.node().host;
+        if host.fips.is_none_or(|fips| fips == wanted) {
+            return;
         }
+        let message = if !host.in_initramfs {
+            "detected change to FIPS flag; refusing to modify FIPS on a running cluster. \
+             FIPS mode is set at installation only"
+        } else if wanted {
+            "is true, and the kernel was booted without FIPS mode: what is made in this boot is not made by its rules. Boot \
+             with fips=1 on the kernel command line (and boot=UUID=... of a /boot of its own), or install with it"
+        } else {
+            "is false, and the kernel was booted with fips=1: the daemon would refuse the difference. Boot without it, or \
+             give the config of a cluster that was installed in FIPS mode"
+        };
+        self.block("spec.fips", message);
     }
 
     fn refusal(&mut self, refusal: Refusal) {
