@@ -106,14 +106,7 @@ impl BootRoot {
         if !from.is_dir() || same_directory(&from, &to) {
             return Ok(());
         }
-        mount(
-            Some(&from),
-            &to,
-            None::<&str>,
-            MsFlags::MS_BIND,
-            None::<&str>,
-        )
-        .map_err(|errno| error("binding the stateroot's var on", &to, errno))?;
+        bind_var(&from, &to)?;
         self.bound = Some(to);
         Ok(())
     }
@@ -170,6 +163,22 @@ impl BootRoot {
             complain(var, errno);
         }
     }
+}
+
+/// Gives a deployment the `var` of its stateroot.
+fn bind_var(from: &Path, to: &Path) -> Result<(), MountError> {
+    let bound = mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>);
+    bound.map_err(|errno| error("binding the stateroot's var on", to, errno))
+}
+
+/// A deployment of a disk in another machine, with its `var`; for us alone, and gone with us. One that has it already
+/// is left as it is.
+pub fn bind_for_us(from: &Path, to: &Path) -> Result<(), MountError> {
+    if same_directory(from, to) {
+        return Ok(());
+    }
+    own().map_err(|errno| error("making a mount namespace for", to, errno))?;
+    bind_var(from, to)
 }
 
 fn error(doing: &'static str, path: &Path, errno: Errno) -> MountError {

@@ -122,6 +122,8 @@ pub const ETCD_AUTHORITIES: [&str; 2] = [
     "etc/kubernetes/static-pod-resources/etcd-certs/configmaps/etcd-all-bundles/server-ca-bundle.crt",
     "etc/kubernetes/static-pod-resources/etcd-certs/configmaps/etcd-serving-ca/ca-bundle.crt",
 ];
+/// The same on a disk that nobody has booted.
+pub const PHYSICAL_STATEROOTS: &str = "ostree/deploy";
 /// Written by Ignition when it has written its config.
 pub const IGNITION_RESULT: &str = "etc/.ignition-result.json";
 /// Configs that an image brings along, in its root and in its initramfs.
@@ -303,6 +305,7 @@ mod tests {
             HOSTS,
             RESOLV_CONF,
             STATEROOTS,
+            PHYSICAL_STATEROOTS,
             ETCD_POD,
             ETCD_CERTIFICATES,
             IGNITION_RESULT,

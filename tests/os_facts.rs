@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 mod support;
+#[path = "support/sysroot.rs"]
+mod sysroot;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,6 +21,7 @@ use mco_rescue::node::os_release::{Class, OsRelease};
 use mco_rescue::node::space::{KernelRoom, MIN_FREE_PERCENT, Space, kernel_room};
 use mco_rescue::root::{Root, RootPath};
 use support::{TestRoot, say, shared_data};
+use sysroot::Sysroot;
 
 fn captured() -> Option<PathBuf> {
     shared_data("rpm-ostree")
@@ -789,80 +792,11 @@ fn directories_are_told_from_deployments_and_flags_in_them_are_found() {
     );
 }
 
-/// A sysroot that the real ostree deploys into.
-struct Sysroot(TestRoot);
-
-impl Drop for Sysroot {
-    fn drop(&mut self) {
-        let mut command = Command::new("chattr");
-        command.args(["-R", "-i"]).arg(self.0.dir());
-        let _ = command.stderr(Stdio::null()).status();
-    }
-}
-
-impl Sysroot {
-    /// With one commit and no deployment; `None`, said aloud, where there is no ostree, or it cannot work here.
-    fn new() -> Option<Self> {
-        let root = Self(TestRoot::empty());
-        let tree = TestRoot::empty();
-        tree.write("usr/lib/modules/6.1/vmlinuz", &"k".repeat(3000));
-        tree.write("usr/lib/modules/6.1/initramfs.img", &"i".repeat(5000));
-        tree.write(
-            "usr/lib/os-release",
-            "ID=scos\nPRETTY_NAME=\"Some OS\"\nVERSION=1\n",
-        );
-        tree.link("usr/etc/os-release", "../usr/lib/os-release");
-        // A deployment sees the physical root there.
-        root.0.link("sysroot", ".");
-        let top = root.0.dir().display();
-        let steps = [
-            vec!["admin".into(), "init-fs".into(), format!("{top}")],
-            vec![
-                "admin".into(),
-                "os-init".into(),
-                format!("--sysroot={top}"),
-                "os".into(),
-            ],
-            vec![
-                format!("--repo={top}/ostree/repo"),
-                "commit".into(),
-                "--branch=os/x".into(),
-                format!("--tree=dir={}", tree.dir().display()),
-            ],
-        ];
-        let works = support::is_root() && steps.iter().all(|args| Self::ostree(args));
-        if !works {
-            say("SKIP: deployments by the real ostree: it is not installed, or cannot work here");
-        }
-        works.then_some(root)
-    }
-
-    fn ostree(args: &[String]) -> bool {
-        let mut command = Command::new("ostree");
-        let output = command.args(args).output();
-        let failed = |output: &std::process::Output| say(&String::from_utf8_lossy(&output.stderr));
-        output.is_ok_and(|output| {
-            if !output.status.success() {
-                failed(&output);
-            }
-            output.status.success()
-        })
-    }
-
-    fn deploy(&self, options: &[String]) -> bool {
-        let mut args: Vec<String> = ["admin", "deploy", "--os=os"].map(str::to_owned).to_vec();
-        args.push(format!("--sysroot={}", self.0.dir().display()));
-        args.extend_from_slice(options);
-        args.push("os/x".to_owned());
-        Self::ostree(&args)
-    }
-
-    fn default_arguments(&self) -> Kargs {
-        let root = Root::open(self.0.dir()).unwrap();
-        bootloader::read(&root).unwrap()[0]
-            .options
-            .without(&["ostree"])
-    }
+fn default_arguments(sysroot: &Sysroot) -> Kargs {
+    let root = Root::open(sysroot.0.dir()).unwrap();
+    bootloader::read(&root).unwrap()[0]
+        .options
+        .without(&["ostree"])
 }
 
 #[test]
@@ -891,7 +825,7 @@ fn the_real_libostree_makes_of_the_changes_what_we_foresee() {
             .chain(first)
             .collect();
         assert!(sysroot.deploy(&first), "{present}");
-        assert_eq!(sysroot.default_arguments(), present);
+        assert_eq!(default_arguments(&sysroot), present);
         let changes = present.changes_to(&wanted);
         // This command takes one deletion at a time.
         for change in &changes {
@@ -903,7 +837,7 @@ fn the_real_libostree_makes_of_the_changes_what_we_foresee() {
             };
             assert!(sysroot.deploy(std::slice::from_ref(&option)), "{option}");
         }
-        let real = sysroot.default_arguments();
+        let real = default_arguments(&sysroot);
         assert_eq!(
             real,
             present.apply(&changes).unwrap(),

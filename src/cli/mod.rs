@@ -51,7 +51,8 @@ use crate::source::LATEST;
     mco-rescue plan && mco-rescue apply"
 )]
 pub struct Cli {
-    /// Directory that is treated as `/`: a mounted disk, or `/sysroot` in an initramfs
+    /// Directory that is treated as `/`: a mounted disk, or `/sysroot` in an initramfs. Of an
+    /// OSTree system's disk, the deployment that it would boot
     #[arg(long, global = true, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use super::{Cli, PlanArgs, bits};
@@ -10,6 +10,8 @@ use crate::accounts::{self, Prepared};
 use crate::command::HostRunner;
 use crate::document::{Desired, Finding, MachineConfig, with_first_boot_files};
 use crate::drift::{self, Drift};
+use crate::mounts;
+use crate::node::sysroot;
 use crate::node::{self, Activity, Host, NodeState, Recorded, Records};
 use crate::object::Kind;
 use crate::paths;
@@ -40,9 +42,30 @@ pub struct Session {
     pub accounts: Option<Prepared>,
 }
 
-/// Opens the root of the command line.
+/// Opens the root of the command line; of the disk of an OSTree system, the deployment that it would boot, with its
+/// `var` (design.md section 6).
 pub fn open_root(cli: &Cli) -> Result<Root> {
-    Root::open(&cli.root).context("opening the root")
+    let root = Root::open(&cli.root).context("opening the root")?;
+    if !sysroot::is_physical(&root)? {
+        return Ok(root);
+    }
+    let disk = cli.root.display();
+    let deployed = sysroot::default_deployment(&root)
+        .with_context(|| format!("{disk} is the disk of an OSTree system"))?;
+    let below = |path: &RootPath| cli.root.join(path.to_string().trim_start_matches('/'));
+    let (path, var) = (below(&deployed.path), below(&deployed.var));
+    mounts::bind_for_us(&var, &path.join("var")).with_context(|| {
+        format!(
+            "{disk} is the disk of an OSTree system; its var has to be bound first, as root, or by hand: mount --bind {} {}",
+            var.display(),
+            path.join("var").display()
+        )
+    })?;
+    let root = Root::open(&path).context("opening the root")?;
+    if root.is_live() {
+        bail!("{disk} is the disk that this system runs from; leave --root out");
+    }
+    Ok(root)
 }
 
 /// Looks at what goes on on the node, and adds what stands against a plan.

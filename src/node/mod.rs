@@ -13,6 +13,7 @@ pub mod os;
 pub mod os_release;
 mod records;
 pub mod space;
+pub mod sysroot;
 pub mod system;
 mod units;
 

@@ -1,0 +1,138 @@
+//! The physical root of an OSTree system, as a disk in another machine shows it: which deployment is meant by it
+//! (design.md section 6).
+
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+use super::bootloader::{self, BootEntry};
+
+/// A deployment on the disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deployed {
+    /// Its directory.
+    pub path: RootPath,
+    /// The `var` that all deployments of its stateroot have.
+    pub var: RootPath,
+}
+
+/// Why it is not known which deployment is meant.
+#[derive(Debug, thiserror::Error)]
+pub enum SysrootError {
+    /// Reading the disk.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// Nothing to choose from.
+    #[error("it has no deployment below /ostree/deploy; is this the right disk?")]
+    None,
+    /// Nobody tells which.
+    #[error(
+        "it has {} deployments, and {why}. Mount its boot partition at boot below it, or name one: --root {example}",
+        .all.len(), example = .all.first().map(String::as_str).unwrap_or_default()
+    )]
+    Ambiguous {
+        /// What keeps us from choosing.
+        why: String,
+        /// Their directories.
+        all: Vec<String>,
+    },
+    /// The entry leads nowhere.
+    #[error(
+        "its default boot entry {entry} names {link}, which is no deployment. Look at boot/loader/entries below it"
+    )]
+    Dangling {
+        /// The file, without its ending.
+        entry: String,
+        /// What `ostree=` says.
+        link: String,
+    },
+}
+
+/// Whether a root is a physical one, and not that of a system: a deployment has a `usr`, and leads to `ostree` by a link.
+///
+/// # Errors
+/// What the root says.
+pub fn is_physical(root: &Root) -> Result<bool, RootError> {
+    let has = |path| root.exists(&RootPath::fixed(path));
+    Ok(has(paths::PHYSICAL_STATEROOTS)? && !has("usr")?)
+}
+
+/// The deployment that the disk's own machine would boot.
+///
+/// # Errors
+/// None, or nobody tells which.
+pub fn default_deployment(root: &Root) -> Result<Deployed, SysrootError> {
+    let all = deployments(root)?;
+    let entries = bootloader::read(root)?;
+    if let Some(first) = entries.first() {
+        if entries
+            .get(1)
+            .is_some_and(|second| second.version == first.version)
+        {
+            let why = "two boot entries have the same rank".to_owned();
+            return Err(ambiguous(why, root, &all));
+        }
+        return of_entry(root, first);
+    }
+    match all.as_slice() {
+        [] => Err(SysrootError::None),
+        [one] => Ok(one.clone()),
+        several => Err(ambiguous(
+            "no boot entry is there to tell which".into(),
+            root,
+            several,
+        )),
+    }
+}
+
+fn ambiguous(why: String, root: &Root, all: &[Deployed]) -> SysrootError {
+    let shown = root.shown().display();
+    let all = all.iter().map(|one| format!("{shown}{}", one.path));
+    SysrootError::Ambiguous {
+        why,
+        all: all.collect(),
+    }
+}
+
+/// `/ostree/boot.N/STATEROOT/BOOTCSUM/INDEX` is a link to the deployment.
+fn of_entry(root: &Root, entry: &BootEntry) -> Result<Deployed, SysrootError> {
+    let link = entry.ostree().unwrap_or_default();
+    let dangling = || SysrootError::Dangling {
+        entry: entry.file.clone(),
+        link: link.to_owned(),
+    };
+    let path = RootPath::parse(link).map_err(|_| dangling())?;
+    let stateroot = link.split('/').nth(3).unwrap_or_default();
+    let target = root.read_link(&path)?.ok_or_else(dangling)?;
+    let name = target.rsplit('/').next().unwrap_or_default();
+    deployments(root)?
+        .into_iter()
+        .find(|one| one.path == deployed(stateroot, name).path)
+        .ok_or_else(dangling)
+}
+
+fn deployments(root: &Root) -> Result<Vec<Deployed>, RootError> {
+    let stateroots = RootPath::fixed(paths::PHYSICAL_STATEROOTS);
+    let mut all = Vec::new();
+    for stateroot in root.list(&stateroots)? {
+        let Ok(folder) = stateroots.join(&format!("{stateroot}/deploy")) else {
+            continue;
+        };
+        for name in root.list(&folder)? {
+            let one = deployed(&stateroot, &name);
+            if !name.ends_with(".origin") && root.directory(&one.path)?.is_some() {
+                all.push(one);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Names come from directories of the disk, so they are single names.
+fn deployed(stateroot: &str, name: &str) -> Deployed {
+    let base = RootPath::fixed(paths::PHYSICAL_STATEROOTS);
+    let below = |path: String| base.join(&path).unwrap_or_else(|_| base.clone());
+    Deployed {
+        path: below(format!("{stateroot}/deploy/{name}")),
+        var: below(format!("{stateroot}/var")),
+    }
+}
