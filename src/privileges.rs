@@ -17,9 +17,9 @@ const FILES: [Capability; 5] = [
     Capability::CAP_FOWNER,
     Capability::CAP_FSETID,
 ];
-/// Flags, labels (of another policy too), what ostree and the tools for accounts need, and the reboot that is asked
-/// for.
-const SOMETIMES: [Capability; 7] = [
+/// Flags, labels (of another policy too), what ostree, skopeo and the tools for accounts need, and the reboot that is
+/// asked for.
+const SOMETIMES: [Capability; 9] = [
     Capability::CAP_SYS_BOOT,
     Capability::CAP_SYS_PTRACE,
     Capability::CAP_LINUX_IMMUTABLE,
@@ -27,6 +27,8 @@ const SOMETIMES: [Capability; 7] = [
     Capability::CAP_MAC_ADMIN,
     Capability::CAP_SYS_CHROOT,
     Capability::CAP_AUDIT_WRITE,
+    Capability::CAP_MKNOD,
+    Capability::CAP_SETFCAP,
 ];
 
 /// The capabilities in force.

@@ -19,6 +19,18 @@ use crate::root::Root;
 /// Copying an image takes as long as reading the medium.
 const COPY: Duration = Duration::from_secs(3600);
 
+/// What skopeo wants for unpacking layers as they are. Without one of these it takes itself for an ordinary user's, makes
+/// a user namespace and ends there, as nobody's ids are left to be mapped.
+const STORES: [Capability; 7] = [
+    Capability::CAP_CHOWN,
+    Capability::CAP_DAC_OVERRIDE,
+    Capability::CAP_FOWNER,
+    Capability::CAP_FSETID,
+    Capability::CAP_MKNOD,
+    Capability::CAP_SETFCAP,
+    Capability::CAP_SYS_ADMIN,
+];
+
 /// From where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bits {
@@ -171,11 +183,6 @@ pub fn copy(from: &str, image: &str) -> CommandLine {
             format!("containers-storage:{image}"),
         ],
         timeout: COPY,
-        capabilities: &[
-            Capability::CAP_SYS_ADMIN,
-            Capability::CAP_CHOWN,
-            Capability::CAP_FOWNER,
-            Capability::CAP_DAC_OVERRIDE,
-        ],
+        capabilities: &STORES,
     }
 }
