@@ -247,13 +247,20 @@ pub struct ApplyArgs {
 }
 
 impl ApplyArgs {
-    /// The node's own choice of a config, nothing passed over.
-    fn unnamed(bits: BitsArgs, reboot: bool) -> Self {
+    /// The node's own choice of a config, in the place of the first-boot service.
+    fn of_first_boot(args: &FirstbootArgs) -> Self {
         let plan = PlanArgs {
-            bits,
+            bits: args.bits.clone(),
+            guards: GuardArgs {
+                first_boot: true,
+                ..args.guards.clone()
+            },
             ..PlanArgs::default()
         };
-        Self { plan, reboot }
+        Self {
+            plan,
+            reboot: args.reboot,
+        }
     }
 }
 
@@ -293,7 +300,7 @@ pub struct PivotArgs {
 }
 
 /// What on the node may be passed over.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct GuardArgs {
     /// Clear the flags immutable and append-only (chattr +i, +a) where they stand in the
     /// way, right before the renames, and set them again afterwards
@@ -303,6 +310,10 @@ pub struct GuardArgs {
     /// Go on although an update of this node seems to be under way
     #[arg(long)]
     pub takeover: bool,
+
+    /// The work of the first-boot service is done in its place.
+    #[arg(skip)]
+    pub first_boot: bool,
 }
 
 impl GuardArgs {
@@ -310,6 +321,7 @@ impl GuardArgs {
         Allowed {
             clear_immutable: self.clear_immutable,
             takeover: self.takeover,
+            first_boot: self.first_boot,
         }
     }
 }
@@ -411,6 +423,10 @@ pub struct FirstbootArgs {
     /// How an image is had.
     #[command(flatten)]
     pub bits: BitsArgs,
+
+    /// What may be passed over on the node.
+    #[command(flatten)]
+    pub guards: GuardArgs,
 
     /// Reboot at the end, where something is staged for the next boot
     #[arg(long, requires = "complete")]
