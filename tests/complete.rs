@@ -40,7 +40,9 @@ case "$*" in
 esac
 echo "rpm-ostree $*" >>/calls
 if [ -e "/fails-$1" ]; then cat "/fails-$1" >&2; exit 1; fi
+if [ -e "/dies-$1" ]; then cat /busy.json >/status.json; kill -KILL $$; fi
 case $1 in
+    cancel) cat /cancelled.json >/status.json ;;
     rebase) cat /staged.json >/status.json; echo >/run/ostree/staged-deployment ;;
     kargs) echo 'rw audit=0 nosmt ostree=/ostree/boot.1/rhcos/b00c/0' >/kargs ;;
     cleanup) cat /idle.json >/status.json; rm -f /run/ostree/staged-deployment ;;
@@ -83,6 +85,9 @@ impl Live {
         root.write("kargs", &format!("rw audit=0 {link}\n"));
         let booted = deployment_of(OLD, 'a', false);
         let status = |all: Value| json!({"deployments": all, "transaction": null}).to_string();
+        let running = json!(["Rebase", ":1.112", "/org/projectatomic/rpmostree1/rhcos"]);
+        let busy = json!({"deployments": [booted], "transaction": running});
+        root.write("busy.json", &busy.to_string());
         root.write("idle.json", &status(json!([booted])));
         root.write("status.json", &status(json!([booted])));
         root.write(
@@ -295,13 +300,53 @@ fn what_cannot_be_staged_leaves_the_trigger_and_the_record_alone() {
     });
 }
 
+/// With a client that dies, and what its transaction has come to when it was cancelled.
+fn dies(outcome: &str) -> Live {
+    let live = Live::new(NEW, &["nosmt"]);
+    live.root.write("dies-rebase", "");
+    live.root.write("cancelled.json", &live.root.read(outcome));
+    live
+}
+
+#[test]
+fn the_transaction_of_a_client_that_died_is_ended_before_anything_is_said() {
+    with_mounts(|| {
+        let live = dies("idle.json");
+        let run = live.completes(&["--from-storage"]).exits(1);
+        for words in [
+            "ended by a signal",
+            "nothing is staged, and no file was changed",
+        ] {
+            assert!(run.err().contains(words), "{}", run.err());
+        }
+        let [pin, rebase, _] = staging();
+        let calls = live.calls();
+        assert_eq!(calls[..3], [pin, rebase, "rpm-ostree cancel".to_owned()]);
+        live.is_untouched();
+    });
+}
+
+#[test]
+fn what_a_client_that_died_has_staged_all_the_same_is_gone_on_from() {
+    with_mounts(|| {
+        let live = dies("staged.json");
+        let trigger = live.root.read(TRIGGER);
+        let run = live.completes(&["--from-storage"]).ok();
+        assert!(run.err().contains("but it is staged"), "{}", run.err());
+        let [pin, rebase, arguments] = staging();
+        let wanted = [pin, rebase, "rpm-ostree cancel".to_owned(), arguments];
+        assert_eq!(live.calls(), wanted);
+        live.is_recorded(&trigger);
+        assert!(live.root.exists(AWAITED));
+    });
+}
+
 #[test]
 fn what_else_is_at_work_still_stands_against_it() {
     with_mounts(|| {
         let live = Live::new(NEW, &["nosmt"]);
-        let mut status: Value = serde_json::from_str(&live.root.read("idle.json")).unwrap();
-        status["transaction"] = json!(["Rebase", ":1.112", "/org/projectatomic/rpmostree1/rhcos"]);
-        live.root.write("status.json", &status.to_string());
+        let busy = live.root.read("busy.json");
+        live.root.write("status.json", &busy);
         let refused = live.completes(&["--from-storage"]).exits(1);
         assert!(
             refused.out().contains("a transaction is running"),
