@@ -146,13 +146,14 @@ impl Live {
     }
 
     fn completes(&self, more: &[&str]) -> Run {
+        self.run(&[&["firstboot", "--complete", "--yes"], more].concat())
+    }
+
+    fn run(&self, args: &[&str]) -> Run {
         install(PROGRAM.as_ref(), &self.root.path("usr/mco-rescue"));
         let mut command = Command::new("chroot");
         command.arg(self.root.dir()).arg("/usr/mco-rescue");
-        command
-            .args(["firstboot", "--complete", "--yes"])
-            .args(more);
-        Run::of(command.stdin(Stdio::null()).output().unwrap())
+        Run::of(command.args(args).stdin(Stdio::null()).output().unwrap())
     }
 
     /// What changed something, without what is done for the program's own units.
@@ -297,6 +298,34 @@ fn what_cannot_be_staged_leaves_the_trigger_and_the_record_alone() {
         live.completes(&["--from-storage"]).exits(1);
         assert_eq!(live.root.read("status.json"), live.root.read("idle.json"));
         live.is_untouched();
+    });
+}
+
+#[test]
+fn what_a_run_has_staged_goes_with_it_and_what_another_has_staged_stands_against_that() {
+    with_mounts(|| {
+        let live = Live::new(NEW, &["nosmt"]);
+        let trigger = live.root.read(TRIGGER);
+        live.completes(&["--from-storage"]).ok();
+        live.units("inactive", "inactive");
+        let staged = live.root.read("status.json");
+        let another = staged.replace(NEW, "registry.example/other@sha256:cccc");
+        live.root.write("status.json", &another);
+        let refused = live.run(&["rollback", "--yes"]).exits(1);
+        assert!(
+            flat(&refused).contains("an OS deployment is staged"),
+            "{}",
+            refused.out()
+        );
+        assert!(live.root.exists(RECORD));
+
+        live.root.write("status.json", &staged);
+        live.run(&["rollback", "--yes"]).ok();
+        assert_eq!(live.calls()[3..], ["rpm-ostree cleanup -p"]);
+        assert_eq!(live.root.read("status.json"), live.root.read("idle.json"));
+        live.is_untouched();
+        assert_eq!(live.root.read(TRIGGER), trigger);
+        assert!(!live.root.exists(AWAITED));
     });
 }
 

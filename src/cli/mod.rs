@@ -322,6 +322,7 @@ impl GuardArgs {
             clear_immutable: self.clear_immutable,
             takeover: self.takeover,
             first_boot: self.first_boot,
+            staged: false,
         }
     }
 }

@@ -13,6 +13,8 @@ pub struct Allowed {
     pub takeover: bool,
     /// The first-boot service and its pull do not matter: the run does their work.
     pub first_boot: bool,
+    /// What is staged does not matter: the run drops it.
+    pub staged: bool,
 }
 
 /// Adds to a plan what stands against it. A plan without steps changes nothing, so nothing does.
@@ -29,7 +31,7 @@ pub fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allowed: Al
             message: message.to_owned(),
         });
     }
-    for evidence in at_work::evidence(activity, plan.os.is_staged()) {
+    for evidence in at_work::evidence(activity, plan.os.is_staged() || allowed.staged) {
         if allowed.first_boot && evidence.first_boot {
             plan.notices.push(at_work::stood_in_for(evidence));
         } else if allowed.takeover {
