@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 
 use super::bits::Bits;
 use super::fetch;
+use super::firstboot::in_place;
 use super::install::Beforehand;
 use super::os::{self, Staging};
 use super::quorum;
@@ -50,6 +51,9 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     }
     if !plan.is_empty() {
         confirm(cli, "Apply this plan?")?;
+        if args.guards.first_boot {
+            in_place::stop_service()?;
+        }
         if let Some(beforehand) = beforehand {
             beforehand.install(&session.root, &lock);
             plan = plan_again(args, &mut session, &plan)?;

@@ -251,13 +251,20 @@ pub struct ApplyArgs {
 }
 
 impl ApplyArgs {
-    /// The node's own choice of a config, nothing passed over.
-    fn unnamed(bits: BitsArgs, reboot: bool) -> Self {
+    /// The node's own choice of a config, in the place of the first-boot service.
+    fn of_first_boot(args: &FirstbootArgs) -> Self {
         let plan = PlanArgs {
-            bits,
+            bits: args.bits.clone(),
+            guards: GuardArgs {
+                first_boot: true,
+                ..args.guards.clone()
+            },
             ..PlanArgs::default()
         };
-        Self { plan, reboot }
+        Self {
+            plan,
+            reboot: args.reboot,
+        }
     }
 }
 
@@ -302,7 +309,7 @@ pub struct PivotArgs {
 }
 
 /// What on the node may be passed over.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct GuardArgs {
     /// Clear the flags immutable and append-only (chattr +i, +a) where they stand in the
     /// way, right before the renames, and set them again afterwards
@@ -316,6 +323,10 @@ pub struct GuardArgs {
     /// Go on although a reboot of this control-plane node would leave etcd without quorum
     #[arg(long)]
     pub ignore_quorum: bool,
+
+    /// The work of the first-boot service is done in its place.
+    #[arg(skip)]
+    pub first_boot: bool,
 }
 
 impl GuardArgs {
@@ -323,6 +334,8 @@ impl GuardArgs {
         Allowed {
             clear_immutable: self.clear_immutable,
             takeover: self.takeover,
+            first_boot: self.first_boot,
+            staged: false,
         }
     }
 }
@@ -424,6 +437,10 @@ pub struct FirstbootArgs {
     /// How an image is had.
     #[command(flatten)]
     pub bits: BitsArgs,
+
+    /// What may be passed over on the node.
+    #[command(flatten)]
+    pub guards: GuardArgs,
 
     /// Reboot at the end, where something is staged for the next boot
     #[arg(long, requires = "complete")]

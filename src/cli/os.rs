@@ -391,6 +391,19 @@ pub enum WayBack {
     NextBoot,
 }
 
+/// Whether what is staged is what this run staged and still waits for: taking it back drops that too.
+pub fn is_staged_by(root: &Root, run: &str) -> Result<bool> {
+    let waits = |one: &Awaited| one.way == Way::Forward && one.run.as_deref() == Some(run);
+    let awaited = complete::awaited(root)?.filter(|_| root.is_live());
+    let Some(awaited) = awaited.filter(waits) else {
+        return Ok(false);
+    };
+    let said = |cause: Cause| anyhow::anyhow!("{cause}. {}", cause.next());
+    let staged = deployments().map_err(said)?;
+    let staged = staged.staged().map(|staged| staged.image());
+    Ok(staged.is_some_and(|found| awaited.image.is_none_or(|image| image == found)))
+}
+
 /// Makes the deployment that a run came from the one of the next boot.
 pub fn go_back(root: &Root, run: &OsRun, config: &str) -> Result<WayBack> {
     let said = |cause: Cause| anyhow::anyhow!("{cause}. {}", cause.next());

@@ -36,7 +36,11 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
              Apply the config that the node should be in: mco-rescue apply CONFIG"
         );
     };
-    let back = TakingBack::prepare(&root, run, args.leave_changed, args.guards.allowed())?;
+    let allowed = Allowed {
+        staged: !args.files_only && os::is_staged_by(&root, &run.id)?,
+        ..args.guards.allowed()
+    };
+    let back = TakingBack::prepare(&root, run, args.leave_changed, allowed)?;
     let heading = heading(&root, &back.run)?;
     let (run, plan) = (&back.run, &back.plan);
     if cli.output == Output::Text || !plan.blockers.is_empty() {

@@ -6,10 +6,15 @@ use crate::command::{CommandRunner, rpm_ostree, systemctl};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
+/// Pulls the operator's image for the first-boot service, again and again until it is there.
+pub const FIRST_BOOT_PULL: &str = "machine-config-daemon-pull.service";
+/// Completes a first boot, again and again until it can (mcd-contract section 3).
+pub const FIRST_BOOT_SERVICE: &str = "machine-config-daemon-firstboot.service";
+
 /// Units that update a node, or reboot it for an update.
 const UNITS: [&str; 7] = [
-    "machine-config-daemon-pull.service",
-    "machine-config-daemon-firstboot.service",
+    FIRST_BOOT_PULL,
+    FIRST_BOOT_SERVICE,
     "machine-config-daemon-host.service",
     "machine-config-daemon-revert.service",
     "machine-config-daemon-update-rpmostree-via-container.service",
@@ -67,6 +72,15 @@ pub struct UnitActivity {
 }
 
 impl UnitActivity {
+    /// Whether it does something; a oneshot that ran is `active (exited)`, and at work no more.
+    pub fn is_at_work(&self) -> bool {
+        match self.active.as_str() {
+            "activating" | "deactivating" | "reloading" => true,
+            "active" => self.sub == "running",
+            _ => false,
+        }
+    }
+
     /// Whether it was started and has not ended.
     pub fn is_running(&self) -> bool {
         matches!(

@@ -26,7 +26,7 @@ use crate::root::{Mount, Obstacle, ResolveError, Root, RootError, RootPath, hold
 use crate::systemd::{Support, UnitEntry, UnitTree};
 
 pub use accounts::Accounts;
-pub use activity::{Activity, Process, UnitActivity};
+pub use activity::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process, UnitActivity};
 pub use host::Host;
 pub use labels::Labels;
 pub use os::Os;

@@ -6,15 +6,26 @@
 use std::collections::BTreeMap;
 
 use super::Notice;
-use crate::node::{Activity, Process, UnitActivity};
+use crate::node::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process};
 
 /// Name of the daemon's program.
 const DAEMON: &str = "machine-config-daemon";
+/// Its subcommand that completes a first boot.
+const FIRST_BOOT: &str = "firstboot-complete-machineconfig";
 /// Its subcommands that change the node by themselves.
-const WORKING: [&str; 3] = ["firstboot-complete-machineconfig", "pivot", "once-from"];
+const WORKING: [&str; 3] = [FIRST_BOOT, "pivot", "once-from"];
 
-/// Each piece of evidence: what it is about, and a sentence. What is staged is none where it is what is `wanted`.
-pub fn evidence(activity: &Activity, wanted: bool) -> Vec<Notice> {
+/// A sign of an update at work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Evidence {
+    /// What it is about, and a sentence.
+    pub notice: Notice,
+    /// Of the first-boot service or its pull, which try for ever where there is no registry.
+    pub first_boot: bool,
+}
+
+/// Each piece of evidence. What is staged is none where it is what is `wanted`.
+pub fn evidence(activity: &Activity, wanted: bool) -> Vec<Evidence> {
     let mut all = Vec::new();
     let by_pid: BTreeMap<u32, &Process> = activity
         .processes
@@ -24,10 +35,27 @@ pub fn evidence(activity: &Activity, wanted: bool) -> Vec<Notice> {
     let working = activity.processes.iter().filter(|p| is_work(p, &by_pid));
     all.extend(working.map(|process| {
         let subject = format!("process {}", process.pid);
-        notice(&subject, format!("{} is at work", process.args.join(" ")))
+        Evidence {
+            notice: notice(&subject, format!("{} is at work", process.args.join(" "))),
+            first_boot: completes_a_first_boot(process, &by_pid),
+        }
     }));
-    let busy = activity.units.iter().filter(|unit| is_busy(unit));
-    all.extend(busy.map(|unit| notice(&unit.name, format!("is {} ({})", unit.active, unit.sub))));
+    let busy = activity.units.iter().filter(|unit| unit.is_at_work());
+    all.extend(busy.map(|unit| Evidence {
+        notice: notice(&unit.name, format!("is {} ({})", unit.active, unit.sub)),
+        first_boot: [FIRST_BOOT_PULL, FIRST_BOOT_SERVICE].contains(&unit.name.as_str()),
+    }));
+    let others = system_wide(activity, wanted).into_iter();
+    all.extend(others.map(|notice| Evidence {
+        notice,
+        first_boot: false,
+    }));
+    all
+}
+
+/// What is at work without a process or unit that could be told.
+fn system_wide(activity: &Activity, wanted: bool) -> Vec<Notice> {
+    let mut all = Vec::new();
     all.extend(activity.transaction.as_ref().map(|method| {
         let words = format!("a transaction is running ({method}); see `rpm-ostree status`");
         notice("rpm-ostree", words)
@@ -62,23 +90,32 @@ pub fn containers(activity: &Activity) -> Vec<String> {
 }
 
 /// Evidence that stands against a run.
-pub fn refused(evidence: Notice) -> Notice {
-    let message = format!(
-        "{}. An update of this node seems to be under way: let it end, or use --takeover",
-        evidence.message
-    );
-    Notice {
-        message,
-        ..evidence
-    }
+pub fn refused(evidence: Evidence) -> Notice {
+    let next = if evidence.first_boot {
+        "The first boot is not completed yet: let it end; or, where it cannot, do its work in its place: \
+         mco-rescue firstboot --complete; or use --takeover"
+    } else {
+        "An update of this node seems to be under way: let it end, or use --takeover"
+    };
+    evidence.with(|message| format!("{message}. {next}"))
 }
 
 /// Evidence that was passed over.
-pub fn taken_over(evidence: Notice) -> Notice {
-    let message = format!("{}; passed over as asked (--takeover)", evidence.message);
-    Notice {
-        message,
-        ..evidence
+pub fn taken_over(evidence: Evidence) -> Notice {
+    evidence.with(|message| format!("{message}; passed over as asked (--takeover)"))
+}
+
+/// Evidence of the service whose work this run does.
+pub fn stood_in_for(evidence: Evidence) -> Notice {
+    evidence.with(|message| format!("{message}; its work is done here, in its place"))
+}
+
+impl Evidence {
+    fn with(self, message: impl FnOnce(&str) -> String) -> Notice {
+        Notice {
+            message: message(&self.notice.message),
+            ..self.notice
+        }
     }
 }
 
@@ -92,13 +129,26 @@ fn is_work(process: &Process, all: &BTreeMap<u32, &Process>) -> bool {
 
 /// A child of the daemon, or of its child: it starts some through shells and `systemd-run`.
 fn below_the_daemon(process: &Process, all: &BTreeMap<u32, &Process>) -> bool {
+    above(process, all).any(|above| above.program() == DAEMON)
+}
+
+fn completes_a_first_boot(process: &Process, all: &BTreeMap<u32, &Process>) -> bool {
+    let completes = |one: &Process| {
+        one.program() == DAEMON && one.args.get(1).is_some_and(|word| word == FIRST_BOOT)
+    };
+    completes(process) || above(process, all).any(completes)
+}
+
+/// Its parent, the parent of that, and so on.
+fn above<'a>(
+    process: &'a Process,
+    all: &BTreeMap<u32, &'a Process>,
+) -> impl Iterator<Item = &'a Process> {
     let parent = |process: &&Process| all.get(&process.parent).copied();
-    let mut above = std::iter::successors(Some(process), parent).skip(1);
     // A table that was read while processes came and went may hold a circle.
-    above
-        .by_ref()
+    std::iter::successors(Some(process), parent)
+        .skip(1)
         .take(64)
-        .any(|above| above.program() == DAEMON)
 }
 
 fn changes_the_node(process: &Process) -> bool {
@@ -133,15 +183,6 @@ fn changes_the_node(process: &Process) -> bool {
     }
 }
 
-/// A oneshot that ran is `active (exited)`, and at work no more.
-fn is_busy(unit: &UnitActivity) -> bool {
-    match unit.active.as_str() {
-        "activating" | "deactivating" | "reloading" => true,
-        "active" => unit.sub == "running",
-        _ => false,
-    }
-}
-
 fn notice(subject: &str, message: String) -> Notice {
     Notice {
         subject: subject.to_owned(),
@@ -152,6 +193,7 @@ fn notice(subject: &str, message: String) -> Notice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::UnitActivity;
 
     fn process(pid: u32, parent: u32, line: &str) -> Process {
         Process {
@@ -209,8 +251,9 @@ mod tests {
             ]);
             let found = evidence(&activity, false);
             assert_eq!(found.len(), 1, "{child}");
-            assert_eq!(found[0].subject, "process 22");
-            assert!(found[0].message.contains(child));
+            assert_eq!(found[0].notice.subject, "process 22");
+            assert!(found[0].notice.message.contains(child));
+            assert!(!found[0].first_boot);
         }
     }
 
@@ -257,7 +300,10 @@ mod tests {
     #[test]
     fn the_first_boot_run_is_evidence_by_itself() {
         let line = "machine-config-daemon firstboot-complete-machineconfig --persist-nics";
-        assert_eq!(evidence(&of(vec![process(5, 1, line)]), false).len(), 1);
+        let child = "rpm-ostree rebase --experimental ostree-unverified-registry:x";
+        let found = evidence(&of(vec![process(5, 1, line), process(6, 5, child)]), false);
+        assert_eq!(found.len(), 2);
+        assert!(found.iter().all(|evidence| evidence.first_boot));
     }
 
     #[test]
@@ -297,7 +343,8 @@ mod tests {
             ..Activity::default()
         };
         let found = evidence(&activity, false);
-        let subjects: Vec<_> = found.iter().map(|e| e.subject.as_str()).collect();
+        let subjects: Vec<_> = found.iter().map(|e| e.notice.subject.as_str()).collect();
+        assert!(found.iter().all(|evidence| !evidence.first_boot));
         assert_eq!(
             subjects,
             [

@@ -11,6 +11,10 @@ pub struct Allowed {
     pub clear_immutable: bool,
     /// An update that is under way does not matter.
     pub takeover: bool,
+    /// The first-boot service and its pull do not matter: the run does their work.
+    pub first_boot: bool,
+    /// What is staged does not matter: the run drops it.
+    pub staged: bool,
 }
 
 /// Adds to a plan what stands against it. A plan without steps changes nothing, so nothing does.
@@ -27,13 +31,14 @@ pub fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allowed: Al
             message: message.to_owned(),
         });
     }
-    let evidence = at_work::evidence(activity, plan.os.is_staged());
-    if allowed.takeover {
-        plan.notices
-            .extend(evidence.into_iter().map(at_work::taken_over));
-    } else {
-        plan.blockers
-            .extend(evidence.into_iter().map(at_work::refused));
+    for evidence in at_work::evidence(activity, plan.os.is_staged() || allowed.staged) {
+        if allowed.first_boot && evidence.first_boot {
+            plan.notices.push(at_work::stood_in_for(evidence));
+        } else if allowed.takeover {
+            plan.notices.push(at_work::taken_over(evidence));
+        } else {
+            plan.blockers.push(at_work::refused(evidence));
+        }
     }
     freeze(plan, activity);
     held::hold(plan, node, allowed.clear_immutable);

@@ -35,15 +35,21 @@ pub fn ignite(root: &TestRoot, config: &Value) {
 
 /// The same; what Ignition said where a stage fails.
 pub fn try_ignite(root: &TestRoot, config: &Value) -> Result<(), String> {
+    root.write("etc/selinux/config", "SELINUXTYPE=stub\n");
+    let done = try_ignite_at(root.dir(), config);
+    fs::remove_file(root.path("etc/selinux/config")).unwrap();
+    fs::remove_dir(root.path("etc/selinux")).unwrap();
+    done
+}
+
+/// The same on any directory that has a configuration of SELinux.
+pub fn try_ignite_at(root: &Path, config: &Value) -> Result<(), String> {
     let work = tempfile::tempdir().unwrap();
     fs::write(work.path().join("config.ign"), config.to_string()).unwrap();
     let setfiles = work.path().join("setfiles");
     fs::write(&setfiles, "#!/bin/sh\ncat > /dev/null\n").unwrap();
     fs::set_permissions(&setfiles, fs::Permissions::from_mode(0o755)).unwrap();
-    root.write("etc/selinux/config", "SELINUXTYPE=stub\n");
     let runs = ["fetch", "files"].map(|name| stage(name, root, work.path()));
-    fs::remove_file(root.path("etc/selinux/config")).unwrap();
-    fs::remove_dir(root.path("etc/selinux")).unwrap();
     match runs.iter().find(|run| !run.status.success()) {
         Some(run) => Err(String::from_utf8_lossy(&run.stdout).into_owned()),
         None => Ok(()),
@@ -52,13 +58,13 @@ pub fn try_ignite(root: &TestRoot, config: &Value) -> Result<(), String> {
 
 /// Where the root has a `proc`, the system's own is there while Ignition runs: Debian's useradd cannot copy
 /// directories of the skeleton without it.
-fn stage(name: &str, root: &TestRoot, work: &Path) -> Output {
+fn stage(name: &str, root: &Path, work: &Path) -> Output {
     let mut command = Command::new(IGNITION);
-    if root.exists("proc") {
+    if root.join("proc").exists() {
         let script = "mount --bind /proc \"$0\" && exec \"$@\"";
         command = Command::new("unshare");
         command.args(["--mount", "--", "sh", "-c", script]);
-        command.arg(root.path("proc")).arg(IGNITION);
+        command.arg(root.join("proc")).arg(IGNITION);
     }
     command
         .env("IGNITION_CONFIG_FILE", work.join("config.ign"))
@@ -66,7 +72,7 @@ fn stage(name: &str, root: &TestRoot, work: &Path) -> Output {
         .env("PATH", format!("{}:/usr/sbin:/usr/bin", work.display()))
         .args(["--platform=file", "--log-to-stdout"])
         .arg(format!("--stage={name}"))
-        .arg(format!("--root={}", root.dir().display()))
+        .arg(format!("--root={}", root.display()))
         .arg(format!("--config-cache={}", work.join("cache").display()))
         .arg(format!("--state-file={}", work.join("state").display()))
         .output()

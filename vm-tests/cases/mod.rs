@@ -3,6 +3,7 @@
 mod configs;
 mod fetched;
 mod first_boot;
+mod first_boot_offline;
 mod hand_edited;
 mod interrupted;
 mod migration;

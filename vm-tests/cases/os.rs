@@ -30,7 +30,7 @@ use crate::lab::{Case, checkout, disk, run};
 use crate::support::{Run, file};
 
 /// Where the stateroot is on the root's disk.
-const STATEROOT: &str = "ostree/deploy/rhcos";
+pub const STATEROOT: &str = "ostree/deploy/rhcos";
 const AWAITED: &str = "/var/lib/mco-rescue/awaited.json";
 
 /// An image as the table of the stand-in has it.
@@ -209,21 +209,32 @@ fn what_rpm_ostree_refuses_changes_nothing_and_pivot_changes_the_image_alone() {
 }
 
 /// What no refusal may change: files, deployments, arguments, and what is awaited.
-const EVERYTHING: &str = "sudo find /etc /var/lib/mco-rescue /var/home -xdev -type f ! -name .pwd.lock \
+pub const EVERYTHING: &str = "sudo find /etc /var/lib/mco-rescue /var/home -xdev -type f ! -name .pwd.lock \
     ! -path '*/cache/*' -printf '%p %s %T@ %m\\n' | sort; sudo ostree admin status; \
     sudo rpm-ostree kargs; ls /boot/loader/entries /boot/ostree";
 
 /// The node, and the two configs.
-struct Story<'a> {
+pub struct Story<'a> {
     case: &'a Case,
-    node: Node<'a>,
+    pub node: Node<'a>,
     boot_disk: PathBuf,
-    a: Value,
-    b: Value,
+    /// What is plugged in besides.
+    pub media: Vec<PathBuf>,
+    pub a: Value,
+    pub b: Value,
 }
 
 impl<'a> Story<'a> {
-    fn begin(case: &'a Case) -> Self {
+    /// A node that has been running for a while.
+    pub fn begin(case: &'a Case) -> Self {
+        let story = Self::of_nobody(case);
+        story.prepare();
+        case.prepared();
+        story
+    }
+
+    /// As its image is: nothing but the program was put on it.
+    pub fn of_nobody(case: &'a Case) -> Self {
         let image = images::with_two_systems();
         let boot_disk = case.path("boot.disk");
         disk::copy(&image.join("boot"), &boot_disk);
@@ -232,21 +243,29 @@ impl<'a> Story<'a> {
         let story = Self {
             case,
             boot_disk,
+            media: Vec::new(),
             a: config(&key, "a", 250, &["audit=0"]),
             b: config(&key, "b", 500, &["nosmt", "site.is=b"]),
             node,
         };
-        story.prepare();
-        case.prepared();
+        disk::mounted(story.node.disk(), |top| {
+            let var = top.join(STATEROOT).join("var");
+            install(&images::program(), &var.join("usrlocal/bin/mco-rescue"));
+            let etc = deployment(top).join("etc");
+            fs::write(etc.join("hosts"), "127.0.0.1 localhost\n").unwrap();
+            // As CoreOS has it; without one nothing can be pulled.
+            fs::create_dir_all(etc.join("containers")).unwrap();
+            let policy = json!({"default": [{"type": "insecureAcceptAnything"}]});
+            fs::write(etc.join("containers/policy.json"), policy.to_string()).unwrap();
+        });
         story
     }
 
-    /// What an installer left, the program and its unit among it.
+    /// What an installer left, the program's unit among it.
     fn prepare(&self) {
         let key = self.node.public_key();
         disk::mounted(self.node.disk(), |top| {
             let var = top.join(STATEROOT).join("var");
-            install(&images::program(), &var.join("usrlocal/bin/mco-rescue"));
             let keys = var.join("home/core/.ssh/authorized_keys");
             fs::create_dir_all(keys.parent().unwrap()).unwrap();
             fs::write(&keys, key).unwrap();
@@ -255,11 +274,6 @@ impl<'a> Story<'a> {
                 .arg(keys.parent().unwrap()));
             let etc = deployment(top).join("etc");
             fs::write(etc.join("machine-id"), "0123456789abcdef0123456789abcdef\n").unwrap();
-            fs::write(etc.join("hosts"), "127.0.0.1 localhost\n").unwrap();
-            // As CoreOS has it; without one nothing can be pulled.
-            fs::create_dir_all(etc.join("containers")).unwrap();
-            let policy = json!({"default": [{"type": "insecureAcceptAnything"}]});
-            fs::write(etc.join("containers/policy.json"), policy.to_string()).unwrap();
             let unit = "mco-rescue-complete.service";
             let units = etc.join("systemd/system");
             install(&checkout().join("systemd").join(unit), &units.join(unit));
@@ -272,7 +286,7 @@ impl<'a> Story<'a> {
     }
 
     /// Runs 1.0 in config A.
-    fn in_a(&mut self) -> Booted {
+    pub fn in_a(&mut self) -> Booted {
         let booted = self.boot();
         let text = self.a.to_string();
         booted.bring("a.json", text.as_bytes());
@@ -288,7 +302,7 @@ impl<'a> Story<'a> {
     }
 
     /// Ends as the person expects: with what is to be done next.
-    fn apply_b(&self, booted: &Booted) {
+    pub fn apply_b(&self, booted: &Booted) {
         self.applies(booted, "b.json");
     }
 
@@ -309,7 +323,7 @@ impl<'a> Story<'a> {
     }
 
     /// Enters the default entry, as a boot loader does.
-    fn boot(&mut self) -> Booted {
+    pub fn boot(&mut self) -> Booted {
         let mut booted = self.start();
         booted.comes_up();
         self.case
@@ -317,7 +331,7 @@ impl<'a> Story<'a> {
         booted
     }
 
-    fn start(&mut self) -> Booted {
+    pub fn start(&mut self) -> Booted {
         let entry = self.default_entry();
         let value = |key: &str| {
             let line = entry.lines().find_map(|line| line.strip_prefix(key));
@@ -330,10 +344,13 @@ impl<'a> Story<'a> {
                 .args(["-R", &dump])
                 .arg(&self.boot_disk));
         }
-        let machine = Machine::of(&kernel, &[initrd])
+        let mut machine = Machine::of(&kernel, &[initrd])
             .append(value("options "))
             .disk(self.node.disk())
             .disk(&self.boot_disk);
+        for medium in &self.media {
+            machine = machine.disk(medium);
+        }
         self.node.boot(&machine)
     }
 
@@ -357,7 +374,7 @@ impl<'a> Story<'a> {
     }
 
     /// `systemctl reboot`, into what is the default then.
-    fn reboot(&mut self, booted: Booted) -> Booted {
+    pub fn reboot(&mut self, booted: Booted) -> Booted {
         let mut booted = self.shut_down(booted);
         booted.comes_up();
         self.case
@@ -366,7 +383,7 @@ impl<'a> Story<'a> {
     }
 
     /// The same, as far as the next kernel.
-    fn shut_down(&mut self, mut booted: Booted) -> Booted {
+    pub fn shut_down(&mut self, mut booted: Booted) -> Booted {
         let begun = Instant::now();
         booted.run("sudo systemctl --no-block reboot");
         assert_eq!(
@@ -380,7 +397,7 @@ impl<'a> Story<'a> {
         self.start()
     }
 
-    fn is_all_of_b(&self, booted: &Booted) {
+    pub fn is_all_of_b(&self, booted: &Booted) {
         assert_eq!(runs(booted), "2.0", "{}", complete(booted));
         is_healthy_in(booted, &self.b);
         let arguments = booted.ask("cat /proc/cmdline");
@@ -400,7 +417,7 @@ impl<'a> Story<'a> {
     }
 
     /// Deployment, arguments, files, units and record; and it was so when the kubelet started.
-    fn is_all_of_a(&self, booted: &Booted) {
+    pub fn is_all_of_a(&self, booted: &Booted) {
         assert_eq!(runs(booted), "1.0", "{}", complete(booted));
         let verify = booted.run(&format!("sudo {PROGRAM} verify"));
         assert_eq!(verify.code(), 0, "{}{}", verify.out(), complete(booted));
@@ -412,7 +429,7 @@ impl<'a> Story<'a> {
     }
 
     /// What the kubelet found when it started, and not what is there now.
-    fn kubelet_found(&self, booted: &Booted, config: &Value, kubelet: &str) {
+    pub fn kubelet_found(&self, booted: &Booted, config: &Value, kubelet: &str) {
         let found = booted.ask("sudo cat /run/witness");
         let name = configs::name(config);
         assert!(
@@ -445,7 +462,7 @@ fn config(key: &str, letter: &str, max_pods: u32, arguments: &[&str]) -> Value {
     config
 }
 
-fn deployment(top: &Path) -> PathBuf {
+pub fn deployment(top: &Path) -> PathBuf {
     let all = fs::read_dir(top.join(STATEROOT).join("deploy")).unwrap();
     let mut paths = all.map(|entry| entry.unwrap().path());
     paths.find(|path| path.is_dir()).unwrap()
@@ -461,17 +478,17 @@ fn install(from: &Path, to: &Path) {
 }
 
 /// The version that is written in the tree that runs.
-fn runs(booted: &Booted) -> String {
+pub fn runs(booted: &Booted) -> String {
     booted.ask("cat /usr/lib/os-version")
 }
 
-fn deployments(booted: &Booted) -> Value {
+pub fn deployments(booted: &Booted) -> Value {
     let status: Value = serde_json::from_str(&booted.ask("sudo rpm-ostree status --json")).unwrap();
     status["deployments"].clone()
 }
 
 /// 2.0 waits, 1.0 runs and is kept whatever is cleaned up.
-fn is_staged(booted: &Booted) {
+pub fn is_staged(booted: &Booted) {
     let status = deployments(booted);
     assert_eq!(status[0]["staged"], true, "{status}");
     assert_eq!(status[0]["version"], "2.0", "{status}");
@@ -480,12 +497,12 @@ fn is_staged(booted: &Booted) {
     booted.ask(&format!("sudo test -e {AWAITED}"));
 }
 
-fn nothing_is_awaited(booted: &Booted) {
+pub fn nothing_is_awaited(booted: &Booted) {
     booted.ask(&format!("sudo test ! -e {AWAITED}"));
 }
 
 /// What `complete` said at this boot, for messages.
-fn complete(booted: &Booted) -> String {
+pub fn complete(booted: &Booted) -> String {
     let journal = "sudo journalctl -b -o short-monotonic -u mco-rescue-complete.service -u ostree-boot-complete.service";
     let before = "sudo journalctl -b -1 -o short-monotonic -u ostree-finalize-staged.service";
     booted.run(&format!("{journal}; {before}")).out()

@@ -3,7 +3,8 @@
 # OUT/root and OUT/boot are its disks. Two commits are in its repository, 1.0 is
 # deployed from the image quay.example/okd/os@sha256:aaaa..., and 2.0, with another
 # initramfs and another version file, can be had as ...@sha256:bbbb... from the
-# stand-in for rpm-ostree in STANDIN. on-top.sh runs it.
+# stand-in for rpm-ostree in STANDIN. skopeo is that of the machine that builds it.
+# on-top.sh runs it.
 set -euo pipefail
 
 tree=$1 out=$2 initramfs=$3 standin=${4:?usage: os.sh TREE OUT INITRAMFS STANDIN}
@@ -16,6 +17,11 @@ rm -f "$out.first"
 mkdir -p "$tree"/usr/{libexec,lib}/stand-in
 install -m 0755 "$standin/client" "$tree/usr/bin/rpm-ostree"
 install -m 0755 "$standin/daemon" "$tree/usr/libexec/stand-in/rpm-ostreed"
+# Debian's, with what it is linked with: it brings images into containers-storage.
+skopeo=$(command -v skopeo)
+for file in "$skopeo" $(ldd "$skopeo" | grep -o '/[^ ]*'); do
+    [[ -e $tree/usr/${file#/usr/} || -e $tree$file ]] || install -D -m 0755 "$(realpath "$file")" "$tree/usr/${file#/usr/}"
+done
 repeated() { printf "$1%.0s" {1..64}; }
 image() { echo "quay.example/okd/os@sha256:$(repeated "$1")"; }
 {

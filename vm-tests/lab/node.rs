@@ -154,6 +154,12 @@ impl Booted {
 
     /// Waits until `core` can log in, which must come true, and until systemd has started everything.
     pub fn comes_up(&mut self) {
+        self.lets_core_in();
+        self.run("systemctl is-system-running --wait");
+    }
+
+    /// Waits until `core` can log in, which must come true; the boot may still go on, or hang.
+    pub fn lets_core_in(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         while !self.try_login(&self.key).status.success() {
             assert!(
@@ -164,7 +170,6 @@ impl Booted {
             assert!(self.guest.runs(), "it is gone: {}", self.guest.tail());
             std::thread::sleep(Duration::from_millis(200));
         }
-        self.run("systemctl is-system-running --wait");
     }
 
     fn try_login(&self, key: &Path) -> Output {
@@ -186,6 +191,16 @@ impl Booted {
         let run = self.run(command);
         assert_eq!(run.code(), 0, "{command}: {}{}", run.out(), run.err());
         run.out().trim_end().to_owned()
+    }
+
+    /// Waits until a command ends well, which must come true.
+    pub fn comes_to(&mut self, command: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.run(command).code() != 0 {
+            assert!(Instant::now() < deadline, "{command}: it does not come");
+            assert!(self.guest.runs(), "it is gone: {}", self.guest.tail());
+            std::thread::sleep(Duration::from_millis(200));
+        }
     }
 
     /// A file in the home of `core`, as `scp` leaves it.

@@ -3,6 +3,7 @@
 
 mod at_hand;
 mod beside_ignition;
+pub mod in_place;
 mod shell;
 
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use super::recover::recover_first;
 use super::session::Session;
 use super::work::now;
-use super::{ApplyArgs, Cli, FirstbootArgs, apply};
+use super::{Cli, FirstbootArgs};
 use crate::boot::{self, Facts, Mode, Parameters, Reason, Work};
 use crate::error::ExitCode;
 use crate::mounts::{self, Access, BootRoot};
@@ -34,7 +35,7 @@ const SYSROOT: &str = "/sysroot";
 /// Runs `firstboot`.
 pub fn run(cli: &Cli, args: &FirstbootArgs) -> Result<ExitCode> {
     if args.complete {
-        return apply::run(cli, &ApplyArgs::unnamed(args.bits.clone(), args.reboot));
+        return in_place::run(cli, args);
     }
     let started = Instant::now();
     let given = args.kernel_arguments.clone();

@@ -552,7 +552,8 @@ fn of_system(text: &str) -> Option<Cause> {
         Some(Cause::FetcherDenied(
             path_in(line).unwrap_or(line).to_owned(),
         ))
-    } else if has("operation not permitted") {
+    // The other way round: only ostree meets the flags of deployments.
+    } else if text.contains("Operation not permitted") {
         let inside = after(line, "unlinkat(").and_then(|rest| rest.split(')').next());
         let path = path_in(line).or(inside).unwrap_or("a file of a deployment");
         Some(Cause::Immutable(path.to_owned()))
@@ -770,6 +771,10 @@ mod tests {
             (
                 "error: Cleaning deployments: unlinkat(x): Operation not permitted",
                 "immutable",
+            ),
+            (
+                "time=\"2026-11-21T21:25:53Z\" level=error msg=\"writing \\\"0 0 1\\n\\\" to /proc/3220/gid_map: write /proc/3220/gid_map: operation not permitted\"",
+                "unknown",
             ),
             ("error: something new", "unknown"),
         ] {

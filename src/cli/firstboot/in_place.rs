@@ -1,0 +1,67 @@
+//! `firstboot --complete`: on the booted node, the work of the first-boot service where that cannot do it.
+//!
+//! Its units try again for ever without a registry, and the kubelet waits for them (mcd-contract section 3). The pull
+//! alone harms nobody: it keeps the boot where it is until the reboot, or until there is nothing left to wait for. The
+//! service itself drops what is staged each time it tries, so it is stopped before anything is.
+
+use anyhow::{Context, Result};
+
+use crate::cli::install::systemd_runs;
+use crate::cli::session::open_root;
+use crate::cli::{ApplyArgs, Cli, FirstbootArgs, Output, apply, complete};
+use crate::command::{HostRunner, systemctl};
+use crate::error::ExitCode;
+use crate::node::{FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, UnitActivity};
+use crate::paths;
+use crate::report;
+use crate::root::{Root, RootPath};
+
+/// Does the work, and lets the boot go on where it need not be repeated.
+pub fn run(cli: &Cli, args: &FirstbootArgs) -> Result<ExitCode> {
+    let code = apply::run(cli, &ApplyArgs::of_first_boot(args))?;
+    let root = open_root(cli)?;
+    if code == ExitCode::Done && systemd_runs(&root) && is_completed(&root)? {
+        let_the_boot_go_on(cli)?;
+    }
+    Ok(code)
+}
+
+/// Nothing waits for a reboot, and nothing calls the service at the next one.
+fn is_completed(root: &Root) -> Result<bool> {
+    let called = root.exists(&RootPath::fixed(paths::ENCAPSULATED))?;
+    let awaited = complete::awaited(root)?.is_some_and(|awaited| awaited.failed.is_none());
+    Ok(!called && !awaited)
+}
+
+fn let_the_boot_go_on(cli: &Cli) -> Result<()> {
+    let units = [FIRST_BOOT_PULL, FIRST_BOOT_SERVICE];
+    if !is_any_at_work(&units)? {
+        return Ok(());
+    }
+    systemctl::stop(&HostRunner, &units).context("stopping the units of the first boot")?;
+    if cli.output == Output::Text {
+        let said = "The units of the first boot are stopped; what waited for them starts now.\n";
+        report::print_result(said.as_bytes());
+    }
+    Ok(())
+}
+
+/// Two that stage at the same time would drop each other's deployments. Nothing was changed before this.
+///
+/// # Errors
+/// What systemd said.
+pub fn stop_service() -> Result<()> {
+    let units = [FIRST_BOOT_SERVICE];
+    if is_any_at_work(&units)? {
+        systemctl::stop(&HostRunner, &units)
+            .context("stopping the first-boot service, which stages too; nothing was changed")?;
+        log::warn!("{FIRST_BOOT_SERVICE} is stopped; what waited for it starts now");
+    }
+    Ok(())
+}
+
+fn is_any_at_work(units: &[&str]) -> Result<bool> {
+    let found = systemctl::activity(&HostRunner, units);
+    let found = found.context("asking systemd for the units of the first boot")?;
+    Ok(found.iter().any(UnitActivity::is_at_work))
+}

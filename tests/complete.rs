@@ -1,0 +1,388 @@
+//! `firstboot --complete` on a live OSTree node whose first-boot service gets nowhere. rpm-ostree, podman and
+//! systemctl are scripts that answer as the real ones and change what they are asked about; their real deployments are
+//! in vm-tests. What is asserted are the commands in their order, and what is on the node afterwards.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
+
+mod support;
+
+#[path = "support/mounts.rs"]
+mod mounts;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use mounts::{mount, with_mounts};
+use serde_json::{Value, json};
+use support::{PROGRAM, Run, TestRoot, file, machine_config};
+
+const TRIGGER: &str = "etc/ignition-machine-config-encapsulated.json";
+const KEPT: &str = "etc/ignition-machine-config-encapsulated.json.bak";
+const CONTENT: &str = "etc/mcs-machine-config-content.json";
+const RECORD: &str = "etc/machine-config-daemon/currentconfig";
+const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
+const OLD: &str =
+    "registry.example/os@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+const NEW: &str =
+    "registry.example/os@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+const PULL: &str = "machine-config-daemon-pull.service";
+const SERVICE: &str = "machine-config-daemon-firstboot.service";
+const STOP: &str =
+    "systemctl stop -- machine-config-daemon-pull.service machine-config-daemon-firstboot.service";
+
+/// Keeps what is staged in files of the root, and every call that changes something.
+const RPM_OSTREE: &str = r#"
+case "$*" in
+    "status --json") cat /status.json; exit 0 ;;
+    status) echo 'State: idle'; exit 0 ;;
+    --version) printf '%s\n' rpm-ostree: " Version: '2024.7'" ' Features:' '  - rust' '  - container'; exit 0 ;;
+    kargs) cat /kargs; exit 0 ;;
+esac
+echo "rpm-ostree $*" >>/calls
+if [ -e "/fails-$1" ]; then cat "/fails-$1" >&2; exit 1; fi
+if [ -e "/dies-$1" ]; then cat /busy.json >/status.json; kill -KILL $$; fi
+case $1 in
+    cancel) cat /cancelled.json >/status.json ;;
+    rebase) cat /staged.json >/status.json; echo >/run/ostree/staged-deployment ;;
+    kargs) echo 'rw audit=0 nosmt ostree=/ostree/boot.1/rhcos/b00c/0' >/kargs ;;
+    cleanup) cat /idle.json >/status.json; rm -f /run/ostree/staged-deployment ;;
+esac
+"#;
+
+/// A live node after Ignition, before its first-boot service has done anything.
+struct Live {
+    root: TestRoot,
+}
+
+impl Live {
+    fn new(image: &str, arguments: &[&str]) -> Self {
+        let root = TestRoot::new();
+        for program in ["/bin/sh", "/bin/cat", "/bin/rm"] {
+            copy_program(&root, program);
+        }
+        for dir in [
+            "proc",
+            "dev",
+            "usr/sbin",
+            "run/ostree",
+            "run/systemd/system",
+        ] {
+            fs::create_dir_all(root.path(dir)).unwrap();
+        }
+        root.write("dev/null", "");
+        mount(&["-t", "proc", "proc", root.path("proc").to_str().unwrap()]);
+        let link = "ostree=/ostree/boot.1/rhcos/b00c/0";
+        root.write("cmdline", &format!("{link} rw audit=0\n"));
+        let cmdline = root.path("proc/cmdline");
+        mount(&[
+            "--bind",
+            root.path("cmdline").to_str().unwrap(),
+            cmdline.to_str().unwrap(),
+        ]);
+        let deployment = format!("../../../deploy/rhcos/deploy/{}.0", "a".repeat(64));
+        root.link("sysroot/ostree/boot.1/rhcos/b00c/0", &deployment);
+        root.write("etc/os-release", "ID=rhcos\nVARIANT_ID=coreos\n");
+        root.write("kargs", &format!("rw audit=0 {link}\n"));
+        let booted = deployment_of(OLD, 'a', false);
+        let status = |all: Value| json!({"deployments": all, "transaction": null}).to_string();
+        let running = json!(["Rebase", ":1.112", "/org/projectatomic/rpmostree1/rhcos"]);
+        let busy = json!({"deployments": [booted], "transaction": running});
+        root.write("busy.json", &busy.to_string());
+        root.write("idle.json", &status(json!([booted])));
+        root.write("status.json", &status(json!([booted])));
+        root.write(
+            "staged.json",
+            &status(json!([deployment_of(NEW, 'b', true), booted])),
+        );
+        let live = Self { root };
+        live.is_given(image, arguments);
+        live.answers("rpm-ostree", RPM_OSTREE);
+        live.answers("ostree", r#"echo "ostree $*" >>/calls"#);
+        live.answers(
+            "podman",
+            &format!(r#"echo '[{{"Id": "1", "RepoDigests": ["{NEW}"]}}]'"#),
+        );
+        let systemctl = r#"case $1 in show) for unit; do [ ! -e "/units/$unit" ] || cat "/units/$unit"; done ;; *) echo "systemctl $*" >>/calls ;; esac"#;
+        live.answers("systemctl", systemctl);
+        live.units("activating", "inactive");
+        live
+    }
+
+    /// What Ignition wrote.
+    fn is_given(&self, image: &str, arguments: &[&str]) {
+        let mut config = machine_config(
+            "rendered-worker-1",
+            json!({"storage": {"files": [file("/etc/kubelet.conf", 0o600, "kind: Kubelet\n")]}}),
+        );
+        config["spec"]["osImageURL"] = json!(image);
+        config["spec"]["kernelArguments"] = json!(arguments);
+        self.root.write("etc/kubelet.conf", "kind: Kubelet\n");
+        self.root.chmod("etc/kubelet.conf", 0o600);
+        self.root.write(CONTENT, &config.to_string());
+        config["spec"]["config"] = json!({"ignition": {"version": "3.5.0"}});
+        self.root.write(TRIGGER, &config.to_string());
+    }
+
+    /// What systemd says of the pull and of the service.
+    fn units(&self, pull: &str, service: &str) {
+        for (id, active) in [(PULL, pull), (SERVICE, service)] {
+            let sub = if active == "activating" {
+                "start"
+            } else {
+                "dead"
+            };
+            let text = format!("Id={id}\nActiveState={active}\nSubState={sub}\n\n");
+            self.root.write(&format!("units/{id}"), &text);
+        }
+    }
+
+    /// A program of the node.
+    fn answers(&self, program: &str, script: &str) {
+        self.root.write("script", &format!("#!/bin/sh\n{script}\n"));
+        install(
+            &self.root.path("script"),
+            &self.root.path(&format!("usr/sbin/{program}")),
+        );
+    }
+
+    fn completes(&self, more: &[&str]) -> Run {
+        self.run(&[&["firstboot", "--complete", "--yes"], more].concat())
+    }
+
+    fn run(&self, args: &[&str]) -> Run {
+        install(PROGRAM.as_ref(), &self.root.path("usr/mco-rescue"));
+        let mut command = Command::new("chroot");
+        command.arg(self.root.dir()).arg("/usr/mco-rescue");
+        Run::of(command.args(args).stdin(Stdio::null()).output().unwrap())
+    }
+
+    /// What changed something, without what is done for the program's own units.
+    fn calls(&self) -> Vec<String> {
+        let calls = fs::read_to_string(self.root.path("calls")).unwrap_or_default();
+        let ours = |line: &&str| line.contains("mco-rescue") || line.ends_with("daemon-reload");
+        let all = calls.lines().filter(|line| !ours(line));
+        all.map(str::to_owned).collect()
+    }
+
+    fn is_untouched(&self) {
+        assert!(self.root.exists(TRIGGER) && !self.root.exists(KEPT));
+        assert!(!self.root.exists(RECORD));
+    }
+
+    fn is_recorded(&self, trigger: &str) {
+        let recorded: Value = serde_json::from_str(&self.root.read(RECORD)).unwrap();
+        let whole: Value = serde_json::from_str(&self.root.read(CONTENT)).unwrap();
+        assert_eq!(recorded["spec"], whole["spec"]);
+        assert!(!self.root.exists(TRIGGER));
+        assert_eq!(self.root.read(KEPT), trigger);
+    }
+}
+
+/// In the form of `rpm-ostree status --json`.
+fn deployment_of(image: &str, checksum: char, staged: bool) -> Value {
+    let checksum = checksum.to_string().repeat(64);
+    json!({
+        "checksum": checksum, "serial": 0, "id": format!("rhcos-{checksum}.0"), "osname": "rhcos",
+        "container-image-reference": format!("ostree-unverified-registry:{image}"),
+        "booted": !staged, "staged": staged, "pinned": false,
+        "packages": [], "requested-packages": [], "requested-base-removals": [],
+    })
+}
+
+/// A program of this system with the libraries that it is linked with, at the same places.
+fn copy_program(root: &TestRoot, program: &str) {
+    let output = Command::new("ldd").arg(program).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let files = text.split_whitespace().filter(|word| word.starts_with('/'));
+    for file in files.chain([program]) {
+        fs::create_dir_all(root.path(file).parent().unwrap()).unwrap();
+        install(file.as_ref(), &root.path(file));
+    }
+}
+
+/// By another process: a file that we write ourselves cannot be run while another test's child holds it open.
+fn install(from: &Path, to: &Path) {
+    let mut command = Command::new("install");
+    let status = command.arg(from).arg(to).status().unwrap();
+    assert!(status.success());
+}
+
+/// Without the breaks of lines.
+fn flat(run: &Run) -> String {
+    let words: Vec<String> = run.out().split_whitespace().map(str::to_owned).collect();
+    words.join(" ")
+}
+
+/// What stages 2.0 with its argument, in the daemon's order.
+fn staging() -> [String; 3] {
+    [
+        "ostree admin pin 0".to_owned(),
+        format!("rpm-ostree rebase ostree-unverified-image:containers-storage:{NEW}"),
+        "rpm-ostree kargs --append-if-missing=nosmt".to_owned(),
+    ]
+}
+
+#[test]
+fn a_pull_that_never_ends_stands_against_nothing_and_holds_the_boot_until_the_reboot() {
+    with_mounts(|| {
+        let live = Live::new(NEW, &["nosmt"]);
+        let trigger = live.root.read(TRIGGER);
+        let said = flat(&live.completes(&["--from-storage"]).ok());
+        assert!(
+            said.contains(&format!(
+                "{PULL}: is activating (start); its work is done here"
+            )),
+            "{said}"
+        );
+        assert!(said.contains("Next: systemctl reboot"), "{said}");
+        assert_eq!(live.calls(), staging());
+        live.is_recorded(&trigger);
+        assert!(live.root.exists(AWAITED));
+
+        // Once more, and now a reboot is wanted: that is all.
+        live.completes(&["--from-storage", "--reboot"]).ok();
+        assert_eq!(live.calls()[3..], ["systemctl --no-block reboot"]);
+    });
+}
+
+#[test]
+fn where_nothing_is_to_be_staged_the_boot_goes_on() {
+    with_mounts(|| {
+        let live = Live::new(OLD, &["audit=0"]);
+        let trigger = live.root.read(TRIGGER);
+        let said = live.completes(&["--reboot"]).ok().out();
+        assert!(said.contains("what waited for them starts now"), "{said}");
+        assert_eq!(live.calls(), [STOP]);
+        live.is_recorded(&trigger);
+        assert!(!live.root.exists(AWAITED));
+
+        // Both have ended: there is nothing to be stopped, and nothing to be done.
+        live.units("inactive", "inactive");
+        live.completes(&["--reboot"]).ok();
+        assert_eq!(live.calls(), [STOP]);
+    });
+}
+
+#[test]
+fn a_service_that_tries_again_and_again_is_stopped_before_anything_is_staged() {
+    with_mounts(|| {
+        let live = Live::new(NEW, &["nosmt"]);
+        live.units("active", "activating");
+        let run = live.completes(&["--from-storage"]).ok();
+        assert!(
+            run.err().contains(&format!("{SERVICE} is stopped")),
+            "{}",
+            run.err()
+        );
+        let stop = format!("systemctl stop -- {SERVICE}");
+        assert_eq!(live.calls(), [&[stop][..], &staging()].concat());
+    });
+}
+
+#[test]
+fn what_cannot_be_staged_leaves_the_trigger_and_the_record_alone() {
+    let error =
+        "error: Creating importer: reading manifest in x: unauthorized: authentication required\n";
+    with_mounts(|| {
+        let live = Live::new(NEW, &["nosmt"]);
+        live.root.write("fails-rebase", error);
+        let run = live.completes(&["--from-storage"]).exits(1);
+        assert!(run.err().contains("no file was changed"), "{}", run.err());
+        assert_eq!(live.calls().last().unwrap(), "rpm-ostree cleanup -p");
+        live.is_untouched();
+        assert!(!live.root.exists(AWAITED));
+
+        // The image is there, the arguments are not: half of it is no more than nothing.
+        live.root.remove("fails-rebase");
+        live.root.write("fails-kargs", error);
+        live.completes(&["--from-storage"]).exits(1);
+        assert_eq!(live.root.read("status.json"), live.root.read("idle.json"));
+        live.is_untouched();
+    });
+}
+
+#[test]
+fn what_a_run_has_staged_goes_with_it_and_what_another_has_staged_stands_against_that() {
+    with_mounts(|| {
+        let live = Live::new(NEW, &["nosmt"]);
+        let trigger = live.root.read(TRIGGER);
+        live.completes(&["--from-storage"]).ok();
+        live.units("inactive", "inactive");
+        let staged = live.root.read("status.json");
+        let another = staged.replace(NEW, "registry.example/other@sha256:cccc");
+        live.root.write("status.json", &another);
+        let refused = live.run(&["rollback", "--yes"]).exits(1);
+        assert!(
+            flat(&refused).contains("an OS deployment is staged"),
+            "{}",
+            refused.out()
+        );
+        assert!(live.root.exists(RECORD));
+
+        live.root.write("status.json", &staged);
+        live.run(&["rollback", "--yes"]).ok();
+        assert_eq!(live.calls()[3..], ["rpm-ostree cleanup -p"]);
+        assert_eq!(live.root.read("status.json"), live.root.read("idle.json"));
+        live.is_untouched();
+        assert_eq!(live.root.read(TRIGGER), trigger);
+        assert!(!live.root.exists(AWAITED));
+    });
+}
+
+/// With a client that dies, and what its transaction has come to when it was cancelled.
+fn dies(outcome: &str) -> Live {
+    let live = Live::new(NEW, &["nosmt"]);
+    live.root.write("dies-rebase", "");
+    live.root.write("cancelled.json", &live.root.read(outcome));
+    live
+}
+
+#[test]
+fn the_transaction_of_a_client_that_died_is_ended_before_anything_is_said() {
+    with_mounts(|| {
+        let live = dies("idle.json");
+        let run = live.completes(&["--from-storage"]).exits(1);
+        for words in [
+            "ended by a signal",
+            "nothing is staged, and no file was changed",
+        ] {
+            assert!(run.err().contains(words), "{}", run.err());
+        }
+        let [pin, rebase, _] = staging();
+        let calls = live.calls();
+        assert_eq!(calls[..3], [pin, rebase, "rpm-ostree cancel".to_owned()]);
+        live.is_untouched();
+    });
+}
+
+#[test]
+fn what_a_client_that_died_has_staged_all_the_same_is_gone_on_from() {
+    with_mounts(|| {
+        let live = dies("staged.json");
+        let trigger = live.root.read(TRIGGER);
+        let run = live.completes(&["--from-storage"]).ok();
+        assert!(run.err().contains("but it is staged"), "{}", run.err());
+        let [pin, rebase, arguments] = staging();
+        let wanted = [pin, rebase, "rpm-ostree cancel".to_owned(), arguments];
+        assert_eq!(live.calls(), wanted);
+        live.is_recorded(&trigger);
+        assert!(live.root.exists(AWAITED));
+    });
+}
+
+#[test]
+fn what_else_is_at_work_still_stands_against_it() {
+    with_mounts(|| {
+        let live = Live::new(NEW, &["nosmt"]);
+        let busy = live.root.read("busy.json");
+        live.root.write("status.json", &busy);
+        let refused = live.completes(&["--from-storage"]).exits(1);
+        assert!(
+            refused.out().contains("a transaction is running"),
+            "{}",
+            refused.out()
+        );
+        assert_eq!(live.calls(), [""; 0]);
+        live.is_untouched();
+    });
+}
