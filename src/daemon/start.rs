@@ -8,13 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::outline::{Outline, outline};
 use super::release::Release;
+use super::update::decide;
 use crate::command::rpm_ostree::packages::{PackageSet, package_sets};
 use crate::document::MachineConfig;
 use crate::drift::{Drift, DriftKind};
 use crate::node::os_release::Class;
 use crate::paths;
+use crate::source::policies::ClusterPolicies;
 
 /// What the daemon's annotations begin with.
 pub const PREFIX: &str = "machineconfiguration.openshift.io/";
@@ -167,6 +168,10 @@ pub struct Situation<'a> {
     pub os: &'a Os,
     /// FIPS mode of the kernel, where it is known.
     pub fips: Option<bool>,
+    /// What follows from which change.
+    pub policies: &'a ClusterPolicies,
+    /// Whether those are the cluster's own; else the defaults.
+    pub policies_known: bool,
     /// The disk.
     pub compare: Compare<'a>,
 }
@@ -709,49 +714,65 @@ impl<'a> Walk<'a> {
     /// A normal update, from what is on disk.
     fn update(&mut self, from: &Subject<'a>, desired: &str) -> Result<State, Stop> {
         let to = self.api_config(&Annotation::Is(desired.to_owned()));
-        let takes = self.outline(from, &to)?;
+        let (drain, reboot) = self.takes(from, &to)?;
         self.out.update = Some(Update {
             from: from.name.clone(),
             to: desired.to_owned(),
         });
-        self.say(self.why(from, desired));
+        let why = self.why(from, desired);
+        self.say(why);
         self.out.force_file_after = false;
-        self.out.drain = takes.drain;
+        self.out.drain = drain;
         if !self.here.triggers.kubeconfig {
             let path = paths::KUBECONFIG;
             return Err(Stop::Degraded(format!(
                 "cannot stat /{path}: stat /{path}: no such file or directory"
             )));
         }
-        self.out.reboot = takes.reboot;
+        self.out.reboot = reboot;
         self.out.record_after = Some(desired.to_owned());
-        Ok(match takes.reboot {
+        Ok(match reboot {
             Some(false) => State::Done,
             Some(true) | None => State::Working,
         })
     }
 
-    fn outline(&mut self, from: &Subject<'a>, to: &Subject<'a>) -> Result<Outline, Stop> {
+    /// Drain and reboot, where both configs are at hand.
+    fn takes(
+        &mut self,
+        from: &Subject<'a>,
+        to: &Subject<'a>,
+    ) -> Result<(Option<bool>, Option<bool>), Stop> {
         let (Some(old), Some(new)) = (from.config, to.config) else {
             let missing = if to.config.is_none() { to } else { from };
-            self.say(format!(
-                "what the update takes is not known, as {} is not at hand here",
-                missing.name
-            ));
-            return Ok(Outline::default());
+            let words = format!("what it takes is not known: {} is not at hand here", missing.name);
+            self.say(words);
+            // The force file asks for both, whatever the configs are.
+            let forced = self.here.triggers.force.then_some(true);
+            return Ok((forced, forced));
         };
-        let takes = outline(old, new, self.here.triggers.force);
-        let fips = self.here.fips.is_some_and(|fips| fips != new.fips);
-        let refusal = takes.refusal.clone().or(fips.then(|| {
-            "detected change to FIPS flag; refusing to modify FIPS on a running cluster".to_owned()
-        }));
-        match refusal {
-            Some(reason) => Err(Stop::Unreconcilable(format!(
+        let takes = decide(old, new, self.here.policies, self.here.triggers.force);
+        let refused = |reason: &str| {
+            Stop::Unreconcilable(format!(
                 "can't reconcile config {} with {}: {reason}",
                 from.name, to.name
-            ))),
-            None => Ok(takes),
+            ))
+        };
+        if let Some(refusal) = &takes.refusal {
+            return Err(refused(&refusal.sentence));
         }
+        if self.here.fips.is_some_and(|fips| fips != new.fips) {
+            return Err(refused(
+                "detected change to FIPS flag; refusing to modify FIPS on a running cluster",
+            ));
+        }
+        if takes.diff.os_update && !self.here.triggers.force {
+            self.say(format!("it stages {}, which has to be had from somewhere", new.os_image_url));
+        }
+        if !self.here.policies_known && takes.diff.reboot_parts().is_empty() {
+            self.say("by the default disruption policies, as the cluster's are not known here");
+        }
+        Ok((Some(takes.drain), Some(takes.reboots())))
     }
 
     fn why(&self, from: &Subject<'a>, desired: &str) -> String {
