@@ -6,6 +6,7 @@ use super::bits::{self, Bits};
 use super::fetch;
 use super::install::Beforehand;
 use super::os::{self, Staging};
+use super::predict;
 use super::recover::recover_first;
 use super::session::{Session, Unnamed, open_root};
 use super::work::{Work, confirm, now};
@@ -71,7 +72,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
             return Ok(ExitCode::Done);
         }
     }
-    let code = verify(cli, &session, &plan)?;
+    let code = verify(cli, args, &session, &plan)?;
     if apply.reboot && plan.os.needs_reboot() && code == ExitCode::Done {
         os::reboot()?;
     }
@@ -143,9 +144,11 @@ fn show_plan(cli: &Cli, args: &PlanArgs, session: &Session, plan: &Plan) -> Resu
     match cli.output {
         // One document a run: the plan is it, unless it is carried out; then the result follows alone.
         Output::Json if plan.blockers.is_empty() => Ok(()),
-        Output::Json => Ok(report::print(
-            report::plan::json(&session.heading(), plan, &diffs)?.as_bytes(),
-        )?),
+        Output::Json => {
+            let daemon = predict::of_plan(session, plan, &args.daemon);
+            let text = report::plan::json(&session.heading(), plan, &diffs, &daemon)?;
+            Ok(report::print(text.as_bytes())?)
+        }
         Output::Text => {
             let text = report::plan::text(&session.heading(), plan, &diffs, cli.verbose > 0);
             Ok(report::print(text.as_bytes())?)
@@ -154,7 +157,7 @@ fn show_plan(cli: &Cli, args: &PlanArgs, session: &Session, plan: &Plan) -> Resu
 }
 
 /// The same comparison must come out empty afterwards.
-fn verify(cli: &Cli, session: &Session, plan: &Plan) -> Result<ExitCode> {
+fn verify(cli: &Cli, args: &PlanArgs, session: &Session, plan: &Plan) -> Result<ExitCode> {
     let mut drifts = session.drifts(&session.plan(Options::default()));
     if plan.os.needs_reboot() {
         // The next boot brings them.
@@ -162,16 +165,22 @@ fn verify(cli: &Cli, session: &Session, plan: &Plan) -> Result<ExitCode> {
     }
     let verdict = drift::verdict(&session.chosen.config.name, &drifts);
     let diffs = report::plan::Diffs::new();
+    let daemon = predict::of_plan(session, plan, &args.daemon);
     let findings = Findings {
         drifts: &drifts,
         verdict: verdict.as_deref(),
         diffs: &diffs,
         not_looked_at: &session.not_looked_at(),
+        daemon: &daemon,
     };
+    let said = daemon.as_ref();
+    let said = said.map(|daemon| daemon.text_with_next("When the daemon starts"));
     let text = match cli.output {
         Output::Json => report::verify::json(&session.heading(), findings)?,
-        Output::Text if drifts.is_empty() => done(session, plan),
-        Output::Text => report::verify::text(&session.heading(), findings),
+        Output::Text if drifts.is_empty() => done(session, plan) + &said.unwrap_or_default(),
+        Output::Text => {
+            report::verify::text(&session.heading(), findings) + &said.unwrap_or_default()
+        }
     };
     if plan.is_empty() {
         report::print(text.as_bytes())?;

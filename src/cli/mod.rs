@@ -11,6 +11,7 @@ mod install;
 mod os;
 mod pivot;
 mod plan;
+mod predict;
 mod recover;
 mod render;
 mod rollback;
@@ -24,6 +25,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::daemon::release::Release;
 use crate::error::ExitCode;
 use crate::plan::{Allowed, Options};
 use crate::privileges;
@@ -114,10 +116,10 @@ pub enum Command {
     /// prints that file as it should be.
     Show(ShowArgs),
 
-    /// Show the recorded config, the last run, and whether one is unfinished
+    /// Show the recorded config, the last run, and what the daemon will do
     ///
-    /// Changes nothing.
-    Status,
+    /// Changes nothing. Also whether a run is unfinished.
+    Status(StatusArgs),
 
     /// Get the pool's rendered config into the node's cache, for the day without network
     ///
@@ -232,6 +234,32 @@ pub struct PlanArgs {
     /// What may be passed over on the node.
     #[command(flatten)]
     pub guards: GuardArgs,
+
+    /// The daemon that starts afterwards.
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+}
+
+/// What is known of the daemon that starts next.
+#[derive(Debug, Default, Args)]
+pub struct DaemonArgs {
+    /// What the cluster wants the node to be in (annotation desiredConfig), for what is
+    /// said of the daemon [default: as the API, or the daemon's log, last had it]
+    #[arg(long, value_name = "NAME")]
+    pub desired: Option<String>,
+
+    /// The daemon's release, such as 4.19, or the day of its source, such as 2025-07-22;
+    /// what a release got later is not known [default: the newest]
+    #[arg(long, value_name = "VERSION")]
+    pub daemon_version: Option<Release>,
+}
+
+/// What to show of the node.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// The daemon that starts next.
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
 }
 
 /// Which config, what is allowed, and what comes after.
@@ -543,7 +571,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Plan(args) => plan::run(cli, args),
         Command::Verify(args) => verify::run(cli, args),
         Command::Show(args) => show::run(cli, args),
-        Command::Status => status::run(cli),
+        Command::Status(args) => status::run(cli, args),
         Command::Fetch(args) => fetch::run(cli, args),
         Command::Cache(command) => cache::run(cli, command),
         Command::Render(args) => render::run(args),

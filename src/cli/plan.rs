@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use super::bits;
 use super::install::Beforehand;
+use super::predict;
 use super::session::{Session, Unnamed, open_root};
 use super::{Cli, Output, PlanArgs};
 use crate::error::ExitCode;
@@ -23,8 +24,9 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     }
     let diffs = session.diffs(&plan, args.config.show_secrets);
     let heading = session.heading();
+    let daemon = predict::of_plan(&session, &plan, &args.daemon);
     let text = match cli.output {
-        Output::Json => report::plan::json(&heading, &plan, &diffs)?,
+        Output::Json => report::plan::json(&heading, &plan, &diffs, &daemon)?,
         Output::Text => {
             let mut text = String::new();
             if let (word, Some(config)) = pending_words(&pending) {
@@ -34,7 +36,9 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
                 );
                 text.push_str(&(report::wrap(&said, 0) + "\n"));
             }
-            text + &report::plan::text(&heading, &plan, &diffs, cli.verbose > 0) + &next(&plan)
+            text + &report::plan::text(&heading, &plan, &diffs, cli.verbose > 0)
+                + &daemon.map_or_else(String::new, |daemon| daemon.text(begin(&plan)))
+                + &next(&plan)
         }
     };
     report::print(text.as_bytes())?;
@@ -43,6 +47,14 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     } else {
         ExitCode::Error
     })
+}
+
+fn begin(plan: &crate::plan::Plan) -> &'static str {
+    if plan.is_empty() || !plan.blockers.is_empty() {
+        "When the daemon starts"
+    } else {
+        "Once this is applied, when the daemon starts"
+    }
 }
 
 fn next(plan: &crate::plan::Plan) -> String {

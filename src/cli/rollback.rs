@@ -142,7 +142,7 @@ fn observe(root: &Root, run: &FinishedRun) -> Result<NodeState> {
 
 fn show(cli: &Cli, heading: &Heading, plan: &Plan) -> Result<()> {
     let text = match cli.output {
-        Output::Json => report::plan::json(heading, plan, &Diffs::new())?,
+        Output::Json => report::plan::json(heading, plan, &Diffs::new(), &None)?,
         Output::Text => report::plan::text(heading, plan, &Diffs::new(), cli.verbose > 0),
     };
     Ok(report::print(text.as_bytes())?)

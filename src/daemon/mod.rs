@@ -5,6 +5,7 @@
 //! Pure: values in, values out. Who carries anything out is elsewhere.
 
 pub mod actions;
+pub mod forecast;
 pub mod registries;
 pub mod release;
 pub mod start;

@@ -73,6 +73,8 @@ pub enum Record<'a> {
     Missing,
     /// The words of the daemon's reader.
     Broken(&'a str),
+    /// The daemon reads it, but it is refused here, for this reason.
+    Refused(&'a str),
     /// A config.
     Present(&'a MachineConfig),
 }
@@ -124,7 +126,10 @@ pub struct Os {
 
 /// Files that the daemon looks at, or that start something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[allow(clippy::struct_excessive_bools, reason = "files that are there, or not")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "files that are there, or not"
+)]
 pub struct Triggers {
     /// The encapsulated config of a first boot.
     pub encapsulated: bool,
@@ -308,7 +313,7 @@ fn untouched(here: &Situation<'_>) -> Prediction {
         reboot: Some(false),
         record_after: match here.record {
             Record::Present(config) => Some(config.name.clone()),
-            Record::Missing | Record::Broken(_) => None,
+            Record::Missing | Record::Broken(_) | Record::Refused(_) => None,
         },
         node_annotations_after: here.initial.is_some(),
         force_file_after: here.triggers.force,
@@ -368,7 +373,9 @@ impl<'a> Walk<'a> {
             );
         }
         if there.revert {
-            self.say("at the next boot the revert service runs first, towards the content of its file");
+            self.say(
+                "at the next boot the revert service runs first, towards the content of its file",
+            );
         }
         if there.staged {
             self.say("a deployment is staged: the next boot enters it");
@@ -429,6 +436,7 @@ impl<'a> Walk<'a> {
                 Ok(())
             }
             Record::Broken(said) => Err(Stop::Degraded(said.to_owned())),
+            Record::Refused(why) => Err(refused_record(why)),
             Record::Missing => Err(Stop::Degraded(format!(
                 "open /{}: no such file or directory",
                 paths::CURRENT_CONFIG
@@ -534,7 +542,7 @@ impl<'a> Walk<'a> {
     fn validated(&mut self) -> Result<Subject<'a>, Stop> {
         let current = self.annotations.current.clone();
         if self.first_boot() {
-            if matches!(self.here.record, Record::Present(_) | Record::Broken(_)) {
+            if !matches!(self.here.record, Record::Missing) {
                 self.say(format!(
                     "/{} is not looked at, as this is a first boot to the daemon",
                     paths::CURRENT_CONFIG
@@ -544,6 +552,7 @@ impl<'a> Walk<'a> {
         }
         let record = match self.here.record {
             Record::Broken(said) => return Err(Stop::Degraded(said.to_owned())),
+            Record::Refused(why) => return Err(refused_record(why)),
             Record::Missing if current == Annotation::Unknown => {
                 return Err(Stop::CannotTell(
                     "the node has no record, and nothing here tells what the cluster takes it to be in"
@@ -644,9 +653,7 @@ impl<'a> Walk<'a> {
             (false, Record::Present(_)) => self.here.image,
             _ => self.annotations.current_image.value(),
         };
-        image
-            .filter(|image| !image.is_empty())
-            .map(str::to_owned)
+        image.filter(|image| !image.is_empty()).map(str::to_owned)
     }
 
     /// On a first boot the daemon makes its record.
@@ -745,7 +752,10 @@ impl<'a> Walk<'a> {
     ) -> Result<(Option<bool>, Option<bool>), Stop> {
         let (Some(old), Some(new)) = (from.config, to.config) else {
             let missing = if to.config.is_none() { to } else { from };
-            let words = format!("what it takes is not known: {} is not at hand here", missing.name);
+            let words = format!(
+                "what it takes is not known: {} is not at hand here",
+                missing.name
+            );
             self.say(words);
             // The force file asks for both, whatever the configs are.
             let forced = self.here.triggers.force.then_some(true);
@@ -767,7 +777,10 @@ impl<'a> Walk<'a> {
             ));
         }
         if takes.diff.os_update && !self.here.triggers.force {
-            self.say(format!("it stages {}, which has to be had from somewhere", new.os_image_url));
+            self.say(format!(
+                "it stages {}, which has to be had from somewhere",
+                new.os_image_url
+            ));
         }
         if !self.here.policies_known && takes.diff.reboot_parts().is_empty() {
             self.say("by the default disruption policies, as the cluster's are not known here");
@@ -784,6 +797,13 @@ impl<'a> Walk<'a> {
             format!("desired is {desired}")
         }
     }
+}
+
+fn refused_record(why: &str) -> Stop {
+    Stop::CannotTell(format!(
+        "/{} can be read by the daemon, but is refused here: {why}",
+        paths::CURRENT_CONFIG
+    ))
 }
 
 fn subject(config: &MachineConfig) -> Subject<'_> {

@@ -8,6 +8,7 @@ mod accounts;
 mod at_work;
 mod bare;
 mod capabilities;
+mod carried_out;
 pub mod enablement;
 mod files;
 mod guard;
@@ -35,6 +36,7 @@ use crate::paths;
 use crate::root::RootPath;
 
 pub use capabilities::{Need, needs};
+pub use carried_out::carried_out;
 pub use guard::{Allowed, guard};
 pub use held::Held;
 pub use interest::interest;
@@ -261,6 +263,32 @@ impl Plan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.os.steps.is_empty()
+    }
+
+    /// Whether something new comes to a path.
+    pub fn puts(&self, path: &'static str) -> bool {
+        let mut steps = self.steps.iter();
+        steps.any(
+            |planned| matches!(&planned.step, Step::Put { path: at, .. } if at.relative() == path),
+        )
+    }
+
+    /// Whether what is at a path goes.
+    pub fn removes(&self, path: &'static str) -> bool {
+        let mut steps = self.steps.iter();
+        steps.any(|planned| {
+            matches!(&planned.step, Step::Remove { path: at, .. } if at.relative() == path)
+        })
+    }
+
+    /// The bytes that come to a path, where the plan brings them along.
+    pub fn text(&self, path: &RootPath) -> Option<Vec<u8>> {
+        let planned = self.steps.iter().find(|one| one.step.path() == path)?;
+        match &planned.payload {
+            Payload::Bytes(bytes) => Some(bytes.clone()),
+            Payload::Contents(contents) => contents.bytes().ok(),
+            Payload::None | Payload::CopyOf(_) | Payload::TreeOf(_) | Payload::LinkTo(_) => None,
+        }
     }
 }
 

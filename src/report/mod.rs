@@ -4,6 +4,7 @@
 
 pub mod complete;
 pub mod console;
+pub mod daemon;
 pub mod diff;
 pub mod fetch;
 pub mod firstboot;

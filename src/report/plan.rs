@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::daemon::{Forecast, described};
 use super::{WIDTH, count, fingerprint, inline, is_secret_step, utc, wrap};
 use crate::plan::{Held, Notice, OsPlan, OsStep, Plan, PlannedStep, Section, Step};
 use crate::root::RootPath;
@@ -38,6 +39,8 @@ struct Document<'a> {
     os: &'a OsPlan,
     steps: Vec<StepEntry<'a>>,
     held: &'a [Held],
+    #[serde(serialize_with = "described")]
+    daemon: &'a Option<Forecast>,
 }
 
 #[derive(Serialize)]
@@ -56,8 +59,13 @@ struct StepEntry<'a> {
 /// Diffs by path, made where files may be read.
 pub type Diffs = BTreeMap<RootPath, String>;
 
-/// The plan for programs.
-pub fn json(heading: &Heading, plan: &Plan, diffs: &Diffs) -> serde_json::Result<String> {
+/// The plan for programs. `daemon`: what it will do once the plan is carried out.
+pub fn json(
+    heading: &Heading,
+    plan: &Plan,
+    diffs: &Diffs,
+    daemon: &Option<Forecast>,
+) -> serde_json::Result<String> {
     let entry = |planned: &'_ PlannedStep| (planned.section, is_secret_step(planned));
     let steps = plan.steps.iter().map(|planned| {
         let (section, secret) = entry(planned);
@@ -79,6 +87,7 @@ pub fn json(heading: &Heading, plan: &Plan, diffs: &Diffs) -> serde_json::Result
         os: &plan.os,
         steps: steps.collect(),
         held: &plan.held,
+        daemon,
     };
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::daemon::{Forecast, described};
 use super::plan::{Diffs, Heading};
 use super::{inline, wrap};
 use crate::drift::{Drift, DriftKind};
@@ -17,6 +18,8 @@ struct Document<'a> {
     verdict: Option<&'a str>,
     drifts: Vec<Entry<'a>>,
     not_looked_at: &'a [String],
+    #[serde(serialize_with = "described")]
+    daemon: &'a Option<Forecast>,
 }
 
 #[derive(Serialize)]
@@ -42,6 +45,8 @@ pub struct Findings<'a> {
     pub diffs: &'a Diffs,
     /// What this run could not judge.
     pub not_looked_at: &'a [String],
+    /// What the daemon will do, where that was asked.
+    pub daemon: &'a Option<Forecast>,
 }
 
 impl<'a> Findings<'a> {
@@ -76,6 +81,7 @@ pub fn json(heading: &Heading, findings: Findings<'_>) -> serde_json::Result<Str
         verdict: findings.verdict,
         drifts: findings.drifts.iter().map(entry).collect(),
         not_looked_at: findings.not_looked_at,
+        daemon: findings.daemon,
     };
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }

@@ -360,6 +360,7 @@ mod tests {
     fn records(current_config: Recorded, written: u64) -> Records {
         Records {
             current_config,
+            unreadable: None,
             written: Some(written),
             current_image: None,
             mcs_content: Recorded::Missing,
