@@ -240,6 +240,11 @@ impl<'a> Found<'a> {
         if let Moment::After(session, _) = self.moment {
             let chosen = &session.chosen.config;
             add(chosen, proven(chosen));
+            // What the node comes from, even after its record is replaced.
+            let before = session.records.recorded();
+            before
+                .into_iter()
+                .for_each(|config| add(config, proven(config)));
         }
         if let Some(recorded) = self.records.recorded() {
             add(recorded, proven(recorded));

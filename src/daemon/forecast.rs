@@ -9,7 +9,7 @@ use crate::source::api;
 use crate::source::daemon_log::DaemonLog;
 
 /// What stands for a config that is none of those that are known.
-const ANOTHER: &str = "another config";
+pub const ANOTHER: &str = "another config";
 
 /// Who told of the annotations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -726,8 +726,7 @@ impl<'a> Walk<'a> {
             from: from.name.clone(),
             to: desired.to_owned(),
         });
-        let why = self.why(from, desired);
-        self.say(why);
+        self.why(from, desired);
         self.out.force_file_after = false;
         self.out.drain = drain;
         if !self.here.triggers.kubeconfig {
@@ -788,13 +787,12 @@ impl<'a> Walk<'a> {
         Ok((Some(takes.drain), Some(takes.reboots())))
     }
 
-    fn why(&self, from: &Subject<'a>, desired: &str) -> String {
+    /// An update to the config that the node is in has a reason of its own.
+    fn why(&mut self, from: &Subject<'a>, desired: &str) {
         if from.name == desired && self.here.triggers.force {
-            "the force file asks for all of it once more".to_owned()
+            self.say("the force file asks for all of it once more");
         } else if from.name == desired {
-            "the Node's annotation desiredImage is another one than the node is in".to_owned()
-        } else {
-            format!("desired is {desired}")
+            self.say("the Node's annotation desiredImage is another one than the node is in");
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 
 use super::{inline, wrap};
-use crate::daemon::forecast::{Branch, Told};
+use crate::daemon::forecast::{ANOTHER, Branch, Told};
 use crate::daemon::start::{Prediction, State, Update};
 
 /// What will be, as far as anybody here can know.
@@ -50,10 +50,21 @@ pub fn described<S: Serializer>(forecast: &Option<Forecast>, out: S) -> Result<S
 impl Forecast {
     /// For people. `begin`: such as `When the daemon starts`.
     pub fn text(&self, begin: &str) -> String {
-        let alone = self.branches.len() == 1;
         let mut out = String::new();
-        for branch in &self.branches {
-            out.push_str(&self.branch(begin, branch, alone));
+        let mut rest = self.branches.iter();
+        match self.branches.first().filter(|first| first.known) {
+            Some(first) => {
+                out.push_str(&self.known(begin, first));
+                rest.next();
+            }
+            None => {
+                let words =
+                    "that depends on what the cluster wants (desired), which nobody here knows";
+                out.push_str(&hanging(&format!("{begin}: {words}")));
+            }
+        }
+        for other in rest {
+            out.push_str(&self.possible(other));
         }
         out
     }
@@ -65,40 +76,31 @@ impl Forecast {
         self.text(begin) + &next.unwrap_or_default()
     }
 
-    fn branch(&self, begin: &str, branch: &Branch, alone: bool) -> String {
-        let condition = match &branch.desired {
-            Some(desired) if !alone && !branch.known => format!(", if desired is {desired} then"),
-            _ => String::new(),
-        };
+    fn known(&self, begin: &str, branch: &Branch) -> String {
         let seen = &branch.prediction;
-        let mut out = hanging(&format!("{begin}{condition}: {}", self.headline(seen)));
-        // Its words stay on one line, to be searched for and copied.
-        if let Some(said) = &seen.error {
-            out.push_str(&format!("  {}\n", inline(said.trim_end())));
-        }
-        if let (Some(desired), true) = (&branch.desired, branch.known) {
-            out.push_str(&wrap(
-                &format!("desired is {desired}, {}", self.told_words),
-                2,
-            ));
+        let mut out = hanging(&format!("{begin}: {}", self.headline(seen)));
+        out.push_str(&said(seen));
+        if let Some(desired) = &branch.desired {
+            let words = format!("desired is {desired} ({})", self.told_words);
+            out.push_str(&wrap(&words, 2));
         }
         for why in &seen.because {
             out.push_str(&wrap(why, 2));
         }
         // While it is Degraded over something else, they are of no matter yet.
         if !seen.needs.is_empty() && seen.error.is_none() {
-            let names: Vec<&str> = seen
-                .needs
-                .iter()
-                .map(|need| need.machine_config.as_str())
-                .collect();
-            let list = names.join(" and ");
-            out.push_str(&wrap(
-                &format!("needs in the API: {list}; else Degraded"),
-                2,
-            ));
+            let needs = seen.needs.iter();
+            let names: Vec<&str> = needs.map(|need| need.machine_config.as_str()).collect();
+            out.push_str(&wrap(&format!("needs in the API: {}", names.join(", ")), 2));
         }
         out
+    }
+
+    fn possible(&self, branch: &Branch) -> String {
+        let desired = branch.desired.as_deref().unwrap_or_default();
+        let seen = &branch.prediction;
+        let words = format!("If desired is {desired}: {}", self.headline(seen));
+        hanging(&words) + &said(seen)
     }
 
     fn headline(&self, seen: &Prediction) -> String {
@@ -127,6 +129,9 @@ impl Forecast {
             (Some(false), Some(false)) => "no drain, no reboot",
             _ => "with a drain and a reboot if the changes ask for them",
         };
+        if update.to == ANOTHER {
+            return format!("it goes on to that one, {takes}");
+        }
         format!("it {verb} {}, {takes}", update.to)
     }
 
@@ -170,6 +175,14 @@ impl Forecast {
             State::Working | State::Done => None,
         }
     }
+}
+
+/// The daemon's words stay on one line, to be searched for and copied.
+fn said(seen: &Prediction) -> String {
+    let said = seen.error.as_deref();
+    said.map_or_else(String::new, |said| {
+        format!("  {}\n", inline(said.trim_end()))
+    })
 }
 
 /// Wrapped, with all lines but the first one indented.
