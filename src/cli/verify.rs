@@ -23,6 +23,7 @@ pub fn run(cli: &Cli, args: &ConfigArgs) -> Result<ExitCode> {
         verdict: verdict.as_deref(),
         diffs: &diffs,
         not_looked_at: &session.not_looked_at(),
+        told: None,
     };
     let heading = session.heading();
     let text = match cli.output {

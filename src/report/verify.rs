@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::after::Told;
 use super::plan::{Diffs, Heading};
 use super::{inline, wrap};
 use crate::drift::{Drift, DriftKind};
@@ -17,6 +18,9 @@ struct Document<'a> {
     verdict: Option<&'a str>,
     drifts: Vec<Entry<'a>>,
     not_looked_at: &'a [String],
+    /// After `apply`: what the running system was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    told: Option<&'a Told>,
 }
 
 #[derive(Serialize)]
@@ -42,6 +46,8 @@ pub struct Findings<'a> {
     pub diffs: &'a Diffs,
     /// What this run could not judge.
     pub not_looked_at: &'a [String],
+    /// What the running system was told before.
+    pub told: Option<&'a Told>,
 }
 
 impl<'a> Findings<'a> {
@@ -76,6 +82,7 @@ pub fn json(heading: &Heading, findings: Findings<'_>) -> serde_json::Result<Str
         verdict: findings.verdict,
         drifts: findings.drifts.iter().map(entry).collect(),
         not_looked_at: findings.not_looked_at,
+        told: findings.told,
     };
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
