@@ -96,7 +96,10 @@ fn install(from: &Path, to: &Path) {
 fn answers(root: &TestRoot, program: &str, script: &str) {
     root.write("script", &format!("#!/bin/sh\n{script}\n"));
     fs::create_dir_all(root.path("usr/sbin")).unwrap();
-    install(&root.path("script"), &root.path(&format!("usr/sbin/{program}")));
+    install(
+        &root.path("script"),
+        &root.path(&format!("usr/sbin/{program}")),
+    );
 }
 
 const CHECKSUM: &str = "1111111111111111111111111111111111111111111111111111111111111111";
@@ -111,7 +114,8 @@ fn furnish(root: &TestRoot, coreos: &Value) {
     use nix::sys::stat::{Mode, SFlag, makedev, mknod};
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;
     mknod(&root.path("dev/null"), SFlag::S_IFCHR, mode, makedev(1, 3)).unwrap();
-    let os = "ID=rhel\nVARIANT_ID=coreos\nVERSION_ID=9.6\nNAME=\"Red Hat Enterprise Linux CoreOS\"\n";
+    let os =
+        "ID=rhel\nVARIANT_ID=coreos\nVERSION_ID=9.6\nNAME=\"Red Hat Enterprise Linux CoreOS\"\n";
     root.write("etc/os-release", os);
     let kargs = coreos["kargs"].as_str().unwrap();
     root.write("cmdline", &format!("{kargs}\n"));
@@ -138,7 +142,11 @@ fn furnish(root: &TestRoot, coreos: &Value) {
         .collect();
     let known = packages.join("|");
     let has = if known.is_empty() { "none" } else { &known };
-    answers(root, "rpm", &format!("case \"$2\" in {has}) exit 0;; esac; exit 1"));
+    answers(
+        root,
+        "rpm",
+        &format!("case \"$2\" in {has}) exit 0;; esac; exit 1"),
+    );
     answers(root, "podman", "exit 1");
     answers(root, "systemctl", "exit 1");
 }
@@ -203,7 +211,8 @@ fn with_the_api(prediction: &Value, case: &Value) -> Value {
         };
         let wrote = |what: &str| {
             let ops = case["ops"].as_array().unwrap();
-            ops.iter().any(|op| op["path"].as_str().is_some_and(|path| path.ends_with(what)))
+            ops.iter()
+                .any(|op| op["path"].as_str().is_some_and(|path| path.ends_with(what)))
         };
         told["node_annotations_after"] = json!(wrote("node-annotations.json"));
         told["force_file_after"] = json!(wrote("machine-config-daemon-force"));
@@ -231,7 +240,11 @@ fn status_foretells_of_every_captured_node_what_the_daemon_did() {
             _ => did["recordAfter"].clone(),
         };
         let pairs = [
-            ("state", &told["state"], json!(did["state"].as_str().unwrap().to_lowercase())),
+            (
+                "state",
+                &told["state"],
+                json!(did["state"].as_str().unwrap().to_lowercase()),
+            ),
             ("error", &told["error"], did["error"].clone()),
             ("update", &told["update"], did["updateStarted"].clone()),
             ("drain", &told["drain"], did["drainAsked"].clone()),
@@ -242,7 +255,11 @@ fn status_foretells_of_every_captured_node_what_the_daemon_did() {
                 &told["node_annotations_after"],
                 did["nodeAnnotationsFileAfter"].clone(),
             ),
-            ("force file", &told["force_file_after"], did["forceFileAfter"].clone()),
+            (
+                "force file",
+                &told["force_file_after"],
+                did["forceFileAfter"].clone(),
+            ),
         ];
         for (what, told, did) in pairs {
             if *told != did {
@@ -251,5 +268,8 @@ fn status_foretells_of_every_captured_node_what_the_daemon_did() {
         }
     }
     assert_eq!(wrong, Vec::<String>::new());
-    say(&format!("{walked} of {} captured nodes foretold as the daemon did", cases.len()));
+    say(&format!(
+        "{walked} of {} captured nodes foretold as the daemon did",
+        cases.len()
+    ));
 }

@@ -1,5 +1,6 @@
 //! The command line: clap types, and one function per command that reads like the pipeline.
 
+mod after;
 mod apply;
 mod bits;
 mod cache;
@@ -20,6 +21,7 @@ mod show;
 mod status;
 mod verify;
 mod work;
+mod workloads;
 
 use std::path::PathBuf;
 
@@ -89,7 +91,9 @@ pub enum Command {
     /// place. A power cut at any moment leaves the node as it was or as it should be;
     /// the next run finishes or undoes. The daemon's record is written last. On a
     /// running OSTree node image and kernel arguments are staged first; a reboot is
-    /// named, and done only with --reboot. Nothing is reloaded.
+    /// named, and done only with --reboot. What else is to be told of new files is reloaded
+    /// or restarted before the record is written, by the cluster's node disruption
+    /// policies; if that fails, everything is put back.
     Apply(ApplyArgs),
 
     /// Show what apply would do: blockers first, then every change with its diff
@@ -227,6 +231,12 @@ pub struct PlanArgs {
     #[arg(long)]
     pub allow_lockout: bool,
 
+    /// The cluster's node disruption policies: the MachineConfiguration object named cluster,
+    /// JSON or YAML; they decide what is reloaded and restarted after the files
+    /// [default: those that fetch has kept, else the operator's own]
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<String>,
+
     /// How an image is had.
     #[command(flatten)]
     pub bits: BitsArgs,
@@ -269,9 +279,18 @@ pub struct ApplyArgs {
     #[command(flatten)]
     pub plan: PlanArgs,
 
-    /// Reboot at the end, where something is staged for the next boot
+    /// Reboot at the end, where something is staged for the next boot, or a policy asks for it
     #[arg(long)]
     pub reboot: bool,
+
+    /// Reload and restart nothing after the files; what is left to do is told
+    #[arg(long)]
+    pub no_actions: bool,
+
+    /// Where the daemon would have drained the node: stop the kubelet and every pod before
+    /// the files change. Pods are not moved elsewhere first. Needs crictl
+    #[arg(long)]
+    pub stop_workloads: bool,
 }
 
 impl ApplyArgs {
@@ -281,7 +300,12 @@ impl ApplyArgs {
             bits,
             ..PlanArgs::default()
         };
-        Self { plan, reboot }
+        Self {
+            plan,
+            reboot,
+            no_actions: false,
+            stop_workloads: false,
+        }
     }
 }
 
@@ -484,6 +508,11 @@ pub struct FetchArgs {
     /// The address of a host name, for nodes whose name resolution is broken
     #[arg(long, value_name = "HOST:ADDR", value_parser = resolution)]
     pub resolve: Vec<(String, std::net::IpAddr)>,
+
+    /// Keep the cluster's node disruption policies of this file too: the MachineConfiguration
+    /// object named cluster, JSON or YAML
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<String>,
 
     /// The SHA-256 of the document; then also http will do
     #[arg(long, value_name = "HEX", value_parser = |text: &str| digest(text, 64))]

@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 
-use super::bits;
 use super::install::Beforehand;
 use super::predict;
 use super::session::{Session, Unnamed, open_root};
 use super::{Cli, Output, PlanArgs};
+use super::{after, bits};
 use crate::error::ExitCode;
 use crate::report;
 use crate::report::status::pending_words;
@@ -19,6 +19,7 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     let session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
     let mut plan = session.guarded_plan(args.options(), args.guards.allowed())?;
     bits::look(&session.root, &mut plan, &args.bits)?;
+    after::look(&session, &mut plan, args.options(), args.policy.as_deref())?;
     if let Some(beforehand) = Beforehand::of(&session) {
         beforehand.announce(&mut plan);
     }

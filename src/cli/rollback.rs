@@ -115,6 +115,7 @@ impl TakingBack {
             undoes: Some(self.run.id.clone()),
             started,
             more: &[],
+            jobs: &[],
         };
         work.transact().map(drop)
     }

@@ -24,6 +24,7 @@ pub fn run(cli: &Cli, args: &ConfigArgs) -> Result<ExitCode> {
         diffs: &diffs,
         not_looked_at: &session.not_looked_at(),
         daemon: &None,
+        told: None,
     };
     let heading = session.heading();
     let text = match cli.output {

@@ -2,13 +2,12 @@
 
 use std::fmt;
 
+use crate::command::job::{CA_TRUST, Job};
 use crate::document::FORCE_FILE;
 use crate::source::policies::{self, ClusterPolicies, FilePolicy, KeyPolicy, Service, UnitPolicy};
 
 /// Runs containers; most actions are for it.
 pub const CRIO: &str = "crio.service";
-/// Puts certificate authorities into the bundles.
-pub const CA_TRUST: &str = "coreos-update-ca-trust.service";
 
 /// Key of the release images, which the node may get at run time.
 pub(super) const GPG_KEY: &str = "/etc/machine-config-daemon/no-reboot/containers-gpg.pub";
@@ -90,6 +89,19 @@ impl From<&Action> for policies::Action {
             kind: kind.to_owned(),
             reload,
             restart,
+        }
+    }
+}
+
+impl Action {
+    /// What the running system is told for it; nothing for what is done before, at the end, or not at all.
+    pub fn job(&self) -> Option<Job> {
+        match self {
+            Self::Reload(name) => Some(Job::Reload(name.clone())),
+            Self::Restart(name) => Some(Job::Restart(name.clone())),
+            Self::DaemonReload => Some(Job::DaemonReload),
+            Self::Special => Some(Job::Reload(CRIO.to_owned())),
+            Self::Reboot | Self::Drain | Self::None => None,
         }
     }
 }

@@ -160,16 +160,29 @@ pub fn decide_allowing(
     let mut refusals = refusals(old, new).into_iter();
     let mut update = Update::compare(old, new, forced);
     update.refusal = refusals.find(|refusal| !is_lifted(refusal, allowed));
-    if update.refusal.is_some() {
-        return update;
+    if update.refusal.is_none() {
+        let queue = update.queue(policies, forced);
+        update.settle(queue, &old.ignition, &new.ignition);
     }
-    update.queue = update.queue(policies, forced);
-    let has = |action: &Action| update.queue.iter().any(|queued| queued.action == *action);
-    if has(&Action::Special) {
-        update.registries = Some(registries::change(&old.ignition, &new.ignition));
-    }
-    update.drain =
-        has(&Action::Reboot) || has(&Action::Drain) || is_unsafe(update.registries.as_ref());
+    update
+}
+
+/// The same for a step that a person takes whether the daemon would or not. `files_only`: what only a reboot brings
+/// is left out, so it decides nothing.
+pub fn decide_taken(
+    old: &MachineConfig,
+    new: &MachineConfig,
+    policies: &ClusterPolicies,
+    forced: bool,
+    files_only: bool,
+) -> Update {
+    let mut update = Update::compare(old, new, forced);
+    let queue = if files_only && !forced {
+        update.queue_of_files(policies)
+    } else {
+        update.queue(policies, forced)
+    };
+    update.settle(queue, &old.ignition, &new.ignition);
     update
 }
 
@@ -228,6 +241,16 @@ impl Update {
         }
     }
 
+    fn settle(&mut self, queue: Vec<Queued>, old: &Ignition, new: &Ignition) {
+        let has = |action: &Action| queue.iter().any(|queued| queued.action == *action);
+        if has(&Action::Special) {
+            self.registries = Some(registries::change(old, new));
+        }
+        let certain = has(&Action::Reboot) || has(&Action::Drain);
+        self.drain = certain || is_unsafe(self.registries.as_ref());
+        self.queue = queue;
+    }
+
     fn queue(&self, policies: &ClusterPolicies, forced: bool) -> Vec<Queued> {
         let parts = self.diff.reboot_parts();
         if forced {
@@ -236,6 +259,10 @@ impl Update {
         if !parts.is_empty() {
             return reboot(Cause::NeedsReboot(parts));
         }
+        self.queue_of_files(policies)
+    }
+
+    fn queue_of_files(&self, policies: &ClusterPolicies) -> Vec<Queued> {
         if !self.diff.files && !self.diff.units && !self.diff.passwd {
             return vec![Queued {
                 action: Action::None,

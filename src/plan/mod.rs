@@ -5,6 +5,7 @@
 //! the transaction journals its steps, `status` reports them.
 
 mod accounts;
+mod after;
 mod at_work;
 mod bare;
 mod capabilities;
@@ -35,6 +36,7 @@ use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
 
+pub use after::{After, Rules, after};
 pub use capabilities::{Need, needs};
 pub use carried_out::carried_out;
 pub use guard::{Allowed, guard};
@@ -257,6 +259,8 @@ pub struct Plan {
     pub held: Vec<Held>,
     /// Cgroups of the daemon, which stand still while names change.
     pub freeze: Vec<String>,
+    /// What comes after the files; only on a running node, and where the next boot is not waited for anyway.
+    pub after: Option<After>,
 }
 
 impl Plan {

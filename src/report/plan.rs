@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::daemon::{Forecast, described};
-use super::{WIDTH, count, fingerprint, inline, is_secret_step, utc, wrap};
+use super::{WIDTH, after, count, fingerprint, inline, is_secret_step, utc, wrap};
 use crate::plan::{Held, Notice, OsPlan, OsStep, Plan, PlannedStep, Section, Step};
 use crate::root::RootPath;
 use crate::source::Candidate;
@@ -41,6 +41,8 @@ struct Document<'a> {
     held: &'a [Held],
     #[serde(serialize_with = "described")]
     daemon: &'a Option<Forecast>,
+    /// What comes after the files; null where no running system is told.
+    after: Option<serde_json::Value>,
 }
 
 #[derive(Serialize)]
@@ -88,6 +90,7 @@ pub fn json(
         steps: steps.collect(),
         held: &plan.held,
         daemon,
+        after: plan.after.as_ref().map(after::json),
     };
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
@@ -126,6 +129,7 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> Str
     out.push_str(&operating_system(&plan.os));
     out.push_str(&changes(plan, diffs, verbose));
     out.push_str(&held(&plan.held));
+    out.push_str(&plan.after.as_ref().map(after::text).unwrap_or_default());
     out.push_str(&notices("Notices", &plan.notices));
     out
 }

@@ -235,6 +235,7 @@ impl Attempt {
                 started,
                 // The mounts are given back afterwards.
                 more: &[Capability::CAP_SYS_ADMIN],
+                jobs: &[],
             };
             work.transact()?;
             self.phase = "verifying";
