@@ -17,7 +17,8 @@ use crate::command::HostRunner;
 use crate::command::job::{Done, Job};
 use crate::drift;
 use crate::error::ExitCode;
-use crate::plan::{After, Options, Plan, PlannedStep};
+use crate::paths;
+use crate::plan::{After, Force, Options, Plan, PlannedStep};
 use crate::privileges::Capability;
 use crate::report::after::Told;
 use crate::report::verify::Findings;
@@ -88,11 +89,29 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
             return Ok(ExitCode::Done);
         }
     }
+    force(cli, &session, &plan)?;
     let code = verify(cli, args, &session, &plan, &told)?;
     if apply.reboot && reboots(&plan) && code == ExitCode::Done {
         os::reboot()?;
     }
     Ok(code)
+}
+
+/// What becomes of the daemon's force file, now that everything else is in place.
+fn force(cli: &Cli, session: &Session, plan: &Plan) -> Result<()> {
+    let words = match plan.force {
+        Force::Left => return Ok(()),
+        Force::Requested => "is to be made: the daemon would do the rest",
+        Force::Withdrawn => "is to be removed: nothing is left for the daemon to do",
+    };
+    if plan.is_empty() {
+        confirm(cli, &format!("/{} {words}. Do that?", paths::FORCE))?;
+    }
+    match plan.force {
+        Force::Requested => transaction::request_force(&session.root)?,
+        Force::Withdrawn | Force::Left => transaction::withdraw_force(&session.root)?,
+    }
+    Ok(())
 }
 
 /// Everything that would be done, and what stands against it.

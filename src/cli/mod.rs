@@ -8,6 +8,7 @@ mod cluster;
 mod complete;
 mod fetch;
 mod firstboot;
+mod handover;
 mod install;
 mod os;
 mod pivot;
@@ -231,6 +232,13 @@ pub struct PlanArgs {
     #[arg(long)]
     pub allow_lockout: bool,
 
+    /// Leave the rest to the daemon: the record stays as it is, and once the files are in
+    /// place /run/machine-config-daemon-force is made. When the daemon starts in this
+    /// boot, it compares nothing, writes all files and units of the desired config anew,
+    /// drains, and reboots
+    #[arg(long, requires = "files_only")]
+    pub request_mcd_force: bool,
+
     /// The cluster's node disruption policies: the MachineConfiguration object named cluster,
     /// JSON or YAML; they decide what is reloaded and restarted after the files
     /// [default: those that fetch has kept, else the operator's own]
@@ -267,6 +275,17 @@ pub struct DaemonArgs {
 /// What to show of the node.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
+    /// Print what an admin does with oc when the API is back: the annotations of this
+    /// node and the objects that the daemon needs, as commands, with what to check
+    /// before each
+    #[arg(long)]
+    pub for_cluster: bool,
+
+    /// Print this MachineConfig of the node as an object for `oc create -f -`; it holds
+    /// secrets, so it goes to a file or a pipe only
+    #[arg(long, value_name = "NAME", requires = "for_cluster")]
+    pub object: Option<String>,
+
     /// The daemon that starts next.
     #[command(flatten)]
     pub daemon: DaemonArgs,
@@ -372,6 +391,7 @@ impl PlanArgs {
             ignore_unsupported: self.ignore_unsupported,
             files_only: self.files_only,
             allow_lockout: self.allow_lockout,
+            request_force: self.request_mcd_force,
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::node::os_release::{Class, OsRelease};
 use crate::node::system::Facts;
 use crate::node::{self, Host, Interest, NodeState, Recorded, Records};
 use crate::paths;
-use crate::plan::{self, Plan};
+use crate::plan::{self, Force, Plan};
 use crate::render;
 use crate::report::daemon::Forecast;
 use crate::root::{Root, RootPath};
@@ -191,7 +191,7 @@ impl<'a> Found<'a> {
             && session.chosen.config.name == config.name
         {
             // The boot before brings them.
-            drifts.clear();
+            drifts = drift::missing_arguments(config, None).into_iter().collect();
         }
         drifts.extend(drift::drifts(&Desired::of(config), node));
         let facts = node.system.facts();
@@ -381,7 +381,11 @@ fn triggers(root: &Root, moment: Moment<'_>) -> Result<Triggers> {
     };
     Ok(Triggers {
         encapsulated: exists(paths::ENCAPSULATED)?,
-        force: exists(paths::FORCE)?,
+        force: match moment {
+            Moment::After(_, plan) if plan.force == Force::Requested => true,
+            Moment::After(_, plan) if plan.force == Force::Withdrawn => false,
+            _ => exists(paths::FORCE)?,
+        },
         revert: exists(paths::REVERT)? || exists(paths::REVERT_UNIT)?,
         kubeconfig: exists(paths::KUBECONFIG)?,
         repository: exists(paths::EXTENSIONS_REPOSITORY)?,

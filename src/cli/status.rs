@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 
+use super::handover;
 use super::predict::{self, Moment};
 use super::session::open_root;
 use super::{Cli, Output, StatusArgs};
@@ -19,6 +20,9 @@ use crate::transaction;
 /// Runs `status`.
 pub fn run(cli: &Cli, args: &StatusArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
+    if args.for_cluster {
+        return handover::run(cli, args, &root);
+    }
     let records = Records::read(&root).context("reading the daemon's records")?;
     let host = Host::observe(&root).context("looking at the node")?;
     let system = System::observe(&root, &host, &HostRunner).context("asking rpm-ostree")?;

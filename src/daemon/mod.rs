@@ -6,6 +6,7 @@
 
 pub mod actions;
 pub mod forecast;
+pub mod handover;
 pub mod registries;
 pub mod release;
 pub mod start;

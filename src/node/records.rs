@@ -30,6 +30,8 @@ pub struct Records {
     pub mcs_content: Recorded,
     /// `node-annotations.json` exists: the daemon will ignore `currentconfig`.
     pub node_annotations: bool,
+    /// The daemon has put one of these away once, so the node's first boot is over.
+    pub first_boot_over: bool,
     /// The encapsulated first-boot config exists: the first-boot service will run at the next boot.
     pub encapsulated: bool,
 }
@@ -66,6 +68,7 @@ impl Records {
             current_image: image.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()),
             mcs_content: recorded(root, paths::MCS_CONTENT)?,
             node_annotations: root.exists(&RootPath::fixed(paths::NODE_ANNOTATIONS))?,
+            first_boot_over: root.exists(&RootPath::fixed(paths::NODE_ANNOTATIONS_KEPT))?,
             encapsulated: root.exists(&RootPath::fixed(paths::ENCAPSULATED))?,
         })
     }

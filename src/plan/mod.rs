@@ -242,6 +242,21 @@ pub struct Options {
     pub files_only: bool,
     /// The last key and password of `core` may go.
     pub allow_lockout: bool,
+    /// The daemon is to do the rest: the record stays as it is, and the force file is made.
+    pub request_force: bool,
+}
+
+/// What becomes of the daemon's force file, once everything else is in place.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Force {
+    /// It is left as it is.
+    #[default]
+    Left,
+    /// It is made.
+    Requested,
+    /// It goes: nothing is left for the daemon to do.
+    Withdrawn,
 }
 
 /// What would be done, and what stands against it.
@@ -261,6 +276,8 @@ pub struct Plan {
     pub freeze: Vec<String>,
     /// What comes after the files; only on a running node, and where the next boot is not waited for anyway.
     pub after: Option<After>,
+    /// What becomes of the daemon's force file.
+    pub force: Force,
 }
 
 impl Plan {

@@ -9,6 +9,7 @@ pub mod daemon;
 pub mod diff;
 pub mod fetch;
 pub mod firstboot;
+pub mod handover;
 pub mod install;
 pub mod plan;
 pub mod recover;

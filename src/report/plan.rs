@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::daemon::{Forecast, described};
 use super::{WIDTH, after, count, fingerprint, inline, is_secret_step, utc, wrap};
-use crate::plan::{Held, Notice, OsPlan, OsStep, Plan, PlannedStep, Section, Step};
+use crate::plan::{Force, Held, Notice, OsPlan, OsStep, Plan, PlannedStep, Section, Step};
 use crate::root::RootPath;
 use crate::source::Candidate;
 
@@ -39,6 +39,7 @@ struct Document<'a> {
     os: &'a OsPlan,
     steps: Vec<StepEntry<'a>>,
     held: &'a [Held],
+    force_file: Force,
     #[serde(serialize_with = "described")]
     daemon: &'a Option<Forecast>,
     /// What comes after the files; null where no running system is told.
@@ -89,6 +90,7 @@ pub fn json(
         os: &plan.os,
         steps: steps.collect(),
         held: &plan.held,
+        force_file: plan.force,
         daemon,
         after: plan.after.as_ref().map(after::json),
     };

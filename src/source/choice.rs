@@ -365,6 +365,7 @@ mod tests {
             current_image: None,
             mcs_content: Recorded::Missing,
             node_annotations: false,
+            first_boot_over: false,
             encapsulated: false,
         }
     }

@@ -7,6 +7,7 @@
 mod disk;
 mod execute;
 mod flags;
+mod force;
 mod freeze;
 mod jobs;
 pub mod journal;
@@ -41,6 +42,7 @@ use journal::{ConfigRef, Intent, Journal, JournalStep, VERSION};
 use stage::{Stage, StageError, Staging};
 use state::{State, StateError};
 
+pub use force::{request_force, withdraw_force};
 pub use jobs::Running;
 pub use lock::{Lock, LockError, acquire};
 pub use recover::{Direction, Pending, RecoverError, Recovered, history, order, pending, recover};

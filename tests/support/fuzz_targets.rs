@@ -59,6 +59,7 @@ fn plan_on_a_node(config: &MachineConfig) {
     for options in [
         Options::default(),
         Options {
+            request_force: false,
             ignore_unsupported: true,
             files_only: true,
             allow_lockout: true,
