@@ -472,8 +472,8 @@ impl<'a> Walk<'a> {
             let otherwise = self.not_found(&name);
             match self.here.api {
                 Api::Has(all) if all.contains(&name) => {}
-                Api::Has(_) => return Err(Stop::Degraded(otherwise)),
-                Api::Unknown => self.out.needs.push(Need {
+                Api::Has(_) if name != OF_CURRENT => return Err(Stop::Degraded(otherwise)),
+                Api::Has(_) | Api::Unknown => self.out.needs.push(Need {
                     machine_config: name,
                     otherwise,
                 }),
@@ -784,7 +784,9 @@ impl<'a> Walk<'a> {
         if !self.here.policies_known && takes.diff.reboot_parts().is_empty() {
             self.say("by the default disruption policies, as the cluster's are not known here");
         }
-        Ok((Some(takes.drain), Some(takes.reboots())))
+        // To another layered image, or away from one, it is an update of the operating system too.
+        let image = !self.same_image();
+        Ok((Some(image || takes.drain), Some(image || takes.reboots())))
     }
 
     /// An update to the config that the node is in has a reason of its own.
