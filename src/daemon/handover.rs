@@ -69,6 +69,17 @@ pub struct Step {
     pub expect: Option<String>,
     /// What to do then; nothing where looking is all.
     pub commands: Vec<String>,
+    /// What to do instead in a case that is named.
+    pub instead: Option<Instead>,
+}
+
+/// Another command for another case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Instead {
+    /// The case.
+    pub when: String,
+    /// What to do then.
+    pub command: String,
 }
 
 /// The steps for one node.
@@ -142,6 +153,7 @@ impl Given<'_> {
             check: format!("oc get mcp {pool} -o jsonpath='{{.spec.configuration.name}}{{\"\\n\"}}'"),
             expect: Some(self.config.to_owned()),
             commands: Vec::new(),
+            instead: None,
         }
     }
 
@@ -157,10 +169,13 @@ impl Given<'_> {
             check: format!("oc get mc {}", names.join(" ")),
             expect: None,
             commands: objects.iter().filter_map(|lost| lost.create.clone()).collect(),
+            instead: None,
         }
     }
 
     fn told(&self, patch: &Value) -> Step {
+        let both = json!({"metadata": {"annotations": {
+            format!("{PREFIX}currentConfig"): self.config, format!("{PREFIX}desiredConfig"): self.config}}});
         Step {
             what:
                 "the node has to be told, if it is not: only if no other update of it is under way"
@@ -168,6 +183,10 @@ impl Given<'_> {
             check: self.annotation(&["currentConfig", "desiredConfig", "state"]),
             expect: None,
             commands: vec![self.patch(patch)],
+            instead: Some(Instead {
+                when: "the object of currentConfig cannot be had any more, or the Node has no annotations".to_owned(),
+                command: self.patch(&both),
+            }),
         }
     }
 
@@ -186,6 +205,7 @@ impl Given<'_> {
                 self.applied(&drain),
             ],
             expect: Some(drain),
+            instead: None,
         }
     }
 
@@ -200,6 +220,7 @@ impl Given<'_> {
                 self.applied(&uncordon),
             ],
             expect: Some(uncordon),
+            instead: None,
         }
     }
 
@@ -209,6 +230,7 @@ impl Given<'_> {
             check: self.annotation(&["currentConfig", "state"]),
             expect: Some(format!("{} Done", self.config)),
             commands: Vec::new(),
+            instead: None,
         }
     }
 

@@ -13,8 +13,8 @@ impl Builder<'_> {
     pub(super) fn records(&mut self) {
         self.kubeconfig();
         self.force();
-        self.first_boot_files();
         self.leftovers();
+        self.first_boot_files();
         if self.options.request_force {
             let path = format!("/{}", paths::CURRENT_CONFIG);
             self.notice(

@@ -50,6 +50,10 @@ fn one(number: usize, step: &Step) -> String {
     for command in &step.commands {
         out.push_str(&format!("{}\n", inline(command)));
     }
+    if let Some(instead) = &step.instead {
+        out.push_str(&comment(&format!("  instead, if {}:", instead.when)));
+        out.push_str(&format!("# {}\n", inline(&instead.command)));
+    }
     out
 }
 

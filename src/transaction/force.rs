@@ -3,8 +3,9 @@
 use std::fs::File;
 
 use super::disk;
-use super::state::StateError;
+use super::state::{StateError, make_path};
 use crate::error::Reason;
+use crate::node::Labels;
 use crate::paths;
 use crate::root::{Root, RootPath};
 
@@ -14,7 +15,7 @@ use crate::root::{Root, RootPath};
 /// What the kernel said.
 pub fn request_force(root: &Root) -> Result<(), StateError> {
     let (dir, name) = place(root)?;
-    disk::replace_durably(&dir, &name, b"").map_err(failed)
+    disk::replace_durably(&dir, name, b"").map_err(failed)
 }
 
 /// Takes that back; where it was never asked for that is fine.
@@ -24,14 +25,15 @@ pub fn request_force(root: &Root) -> Result<(), StateError> {
 pub fn withdraw_force(root: &Root) -> Result<(), StateError> {
     use std::os::fd::AsFd;
     let (dir, name) = place(root)?;
-    disk::remove_file(dir.as_fd(), &name).map_err(failed)
+    disk::remove_file(dir.as_fd(), name).map_err(failed)
 }
 
-fn place(root: &Root) -> Result<(File, String), StateError> {
-    let path = RootPath::fixed(paths::FORCE);
-    let place = root.place(&path).map_err(failed)?;
-    let place = place.ok_or_else(|| failed("there is no /run".to_owned()))?;
-    Ok((File::from(place.dir), place.name))
+fn place(root: &Root) -> Result<(File, &'static str), StateError> {
+    let (above, name) = paths::FORCE
+        .rsplit_once('/')
+        .unwrap_or(("run", paths::FORCE));
+    let dir = make_path(root, &RootPath::fixed(above), &Labels::default())?;
+    Ok((dir, name))
 }
 
 fn failed(why: impl Into<Reason>) -> StateError {
