@@ -70,7 +70,7 @@ fn apply(node: &Booted, config: &Value) -> Run {
 #[test]
 #[ignore = "a big guest: make vm-test runs it"]
 fn services_read_their_new_files_and_one_that_does_not_like_them_gets_the_old_ones_back() {
-    let Some(case) = Case::begin_as_root("12 actions") else {
+    let Some(case) = Case::begin_as_root("13 actions") else {
         return;
     };
     let mut node = Node::new(&case, Layout::Plain);
