@@ -104,7 +104,7 @@ pub enum RecoverError {
     Sync(Reason),
     /// What the running system was told; the files were put back for it.
     #[error("{0}; the interrupted run was undone{1}")]
-    Undone(JobError, String),
+    Undone(Box<JobError>, String),
 }
 
 /// What is left to be done on a root; reads only.
@@ -294,7 +294,7 @@ impl Unfinished<'_> {
         let failed = failed
             .iter()
             .map(|said| format!("; then, with the old files: {said}"));
-        Err(RecoverError::Undone(error, failed.collect()))
+        Err(RecoverError::Undone(Box::new(error), failed.collect()))
     }
 }
 
@@ -519,6 +519,7 @@ fn finished(journal: Journal, objects: RootPath) -> FinishedRun {
         config: journal.config.name,
         objects,
         held: journal.held,
+        jobs: journal.jobs,
         steps: steps.map(|step| (step.step, step.section)).collect(),
     }
 }
