@@ -139,6 +139,10 @@ impl Node {
         }
     }
 
+    fn api_lacks(&mut self, name: &str) {
+        assert!(self.api.as_mut().unwrap().remove(name));
+    }
+
     fn start(&self) -> Prediction {
         let at_hand: BTreeMap<String, AtHand<'_>> = self
             .configs
@@ -225,14 +229,14 @@ const ROWS: &[Row] = &[
     // The thirteen conditions, each broken alone.
     (
         "2: the object of current is gone",
-        |n| drop(n.api.as_mut().unwrap().remove("a")),
+        |n| n.api_lacks("a"),
         Degraded("machineconfig.machineconfiguration.openshift.io \"a\" not found"),
     ),
     (
         "2: the object of desired is gone",
         |n| {
             n.annotations.desired = is("b");
-            n.api.as_mut().unwrap().remove("b");
+            n.api_lacks("b");
         },
         Degraded("machineconfig.machineconfiguration.openshift.io \"b\" not found"),
     ),
@@ -240,7 +244,7 @@ const ROWS: &[Row] = &[
         "2: of current even where the record names another",
         |n| {
             (n.record, n.annotations.desired) = (Recorded::In("b"), is("b"));
-            n.api.as_mut().unwrap().remove("a");
+            n.api_lacks("a");
         },
         Degraded("machineconfig.machineconfiguration.openshift.io \"a\" not found"),
     ),

@@ -45,8 +45,15 @@ pub fn look(
     Ok(())
 }
 
+/// Whose policies they are where nobody's are known.
+pub const DEFAULTS: &str =
+    "the operator's default policies; those of the cluster are not known here";
+
 /// The policies that count: of the file, else those that are kept, else the operator's own; and whose they are.
-fn chosen(root: &Root, file: Option<&str>) -> Result<(ClusterPolicies, String)> {
+///
+/// # Errors
+/// A file that cannot be used, or what is kept cannot be read.
+pub fn chosen(root: &Root, file: Option<&str>) -> Result<(ClusterPolicies, String)> {
     if let Some(file) = file {
         let (known, found) = in_file(file)?;
         let whose = match found {
@@ -63,10 +70,7 @@ fn chosen(root: &Root, file: Option<&str>) -> Result<(ClusterPolicies, String)> 
             let whose = format!("the cluster's policies, as of {}", utc(known.seen));
             (known.cluster, whose)
         }
-        None => {
-            let whose = "the operator's default policies; those of the cluster are not known here";
-            (default_policies(), whose.to_owned())
-        }
+        None => (default_policies(), DEFAULTS.to_owned()),
     })
 }
 

@@ -225,7 +225,7 @@ fn show_plan(cli: &Cli, args: &PlanArgs, session: &Session, plan: &Plan) -> Resu
         // One document a run: the plan is it, unless it is carried out; then the result follows alone.
         Output::Json if plan.blockers.is_empty() => Ok(()),
         Output::Json => {
-            let daemon = predict::of_plan(session, plan, &args.daemon);
+            let daemon = predict::of_plan(session, plan, args);
             let text = report::plan::json(&session.heading(), plan, &diffs, &daemon)?;
             Ok(report::print(text.as_bytes())?)
         }
@@ -251,7 +251,7 @@ fn verify(
     }
     let verdict = drift::verdict(&session.chosen.config.name, &drifts);
     let diffs = report::plan::Diffs::new();
-    let daemon = predict::of_plan(session, plan, &args.daemon);
+    let daemon = predict::of_plan(session, plan, args);
     let findings = Findings {
         drifts: &drifts,
         verdict: verdict.as_deref(),

@@ -66,7 +66,7 @@ fn one(kept: &[MachineConfig], name: &str) -> Result<String> {
 }
 
 fn all(cli: &Cli, args: &StatusArgs, root: &Root, kept: &[MachineConfig]) -> Result<String> {
-    let now = predict::forecast(root, &args.daemon, Moment::Now)?;
+    let now = predict::forecast(root, &args.daemon, Moment::Now(None))?;
     let Some(config) = target(&now, args.daemon.desired.as_deref()) else {
         bail!(
             "nothing here tells which config the node is to be in. Name it: mco-rescue status --for-cluster --desired NAME"
@@ -76,7 +76,7 @@ fn all(cli: &Cli, args: &StatusArgs, root: &Root, kept: &[MachineConfig]) -> Res
         desired: Some(config.clone()),
         ..args.daemon
     };
-    let then = predict::forecast(root, &once_wanted, Moment::Now)?;
+    let then = predict::forecast(root, &once_wanted, Moment::Now(None))?;
     let branch = then
         .branches
         .first()

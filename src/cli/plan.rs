@@ -25,7 +25,7 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     }
     let diffs = session.diffs(&plan, args.config.show_secrets);
     let heading = session.heading();
-    let daemon = predict::of_plan(&session, &plan, &args.daemon);
+    let daemon = predict::of_plan(&session, &plan, args);
     let text = match cli.output {
         Output::Json => report::plan::json(&heading, &plan, &diffs, &daemon)?,
         Output::Text => {

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 
-use super::DaemonArgs;
+use super::after::{self, DEFAULTS};
 use super::cluster::node_name;
 use super::session::Session;
+use super::{DaemonArgs, PlanArgs};
 use crate::command::rpm_ostree::packages::package_sets;
 use crate::command::{CommandRunner, HostRunner, rpm};
-use crate::daemon::default_policies;
 use crate::daemon::forecast::{Evidence, Witnesses, branches, evidence};
 use crate::daemon::start::{
     Annotation, Annotations, Api, AtHand, Compared, Os, PREFIX, Record, Situation, Triggers,
@@ -20,50 +20,63 @@ use crate::drift;
 use crate::images::storage;
 use crate::node::os_release::{Class, OsRelease};
 use crate::node::system::Facts;
-use crate::node::{self, Host, Interest, NodeState, Recorded, Records};
+use crate::node::{self, Host, Interest, NodeState, Recorded, Records, System};
 use crate::paths;
 use crate::plan::{self, Force, Plan};
 use crate::render;
 use crate::report::daemon::Forecast;
 use crate::root::{Root, RootPath};
 use crate::source::cache::{self, Cached, Entry};
-use crate::source::{api, daemon_log, policies};
+use crate::source::policies::ClusterPolicies;
+use crate::source::{api, daemon_log};
 
 /// When the daemon starts.
 #[derive(Clone, Copy)]
 pub enum Moment<'a> {
-    /// Now.
-    Now,
+    /// Now. What rpm-ostree says is not asked again where it is known.
+    Now(Option<&'a System>),
     /// Once this plan of the session was carried out, after the reboot that it may wait for.
     After(&'a Session, &'a Plan),
 }
 
 /// What the daemon will do.
 pub fn forecast(root: &Root, args: &DaemonArgs, moment: Moment<'_>) -> Result<Forecast> {
+    by_policies(root, args, moment, None)
+}
+
+fn by_policies(
+    root: &Root,
+    args: &DaemonArgs,
+    moment: Moment<'_>,
+    file: Option<&str>,
+) -> Result<Forecast> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let found = Found::gather(root, &records, args, moment)?;
-    found.forecast(args)
+    // Standard input was read already, and can be read once only.
+    let (policies, whose) = after::chosen(root, file.filter(|file| *file != "-"))?;
+    Ok(found.forecast(args, &policies, whose != DEFAULTS))
 }
 
 /// The same for a report that it must not keep back: a failure is only logged.
-pub fn said(root: &Root, args: &DaemonArgs, moment: Moment<'_>) -> Option<Forecast> {
-    forecast(root, args, moment)
+pub fn said(forecast: Result<Forecast>) -> Option<Forecast> {
+    forecast
         .inspect_err(|error| log::warn!("what the daemon will do cannot be told: {error:#}"))
         .ok()
 }
 
 /// What the daemon will do once a plan is carried out; of a plan that is refused, what it will do now. It knows
 /// nothing of bare configs.
-pub fn of_plan(session: &Session, plan: &Plan, args: &DaemonArgs) -> Option<Forecast> {
+pub fn of_plan(session: &Session, plan: &Plan, args: &PlanArgs) -> Option<Forecast> {
     if session.desired.bare {
         return None;
     }
     let moment = if plan.blockers.is_empty() {
         Moment::After(session, plan)
     } else {
-        Moment::Now
+        Moment::Now(Some(&session.node.system))
     };
-    said(&session.root, args, moment)
+    let file = args.policy.as_deref();
+    said(by_policies(&session.root, &args.daemon, moment, file))
 }
 
 /// What is on the node, as it is now.
@@ -77,10 +90,11 @@ struct Found<'a> {
     triggers: Triggers,
     /// Configs of the cache that somebody speaks of.
     cached: Vec<(MachineConfig, bool)>,
-    policies: Option<policies::Known>,
     /// The disk beside each config that the daemon may compare it with.
     compared: BTreeMap<String, Compared>,
     os: Os,
+    /// What rpm-ostree said, once it was asked.
+    system: Option<System>,
 }
 
 impl<'a> Found<'a> {
@@ -112,7 +126,6 @@ impl<'a> Found<'a> {
             host,
             triggers: triggers(root, moment)?,
             cached: spoken_of(&cache, &evidence, initial.as_ref(), record.as_deref()),
-            policies: policies::remembered(root)?.and_then(|policies| policies.known),
             evidence,
             initial,
             compared: BTreeMap::new(),
@@ -121,6 +134,10 @@ impl<'a> Found<'a> {
                 booted: None,
                 packages: None,
                 podman: None,
+            },
+            system: match moment {
+                Moment::Now(system) => system.cloned(),
+                Moment::After(session, _) => Some(session.node.system.clone()),
             },
         };
         found.look(root)?;
@@ -140,6 +157,7 @@ impl<'a> Found<'a> {
             .filter(|config| wanted.contains(&config.name))
         {
             let node = self.node_for(root, config)?;
+            self.system = Some(node.system.clone());
             self.note_os(node.system.facts(), config);
             let compared = self.compare(config, &node);
             self.compared.insert(config.name.clone(), compared);
@@ -164,13 +182,18 @@ impl<'a> Found<'a> {
     fn node_for(&self, root: &Root, config: &MachineConfig) -> Result<NodeState> {
         let observe = || -> Result<NodeState> {
             let interest = Interest {
-                system: true,
+                system: self.system.is_none(),
                 ..plan::interest(&Desired::of(config), None, None)
             };
-            node::observe(root, &interest, &HostRunner).context("looking at the node")
+            let seen = node::observe(root, &interest, &HostRunner);
+            let mut node = seen.context("looking at the node")?;
+            if let Some(system) = &self.system {
+                node.system = system.clone();
+            }
+            Ok(node)
         };
         Ok(match self.moment {
-            Moment::Now => observe()?,
+            Moment::Now(_) => observe()?,
             Moment::After(session, plan) => {
                 let own = session.chosen.config.digest == config.digest;
                 let node = if own {
@@ -272,9 +295,13 @@ impl<'a> Found<'a> {
         }
     }
 
-    fn forecast(&self, args: &DaemonArgs) -> Result<Forecast> {
+    fn forecast(
+        &self,
+        args: &DaemonArgs,
+        policies: &ClusterPolicies,
+        policies_known: bool,
+    ) -> Forecast {
         let configs = self.at_hand();
-        let defaults = default_policies();
         let initial = self.initial.as_ref();
         let image = self.image();
         let compare = |config: &MachineConfig, _: Option<&str>| {
@@ -293,15 +320,12 @@ impl<'a> Found<'a> {
             triggers: self.triggers,
             os: &self.os,
             fips: self.host.fips,
-            policies: self
-                .policies
-                .as_ref()
-                .map_or(&defaults, |known| &known.cluster),
-            policies_known: self.policies.is_some(),
+            policies,
+            policies_known,
             compare: &compare,
         };
         let record = record_name(self.records, self.moment);
-        Ok(Forecast {
+        Forecast {
             release: here.release.to_string(),
             node: self.node.clone(),
             told: self.evidence.told,
@@ -310,7 +334,7 @@ impl<'a> Found<'a> {
             current: value(&self.evidence.annotations.current).map(str::to_owned),
             record: record.clone(),
             branches: branches(&here, &self.evidence, record.as_deref()),
-        })
+        }
     }
 }
 
@@ -327,7 +351,7 @@ fn record_name(records: &Records, moment: Moment<'_>) -> Option<String> {
         Moment::After(session, plan) if plan.puts(paths::CURRENT_CONFIG) => {
             Some(session.chosen.config.name.clone())
         }
-        Moment::Now | Moment::After(..) => records.name(),
+        Moment::Now(_) | Moment::After(..) => records.name(),
     }
 }
 
@@ -337,7 +361,7 @@ fn initial(root: &Root, moment: Moment<'_>) -> Result<Option<Result<Annotations,
     let planned = match moment {
         Moment::After(_, plan) if plan.removes(paths::NODE_ANNOTATIONS) => return Ok(None),
         Moment::After(_, plan) => plan.text(&path),
-        Moment::Now => None,
+        Moment::Now(_) => None,
     };
     let bytes = match planned {
         Some(bytes) => Some(bytes),
@@ -375,7 +399,7 @@ fn triggers(root: &Root, moment: Moment<'_>) -> Result<Triggers> {
     let exists = |path: &'static str| -> Result<bool> {
         let gone = match moment {
             Moment::After(_, plan) => plan.removes(path),
-            Moment::Now => false,
+            Moment::Now(_) => false,
         };
         Ok(!gone && root.exists(&RootPath::fixed(path))?)
     };

@@ -56,7 +56,11 @@ pub fn run(cli: &Cli, args: &StatusArgs) -> Result<ExitCode> {
             .flatten(),
         last_run: last_run(&root),
         history: history(&root),
-        daemon: predict::said(&root, &args.daemon, Moment::Now),
+        daemon: predict::said(predict::forecast(
+            &root,
+            &args.daemon,
+            Moment::Now(Some(&system)),
+        )),
     };
     let text = match cli.output {
         Output::Json => report::status::json(&report)?,

@@ -5,36 +5,42 @@ use std::str::FromStr;
 /// The state of the daemon's source on a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
-    /// As a number, such as 20250722.
+    /// As a number that sorts.
     day: u32,
 }
 
+/// A day as a number that sorts.
+const fn on(year: u32, month: u32, day: u32) -> u32 {
+    year * 10_000 + month * 100 + day
+}
+
 /// Ignition 3.5 is taken from then on.
-const IGNITION_3_5: u32 = 2025_03_26;
+const IGNITION_3_5: u32 = on(2025, 3, 26);
 /// Units that are on and should be off are seen from then on.
-const ENABLEMENT: u32 = 2025_07_22;
+const ENABLEMENT: u32 = on(2025, 7, 22);
 /// The force file brings all units back from then on, not only those that changed.
-const FORCE_WRITES_UNITS: u32 = 2026_02_04;
+const FORCE_WRITES_UNITS: u32 = on(2026, 2, 4);
 /// Packages of extensions are asked for after an update from then on.
-const PACKAGES: u32 = 2026_05_15;
+const PACKAGES: u32 = on(2026, 5, 15);
 
 /// Eight weeks before a release came out, about when its branch leaves the main one. What was brought to the branch
-/// later is not in here.
-const BRANCHES: [(&str, u32); 9] = [
-    ("4.13", 2023_03_22),
-    ("4.14", 2023_09_05),
-    ("4.15", 2024_01_03),
-    ("4.16", 2024_05_02),
-    ("4.17", 2024_08_06),
-    ("4.18", 2024_12_31),
-    ("4.19", 2025_04_22),
-    ("4.20", 2025_08_26),
-    ("4.21", 2025_12_09),
+/// later is not in here, and later releases count as the newest.
+const BRANCHES: [(&str, u32); 8] = [
+    ("4.13", on(2023, 3, 22)),
+    ("4.14", on(2023, 9, 5)),
+    ("4.15", on(2024, 1, 3)),
+    ("4.16", on(2024, 5, 2)),
+    ("4.17", on(2024, 8, 6)),
+    ("4.18", on(2024, 12, 31)),
+    ("4.19", on(2025, 4, 22)),
+    ("4.20", on(2025, 8, 26)),
 ];
 
 impl Release {
     /// The newest one whose rules are known.
-    pub const NEWEST: Self = Self { day: 2026_08_20 };
+    pub const NEWEST: Self = Self {
+        day: on(2026, 8, 20),
+    };
 
     /// The newest minor version of Ignition's spec 3 that it takes.
     pub fn ignition_minor(self) -> u64 {
@@ -76,7 +82,7 @@ impl FromStr for Release {
         let known = BRANCHES.iter().find(|(name, _)| *name == named);
         let newer = || {
             let number = named.strip_prefix("4.")?.parse::<u32>().ok()?;
-            (number > 21).then_some(Self::NEWEST)
+            (number > 20).then_some(Self::NEWEST)
         };
         known
             .map(|(_, day)| Self { day: *day })
@@ -103,7 +109,11 @@ fn day(text: &str) -> Option<u32> {
         let number: u32 = part.parse().ok().filter(|_| plain)?;
         (1..=most).contains(&number).then_some(number)
     };
-    Some(number(year, 4, 9999)? * 10_000 + number(month, 2, 12)? * 100 + number(day, 2, 31)?)
+    Some(on(
+        number(year, 4, 9999)?,
+        number(month, 2, 12)?,
+        number(day, 2, 31)?,
+    ))
 }
 
 #[cfg(test)]
