@@ -90,18 +90,26 @@ pub fn os_drifts(config: &MachineConfig, layered: Option<&str>, node: &NodeState
             )),
         });
     }
-    let asked_for = Kargs::of_entries(&config.kernel_arguments);
-    let missing = asked_for.missing_from(&facts.arguments);
-    if !missing.is_empty() {
-        let list = missing.join(" ");
-        all.push(Drift {
-            kind: DriftKind::Arguments,
-            subject: "kernel arguments".to_owned(),
-            detail: format!("{list} missing"),
-            daemon: Some(format!("missing expected kernel arguments: [{list}]")),
-        });
-    }
+    all.extend(missing_arguments(config, Some(&facts.arguments)));
     all
+}
+
+/// Kernel arguments that the daemon misses. Of `present` it sees those without blanks only: it cuts what it reads back
+/// at every blank (mcd-contract 7). Where `present` is none, what it would miss whatever is there.
+pub fn missing_arguments(config: &MachineConfig, present: Option<&Kargs>) -> Option<Drift> {
+    let asked_for = Kargs::of_entries(&config.kernel_arguments);
+    let never = asked_for.never_found();
+    let absent = present.map(|present| asked_for.missing_from(present));
+    let tokens = asked_for.tokens().iter().map(String::as_str);
+    let is_missing =
+        |token: &&str| never.contains(token) || absent.iter().flatten().any(|one| one == token);
+    let list = tokens.filter(is_missing).collect::<Vec<_>>().join(" ");
+    (!list.is_empty()).then(|| Drift {
+        kind: DriftKind::Arguments,
+        subject: "kernel arguments".to_owned(),
+        detail: format!("{list} missing"),
+        daemon: Some(format!("missing expected kernel arguments: [{list}]")),
+    })
 }
 
 /// Everything that differs from `desired`. The first entry with a daemon message is the daemon's verdict.

@@ -7,6 +7,7 @@ pub mod accounts;
 pub mod awaited;
 pub mod boot;
 pub mod cli;
+pub mod daemon;
 pub mod document;
 pub mod drift;
 pub mod install;

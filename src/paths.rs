@@ -8,6 +8,19 @@ pub const CURRENT_CONFIG: &str = "etc/machine-config-daemon/currentconfig";
 pub const CURRENT_IMAGE: &str = "etc/machine-config-daemon/currentimage";
 /// Left by the Machine Config Server; while it exists the daemon ignores `currentconfig`.
 pub const NODE_ANNOTATIONS: &str = "etc/machine-config-daemon/node-annotations.json";
+/// The same once the daemon has put it away; the name really has no "s".
+pub const NODE_ANNOTATIONS_KEPT: &str = "etc/machine-config-daemon/node-annotation.json.bak";
+/// Makes the daemon skip its comparison, write everything anew, and reboot.
+pub const FORCE: &str = "run/machine-config-daemon-force";
+/// What the service goes to that leaves on-cluster layering.
+pub const REVERT: &str = "etc/mco/machineconfig-revert.json";
+/// That service.
+pub const REVERT_UNIT: &str = "etc/systemd/system/machine-config-daemon-revert.service";
+/// Enables it.
+pub const REVERT_LINK: &str =
+    "etc/systemd/system/multi-user.target.requires/machine-config-daemon-revert.service";
+/// Where the daemon takes extensions from while it stages them.
+pub const EXTENSIONS_REPOSITORY: &str = "etc/yum.repos.d/coreos-extensions.repo";
 /// Copies of files as the OS shipped them.
 pub const ORIG: &str = "etc/machine-config-daemon/orig";
 /// Stamps for files that had no original.
@@ -264,6 +277,12 @@ mod tests {
             CURRENT_CONFIG,
             CURRENT_IMAGE,
             NODE_ANNOTATIONS,
+            NODE_ANNOTATIONS_KEPT,
+            FORCE,
+            REVERT,
+            REVERT_UNIT,
+            REVERT_LINK,
+            EXTENSIONS_REPOSITORY,
             ORIG,
             NOORIG,
             ENCAPSULATED,

@@ -15,6 +15,8 @@ pub const DIRECTORY: &str = "/run/mco-rescue";
 pub const FIRSTBOOT: &str = "firstboot.json";
 /// The document that Ignition was given by us.
 pub const GIVEN: &str = "given.json";
+/// rpm-ostreed has something of ours.
+pub const LENT: &str = "lent";
 /// The root was writable before the shell began.
 pub const SHELL: &str = "shell.json";
 

@@ -36,6 +36,7 @@ const SEEDS: &[(&str, &[u8])] = &[
     ("answers", b"{\"deployments\": [{\"osname\": \"a\", \"checksum\": \"b\", \"serial\": 0, \"booted\": true, \"container-image-reference\": \"ostree-unverified-registry:a.b/c:1\"}], \"transaction\": [\"x\"]}"),
     ("answers", b"quay.example/os:1\n[[registry]]\nprefix = \"quay.example\"\nblocked = true\n[[registry.mirror]]\nlocation = \"m.b\"\n"),
     ("answers", b"quay.example/os:1\n{\"default\": [{\"type\": \"reject\"}], \"transports\": {\"docker\": {\"quay.example\": [{\"type\": \"x\"}]}}, \"auths\": {\"a\": {}}}"),
+    ("answers", b"kind: MachineConfiguration\nmetadata: {generation: 1}\nspec: {nodeDisruptionPolicy: {sshkey: {actions: [{type: Reload}]}}}\n"),
     ("answers", b"title x\nversion 2\noptions a ostree=/b\nlinux /ostree/c/vmlinuz\nID='x'\n"),
     ("render", b"{\"ignition\":{\"version\":\"3.5.0\"},\"storage\":{\"files\":[{\"path\":\"/a\",\"contents\":{\"source\":\"data:,x\"}}]}}\n---\n{\"ignition\":{\"version\":\"2.2.0\"},\"storage\":{\"files\":[{\"filesystem\":\"root\",\"path\":\"/a\"}]}}"),
 ];

@@ -289,6 +289,7 @@ esac"#
 fn what_a_cut_off_run_lent_is_taken_back_by_the_next_one() {
     with_mounts(|| {
         let node = node(json!({"kernelArguments": ["nohz=on"]}));
+        node.root.write("run/mco-rescue/lent", "");
         node.root.write(REPO_FILE, "[coreos-extensions]\n");
         node.root
             .write("run/mco-extensions/os-extensions-content-1/a", "");
@@ -296,5 +297,21 @@ fn what_a_cut_off_run_lent_is_taken_back_by_the_next_one() {
         node.run(&["apply", "--yes", "/config"]).ok();
         nothing_is_lent(&node);
         assert!(!node.calls().contains(&"  with a repository".to_owned()));
+    });
+}
+
+#[test]
+fn a_repository_of_a_boot_before_goes_with_the_files_or_gives_way_to_ours() {
+    with_mounts(|| {
+        for spec in [
+            json!({"kernelArguments": ["nohz=on"]}),
+            json!({"extensions": ["usbguard"]}),
+        ] {
+            let node = node(spec);
+            node.root.write(REPO_FILE, "[coreos-extensions]\n");
+            node.run(&APPLY).ok();
+            nothing_is_lent(&node);
+            assert!(node.root.exists("etc/new"));
+        }
     });
 }

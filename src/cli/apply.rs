@@ -2,20 +2,27 @@
 
 use anyhow::{Result, bail};
 
+use super::after;
 use super::bits::Bits;
 use super::fetch;
 use super::firstboot::in_place;
-use super::install::Beforehand;
+use super::install::{Beforehand, systemd_runs};
 use super::os::{self, Staging};
+use super::predict;
 use super::quorum;
 use super::recover::recover_first;
 use super::session::{Session, Unnamed, open_root};
 use super::work::{Work, confirm, now};
+use super::workloads;
 use super::{ApplyArgs, Cli, Output, PlanArgs};
+use crate::command::HostRunner;
+use crate::command::job::{Done, Job};
 use crate::drift;
 use crate::error::ExitCode;
-use crate::plan::{Options, Plan, PlannedStep};
+use crate::paths;
+use crate::plan::{After, Force, Options, Plan, PlannedStep};
 use crate::privileges::Capability;
+use crate::report::after::Told;
 use crate::report::verify::Findings;
 use crate::report::{self, count};
 use crate::transaction;
@@ -32,12 +39,13 @@ const LATER: [Capability; 4] = [
 pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     let (started, args) = (now(), &apply.plan);
     let root = open_root(cli)?;
+    if apply.stop_workloads && !root.is_live() {
+        bail!("--stop-workloads is for the node that runs; leave it out for another root");
+    }
     let lock = transaction::acquire(&root)?;
     recover_first(&root, &lock)?;
     let mut session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
-    let mut plan = session.whole_plan(args)?;
-    let refuses = apply.reboot && !args.guards.ignore_quorum;
-    quorum::look(&session.root, &mut plan, refuses)?;
+    let mut plan = planned(apply, &session)?;
     let beforehand = Beforehand::of(&session);
     if let Some(beforehand) = &beforehand {
         beforehand.announce(&mut plan);
@@ -49,6 +57,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
             session.chosen.config.name
         );
     }
+    let mut told = Told::default();
     if !plan.is_empty() {
         confirm(cli, "Apply this plan?")?;
         if args.guards.first_boot {
@@ -56,8 +65,11 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
         }
         if let Some(beforehand) = beforehand {
             beforehand.install(&session.root, &lock);
-            plan = plan_again(args, &mut session, &plan)?;
+            plan = plan_again(apply, &mut session, &plan)?;
         }
+        let (jobs, left) = jobs(apply, &session, &plan);
+        told.left = left;
+        let stopped = stop_workloads(apply, &plan)?;
         let work = Work {
             root: &session.root,
             lock: &lock,
@@ -66,9 +78,14 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
             config: session.config_ref(),
             undoes: None,
             started,
-            more: if plan.os.needs_reboot() { &LATER } else { &[] },
+            more: if plan.reboots() { &LATER } else { &[] },
+            jobs: &jobs,
         };
-        carry_out(cli, &session, &work, args.bits.bits())?;
+        let done = carry_out(cli, &session, &work, args.bits.bits());
+        if stopped && (done.is_err() || !plan.reboots()) {
+            workloads::start(&HostRunner);
+        }
+        told.done = done?;
         if let Err(error) = session.observe_again() {
             log::warn!(
                 "{} is applied, but {error:#}. Next: mco-rescue verify",
@@ -77,22 +94,83 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
             return Ok(ExitCode::Done);
         }
     }
-    let code = verify(cli, &session, &plan)?;
-    if apply.reboot && plan.os.needs_reboot() && code == ExitCode::Done {
+    force(cli, &session, &plan)?;
+    let code = verify(cli, args, &session, &plan, &told)?;
+    if apply.reboot && plan.reboots() && code == ExitCode::Done {
         os::reboot(&session.root, args.guards.ignore_quorum)?;
     }
     Ok(code)
 }
 
+/// What becomes of the daemon's force file, now that everything else is in place.
+fn force(cli: &Cli, session: &Session, plan: &Plan) -> Result<()> {
+    let words = match plan.force {
+        Force::Left => return Ok(()),
+        Force::Requested => "is to be made: the daemon would do the rest",
+        Force::Withdrawn => "is to be removed: nothing is left for the daemon to do",
+    };
+    if plan.is_empty() {
+        confirm(cli, &format!("/{} {words}. Do that?", paths::FORCE))?;
+    }
+    match plan.force {
+        Force::Requested => transaction::request_force(&session.root)?,
+        Force::Withdrawn | Force::Left => transaction::withdraw_force(&session.root)?,
+    }
+    Ok(())
+}
+
+/// Everything that would be done, and what stands against it.
+fn planned(apply: &ApplyArgs, session: &Session) -> Result<Plan> {
+    let args = &apply.plan;
+    let mut plan = session.whole_plan(args)?;
+    after::look(session, &mut plan, args.options(), args.policy.as_deref())?;
+    let refuses = apply.reboot && !args.guards.ignore_quorum;
+    quorum::look(&session.root, &mut plan, refuses)?;
+    Ok(plan)
+}
+
+/// What the running system is told, and what it is not.
+fn jobs(apply: &ApplyArgs, session: &Session, plan: &Plan) -> (Vec<Job>, Vec<Job>) {
+    let all = plan.after.as_ref().map(After::jobs).unwrap_or_default();
+    if apply.no_actions || !systemd_runs(&session.root) {
+        (Vec::new(), all)
+    } else {
+        (all, Vec::new())
+    }
+}
+
+/// Whether the kubelet and its pods were stopped, as asked, because the daemon would have drained the node.
+fn stop_workloads(apply: &ApplyArgs, plan: &Plan) -> Result<bool> {
+    let drains = plan
+        .after
+        .as_ref()
+        .is_some_and(|after| after.drain.is_some());
+    if !apply.stop_workloads {
+        return Ok(false);
+    }
+    if !drains && !plan.os.needs_reboot() {
+        log::warn!("the daemon would not drain the node for this; no workload is stopped");
+        return Ok(false);
+    }
+    let pods = workloads::stop(&HostRunner)?;
+    log::warn!("the kubelet and {} are stopped", count(pods, "pod"));
+    Ok(true)
+}
+
 /// The operating system is staged first; the files come last, and with them the record (design.md section 4).
-fn carry_out(cli: &Cli, session: &Session, work: &Work<'_>, bits: Bits) -> Result<()> {
+fn carry_out(
+    cli: &Cli,
+    session: &Session,
+    work: &Work<'_>,
+    bits: Bits,
+) -> Result<Vec<(Job, Done)>> {
     let Some(facts) = session
         .node
         .system
         .facts()
         .filter(|_| work.plan.os.needs_reboot())
     else {
-        return work.transact().map(drop);
+        return work.transact().map(|finished| finished.told);
     };
     let staging = Staging {
         cli,
@@ -115,10 +193,10 @@ fn carry_out(cli: &Cli, session: &Session, work: &Work<'_>, bits: Bits) -> Resul
     )?;
     staging.stage(facts)?;
     if work.plan.steps.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     match work.transact() {
-        Ok(run) => staging.remember_run(run),
+        Ok(run) => staging.remember_run(run.id).map(|()| run.told),
         Err(error) => Err(match staging.take_back() {
             Ok(()) => error.context("what was staged for the next boot is dropped again"),
             Err(second) => error.context(format!("{second:#}")),
@@ -127,14 +205,14 @@ fn carry_out(cli: &Cli, session: &Session, work: &Work<'_>, bits: Bits) -> Resul
 }
 
 /// What was installed may have needed directories that the plan was to make as well.
-fn plan_again(args: &PlanArgs, session: &mut Session, shown: &Plan) -> Result<Plan> {
+fn plan_again(apply: &ApplyArgs, session: &mut Session, shown: &Plan) -> Result<Plan> {
     session.observe_again()?;
-    let plan = session.whole_plan(args)?;
+    let plan = planned(apply, session)?;
     let was_shown = |planned: &PlannedStep| {
         let mut all = shown.steps.iter();
         all.any(|shown| shown.step == planned.step)
     };
-    let same = plan.steps.iter().all(was_shown) && plan.os == shown.os;
+    let same = plan.steps.iter().all(was_shown) && plan.os == shown.os && plan.after == shown.after;
     if !plan.blockers.is_empty() || !same {
         bail!(
             "the node has changed since the plan was shown; {} was not applied. Run it again",
@@ -149,9 +227,11 @@ fn show_plan(cli: &Cli, args: &PlanArgs, session: &Session, plan: &Plan) -> Resu
     match cli.output {
         // One document a run: the plan is it, unless it is carried out; then the result follows alone.
         Output::Json if plan.blockers.is_empty() => Ok(()),
-        Output::Json => Ok(report::print(
-            report::plan::json(&session.heading(), plan, &diffs)?.as_bytes(),
-        )?),
+        Output::Json => {
+            let daemon = predict::of_plan(session, plan, args);
+            let text = report::plan::json(&session.heading(), plan, &diffs, &daemon)?;
+            Ok(report::print(text.as_bytes())?)
+        }
         Output::Text => {
             let text = report::plan::text(&session.heading(), plan, &diffs, cli.verbose > 0);
             Ok(report::print(text.as_bytes())?)
@@ -160,7 +240,13 @@ fn show_plan(cli: &Cli, args: &PlanArgs, session: &Session, plan: &Plan) -> Resu
 }
 
 /// The same comparison must come out empty afterwards.
-fn verify(cli: &Cli, session: &Session, plan: &Plan) -> Result<ExitCode> {
+fn verify(
+    cli: &Cli,
+    args: &PlanArgs,
+    session: &Session,
+    plan: &Plan,
+    told: &Told,
+) -> Result<ExitCode> {
     let mut drifts = session.drifts(&session.plan(Options::default()));
     if plan.os.needs_reboot() {
         // The next boot brings them.
@@ -168,16 +254,23 @@ fn verify(cli: &Cli, session: &Session, plan: &Plan) -> Result<ExitCode> {
     }
     let verdict = drift::verdict(&session.chosen.config.name, &drifts);
     let diffs = report::plan::Diffs::new();
+    let daemon = predict::of_plan(session, plan, args);
     let findings = Findings {
         drifts: &drifts,
         verdict: verdict.as_deref(),
         diffs: &diffs,
         not_looked_at: &session.not_looked_at(),
+        daemon: &daemon,
+        told: plan.after.is_some().then_some(told),
     };
+    let said = daemon.as_ref();
+    let said = said.map(|daemon| daemon.text_with_next("When the daemon starts"));
     let text = match cli.output {
         Output::Json => report::verify::json(&session.heading(), findings)?,
-        Output::Text if drifts.is_empty() => done(session, plan),
-        Output::Text => report::verify::text(&session.heading(), findings),
+        Output::Text if drifts.is_empty() => done(session, plan, told) + &said.unwrap_or_default(),
+        Output::Text => {
+            report::verify::text(&session.heading(), findings) + &said.unwrap_or_default()
+        }
     };
     if plan.is_empty() {
         report::print(text.as_bytes())?;
@@ -191,20 +284,21 @@ fn verify(cli: &Cli, session: &Session, plan: &Plan) -> Result<ExitCode> {
     })
 }
 
-fn done(session: &Session, plan: &Plan) -> String {
+fn done(session: &Session, plan: &Plan, told: &Told) -> String {
     if plan.is_empty() {
         return String::new();
     }
-    let reload = if plan.os.needs_reboot() {
-        "The operating system is staged; the rest is done by mco-rescue-complete at the next boot.\n\
-         Next: systemctl reboot\n"
-    } else if session.node.host.live {
-        "Next: systemctl daemon-reload, then restart what changed, or reboot.\n"
-    } else {
-        ""
+    let after = match &plan.after {
+        _ if plan.os.needs_reboot() => {
+            "The operating system is staged; the rest is done by mco-rescue-complete at the next boot.\n\
+             Next: systemctl reboot\n"
+                .to_owned()
+        }
+        Some(after) => report::after::done(after, told),
+        None => String::new(),
     };
     format!(
-        "Applied {}\n{}, and verify finds no difference.\n{reload}",
+        "Applied {}\n{}, and verify finds no difference.\n{after}",
         session.chosen.config.name,
         count(plan.steps.len(), "step"),
     )

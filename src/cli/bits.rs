@@ -11,7 +11,7 @@ use crate::images::medium::{Check, Medium};
 use crate::images::pull::Trace;
 use crate::images::{ImageName, extensions, storage};
 use crate::node::deploy_directories;
-use crate::plan::{Notice, OsStep, Plan, Repository};
+use crate::plan::{Notice, OsStep, Plan, PlannedStep, Repository};
 use crate::root::Root;
 
 /// From where.
@@ -83,6 +83,9 @@ fn packages(plan: &mut Plan, directory: Option<&Path>, image: &str) {
     let first = plan.os.steps.iter().position(OsStep::is_staging);
     let at = first.unwrap_or(plan.os.steps.len());
     plan.os.steps.insert(at, OsStep::Repository(from));
+    // A stale one gives way to ours, which is gone before the files.
+    let is_stale = |step: &PlannedStep| step.step.path().to_string() == extensions::REPO_FILE;
+    plan.steps.retain(|step| !is_stale(step));
 }
 
 /// The repository in a directory: itself, or below it as in the image of extensions. rpm-ostree wants a whole path.

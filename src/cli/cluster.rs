@@ -127,7 +127,7 @@ fn refusal(error: &anyhow::Error) -> Option<Asked> {
 }
 
 /// As the kubelet registers it: the host's name in lower case.
-fn node_name(root: &Root) -> Result<String> {
+pub fn node_name(root: &Root) -> Result<String> {
     let fixed = root.read(&RootPath::fixed(paths::HOSTNAME))?;
     let fixed = fixed.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
     let name = fixed

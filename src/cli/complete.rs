@@ -160,7 +160,8 @@ fn take_back(root: &Root, lock: &Lock, awaited: &Awaited) -> Result<()> {
             blocker.message
         );
     }
-    back.carry_out(root, lock, now())?;
+    // Nothing that reads them runs yet.
+    back.carry_out(root, lock, now(), &[])?;
     let steps = back.plan.steps.iter();
     let changed: Vec<RootPath> = steps.map(|planned| planned.step.path().clone()).collect();
     let is_there = |path: &RootPath| root.exists(path).unwrap_or_default();

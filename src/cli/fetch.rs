@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use super::after::in_file;
 use super::cluster;
 use super::session::{self, open_root, open_store};
 use super::work::now;
@@ -18,6 +19,7 @@ use crate::report;
 use crate::report::fetch::{Fetched, Outcome, PassedOver, Seen};
 use crate::root::{Root, sha256};
 use crate::source::authorities;
+use crate::source::policies::{self, Asked, Policies};
 use crate::source::server::{self, Server};
 use crate::source::{self, Http, Medium, Network, cache};
 
@@ -38,6 +40,11 @@ pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     let records = Records::read(&root).context("reading the daemon's records")?;
     let mut outcome = Outcome::default();
+    let brought = args
+        .policy
+        .as_deref()
+        .map(|file| keep_policies(&root, file));
+    let brought = brought.transpose()?;
     if args.from_media {
         let medium = Medium::find(&HostRunner)?;
         directory(&root, &records, &medium.path(), args, &mut outcome)?;
@@ -55,6 +62,7 @@ pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
             session::keep(&root, paths::SERVER, server)?;
         }
     }
+    outcome.seen.policies = outcome.seen.policies.or(brought);
     let known = outcome.passed_over.is_empty() && outcome.kept.iter().all(|kept| !kept.new);
     if args.quiet && known && !outcome.kept.is_empty() {
         return Ok(ExitCode::Done);
@@ -80,6 +88,15 @@ pub fn into_cache(root: &Root, args: &FetchArgs) -> Result<String> {
         session::keep(root, paths::SERVER, server)?;
     }
     Ok(kept.name)
+}
+
+/// The policies of a file count as the last that were given; what the API says after that takes their place.
+fn keep_policies(root: &Root, file: &str) -> Result<Policies> {
+    let (known, _) = in_file(file)?;
+    let before = policies::remembered(root).context("reading the disruption policies")?;
+    let policies = Policies::after(before, Asked::Given, Some(known), now());
+    session::keep(root, paths::POLICIES, &policies)?;
+    Ok(policies)
 }
 
 fn single(root: &Root, records: &Records, args: &FetchArgs, seen: &mut Seen) -> Result<Got> {

@@ -32,8 +32,12 @@ pub struct Lent<'a> {
 }
 
 impl Lent<'_> {
-    /// Takes everything back, whoever lent it: a run that was cut off leaves some of it until the next boot.
+    /// Takes everything back that we lent in this boot, a run that was cut off included. Of a boot before only the
+    /// repository can be left; that is a matter of the plan, which knows whether somebody else uses it.
     pub fn take_back(&self) -> Result<()> {
+        if !runtime::has(runtime::LENT) {
+            return Ok(());
+        }
         let repository = RootPath::parse(REPO_FILE)?;
         place::remove(self.root, self.lock, &repository)?;
         let removed = |path: &str| {
@@ -42,11 +46,21 @@ impl Lent<'_> {
         removed(runtime::EXTENSIONS)?;
         let bound = removed(runtime::POLICY_BINDING)?;
         removed(runtime::POLICY)?;
-        if bound { restart() } else { Ok(()) }
+        if bound {
+            restart()?;
+        }
+        runtime::remove(runtime::LENT).context("forgetting what was lent")
+    }
+
+    /// From here on there is something to take back.
+    fn begin(&self) -> Result<()> {
+        runtime::write(runtime::LENT, b"").context("noting what is lent")
     }
 
     /// Lends the packages.
     pub fn repository(&self, from: &Repository) -> Result<(), Cause> {
+        self.begin()
+            .map_err(|error| Cause::Unknown(format!("{error:#}")))?;
         let directory = match from {
             Repository::Directory(directory) => directory.clone(),
             Repository::Image(image) => self.copy_of(image)?,
@@ -127,6 +141,7 @@ impl Lent<'_> {
             .with_context(|| format!("{image} is not in containers-storage under its name"))?;
         let place = storage::place(&answer(&storage::info())?)?;
         let text = storage::with_exception(&policy, &place, &stored)?;
+        self.begin()?;
         let lend = |path: &str, text: &str| {
             runtime::write_for_programs(path, text.as_bytes())
                 .with_context(|| format!("writing {path}"))

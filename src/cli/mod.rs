@@ -1,5 +1,6 @@
 //! The command line: clap types, and one function per command that reads like the pipeline.
 
+mod after;
 mod apply;
 mod bits;
 mod cache;
@@ -7,12 +8,14 @@ mod cluster;
 mod complete;
 mod fetch;
 mod firstboot;
+mod handover;
 mod install;
 mod lent;
 mod os;
 mod pins;
 mod pivot;
 mod plan;
+mod predict;
 mod quorum;
 mod recover;
 mod render;
@@ -22,11 +25,13 @@ mod show;
 mod status;
 mod verify;
 mod work;
+mod workloads;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::daemon::release::Release;
 use crate::error::ExitCode;
 use crate::plan::{Allowed, Options};
 use crate::privileges;
@@ -91,7 +96,9 @@ pub enum Command {
     /// place. A power cut at any moment leaves the node as it was or as it should be;
     /// the next run finishes or undoes. The daemon's record is written last. On a
     /// running OSTree node image and kernel arguments are staged first; a reboot is
-    /// named, and done only with --reboot. Nothing is reloaded.
+    /// named, and done only with --reboot. What else is to be told of new files is reloaded
+    /// or restarted before the record is written, by the cluster's node disruption
+    /// policies; if that fails, everything is put back.
     Apply(ApplyArgs),
 
     /// Show what apply would do: blockers first, then every change with its diff
@@ -118,10 +125,10 @@ pub enum Command {
     /// prints that file as it should be.
     Show(ShowArgs),
 
-    /// Show the recorded config, the last run, and whether one is unfinished
+    /// Show the recorded config, the last run, and what the daemon will do
     ///
-    /// Changes nothing.
-    Status,
+    /// Changes nothing. Also whether a run is unfinished.
+    Status(StatusArgs),
 
     /// Get the pool's rendered config into the node's cache, for the day without network
     ///
@@ -229,6 +236,19 @@ pub struct PlanArgs {
     #[arg(long)]
     pub allow_lockout: bool,
 
+    /// Leave the rest to the daemon: the record stays as it is, and once the files are in
+    /// place /run/machine-config-daemon-force is made. When the daemon starts in this
+    /// boot, it compares nothing, writes all files and units of the desired config anew,
+    /// drains, and reboots
+    #[arg(long, requires = "files_only")]
+    pub request_mcd_force: bool,
+
+    /// The cluster's node disruption policies: the MachineConfiguration object named cluster,
+    /// JSON or YAML; they decide what is reloaded and restarted after the files
+    /// [default: those that fetch has kept, else the operator's own]
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<String>,
+
     /// How an image is had.
     #[command(flatten)]
     pub bits: BitsArgs,
@@ -236,6 +256,43 @@ pub struct PlanArgs {
     /// What may be passed over on the node.
     #[command(flatten)]
     pub guards: GuardArgs,
+
+    /// The daemon that starts afterwards.
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+}
+
+/// What is known of the daemon that starts next.
+#[derive(Debug, Default, Args)]
+pub struct DaemonArgs {
+    /// What the cluster wants the node to be in (annotation desiredConfig), for what is
+    /// said of the daemon [default: as the API, or the daemon's log, last had it]
+    #[arg(long, value_name = "NAME")]
+    pub desired: Option<String>,
+
+    /// The daemon's release, such as 4.19, or the day of its source, such as 2025-07-22;
+    /// what a release got later is not known [default: the newest]
+    #[arg(long, value_name = "VERSION")]
+    pub daemon_version: Option<Release>,
+}
+
+/// What to show of the node.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Print what an admin does with oc when the API is back: the annotations of this
+    /// node and the objects that the daemon needs, as commands, with what to check
+    /// before each
+    #[arg(long)]
+    pub for_cluster: bool,
+
+    /// Print this MachineConfig of the node as an object for `oc create -f -`; it holds
+    /// secrets, so it goes to a file or a pipe only
+    #[arg(long, value_name = "NAME", requires = "for_cluster")]
+    pub object: Option<String>,
+
+    /// The daemon that starts next.
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
 }
 
 /// Which config, what is allowed, and what comes after.
@@ -245,9 +302,18 @@ pub struct ApplyArgs {
     #[command(flatten)]
     pub plan: PlanArgs,
 
-    /// Reboot at the end, where something is staged for the next boot
+    /// Reboot at the end, where something is staged for the next boot, or a policy asks for it
     #[arg(long)]
     pub reboot: bool,
+
+    /// Reload and restart nothing after the files; what is left to do is told
+    #[arg(long)]
+    pub no_actions: bool,
+
+    /// Where the daemon would have drained the node: stop the kubelet and every pod before
+    /// the files change. Pods are not moved elsewhere first. Needs crictl
+    #[arg(long)]
+    pub stop_workloads: bool,
 }
 
 impl ApplyArgs {
@@ -264,6 +330,8 @@ impl ApplyArgs {
         Self {
             plan,
             reboot: args.reboot,
+            no_actions: false,
+            stop_workloads: false,
         }
     }
 }
@@ -346,6 +414,7 @@ impl PlanArgs {
             ignore_unsupported: self.ignore_unsupported,
             files_only: self.files_only,
             allow_lockout: self.allow_lockout,
+            request_force: self.request_mcd_force,
         }
     }
 }
@@ -487,6 +556,11 @@ pub struct FetchArgs {
     #[arg(long, value_name = "HOST:ADDR", value_parser = resolution)]
     pub resolve: Vec<(String, std::net::IpAddr)>,
 
+    /// Keep the cluster's node disruption policies of this file too: the MachineConfiguration
+    /// object named cluster, JSON or YAML
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<String>,
+
     /// The SHA-256 of the document; then also http will do
     #[arg(long, value_name = "HEX", value_parser = |text: &str| digest(text, 64))]
     pub sha256: Option<String>,
@@ -583,7 +657,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Plan(args) => plan::run(cli, args),
         Command::Verify(args) => verify::run(cli, args),
         Command::Show(args) => show::run(cli, args),
-        Command::Status => status::run(cli),
+        Command::Status(args) => status::run(cli, args),
         Command::Fetch(args) => fetch::run(cli, args),
         Command::Cache(command) => cache::run(cli, command),
         Command::Render(args) => render::run(args),

@@ -67,7 +67,6 @@ impl Staging<'_> {
             root: self.root,
             lock: self.lock,
         };
-        lent.take_back()?;
         let before = complete::awaited(self.root)?;
         complete::keep(self.root, &self.awaited(None)?)?;
         let staged = self.steps(facts, &lent, &signals);

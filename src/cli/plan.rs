@@ -2,7 +2,9 @@
 
 use anyhow::Result;
 
+use super::after;
 use super::install::Beforehand;
+use super::predict;
 use super::quorum;
 use super::session::{Session, Unnamed, open_root};
 use super::{Cli, Output, PlanArgs};
@@ -17,14 +19,16 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     let pending = transaction::pending(&root)?;
     let session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
     let mut plan = session.whole_plan(args)?;
+    after::look(&session, &mut plan, args.options(), args.policy.as_deref())?;
     quorum::look(&session.root, &mut plan, false)?;
     if let Some(beforehand) = Beforehand::of(&session) {
         beforehand.announce(&mut plan);
     }
     let diffs = session.diffs(&plan, args.config.show_secrets);
     let heading = session.heading();
+    let daemon = predict::of_plan(&session, &plan, args);
     let text = match cli.output {
-        Output::Json => report::plan::json(&heading, &plan, &diffs)?,
+        Output::Json => report::plan::json(&heading, &plan, &diffs, &daemon)?,
         Output::Text => {
             let mut text = String::new();
             if let (word, Some(config)) = pending_words(&pending) {
@@ -34,7 +38,9 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
                 );
                 text.push_str(&(report::wrap(&said, 0) + "\n"));
             }
-            text + &report::plan::text(&heading, &plan, &diffs, cli.verbose > 0) + &next(&plan)
+            text + &report::plan::text(&heading, &plan, &diffs, cli.verbose > 0)
+                + &daemon.map_or_else(String::new, |daemon| daemon.text(begin(&plan)))
+                + &next(&plan)
         }
     };
     report::print(text.as_bytes())?;
@@ -43,6 +49,14 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     } else {
         ExitCode::Error
     })
+}
+
+fn begin(plan: &crate::plan::Plan) -> &'static str {
+    if plan.is_empty() || !plan.blockers.is_empty() {
+        "When the daemon starts"
+    } else {
+        "Once this is applied, when the daemon starts"
+    }
 }
 
 fn next(plan: &crate::plan::Plan) -> String {

@@ -17,7 +17,7 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Adds to a plan that ends in a reboot what etcd says of it. `blocks`: a reboot is asked for, and nobody said that
 /// quorum does not matter.
 pub fn look(root: &Root, plan: &mut Plan, blocks: bool) -> Result<()> {
-    if plan.os.needs_reboot() {
+    if plan.reboots() {
         plan::add_quorum(plan, &ask(root)?, blocks);
     }
     Ok(())

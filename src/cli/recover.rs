@@ -3,18 +3,20 @@
 use anyhow::Result;
 
 use super::install::systemd_runs;
+use super::lent::Lent;
 use super::session::open_root;
 use super::work::now;
 use super::{Cli, Output, RecoverArgs};
 use crate::command::{CommandError, CommandRunner, HostRunner, systemctl};
 use crate::error::{ExitCode, RunError};
 use crate::node::Host;
+use crate::node::host::boot_id;
 use crate::report;
 use crate::report::recover::Started;
 use crate::report::status::{LastRun, Outcome, Phase};
 use crate::root::{Root, RootPath};
 use crate::systemd::changed::{is_read_by_manager, units_at, wanted_at};
-use crate::transaction::{self, Direction, Lock, Pending, Recovered};
+use crate::transaction::{self, Direction, Lock, Pending, RecoverError, Recovered, Running};
 
 /// Runs `recover`.
 pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
@@ -122,8 +124,21 @@ fn keep(root: &Root, lock: &Lock, recovered: &Recovered, units: &Started, starte
 /// Recovers; what cannot be recovered leaves the node half-way.
 fn recover(root: &Root, lock: &Lock, direction: Direction) -> Result<Recovered> {
     let deployment = Host::observe(root)?.deployment;
-    transaction::recover(root, lock, direction, deployment.as_deref())
-        .map_err(|error| RunError::Incomplete(format!("recovering: {error}")).into())
+    let boot = root.is_live().then(boot_id).flatten();
+    let running = Running {
+        runner: &HostRunner,
+        boot: boot.as_deref(),
+    };
+    transaction::recover(root, lock, direction, deployment.as_deref(), &running)
+        .map_err(|error| failed(&error).into())
+}
+
+/// A run that was undone leaves nothing half-way.
+fn failed(error: &RecoverError) -> RunError {
+    match error {
+        RecoverError::Undone(..) => RunError::RolledBack(format!("recovering: {error}")),
+        _ => RunError::Incomplete(format!("recovering: {error}")),
+    }
 }
 
 /// An unfinished transaction comes first, always; what became of it is said.
@@ -131,6 +146,9 @@ pub fn recover_first(root: &Root, lock: &Lock) -> Result<()> {
     let recovered = recover(root, lock, Direction::Forward)?;
     if recovered != Recovered::Nothing {
         log::warn!("{}", report::recover::sentence(&recovered));
+    }
+    if root.is_live() {
+        Lent { root, lock }.take_back()?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::complete;
+use super::install::systemd_runs;
 use super::os::{self, WayBack};
 use super::pins;
 use super::recover::recover_first;
@@ -10,10 +11,11 @@ use super::session::{guard, open_root};
 use super::work::{Work, confirm, now};
 use super::{Cli, Output, RollbackArgs};
 use crate::command::HostRunner;
+use crate::command::job::Job;
 use crate::error::ExitCode;
 use crate::node::{self, Interest, NodeState, Records};
 use crate::paths;
-use crate::plan::{self, Allowed, FinishedRun, Plan};
+use crate::plan::{self, Allowed, FinishedRun, Notice, Plan};
 use crate::report;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootPath};
@@ -40,7 +42,8 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
         staged: !args.files_only && os::is_staged_by(&root, &run.id)?,
         ..args.guards.allowed()
     };
-    let back = TakingBack::prepare(&root, run, args.leave_changed, allowed)?;
+    let mut back = TakingBack::prepare(&root, run, args.leave_changed, allowed)?;
+    let jobs = back.announce_jobs(&root);
     let heading = heading(&root, &back.run)?;
     let (run, plan) = (&back.run, &back.plan);
     if cli.output == Output::Text || !plan.blockers.is_empty() {
@@ -60,7 +63,7 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     {
         return next_boot(cli, &root, run, args);
     }
-    back.carry_out(&root, &lock, started)?;
+    back.carry_out(&root, &lock, started, &jobs)?;
     let left = transaction::history(&root)?.len();
     let recorded = recorded(&root)?;
     let text = match cli.output {
@@ -138,8 +141,24 @@ impl TakingBack {
         Ok(Self { run, node, plan })
     }
 
+    /// What the running system is told between files and records; the plan says it.
+    fn announce_jobs(&mut self, root: &Root) -> Vec<Job> {
+        if !systemd_runs(root) || self.plan.steps.is_empty() {
+            return Vec::new();
+        }
+        let jobs = self.run.jobs_back();
+        let said: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+        if !said.is_empty() {
+            self.plan.notices.push(Notice {
+                subject: "after the files".to_owned(),
+                message: format!("{}, as the run did", said.join(", ")),
+            });
+        }
+        jobs
+    }
+
     /// Carries the plan out.
-    pub fn carry_out(&self, root: &Root, lock: &Lock, started: u64) -> Result<()> {
+    pub fn carry_out(&self, root: &Root, lock: &Lock, started: u64, jobs: &[Job]) -> Result<()> {
         let config = ConfigRef {
             name: before(&self.run),
             digest: String::new(),
@@ -154,6 +173,7 @@ impl TakingBack {
             undoes: Some(self.run.id.clone()),
             started,
             more: &[],
+            jobs,
         };
         work.transact().map(drop)
     }
@@ -181,7 +201,7 @@ fn observe(root: &Root, run: &FinishedRun) -> Result<NodeState> {
 
 fn show(cli: &Cli, heading: &Heading, plan: &Plan) -> Result<()> {
     let text = match cli.output {
-        Output::Json => report::plan::json(heading, plan, &Diffs::new())?,
+        Output::Json => report::plan::json(heading, plan, &Diffs::new(), &None)?,
         Output::Text => report::plan::text(heading, plan, &Diffs::new(), cli.verbose > 0),
     };
     Ok(report::print(text.as_bytes())?)

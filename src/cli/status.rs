@@ -2,8 +2,10 @@
 
 use anyhow::{Context, Result};
 
+use super::handover;
+use super::predict::{self, Moment};
 use super::session::open_root;
-use super::{Cli, Output};
+use super::{Cli, Output, StatusArgs};
 use crate::command::HostRunner;
 use crate::error::ExitCode;
 use crate::node::{Baseline, Host, Recorded, Records, System};
@@ -16,8 +18,11 @@ use crate::source::{api, daemon_log, policies};
 use crate::transaction;
 
 /// Runs `status`.
-pub fn run(cli: &Cli) -> Result<ExitCode> {
+pub fn run(cli: &Cli, args: &StatusArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
+    if args.for_cluster {
+        return handover::run(cli, args, &root);
+    }
     let records = Records::read(&root).context("reading the daemon's records")?;
     let host = Host::observe(&root).context("looking at the node")?;
     let system = System::observe(&root, &host, &HostRunner).context("asking rpm-ostree")?;
@@ -51,6 +56,11 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
             .flatten(),
         last_run: last_run(&root),
         history: history(&root),
+        daemon: predict::said(predict::forecast(
+            &root,
+            &args.daemon,
+            Moment::Now(Some(&system)),
+        )),
     };
     let text = match cli.output {
         Output::Json => report::status::json(&report)?,

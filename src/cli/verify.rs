@@ -23,6 +23,8 @@ pub fn run(cli: &Cli, args: &ConfigArgs) -> Result<ExitCode> {
         verdict: verdict.as_deref(),
         diffs: &diffs,
         not_looked_at: &session.not_looked_at(),
+        daemon: &None,
+        told: None,
     };
     let heading = session.heading();
     let text = match cli.output {

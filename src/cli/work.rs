@@ -6,16 +6,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 
 use super::Cli;
+use crate::command::HostRunner;
+use crate::command::job::Job;
 use crate::error::{Reason, RunError};
 use crate::labels::Policy;
 use crate::node::NodeState;
+use crate::node::host::boot_id;
 use crate::plan::{self, Plan, restorecon};
 use crate::privileges::{self, Capability};
-use crate::report::count;
 use crate::report::status::{LastRun, Outcome, Phase};
+use crate::report::{self, count};
 use crate::root::{Root, RootPath};
 use crate::transaction::journal::ConfigRef;
-use crate::transaction::{self, Failure, Finished, Lock, Request};
+use crate::transaction::{self, Failure, Finished, Lock, Request, Running};
 
 /// Asks on a terminal; elsewhere `--yes` has to say it.
 pub fn confirm(cli: &Cli, question: &str) -> Result<()> {
@@ -61,11 +64,14 @@ pub struct Work<'a> {
     pub started: u64,
     /// Capabilities that are needed after the run.
     pub more: &'a [Capability],
+    /// What the running system is told between the files and the records.
+    pub jobs: &'a [Job],
 }
 
 impl Work<'_> {
-    /// Carries the plan out, all of it or nothing, and keeps what came of it for `status`; gives the name of the run.
-    pub fn transact(&self) -> Result<String> {
+    /// Carries the plan out, all of it or nothing, and keeps what came of it for `status`.
+    pub fn transact(&self) -> Result<Finished> {
+        let boot = self.root.is_live().then(boot_id).flatten();
         let request = Request {
             root: self.root,
             lock: self.lock,
@@ -78,6 +84,11 @@ impl Work<'_> {
             deployment: self.node.host.deployment.clone(),
             separate_var: self.node.host.separate_var,
             undoes: self.undoes.clone(),
+            jobs: self.jobs,
+            running: Running {
+                runner: &HostRunner,
+                boot: boot.as_deref(),
+            },
         };
         let record = |result: &Result<Finished, Failure>| {
             let run = self.last_run(result);
@@ -93,7 +104,7 @@ impl Work<'_> {
                     let all = finished.unlabelled.iter();
                     all.for_each(|(path, why)| log::info!("{path}: not labelled: {why}"));
                 }
-                Ok(finished.id)
+                Ok(finished)
             }
             Err(Failure::NothingChanged(said)) => bail!("{said}; nothing was changed"),
             Err(Failure::RolledBack(said)) => Err(RunError::RolledBack(said).into()),
@@ -118,6 +129,8 @@ impl Work<'_> {
         let mut phases = vec![phase("plan", steps), phase("transaction", said)];
         let labels = result.as_ref().ok().map(|finished| self.labels(finished));
         phases.extend(labels.map(|said| phase("labels", said)));
+        let told = result.as_ref().ok().and_then(told);
+        phases.extend(told.map(|said| phase("actions", said)));
         LastRun {
             version: LastRun::VERSION,
             id: result.as_ref().map(|f| f.id.clone()).unwrap_or_default(),
@@ -144,6 +157,14 @@ impl Work<'_> {
             Policy::Usable { .. } => not_all_labelled(&finished.unlabelled),
         }
     }
+}
+
+/// What the running system was told; nothing where that is nothing.
+fn told(finished: &Finished) -> Option<String> {
+    let told = finished.told.iter();
+    let told = told.map(|(job, done)| format!("{job}: {}", report::after::words(*done)));
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 /// Which objects have no label, why, and what sets it.

@@ -4,8 +4,10 @@
 //! submodule of each program; policy and retries are decided elsewhere.
 
 pub mod blkid;
+pub mod crictl;
 mod host;
 pub mod ignition;
+pub mod job;
 pub mod rpm;
 pub mod rpm_ostree;
 pub mod shadow;

@@ -11,6 +11,24 @@ pub fn owns(runner: &dyn CommandRunner, path: &RootPath) -> Result<bool, Command
     read(&answer).ok_or_else(|| CommandError::Failed("rpm".into(), answer.stderr.trim().to_owned()))
 }
 
+/// Whether a package is installed, as the daemon asks (mcd-contract 8.5).
+pub fn has(runner: &dyn CommandRunner, package: &str) -> Result<bool, CommandError> {
+    let answer = runner.run(&CommandLine {
+        program: "rpm".into(),
+        args: vec!["-q".to_owned(), package.to_owned()],
+        timeout: Duration::from_secs(30),
+        capabilities: &[],
+    })?;
+    match answer.status {
+        Some(0) => Ok(true),
+        Some(1) => Ok(false),
+        _ => Err(CommandError::Failed(
+            "rpm".into(),
+            answer.stderr.trim().to_owned(),
+        )),
+    }
+}
+
 fn query(path: &RootPath) -> CommandLine {
     let args = vec!["-qf".to_owned(), path.to_string()];
     CommandLine {

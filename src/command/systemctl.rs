@@ -58,6 +58,22 @@ pub fn stop(runner: &dyn CommandRunner, units: &[&str]) -> Result<(), CommandErr
     asked(runner, &line(&["stop"], units, BUSY)).map(drop)
 }
 
+/// Lets a unit read its files again, and waits for it.
+///
+/// # Errors
+/// No systemctl, or what it said.
+pub fn reload_unit(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandError> {
+    asked(runner, &line(&["reload"], &[unit], TWICE)).map(drop)
+}
+
+/// Starts a unit anew, and waits for it.
+///
+/// # Errors
+/// No systemctl, or what it said.
+pub fn restart(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandError> {
+    asked(runner, &line(&["restart"], &[unit], TWICE)).map(drop)
+}
+
 /// How the last start of a service ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartResult {
@@ -91,6 +107,8 @@ const EXEC: &str = "203";
 const QUICK: Duration = Duration::from_secs(30);
 /// For jobs: at boot others may be before them.
 const BUSY: Duration = Duration::from_secs(90);
+/// For a stop and a start, each of which systemd gives 90 s.
+const TWICE: Duration = Duration::from_secs(200);
 
 fn show(units: &[&str]) -> CommandLine {
     line(

@@ -24,6 +24,6 @@ pub use finding::{DocumentError, Finding, Severity};
 pub use ignition::Ignition;
 pub use layer::{Layer, References};
 pub use machine_config::{KernelType, MachineConfig, parse};
-pub use reconcile::{Refusal, refusals, unconditional};
+pub use reconcile::{FORCE_FILE, Refusal, refusals, unconditional};
 pub use resource::{Contents, ContentsError, data_url, gunzip_within, has_hash};
 pub use served::{serve, with_first_boot_files};

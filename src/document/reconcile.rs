@@ -23,7 +23,8 @@ struct Rule {
 }
 
 const USERS: &str = "spec.config.passwd.users";
-const FORCE_FILE: &str = "/run/machine-config-daemon-force";
+/// Makes the daemon take a config without validation, by a reboot.
+pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
 
 /// Every reason why the daemon would not go from `old` to `new`.
 ///

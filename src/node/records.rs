@@ -20,6 +20,8 @@ pub enum Recorded {
 pub struct Records {
     /// `currentconfig`.
     pub current_config: Recorded,
+    /// What the daemon's reader says of it, where it cannot read it (mcd-contract 11, 7).
+    pub unreadable: Option<String>,
     /// When it was written; seconds since 1970 by the node's clock.
     pub written: Option<u64>,
     /// `currentimage`, trimmed; `None` when there is no such file.
@@ -28,6 +30,8 @@ pub struct Records {
     pub mcs_content: Recorded,
     /// `node-annotations.json` exists: the daemon will ignore `currentconfig`.
     pub node_annotations: bool,
+    /// The daemon has put one of these away once, so the node's first boot is over.
+    pub first_boot_over: bool,
     /// The encapsulated first-boot config exists: the first-boot service will run at the next boot.
     pub encapsulated: bool,
 }
@@ -57,10 +61,14 @@ impl Records {
         let image = root.read(&RootPath::fixed(paths::CURRENT_IMAGE))?;
         Ok(Self {
             current_config: recorded(root, paths::CURRENT_CONFIG)?,
+            unreadable: root
+                .read(&RootPath::fixed(paths::CURRENT_CONFIG))?
+                .and_then(|bytes| reader_says(&bytes)),
             written: written(root),
             current_image: image.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()),
             mcs_content: recorded(root, paths::MCS_CONTENT)?,
             node_annotations: root.exists(&RootPath::fixed(paths::NODE_ANNOTATIONS))?,
+            first_boot_over: root.exists(&RootPath::fixed(paths::NODE_ANNOTATIONS_KEPT))?,
             encapsulated: root.exists(&RootPath::fixed(paths::ENCAPSULATED))?,
         })
     }
@@ -98,6 +106,26 @@ impl Records {
     }
 }
 
+/// The words of Go's JSON reader for the first value of a text; nothing where it can be read.
+pub fn reader_says(bytes: &[u8]) -> Option<String> {
+    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<serde_json::Value>();
+    match values.next() {
+        None => Some("EOF".to_owned()),
+        Some(Ok(value)) if value.is_object() => None,
+        Some(Ok(_)) => Some("json: cannot unmarshal into a MachineConfig".to_owned()),
+        Some(Err(error)) if error.is_eof() => Some("unexpected EOF".to_owned()),
+        Some(Err(_)) => {
+            let text = String::from_utf8_lossy(bytes);
+            let first = text.trim_start().chars().next().unwrap_or_default();
+            let place = match first {
+                '{' => "in JSON",
+                _ => "looking for beginning of value",
+            };
+            Some(format!("invalid character '{first}' {place}"))
+        }
+    }
+}
+
 /// A time that cannot be had is only missing.
 fn written(root: &Root) -> Option<u64> {
     let place = root.place(&RootPath::fixed(paths::CURRENT_CONFIG));
@@ -113,4 +141,25 @@ fn recorded(root: &Root, file: &'static str) -> Result<Recorded, RootError> {
         Ok(config) => Recorded::Present(Box::new(config)),
         Err(error) => Recorded::Broken(error.to_string()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_is_cut_off_or_empty_is_told_in_the_daemons_words() {
+        for (text, says) in [
+            ("", Some("EOF")),
+            (" \n", Some("EOF")),
+            ("{\"metadata\": {", Some("unexpected EOF")),
+            ("{\"metadata\": {}} and more", None),
+            (
+                "<html>",
+                Some("invalid character '<' looking for beginning of value"),
+            ),
+        ] {
+            assert_eq!(reader_says(text.as_bytes()).as_deref(), says, "{text:?}");
+        }
+    }
 }

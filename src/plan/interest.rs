@@ -34,6 +34,13 @@ pub fn interest(desired: &Desired, old: Option<&Desired>, accounts: Option<&Prep
         paths::ENCAPSULATED,
         paths::ENCAPSULATED_KEPT,
         paths::CURRENT_IMAGE,
+        paths::NODE_ANNOTATIONS,
+        paths::NODE_ANNOTATIONS_KEPT,
+        paths::REVERT,
+        paths::REVERT_UNIT,
+        paths::REVERT_LINK,
+        paths::EXTENSIONS_REPOSITORY,
+        paths::FORCE,
         paths::IGNITION_PRESET,
         paths::STATUS,
     ];

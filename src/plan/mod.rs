@@ -5,9 +5,11 @@
 //! the transaction journals its steps, `status` reports them.
 
 mod accounts;
+mod after;
 mod at_work;
 mod bare;
 mod capabilities;
+mod carried_out;
 pub mod enablement;
 mod files;
 mod guard;
@@ -36,7 +38,9 @@ use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
 
+pub use after::{After, Rules, after};
 pub use capabilities::{Need, needs};
+pub use carried_out::carried_out;
 pub use guard::{Allowed, guard};
 pub use held::Held;
 pub use interest::interest;
@@ -241,6 +245,21 @@ pub struct Options {
     pub files_only: bool,
     /// The last key and password of `core` may go.
     pub allow_lockout: bool,
+    /// The daemon is to do the rest: the record stays as it is, and the force file is made.
+    pub request_force: bool,
+}
+
+/// What becomes of the daemon's force file, once everything else is in place.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Force {
+    /// It is left as it is.
+    #[default]
+    Left,
+    /// It is made.
+    Requested,
+    /// It goes: nothing is left for the daemon to do.
+    Withdrawn,
 }
 
 /// What would be done, and what stands against it.
@@ -258,12 +277,47 @@ pub struct Plan {
     pub held: Vec<Held>,
     /// Cgroups of the daemon, which stand still while names change.
     pub freeze: Vec<String>,
+    /// What comes after the files; only on a running node, and where the next boot is not waited for anyway.
+    pub after: Option<After>,
+    /// What becomes of the daemon's force file.
+    pub force: Force,
 }
 
 impl Plan {
+    /// Whether only a reboot makes it complete.
+    pub fn reboots(&self) -> bool {
+        self.os.needs_reboot() || self.after.as_ref().is_some_and(After::reboots)
+    }
+
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.os.steps.is_empty()
+    }
+
+    /// Whether something new comes to a path.
+    pub fn puts(&self, path: &'static str) -> bool {
+        let mut steps = self.steps.iter();
+        steps.any(
+            |planned| matches!(&planned.step, Step::Put { path: at, .. } if at.relative() == path),
+        )
+    }
+
+    /// Whether what is at a path goes.
+    pub fn removes(&self, path: &'static str) -> bool {
+        let mut steps = self.steps.iter();
+        steps.any(|planned| {
+            matches!(&planned.step, Step::Remove { path: at, .. } if at.relative() == path)
+        })
+    }
+
+    /// The bytes that come to a path, where the plan brings them along.
+    pub fn text(&self, path: &RootPath) -> Option<Vec<u8>> {
+        let planned = self.steps.iter().find(|one| one.step.path() == path)?;
+        match &planned.payload {
+            Payload::Bytes(bytes) => Some(bytes.clone()),
+            Payload::Contents(contents) => contents.bytes().ok(),
+            Payload::None | Payload::CopyOf(_) | Payload::TreeOf(_) | Payload::LinkTo(_) => None,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
-//! The daemon's records: written last, so that it believes in the config only when it is there (mcd-contract 5.3).
+//! The daemon's records: written last, so that it believes in the config only when it is there (mcd-contract 5.3);
+//! and what would start it, or something of it, towards another config.
 
-use super::{Attributes, Builder, Payload, Section};
+use super::{Attributes, Builder, Force, Payload, Section};
 use crate::drift::text_object;
 use crate::node::Recorded;
 use crate::object::Kind;
@@ -11,6 +12,21 @@ impl Builder<'_> {
     /// Plans `currentconfig`, `currentimage` and the mode of the kubeconfig.
     pub(super) fn records(&mut self) {
         self.kubeconfig();
+        self.force();
+        self.leftovers();
+        self.first_boot_files();
+        if self.options.request_force {
+            let path = format!("/{}", paths::CURRENT_CONFIG);
+            self.notice(
+                path,
+                "stays as it is, so that the daemon goes on from there and does the rest",
+            );
+            return;
+        }
+        self.record();
+    }
+
+    fn record(&mut self) {
         let owner = self.node().host.attainable((0, 0));
         let record = self.inputs.config.record.as_bytes();
         let why = match &self.inputs.records.current_config {
@@ -38,7 +54,27 @@ impl Builder<'_> {
                 "no layered image",
             );
         }
-        self.first_boot_files();
+    }
+
+    /// The force file is not part of the run: it is in memory, and gone with this boot.
+    fn force(&mut self) {
+        let path = RootPath::fixed(paths::FORCE);
+        let live = self.node().host.live;
+        if self.options.request_force && !live {
+            let message =
+                "is of the running system's memory: --request-mcd-force is for the node that runs";
+            self.block(path.to_string(), message);
+        } else if self.options.request_force {
+            self.plan.force = Force::Requested;
+            let message = "is made at the end: when the daemon starts in this boot, it compares nothing, writes all of \
+                           the desired config anew, drains and reboots";
+            self.notice(path.to_string(), message);
+        } else if live && self.node().object(&path).is_some() && !self.options.files_only {
+            self.plan.force = Force::Withdrawn;
+            let message = "is there, so the daemon would compare nothing, write everything anew, drain and reboot; it \
+                           is removed once all is in place";
+            self.notice(path.to_string(), message);
+        }
     }
 
     fn kubeconfig(&mut self) {
@@ -84,11 +120,60 @@ impl Builder<'_> {
         self.remove(&file, Section::Records, why);
     }
 
-    fn first_boot_files(&mut self) {
-        if self.inputs.records.node_annotations {
-            let path = format!("/{}", paths::NODE_ANNOTATIONS);
-            self.notice(path, "is still there: the daemon will ignore currentconfig and take the config named in it");
+    /// What the daemon itself removes when it has used it, and fails over or follows when it is still there.
+    fn leftovers(&mut self) {
+        let repository = RootPath::fixed(paths::EXTENSIONS_REPOSITORY);
+        if self.inputs.desired.file(&repository).is_none() {
+            let why = "left over from a daemon that staged extensions: what it names is gone";
+            self.remove(&repository, Section::Records, why);
         }
+        self.revert();
+    }
+
+    /// The service that leaves on-cluster layering does at the next boot what the first-boot service does.
+    fn revert(&mut self) {
+        let all = [paths::REVERT_LINK, paths::REVERT_UNIT, paths::REVERT].map(RootPath::fixed);
+        let ours = |path: &RootPath| {
+            self.touched.contains(path) || self.inputs.desired.file(path).is_some()
+        };
+        let there = all.iter().any(|path| self.node().object(path).is_some());
+        if !there || all.iter().any(ours) {
+            return;
+        }
+        if self.does_its_work() {
+            for path in &all {
+                let why = "the revert service has nothing left to do";
+                self.remove(path, Section::Records, why);
+            }
+        } else {
+            let path = format!("/{}", paths::REVERT);
+            self.notice(
+                path,
+                "is still there: the revert service will run at the next boot, towards its content",
+            );
+        }
+    }
+
+    /// It is of use until the daemon has taken the node in; a later one would make it take the node for a new one.
+    fn node_annotations(&mut self) {
+        let path = RootPath::fixed(paths::NODE_ANNOTATIONS);
+        if !self.inputs.records.node_annotations || self.touched.contains(&path) {
+            return;
+        }
+        if self.inputs.records.first_boot_over && self.inputs.desired.file(&path).is_none() {
+            let why = "the node's first boot is over: with it the daemon would ignore its record";
+            self.remove(&path, Section::Records, why);
+        } else {
+            self.notice(
+                path.to_string(),
+                "is still there, as the daemon has not taken the node in yet: it will ignore currentconfig and take \
+                 the config named in it",
+            );
+        }
+    }
+
+    fn first_boot_files(&mut self) {
+        self.node_annotations();
         if self.inputs.records.encapsulated && self.does_its_work() {
             self.no_trigger();
         } else if self.inputs.records.encapsulated {

@@ -4,9 +4,11 @@
 //! since is never overwritten unasked.
 
 use super::{Attributes, Held, Notice, Payload, Plan, PlannedStep, Section, Step};
+use crate::command::job::Job;
 use crate::node::NodeState;
 use crate::object::{Kind, Object};
 use crate::root::RootPath;
+use crate::systemd::changed::is_read_by_manager;
 
 /// A run that the history knows.
 #[derive(Debug, Clone)]
@@ -21,6 +23,19 @@ pub struct FinishedRun {
     pub steps: Vec<(Step, Section)>,
     /// Flags of what it replaced and removed.
     pub held: Vec<Held>,
+    /// What the running system was told then.
+    pub jobs: Vec<Job>,
+}
+
+impl FinishedRun {
+    /// What the running system is told once the run is taken back: whoever was told of its files is told again.
+    pub fn jobs_back(&self) -> Vec<Job> {
+        let mut steps = self.steps.iter();
+        let units = steps.any(|(step, _)| is_read_by_manager(step.path()));
+        let reload = (units && !self.jobs.is_empty()).then_some(Job::DaemonReload);
+        let jobs = self.jobs.iter().filter(|job| **job != Job::DaemonReload);
+        reload.into_iter().chain(jobs.cloned()).collect()
+    }
 }
 
 /// What a path looks like now, seen from a step that was taken.

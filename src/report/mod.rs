@@ -2,11 +2,14 @@
 //!
 //! Values in, strings out; printing is in one function, [`print()`], alone.
 
+pub mod after;
 pub mod complete;
 pub mod console;
+pub mod daemon;
 pub mod diff;
 pub mod fetch;
 pub mod firstboot;
+pub mod handover;
 pub mod install;
 pub mod plan;
 pub mod recover;

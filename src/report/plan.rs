@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{WIDTH, count, fingerprint, inline, is_secret_step, utc, wrap};
+use super::daemon::{Forecast, described};
+use super::{WIDTH, after, count, fingerprint, inline, is_secret_step, utc, wrap};
 use crate::plan::{
-    Held, Notice, OsPlan, OsStep, PackageChange, Plan, PlannedStep, Repository, Section, Step,
+    Force, Held, Notice, OsPlan, OsStep, PackageChange, Plan, PlannedStep, Repository, Section,
+    Step,
 };
 use crate::root::RootPath;
 use crate::source::Candidate;
@@ -40,6 +42,11 @@ struct Document<'a> {
     os: &'a OsPlan,
     steps: Vec<StepEntry<'a>>,
     held: &'a [Held],
+    force_file: Force,
+    #[serde(serialize_with = "described")]
+    daemon: &'a Option<Forecast>,
+    /// What comes after the files; null where no running system is told.
+    after: Option<serde_json::Value>,
 }
 
 #[derive(Serialize)]
@@ -58,8 +65,13 @@ struct StepEntry<'a> {
 /// Diffs by path, made where files may be read.
 pub type Diffs = BTreeMap<RootPath, String>;
 
-/// The plan for programs.
-pub fn json(heading: &Heading, plan: &Plan, diffs: &Diffs) -> serde_json::Result<String> {
+/// The plan for programs. `daemon`: what it will do once the plan is carried out.
+pub fn json(
+    heading: &Heading,
+    plan: &Plan,
+    diffs: &Diffs,
+    daemon: &Option<Forecast>,
+) -> serde_json::Result<String> {
     let entry = |planned: &'_ PlannedStep| (planned.section, is_secret_step(planned));
     let steps = plan.steps.iter().map(|planned| {
         let (section, secret) = entry(planned);
@@ -81,6 +93,9 @@ pub fn json(heading: &Heading, plan: &Plan, diffs: &Diffs) -> serde_json::Result
         os: &plan.os,
         steps: steps.collect(),
         held: &plan.held,
+        force_file: plan.force,
+        daemon,
+        after: plan.after.as_ref().map(after::json),
     };
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
@@ -119,6 +134,7 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> Str
     out.push_str(&operating_system(&plan.os));
     out.push_str(&changes(plan, diffs, verbose));
     out.push_str(&held(&plan.held));
+    out.push_str(&plan.after.as_ref().map(after::text).unwrap_or_default());
     out.push_str(&notices("Notices", &plan.notices));
     out
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::daemon::{Forecast, described};
 use super::fetch::{Seen, seen};
 use super::firstboot::FirstBoot;
 use super::plan::notices;
@@ -100,6 +101,9 @@ pub struct StatusReport {
     pub last_run: Option<LastRun>,
     /// Runs that `rollback` can take back, the newest first.
     pub history: Vec<Kept>,
+    /// What the daemon will do when it starts.
+    #[serde(serialize_with = "described")]
+    pub daemon: Option<Forecast>,
 }
 
 /// What runs, and what the next boot would enter.
@@ -231,6 +235,8 @@ pub fn text(report: &StatusReport) -> String {
         out.push_str(&format!("{label:<10}{}\n", inline(&text)));
     }
     out.push_str(&last_run(report.last_run.as_ref()));
+    let forecast = report.daemon.as_ref();
+    out.extend(forecast.map(|forecast| forecast.text_with_next("When the daemon starts")));
     out
 }
 

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::after::Told;
+use super::daemon::{Forecast, described};
 use super::plan::{Diffs, Heading};
 use super::{inline, wrap};
 use crate::drift::{Drift, DriftKind};
@@ -17,6 +19,11 @@ struct Document<'a> {
     verdict: Option<&'a str>,
     drifts: Vec<Entry<'a>>,
     not_looked_at: &'a [String],
+    #[serde(serialize_with = "described")]
+    daemon: &'a Option<Forecast>,
+    /// After `apply`: what the running system was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    told: Option<&'a Told>,
 }
 
 #[derive(Serialize)]
@@ -42,6 +49,10 @@ pub struct Findings<'a> {
     pub diffs: &'a Diffs,
     /// What this run could not judge.
     pub not_looked_at: &'a [String],
+    /// What the daemon will do, where that was asked.
+    pub daemon: &'a Option<Forecast>,
+    /// What the running system was told before.
+    pub told: Option<&'a Told>,
 }
 
 impl<'a> Findings<'a> {
@@ -76,6 +87,8 @@ pub fn json(heading: &Heading, findings: Findings<'_>) -> serde_json::Result<Str
         verdict: findings.verdict,
         drifts: findings.drifts.iter().map(entry).collect(),
         not_looked_at: findings.not_looked_at,
+        daemon: findings.daemon,
+        told: findings.told,
     };
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }

@@ -360,10 +360,12 @@ mod tests {
     fn records(current_config: Recorded, written: u64) -> Records {
         Records {
             current_config,
+            unreadable: None,
             written: Some(written),
             current_image: None,
             mcs_content: Recorded::Missing,
             node_annotations: false,
+            first_boot_over: false,
             encapsulated: false,
         }
     }

@@ -5,6 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::api::ApiError;
+use crate::daemon::{default_policies, laid_over_defaults};
+use crate::document::yaml;
 use crate::paths;
 use crate::root::{Root, RootError};
 
@@ -116,12 +118,41 @@ struct Object {
     kind: String,
     metadata: Metadata,
     #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
     status: Status,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    node_disruption_policy: Option<ClusterPolicies>,
 }
 
 #[derive(Deserialize)]
 struct Metadata {
-    generation: i64,
+    /// Absent where somebody wrote the object by hand.
+    #[serde(default)]
+    generation: Option<i64>,
+}
+
+/// How the policies of a file were found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// The operator's result for the present generation.
+    Result,
+    /// What the administrator asks for, laid over the defaults, as the operator would.
+    Asked,
+}
+
+/// Why a file has no policies.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyFileError {
+    /// Not the object that is needed, or broken.
+    #[error(
+        "reading the policies in {0}: {1}. Give what `oc get machineconfiguration cluster -o yaml` prints"
+    )]
+    Form(String, String),
 }
 
 #[derive(Default, Deserialize)]
@@ -145,21 +176,62 @@ pub fn url(server: &str) -> String {
 
 /// The policies in the API's answer; `None` where they are not ready.
 pub fn parse(answer: &[u8], seen: u64) -> Result<Option<Known>, ApiError> {
-    let deserializer = &mut serde_json::Deserializer::from_slice(answer);
-    let object: Object = serde_path_to_error::deserialize(deserializer)
-        .map_err(|e| ApiError::Answer("MachineConfiguration", e.to_string()))?;
-    if object.kind != "MachineConfiguration" {
-        let problem = "it is of another kind".to_owned();
-        return Err(ApiError::Answer("MachineConfiguration", problem));
-    }
+    let failed = |words: String| ApiError::Answer("MachineConfiguration", words);
+    let object = object(answer).map_err(failed)?;
     let generation = object.metadata.generation;
-    let ready = object.status.observed_generation == Some(generation);
-    let cluster = object.status.node_disruption_policy_status.cluster_policies;
-    Ok(cluster.filter(|_| ready).map(|cluster| Known {
+    let generation = generation.ok_or_else(|| failed("metadata: missing generation".to_owned()))?;
+    Ok(object.result().map(|cluster| Known {
         seen,
         generation,
         cluster,
     }))
+}
+
+/// The policies in a file that somebody brings, JSON or YAML: the operator's result, else what the administrator asks
+/// for. `origin` is what messages call it.
+///
+/// # Errors
+/// Another object, or a broken one.
+pub fn in_file(text: &str, origin: &str, seen: u64) -> Result<(Known, Found), PolicyFileError> {
+    let failed = |words: String| PolicyFileError::Form(origin.to_owned(), words);
+    let value = yaml::parse(text).map_err(|e| failed(e.to_string()))?;
+    let object = object(value.to_string().as_bytes()).map_err(failed)?;
+    let known = |cluster| Known {
+        seen,
+        generation: object.metadata.generation.unwrap_or_default(),
+        cluster,
+    };
+    Ok(
+        match (object.result(), &object.spec.node_disruption_policy) {
+            (Some(cluster), _) => (known(cluster), Found::Result),
+            (None, Some(asked)) => (known(laid_over_defaults(asked)), Found::Asked),
+            (None, None) => (known(default_policies()), Found::Asked),
+        },
+    )
+}
+
+fn object(text: &[u8]) -> Result<Object, String> {
+    let deserializer = &mut serde_json::Deserializer::from_slice(text);
+    let object: Object =
+        serde_path_to_error::deserialize(deserializer).map_err(|e| e.to_string())?;
+    if object.kind == "MachineConfiguration" {
+        Ok(object)
+    } else {
+        Err("it is of another kind".to_owned())
+    }
+}
+
+impl Object {
+    fn result(&self) -> Option<ClusterPolicies> {
+        let generation = self.metadata.generation?;
+        let ready = self.status.observed_generation == Some(generation);
+        let cluster = self
+            .status
+            .node_disruption_policy_status
+            .cluster_policies
+            .clone();
+        cluster.filter(|_| ready)
+    }
 }
 
 impl Policies {
@@ -222,6 +294,34 @@ mod tests {
         ] {
             let error = parse(text.as_bytes(), 7).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_gives_the_operators_result_or_else_what_is_asked_for() {
+        let asked = "kind: MachineConfiguration\nmetadata: {name: cluster}\nspec:\n  nodeDisruptionPolicy:\n    \
+                     files:\n    - path: /etc/chrony.conf\n      actions:\n      - type: None\n";
+        let (known, found) = in_file(asked, "p.yaml", 7).unwrap();
+        assert_eq!((found, known.seen), (Found::Asked, 7));
+        let has = |path: &str| known.cluster.files.iter().any(|file| file.path == path);
+        assert!(has("/etc/chrony.conf") && has("/etc/containers/policy.json"));
+        let ready = r#"{"kind": "MachineConfiguration", "metadata": {"generation": 2}, "status": {"observedGeneration": 2,
+            "nodeDisruptionPolicyStatus": {"clusterPolicies": {"files": []}}}}"#;
+        let (known, found) = in_file(ready, "p.json", 7).unwrap();
+        assert_eq!(
+            (found, known.cluster),
+            (Found::Result, ClusterPolicies::default())
+        );
+        let stale = ready.replace("\"generation\": 2", "\"generation\": 3");
+        let (known, found) = in_file(&stale, "p.json", 7).unwrap();
+        assert_eq!((found, known.cluster), (Found::Asked, default_policies()));
+        for (text, words) in [
+            ("kind: Node\nmetadata: {}\n", "of another kind"),
+            ("a: [", "p.yaml"),
+            ("kind: MachineConfiguration\nspec: {}\n", "metadata"),
+        ] {
+            let error = in_file(text, "p.yaml", 7).unwrap_err().to_string();
+            assert!(error.contains(words) && error.contains("oc get"), "{error}");
         }
     }
 

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::command::job::Job;
 use crate::plan::{Held, Section, Step};
 use crate::root::RootPath;
 
@@ -67,6 +68,12 @@ pub struct Journal {
     /// The finished run that this one takes back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<String>,
+    /// What the running system is told before the records are written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<Job>,
+    /// The boot in which it is told: after another one every service has the files as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
 }
 
 /// A step and where its objects are staged.

@@ -7,7 +7,9 @@
 mod disk;
 mod execute;
 mod flags;
+mod force;
 mod freeze;
+mod jobs;
 pub mod journal;
 mod lock;
 pub mod place;
@@ -23,6 +25,7 @@ use std::os::fd::AsFd;
 
 use nix::sys::signal::Signal;
 
+use crate::command::job::{Done, Job};
 use crate::error::Reason;
 use crate::node::Labels;
 use crate::object::Stamp;
@@ -34,13 +37,15 @@ use crate::signals::DeferredSignals;
 
 use execute::{Executor, Progress, StepError};
 use flags::FlagsError;
+use jobs::JobError;
 use journal::{ConfigRef, Intent, Journal, JournalStep, VERSION};
-use recover::RecoverError;
 use stage::{Stage, StageError, Staging};
 use state::{State, StateError};
 
+pub use force::{request_force, withdraw_force};
+pub use jobs::Running;
 pub use lock::{Lock, LockError, acquire};
-pub use recover::{Direction, Pending, Recovered, history, order, pending, recover};
+pub use recover::{Direction, Pending, RecoverError, Recovered, history, order, pending, recover};
 pub use state::StateError as StateDirectoryError;
 pub use store::Store;
 
@@ -71,6 +76,10 @@ pub struct Request<'a> {
     pub separate_var: bool,
     /// The finished run that this one takes back; both leave the history.
     pub undoes: Option<String>,
+    /// What the running system is told between the files and the records.
+    pub jobs: &'a [Job],
+    /// The running system; without a boot nothing may be told.
+    pub running: Running<'a>,
 }
 
 /// A transaction that was carried out.
@@ -80,6 +89,8 @@ pub struct Finished {
     pub id: String,
     /// New objects that could not be given their SELinux label, and why.
     pub unlabelled: Vec<(RootPath, Reason)>,
+    /// What the running system was told.
+    pub told: Vec<(Job, Done)>,
 }
 
 /// How a transaction failed.
@@ -145,6 +156,8 @@ enum RunError {
     Step(#[from] StepError),
     #[error(transparent)]
     Flags(#[from] FlagsError),
+    #[error(transparent)]
+    Job(#[from] JobError),
     #[error("flushing {0} to disk: {1}")]
     Sync(RootPath, Reason),
     #[error("ended by {0} before the first change")]
@@ -165,6 +178,9 @@ struct Run<'a> {
     journal: Option<Journal>,
     /// How many steps were taken.
     taken: usize,
+    /// How many jobs were begun.
+    begun: usize,
+    told: Vec<(Job, Done)>,
 }
 
 impl<'a> Run<'a> {
@@ -188,6 +204,8 @@ impl<'a> Run<'a> {
             unlabelled: Vec::new(),
             journal: None,
             taken: 0,
+            begun: 0,
+            told: Vec::new(),
         })
     }
 
@@ -298,13 +316,15 @@ impl<'a> Run<'a> {
             held: self.request.held.to_vec(),
             freeze: self.request.freeze.to_vec(),
             undoes: self.request.undoes.clone(),
+            jobs: self.request.jobs.to_vec(),
+            boot: self.request.running.boot.map(str::to_owned),
         };
         self.state.write(paths::JOURNAL, &journal)?;
         self.journal = Some(journal);
         Ok(())
     }
 
-    /// Flags cleared, renames, barrier 2, records, flags set, barrier 3, and the mark from which there is only forward.
+    /// Flags cleared, renames, barrier 2, jobs, records, flags set, barrier 3, and the mark from which there is only forward.
     fn commit(&mut self) -> Result<(), RunError> {
         let Some(journal) = self.journal.take() else {
             return Ok(());
@@ -318,6 +338,7 @@ impl<'a> Run<'a> {
         flags::clear(self.request.root, &journal.held)?;
         self.forward(journal, journal.records_from)?;
         self.barrier()?;
+        self.tell(journal)?;
         self.forward(journal, journal.steps.len())?;
         flags::restore(self.request.root, &journal.held)?;
         self.barrier()?;
@@ -339,6 +360,22 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Tells the running system what has changed.
+    fn tell(&mut self, journal: &Journal) -> Result<(), RunError> {
+        let runner = self.request.running.runner;
+        match jobs::carry_out(runner, jobs::left(journal, &self.request.running)) {
+            Ok(told) => {
+                self.begun = told.len();
+                self.told = told;
+                Ok(())
+            }
+            Err((index, error)) => {
+                self.begun = index + 1;
+                Err(error.into())
+            }
+        }
+    }
+
     fn stage_dirs(&self) -> Vec<File> {
         self.stages
             .iter()
@@ -354,6 +391,7 @@ impl<'a> Run<'a> {
         Finished {
             id: self.id,
             unlabelled: self.unlabelled,
+            told: self.told,
         }
     }
 
@@ -406,12 +444,25 @@ impl<'a> Run<'a> {
             .map(|step| executor.progress(&step.step));
         let took_effect = matches!(failed, Some(Ok(Progress::After | Progress::Between)));
         let taken = self.taken + usize::from(took_effect);
-        match recover::undo_some(self.request.root, &self.state, journal, &dirs, taken) {
-            Ok(()) => Failure::RolledBack(error.to_string()),
-            Err(RecoverError::LeftOvers) => {
-                Failure::RolledBack(format!("{error}; {}", RecoverError::LeftOvers))
-            }
-            Err(second) => Failure::Incomplete(format!("{error}; then, putting it back: {second}")),
+        let undone = recover::undo_some(self.request.root, &self.state, journal, &dirs, taken);
+        if let Err(second) = &undone
+            && !matches!(second, RecoverError::LeftOvers)
+        {
+            return Failure::Incomplete(format!("{error}; then, putting it back: {second}"));
+        }
+        let mut said = vec![error.to_string()];
+        said.extend(undone.err().map(|left| left.to_string()));
+        said.extend(self.tell_again(journal));
+        Failure::RolledBack(said.join("; "))
+    }
+
+    /// Services have read what is gone again.
+    fn tell_again(&self, journal: &Journal) -> Option<String> {
+        let failed = jobs::tell_again(self.request.running.runner, journal, self.begun);
+        match (self.begun, failed.as_slice()) {
+            (0, _) => None,
+            (_, []) => Some("who was told of the new files was told of the old ones".to_owned()),
+            (_, failed) => Some(format!("then, with the old files: {}", failed.join("; "))),
         }
     }
 }

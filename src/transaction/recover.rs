@@ -9,6 +9,7 @@ use super::disk;
 use super::execute::{Executor, Progress, StepError};
 use super::flags::{self, FlagsError};
 use super::freeze;
+use super::jobs::{self, JobError, Running};
 use super::journal::{
     ConfigRef, Intent, Journal, JournalStep, VERSION, is_staged_name, new_name, old_name,
 };
@@ -101,6 +102,9 @@ pub enum RecoverError {
     /// Flushing.
     #[error("flushing to disk: {0}")]
     Sync(Reason),
+    /// What the running system was told; the files were put back for it.
+    #[error("{0}; the interrupted run was undone{1}")]
+    Undone(Box<JobError>, String),
 }
 
 /// What is left to be done on a root; reads only.
@@ -126,6 +130,7 @@ pub fn recover(
     _lock: &Lock,
     direction: Direction,
     deployment: Option<&str>,
+    running: &Running<'_>,
 ) -> Result<Recovered, RecoverError> {
     let Some(state) = State::open(root)? else {
         return Ok(Recovered::Nothing);
@@ -148,7 +153,14 @@ pub fn recover(
             Ok(Recovered::Finished(journal.config, Vec::new()))
         }
         (Some(journal), None, _) => {
-            unfinished(root, &state, journal, &stages, direction, deployment)
+            let unfinished = Unfinished {
+                root,
+                state: &state,
+                journal,
+                stages: &stages,
+                running,
+            };
+            unfinished.resolve(direction, deployment)
         }
         (None, Some(_), Some(intent)) => {
             close(root, &state, &intent.id, &stages)?;
@@ -173,56 +185,117 @@ fn with(a: &[RootPath], b: &[RootPath]) -> Vec<RootPath> {
         .collect()
 }
 
-fn unfinished(
-    root: &Root,
-    state: &State,
+/// A journal that is not committed.
+struct Unfinished<'a> {
+    root: &'a Root,
+    state: &'a State,
     journal: Journal,
-    stages: &[RootPath],
-    direction: Direction,
-    deployment: Option<&str>,
-) -> Result<Recovered, RecoverError> {
-    if direction == Direction::Forward && journal.deployment.as_deref() != deployment {
-        let name = |deployment: Option<&str>| deployment.unwrap_or("(none)").to_owned();
-        let (theirs, ours) = (name(journal.deployment.as_deref()), name(deployment));
-        return Err(RecoverError::OtherDeployment(theirs, ours));
+    stages: &'a [RootPath],
+    running: &'a Running<'a>,
+}
+
+impl Unfinished<'_> {
+    fn resolve(
+        self,
+        direction: Direction,
+        deployment: Option<&str>,
+    ) -> Result<Recovered, RecoverError> {
+        let journal = &self.journal;
+        if direction == Direction::Forward && journal.deployment.as_deref() != deployment {
+            let name = |deployment: Option<&str>| deployment.unwrap_or("(none)").to_owned();
+            let (theirs, ours) = (name(journal.deployment.as_deref()), name(deployment));
+            return Err(RecoverError::OtherDeployment(theirs, ours));
+        }
+        let dirs: Vec<File> = journal
+            .stages
+            .iter()
+            .filter_map(|path| directory_fd(self.root, path))
+            .collect();
+        let survey = Survey::of(self.root, journal, &dirs).inspect_err(|_| {
+            // Somebody has to look first; that may take days.
+            freeze::thaw(&journal.freeze);
+        })?;
+        if direction == Direction::Forward && survey.lost_forward.is_empty() {
+            return self.finish(&survey, &dirs);
+        }
+        if !survey.lost_back.is_empty() {
+            let lost = [survey.lost_forward, survey.lost_back].concat();
+            return Err(RecoverError::Lost(lost.join(", ")));
+        }
+        let changed = paths_of(journal, survey.taken());
+        // Nobody was told before the last file was in place.
+        let told = survey.progress.iter().take(journal.records_from);
+        let told = told.into_iter().all(|p| *p == Progress::After);
+        undo(self.root, self.state, journal, &dirs)?;
+        if told {
+            let all = jobs::left(journal, self.running).len();
+            let failed = jobs::tell_again(self.running.runner, journal, all);
+            failed.iter().for_each(|said| log::warn!("{said}"));
+        }
+        Ok(Recovered::Undone(self.journal.config, changed))
     }
-    let dirs: Vec<File> = journal
-        .stages
-        .iter()
-        .filter_map(|path| directory_fd(root, path))
-        .collect();
-    let survey = Survey::of(root, &journal, &dirs).inspect_err(|_| {
-        // Somebody has to look first; that may take days.
-        freeze::thaw(&journal.freeze);
-    })?;
-    if direction == Direction::Forward && survey.lost_forward.is_empty() {
-        let executor = Executor {
-            root,
-            stages: &dirs,
-        };
-        let changed = paths_of(&journal, survey.pending());
+
+    /// Forward: the files, whoever is to be told, the records, and the mark.
+    fn finish(self, survey: &Survey, dirs: &[File]) -> Result<Recovered, RecoverError> {
+        let (root, journal) = (self.root, &self.journal);
+        let changed = paths_of(journal, survey.pending());
         flags::clear(root, &journal.held)?;
-        for index in survey.pending() {
-            if let Some(step) = journal.steps.get(index) {
+        self.forward(survey, dirs, |index| index < journal.records_from)?;
+        if !survey.has_records(journal) {
+            self.tell(dirs)?;
+        }
+        self.forward(survey, dirs, |index| index >= journal.records_from)?;
+        flags::restore(root, &journal.held)?;
+        sync_all(dirs)?;
+        self.state.write(paths::COMMITTED, &journal.id)?;
+        freeze::end(&journal.freeze);
+        keep_trees(root, journal)?;
+        forget_undone(root, journal);
+        close(
+            root,
+            self.state,
+            &journal.id,
+            &with(self.stages, &journal.stages),
+        )?;
+        Ok(Recovered::Finished(self.journal.config, changed))
+    }
+
+    fn forward(
+        &self,
+        survey: &Survey,
+        dirs: &[File],
+        now: impl Fn(usize) -> bool,
+    ) -> Result<(), RecoverError> {
+        let executor = Executor {
+            root: self.root,
+            stages: dirs,
+        };
+        for index in survey.pending().filter(|index| now(*index)) {
+            if let Some(step) = self.journal.steps.get(index) {
                 executor.forward(index, step, None)?;
             }
         }
-        flags::restore(root, &journal.held)?;
-        sync_all(&dirs)?;
-        state.write(paths::COMMITTED, &journal.id)?;
-        freeze::end(&journal.freeze);
-        keep_trees(root, &journal)?;
-        forget_undone(root, &journal);
-        close(root, state, &journal.id, &with(stages, &journal.stages))?;
-        return Ok(Recovered::Finished(journal.config, changed));
+        Ok(())
     }
-    if !survey.lost_back.is_empty() {
-        let lost = [survey.lost_forward, survey.lost_back].concat();
-        return Err(RecoverError::Lost(lost.join(", ")));
+
+    /// In the same boot everybody is told, perhaps again. A job that fails undoes the run, as it would have then.
+    fn tell(&self, dirs: &[File]) -> Result<(), RecoverError> {
+        let (journal, runner) = (&self.journal, self.running.runner);
+        let left = jobs::left(journal, self.running);
+        if left.is_empty() {
+            return Ok(());
+        }
+        sync_all(dirs)?;
+        let Err((index, error)) = jobs::carry_out(runner, left) else {
+            return Ok(());
+        };
+        undo_some(self.root, self.state, journal, dirs, journal.records_from)?;
+        let failed = jobs::tell_again(runner, journal, index + 1);
+        let failed = failed
+            .iter()
+            .map(|said| format!("; then, with the old files: {said}"));
+        Err(RecoverError::Undone(Box::new(error), failed.collect()))
     }
-    let changed = paths_of(&journal, survey.taken());
-    undo(root, state, &journal, &dirs)?;
-    Ok(Recovered::Undone(journal.config, changed))
 }
 
 /// The paths of some steps.
@@ -270,6 +343,12 @@ impl Survey {
             lost_forward,
             lost_back,
         })
+    }
+
+    /// Whether a record was written: then everybody was told before.
+    fn has_records(&self, journal: &Journal) -> bool {
+        let mut records = self.progress.iter().skip(journal.records_from);
+        records.any(|progress| *progress == Progress::After)
     }
 
     /// Steps that are still to be taken, or taken to their end.
@@ -440,6 +519,7 @@ fn finished(journal: Journal, objects: RootPath) -> FinishedRun {
         config: journal.config.name,
         objects,
         held: journal.held,
+        jobs: journal.jobs,
         steps: steps.map(|step| (step.step, step.section)).collect(),
     }
 }

@@ -6,6 +6,9 @@ use std::sync::OnceLock;
 use mco_rescue::command::HostRunner;
 use mco_rescue::command::rpm_ostree::arguments::Version;
 use mco_rescue::command::rpm_ostree::cause::Cause;
+use mco_rescue::daemon;
+use mco_rescue::daemon::actions::Changed;
+use mco_rescue::daemon::registries::{self, Change};
 use mco_rescue::document::{self, ContentsError, Desired, MachineConfig, yaml};
 use mco_rescue::drift;
 use mco_rescue::images::auth::Secrets;
@@ -21,6 +24,7 @@ use mco_rescue::node::{self, Accounts, NodeState, Records};
 use mco_rescue::plan::{self, Inputs, Options};
 use mco_rescue::render::{self, Pool};
 use mco_rescue::root::Root;
+use mco_rescue::source::policies;
 use mco_rescue::systemd::unit_name::UnitName;
 use mco_rescue::systemd::{InstallSection, PresetDir, Presets, Support, unit_file};
 use serde_json::{Map, Value, json};
@@ -59,6 +63,7 @@ fn plan_on_a_node(config: &MachineConfig) {
     for options in [
         Options::default(),
         Options {
+            request_force: false,
             ignore_unsupported: true,
             files_only: true,
             allow_lockout: true,
@@ -79,6 +84,8 @@ fn plan_on_a_node(config: &MachineConfig) {
     let _ = drift::verdict(&config.name, &drift::drifts(&desired, node));
     let _ = document::refusals(config, config);
     let _ = document::unconditional(config);
+    let unchanged = daemon::decide(config, config, &daemon::default_policies(), false);
+    assert!(!unchanged.reboots(), "nothing changed, and it reboots");
 }
 
 /// A node with nothing but accounts, looked at once.
@@ -341,6 +348,24 @@ pub fn answers(data: &[u8]) {
             );
             let _ = here.standing(&one.image(), one.digest.as_deref());
         }
+    }
+    let registries = registries::change_of_texts(&text, &text);
+    assert!(
+        !matches!(registries, Change::Unsafe(_)),
+        "nothing changed, and it is unsafe"
+    );
+    if let Ok((known, _)) = policies::in_file(&text, "fuzz", 0) {
+        let changed = Changed {
+            files: vec!["/etc/containers/policy.json", &text],
+            units: vec!["crio.service"],
+            users: true,
+        };
+        let queue = daemon::actions::queue(&changed, &known.cluster);
+        let reboots = queue.iter().filter(|q| q.action == daemon::Action::Reboot);
+        assert!(
+            reboots.count() == 0 || queue.len() == 1,
+            "a reboot does not stand alone"
+        );
     }
     let entries = bootloader::in_order(vec![
         BootEntry::parse("a", &text),

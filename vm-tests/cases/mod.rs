@@ -1,5 +1,6 @@
 //! One file for each person's story.
 
+mod actions;
 mod configs;
 mod fetched;
 mod first_boot;

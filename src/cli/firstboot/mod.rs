@@ -236,6 +236,7 @@ impl Attempt {
                 started,
                 // The mounts are given back afterwards.
                 more: &[Capability::CAP_SYS_ADMIN],
+                jobs: &[],
             };
             work.transact()?;
             self.phase = "verifying";

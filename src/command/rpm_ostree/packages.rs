@@ -102,6 +102,20 @@ pub fn kernel_type_of(deployment: &Deployment) -> &'static str {
     }
 }
 
+/// Packages that make an extension complete, all of them together.
+pub type PackageSet = &'static [&'static str];
+
+/// The sets of packages of which one is enough for an extension, in the daemon's order; none for one that the table
+/// does not have.
+pub fn package_sets(extension: &str) -> Vec<PackageSet> {
+    let own = EXTENSIONS.iter().find(|(name, _)| *name == extension);
+    let older = (extension == "ipsec").then_some(OLDER_IPSEC);
+    own.map(|(_, packages)| *packages)
+        .into_iter()
+        .chain(older)
+        .collect()
+}
+
 /// The packages of these extensions.
 ///
 /// # Errors

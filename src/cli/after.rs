@@ -1,0 +1,85 @@
+//! What comes after the files on a running node: whose policies decide, what is done, and what is left to do.
+
+use anyhow::{Context, Result};
+
+use super::session::Session;
+use super::work::now;
+use crate::daemon::default_policies;
+use crate::document::FORCE_FILE;
+use crate::plan::{self, Options, Plan, Rules};
+use crate::report::utc;
+use crate::root::{Root, RootPath};
+use crate::source::policies::{self, ClusterPolicies, Found, Known};
+
+/// Decides what comes after the files, where a running system is there to be told.
+///
+/// # Errors
+/// A file with policies that cannot be used, or what is kept cannot be read.
+pub fn look(
+    session: &Session,
+    plan: &mut Plan,
+    options: Options,
+    file: Option<&str>,
+) -> Result<()> {
+    // A file that was named is read in any case: a mistake in it is better told now.
+    let (policies, whose) = chosen(&session.root, file)?;
+    if !session.node.host.live || plan.is_empty() || plan.os.needs_reboot() {
+        return Ok(());
+    }
+    let forced = RootPath::parse(FORCE_FILE).is_ok_and(|path| {
+        let there = session.root.exists(&path);
+        there.unwrap_or_default()
+    });
+    let rules = Rules {
+        policies: &policies,
+        whose: &whose,
+        forced,
+        files_only: options.files_only,
+    };
+    let old = session
+        .records
+        .baseline()
+        .config()
+        .filter(|_| !session.desired.bare);
+    plan.after = Some(plan::after(plan, old, &session.chosen.config, rules));
+    Ok(())
+}
+
+/// Whose policies they are where nobody's are known.
+pub const DEFAULTS: &str =
+    "the operator's default policies; those of the cluster are not known here";
+
+/// The policies that count: of the file, else those that are kept, else the operator's own; and whose they are.
+///
+/// # Errors
+/// A file that cannot be used, or what is kept cannot be read.
+pub fn chosen(root: &Root, file: Option<&str>) -> Result<(ClusterPolicies, String)> {
+    if let Some(file) = file {
+        let (known, found) = in_file(file)?;
+        let whose = match found {
+            Found::Result => format!("the cluster's policies, from {file}"),
+            Found::Asked => format!(
+                "the operator's defaults with what {file} asks for; the operator's own result is not in it"
+            ),
+        };
+        return Ok((known.cluster, whose));
+    }
+    let kept = policies::remembered(root).context("reading the disruption policies")?;
+    Ok(match kept.and_then(|kept| kept.known) {
+        Some(known) => {
+            let whose = format!("the cluster's policies, as of {}", utc(known.seen));
+            (known.cluster, whose)
+        }
+        None => (default_policies(), DEFAULTS.to_owned()),
+    })
+}
+
+/// The policies of a file that somebody brings.
+///
+/// # Errors
+/// It cannot be read, or is another object.
+pub fn in_file(file: &str) -> Result<(Known, Found)> {
+    let bytes = crate::source::read_named(file)?;
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(policies::in_file(&text, file, now())?)
+}

@@ -1,0 +1,120 @@
+//! `status --for-cluster`: how the node gets back into the cluster, and the objects that it can bring along.
+
+use std::io::IsTerminal;
+
+use anyhow::{Context, Result, bail};
+
+use super::predict::{self, Moment};
+use super::{Cli, DaemonArgs, Output, StatusArgs};
+use crate::daemon::handover::{Given, handover, object};
+use crate::document::MachineConfig;
+use crate::error::ExitCode;
+use crate::node::{Recorded, Records};
+use crate::render;
+use crate::report;
+use crate::report::daemon::Forecast;
+use crate::root::Root;
+use crate::source::cache;
+
+/// Runs `status --for-cluster`.
+pub fn run(cli: &Cli, args: &StatusArgs, root: &Root) -> Result<ExitCode> {
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let kept = kept(root, &records)?;
+    let text = match &args.object {
+        Some(name) => one(&kept, name)?,
+        None => all(cli, args, root, &kept)?,
+    };
+    report::print(text.as_bytes())?;
+    Ok(ExitCode::Done)
+}
+
+/// Whole configs that the node has, the best copy of a name first.
+fn kept(root: &Root, records: &Records) -> Result<Vec<MachineConfig>> {
+    let cache = cache::read(root).context("reading the cache")?;
+    let cached = cache::whole(&cache).filter_map(|entry| entry.config().ok());
+    let served = match &records.mcs_content {
+        Recorded::Present(served) => Some((**served).clone()),
+        Recorded::Missing | Recorded::Broken(_) => None,
+    };
+    let recorded = records.recorded().cloned();
+    let all = recorded.into_iter().chain(served).chain(cached);
+    let mut whole: Vec<MachineConfig> = all.filter(|one| !one.emptied && !one.bare).collect();
+    whole.sort_by_key(|config| render::name_matches(&config.record) != Some(true));
+    Ok(whole)
+}
+
+/// One object for `oc create`. It holds secrets, so no terminal gets it.
+fn one(kept: &[MachineConfig], name: &str) -> Result<String> {
+    let Some(config) = kept.iter().find(|config| config.name == name) else {
+        bail!(
+            "this node has no whole {name}. Next: mco-rescue cache list, or look on another node of the pool"
+        );
+    };
+    if std::io::stdout().is_terminal() {
+        bail!(
+            "{name} holds secrets, and standard output is a terminal. Write it to a file: ... > {name}.json"
+        );
+    }
+    if render::name_matches(&config.record) != Some(true) {
+        log::warn!(
+            "the hash in the name of {name} is not that of its contents: it was changed, or rendered by another release"
+        );
+    }
+    let pool = cache::pool_of(config);
+    let object = object(&config.record, pool.as_deref())?;
+    Ok(serde_json::to_string(&object)? + "\n")
+}
+
+fn all(cli: &Cli, args: &StatusArgs, root: &Root, kept: &[MachineConfig]) -> Result<String> {
+    let now = predict::forecast(root, &args.daemon, Moment::Now(None))?;
+    let Some(config) = target(&now, args.daemon.desired.as_deref()) else {
+        bail!(
+            "nothing here tells which config the node is to be in. Name it: mco-rescue status --for-cluster --desired NAME"
+        );
+    };
+    let once_wanted = DaemonArgs {
+        desired: Some(config.clone()),
+        ..args.daemon
+    };
+    let then = predict::forecast(root, &once_wanted, Moment::Now(None))?;
+    let branch = then
+        .branches
+        .first()
+        .context("nothing can be told of the daemon")?;
+    let names: Vec<String> = kept.iter().map(|config| config.name.clone()).collect();
+    let pool = kept
+        .iter()
+        .find(|kept| kept.name == config)
+        .and_then(cache::pool_of);
+    let pool = pool.or_else(|| pool_in(&config));
+    let handover = handover(&Given {
+        node: &then.node,
+        pool: pool.as_deref(),
+        config: &config,
+        current: then.current.as_deref(),
+        prediction: &branch.prediction,
+        at_hand: &names,
+    });
+    Ok(match cli.output {
+        Output::Json => report::handover::json(&handover)?,
+        Output::Text => report::handover::text(&handover),
+    })
+}
+
+/// What was asked for; else what the cluster wants, unless the node was brought elsewhere since; else its record.
+fn target(now: &Forecast, given: Option<&str>) -> Option<String> {
+    let known = now.branches.first().filter(|first| first.known);
+    let wanted = known.and_then(|first| first.desired.clone());
+    let settled = now.branches.len() == 1;
+    given
+        .map(str::to_owned)
+        .or(wanted.clone().filter(|_| settled))
+        .or_else(|| now.record.clone())
+        .or(wanted)
+}
+
+/// The middle of a rendered name.
+fn pool_in(name: &str) -> Option<String> {
+    let (pool, _) = name.strip_prefix("rendered-")?.rsplit_once('-')?;
+    Some(pool.to_owned())
+}

@@ -1,0 +1,473 @@
+//! What the daemon will do with this node: gathers what it will find, now or after a plan was carried out, and asks
+//! [`crate::daemon`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+
+use super::after::{self, DEFAULTS};
+use super::cluster::node_name;
+use super::session::Session;
+use super::{DaemonArgs, PlanArgs};
+use crate::command::rpm_ostree::packages::package_sets;
+use crate::command::{CommandRunner, HostRunner, rpm};
+use crate::daemon::forecast::{Evidence, Witnesses, branches, evidence};
+use crate::daemon::start::{
+    Annotation, Annotations, Api, AtHand, Compared, Os, PREFIX, Record, Situation, Triggers,
+};
+use crate::document::{Desired, MachineConfig};
+use crate::drift;
+use crate::images::storage;
+use crate::node::os_release::{Class, OsRelease};
+use crate::node::system::Facts;
+use crate::node::{self, Host, Interest, NodeState, Recorded, Records, System};
+use crate::paths;
+use crate::plan::{self, Force, Plan};
+use crate::render;
+use crate::report::daemon::Forecast;
+use crate::root::{Root, RootPath};
+use crate::source::cache::{self, Cached, Entry};
+use crate::source::policies::ClusterPolicies;
+use crate::source::{api, daemon_log};
+
+/// When the daemon starts.
+#[derive(Clone, Copy)]
+pub enum Moment<'a> {
+    /// Now. What rpm-ostree says is not asked again where it is known.
+    Now(Option<&'a System>),
+    /// Once this plan of the session was carried out, after the reboot that it may wait for.
+    After(&'a Session, &'a Plan),
+}
+
+/// What the daemon will do.
+pub fn forecast(root: &Root, args: &DaemonArgs, moment: Moment<'_>) -> Result<Forecast> {
+    by_policies(root, args, moment, None)
+}
+
+fn by_policies(
+    root: &Root,
+    args: &DaemonArgs,
+    moment: Moment<'_>,
+    file: Option<&str>,
+) -> Result<Forecast> {
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let found = Found::gather(root, &records, args, moment)?;
+    // Standard input was read already, and can be read once only.
+    let (policies, whose) = after::chosen(root, file.filter(|file| *file != "-"))?;
+    Ok(found.forecast(args, &policies, whose != DEFAULTS))
+}
+
+/// The same for a report that it must not keep back: a failure is only logged.
+pub fn said(forecast: Result<Forecast>) -> Option<Forecast> {
+    forecast
+        .inspect_err(|error| log::warn!("what the daemon will do cannot be told: {error:#}"))
+        .ok()
+}
+
+/// What the daemon will do once a plan is carried out; of a plan that is refused, what it will do now. It knows
+/// nothing of bare configs.
+pub fn of_plan(session: &Session, plan: &Plan, args: &PlanArgs) -> Option<Forecast> {
+    if session.desired.bare {
+        return None;
+    }
+    let moment = if plan.blockers.is_empty() {
+        Moment::After(session, plan)
+    } else {
+        Moment::Now(Some(&session.node.system))
+    };
+    let file = args.policy.as_deref();
+    said(by_policies(&session.root, &args.daemon, moment, file))
+}
+
+/// What is on the node, as it is now.
+struct Found<'a> {
+    moment: Moment<'a>,
+    records: &'a Records,
+    host: Host,
+    node: String,
+    evidence: Evidence,
+    initial: Option<Result<Annotations, String>>,
+    triggers: Triggers,
+    /// Configs of the cache that somebody speaks of.
+    cached: Vec<(MachineConfig, bool)>,
+    /// The disk beside each config that the daemon may compare it with.
+    compared: BTreeMap<String, Compared>,
+    os: Os,
+    /// What rpm-ostree said, once it was asked.
+    system: Option<System>,
+}
+
+impl<'a> Found<'a> {
+    fn gather(
+        root: &Root,
+        records: &'a Records,
+        args: &DaemonArgs,
+        moment: Moment<'a>,
+    ) -> Result<Self> {
+        let seen = api::remembered(root).context("reading the annotations")?;
+        let log = daemon_log::known(root).context("reading the daemon's log")?;
+        let initial = initial(root, moment)?;
+        let kept = root.read(&RootPath::fixed(paths::NODE_ANNOTATIONS_KEPT))?;
+        let first_boot = kept.and_then(|bytes| annotations(&bytes).ok());
+        let record = record_name(records, moment);
+        let evidence = evidence(&Witnesses {
+            given: args.desired.as_deref(),
+            api: seen.as_ref(),
+            log: log.as_ref(),
+            first_boot: first_boot.as_ref(),
+            record: record.as_deref(),
+        });
+        let host = Host::observe(root).context("looking at the node")?;
+        let cache = cache::read(root).context("reading the cache")?;
+        let mut found = Self {
+            moment,
+            records,
+            node: seen.map_or_else(|| name_of(root, &host), |seen| seen.node),
+            host,
+            triggers: triggers(root, moment)?,
+            cached: spoken_of(&cache, &evidence, initial.as_ref(), record.as_deref()),
+            evidence,
+            initial,
+            compared: BTreeMap::new(),
+            os: Os {
+                class: OsRelease::read(root)?.class(),
+                booted: None,
+                packages: None,
+                podman: None,
+            },
+            system: match moment {
+                Moment::Now(system) => system.cloned(),
+                Moment::After(session, _) => Some(session.node.system.clone()),
+            },
+        };
+        found.look(root)?;
+        Ok(found)
+    }
+
+    /// Compares the disk with every config that may be asked about.
+    fn look(&mut self, root: &Root) -> Result<()> {
+        let configs: Vec<MachineConfig> = self
+            .at_hand()
+            .values()
+            .map(|one| one.config.clone())
+            .collect();
+        let wanted = self.may_be_compared();
+        for config in configs
+            .iter()
+            .filter(|config| wanted.contains(&config.name))
+        {
+            let node = self.node_for(root, config)?;
+            self.system = Some(node.system.clone());
+            self.note_os(node.system.facts(), config);
+            let compared = self.compare(config, &node);
+            self.compared.insert(config.name.clone(), compared);
+        }
+        Ok(())
+    }
+
+    /// The record, and what the annotations name as current.
+    fn may_be_compared(&self) -> BTreeSet<String> {
+        let initial = self
+            .initial
+            .as_ref()
+            .and_then(|initial| initial.as_ref().ok());
+        let annotated = [Some(&self.evidence.annotations), initial];
+        let current = annotated.into_iter().flatten();
+        let current = current.filter_map(|annotations| value(&annotations.current));
+        let record = record_name(self.records, self.moment);
+        current.map(str::to_owned).chain(record).collect()
+    }
+
+    /// The node as it is beside a config, with what the plan will have done.
+    fn node_for(&self, root: &Root, config: &MachineConfig) -> Result<NodeState> {
+        let observe = || -> Result<NodeState> {
+            let interest = Interest {
+                system: self.system.is_none(),
+                ..plan::interest(&Desired::of(config), None, None)
+            };
+            let seen = node::observe(root, &interest, &HostRunner);
+            let mut node = seen.context("looking at the node")?;
+            if let Some(system) = &self.system {
+                node.system = system.clone();
+            }
+            Ok(node)
+        };
+        Ok(match self.moment {
+            Moment::Now(_) => observe()?,
+            Moment::After(session, plan) => {
+                let own = session.chosen.config.digest == config.digest;
+                let node = if own {
+                    session.node.clone()
+                } else {
+                    observe()?
+                };
+                plan::carried_out(node, plan, &session.desired, session.old.as_ref())
+            }
+        })
+    }
+
+    fn compare(&self, config: &MachineConfig, node: &NodeState) -> Compared {
+        let image = self.image();
+        let mut drifts = drift::os_drifts(config, image.as_deref(), node);
+        if let Moment::After(session, plan) = self.moment
+            && plan.os.needs_reboot()
+            && session.chosen.config.name == config.name
+        {
+            // The boot before brings them.
+            drifts = drift::missing_arguments(config, None).into_iter().collect();
+        }
+        drifts.extend(drift::drifts(&Desired::of(config), node));
+        let facts = node.system.facts();
+        Compared {
+            drifts,
+            os_unknown: facts.is_none() && self.os.class != Class::Other,
+            root_cause: facts.and_then(|facts| facts.finalize_error.clone()),
+        }
+    }
+
+    /// What the operating system says, asked where it can be.
+    fn note_os(&mut self, facts: Option<&Facts>, config: &MachineConfig) {
+        let Some(facts) = facts else { return };
+        let booted = facts.deployments.booted().map(|booted| booted.image());
+        let booted = match self.moment {
+            Moment::After(_, plan) if plan.os.needs_reboot() => plan.os.image.clone().or(booted),
+            _ => booted,
+        };
+        self.os.class = facts.class;
+        self.triggers.staged |= facts.deployments.staged().is_some();
+        if self.os.packages.is_none() && facts.class == Class::EnterpriseCoreos {
+            self.os.packages = installed(&config.extensions);
+        }
+        let other_image = booted.as_ref() != Some(&config.os_image_url);
+        if self.initial.is_some() && facts.class != Class::Other && other_image {
+            self.os.podman = podman_fails(&config.os_image_url);
+        }
+        self.os.booted = booted;
+    }
+
+    fn image(&self) -> Option<String> {
+        self.records.current_image.clone()
+    }
+
+    /// Contents by name; those that are what their name says are preferred.
+    fn at_hand(&self) -> BTreeMap<String, AtHand<'_>> {
+        let mut all = BTreeMap::new();
+        let mut add = |config, proven| {
+            let config: &MachineConfig = config;
+            let known: Option<&AtHand<'_>> = all.get(&config.name);
+            if !config.bare && known.is_none_or(|known| !known.proven && proven) {
+                all.insert(config.name.clone(), AtHand { config, proven });
+            }
+        };
+        let proven = |config: &MachineConfig| render::name_matches(&config.record) == Some(true);
+        if let Moment::After(session, _) = self.moment {
+            let chosen = &session.chosen.config;
+            add(chosen, proven(chosen));
+            // What the node comes from, even after its record is replaced.
+            let before = session.records.recorded();
+            before
+                .into_iter()
+                .for_each(|config| add(config, proven(config)));
+        }
+        if let Some(recorded) = self.records.recorded() {
+            add(recorded, proven(recorded));
+        }
+        if let Recorded::Present(served) = &self.records.mcs_content {
+            add(served, proven(served));
+        }
+        self.cached
+            .iter()
+            .for_each(|(config, proven)| add(config, *proven));
+        all
+    }
+
+    fn record(&self) -> Record<'_> {
+        if let Moment::After(session, plan) = self.moment
+            && plan.puts(paths::CURRENT_CONFIG)
+        {
+            return Record::Present(&session.chosen.config);
+        }
+        match (&self.records.unreadable, &self.records.current_config) {
+            (Some(said), _) => Record::Broken(said),
+            (None, Recorded::Missing) => Record::Missing,
+            (None, Recorded::Broken(why)) => Record::Refused(why),
+            (None, Recorded::Present(config)) => Record::Present(config),
+        }
+    }
+
+    fn forecast(
+        &self,
+        args: &DaemonArgs,
+        policies: &ClusterPolicies,
+        policies_known: bool,
+    ) -> Forecast {
+        let configs = self.at_hand();
+        let initial = self.initial.as_ref();
+        let image = self.image();
+        let compare = |config: &MachineConfig, _: Option<&str>| {
+            self.compared.get(&config.name).cloned().unwrap_or_default()
+        };
+        let here = Situation {
+            release: args.daemon_version.unwrap_or_default(),
+            node: &self.node,
+            annotations: &self.evidence.annotations,
+            pool_target: None,
+            api: Api::Unknown,
+            configs: &configs,
+            record: self.record(),
+            image: image.as_deref(),
+            initial: initial.map(|read| read.as_ref().map_err(String::as_str)),
+            triggers: self.triggers,
+            os: &self.os,
+            fips: self.host.fips,
+            policies,
+            policies_known,
+            compare: &compare,
+        };
+        let record = record_name(self.records, self.moment);
+        Forecast {
+            release: here.release.to_string(),
+            node: self.node.clone(),
+            told: self.evidence.told,
+            told_words: self.evidence.words(),
+            at: self.evidence.at,
+            current: value(&self.evidence.annotations.current).map(str::to_owned),
+            record: record.clone(),
+            branches: branches(&here, &self.evidence, record.as_deref()),
+        }
+    }
+}
+
+fn value(annotation: &Annotation) -> Option<&str> {
+    match annotation {
+        Annotation::Is(value) => Some(value),
+        Annotation::Unknown | Annotation::Absent => None,
+    }
+}
+
+/// The name in the record, as it will be.
+fn record_name(records: &Records, moment: Moment<'_>) -> Option<String> {
+    match moment {
+        Moment::After(session, plan) if plan.puts(paths::CURRENT_CONFIG) => {
+            Some(session.chosen.config.name.clone())
+        }
+        Moment::Now(_) | Moment::After(..) => records.name(),
+    }
+}
+
+/// The annotations that the Machine Config Server gave the node for its first boot, where they are still there.
+fn initial(root: &Root, moment: Moment<'_>) -> Result<Option<Result<Annotations, String>>> {
+    let path = RootPath::fixed(paths::NODE_ANNOTATIONS);
+    let planned = match moment {
+        Moment::After(_, plan) if plan.removes(paths::NODE_ANNOTATIONS) => return Ok(None),
+        Moment::After(_, plan) => plan.text(&path),
+        Moment::Now(_) => None,
+    };
+    let bytes = match planned {
+        Some(bytes) => Some(bytes),
+        None => root.read(&path)?,
+    };
+    Ok(bytes.map(|bytes| annotations(&bytes)))
+}
+
+/// One flat object of strings.
+fn annotations(bytes: &[u8]) -> Result<Annotations, String> {
+    let all: BTreeMap<String, String> =
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let get = |key: &str| {
+        let value = all.get(&format!("{PREFIX}{key}"));
+        Annotation::told(value.map(String::as_str))
+    };
+    Ok(Annotations {
+        current: get("currentConfig"),
+        desired: get("desiredConfig"),
+        current_image: get("currentImage"),
+        desired_image: get("desiredImage"),
+    })
+}
+
+fn name_of(root: &Root, host: &Host) -> String {
+    let fixed = root.read(&RootPath::fixed(paths::HOSTNAME)).ok().flatten();
+    if fixed.is_none() && !host.live {
+        // The host's own name is that of the machine that the disk is looked at from.
+        return "NODE".to_owned();
+    }
+    node_name(root).unwrap_or_else(|_| "NODE".to_owned())
+}
+
+fn triggers(root: &Root, moment: Moment<'_>) -> Result<Triggers> {
+    let exists = |path: &'static str| -> Result<bool> {
+        let gone = match moment {
+            Moment::After(_, plan) => plan.removes(path),
+            Moment::Now(_) => false,
+        };
+        Ok(!gone && root.exists(&RootPath::fixed(path))?)
+    };
+    Ok(Triggers {
+        encapsulated: exists(paths::ENCAPSULATED)?,
+        force: match moment {
+            Moment::After(_, plan) if plan.force == Force::Requested => true,
+            Moment::After(_, plan) if plan.force == Force::Withdrawn => false,
+            _ => exists(paths::FORCE)?,
+        },
+        revert: exists(paths::REVERT)? || exists(paths::REVERT_UNIT)?,
+        kubeconfig: exists(paths::KUBECONFIG)?,
+        repository: exists(paths::EXTENSIONS_REPOSITORY)?,
+        staged: exists(paths::STAGED_DEPLOYMENT)?,
+    })
+}
+
+/// Configs of the cache under the names that matter.
+fn spoken_of(
+    cache: &[Cached],
+    evidence: &Evidence,
+    initial: Option<&Result<Annotations, String>>,
+    record: Option<&str>,
+) -> Vec<(MachineConfig, bool)> {
+    let initial = initial.and_then(|initial| initial.as_ref().ok());
+    let told = [Some(&evidence.annotations), initial].into_iter().flatten();
+    let mut names: Vec<&str> = told
+        .flat_map(|annotations| [value(&annotations.current), value(&annotations.desired)])
+        .flatten()
+        .collect();
+    names.extend(record);
+    let wanted = |entry: &&Entry| names.contains(&entry.name.as_str());
+    let entries = cache::whole(cache).filter(wanted);
+    entries
+        .filter_map(|entry| Some((entry.config().ok()?, entry.name_matches == Some(true))))
+        .collect()
+}
+
+/// Which packages of these extensions rpm has; nothing where it cannot be asked.
+fn installed(extensions: &[String]) -> Option<BTreeSet<String>> {
+    let names = extensions.iter().flat_map(|name| package_sets(name));
+    let names: BTreeSet<&str> = names.flatten().copied().collect();
+    let mut found = BTreeSet::new();
+    for name in names {
+        match rpm::has(&HostRunner, name) {
+            Ok(true) => drop(found.insert(name.to_owned())),
+            Ok(false) => {}
+            Err(error) => {
+                log::info!("asking rpm about {name}: {error}");
+                return None;
+            }
+        }
+    }
+    Some(found)
+}
+
+/// How podman fails when it is asked for an image, as the daemon asks it; nothing where it answers.
+fn podman_fails(image: &str) -> Option<String> {
+    let line = storage::images(image);
+    match HostRunner.run(&line) {
+        Ok(answer) => match answer.status {
+            Some(0) => None,
+            Some(status) => Some(format!("exit status {status}\n{}", answer.stderr)),
+            None => Some("signal: killed\n".to_owned()),
+        },
+        Err(error) => {
+            log::info!("asking podman: {error}");
+            None
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Handing a node over to the cluster again: what an admin does with `oc` when the API is back, as the controller and
+//! the daemon would do it between them (mcd-contract 5.1, 5.3, 9.4), with what to look at before each step.
+//!
+//! Pure. Nothing here is secret: a rendered config is named, never shown.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::start::{PREFIX, Prediction, State};
+
+/// What stands for the pool's uid in an object that is to be made anew.
+pub const POOL_UID: &str = "POOL-UID";
+
+/// What is known.
+#[derive(Debug, Clone, Copy)]
+pub struct Given<'a> {
+    /// Name of the Node.
+    pub node: &'a str,
+    /// The node's pool, where its config names it.
+    pub pool: Option<&'a str>,
+    /// The config that the node is to be in.
+    pub config: &'a str,
+    /// `currentConfig`, where it is known.
+    pub current: Option<&'a str>,
+    /// What the daemon does once that is what the cluster wants.
+    pub prediction: &'a Prediction,
+    /// Names of the configs whose contents are on the node.
+    pub at_hand: &'a [String],
+}
+
+/// The way back into the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Handover {
+    /// Name of the Node.
+    pub node: String,
+    /// Its pool.
+    pub pool: Option<String>,
+    /// The config that it is to be in.
+    pub config: String,
+    /// What stands in the way on the node itself.
+    pub warning: Option<String>,
+    /// What the node is told, as a merge patch.
+    pub patch: Value,
+    /// What the API has to have.
+    pub objects: Vec<Lost>,
+    /// In order.
+    pub steps: Vec<Step>,
+}
+
+/// An object that the API may have lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Lost {
+    /// Name of the MachineConfig.
+    pub machine_config: String,
+    /// Writes it on the node; nothing where the node does not have it.
+    pub export: Option<String>,
+    /// Makes it in the API.
+    pub create: Option<String>,
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// What it is for.
+    pub what: String,
+    /// What to look at before.
+    pub check: String,
+    /// What has to come of the check; nothing where the words of the step say it.
+    pub expect: Option<String>,
+    /// What to do then; nothing where looking is all.
+    pub commands: Vec<String>,
+    /// What to do instead in a case that is named.
+    pub instead: Option<Instead>,
+}
+
+/// Another command for another case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Instead {
+    /// The case.
+    pub when: String,
+    /// What to do then.
+    pub command: String,
+}
+
+/// The steps for one node.
+pub fn handover(given: &Given<'_>) -> Handover {
+    let patch =
+        json!({"metadata": {"annotations": {format!("{PREFIX}desiredConfig"): given.config}}});
+    let objects = objects(given);
+    let mut steps = vec![
+        given.pool_wants(),
+        given.api_has(&objects),
+        given.told(&patch),
+    ];
+    if given.prediction.drain != Some(false) {
+        steps.push(given.drained());
+    }
+    steps.push(given.uncordoned());
+    steps.push(given.arrived());
+    Handover {
+        node: given.node.to_owned(),
+        pool: given.pool.map(str::to_owned),
+        config: given.config.to_owned(),
+        warning: warning(given.prediction),
+        patch,
+        objects,
+        steps,
+    }
+}
+
+fn warning(prediction: &Prediction) -> Option<String> {
+    let said = prediction.error.as_deref().unwrap_or_default();
+    match prediction.state {
+        State::Degraded => Some(format!("the daemon will be Degraded, and say: {said}")),
+        State::Unreconcilable => Some(format!(
+            "the daemon will be Unreconcilable, and say: {said}"
+        )),
+        State::Unknown => Some("what the daemon will do cannot be told here".to_owned()),
+        State::Done | State::Working => None,
+    }
+}
+
+fn objects(given: &Given<'_>) -> Vec<Lost> {
+    let mut names: Vec<&str> = given.current.into_iter().collect();
+    if !names.contains(&given.config) {
+        names.push(given.config);
+    }
+    let lost = |name: &str| {
+        let here = given.at_hand.iter().any(|known| known == name);
+        let file = word(&format!("{name}.json"));
+        Lost {
+            machine_config: name.to_owned(),
+            export: here.then(|| {
+                let name = word(name);
+                format!("(umask 077; mco-rescue status --for-cluster --object {name} > {file})")
+            }),
+            create: here.then(|| {
+                let pool = word(given.pool.unwrap_or("POOL"));
+                format!(
+                    "sed \"s/{POOL_UID}/$(oc get mcp {pool} -o jsonpath='{{.metadata.uid}}')/\" {file} | oc create -f -"
+                )
+            }),
+        }
+    };
+    names.into_iter().map(lost).collect()
+}
+
+impl Given<'_> {
+    fn pool_wants(&self) -> Step {
+        let pool = word(self.pool.unwrap_or("POOL"));
+        Step {
+            what: "the pool has to want it; if it wants another one, the controller sends the node there".to_owned(),
+            check: format!("oc get mcp {pool} -o jsonpath='{{.spec.configuration.name}}{{\"\\n\"}}'"),
+            expect: Some(self.config.to_owned()),
+            commands: Vec::new(),
+            instead: None,
+        }
+    }
+
+    fn api_has(&self, objects: &[Lost]) -> Step {
+        let names: Vec<String> = objects
+            .iter()
+            .map(|lost| word(&lost.machine_config))
+            .collect();
+        Step {
+            what: "the API has to have these, or the daemon is Degraded; make the ones that are missing, from files \
+                   written on the node"
+                .to_owned(),
+            check: format!("oc get mc {}", names.join(" ")),
+            expect: None,
+            commands: objects.iter().filter_map(|lost| lost.create.clone()).collect(),
+            instead: None,
+        }
+    }
+
+    fn told(&self, patch: &Value) -> Step {
+        let both = json!({"metadata": {"annotations": {
+            format!("{PREFIX}currentConfig"): self.config, format!("{PREFIX}desiredConfig"): self.config}}});
+        Step {
+            what:
+                "the node has to be told, if it is not: only if no other update of it is under way"
+                    .to_owned(),
+            check: self.annotation(&["currentConfig", "desiredConfig", "state"]),
+            expect: None,
+            commands: vec![self.patch(patch)],
+            instead: Some(Instead {
+                when: "the object of currentConfig cannot be had any more, or the Node has no annotations".to_owned(),
+                command: self.patch(&both),
+            }),
+        }
+    }
+
+    fn drained(&self) -> Step {
+        let drain = format!("drain-{}", self.config);
+        Step {
+            what: "without a controller: when the daemon asks for exactly this drain, drain the node and say so; then \
+                   it writes the files, and reboots if they ask for that"
+                .to_owned(),
+            check: self.annotation(&["desiredDrain"]),
+            commands: vec![
+                format!(
+                    "oc adm drain {} --ignore-daemonsets --delete-emptydir-data",
+                    word(self.node)
+                ),
+                self.applied(&drain),
+            ],
+            expect: Some(drain),
+            instead: None,
+        }
+    }
+
+    fn uncordoned(&self) -> Step {
+        let uncordon = format!("uncordon-{}", self.config);
+        Step {
+            what: "without a controller: when the daemon asks for exactly this, let work come back and say so"
+                .to_owned(),
+            check: self.annotation(&["desiredDrain"]),
+            commands: vec![
+                format!("oc adm uncordon {}", word(self.node)),
+                self.applied(&uncordon),
+            ],
+            expect: Some(uncordon),
+            instead: None,
+        }
+    }
+
+    fn arrived(&self) -> Step {
+        Step {
+            what: "the daemon is done when it says so; then take the next node".to_owned(),
+            check: self.annotation(&["currentConfig", "state"]),
+            expect: Some(format!("{} Done", self.config)),
+            commands: Vec::new(),
+            instead: None,
+        }
+    }
+
+    fn applied(&self, drain: &str) -> String {
+        self.patch(
+            &json!({"metadata": {"annotations": {format!("{PREFIX}lastAppliedDrain"): drain}}}),
+        )
+    }
+
+    fn patch(&self, patch: &Value) -> String {
+        format!(
+            "oc patch node {} --type merge -p {}",
+            word(self.node),
+            quoted(&patch.to_string())
+        )
+    }
+
+    /// Values of annotations, in one line.
+    fn annotation(&self, keys: &[&str]) -> String {
+        let escaped = PREFIX.replace('.', "\\.");
+        let all: Vec<String> = keys
+            .iter()
+            .map(|key| format!("{{.metadata.annotations.{escaped}{key}}}"))
+            .collect();
+        format!(
+            "oc get node {} -o jsonpath='{}{{\"\\n\"}}'",
+            word(self.node),
+            all.join(" ")
+        )
+    }
+}
+
+/// A word of a shell command; what could mean anything else to the shell is quoted.
+fn word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    if !text.is_empty() && text.chars().all(plain) && !text.starts_with('-') {
+        text.to_owned()
+    } else {
+        quoted(text)
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// The object as the API takes it: what only the API that gave it could know goes, and the pool of another life is
+/// named anew, or the garbage collector would remove the object.
+pub fn object(record: &str, pool: Option<&str>) -> serde_json::Result<Value> {
+    let mut object: Value = serde_json::from_str(record)?;
+    let Some(fields) = object.as_object_mut() else {
+        return Ok(object);
+    };
+    fields.insert("apiVersion".to_owned(), json!(format!("{PREFIX}v1")));
+    fields.insert("kind".to_owned(), json!("MachineConfig"));
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+        for key in [
+            "uid",
+            "resourceVersion",
+            "generation",
+            "creationTimestamp",
+            "managedFields",
+            "selfLink",
+        ] {
+            metadata.remove(key);
+        }
+        metadata.remove("ownerReferences");
+        if let Some(pool) = pool {
+            let owner = json!([{"apiVersion": format!("{PREFIX}v1"), "kind": "MachineConfigPool", "name": pool,
+                "uid": POOL_UID, "controller": true, "blockOwnerDeletion": true}]);
+            metadata.insert("ownerReferences".to_owned(), owner);
+        }
+    }
+    Ok(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_name_says_reaches_the_shell() {
+        assert_eq!(word("worker-0.example"), "worker-0.example");
+        assert_eq!(word("a; rm -rf /"), "'a; rm -rf /'");
+        assert_eq!(word("it's"), "'it'\\''s'");
+        assert_eq!((word(""), word("-o")), ("''".into(), "'-o'".into()));
+    }
+
+    #[test]
+    fn an_object_is_made_anew_under_the_pool_of_today() {
+        let record = r#"{"metadata":{"name":"rendered-worker-a","uid":"1","resourceVersion":"7",
+            "annotations":{"k":"v"},"ownerReferences":[{"name":"worker","uid":"old"}]},"spec":{"fips":false}}"#;
+        let object = object(record, Some("worker")).unwrap();
+        assert_eq!(object["kind"], "MachineConfig");
+        assert_eq!(object["apiVersion"], "machineconfiguration.openshift.io/v1");
+        let metadata = &object["metadata"];
+        assert_eq!(
+            (metadata.get("uid"), metadata.get("resourceVersion")),
+            (None, None)
+        );
+        assert_eq!(metadata["annotations"]["k"], "v");
+        let owner = &metadata["ownerReferences"][0];
+        assert_eq!(
+            (&owner["name"], &owner["uid"]),
+            (&json!("worker"), &json!(POOL_UID))
+        );
+        assert_eq!(object["spec"], json!({"fips": false}));
+    }
+}

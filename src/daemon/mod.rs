@@ -1,0 +1,18 @@
+//! What the Machine Config Daemon decides: about a step from one config to another (whether it takes it, what counts
+//! as changed, what it does after the files, and whether it drains first; mcd-contract 1.6, 6.1, 9), and about a node
+//! that it finds when it starts (5.2, 5.3).
+//!
+//! Pure: values in, values out. Who carries anything out is elsewhere.
+
+pub mod actions;
+pub mod forecast;
+pub mod handover;
+pub mod registries;
+pub mod release;
+pub mod start;
+pub mod update;
+
+pub use actions::{Action, Cause, Queued, Unknown, default_policies, laid_over_defaults};
+pub use update::{
+    Diff, FirstBoot, FirstBootAction, Update, decide, decide_allowing, decide_taken, first_boot,
+};

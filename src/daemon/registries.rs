@@ -1,0 +1,327 @@
+//! Whether a change of registries.conf lets running pods be (mcd-contract 9.3).
+//!
+//! The daemon's own reading, which is laxer than that of the containers tools (`images/registries`): names stay as
+//! they are written, and nothing is refused but broken TOML.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::actions::REGISTRIES_CONF;
+use crate::document::{Ignition, data_url};
+
+const DIGEST_ONLY: &str = "digest-only";
+
+/// What a change of the file means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Images are found where they were found before.
+    Safe,
+    /// They may not be, for this reason; the daemon drains.
+    Unsafe(String),
+    /// The daemon cannot tell and fails, for this reason.
+    Unreadable(String),
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+struct Conf {
+    unqualified_search_registries: Vec<String>,
+    registry: Vec<Registry>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+struct Registry {
+    prefix: String,
+    location: String,
+    insecure: bool,
+    blocked: bool,
+    mirror_by_digest_only: bool,
+    mirror: Vec<Mirror>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+struct Mirror {
+    location: String,
+    insecure: bool,
+    pull_from_mirror: String,
+}
+
+/// Compares the file in two configs; one that is not in a config counts as empty.
+pub fn change(old: &Ignition, new: &Ignition) -> Change {
+    match (read(old), read(new)) {
+        (Ok(old), Ok(new)) => verdict(compare(&old, &new)),
+        (Err(why), _) | (_, Err(why)) => Change::Unreadable(why),
+    }
+}
+
+/// Compares two texts of the file.
+pub fn change_of_texts(old: &str, new: &str) -> Change {
+    match (parse(old.as_bytes()), parse(new.as_bytes())) {
+        (Ok(old), Ok(new)) => verdict(compare(&old, &new)),
+        (Err(why), _) | (_, Err(why)) => Change::Unreadable(why),
+    }
+}
+
+fn verdict(compared: Result<(), String>) -> Change {
+    compared.map_or_else(Change::Unsafe, |()| Change::Safe)
+}
+
+/// The daemon does not unpack what is compressed here, and then stumbles over it.
+fn read(config: &Ignition) -> Result<Conf, String> {
+    let mut files = config.storage.files.iter();
+    let file = files.find(|file| file.path == REGISTRIES_CONF);
+    let source = file.and_then(|file| file.contents.source.as_deref());
+    match source {
+        None | Some("") => Ok(Conf::default()),
+        Some(source) => parse(&data_url(source).map_err(|e| e.to_string())?),
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<Conf, String> {
+    let broken =
+        |words: &str| format!("failed decoding TOML content from file {REGISTRIES_CONF}: {words}");
+    let text = std::str::from_utf8(bytes).map_err(|_| broken("it is no text"))?;
+    toml::from_str(text).map_err(|error| broken(error.message()))
+}
+
+fn compare(old: &Conf, new: &Conf) -> Result<(), String> {
+    let (before, after) = (
+        &old.unqualified_search_registries,
+        &new.unqualified_search_registries,
+    );
+    if !after.starts_with(before) {
+        return Err("unqualified-search-registries no longer begin as before".to_owned());
+    }
+    let (before, after) = (by_scope(old), by_scope(new));
+    if let Some(scope) = before.keys().find(|scope| !after.contains_key(*scope)) {
+        return Err(format!("registry {scope} is removed"));
+    }
+    after
+        .iter()
+        .try_for_each(|(scope, registry)| match before.get(scope) {
+            Some(old) if old == registry => Ok(()),
+            Some(old) => changed(scope, old, registry),
+            None => added(scope, registry),
+        })
+}
+
+/// By prefix, or location where there is none; of two alike the last counts.
+fn by_scope(conf: &Conf) -> BTreeMap<&str, &Registry> {
+    let pairs = conf.registry.iter().map(|registry| {
+        let scope = match registry.prefix.as_str() {
+            "" => registry.location.as_str(),
+            prefix => prefix,
+        };
+        (scope, registry)
+    });
+    pairs.collect()
+}
+
+fn changed(scope: &str, old: &Registry, new: &Registry) -> Result<(), String> {
+    let fields = [
+        ("prefix", old.prefix != new.prefix),
+        ("location", old.location != new.location),
+        ("blocked", old.blocked != new.blocked),
+        ("insecure", old.insecure != new.insecure),
+    ];
+    if let Some((field, _)) = fields.iter().find(|(_, differs)| *differs) {
+        return Err(format!("{field} of registry {scope} changes"));
+    }
+    let gone = |mirror: &&Mirror| find(&new.mirror, &mirror.location).is_none();
+    if let Some(mirror) = old.mirror.iter().find(gone) {
+        let location = &mirror.location;
+        return Err(format!("mirror {location} of registry {scope} is removed"));
+    }
+    let mut mirrors = new.mirror.iter();
+    mirrors.try_for_each(|mirror| mirror_change(scope, mirror, old, new))
+}
+
+fn mirror_change(
+    scope: &str,
+    mirror: &Mirror,
+    old: &Registry,
+    new: &Registry,
+) -> Result<(), String> {
+    let (location, digest_only) = (&mirror.location, mirror.pull_from_mirror == DIGEST_ONLY);
+    match find(&old.mirror, location) {
+        Some(before) if before.pull_from_mirror != mirror.pull_from_mirror && !digest_only => Err(
+            format!("pull-from-mirror of mirror {location} of registry {scope} changes"),
+        ),
+        None if !digest_only && !new.mirror_by_digest_only => Err(format!(
+            "mirror {location} of registry {scope} is added and not digest-only"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Here the registry's own mirror-by-digest-only does not stand in for its mirrors.
+fn added(scope: &str, registry: &Registry) -> Result<(), String> {
+    let mut mirrors = registry.mirror.iter();
+    let safe = if registry.mirror.is_empty() {
+        registry.mirror_by_digest_only
+    } else {
+        mirrors.all(|mirror| mirror.pull_from_mirror == DIGEST_ONLY)
+    };
+    if safe {
+        Ok(())
+    } else {
+        Err(format!(
+            "registry {scope} is added, and not all of its mirrors are digest-only"
+        ))
+    }
+}
+
+fn find<'a>(mirrors: &'a [Mirror], location: &str) -> Option<&'a Mirror> {
+    mirrors.iter().find(|mirror| mirror.location == location)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = r#"
+        unqualified-search-registries = ["a.example", "b.example"]
+        [[registry]]
+        location = "quay.example/r"
+        [[registry.mirror]]
+        location = "mirror.local/r"
+        pull-from-mirror = "digest-only"
+        [[registry.mirror]]
+        location = "other.local/r"
+        [[registry]]
+        prefix = "docker.example"
+        location = "docker.example/x"
+        mirror-by-digest-only = true
+    "#;
+
+    fn judged(from: &str, to: &str) -> Change {
+        assert!(BASE.contains(from), "{from}");
+        change_of_texts(BASE, &BASE.replacen(from, to, 1))
+    }
+
+    fn reason(change: Change) -> String {
+        match change {
+            Change::Unsafe(reason) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_and_additions_of_digests_alone_are_safe() {
+        let digest_only =
+            "[[registry.mirror]]\nlocation = \"new.local\"\npull-from-mirror = \"digest-only\"\n";
+        for (from, to) in [
+            ("a.example", "a.example"),
+            ("\"b.example\"]", "\"b.example\", \"c.example\"]"),
+            (
+                "[[registry]]\n        prefix",
+                &format!("{digest_only}[[registry]]\n        prefix"),
+            ),
+            (
+                "mirror-by-digest-only = true",
+                "mirror-by-digest-only = true\n[[registry.mirror]]\nlocation = \"new.local\"",
+            ),
+            (
+                "mirror-by-digest-only = true",
+                &format!(
+                    "mirror-by-digest-only = true\n[[registry]]\nlocation = \"z\"\n{digest_only}"
+                ),
+            ),
+            (
+                "mirror-by-digest-only = true",
+                "mirror-by-digest-only = true\n[[registry]]\nlocation = \"z\"\nmirror-by-digest-only = true",
+            ),
+            // What was for all names may be for digests alone from now on; and a mirror's TLS is not looked at.
+            (
+                "location = \"other.local/r\"",
+                "location = \"other.local/r\"\npull-from-mirror = \"digest-only\"",
+            ),
+            (
+                "location = \"other.local/r\"",
+                "location = \"other.local/r\"\ninsecure = true",
+            ),
+            (
+                "mirror-by-digest-only = true",
+                "mirror-by-digest-only = false",
+            ),
+        ] {
+            assert_eq!(judged(from, to), Change::Safe, "{from} -> {to}");
+        }
+    }
+
+    #[test]
+    fn whatever_may_lead_elsewhere_is_named() {
+        for (from, to, words) in [
+            ("\"a.example\", ", "", "unqualified-search-registries"),
+            (", \"b.example\"", "", "unqualified-search-registries"),
+            (
+                "docker.example\"",
+                "podman.example\"",
+                "docker.example is removed",
+            ),
+            (
+                "docker.example/x",
+                "docker.example/y",
+                "location of registry docker.example",
+            ),
+            (
+                "location = \"docker.example/x\"",
+                "location = \"docker.example/x\"\nblocked = true",
+                "blocked of registry docker.example",
+            ),
+            (
+                "location = \"docker.example/x\"",
+                "location = \"docker.example/x\"\ninsecure = true",
+                "insecure of registry docker.example",
+            ),
+            (
+                "location = \"quay.example/r\"",
+                "prefix = \"quay.example/r\"\nlocation = \"quay.example/r\"",
+                "prefix of registry quay.example/r",
+            ),
+            (
+                "mirror.local/r",
+                "gone.local/r",
+                "mirror mirror.local/r of registry quay.example/r is removed",
+            ),
+            (
+                "pull-from-mirror = \"digest-only\"",
+                "pull-from-mirror = \"tag-only\"",
+                "pull-from-mirror of mirror mirror.local/r",
+            ),
+            (
+                "[[registry]]\n        prefix",
+                "[[registry.mirror]]\nlocation = \"new.local\"\n[[registry]]\n        prefix",
+                "mirror new.local of registry quay.example/r is added",
+            ),
+            // For a registry that is new, each mirror counts by itself.
+            (
+                "mirror-by-digest-only = true",
+                "mirror-by-digest-only = true\n[[registry]]\nlocation = \"z\"\nmirror-by-digest-only = true\n\
+                 [[registry.mirror]]\nlocation = \"m\"",
+                "registry z is added",
+            ),
+            (
+                "mirror-by-digest-only = true",
+                "mirror-by-digest-only = true\n[[registry]]\nlocation = \"z\"",
+                "registry z is added",
+            ),
+        ] {
+            let reason = reason(judged(from, to));
+            assert!(reason.contains(words), "{from} -> {to}: {reason}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_toml_is_a_failure_of_the_daemon() {
+        let broken = change_of_texts("", "[[registry");
+        assert!(
+            matches!(&broken, Change::Unreadable(why) if why.starts_with("failed decoding TOML content")),
+            "{broken:?}"
+        );
+        assert_eq!(change_of_texts("", "made-up = 1"), Change::Safe);
+    }
+}

@@ -1,0 +1,856 @@
+//! What the daemon does when it starts: its first look at the node and at the API, walked over values
+//! (mcd-contract 5.2 and 5.3).
+//!
+//! What is not known here is a value as well: an annotation that nobody told is [`Annotation::Unknown`], and what
+//! the API has to have is a [`Need`] with the daemon's words for the case that it has not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::release::Release;
+use super::update::decide;
+use crate::command::rpm_ostree::packages::{PackageSet, package_sets};
+use crate::document::MachineConfig;
+use crate::drift::{Drift, DriftKind};
+use crate::node::os_release::Class;
+use crate::paths;
+use crate::source::policies::ClusterPolicies;
+
+/// What the daemon's annotations begin with.
+pub const PREFIX: &str = "machineconfiguration.openshift.io/";
+/// What stands for a config of which only the API knows the name.
+pub const OF_CURRENT: &str = "the one that the node's annotation currentConfig names";
+/// The same for the one that the node's pool is to be in.
+pub const OF_POOL: &str = "(the one that the pool wants)";
+
+/// An annotation of the Node object, as far as anybody here knows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Annotation {
+    /// Nobody told.
+    #[default]
+    Unknown,
+    /// The Node does not have it, or it is empty.
+    Absent,
+    /// Its value.
+    Is(String),
+}
+
+impl Annotation {
+    /// From what an answer of the API had.
+    pub fn told(value: Option<&str>) -> Self {
+        match value {
+            None | Some("") => Self::Absent,
+            Some(value) => Self::Is(value.to_owned()),
+        }
+    }
+
+    fn value(&self) -> Option<&str> {
+        match self {
+            Self::Is(value) => Some(value),
+            Self::Unknown | Self::Absent => None,
+        }
+    }
+}
+
+/// The annotations that decide.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Annotations {
+    /// `currentConfig`.
+    pub current: Annotation,
+    /// `desiredConfig`.
+    pub desired: Annotation,
+    /// `currentImage`.
+    pub current_image: Annotation,
+    /// `desiredImage`.
+    pub desired_image: Annotation,
+}
+
+/// `currentconfig`, as the daemon reads it.
+#[derive(Debug, Clone, Copy)]
+pub enum Record<'a> {
+    /// No such file.
+    Missing,
+    /// The words of the daemon's reader.
+    Broken(&'a str),
+    /// The daemon reads it, but it is refused here, for this reason.
+    Refused(&'a str),
+    /// A config.
+    Present(&'a MachineConfig),
+}
+
+/// A config of the API that is at hand here.
+#[derive(Debug, Clone, Copy)]
+pub struct AtHand<'a> {
+    /// Its contents.
+    pub config: &'a MachineConfig,
+    /// The hash in its name is that of its contents, so the API's cannot be another one.
+    pub proven: bool,
+}
+
+/// What the API has.
+#[derive(Debug, Clone, Copy)]
+pub enum Api<'a> {
+    /// Nobody told; that a config is at hand here proves nothing.
+    Unknown,
+    /// Names of all its MachineConfigs.
+    Has(&'a BTreeSet<String>),
+}
+
+/// Where the disk differs from one config.
+#[derive(Debug, Clone, Default)]
+pub struct Compared {
+    /// The differences, in the daemon's order.
+    pub drifts: Vec<Drift>,
+    /// The operating system would be compared too, but could not be asked.
+    pub os_unknown: bool,
+    /// Why the last shutdown could not write what was staged: the daemon adds that to what it says.
+    pub root_cause: Option<String>,
+}
+
+/// Compares the disk with a config and a layered image.
+pub type Compare<'a> = &'a dyn Fn(&MachineConfig, Option<&str>) -> Compared;
+
+/// The operating system, as far as the start of the daemon depends on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Os {
+    /// What the daemon takes it for.
+    pub class: Class,
+    /// The image that runs; nothing where rpm-ostree was not asked.
+    pub booted: Option<String>,
+    /// Packages of extensions that rpm has; nothing where it was not asked.
+    pub packages: Option<BTreeSet<String>>,
+    /// How podman fails, where it was asked for an image and did.
+    pub podman: Option<String>,
+}
+
+/// Files that the daemon looks at, or that start something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "files that are there, or not"
+)]
+pub struct Triggers {
+    /// The encapsulated config of a first boot.
+    pub encapsulated: bool,
+    /// `/run/machine-config-daemon-force`.
+    pub force: bool,
+    /// The file of the service that leaves on-cluster layering, or its unit.
+    pub revert: bool,
+    /// `/etc/kubernetes/kubeconfig`.
+    pub kubeconfig: bool,
+    /// `/etc/yum.repos.d/coreos-extensions.repo`.
+    pub repository: bool,
+    /// A deployment waits for the next boot.
+    pub staged: bool,
+}
+
+/// A node as the daemon will find it.
+#[derive(Clone, Copy)]
+pub struct Situation<'a> {
+    /// The rules.
+    pub release: Release,
+    /// Name of the Node.
+    pub node: &'a str,
+    /// Its annotations.
+    pub annotations: &'a Annotations,
+    /// What the pool is to be in, where that is known.
+    pub pool_target: Option<&'a str>,
+    /// What the API has.
+    pub api: Api<'a>,
+    /// The contents of configs, by name.
+    pub configs: &'a BTreeMap<String, AtHand<'a>>,
+    /// `currentconfig`.
+    pub record: Record<'a>,
+    /// `currentimage`.
+    pub image: Option<&'a str>,
+    /// `node-annotations.json`: what it says, or what its reader says of it. While it exists the daemon takes the
+    /// node for one on its first boot.
+    pub initial: Option<Result<&'a Annotations, &'a str>>,
+    /// Other files.
+    pub triggers: Triggers,
+    /// The operating system.
+    pub os: &'a Os,
+    /// FIPS mode of the kernel, where it is known.
+    pub fips: Option<bool>,
+    /// What follows from which change.
+    pub policies: &'a ClusterPolicies,
+    /// Whether those are the cluster's own; else the defaults.
+    pub policies_known: bool,
+    /// The disk.
+    pub compare: Compare<'a>,
+}
+
+/// The state that the daemon gives itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// All is well.
+    Done,
+    /// It says what is wrong, and tries again for ever.
+    Degraded,
+    /// It was asked for what it never does.
+    Unreconcilable,
+    /// It goes on to another config or image; the node reboots.
+    Working,
+    /// It cannot be told from what is known here.
+    Unknown,
+}
+
+/// An update that begins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Update {
+    /// Where from.
+    pub from: String,
+    /// Where to.
+    pub to: String,
+}
+
+/// An object that the API has to have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Need {
+    /// Name of the MachineConfig.
+    pub machine_config: String,
+    /// What the daemon says while it is missing, Degraded.
+    pub otherwise: String,
+}
+
+/// A file that gets another name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Renamed {
+    /// Absolute.
+    pub from: String,
+    /// Absolute.
+    pub to: String,
+}
+
+/// What will be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Prediction {
+    /// The last state that it sets in its first look.
+    pub state: State,
+    /// Its message, word for word.
+    pub error: Option<String>,
+    /// The update that begins.
+    pub update: Option<Update>,
+    /// The image that it rebases to before anything else, on a first boot.
+    pub pivot: Option<String>,
+    /// Whether it asks for a drain; nothing where that depends on what is not known here.
+    pub drain: Option<bool>,
+    /// Whether it reboots the node; nothing likewise.
+    pub reboot: Option<bool>,
+    /// What `currentconfig` names afterwards; nothing where there is none, or none that can be read.
+    pub record_after: Option<String>,
+    /// Whether `node-annotations.json` is there afterwards.
+    pub node_annotations_after: bool,
+    /// Whether the force file is there afterwards.
+    pub force_file_after: bool,
+    /// Files that get another name.
+    pub renamed: Vec<Renamed>,
+    /// What the API has to have for this.
+    pub needs: Vec<Need>,
+    /// Why it is so, and what else a person should know.
+    pub because: Vec<String>,
+}
+
+/// Why the walk ends early.
+enum Stop {
+    Degraded(String),
+    Unreconcilable(String),
+    CannotTell(String),
+}
+
+/// The config that a step speaks of: its name, and what is in it where that is at hand.
+#[derive(Clone)]
+struct Subject<'a> {
+    name: String,
+    config: Option<&'a MachineConfig>,
+}
+
+struct Walk<'a> {
+    here: Situation<'a>,
+    /// As they are once the daemon has loaded what is missing.
+    annotations: Annotations,
+    out: Prediction,
+}
+
+/// What the daemon does with this node in its first look.
+pub fn predict(here: &Situation<'_>) -> Prediction {
+    let mut walk = Walk {
+        here: *here,
+        annotations: here.annotations.clone(),
+        out: untouched(here),
+    };
+    let ended = walk.walk();
+    let mut out = walk.out;
+    let (state, error) = match ended {
+        Ok(state) => (state, None),
+        Err(Stop::Degraded(said)) => (State::Degraded, Some(said)),
+        Err(Stop::Unreconcilable(said)) => (State::Unreconcilable, Some(said)),
+        Err(Stop::CannotTell(why)) => {
+            out.because.insert(0, why);
+            (State::Unknown, None)
+        }
+    };
+    if state == State::Unknown {
+        (out.drain, out.reboot) = (None, None);
+    }
+    Prediction {
+        state,
+        error,
+        ..out
+    }
+}
+
+/// Before the first step.
+fn untouched(here: &Situation<'_>) -> Prediction {
+    Prediction {
+        state: State::Unknown,
+        error: None,
+        update: None,
+        pivot: None,
+        drain: Some(false),
+        reboot: Some(false),
+        record_after: match here.record {
+            Record::Present(config) => Some(config.name.clone()),
+            Record::Missing | Record::Broken(_) | Record::Refused(_) => None,
+        },
+        node_annotations_after: here.initial.is_some(),
+        force_file_after: here.triggers.force,
+        renamed: Vec::new(),
+        needs: Vec::new(),
+        because: Vec::new(),
+    }
+}
+
+impl<'a> Walk<'a> {
+    /// In the daemon's order.
+    fn walk(&mut self) -> Result<State, Stop> {
+        self.triggers();
+        self.load_annotations()?;
+        let desired = self.desired()?;
+        self.objects(&desired)?;
+        if self.first_boot() && self.pivots()? {
+            return Ok(State::Working);
+        }
+        let from = self.validated()?;
+        if self.here.triggers.force {
+            self.forced();
+        } else {
+            self.validate(&from)?;
+        }
+        self.store(&from);
+        if from.name == desired && self.same_image() && !self.here.triggers.force {
+            self.packages(&from)?;
+            self.afterthoughts(&from);
+            return Ok(State::Done);
+        }
+        self.update(&from, &desired)
+    }
+
+    fn first_boot(&self) -> bool {
+        self.here.initial.is_some()
+    }
+
+    fn say(&mut self, words: impl Into<String>) {
+        self.out.because.push(words.into());
+    }
+
+    fn rename(&mut self, from: &str, to: &str) {
+        self.out.renamed.push(Renamed {
+            from: format!("/{from}"),
+            to: format!("/{to}"),
+        });
+    }
+
+    /// What starts something by itself, and what only lies there.
+    fn triggers(&mut self) {
+        let there = self.here.triggers;
+        if there.encapsulated {
+            self.rename(paths::ENCAPSULATED, paths::ENCAPSULATED_KEPT);
+            self.say(
+                "if the node boots before that, the first-boot service runs first, towards the content of its file",
+            );
+        }
+        if there.revert {
+            self.say(
+                "at the next boot the revert service runs first, towards the content of its file",
+            );
+        }
+        if there.staged {
+            self.say("a deployment is staged: the next boot enters it");
+        }
+        if there.repository {
+            self.say(format!(
+                "/{} is left over: rpm-ostree fails over it once packages are asked for",
+                paths::EXTENSIONS_REPOSITORY
+            ));
+        }
+    }
+
+    /// Only a Node without `currentConfig` gets its annotations from the disk.
+    fn load_annotations(&mut self) -> Result<(), Stop> {
+        let here = self.here;
+        match (&self.annotations.current, here.initial) {
+            (Annotation::Is(_), _) | (Annotation::Unknown, None) => Ok(()),
+            (Annotation::Absent, Some(Err(said))) => Err(Stop::Degraded(format!(
+                "failed to unmarshal initial annotations: {said}"
+            ))),
+            (Annotation::Unknown, Some(Err(said))) => Err(Stop::CannotTell(format!(
+                "/{} cannot be read: {said}",
+                paths::NODE_ANNOTATIONS
+            ))),
+            (Annotation::Unknown, Some(Ok(initial))) => {
+                self.say(format!(
+                    "as long as the Node has no annotations of its own: those of /{} are taken",
+                    paths::NODE_ANNOTATIONS
+                ));
+                self.annotations.current = initial.current.clone();
+                if self.annotations.desired == Annotation::Unknown {
+                    self.annotations.desired = initial.desired.clone();
+                }
+                self.take_images(initial);
+                Ok(())
+            }
+            (Annotation::Absent, Some(Ok(initial))) => {
+                self.annotations.current = initial.current.clone();
+                self.annotations.desired = initial.desired.clone();
+                self.take_images(initial);
+                Ok(())
+            }
+            (Annotation::Absent, None) => self.current_of_the_record(),
+        }
+    }
+
+    fn take_images(&mut self, initial: &Annotations) {
+        self.annotations.current_image = initial.current_image.clone();
+        self.annotations.desired_image = initial.desired_image.clone();
+    }
+
+    fn current_of_the_record(&mut self) -> Result<(), Stop> {
+        match self.here.record {
+            Record::Present(config) => {
+                self.annotations.current = Annotation::Is(config.name.clone());
+                self.annotations.current_image = Annotation::told(self.here.image);
+                self.say("the Node has no annotations: currentConfig is taken from the record");
+                Ok(())
+            }
+            Record::Broken(said) => Err(Stop::Degraded(said.to_owned())),
+            Record::Refused(why) => Err(refused_record(why)),
+            Record::Missing => Err(Stop::Degraded(format!(
+                "open /{}: no such file or directory",
+                paths::CURRENT_CONFIG
+            ))),
+        }
+    }
+
+    fn desired(&self) -> Result<String, Stop> {
+        let missing = |key: &str| {
+            Stop::Degraded(format!(
+                "{PREFIX}{key} annotation not found on node '{}'",
+                self.here.node
+            ))
+        };
+        if self.annotations.current == Annotation::Absent {
+            return Err(missing("currentConfig"));
+        }
+        match &self.annotations.desired {
+            Annotation::Is(name) => Ok(name.clone()),
+            Annotation::Absent => Err(missing("desiredConfig")),
+            Annotation::Unknown => Err(Stop::CannotTell(
+                "nothing here tells what the cluster wants the node to be in".to_owned(),
+            )),
+        }
+    }
+
+    /// Both have to be in the API, even where the record on disk counts later.
+    fn objects(&mut self, desired: &str) -> Result<(), Stop> {
+        let current = self.annotations.current.value().unwrap_or(OF_CURRENT);
+        let mut names = vec![current.to_owned()];
+        names.extend((desired != current).then(|| desired.to_owned()));
+        for name in names {
+            let otherwise = self.not_found(&name);
+            match self.here.api {
+                Api::Has(all) if all.contains(&name) => {}
+                Api::Has(_) if name != OF_CURRENT => return Err(Stop::Degraded(otherwise)),
+                Api::Has(_) | Api::Unknown => self.out.needs.push(Need {
+                    machine_config: name,
+                    otherwise,
+                }),
+            }
+        }
+        Ok(())
+    }
+
+    fn not_found(&self, name: &str) -> String {
+        if !self.first_boot() {
+            return format!("machineconfig.{}\"{name}\" not found", group());
+        }
+        let current = self.annotations.current.value().unwrap_or(OF_CURRENT);
+        let target = self.here.pool_target.unwrap_or(OF_POOL);
+        format!(
+            "bootstrap generated MC {current} and in-cluster generated MC {target} for this node do not match. \
+             Please check machine-config-daemon logs or the on disk diff file located at \
+             /etc/machine-config-daemon/bootstrapconfigdiff"
+        )
+    }
+
+    /// On a first boot the image comes before anything else; else the trigger is put away.
+    fn pivots(&mut self) -> Result<bool, Stop> {
+        let current = self.api_config(&self.annotations.current.clone());
+        let image = self.annotations.current_image.value().map(str::to_owned);
+        let target = image.or_else(|| Some(current.config?.os_image_url.clone()));
+        match (&self.here.os.booted, target) {
+            _ if self.here.os.class == Class::Other => {}
+            (Some(booted), Some(target)) if *booted != target => {
+                return self.pivot(target).map(|()| true);
+            }
+            (Some(_), Some(_)) => {}
+            (_, target) => {
+                let target = target.unwrap_or_else(|| "the image of that config".to_owned());
+                self.say(format!(
+                    "if {target} is what runs; else the daemon rebases to it and reboots first"
+                ));
+            }
+        }
+        self.rename(paths::NODE_ANNOTATIONS, paths::NODE_ANNOTATIONS_KEPT);
+        self.out.node_annotations_after = false;
+        Ok(false)
+    }
+
+    fn pivot(&mut self, target: String) -> Result<(), Stop> {
+        if let Some(failure) = &self.here.os.podman {
+            return Err(Stop::Degraded(format!(
+                "error running podman images --format=json --filter reference={target}: {failure}"
+            )));
+        }
+        self.say("another image runs than the first boot's; no file is touched before that");
+        self.out.pivot = Some(target);
+        self.out.reboot = Some(true);
+        Ok(())
+    }
+
+    /// The API's object of a name, as far as it is at hand.
+    fn api_config(&self, name: &Annotation) -> Subject<'a> {
+        let name = name.value().unwrap_or(OF_CURRENT).to_owned();
+        let config = self.here.configs.get(&name).map(|known| known.config);
+        Subject { name, config }
+    }
+
+    /// The config that the disk is compared with: the record where it bears another name than the annotation, else
+    /// the API's object.
+    fn validated(&mut self) -> Result<Subject<'a>, Stop> {
+        let current = self.annotations.current.clone();
+        if self.first_boot() {
+            if !matches!(self.here.record, Record::Missing) {
+                self.say(format!(
+                    "/{} is not looked at, as this is a first boot to the daemon",
+                    paths::CURRENT_CONFIG
+                ));
+            }
+            return self.comparable(self.api_config(&current));
+        }
+        let record = match self.here.record {
+            Record::Broken(said) => return Err(Stop::Degraded(said.to_owned())),
+            Record::Refused(why) => return Err(refused_record(why)),
+            Record::Missing if current == Annotation::Unknown => {
+                return Err(Stop::CannotTell(
+                    "the node has no record, and nothing here tells what the cluster takes it to be in"
+                        .to_owned(),
+                ));
+            }
+            Record::Missing => return self.comparable(self.api_config(&current)),
+            Record::Present(record) => record,
+        };
+        let same = current.value().is_none_or(|name| name == record.name);
+        let by_name = self.here.configs.get(&record.name).filter(|_| same);
+        match by_name {
+            Some(known) => {
+                self.unproven(known, &record.name);
+                Ok(subject(known.config))
+            }
+            None => Ok(subject(record)),
+        }
+    }
+
+    /// A rendered config whose hash is not right may be another one in the API.
+    fn unproven(&mut self, known: &AtHand<'a>, name: &str) {
+        if !known.proven {
+            self.say(format!(
+                "the disk is compared with the API's {name}, which is not at hand; here with the record of that name"
+            ));
+        }
+    }
+
+    fn comparable(&self, subject: Subject<'a>) -> Result<Subject<'a>, Stop> {
+        if subject.config.is_some() {
+            return Ok(subject);
+        }
+        Err(Stop::CannotTell(format!(
+            "the disk is compared with {}, which is not at hand here. Bring it: mco-rescue fetch",
+            subject.name
+        )))
+    }
+
+    fn forced(&mut self) {
+        let units = if self.here.release.force_writes_units() {
+            "all files and units"
+        } else {
+            "all files, and the units that the configs differ in"
+        };
+        self.say(format!(
+            "/{} is there: nothing is compared, {units} are written anew",
+            paths::FORCE
+        ));
+    }
+
+    /// The first message counts: the image, kernel arguments, the version of the Ignition part, files, units.
+    fn validate(&mut self, from: &Subject<'a>) -> Result<(), Stop> {
+        let Some(config) = from.config else {
+            return Ok(());
+        };
+        let image = self.layered_image();
+        let compared = (self.here.compare)(config, image.as_deref());
+        if compared.os_unknown {
+            self.say(format!(
+                "if {} is what runs, with the kernel arguments of that config; rpm-ostree was not asked here",
+                image.as_deref().unwrap_or(&config.os_image_url)
+            ));
+        }
+        let Some(inner) = self.first_message(config, &compared) else {
+            return Ok(());
+        };
+        let cause = compared.root_cause.map(|line| {
+            let line = line.trim_start_matches("error:").trim().to_owned();
+            format!("; possible root cause: error: {line}")
+        });
+        Err(Stop::Degraded(format!(
+            "unexpected on-disk state validating against {}: {inner}{}",
+            image.as_deref().unwrap_or(&from.name),
+            cause.unwrap_or_default(),
+        )))
+    }
+
+    fn first_message(&self, config: &MachineConfig, compared: &Compared) -> Option<String> {
+        let seen = |drift: &&Drift| {
+            drift.kind != DriftKind::Enablement || self.here.release.sees_enablement()
+        };
+        let said = |of_os: bool| {
+            let mut drifts = compared.drifts.iter();
+            drifts.find_map(|drift| {
+                let counts = drift.is_of_the_os() == of_os && seen(&drift);
+                drift.daemon.clone().filter(|_| counts)
+            })
+        };
+        said(true)
+            .or_else(|| too_new(config, self.here.release))
+            .or_else(|| said(false))
+    }
+
+    /// The disk's word counts where there is a record.
+    fn layered_image(&self) -> Option<String> {
+        let image = match (self.first_boot(), self.here.record) {
+            (false, Record::Present(_)) => self.here.image,
+            _ => self.annotations.current_image.value(),
+        };
+        image.filter(|image| !image.is_empty()).map(str::to_owned)
+    }
+
+    /// On a first boot the daemon makes its record.
+    fn store(&mut self, from: &Subject<'a>) {
+        if self.first_boot() {
+            self.out.record_after = Some(from.name.clone());
+        }
+    }
+
+    fn same_image(&mut self) -> bool {
+        let have = self.layered_image().unwrap_or_default();
+        match &self.annotations.desired_image {
+            Annotation::Is(wanted) => have == *wanted,
+            Annotation::Absent => have.is_empty(),
+            Annotation::Unknown => {
+                if !have.is_empty() {
+                    self.say(format!("if the Node's annotation desiredImage is {have}"));
+                }
+                true
+            }
+        }
+    }
+
+    /// Extensions are judged last, where all else is as it should be.
+    fn packages(&mut self, at: &Subject<'a>) -> Result<(), Stop> {
+        let (Some(config), Class::EnterpriseCoreos) = (at.config, self.here.os.class) else {
+            return Ok(());
+        };
+        if config.extensions.is_empty() || !self.here.release.asks_for_packages() {
+            return Ok(());
+        }
+        let Some(installed) = &self.here.os.packages else {
+            self.say(format!(
+                "if the packages of its extensions are installed: {}",
+                config.extensions.join(", ")
+            ));
+            return Ok(());
+        };
+        let failed = |name: &String| incomplete(name, installed);
+        match config.extensions.iter().find_map(failed) {
+            Some(said) => Err(Stop::Degraded(said)),
+            None => Ok(()),
+        }
+    }
+
+    /// What is no trouble now, but will be at the next update.
+    fn afterthoughts(&mut self, at: &Subject<'a>) {
+        if let Record::Present(record) = self.here.record
+            && record.emptied
+            && !self.first_boot()
+            && at.name == record.name
+        {
+            self.say(
+                "the record has no Ignition part: the next update takes every file for new, and removes no stale one",
+            );
+        }
+        if !self.here.triggers.kubeconfig {
+            self.say(format!(
+                "/{} is missing: the next update fails over it",
+                paths::KUBECONFIG
+            ));
+        }
+    }
+
+    /// A normal update, from what is on disk.
+    fn update(&mut self, from: &Subject<'a>, desired: &str) -> Result<State, Stop> {
+        let to = self.api_config(&Annotation::Is(desired.to_owned()));
+        let (drain, reboot) = self.takes(from, &to)?;
+        self.out.update = Some(Update {
+            from: from.name.clone(),
+            to: desired.to_owned(),
+        });
+        self.why(from, desired);
+        self.out.force_file_after = false;
+        self.out.drain = drain;
+        if !self.here.triggers.kubeconfig {
+            let path = paths::KUBECONFIG;
+            return Err(Stop::Degraded(format!(
+                "cannot stat /{path}: stat /{path}: no such file or directory"
+            )));
+        }
+        self.out.reboot = reboot;
+        self.out.record_after = Some(desired.to_owned());
+        Ok(match reboot {
+            Some(false) => State::Done,
+            Some(true) | None => State::Working,
+        })
+    }
+
+    /// Drain and reboot, where both configs are at hand.
+    fn takes(
+        &mut self,
+        from: &Subject<'a>,
+        to: &Subject<'a>,
+    ) -> Result<(Option<bool>, Option<bool>), Stop> {
+        let (Some(old), Some(new)) = (from.config, to.config) else {
+            let missing = if to.config.is_none() { to } else { from };
+            let words = format!(
+                "what it takes is not known: {} is not at hand here",
+                missing.name
+            );
+            self.say(words);
+            // The force file asks for both, whatever the configs are.
+            let forced = self.here.triggers.force.then_some(true);
+            return Ok((forced, forced));
+        };
+        let takes = decide(old, new, self.here.policies, self.here.triggers.force);
+        let refused = |reason: &str| {
+            Stop::Unreconcilable(format!(
+                "can't reconcile config {} with {}: {reason}",
+                from.name, to.name
+            ))
+        };
+        if let Some(refusal) = &takes.refusal {
+            return Err(refused(&refusal.sentence));
+        }
+        if self.here.fips.is_some_and(|fips| fips != new.fips) {
+            return Err(refused(
+                "detected change to FIPS flag; refusing to modify FIPS on a running cluster",
+            ));
+        }
+        if takes.diff.os_update && !self.here.triggers.force {
+            self.say(format!(
+                "it stages {}, which has to be had from somewhere",
+                new.os_image_url
+            ));
+        }
+        if !self.here.policies_known && takes.diff.reboot_parts().is_empty() {
+            self.say("by the default disruption policies, as the cluster's are not known here");
+        }
+        // To another layered image, or away from one, it is an update of the operating system too.
+        let image = !self.same_image();
+        Ok((Some(image || takes.drain), Some(image || takes.reboots())))
+    }
+
+    /// An update to the config that the node is in has a reason of its own.
+    fn why(&mut self, from: &Subject<'a>, desired: &str) {
+        if from.name == desired && self.here.triggers.force {
+            self.say("the force file asks for all of it once more");
+        } else if from.name == desired {
+            self.say("the Node's annotation desiredImage is another one than the node is in");
+        }
+    }
+}
+
+fn refused_record(why: &str) -> Stop {
+    Stop::CannotTell(format!(
+        "/{} can be read by the daemon, but is refused here: {why}",
+        paths::CURRENT_CONFIG
+    ))
+}
+
+fn subject(config: &MachineConfig) -> Subject<'_> {
+    Subject {
+        name: config.name.clone(),
+        config: Some(config),
+    }
+}
+
+/// The API group as error messages write it, up to the name.
+fn group() -> &'static str {
+    "machineconfiguration.openshift.io "
+}
+
+/// The words for an Ignition part of a version that the daemon does not know yet.
+fn too_new(config: &MachineConfig, release: Release) -> Option<String> {
+    let newest = release.ignition_minor();
+    if config.spec2.is_some() || config.emptied || config.ignition.minor() <= newest {
+        return None;
+    }
+    let known: Vec<String> = (0..=newest).map(|minor| format!("3.{minor}")).collect();
+    Some(format!(
+        "failed to parse Ignition for validation: parsing Ignition config failed: unknown version. Supported spec \
+         versions: 2.2,{}",
+        known.join(",")
+    ))
+}
+
+/// The words for an extension of which no set of packages is complete.
+fn incomplete(extension: &str, installed: &BTreeSet<String>) -> Option<String> {
+    let sets = package_sets(extension);
+    let missing = |set: &PackageSet| -> Vec<&str> {
+        let absent = |name: &&&str| !installed.contains(**name);
+        set.iter().filter(absent).copied().collect()
+    };
+    let missing: Vec<Vec<&str>> = sets.iter().map(missing).collect();
+    if sets.is_empty() || missing.iter().any(Vec::is_empty) {
+        return None;
+    }
+    let list: Vec<String> = missing
+        .iter()
+        .map(|names| format!("[{}]", names.join(" ")))
+        .collect();
+    Some(format!(
+        "extension package verification failed: extension \"{extension}\" verification failed: no valid package set is \
+         fully installed. Tried {} package set(s), missing packages per set: [{}]",
+        sets.len(),
+        list.join(" ")
+    ))
+}

@@ -1,0 +1,335 @@
+//! What comes after the files on a running node: the daemon's queue for the step from the recorded config, and what
+//! the same policies say of what had only drifted (design.md section 3, mcd-contract 9).
+
+use std::collections::BTreeSet;
+
+use super::{Plan, PlannedStep, Section, Step};
+use crate::command::job::Job;
+use crate::daemon::actions::{self, Changed};
+use crate::daemon::registries::Change;
+use crate::daemon::{Action, Queued, Update, decide_taken};
+use crate::document::MachineConfig;
+use crate::root::RootPath;
+use crate::source::policies::ClusterPolicies;
+use crate::systemd::changed::{is_read_by_manager, units_at, wanted_at};
+
+/// What comes after the files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct After {
+    /// What the daemon would do for the step from the recorded config; empty where none is known.
+    pub queue: Vec<Queued>,
+    /// The same for what differs on disk and not between the configs: it was changed by hand, or lost.
+    pub repairs: Vec<Queued>,
+    /// What is repaired and has no action: whoever has read it goes on with the old.
+    pub unserved: Vec<String>,
+    /// Why the daemon would have drained the node first, if it would.
+    pub drain: Option<String>,
+    /// Unit files change, and no action lets the manager read them.
+    pub unread_units: bool,
+    /// Whose policies these are.
+    pub policies: String,
+}
+
+/// What it is decided by.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules<'a> {
+    /// The policies.
+    pub policies: &'a ClusterPolicies,
+    /// Whose they are, for people.
+    pub whose: &'a str,
+    /// The daemon's force file is there.
+    pub forced: bool,
+    /// What only a reboot brings is left out.
+    pub files_only: bool,
+}
+
+impl After {
+    /// What the running system is told, in order. A reboot makes everything moot.
+    pub fn jobs(&self) -> Vec<Job> {
+        if self.reboots() {
+            return Vec::new();
+        }
+        let all = self.queue.iter().chain(&self.repairs);
+        all.filter_map(|queued| queued.action.job()).collect()
+    }
+
+    /// Whether only a reboot makes the step complete.
+    pub fn reboots(&self) -> bool {
+        self.queue
+            .iter()
+            .any(|queued| queued.action == Action::Reboot)
+    }
+}
+
+/// What comes after the steps of a plan. `old` is the recorded config, where one is known.
+pub fn after(
+    plan: &Plan,
+    old: Option<&MachineConfig>,
+    new: &MachineConfig,
+    rules: Rules<'_>,
+) -> After {
+    let update =
+        old.map(|old| decide_taken(old, new, rules.policies, rules.forced, rules.files_only));
+    let (repairs, unserved) = repairs(&OnDisk::of(plan), update.as_ref(), rules.policies);
+    let mut after = After {
+        drain: update.as_ref().and_then(drain),
+        queue: update.map(|update| update.queue).unwrap_or_default(),
+        repairs,
+        unserved,
+        unread_units: false,
+        policies: rules.whose.to_owned(),
+    };
+    let units = plan.steps.iter().any(|planned| {
+        is_read_by_manager(planned.step.path())
+            && !matches!(planned.step, Step::MakeDirectory { .. })
+    });
+    after.unread_units = units && !after.reboots() && !after.jobs().contains(&Job::DaemonReload);
+    after
+}
+
+/// Why the daemon would drain.
+fn drain(update: &Update) -> Option<String> {
+    if !update.drain {
+        return None;
+    }
+    Some(match &update.registries {
+        _ if update.reboots() => "it would reboot".to_owned(),
+        Some(Change::Unsafe(why)) => format!("in registries.conf {why}"),
+        Some(Change::Unreadable(why)) => {
+            format!("it could not tell what changes, and would end with: {why}")
+        }
+        Some(Change::Safe) | None => "a policy asks for it".to_owned(),
+    })
+}
+
+/// What changes on disk, as policies name it.
+#[derive(Debug, Default)]
+struct OnDisk {
+    files: BTreeSet<String>,
+    units: BTreeSet<String>,
+    users: bool,
+}
+
+impl OnDisk {
+    fn of(plan: &Plan) -> Self {
+        let of = |sections: &[Section]| -> Vec<RootPath> {
+            let steps = plan.steps.iter();
+            let wanted = |planned: &&PlannedStep| {
+                let directory = matches!(
+                    planned.step,
+                    Step::MakeDirectory { .. } | Step::RemoveDirectory { .. }
+                );
+                sections.contains(&planned.section) && !directory
+            };
+            let wanted = steps.filter(wanted);
+            wanted.map(|planned| planned.step.path().clone()).collect()
+        };
+        let is_unit = |path: &&RootPath| !units_at(std::slice::from_ref(*path)).is_empty();
+        let (unit_files, files): (Vec<_>, Vec<_>) = of(&[Section::Stale])
+            .into_iter()
+            .partition(|path| is_unit(&path));
+        let units = [of(&[Section::Units]), unit_files].concat();
+        let files = [of(&[Section::Files, Section::Nodes]), files].concat();
+        let links = of(&[Section::Enablement]);
+        Self {
+            files: files.iter().map(RootPath::to_string).collect(),
+            units: units_at(&units)
+                .into_iter()
+                .chain(wanted_at(&links))
+                .collect(),
+            users: !of(&[Section::Users]).is_empty(),
+        }
+    }
+}
+
+/// Every change that the step between the configs does not account for, by its own policy alone.
+fn repairs(
+    disk: &OnDisk,
+    update: Option<&Update>,
+    policies: &ClusterPolicies,
+) -> (Vec<Queued>, Vec<String>) {
+    let known = |lists: &[&Vec<String>], name: &String| lists.iter().any(|all| all.contains(name));
+    let is_step = |name: &String| {
+        update.is_some_and(|update| {
+            let units = [
+                &update.added_units,
+                &update.updated_units,
+                &update.removed_units,
+            ];
+            known(&[&update.changed_files], name) || known(&units, name)
+        })
+    };
+    let files = disk.files.iter().filter(|path| !is_step(path));
+    let units = disk.units.iter().filter(|name| !is_step(name));
+    let users = disk.users && !update.is_some_and(|update| update.diff.passwd);
+    let mut all: Vec<(String, Changed<'_>)> = Vec::new();
+    all.extend(files.map(|path| (path.clone(), file(path))));
+    all.extend(units.map(|name| (name.clone(), unit(name))));
+    all.extend(users.then(|| ("ssh keys and passwords".to_owned(), account())));
+    let done = update
+        .map(|update| update.queue.clone())
+        .unwrap_or_default();
+    let (mut queue, mut unserved) = (Vec::<Queued>::new(), Vec::new());
+    for (what, changed) in all {
+        for queued in actions::queue(&changed, policies) {
+            match queued.action {
+                Action::Reboot => unserved.push(what.clone()),
+                Action::None | Action::Drain => {}
+                _ if queue.iter().chain(&done).any(|q| q.action == queued.action) => {}
+                _ => queue.push(queued),
+            }
+        }
+    }
+    (queue, unserved)
+}
+
+fn file(path: &str) -> Changed<'_> {
+    Changed {
+        files: vec![path],
+        ..Changed::default()
+    }
+}
+
+fn unit(name: &str) -> Changed<'_> {
+    Changed {
+        units: vec![name],
+        ..Changed::default()
+    }
+}
+
+fn account() -> Changed<'static> {
+    Changed {
+        users: true,
+        ..Changed::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::default_policies;
+    use crate::document;
+    use crate::object::{Kind, Object};
+    use crate::plan::Payload;
+    use serde_json::json;
+
+    fn config(policy: &str, chrony: &str) -> MachineConfig {
+        let value = json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+            "metadata": {"name": "rendered-worker-1"}, "spec": {"config": {
+                "ignition": {"version": "3.5.0"}, "storage": {"files": [
+                    {"path": "/etc/containers/policy.json", "contents": {"source": policy}},
+                    {"path": "/etc/chrony.conf", "contents": {"source": chrony}}]}}}});
+        document::parse(value.to_string().as_bytes(), "test").unwrap()
+    }
+
+    fn step(section: Section, path: &str) -> PlannedStep {
+        let old = Object {
+            kind: Kind::Symlink { target: "x".into() },
+            mode: 0o777,
+            uid: 0,
+            gid: 0,
+        };
+        PlannedStep {
+            step: Step::Remove {
+                path: RootPath::parse(path).unwrap(),
+                old,
+            },
+            payload: Payload::None,
+            section,
+            why: String::new(),
+            label: None,
+        }
+    }
+
+    fn judged(
+        steps: &[(Section, &str)],
+        old: Option<&MachineConfig>,
+        new: &MachineConfig,
+    ) -> After {
+        let steps = steps.iter().map(|(section, path)| step(*section, path));
+        let plan = Plan {
+            steps: steps.collect(),
+            ..Plan::default()
+        };
+        let rules = Rules {
+            policies: &default_policies(),
+            whose: "default",
+            forced: false,
+            files_only: false,
+        };
+        after(&plan, old, new, rules)
+    }
+
+    fn reload() -> Job {
+        Job::Reload("crio.service".into())
+    }
+
+    #[test]
+    fn the_step_between_the_configs_decides() {
+        let (old, new) = (config("data:,a", "data:,a"), config("data:,b", "data:,a"));
+        let files = [(Section::Files, "/etc/containers/policy.json")];
+        let after = judged(&files, Some(&old), &new);
+        assert_eq!(after.jobs(), [reload()]);
+        assert!(after.repairs.is_empty() && after.drain.is_none());
+        // Also where the disk was right already: who reads it may not have read it.
+        assert_eq!(judged(&[], Some(&old), &new).jobs(), [reload()]);
+    }
+
+    #[test]
+    fn a_reboot_is_announced_and_nothing_else_is_done() {
+        let (old, new) = (config("data:,a", "data:,a"), config("data:,b", "data:,b"));
+        let after = judged(&[(Section::Files, "/etc/chrony.conf")], Some(&old), &new);
+        assert!(after.reboots() && after.jobs().is_empty());
+        assert_eq!(after.drain.unwrap(), "it would reboot");
+    }
+
+    #[test]
+    fn what_had_only_drifted_never_reboots_the_node() {
+        let same = config("data:,a", "data:,a");
+        let steps = [
+            (Section::Files, "/etc/chrony.conf"),
+            (Section::Files, "/etc/containers/policy.json"),
+            (Section::Units, "/etc/systemd/system/site.service"),
+            (Section::Users, "/home/core/.ssh/authorized_keys.d/ignition"),
+        ];
+        let after = judged(&steps, Some(&same), &same);
+        assert!(!after.reboots());
+        assert_eq!(after.jobs(), [reload()]);
+        assert_eq!(after.unserved, ["/etc/chrony.conf", "site.service"]);
+        assert!(after.unread_units);
+        // Without a record everything is a repair.
+        let unknown = judged(&steps, None, &same);
+        assert_eq!(
+            (unknown.jobs(), unknown.unserved),
+            (after.jobs(), after.unserved)
+        );
+    }
+
+    #[test]
+    fn a_dropin_that_is_written_as_a_file_has_the_policy_of_a_file() {
+        let same = config("data:,a", "data:,a");
+        let path =
+            "/etc/systemd/system/kubelet.service.d/40-kubelet-crio-image-credential-provider.conf";
+        let after = judged(&[(Section::Files, path)], Some(&same), &same);
+        let kubelet = Job::Restart("kubelet.service".into());
+        assert_eq!(after.jobs(), [Job::DaemonReload, kubelet]);
+        assert!(!after.unread_units && after.unserved.is_empty());
+        // One that is gone from the config is a unit's again.
+        let after = judged(&[(Section::Stale, path)], Some(&same), &same);
+        assert_eq!(after.unserved, ["kubelet.service"]);
+    }
+
+    #[test]
+    fn drift_beside_a_step_repeats_nothing_and_stops_nothing() {
+        let (old, new) = (config("data:,a", "data:,a"), config("data:,b", "data:,a"));
+        let steps = [
+            (Section::Files, "/etc/containers/policy.json"),
+            (Section::Files, "/etc/containers/registries.d/a.yaml"),
+            (Section::Files, "/etc/chrony.conf"),
+        ];
+        let after = judged(&steps, Some(&old), &new);
+        assert_eq!(after.jobs(), [reload()]);
+        assert_eq!(after.unserved, ["/etc/chrony.conf"]);
+    }
+}

@@ -1,0 +1,44 @@
+//! A node as it will be once a plan was carried out: what is judged afterwards can be judged beforehand.
+
+use super::{Plan, Step, enablement};
+use crate::document::Desired;
+use crate::node::NodeState;
+use crate::object::{Kind, Object};
+
+/// The node with every step of the plan done. What the plan does not name stays as it was seen.
+pub fn carried_out(
+    mut node: NodeState,
+    plan: &Plan,
+    desired: &Desired,
+    old: Option<&Desired>,
+) -> NodeState {
+    for planned in &plan.steps {
+        match &planned.step {
+            Step::MakeDirectory {
+                path,
+                mode,
+                uid,
+                gid,
+            } => {
+                let directory = Object {
+                    kind: Kind::Directory,
+                    mode: *mode,
+                    uid: *uid,
+                    gid: *gid,
+                };
+                node.objects.insert(path.clone(), directory);
+            }
+            Step::Put { path, new, .. } => drop(node.objects.insert(path.clone(), new.clone())),
+            Step::Remove { path, .. } | Step::RemoveDirectory { path, .. } => {
+                node.objects.remove(path);
+            }
+            Step::Metadata { path, new, .. } => {
+                if let Some(object) = node.objects.get_mut(path) {
+                    (object.mode, object.uid, object.gid) = (new.mode, new.uid, new.gid);
+                }
+            }
+        }
+    }
+    node.units = enablement::simulate(desired, old, &node).tree;
+    node
+}

@@ -1,0 +1,203 @@
+//! What comes after the files, what was done of it, and what is left, as text and as JSON.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{inline, wrap};
+use crate::command::job::{Done, Job};
+use crate::daemon::{Action, Queued};
+use crate::plan::After;
+use crate::source::policies;
+
+/// What `apply` made of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Told {
+    /// What the running system was told, and what came of it.
+    pub done: Vec<(Job, Done)>,
+    /// What it was not told, as asked.
+    pub left: Vec<Job>,
+}
+
+/// For programs.
+pub fn json(after: &After) -> Value {
+    let entry = |queued: &Queued| {
+        let mut value = json!(policies::Action::from(&queued.action));
+        value["why"] = json!(queued.cause.to_string());
+        value
+    };
+    let list = |queue: &[Queued]| queue.iter().map(entry).collect::<Vec<_>>();
+    json!({
+        "policies": after.policies,
+        "queue": list(&after.queue),
+        "repairs": list(&after.repairs),
+        "unserved": after.unserved,
+        "drain": after.drain,
+        "reboot": after.reboots(),
+    })
+}
+
+/// For people, as part of a plan.
+pub fn text(after: &After) -> String {
+    let mut out = wrap(&format!("After the files ({}):", after.policies), 0);
+    let items = after.queue.iter().chain(&after.repairs);
+    for queued in items {
+        out.push_str(&item(&sentence(queued)));
+    }
+    if after.queue.is_empty() && after.repairs.is_empty() {
+        out.push_str(&item("nothing is reloaded or restarted"));
+    }
+    if !after.unserved.is_empty() {
+        let all = after.unserved.iter().map(|what| inline(what));
+        let all = all.collect::<Vec<_>>().join(", ");
+        out.push_str(&item(&format!(
+            "no policy for {all}, put right here: what has read that goes on with the old until it is restarted"
+        )));
+    }
+    if let Some(why) = &after.drain {
+        let words = "the daemon would have drained the node first";
+        out.push_str(&item(&format!(
+            "{words} ({why}); this is not done here (--stop-workloads stops pods)"
+        )));
+    }
+    out + "\n"
+}
+
+/// An action with its cause.
+fn sentence(queued: &Queued) -> String {
+    match queued.action {
+        Action::Reboot => format!("reboot, which is only announced: {}", queued.cause),
+        Action::Drain => format!("drain, which is not done here: {}", queued.cause),
+        _ => format!("{} ({})", queued.action, queued.cause),
+    }
+}
+
+fn item(text: &str) -> String {
+    format!("  - {}", wrap(text, 4).trim_start())
+}
+
+/// What was done, and the next step, at the end of `apply`.
+pub fn done(after: &After, told: &Told) -> String {
+    let mut out = String::new();
+    for (job, done) in &told.done {
+        out.push_str(&item(&format!("{job}: {}", words(*done))));
+    }
+    if !out.is_empty() {
+        out.insert_str(0, "Told the running system:\n");
+    }
+    if after.reboots() {
+        let cause = after.queue.iter().map(|queued| queued.cause.to_string());
+        let cause = cause.collect::<Vec<_>>().join(", ");
+        out.push_str(&wrap(&format!("The new files need a reboot: {cause}."), 0));
+        return out + "Next: systemctl reboot\n";
+    }
+    let mut next: Vec<String> = told.left.iter().map(Job::command).collect();
+    if after.unread_units {
+        next.insert(0, "systemctl daemon-reload".to_owned());
+    }
+    if !after.unserved.is_empty() {
+        let all = after.unserved.iter().map(|what| inline(what));
+        let all = all.collect::<Vec<_>>().join(", ");
+        next.push(format!("restart what reads {all}, or reboot"));
+    }
+    if !next.is_empty() {
+        out.push_str(&wrap(&format!("Next: {}", next.join("; ")), 0));
+    }
+    out
+}
+
+/// What became of a job, for people.
+pub fn words(done: Done) -> &'static str {
+    match done {
+        Done::Done => "done",
+        Done::NotRunning => "does not run, and reads its files when it is started",
+        Done::Instead => "failed, and update-ca-trust did its work",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::Cause;
+    use crate::report::WIDTH;
+
+    fn reload() -> Queued {
+        let path = "/etc/containers/policy.json".to_owned();
+        Queued {
+            action: Action::Reload("crio.service".into()),
+            cause: Cause::File(path.clone(), path),
+        }
+    }
+
+    fn after() -> After {
+        After {
+            queue: vec![reload()],
+            unserved: vec!["/etc/chrony.conf".into()],
+            unread_units: true,
+            drain: Some("in registries.conf registry a.example is removed".into()),
+            policies: "the operator's default policies; those of the cluster are not known here"
+                .into(),
+            ..After::default()
+        }
+    }
+
+    #[test]
+    fn a_plan_says_what_follows_why_and_by_whose_policies() {
+        let text = text(&after());
+        assert!(
+            text.lines().all(|line| line.chars().count() <= WIDTH),
+            "{text}"
+        );
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for words in [
+            "After the files (the operator's default policies;",
+            "- reload crio.service (policy for /etc/containers/policy.json)",
+            "no policy for /etc/chrony.conf",
+            "would have drained the node first (in registries.conf registry a.example is removed)",
+        ] {
+            assert!(flat.contains(words), "no {words:?} in {flat}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_the_next_step() {
+        let left = Told {
+            done: vec![(Job::Reload("crio.service".into()), Done::NotRunning)],
+            left: vec![Job::Restart("a.service".into())],
+        };
+        let said = done(&after(), &left);
+        assert!(said.contains("reload crio.service: does not run"), "{said}");
+        let flat = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        let next = "Next: systemctl daemon-reload; systemctl restart a.service; restart what reads /etc/chrony.conf";
+        assert!(flat.contains(next), "{flat}");
+        let nothing = After {
+            queue: vec![reload()],
+            ..After::default()
+        };
+        assert_eq!(done(&nothing, &Told::default()), "");
+    }
+
+    #[test]
+    fn a_reboot_is_the_only_next_step() {
+        let reboot = After {
+            queue: vec![Queued {
+                action: Action::Reboot,
+                cause: Cause::FileWithoutPolicy("/etc/x".into()),
+            }],
+            unread_units: false,
+            unserved: vec!["/etc/y".into()],
+            ..After::default()
+        };
+        let said = done(&reboot, &Told::default());
+        let wanted = "The new files need a reboot: /etc/x has no policy.\nNext: systemctl reboot\n";
+        assert_eq!(said, wanted);
+    }
+
+    #[test]
+    fn programs_get_the_actions_as_the_api_has_them() {
+        let json = json(&after());
+        let wanted = json!({"type": "Reload", "reload": {"serviceName": "crio.service"},
+            "why": "policy for /etc/containers/policy.json"});
+        assert_eq!(json["queue"], json!([wanted]));
+        assert_eq!(json["reboot"], json!(false));
+    }
+}

@@ -1,0 +1,191 @@
+//! What the daemon will do when it starts, in a few lines, and as JSON (`daemon` of the documents that have it).
+
+use serde::{Serialize, Serializer};
+
+use super::{inline, wrap};
+use crate::daemon::forecast::{ANOTHER, Branch, Told};
+use crate::daemon::start::{Prediction, State, Update};
+
+/// What will be, as far as anybody here can know.
+#[derive(Debug, Clone, Serialize)]
+pub struct Forecast {
+    /// The day of the daemon's source that the rules are of.
+    pub release: String,
+    /// Name of the Node.
+    pub node: String,
+    /// Who told of the annotations.
+    pub told: Told,
+    /// The same for a person.
+    #[serde(skip)]
+    pub told_words: String,
+    /// When that was; seconds since 1970.
+    pub at: Option<u64>,
+    /// `currentConfig`, where it is known.
+    pub current: Option<String>,
+    /// The config that the node is, or will be, recorded to be in.
+    pub record: Option<String>,
+    /// One where the annotations are known, else one for each thing that they can say.
+    pub branches: Vec<Branch>,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    forecast: &'a Forecast,
+    next: Option<String>,
+}
+
+/// With the next step, as it stands in the documents of other reports.
+///
+/// # Errors
+/// What the serializer says.
+pub fn described<S: Serializer>(forecast: &Option<Forecast>, out: S) -> Result<S::Ok, S::Error> {
+    let document = forecast.as_ref().map(|forecast| Document {
+        forecast,
+        next: forecast.next(),
+    });
+    document.serialize(out)
+}
+
+impl Forecast {
+    /// For people. `begin`: such as `When the daemon starts`.
+    pub fn text(&self, begin: &str) -> String {
+        let mut out = String::new();
+        let mut rest = self.branches.iter();
+        match self.branches.first().filter(|first| first.known) {
+            Some(first) => {
+                out.push_str(&self.known(begin, first));
+                rest.next();
+            }
+            None => {
+                let words =
+                    "that depends on what the cluster wants (desired), which nobody here knows";
+                out.push_str(&hanging(&format!("{begin}: {words}")));
+            }
+        }
+        for other in rest {
+            out.push_str(&self.possible(other));
+        }
+        out
+    }
+
+    /// The same with the next step.
+    pub fn text_with_next(&self, begin: &str) -> String {
+        let next = self.next();
+        let next = next.map(|next| hanging(&format!("Next: {next}")));
+        self.text(begin) + &next.unwrap_or_default()
+    }
+
+    fn known(&self, begin: &str, branch: &Branch) -> String {
+        let seen = &branch.prediction;
+        let mut out = hanging(&format!("{begin}: {}", self.headline(seen)));
+        out.push_str(&said(seen));
+        if let Some(desired) = &branch.desired {
+            let words = format!("desired is {desired} ({})", self.told_words);
+            out.push_str(&wrap(&words, 2));
+        }
+        for why in &seen.because {
+            out.push_str(&wrap(why, 2));
+        }
+        // While it is Degraded over something else, they are of no matter yet.
+        if !seen.needs.is_empty() && seen.error.is_none() {
+            let needs = seen.needs.iter();
+            let names: Vec<&str> = needs.map(|need| need.machine_config.as_str()).collect();
+            out.push_str(&wrap(&format!("needs in the API: {}", names.join(", ")), 2));
+        }
+        out
+    }
+
+    fn possible(&self, branch: &Branch) -> String {
+        let desired = branch.desired.as_deref().unwrap_or_default();
+        let seen = &branch.prediction;
+        let words = format!("If desired is {desired}: {}", self.headline(seen));
+        hanging(&words) + &said(seen)
+    }
+
+    fn headline(&self, seen: &Prediction) -> String {
+        match (seen.state, &seen.update, &seen.pivot) {
+            (State::Degraded, ..) => "it is Degraded, and will say:".to_owned(),
+            (State::Unreconcilable, ..) => "it is Unreconcilable, and will say:".to_owned(),
+            (State::Unknown, ..) => "that cannot be told".to_owned(),
+            (_, Some(update), _) => self.goes(update, seen),
+            (_, None, Some(image)) => format!("it rebases to {image}, with a reboot"),
+            (State::Done | State::Working, None, None) => "adopted, no reboot".to_owned(),
+        }
+    }
+
+    fn goes(&self, update: &Update, seen: &Prediction) -> String {
+        let verb = if update.from == update.to {
+            "applies once more"
+        } else if self.current.as_deref() == Some(update.to.as_str()) {
+            "reverts to"
+        } else {
+            "goes on to"
+        };
+        let takes = match (seen.drain, seen.reboot) {
+            (Some(true), Some(true)) => "with a drain and a reboot",
+            (Some(false), Some(true)) => "with a reboot",
+            (Some(true), Some(false)) => "with a drain, no reboot",
+            (Some(false), Some(false)) => "no drain, no reboot",
+            _ => "with a drain and a reboot if the changes ask for them",
+        };
+        if update.to == ANOTHER {
+            return format!("it goes on to that one, {takes}");
+        }
+        format!("it {verb} {}, {takes}", update.to)
+    }
+
+    /// What to do about the first branch that is not as anybody wants it.
+    pub fn next(&self) -> Option<String> {
+        let first = self.branches.first()?;
+        let seen = &first.prediction;
+        let said = seen.error.as_deref().unwrap_or_default();
+        match seen.state {
+            State::Degraded if said.contains("osImageURL") || said.contains("kernel arguments") => {
+                Some("mco-rescue plan, which stages what the operating system lacks".to_owned())
+            }
+            State::Degraded if said.starts_with("unexpected on-disk state") => {
+                Some("mco-rescue verify, then mco-rescue apply".to_owned())
+            }
+            State::Degraded if said.contains("kubeconfig") => Some(
+                "put /etc/kubernetes/kubeconfig back, from another node of the pool".to_owned(),
+            ),
+            State::Degraded if said.starts_with("extension package") => {
+                Some("rpm-ostree status: the packages have to be layered".to_owned())
+            }
+            State::Degraded
+                if said.contains("annotation not found") || said.contains("generated MC") =>
+            {
+                Some("mco-rescue status --for-cluster, for when the API is back".to_owned())
+            }
+            State::Degraded => {
+                Some("mco-rescue plan CONFIG, then apply: it writes the record anew".to_owned())
+            }
+            State::Unreconcilable => Some(
+                "see why: mco-rescue plan, with that config; the cluster has to want another one"
+                    .to_owned(),
+            ),
+            State::Unknown => {
+                Some("mco-rescue status --desired NAME, or mco-rescue fetch".to_owned())
+            }
+            State::Working if !seen.force_file_after && seen.update.is_some() => Some(
+                "mco-rescue status --for-cluster, if the cluster is to want this node as it is"
+                    .to_owned(),
+            ),
+            State::Working | State::Done => None,
+        }
+    }
+}
+
+/// The daemon's words stay on one line, to be searched for and copied.
+fn said(seen: &Prediction) -> String {
+    let said = seen.error.as_deref();
+    said.map_or_else(String::new, |said| {
+        format!("  {}\n", inline(said.trim_end()))
+    })
+}
+
+/// Wrapped, with all lines but the first one indented.
+fn hanging(text: &str) -> String {
+    wrap(text, 2).trim_start().to_owned()
+}
