@@ -147,7 +147,7 @@ fn on_the_running_node_what_would_start_something_is_put_away() {
         ],
     );
     let applied = run_live(&root, &["apply", "--yes", "/config"]).ok();
-    says(&applied, &["When the daemon starts: adopted, no reboot"]);
+    says(&applied, &[": adopted, no reboot"]);
     for path in REVERT
         .iter()
         .chain(&[FORCE, "etc/ignition-machine-config-encapsulated.json"])

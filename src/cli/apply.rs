@@ -261,7 +261,7 @@ fn verify(
         told: plan.after.is_some().then_some(told),
     };
     let said = daemon.as_ref();
-    let said = said.map(|daemon| daemon.text_with_next("When the daemon starts"));
+    let said = said.map(|daemon| daemon.text_with_next());
     let text = match cli.output {
         Output::Json => report::verify::json(&session.heading(), findings)?,
         Output::Text if drifts.is_empty() => done(session, plan, told) + &said.unwrap_or_default(),

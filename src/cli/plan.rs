@@ -8,7 +8,9 @@ use super::session::{Session, Unnamed, open_root};
 use super::{Cli, Output, PlanArgs};
 use super::{after, bits};
 use crate::error::ExitCode;
+use crate::plan::Plan;
 use crate::report;
+use crate::report::daemon::Forecast;
 use crate::report::status::pending_words;
 use crate::transaction;
 
@@ -38,7 +40,7 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
                 text.push_str(&(report::wrap(&said, 0) + "\n"));
             }
             text + &report::plan::text(&heading, &plan, &diffs, cli.verbose > 0)
-                + &daemon.map_or_else(String::new, |daemon| daemon.text(begin(&plan)))
+                + &daemon.map_or_else(String::new, |daemon| daemon.text(begin(&plan, &daemon)))
                 + &next(&plan)
         }
     };
@@ -50,15 +52,15 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     })
 }
 
-fn begin(plan: &crate::plan::Plan) -> &'static str {
+fn begin(plan: &Plan, daemon: &Forecast) -> &'static str {
     if plan.is_empty() || !plan.blockers.is_empty() {
-        "When the daemon starts"
+        daemon.begin()
     } else {
         "Once this is applied, when the daemon starts"
     }
 }
 
-fn next(plan: &crate::plan::Plan) -> String {
+fn next(plan: &Plan) -> String {
     if !plan.blockers.is_empty() {
         return "apply would refuse. Next: see to the blockers above.\n".to_owned();
     }

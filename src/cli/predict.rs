@@ -18,6 +18,7 @@ use crate::daemon::start::{
 use crate::document::{Desired, MachineConfig};
 use crate::drift;
 use crate::images::storage;
+use crate::node::activity::daemon_runs;
 use crate::node::os_release::{Class, OsRelease};
 use crate::node::system::Facts;
 use crate::node::{self, Host, Interest, NodeState, Recorded, Records, System};
@@ -85,6 +86,8 @@ struct Found<'a> {
     records: &'a Records,
     host: Host,
     node: String,
+    single_replica: bool,
+    running: bool,
     evidence: Evidence,
     initial: Option<Result<Annotations, String>>,
     triggers: Triggers,
@@ -122,6 +125,8 @@ impl<'a> Found<'a> {
         let mut found = Self {
             moment,
             records,
+            running: daemon_runs(root),
+            single_replica: seen.as_ref().is_some_and(only_node),
             node: seen.map_or_else(|| name_of(root, &host), |seen| seen.node),
             host,
             triggers: triggers(root, moment)?,
@@ -311,6 +316,7 @@ impl<'a> Found<'a> {
             release: args.daemon_version.unwrap_or_default(),
             node: &self.node,
             annotations: &self.evidence.annotations,
+            single_replica: self.single_replica,
             pool_target: None,
             api: Api::Unknown,
             configs: &configs,
@@ -328,6 +334,7 @@ impl<'a> Found<'a> {
         Forecast {
             release: here.release.to_string(),
             node: self.node.clone(),
+            running: self.running,
             told: self.evidence.told,
             told_words: self.evidence.words(),
             at: self.evidence.at,
@@ -336,6 +343,10 @@ impl<'a> Found<'a> {
             branches: branches(&here, &self.evidence, record.as_deref()),
         }
     }
+}
+
+fn only_node(seen: &api::Annotations) -> bool {
+    seen.more.as_ref().is_some_and(|more| more.single_replica)
 }
 
 fn value(annotation: &Annotation) -> Option<&str> {

@@ -6,6 +6,8 @@ use crate::command::{CommandRunner, rpm_ostree, systemctl};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
+/// Name of the daemon's program.
+pub const DAEMON: &str = "machine-config-daemon";
 /// Units that update a node, or reboot it for an update.
 const UNITS: [&str; 7] = [
     "machine-config-daemon-pull.service",
@@ -102,6 +104,16 @@ impl Activity {
             shutdown: root.exists(&RootPath::fixed(paths::SCHEDULED_SHUTDOWN))?,
         })
     }
+}
+
+/// Whether a process of the daemon's name runs, on a live root.
+pub fn daemon_runs(root: &Root) -> bool {
+    let all = if root.is_live() {
+        processes()
+    } else {
+        Vec::new()
+    };
+    all.iter().any(|process| process.program() == DAEMON)
 }
 
 fn processes() -> Vec<Process> {

@@ -6,10 +6,9 @@
 use std::collections::BTreeMap;
 
 use super::Notice;
+use crate::node::activity::DAEMON;
 use crate::node::{Activity, Process, UnitActivity};
 
-/// Name of the daemon's program.
-const DAEMON: &str = "machine-config-daemon";
 /// Its subcommands that change the node by themselves.
 const WORKING: [&str; 3] = ["firstboot-complete-machineconfig", "pivot", "once-from"];
 
