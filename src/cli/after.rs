@@ -22,10 +22,14 @@ pub fn look(
     file: Option<&str>,
 ) -> Result<()> {
     // A file that was named is read in any case: a mistake in it is better told now.
-    let (policies, whose) = chosen(&session.root, file)?;
+    let given = file.map(given).transpose()?;
     if !session.node.host.live || plan.is_empty() || plan.os.needs_reboot() {
         return Ok(());
     }
+    let (policies, whose) = match given {
+        Some(given) => given,
+        None => known(&session.root)?,
+    };
     let forced = RootPath::parse(FORCE_FILE).is_ok_and(|path| {
         let there = session.root.exists(&path);
         there.unwrap_or_default()
@@ -45,18 +49,20 @@ pub fn look(
     Ok(())
 }
 
-/// The policies that count: of the file, else those that are kept, else the operator's own; and whose they are.
-fn chosen(root: &Root, file: Option<&str>) -> Result<(ClusterPolicies, String)> {
-    if let Some(file) = file {
-        let (known, found) = in_file(file)?;
-        let whose = match found {
-            Found::Result => format!("the cluster's policies, from {file}"),
-            Found::Asked => format!(
-                "the operator's defaults with what {file} asks for; the operator's own result is not in it"
-            ),
-        };
-        return Ok((known.cluster, whose));
-    }
+/// The policies of a file, and whose they are.
+fn given(file: &str) -> Result<(ClusterPolicies, String)> {
+    let (known, found) = in_file(file)?;
+    let whose = match found {
+        Found::Result => format!("the cluster's policies, from {file}"),
+        Found::Asked => format!(
+            "the operator's defaults with what {file} asks for; the operator's own result is not in it"
+        ),
+    };
+    Ok((known.cluster, whose))
+}
+
+/// The policies that are kept, else the operator's own; and whose they are.
+fn known(root: &Root) -> Result<(ClusterPolicies, String)> {
     let kept = policies::remembered(root).context("reading the disruption policies")?;
     Ok(match kept.and_then(|kept| kept.known) {
         Some(known) => {

@@ -45,18 +45,19 @@ pub fn carry_out(
     Ok(done)
 }
 
-/// After files were put back: tells again whoever was told of the new ones. What fails is told, and stops nothing.
+/// After files were put back: tells again whoever was told of the new ones, of the first `told` jobs, and starts what
+/// was stopped for the run. What fails is said, and stops nothing.
 pub fn tell_again(runner: &dyn CommandRunner, journal: &Journal, told: usize) -> Vec<String> {
-    let jobs = journal.jobs.get(..told).unwrap_or(&journal.jobs);
-    if jobs.is_empty() {
-        return Vec::new();
-    }
+    let mut jobs: Vec<&Job> = journal.jobs.iter().take(told).collect();
     let mut steps = journal.steps.iter();
-    let units = steps.any(|step| is_read_by_manager(step.step.path()));
-    let reload = units.then_some(&Job::DaemonReload);
-    let rest = jobs.iter().filter(|job| **job != Job::DaemonReload);
+    if !jobs.is_empty() && steps.any(|step| is_read_by_manager(step.step.path())) {
+        jobs.retain(|job| **job != Job::DaemonReload);
+        jobs.insert(0, &Job::DaemonReload);
+    }
+    let rest = journal.jobs.iter().skip(told);
+    jobs.extend(rest.filter(|job| matches!(job, Job::Start(_))));
     let mut failed = Vec::new();
-    for job in reload.into_iter().chain(rest) {
+    for job in jobs {
         log::info!("{job}, with the files as they were before");
         if let Err(error) = job::carry_out(runner, job) {
             failed.push(format!("{job}: {error}"));
@@ -74,6 +75,8 @@ pub fn left<'a>(journal: &'a Journal, running: &Running<'_>) -> &'a [Job] {
 fn where_to_look(job: &Job) -> String {
     match job {
         Job::DaemonReload => "journalctl -b -t systemd".to_owned(),
-        Job::Reload(unit) | Job::Restart(unit) => format!("systemctl status {unit}"),
+        Job::Reload(unit) | Job::Restart(unit) | Job::Start(unit) => {
+            format!("systemctl status {unit}")
+        }
     }
 }
