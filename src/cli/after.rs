@@ -6,7 +6,7 @@ use super::session::Session;
 use super::work::now;
 use crate::daemon::default_policies;
 use crate::document::FORCE_FILE;
-use crate::plan::{self, Options, Plan, Rules};
+use crate::plan::{self, Notice, Options, Plan, Rules};
 use crate::report::utc;
 use crate::root::{Root, RootPath};
 use crate::source::policies::{self, ClusterPolicies, Found, Known};
@@ -23,7 +23,11 @@ pub fn look(
 ) -> Result<()> {
     // A file that was named is read in any case: a mistake in it is better told now.
     let given = file.map(given).transpose()?;
-    if !session.node.host.live || plan.is_empty() || plan.os.needs_reboot() {
+    if !session.node.host.live || plan.is_empty() {
+        return Ok(());
+    }
+    if plan.os.needs_reboot() {
+        plan.notices.push(not_drained());
         return Ok(());
     }
     let (policies, whose) = match given {
@@ -47,6 +51,15 @@ pub fn look(
         .filter(|_| !session.desired.bare);
     plan.after = Some(plan::after(plan, old, &session.chosen.config, rules));
     Ok(())
+}
+
+fn not_drained() -> Notice {
+    let message = "the daemon drains the node before it changes the operating system; this is not done here. Drain it \
+                   while the API answers, or see --stop-workloads";
+    Notice {
+        subject: "drain".to_owned(),
+        message: message.to_owned(),
+    }
 }
 
 /// The policies of a file, and whose they are.
