@@ -11,7 +11,7 @@ use super::predict;
 use super::recover::recover_first;
 use super::session::{Session, Unnamed, open_root};
 use super::work::{Work, confirm, now};
-use super::workloads;
+use super::workloads::{self, Stopped};
 use super::{ApplyArgs, Cli, Output, PlanArgs};
 use crate::command::HostRunner;
 use crate::command::job::{Done, Job};
@@ -23,7 +23,7 @@ use crate::privileges::Capability;
 use crate::report::after::Told;
 use crate::report::verify::Findings;
 use crate::report::{self, count};
-use crate::transaction;
+use crate::transaction::{self, Lock};
 
 /// What is needed after the files are in place: dropping what was staged, and the reboot.
 const LATER: [Capability; 4] = [
@@ -62,25 +62,8 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
             beforehand.install(&session.root, &lock);
             plan = plan_again(args, &mut session, &plan)?;
         }
-        let (jobs, left) = jobs(apply, &session, &plan);
-        told.left = left;
-        let stopped = stop_workloads(apply, &plan)?;
-        let work = Work {
-            root: &session.root,
-            lock: &lock,
-            node: &session.node,
-            plan: &plan,
-            config: session.config_ref(),
-            undoes: None,
-            started,
-            more: if reboots(&plan) { &LATER } else { &[] },
-            jobs: &jobs,
-        };
-        let done = carry_out(cli, &session, &work, args.bits.bits());
-        if stopped && (done.is_err() || !reboots(&plan)) {
-            workloads::start(&HostRunner);
-        }
-        told.done = done?;
+        told = change(cli, apply, &session, &lock, &plan, started)?;
+        force(&session, &plan);
         if let Err(error) = session.observe_again() {
             log::warn!(
                 "{} is applied, but {error:#}. Next: mco-rescue verify",
@@ -88,8 +71,13 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
             );
             return Ok(ExitCode::Done);
         }
+    } else if plan.force != Force::Left {
+        confirm(
+            cli,
+            &format!("/{}: see the notice above. Do that?", paths::FORCE),
+        )?;
+        force(&session, &plan);
     }
-    force(cli, &session, &plan)?;
     let code = verify(cli, args, &session, &plan, &told)?;
     if apply.reboot && reboots(&plan) && code == ExitCode::Done {
         os::reboot()?;
@@ -97,21 +85,50 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// What becomes of the daemon's force file, now that everything else is in place.
-fn force(cli: &Cli, session: &Session, plan: &Plan) -> Result<()> {
-    let words = match plan.force {
-        Force::Left => return Ok(()),
-        Force::Requested => "is to be made: the daemon would do the rest",
-        Force::Withdrawn => "is to be removed: nothing is left for the daemon to do",
+/// What becomes of the daemon's force file, now that everything else is in place, which no failure here changes.
+fn force(session: &Session, plan: &Plan) {
+    let (result, command) = match plan.force {
+        Force::Left => return,
+        Force::Requested => (transaction::request_force(&session.root), "touch"),
+        Force::Withdrawn => (transaction::withdraw_force(&session.root), "rm"),
     };
-    if plan.is_empty() {
-        confirm(cli, &format!("/{} {words}. Do that?", paths::FORCE))?;
+    if let Err(error) = result {
+        log::warn!(
+            "all else is in place, but {error}. Next: {command} /{}",
+            paths::FORCE
+        );
     }
-    match plan.force {
-        Force::Requested => transaction::request_force(&session.root)?,
-        Force::Withdrawn | Force::Left => transaction::withdraw_force(&session.root)?,
+}
+
+/// Carries the plan out, with everything that comes before and after it on a running node.
+fn change(
+    cli: &Cli,
+    apply: &ApplyArgs,
+    session: &Session,
+    lock: &Lock,
+    plan: &Plan,
+    started: u64,
+) -> Result<Told> {
+    let (mut jobs, left) = jobs(apply, session, plan);
+    let stopped = stop_workloads(apply, plan)?;
+    let restarts = stopped.is_some() && !reboots(plan) && systemd_runs(&session.root);
+    jobs.extend(restarts.then(Stopped::job));
+    let work = Work {
+        root: &session.root,
+        lock,
+        node: &session.node,
+        plan,
+        config: session.config_ref(),
+        undoes: None,
+        started,
+        more: if reboots(plan) { &LATER } else { &[] },
+        jobs: &jobs,
+    };
+    let done = carry_out(cli, session, &work, apply.plan.bits.bits())?;
+    if let Some(stopped) = stopped.filter(|_| restarts || reboots(plan)) {
+        stopped.end();
     }
-    Ok(())
+    Ok(Told { done, left })
 }
 
 /// Everything that would be done, and what stands against it.
@@ -137,22 +154,20 @@ fn jobs(apply: &ApplyArgs, session: &Session, plan: &Plan) -> (Vec<Job>, Vec<Job
     }
 }
 
-/// Whether the kubelet and its pods were stopped, as asked, because the daemon would have drained the node.
-fn stop_workloads(apply: &ApplyArgs, plan: &Plan) -> Result<bool> {
-    let drains = plan
-        .after
-        .as_ref()
-        .is_some_and(|after| after.drain.is_some());
+/// Stops the kubelet and its pods, if asked to, where the daemon would have drained the node.
+fn stop_workloads(apply: &ApplyArgs, plan: &Plan) -> Result<Option<Stopped<'static>>> {
+    let after = plan.after.as_ref();
+    let drains = after.is_some_and(|after| after.drain.is_some());
     if !apply.stop_workloads {
-        return Ok(false);
+        return Ok(None);
     }
     if !drains && !plan.os.needs_reboot() {
         log::warn!("the daemon would not drain the node for this; no workload is stopped");
-        return Ok(false);
+        return Ok(None);
     }
-    let pods = workloads::stop(&HostRunner)?;
-    log::warn!("the kubelet and {} are stopped", count(pods, "pod"));
-    Ok(true)
+    let stopped = workloads::stop(&HostRunner)?;
+    log::warn!("the kubelet and {} are stopped", count(stopped.pods, "pod"));
+    Ok(Some(stopped))
 }
 
 /// The operating system is staged first; the files come last, and with them the record (design.md section 4).

@@ -55,6 +55,8 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
 fn begin(plan: &Plan, daemon: &Forecast) -> &'static str {
     if plan.is_empty() || !plan.blockers.is_empty() {
         daemon.begin()
+    } else if daemon.after_reboot {
+        "Once this is applied and the node rebooted, when the daemon starts"
     } else {
         "Once this is applied, when the daemon starts"
     }

@@ -22,6 +22,8 @@ pub struct Forecast {
     pub at: Option<u64>,
     /// A daemon runs now: it looks at the node like this when it is started anew.
     pub running: bool,
+    /// A reboot is waited for, and told of is what comes after it.
+    pub after_reboot: bool,
     /// `currentConfig`, where it is known.
     pub current: Option<String>,
     /// The config that the node is, or will be, recorded to be in.
@@ -80,7 +82,9 @@ impl Forecast {
 
     /// When the daemon looks at the node as it is.
     pub fn begin(&self) -> &'static str {
-        if self.running {
+        if self.after_reboot {
+            "After the reboot, when the daemon starts"
+        } else if self.running {
             "When the daemon, which runs now, starts anew"
         } else {
             "When the daemon starts"
