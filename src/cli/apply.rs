@@ -21,6 +21,7 @@ use crate::paths;
 use crate::plan::{After, Force, Options, Plan, PlannedStep};
 use crate::privileges::Capability;
 use crate::report::after::Told;
+use crate::report::daemon::Forecast;
 use crate::report::verify::Findings;
 use crate::report::{self, count};
 use crate::transaction::{self, Lock};
@@ -245,7 +246,13 @@ fn show_plan(cli: &Cli, args: &PlanArgs, session: &Session, plan: &Plan) -> Resu
             Ok(report::print(text.as_bytes())?)
         }
         Output::Text => {
-            let text = report::plan::text(&session.heading(), plan, &diffs, cli.verbose > 0);
+            let mut text = report::plan::text(&session.heading(), plan, &diffs, cli.verbose > 0);
+            // Who is asked knows it before.
+            if !cli.yes && !plan.is_empty() {
+                let daemon = predict::of_plan(session, plan, args);
+                let said = daemon.map(|daemon| daemon.text(super::plan::begin(plan, &daemon)));
+                text.push_str(&said.unwrap_or_default());
+            }
             Ok(report::print(text.as_bytes())?)
         }
     }
@@ -275,12 +282,11 @@ fn verify(
         daemon: &daemon,
         told: plan.after.is_some().then_some(told),
     };
-    let said = daemon.as_ref();
-    let said = said.map(|daemon| daemon.text_with_next());
     let text = match cli.output {
         Output::Json => report::verify::json(&session.heading(), findings)?,
-        Output::Text if drifts.is_empty() => done(session, plan, told) + &said.unwrap_or_default(),
+        Output::Text if drifts.is_empty() => done(session, plan, told, daemon.as_ref()),
         Output::Text => {
+            let said = daemon.as_ref().map(Forecast::text_with_next);
             report::verify::text(&session.heading(), findings) + &said.unwrap_or_default()
         }
     };
@@ -296,9 +302,10 @@ fn verify(
     })
 }
 
-fn done(session: &Session, plan: &Plan, told: &Told) -> String {
+/// What was done, what the daemon will make of it, and what is next: of the run first, else for the daemon's sake.
+fn done(session: &Session, plan: &Plan, told: &Told, daemon: Option<&Forecast>) -> String {
     if plan.is_empty() {
-        return String::new();
+        return daemon.map(Forecast::text_with_next).unwrap_or_default();
     }
     let after = match &plan.after {
         _ if plan.os.needs_reboot() => {
@@ -309,9 +316,14 @@ fn done(session: &Session, plan: &Plan, told: &Told) -> String {
         Some(after) => report::after::done(after, told),
         None => String::new(),
     };
+    let daemon = daemon.map(|daemon| match after.contains("Next: ") {
+        true => daemon.text(daemon.begin()),
+        false => daemon.text_with_next(),
+    });
     format!(
-        "Applied {}\n{}, and verify finds no difference.\n{after}",
+        "Applied {}\n{}, and verify finds no difference.\n{}{after}",
         session.chosen.config.name,
         count(plan.steps.len(), "step"),
+        daemon.unwrap_or_default(),
     )
 }

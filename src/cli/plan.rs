@@ -52,7 +52,8 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     })
 }
 
-fn begin(plan: &Plan, daemon: &Forecast) -> &'static str {
+/// When the daemon is told of.
+pub fn begin(plan: &Plan, daemon: &Forecast) -> &'static str {
     if plan.is_empty() || !plan.blockers.is_empty() {
         daemon.begin()
     } else if daemon.after_reboot {
