@@ -354,8 +354,12 @@ impl<'a> Walk<'a> {
         self.here.initial.is_some()
     }
 
+    /// Once, however often it comes up.
     fn say(&mut self, words: impl Into<String>) {
-        self.out.because.push(words.into());
+        let words = words.into();
+        if !self.out.because.contains(&words) {
+            self.out.because.push(words);
+        }
     }
 
     fn rename(&mut self, from: &str, to: &str) {
