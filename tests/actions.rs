@@ -21,8 +21,8 @@ const POLICY: &str = "etc/containers/policy.json";
 const RECORD: &str = "etc/machine-config-daemon/currentconfig";
 
 /// Notes what it is asked in `/calls`, with the first line of the policy file and which config is recorded. It
-/// fails where a line of `/fails` stands in what it is asked, kills its parent where one of `/kills` does; the units
-/// of `/runs` run.
+/// fails where a line of `/fails` stands in what it is asked, kills its parent where one of `/kills` does, asks it to
+/// end where one of `/terms` does; the units of `/runs` run.
 const STAND_IN: &str = r#"
 #include <signal.h>
 #include <stdio.h>
@@ -62,6 +62,7 @@ int main(int c, char **v) {
     fclose(calls);
     if (c > 1 && !strcmp(v[1], "pods")) printf("aa11\nbb22\n");
     if (listed("/kills", said)) kill(getppid(), SIGKILL);
+    if (listed("/terms", said)) kill(getppid(), SIGTERM);
     if (listed("/fails", said)) { fprintf(stderr, "Job for it failed.\n"); return 1; }
     return 0;
 }
@@ -410,6 +411,11 @@ fn a_rollback_tells_whoever_was_told() {
             ["systemctl reload -- crio.service [old, record new]"]
         );
         assert_eq!(live.recorded(), "rendered-worker-old");
+        live.apply(&[]).ok();
+        live.calls();
+        live.run(&["rollback", "--yes", "--takeover", "--no-actions"])
+            .ok();
+        assert_eq!(live.calls(), [""; 0]);
     });
 }
 
@@ -592,6 +598,58 @@ fn workloads_run_again_where_the_run_fails() {
         let run = live.apply(&["--stop-workloads"]).ok();
         assert!(run.err().contains("would not drain"), "{}", run.err());
         assert_eq!(live.calls(), [RELOADED]);
+    });
+}
+
+const KUBELET_STARTS: &str = "systemctl start -- kubelet.service";
+
+#[test]
+fn whoever_ends_the_run_ends_with_a_kubelet_that_runs() {
+    with_mounts(|| {
+        // Asked to end between two pods.
+        let live = unsafe_registries();
+        live.root.write("terms", "stopp aa11\n");
+        let said = live.apply(&["--stop-workloads"]).err();
+        assert!(
+            said.contains("ended by SIGTERM; no file was changed"),
+            "{said}"
+        );
+        let calls = live.calls();
+        assert!(
+            calls.last().unwrap().starts_with(KUBELET_STARTS),
+            "{calls:?}"
+        );
+        assert!(!calls.iter().any(|call| call.contains("bb22")), "{calls:?}");
+        assert_eq!(live.recorded(), "rendered-worker-old");
+        // Killed once the files are there, and recovered one way or the other.
+        for back in [&["recover"][..], &["recover", "--back"]] {
+            let live = unsafe_registries();
+            live.root.write("kills", "reload -- crio.service\n");
+            live.apply(&["--stop-workloads"]);
+            live.root.remove("kills");
+            let calls = live.calls();
+            assert!(
+                !calls.iter().any(|call| call.starts_with(KUBELET_STARTS)),
+                "{calls:?}"
+            );
+            live.run(back).ok();
+            let calls = live.calls();
+            assert!(
+                calls.last().unwrap().starts_with(KUBELET_STARTS),
+                "{back:?}: {calls:?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn the_force_file_asks_for_a_reboot_whatever_changes() {
+    with_mounts(|| {
+        let live = Live::with_policy("new\n");
+        live.root.write("run/machine-config-daemon-force", "");
+        let queue = live.plan(&[])["after"]["queue"].clone();
+        let why = "/run/machine-config-daemon-force is there";
+        assert_eq!(queue, json!([{"type": "Reboot", "why": why}]));
     });
 }
 

@@ -719,8 +719,10 @@ fn the_json_of_plan_keeps_its_promises() {
             ("blockers", "array"),
             ("notices", "array"),
             ("steps", "array"),
+            ("force_file", "string"),
         ],
     );
+    has_forecast(&plan["daemon"]);
     let notice = [("subject", "string"), ("message", "string")];
     assert_eq!(each(&plan["blockers"], &notice), 1);
     assert!(each(&plan["notices"], &notice) >= 2);
@@ -879,6 +881,44 @@ fn the_json_of_show_keeps_its_promises() {
     );
 }
 
+/// What every document says of the daemon's start.
+fn has_forecast(daemon: &Value) {
+    let keys = [
+        ("release", "string"),
+        ("node", "string"),
+        ("told", "string"),
+        ("at", "number|null"),
+        ("current", "string|null"),
+        ("record", "string|null"),
+        ("branches", "array"),
+        ("next", "string|null"),
+    ];
+    has(daemon, &keys);
+    let branch = [
+        ("desired", "string|null"),
+        ("known", "bool"),
+        ("prediction", "object"),
+    ];
+    assert!(each(&daemon["branches"], &branch) >= 1);
+    let prediction = [
+        ("state", "string"),
+        ("error", "string|null"),
+        ("update", "object|null"),
+        ("pivot", "string|null"),
+        ("drain", "bool|null"),
+        ("reboot", "bool|null"),
+        ("record_after", "string|null"),
+        ("node_annotations_after", "bool"),
+        ("force_file_after", "bool"),
+        ("renamed", "array"),
+        ("needs", "array"),
+        ("because", "array"),
+    ];
+    for branch in daemon["branches"].as_array().unwrap() {
+        has(&branch["prediction"], &prediction);
+    }
+}
+
 #[test]
 fn the_json_of_status_keeps_its_promises() {
     let root = TestRoot::new();
@@ -900,6 +940,7 @@ fn the_json_of_status_keeps_its_promises() {
     let status = root.run(&["--output", "json", "status"]).ok().json();
     assert_eq!(status["schema"], "mco-rescue/status/v1");
     has(&status, &keys);
+    has_forecast(&status["daemon"]);
     let run = [
         ("version", "number"),
         ("id", "string"),

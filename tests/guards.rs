@@ -756,6 +756,9 @@ fn a_daemon_that_changes_the_node_is_evidence_and_one_that_merely_lives_is_not()
         let asking = Daemon::with(Some(("rpm-ostree", "status")));
         live.run(&["apply", "--yes", "/config"]).ok();
         live.root.remove("etc/plain");
+        let status = flat(&live.run(&["status"]).ok());
+        let running = "When the daemon, which runs now, starts anew:";
+        assert!(status.contains(running), "{status}");
         drop((idle, asking));
         let working = Daemon::with(Some(("rpm-ostree", "rebase")));
         live.is_refused(&["process ", "rpm-ostree rebase is at work"]);

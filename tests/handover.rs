@@ -147,7 +147,7 @@ fn on_the_running_node_what_would_start_something_is_put_away() {
         ],
     );
     let applied = run_live(&root, &["apply", "--yes", "/config"]).ok();
-    says(&applied, &["When the daemon starts: adopted, no reboot"]);
+    says(&applied, &[": adopted, no reboot"]);
     for path in REVERT
         .iter()
         .chain(&[FORCE, "etc/ignition-machine-config-encapsulated.json"])
@@ -214,6 +214,37 @@ fn the_daemon_is_asked_to_do_the_rest_by_name_only() {
     ];
     says(&other.run(&args).exits(1), &["is for the node that runs"]);
     assert_eq!(other.read("etc/pool.conf"), "old\n");
+}
+
+#[test]
+fn what_is_staged_is_told_of_as_it_is_after_the_reboot() {
+    let (old, mut new) = two();
+    let other = format!("registry.example/os@sha256:{}", "1".repeat(64));
+    new["spec"]["osImageURL"] = json!(other);
+    let Some(root) = live(&old) else { return };
+    annotate(&root, &old, &new);
+    root.write("config", &new.to_string());
+    let policy = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
+    root.write("etc/containers/policy.json", policy);
+    let plan = run_live(&root, &["plan", "/config"]).ok();
+    let words =
+        "Once this is applied and the node rebooted, when the daemon starts: adopted, no reboot";
+    says(&plan, &[words]);
+    // Files and record are in place, and the image waits for the reboot.
+    run_live(&root, &["apply", "--yes", "--files-only", "/config"]).exits(3);
+    let told = || run_live(&root, &["status", "--output", "json"]).ok().json()["daemon"].clone();
+    let now = told()["branches"][0]["prediction"]["error"].clone();
+    let said = format!(
+        "unexpected on-disk state validating against {}: expected target osImageURL \"{other}\", have \"{IMAGE}\"",
+        name(&new)
+    );
+    assert_eq!(now, said);
+    let awaited = json!({"version": 1, "way": "forward", "config": {"name": name(&new), "digest": "", "origin": ""},
+        "run": "1-1", "boot": "x", "from": "y", "image": other, "kernel_arguments": [], "since": 1, "failed": null});
+    root.write("var/lib/mco-rescue/awaited.json", &awaited.to_string());
+    let then = told();
+    assert_eq!(then["after_reboot"], true);
+    assert_eq!(then["branches"][0]["prediction"]["state"], "done", "{then}");
 }
 
 #[test]

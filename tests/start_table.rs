@@ -26,6 +26,7 @@ const LAYERED: &str = "registry.example/layered@sha256:2";
 struct Node {
     release: Release,
     annotations: Annotations,
+    single_replica: bool,
     api: Option<BTreeSet<String>>,
     pool: Option<&'static str>,
     configs: BTreeMap<String, MachineConfig>,
@@ -110,6 +111,7 @@ impl Node {
         Self {
             release: Release::NEWEST,
             annotations: first("a"),
+            single_replica: false,
             api: Some(
                 [
                     "a", "b", "c", "disk", "keys", "fips", "usbguard", "ipsec", "spec34", "spec36",
@@ -162,6 +164,7 @@ impl Node {
             release: self.release,
             node: "node0",
             annotations: &self.annotations,
+            single_replica: self.single_replica,
             pool_target: self.pool,
             api: self.api.as_ref().map_or(Api::Unknown, Api::Has),
             configs: &at_hand,
@@ -572,6 +575,11 @@ const ROWS: &[Row] = &[
         Degraded("failed to unmarshal initial annotations: EOF"),
     ),
     // Updates.
+    (
+        "of the only node",
+        |n| (n.single_replica, n.annotations.desired) = (true, is("b")),
+        Goes("b", NOT, BOTH),
+    ),
     (
         "keys alone",
         |n| n.annotations.desired = is("keys"),

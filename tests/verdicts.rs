@@ -72,6 +72,10 @@ fn drift_cases(file: &str) -> usize {
             None => Value::Null,
         };
         assert_eq!(verdict, wanted, "{file}: {name}");
+        // Whatever the cluster wants, that is what it says when it starts.
+        let status = root.run(&["status", "--output", "json"]).ok().json();
+        let foretold = &status["daemon"]["branches"][0]["prediction"]["error"];
+        assert_eq!(*foretold, wanted, "{file}: {name}");
         // Whatever was done to the disk, apply takes it back, unless something has to be moved away by hand.
         let directory = case["ops"]
             .as_array()

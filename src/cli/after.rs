@@ -6,7 +6,7 @@ use super::session::Session;
 use super::work::now;
 use crate::daemon::default_policies;
 use crate::document::FORCE_FILE;
-use crate::plan::{self, Options, Plan, Rules};
+use crate::plan::{self, Notice, Options, Plan, Rules};
 use crate::report::utc;
 use crate::root::{Root, RootPath};
 use crate::source::policies::{self, ClusterPolicies, Found, Known};
@@ -22,10 +22,18 @@ pub fn look(
     file: Option<&str>,
 ) -> Result<()> {
     // A file that was named is read in any case: a mistake in it is better told now.
-    let (policies, whose) = chosen(&session.root, file)?;
-    if !session.node.host.live || plan.is_empty() || plan.os.needs_reboot() {
+    let given = file.map(given).transpose()?;
+    if !session.node.host.live || plan.is_empty() {
         return Ok(());
     }
+    if plan.os.needs_reboot() {
+        plan.notices.push(not_drained());
+        return Ok(());
+    }
+    let (policies, whose) = match given {
+        Some(given) => given,
+        None => known(&session.root)?,
+    };
     let forced = RootPath::parse(FORCE_FILE).is_ok_and(|path| {
         let there = session.root.exists(&path);
         there.unwrap_or_default()
@@ -49,21 +57,37 @@ pub fn look(
 pub const DEFAULTS: &str =
     "the operator's default policies; those of the cluster are not known here";
 
-/// The policies that count: of the file, else those that are kept, else the operator's own; and whose they are.
+fn not_drained() -> Notice {
+    let message = "the daemon drains the node before it changes the operating system; this is not done here. Drain it \
+                   while the API answers, or see --stop-workloads";
+    Notice {
+        subject: "drain".to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+/// The policies that count: of the file, else those that are known; and whose they are.
 ///
 /// # Errors
 /// A file that cannot be used, or what is kept cannot be read.
 pub fn chosen(root: &Root, file: Option<&str>) -> Result<(ClusterPolicies, String)> {
-    if let Some(file) = file {
-        let (known, found) = in_file(file)?;
-        let whose = match found {
-            Found::Result => format!("the cluster's policies, from {file}"),
-            Found::Asked => format!(
-                "the operator's defaults with what {file} asks for; the operator's own result is not in it"
-            ),
-        };
-        return Ok((known.cluster, whose));
-    }
+    file.map_or_else(|| known(root), given)
+}
+
+/// The policies of a file, and whose they are.
+fn given(file: &str) -> Result<(ClusterPolicies, String)> {
+    let (known, found) = in_file(file)?;
+    let whose = match found {
+        Found::Result => format!("the cluster's policies, from {file}"),
+        Found::Asked => format!(
+            "the operator's defaults with what {file} asks for; the operator's own result is not in it"
+        ),
+    };
+    Ok((known.cluster, whose))
+}
+
+/// The policies that are kept, else the operator's own; and whose they are.
+fn known(root: &Root) -> Result<(ClusterPolicies, String)> {
     let kept = policies::remembered(root).context("reading the disruption policies")?;
     Ok(match kept.and_then(|kept| kept.known) {
         Some(known) => {

@@ -13,7 +13,7 @@ use super::quorum;
 use super::recover::recover_first;
 use super::session::{Session, Unnamed, open_root};
 use super::work::{Work, confirm, now};
-use super::workloads;
+use super::workloads::{self, Stopped};
 use super::{ApplyArgs, Cli, Output, PlanArgs};
 use crate::command::HostRunner;
 use crate::command::job::{Done, Job};
@@ -23,9 +23,10 @@ use crate::paths;
 use crate::plan::{After, Force, Options, Plan, PlannedStep};
 use crate::privileges::Capability;
 use crate::report::after::Told;
+use crate::report::daemon::Forecast;
 use crate::report::verify::Findings;
 use crate::report::{self, count};
-use crate::transaction;
+use crate::transaction::{self, Lock};
 
 /// What is needed after the files are in place: dropping what was staged, and the reboot.
 const LATER: [Capability; 4] = [
@@ -67,25 +68,8 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
             beforehand.install(&session.root, &lock);
             plan = plan_again(apply, &mut session, &plan)?;
         }
-        let (jobs, left) = jobs(apply, &session, &plan);
-        told.left = left;
-        let stopped = stop_workloads(apply, &plan)?;
-        let work = Work {
-            root: &session.root,
-            lock: &lock,
-            node: &session.node,
-            plan: &plan,
-            config: session.config_ref(),
-            undoes: None,
-            started,
-            more: if plan.reboots() { &LATER } else { &[] },
-            jobs: &jobs,
-        };
-        let done = carry_out(cli, &session, &work, args.bits.bits());
-        if stopped && (done.is_err() || !plan.reboots()) {
-            workloads::start(&HostRunner);
-        }
-        told.done = done?;
+        told = change(cli, apply, &session, &lock, &plan, started)?;
+        force(&session, &plan);
         if let Err(error) = session.observe_again() {
             log::warn!(
                 "{} is applied, but {error:#}. Next: mco-rescue verify",
@@ -93,8 +77,13 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
             );
             return Ok(ExitCode::Done);
         }
+    } else if plan.force != Force::Left {
+        confirm(
+            cli,
+            &format!("/{}: see the notice above. Do that?", paths::FORCE),
+        )?;
+        force(&session, &plan);
     }
-    force(cli, &session, &plan)?;
     let code = verify(cli, args, &session, &plan, &told)?;
     if apply.reboot && plan.reboots() && code == ExitCode::Done {
         os::reboot(&session.root, args.guards.ignore_quorum)?;
@@ -102,21 +91,50 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// What becomes of the daemon's force file, now that everything else is in place.
-fn force(cli: &Cli, session: &Session, plan: &Plan) -> Result<()> {
-    let words = match plan.force {
-        Force::Left => return Ok(()),
-        Force::Requested => "is to be made: the daemon would do the rest",
-        Force::Withdrawn => "is to be removed: nothing is left for the daemon to do",
+/// What becomes of the daemon's force file, now that everything else is in place, which no failure here changes.
+fn force(session: &Session, plan: &Plan) {
+    let (result, command) = match plan.force {
+        Force::Left => return,
+        Force::Requested => (transaction::request_force(&session.root), "touch"),
+        Force::Withdrawn => (transaction::withdraw_force(&session.root), "rm"),
     };
-    if plan.is_empty() {
-        confirm(cli, &format!("/{} {words}. Do that?", paths::FORCE))?;
+    if let Err(error) = result {
+        log::warn!(
+            "all else is in place, but {error}. Next: {command} /{}",
+            paths::FORCE
+        );
     }
-    match plan.force {
-        Force::Requested => transaction::request_force(&session.root)?,
-        Force::Withdrawn | Force::Left => transaction::withdraw_force(&session.root)?,
+}
+
+/// Carries the plan out, with everything that comes before and after it on a running node.
+fn change(
+    cli: &Cli,
+    apply: &ApplyArgs,
+    session: &Session,
+    lock: &Lock,
+    plan: &Plan,
+    started: u64,
+) -> Result<Told> {
+    let (mut jobs, left) = jobs(apply, session, plan);
+    let stopped = stop_workloads(apply, plan)?;
+    let restarts = stopped.is_some() && !plan.reboots() && systemd_runs(&session.root);
+    jobs.extend(restarts.then(Stopped::job));
+    let work = Work {
+        root: &session.root,
+        lock,
+        node: &session.node,
+        plan,
+        config: session.config_ref(),
+        undoes: None,
+        started,
+        more: if plan.reboots() { &LATER } else { &[] },
+        jobs: &jobs,
+    };
+    let done = carry_out(cli, session, &work, apply.plan.bits.bits())?;
+    if let Some(stopped) = stopped.filter(|_| restarts || plan.reboots()) {
+        stopped.end();
     }
-    Ok(())
+    Ok(Told { done, left })
 }
 
 /// Everything that would be done, and what stands against it.
@@ -139,22 +157,20 @@ fn jobs(apply: &ApplyArgs, session: &Session, plan: &Plan) -> (Vec<Job>, Vec<Job
     }
 }
 
-/// Whether the kubelet and its pods were stopped, as asked, because the daemon would have drained the node.
-fn stop_workloads(apply: &ApplyArgs, plan: &Plan) -> Result<bool> {
-    let drains = plan
-        .after
-        .as_ref()
-        .is_some_and(|after| after.drain.is_some());
+/// Stops the kubelet and its pods, if asked to, where the daemon would have drained the node.
+fn stop_workloads(apply: &ApplyArgs, plan: &Plan) -> Result<Option<Stopped<'static>>> {
+    let after = plan.after.as_ref();
+    let drains = after.is_some_and(|after| after.drain.is_some());
     if !apply.stop_workloads {
-        return Ok(false);
+        return Ok(None);
     }
     if !drains && !plan.os.needs_reboot() {
         log::warn!("the daemon would not drain the node for this; no workload is stopped");
-        return Ok(false);
+        return Ok(None);
     }
-    let pods = workloads::stop(&HostRunner)?;
-    log::warn!("the kubelet and {} are stopped", count(pods, "pod"));
-    Ok(true)
+    let stopped = workloads::stop(&HostRunner)?;
+    log::warn!("the kubelet and {} are stopped", count(stopped.pods, "pod"));
+    Ok(Some(stopped))
 }
 
 /// The operating system is staged first; the files come last, and with them the record (design.md section 4).
@@ -233,7 +249,13 @@ fn show_plan(cli: &Cli, args: &PlanArgs, session: &Session, plan: &Plan) -> Resu
             Ok(report::print(text.as_bytes())?)
         }
         Output::Text => {
-            let text = report::plan::text(&session.heading(), plan, &diffs, cli.verbose > 0);
+            let mut text = report::plan::text(&session.heading(), plan, &diffs, cli.verbose > 0);
+            // Who is asked knows it before.
+            if !cli.yes && !plan.is_empty() {
+                let daemon = predict::of_plan(session, plan, args);
+                let said = daemon.map(|daemon| daemon.text(super::plan::begin(plan, &daemon)));
+                text.push_str(&said.unwrap_or_default());
+            }
             Ok(report::print(text.as_bytes())?)
         }
     }
@@ -263,12 +285,11 @@ fn verify(
         daemon: &daemon,
         told: plan.after.is_some().then_some(told),
     };
-    let said = daemon.as_ref();
-    let said = said.map(|daemon| daemon.text_with_next("When the daemon starts"));
     let text = match cli.output {
         Output::Json => report::verify::json(&session.heading(), findings)?,
-        Output::Text if drifts.is_empty() => done(session, plan, told) + &said.unwrap_or_default(),
+        Output::Text if drifts.is_empty() => done(session, plan, told, daemon.as_ref()),
         Output::Text => {
+            let said = daemon.as_ref().map(Forecast::text_with_next);
             report::verify::text(&session.heading(), findings) + &said.unwrap_or_default()
         }
     };
@@ -284,9 +305,10 @@ fn verify(
     })
 }
 
-fn done(session: &Session, plan: &Plan, told: &Told) -> String {
+/// What was done, what the daemon will make of it, and what is next: of the run first, else for the daemon's sake.
+fn done(session: &Session, plan: &Plan, told: &Told, daemon: Option<&Forecast>) -> String {
     if plan.is_empty() {
-        return String::new();
+        return daemon.map(Forecast::text_with_next).unwrap_or_default();
     }
     let after = match &plan.after {
         _ if plan.os.needs_reboot() => {
@@ -297,9 +319,14 @@ fn done(session: &Session, plan: &Plan, told: &Told) -> String {
         Some(after) => report::after::done(after, told),
         None => String::new(),
     };
+    let daemon = daemon.map(|daemon| match after.contains("Next: ") {
+        true => daemon.text(daemon.begin()),
+        false => daemon.text_with_next(),
+    });
     format!(
-        "Applied {}\n{}, and verify finds no difference.\n{after}",
+        "Applied {}\n{}, and verify finds no difference.\n{}{after}",
         session.chosen.config.name,
         count(plan.steps.len(), "step"),
+        daemon.unwrap_or_default(),
     )
 }

@@ -638,6 +638,10 @@ pub struct RollbackArgs {
     #[arg(long)]
     pub files_only: bool,
 
+    /// Reload and restart nothing of what the run did, after the files
+    #[arg(long)]
+    pub no_actions: bool,
+
     /// Reboot at the end, where the deployment from before is entered at the next boot
     #[arg(long)]
     pub reboot: bool,

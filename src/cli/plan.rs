@@ -9,7 +9,9 @@ use super::quorum;
 use super::session::{Session, Unnamed, open_root};
 use super::{Cli, Output, PlanArgs};
 use crate::error::ExitCode;
+use crate::plan::Plan;
 use crate::report;
+use crate::report::daemon::Forecast;
 use crate::report::status::pending_words;
 use crate::transaction;
 
@@ -39,7 +41,7 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
                 text.push_str(&(report::wrap(&said, 0) + "\n"));
             }
             text + &report::plan::text(&heading, &plan, &diffs, cli.verbose > 0)
-                + &daemon.map_or_else(String::new, |daemon| daemon.text(begin(&plan)))
+                + &daemon.map_or_else(String::new, |daemon| daemon.text(begin(&plan, &daemon)))
                 + &next(&plan)
         }
     };
@@ -51,15 +53,18 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     })
 }
 
-fn begin(plan: &crate::plan::Plan) -> &'static str {
+/// When the daemon is told of.
+pub fn begin(plan: &Plan, daemon: &Forecast) -> &'static str {
     if plan.is_empty() || !plan.blockers.is_empty() {
-        "When the daemon starts"
+        daemon.begin()
+    } else if daemon.after_reboot {
+        "Once this is applied and the node rebooted, when the daemon starts"
     } else {
         "Once this is applied, when the daemon starts"
     }
 }
 
-fn next(plan: &crate::plan::Plan) -> String {
+fn next(plan: &Plan) -> String {
     if !plan.blockers.is_empty() {
         return "apply would refuse. Next: see to the blockers above.\n".to_owned();
     }

@@ -7,8 +7,10 @@ use anyhow::{Context, Result};
 
 use super::after::{self, DEFAULTS};
 use super::cluster::node_name;
+use super::complete;
 use super::session::Session;
 use super::{DaemonArgs, PlanArgs};
+use crate::awaited::{Awaited, Way};
 use crate::command::rpm_ostree::packages::package_sets;
 use crate::command::{CommandRunner, HostRunner, rpm};
 use crate::daemon::forecast::{Evidence, Witnesses, branches, evidence};
@@ -18,6 +20,7 @@ use crate::daemon::start::{
 use crate::document::{Desired, MachineConfig};
 use crate::drift;
 use crate::images::storage;
+use crate::node::activity::daemon_runs;
 use crate::node::os_release::{Class, OsRelease};
 use crate::node::system::Facts;
 use crate::node::{self, Host, Interest, NodeState, Recorded, Records, System};
@@ -35,6 +38,8 @@ use crate::source::{api, daemon_log};
 pub enum Moment<'a> {
     /// Now. What rpm-ostree says is not asked again where it is known.
     Now(Option<&'a System>),
+    /// Now, with the config of a session at hand.
+    Beside(&'a Session),
     /// Once this plan of the session was carried out, after the reboot that it may wait for.
     After(&'a Session, &'a Plan),
 }
@@ -73,10 +78,33 @@ pub fn of_plan(session: &Session, plan: &Plan, args: &PlanArgs) -> Option<Foreca
     let moment = if plan.blockers.is_empty() {
         Moment::After(session, plan)
     } else {
-        Moment::Now(Some(&session.node.system))
+        Moment::Beside(session)
     };
     let file = args.policy.as_deref();
     said(by_policies(&session.root, &args.daemon, moment, file))
+}
+
+/// A boot that is waited for: it brings the operating system of a config.
+struct NextBoot {
+    config: String,
+    image: Option<String>,
+}
+
+fn next_boot(root: &Root, moment: Moment<'_>) -> Result<Option<NextBoot>> {
+    Ok(match moment {
+        Moment::After(session, plan) => plan.os.needs_reboot().then(|| NextBoot {
+            config: session.chosen.config.name.clone(),
+            image: plan.os.image.clone(),
+        }),
+        Moment::Now(_) | Moment::Beside(_) => {
+            let awaited = complete::awaited(root)?;
+            let comes = |awaited: &Awaited| awaited.way == Way::Forward && awaited.failed.is_none();
+            awaited.filter(comes).map(|awaited| NextBoot {
+                config: awaited.config.name,
+                image: awaited.image,
+            })
+        }
+    })
 }
 
 /// What is on the node, as it is now.
@@ -85,6 +113,8 @@ struct Found<'a> {
     records: &'a Records,
     host: Host,
     node: String,
+    single_replica: bool,
+    running: bool,
     evidence: Evidence,
     initial: Option<Result<Annotations, String>>,
     triggers: Triggers,
@@ -93,6 +123,8 @@ struct Found<'a> {
     /// The disk beside each config that the daemon may compare it with.
     compared: BTreeMap<String, Compared>,
     os: Os,
+    /// The boot that comes before the daemon.
+    next_boot: Option<NextBoot>,
     /// What rpm-ostree said, once it was asked.
     system: Option<System>,
 }
@@ -122,6 +154,8 @@ impl<'a> Found<'a> {
         let mut found = Self {
             moment,
             records,
+            running: daemon_runs(root),
+            single_replica: seen.as_ref().is_some_and(only_node),
             node: seen.map_or_else(|| name_of(root, &host), |seen| seen.node),
             host,
             triggers: triggers(root, moment)?,
@@ -135,9 +169,12 @@ impl<'a> Found<'a> {
                 packages: None,
                 podman: None,
             },
+            next_boot: next_boot(root, moment)?,
             system: match moment {
                 Moment::Now(system) => system.cloned(),
-                Moment::After(session, _) => Some(session.node.system.clone()),
+                Moment::Beside(session) | Moment::After(session, _) => {
+                    Some(session.node.system.clone())
+                }
             },
         };
         found.look(root)?;
@@ -193,7 +230,7 @@ impl<'a> Found<'a> {
             Ok(node)
         };
         Ok(match self.moment {
-            Moment::Now(_) => observe()?,
+            Moment::Now(_) | Moment::Beside(_) => observe()?,
             Moment::After(session, plan) => {
                 let own = session.chosen.config.digest == config.digest;
                 let node = if own {
@@ -209,11 +246,8 @@ impl<'a> Found<'a> {
     fn compare(&self, config: &MachineConfig, node: &NodeState) -> Compared {
         let image = self.image();
         let mut drifts = drift::os_drifts(config, image.as_deref(), node);
-        if let Moment::After(session, plan) = self.moment
-            && plan.os.needs_reboot()
-            && session.chosen.config.name == config.name
-        {
-            // The boot before brings them.
+        let brought = self.next_boot.as_ref();
+        if brought.is_some_and(|next| next.config == config.name) {
             drifts = drift::missing_arguments(config, None).into_iter().collect();
         }
         drifts.extend(drift::drifts(&Desired::of(config), node));
@@ -229,10 +263,8 @@ impl<'a> Found<'a> {
     fn note_os(&mut self, facts: Option<&Facts>, config: &MachineConfig) {
         let Some(facts) = facts else { return };
         let booted = facts.deployments.booted().map(|booted| booted.image());
-        let booted = match self.moment {
-            Moment::After(_, plan) if plan.os.needs_reboot() => plan.os.image.clone().or(booted),
-            _ => booted,
-        };
+        let brought = self.next_boot.as_ref().and_then(|next| next.image.clone());
+        let booted = brought.or(booted);
         self.os.class = facts.class;
         self.triggers.staged |= facts.deployments.staged().is_some();
         if self.os.packages.is_none() && facts.class == Class::EnterpriseCoreos {
@@ -260,7 +292,7 @@ impl<'a> Found<'a> {
             }
         };
         let proven = |config: &MachineConfig| render::name_matches(&config.record) == Some(true);
-        if let Moment::After(session, _) = self.moment {
+        if let Moment::Beside(session) | Moment::After(session, _) = self.moment {
             let chosen = &session.chosen.config;
             add(chosen, proven(chosen));
             // What the node comes from, even after its record is replaced.
@@ -311,13 +343,18 @@ impl<'a> Found<'a> {
             release: args.daemon_version.unwrap_or_default(),
             node: &self.node,
             annotations: &self.evidence.annotations,
+            single_replica: self.single_replica,
             pool_target: None,
             api: Api::Unknown,
             configs: &configs,
             record: self.record(),
             image: image.as_deref(),
             initial: initial.map(|read| read.as_ref().map_err(String::as_str)),
-            triggers: self.triggers,
+            triggers: Triggers {
+                // That boot is told of already.
+                staged: self.triggers.staged && self.next_boot.is_none(),
+                ..self.triggers
+            },
             os: &self.os,
             fips: self.host.fips,
             policies,
@@ -328,6 +365,8 @@ impl<'a> Found<'a> {
         Forecast {
             release: here.release.to_string(),
             node: self.node.clone(),
+            running: self.running,
+            after_reboot: self.next_boot.is_some(),
             told: self.evidence.told,
             told_words: self.evidence.words(),
             at: self.evidence.at,
@@ -336,6 +375,10 @@ impl<'a> Found<'a> {
             branches: branches(&here, &self.evidence, record.as_deref()),
         }
     }
+}
+
+fn only_node(seen: &api::Annotations) -> bool {
+    seen.more.as_ref().is_some_and(|more| more.single_replica)
 }
 
 fn value(annotation: &Annotation) -> Option<&str> {
@@ -351,7 +394,7 @@ fn record_name(records: &Records, moment: Moment<'_>) -> Option<String> {
         Moment::After(session, plan) if plan.puts(paths::CURRENT_CONFIG) => {
             Some(session.chosen.config.name.clone())
         }
-        Moment::Now(_) | Moment::After(..) => records.name(),
+        Moment::Now(_) | Moment::Beside(_) | Moment::After(..) => records.name(),
     }
 }
 
@@ -361,7 +404,7 @@ fn initial(root: &Root, moment: Moment<'_>) -> Result<Option<Result<Annotations,
     let planned = match moment {
         Moment::After(_, plan) if plan.removes(paths::NODE_ANNOTATIONS) => return Ok(None),
         Moment::After(_, plan) => plan.text(&path),
-        Moment::Now(_) => None,
+        Moment::Now(_) | Moment::Beside(_) => None,
     };
     let bytes = match planned {
         Some(bytes) => Some(bytes),
@@ -399,7 +442,7 @@ fn triggers(root: &Root, moment: Moment<'_>) -> Result<Triggers> {
     let exists = |path: &'static str| -> Result<bool> {
         let gone = match moment {
             Moment::After(_, plan) => plan.removes(path),
-            Moment::Now(_) => false,
+            Moment::Now(_) | Moment::Beside(_) => false,
         };
         Ok(!gone && root.exists(&RootPath::fixed(path))?)
     };

@@ -43,7 +43,11 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
         ..args.guards.allowed()
     };
     let mut back = TakingBack::prepare(&root, run, args.leave_changed, allowed)?;
-    let jobs = back.announce_jobs(&root);
+    let jobs = if args.no_actions {
+        Vec::new()
+    } else {
+        back.announce_jobs(&root)
+    };
     let heading = heading(&root, &back.run)?;
     let (run, plan) = (&back.run, &back.plan);
     if cli.output == Output::Text || !plan.blockers.is_empty() {

@@ -15,7 +15,7 @@ use crate::report::status::{Kept, LastRun, OsReport, StatusReport, pending_words
 use crate::root::Root;
 use crate::runtime;
 use crate::source::{api, daemon_log, policies};
-use crate::transaction;
+use crate::transaction::{self, Pending};
 
 /// Runs `status`.
 pub fn run(cli: &Cli, args: &StatusArgs) -> Result<ExitCode> {
@@ -56,11 +56,14 @@ pub fn run(cli: &Cli, args: &StatusArgs) -> Result<ExitCode> {
             .flatten(),
         last_run: last_run(&root),
         history: history(&root),
-        daemon: predict::said(predict::forecast(
-            &root,
-            &args.daemon,
-            Moment::Now(Some(&system)),
-        )),
+        daemon: match &pending {
+            // What is half-way is finished or undone before the daemon starts.
+            Pending::Unfinished(..) => None,
+            _ => {
+                let now = Moment::Now(Some(&system));
+                predict::said(predict::forecast(&root, &args.daemon, now))
+            }
+        },
     };
     let text = match cli.output {
         Output::Json => report::status::json(&report)?,

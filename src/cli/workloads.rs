@@ -2,41 +2,87 @@
 //!
 //! No drain: nothing is moved elsewhere first, and no budget is asked.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
+use crate::command::job::Job;
 use crate::command::{CommandRunner, crictl, systemctl};
+use crate::signals::DeferredSignals;
 
 const KUBELET: &str = "kubelet.service";
+
+/// The kubelet, and with it its pods, are stopped as long as this lives, whatever becomes of the run; a signal that
+/// would end the program waits until they are started again.
+pub struct Stopped<'a> {
+    runner: &'a dyn CommandRunner,
+    /// How many pods were stopped.
+    pub pods: usize,
+    over: bool,
+    // Dropped last.
+    signals: DeferredSignals,
+}
 
 /// Stops the kubelet, so that it starts nothing again, then every pod in the order in which the runtime lists them.
 ///
 /// # Errors
 /// No crictl, or a pod that does not stop; the kubelet runs again then, and brings back what was stopped.
-pub fn stop(runner: &dyn CommandRunner) -> Result<usize> {
+pub fn stop(runner: &dyn CommandRunner) -> Result<Stopped<'_>> {
     // Asked first: where nobody answers, nothing is stopped.
     crictl::pods(runner).context(
         "asking the container runtime for its pods; nothing was changed. Stop the workloads by other means, or leave \
          --stop-workloads out",
     )?;
+    let mut stopped = Stopped {
+        runner,
+        pods: 0,
+        over: false,
+        signals: DeferredSignals::new(),
+    };
     systemctl::stop(runner, &[KUBELET]).context("stopping the kubelet; nothing was changed")?;
-    stop_pods(runner).inspect_err(|_| start(runner))
+    stopped.stop_pods()?;
+    Ok(stopped)
 }
 
-fn stop_pods(runner: &dyn CommandRunner) -> Result<usize> {
-    let pods = crictl::pods(runner).context("asking the container runtime for its pods")?;
-    for pod in &pods {
-        log::info!("stopping pod {pod}");
-        crictl::stop(runner, pod).with_context(|| {
-            format!("stopping pod {pod}; no file was changed, and the kubelet is started again")
-        })?;
+impl Stopped<'_> {
+    fn stop_pods(&mut self) -> Result<()> {
+        let pods =
+            crictl::pods(self.runner).context("asking the container runtime for its pods")?;
+        for pod in &pods {
+            if let Some(signal) = self.signals.waiting() {
+                let said = format!(
+                    "ended by {signal}; no file was changed, and the kubelet is started again"
+                );
+                // Nobody is there to say it when the signal has its way.
+                log::warn!("{said}");
+                bail!(said);
+            }
+            log::info!("stopping pod {pod}");
+            crictl::stop(self.runner, pod).with_context(|| {
+                format!("stopping pod {pod}; no file was changed, and the kubelet is started again")
+            })?;
+            self.pods += 1;
+        }
+        Ok(())
     }
-    Ok(pods.len())
+
+    /// What the run does at its end for this: the journal knows it then.
+    pub fn job() -> Job {
+        Job::Start(KUBELET.to_owned())
+    }
+
+    /// The run has started the kubelet again, or a reboot does.
+    pub fn end(mut self) {
+        self.over = true;
+    }
 }
 
-/// Starts the kubelet again; it brings back the pods.
-pub fn start(runner: &dyn CommandRunner) {
-    if let Err(error) = systemctl::start(runner, KUBELET) {
-        log::warn!("starting the kubelet again: {error}. Next: systemctl start {KUBELET}");
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        if let Err(error) = systemctl::start(self.runner, KUBELET) {
+            log::warn!("starting the kubelet again: {error}. Next: systemctl start {KUBELET}");
+        }
     }
 }
 
@@ -81,7 +127,9 @@ mod tests {
     #[test]
     fn the_kubelet_stops_before_the_pods() {
         let node = node(true, "none");
-        assert_eq!(stop(&node).unwrap(), 2);
+        let stopped = stop(&node).unwrap();
+        assert_eq!(stopped.pods, 2);
+        stopped.end();
         let said = node.said.take();
         let changing: Vec<&str> = said
             .iter()
@@ -99,7 +147,7 @@ mod tests {
     #[test]
     fn without_crictl_nothing_is_stopped() {
         let node = node(false, "none");
-        let error = format!("{:#}", stop(&node).unwrap_err());
+        let error = format!("{:#}", stop(&node).err().unwrap());
         assert!(error.contains("crictl is not installed"), "{error}");
         assert!(error.contains("nothing was changed"), "{error}");
         assert!(node.said.take().is_empty());
@@ -108,7 +156,7 @@ mod tests {
     #[test]
     fn a_pod_that_does_not_stop_lets_the_kubelet_run_again() {
         let node = node(true, "bb");
-        let error = format!("{:#}", stop(&node).unwrap_err());
+        let error = format!("{:#}", stop(&node).err().unwrap());
         assert!(error.contains("stopping pod bb"), "{error}");
         let said = node.said.take();
         assert_eq!(said.last().unwrap(), "systemctl start -- kubelet.service");

@@ -22,6 +22,8 @@ pub enum Job {
     Reload(String),
     /// A unit is started anew, also one that does not run.
     Restart(String),
+    /// A unit that was stopped for the time of the run is started again.
+    Start(String),
 }
 
 impl fmt::Display for Job {
@@ -30,6 +32,7 @@ impl fmt::Display for Job {
             Self::DaemonReload => write!(f, "daemon-reload"),
             Self::Reload(unit) => write!(f, "reload {unit}"),
             Self::Restart(unit) => write!(f, "restart {unit}"),
+            Self::Start(unit) => write!(f, "start {unit}"),
         }
     }
 }
@@ -68,6 +71,7 @@ pub fn carry_out(runner: &dyn CommandRunner, job: &Job) -> Result<Done, CommandE
             Err(error) if unit == CA_TRUST => return update_ca_trust(runner, &error),
             restarted => restarted?,
         },
+        Job::Start(unit) => systemctl::start(runner, unit)?,
     }
     Ok(Done::Done)
 }
@@ -182,6 +186,7 @@ mod tests {
             Job::DaemonReload,
             Job::Reload("a.service".into()),
             Job::Restart("b.service".into()),
+            Job::Start("c.service".into()),
         ];
         let text = serde_json::to_string(&jobs).unwrap();
         assert_eq!(serde_json::from_str::<Vec<Job>>(&text).unwrap(), jobs);

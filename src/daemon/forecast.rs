@@ -60,7 +60,8 @@ pub fn evidence(all: &Witnesses<'_>) -> Evidence {
     let seen = all.api.map(|seen| Annotations {
         current: Annotation::told(seen.current.as_deref()),
         desired: Annotation::told(seen.desired.as_deref()),
-        ..Annotations::default()
+        current_image: image(seen, |more| &more.current_image),
+        desired_image: image(seen, |more| &more.desired_image),
     });
     if let Some(name) = all.given {
         return Evidence {
@@ -93,6 +94,13 @@ pub fn evidence(all: &Witnesses<'_>) -> Evidence {
             at: None,
             doubtful: true,
         })
+}
+
+fn image(seen: &api::Annotations, of: fn(&api::More) -> &Option<String>) -> Annotation {
+    let told = seen.more.as_ref();
+    told.map_or(Annotation::Unknown, |more| {
+        Annotation::told(of(more).as_deref())
+    })
 }
 
 /// It tells only what the daemon made of the annotations then.
@@ -185,12 +193,17 @@ pub fn branches(here: &Situation<'_>, evidence: &Evidence, record: Option<&str>)
     }
 }
 
-/// What comes to the same in any case is said once.
+/// What comes to the same in any case is said once, and is no question of what the cluster wants.
 fn either(one: Branch, other: Branch) -> Vec<Branch> {
-    let same = one.prediction.error.is_some()
-        && one.prediction.error == other.prediction.error
-        && one.prediction.update.is_none();
-    if same { vec![one] } else { vec![one, other] }
+    let (seen, also) = (&one.prediction, &other.prediction);
+    if seen.error.is_none() || seen.error != also.error || seen.update.is_some() {
+        return vec![one, other];
+    }
+    vec![Branch {
+        desired: one.desired.filter(|_| one.known),
+        known: true,
+        prediction: one.prediction,
+    }]
 }
 
 #[cfg(test)]

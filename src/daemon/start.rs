@@ -154,6 +154,8 @@ pub struct Situation<'a> {
     pub node: &'a str,
     /// Its annotations.
     pub annotations: &'a Annotations,
+    /// The cluster has one node, so the daemon asks for no drain.
+    pub single_replica: bool,
     /// What the pool is to be in, where that is known.
     pub pool_target: Option<&'a str>,
     /// What the API has.
@@ -352,8 +354,12 @@ impl<'a> Walk<'a> {
         self.here.initial.is_some()
     }
 
+    /// Once, however often it comes up.
     fn say(&mut self, words: impl Into<String>) {
-        self.out.because.push(words.into());
+        let words = words.into();
+        if !self.out.because.contains(&words) {
+            self.out.because.push(words);
+        }
     }
 
     fn rename(&mut self, from: &str, to: &str) {
@@ -728,7 +734,11 @@ impl<'a> Walk<'a> {
         });
         self.why(from, desired);
         self.out.force_file_after = false;
-        self.out.drain = drain;
+        self.out.drain = if self.here.single_replica {
+            Some(false)
+        } else {
+            drain
+        };
         if !self.here.triggers.kubeconfig {
             let path = paths::KUBECONFIG;
             return Err(Stop::Degraded(format!(

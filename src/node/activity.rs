@@ -11,6 +11,8 @@ pub const FIRST_BOOT_PULL: &str = "machine-config-daemon-pull.service";
 /// Completes a first boot, again and again until it can (mcd-contract section 3).
 pub const FIRST_BOOT_SERVICE: &str = "machine-config-daemon-firstboot.service";
 
+/// Name of the daemon's program.
+pub const DAEMON: &str = "machine-config-daemon";
 /// Units that update a node, or reboot it for an update.
 const UNITS: [&str; 7] = [
     FIRST_BOOT_PULL,
@@ -116,6 +118,16 @@ impl Activity {
             shutdown: root.exists(&RootPath::fixed(paths::SCHEDULED_SHUTDOWN))?,
         })
     }
+}
+
+/// Whether a process of the daemon's name runs, on a live root.
+pub fn daemon_runs(root: &Root) -> bool {
+    let all = if root.is_live() {
+        processes()
+    } else {
+        Vec::new()
+    };
+    all.iter().any(|process| process.program() == DAEMON)
 }
 
 fn processes() -> Vec<Process> {

@@ -2,7 +2,7 @@
 //! no writes, and no judgement on what it sees.
 
 pub mod accounts;
-mod activity;
+pub mod activity;
 pub mod bootloader;
 pub mod deploy_directories;
 pub mod deployments;

@@ -6,10 +6,9 @@
 use std::collections::BTreeMap;
 
 use super::Notice;
+use crate::node::activity::DAEMON;
 use crate::node::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process};
 
-/// Name of the daemon's program.
-const DAEMON: &str = "machine-config-daemon";
 /// Its subcommand that completes a first boot.
 const FIRST_BOOT: &str = "firstboot-complete-machineconfig";
 /// Its subcommands that change the node by themselves.

@@ -33,8 +33,10 @@ impl FinishedRun {
         let mut steps = self.steps.iter();
         let units = steps.any(|(step, _)| is_read_by_manager(step.path()));
         let reload = (units && !self.jobs.is_empty()).then_some(Job::DaemonReload);
-        let jobs = self.jobs.iter().filter(|job| **job != Job::DaemonReload);
-        reload.into_iter().chain(jobs.cloned()).collect()
+        let mut jobs = self.jobs.clone();
+        // What was stopped for that run is not stopped for this one.
+        jobs.retain(|job| !matches!(job, Job::DaemonReload | Job::Start(_)));
+        reload.into_iter().chain(jobs).collect()
     }
 }
 

@@ -47,8 +47,7 @@ pub fn text(after: &After) -> String {
         out.push_str(&item("nothing is reloaded or restarted"));
     }
     if !after.unserved.is_empty() {
-        let all = after.unserved.iter().map(|what| inline(what));
-        let all = all.collect::<Vec<_>>().join(", ");
+        let all = few(&after.unserved);
         out.push_str(&item(&format!(
             "no policy for {all}, put right here: what has read that goes on with the old until it is restarted"
         )));
@@ -68,6 +67,16 @@ fn sentence(queued: &Queued) -> String {
         Action::Reboot => format!("reboot, which is only announced: {}", queued.cause),
         Action::Drain => format!("drain, which is not done here: {}", queued.cause),
         _ => format!("{} ({})", queued.action, queued.cause),
+    }
+}
+
+/// The first of a list that may be long; programs get all.
+fn few(all: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown: Vec<String> = all.iter().take(SHOWN).map(|what| inline(what)).collect();
+    match all.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 
@@ -95,8 +104,7 @@ pub fn done(after: &After, told: &Told) -> String {
         next.insert(0, "systemctl daemon-reload".to_owned());
     }
     if !after.unserved.is_empty() {
-        let all = after.unserved.iter().map(|what| inline(what));
-        let all = all.collect::<Vec<_>>().join(", ");
+        let all = few(&after.unserved);
         next.push(format!("restart what reads {all}, or reboot"));
     }
     if !next.is_empty() {

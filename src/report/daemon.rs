@@ -20,6 +20,10 @@ pub struct Forecast {
     pub told_words: String,
     /// When that was; seconds since 1970.
     pub at: Option<u64>,
+    /// A daemon runs now: it looks at the node like this when it is started anew.
+    pub running: bool,
+    /// A reboot is waited for, and told of is what comes after it.
+    pub after_reboot: bool,
     /// `currentConfig`, where it is known.
     pub current: Option<String>,
     /// The config that the node is, or will be, recorded to be in.
@@ -69,11 +73,22 @@ impl Forecast {
         out
     }
 
-    /// The same with the next step.
-    pub fn text_with_next(&self, begin: &str) -> String {
+    /// Of the node as it is, with the next step.
+    pub fn text_with_next(&self) -> String {
         let next = self.next();
         let next = next.map(|next| hanging(&format!("Next: {next}")));
-        self.text(begin) + &next.unwrap_or_default()
+        self.text(self.begin()) + &next.unwrap_or_default()
+    }
+
+    /// When the daemon looks at the node as it is.
+    pub fn begin(&self) -> &'static str {
+        if self.after_reboot {
+            "After the reboot, when the daemon starts"
+        } else if self.running {
+            "When the daemon, which runs now, starts anew"
+        } else {
+            "When the daemon starts"
+        }
     }
 
     fn known(&self, begin: &str, branch: &Branch) -> String {

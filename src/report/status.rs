@@ -236,7 +236,7 @@ pub fn text(report: &StatusReport) -> String {
     }
     out.push_str(&last_run(report.last_run.as_ref()));
     let forecast = report.daemon.as_ref();
-    out.extend(forecast.map(|forecast| forecast.text_with_next("When the daemon starts")));
+    out.extend(forecast.map(Forecast::text_with_next));
     out
 }
 

@@ -28,6 +28,20 @@ pub struct Annotations {
     pub desired: Option<String>,
     /// `state` of the daemon.
     pub state: Option<String>,
+    /// The layered images and the topology; nothing in what was kept before they were looked at.
+    #[serde(default)]
+    pub more: Option<More>,
+}
+
+/// What only matters on some nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct More {
+    /// `currentImage`: the layered image that the daemon last said the node to be in.
+    pub current_image: Option<String>,
+    /// `desiredImage`: the one that the controller last wanted.
+    pub desired_image: Option<String>,
+    /// `controlPlaneTopology` is `SingleReplica`: nothing is ever drained.
+    pub single_replica: bool,
 }
 
 /// Why the API cannot be asked.
@@ -137,13 +151,16 @@ pub fn annotations(answer: &[u8], seen: u64) -> Result<Annotations, ApiError> {
         let value = all.get(format!("{PREFIX}{key}"))?.as_str()?;
         Some(value.to_owned()).filter(|value| !value.is_empty())
     };
-    Ok(Annotations::new(
-        name,
-        seen,
-        given("currentConfig"),
-        given("desiredConfig"),
-        given("state"),
-    ))
+    let more = More {
+        current_image: given("currentImage"),
+        desired_image: given("desiredImage"),
+        single_replica: given("controlPlaneTopology").as_deref() == Some("SingleReplica"),
+    };
+    let (current, desired) = (given("currentConfig"), given("desiredConfig"));
+    Ok(Annotations {
+        more: Some(more),
+        ..Annotations::new(name, seen, current, desired, given("state"))
+    })
 }
 
 impl Annotations {
@@ -162,6 +179,7 @@ impl Annotations {
             current,
             desired,
             state,
+            more: None,
         }
     }
 }
@@ -206,8 +224,13 @@ mod tests {
         let mut node = json!({"kind": "Node", "metadata": {"name": "n", "annotations": {
             "machineconfiguration.openshift.io/currentConfig": "rendered-worker-a",
             "machineconfiguration.openshift.io/desiredConfig": "rendered-worker-b",
+            "machineconfiguration.openshift.io/desiredImage": "registry.example/os@sha256:1",
+            "machineconfiguration.openshift.io/controlPlaneTopology": "SingleReplica",
             "machineconfiguration.openshift.io/state": ""}}});
         let seen = annotations(node.to_string().as_bytes(), 7).unwrap();
+        let more = seen.more.unwrap();
+        assert_eq!((more.current_image, more.single_replica), (None, true));
+        assert!(more.desired_image.is_some());
         assert_eq!(seen.desired.as_deref(), Some("rendered-worker-b"));
         assert_eq!((seen.state, seen.seen), (None, 7));
         node["kind"] = json!("Status");

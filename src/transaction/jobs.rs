@@ -45,18 +45,19 @@ pub fn carry_out(
     Ok(done)
 }
 
-/// After files were put back: tells again whoever was told of the new ones. What fails is told, and stops nothing.
+/// After files were put back: tells again whoever was told of the new ones, of the first `told` jobs, and starts what
+/// was stopped for the run. What fails is said, and stops nothing.
 pub fn tell_again(runner: &dyn CommandRunner, journal: &Journal, told: usize) -> Vec<String> {
-    let jobs = journal.jobs.get(..told).unwrap_or(&journal.jobs);
-    if jobs.is_empty() {
-        return Vec::new();
-    }
+    let mut jobs: Vec<&Job> = journal.jobs.iter().take(told).collect();
     let mut steps = journal.steps.iter();
-    let units = steps.any(|step| is_read_by_manager(step.step.path()));
-    let reload = units.then_some(&Job::DaemonReload);
-    let rest = jobs.iter().filter(|job| **job != Job::DaemonReload);
+    if !jobs.is_empty() && steps.any(|step| is_read_by_manager(step.step.path())) {
+        jobs.retain(|job| **job != Job::DaemonReload);
+        jobs.insert(0, &Job::DaemonReload);
+    }
+    let rest = journal.jobs.iter().skip(told);
+    jobs.extend(rest.filter(|job| matches!(job, Job::Start(_))));
     let mut failed = Vec::new();
-    for job in reload.into_iter().chain(rest) {
+    for job in jobs {
         log::info!("{job}, with the files as they were before");
         if let Err(error) = job::carry_out(runner, job) {
             failed.push(format!("{job}: {error}"));
@@ -74,6 +75,125 @@ pub fn left<'a>(journal: &'a Journal, running: &Running<'_>) -> &'a [Job] {
 fn where_to_look(job: &Job) -> String {
     match job {
         Job::DaemonReload => "journalctl -b -t systemd".to_owned(),
-        Job::Reload(unit) | Job::Restart(unit) => format!("systemctl status {unit}"),
+        Job::Reload(unit) | Job::Restart(unit) | Job::Start(unit) => {
+            format!("systemctl status {unit}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{CommandLine, CommandOutput};
+    use crate::plan::{Section, Step};
+    use crate::root::RootPath;
+    use crate::transaction::journal::{ConfigRef, JournalStep, VERSION};
+    use std::cell::RefCell;
+
+    /// Notes what it is told; `bad.service` fails, and everything runs.
+    #[derive(Default)]
+    struct Manager(RefCell<Vec<String>>);
+
+    impl CommandRunner for Manager {
+        fn run(&self, command: &CommandLine) -> Result<CommandOutput, CommandError> {
+            let said = command.args.join(" ");
+            let bad = said.ends_with("bad.service") && !said.starts_with("show");
+            if !said.starts_with("show") {
+                self.0.borrow_mut().push(said);
+            }
+            Ok(CommandOutput {
+                status: Some(i32::from(bad)),
+                stdout: "Id=x\nActiveState=active\nSubState=running\n".to_owned(),
+                stderr: "it is bad".to_owned(),
+            })
+        }
+    }
+
+    fn journal(path: &str, jobs: &[Job]) -> Journal {
+        let step = Step::MakeDirectory {
+            path: RootPath::parse(path).unwrap(),
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+        };
+        Journal {
+            version: VERSION,
+            id: "1-1".into(),
+            config: ConfigRef {
+                name: "a".into(),
+                digest: String::new(),
+                origin: String::new(),
+            },
+            deployment: None,
+            stages: Vec::new(),
+            steps: vec![JournalStep {
+                step,
+                stage: 0,
+                section: Section::Files,
+            }],
+            records_from: 1,
+            held: Vec::new(),
+            freeze: Vec::new(),
+            undoes: None,
+            jobs: jobs.to_vec(),
+            boot: Some("this".into()),
+        }
+    }
+
+    fn jobs() -> [Job; 4] {
+        [
+            Job::Reload("a.service".into()),
+            Job::DaemonReload,
+            Job::Restart("bad.service".into()),
+            Job::Start("kubelet.service".into()),
+        ]
+    }
+
+    #[test]
+    fn only_the_boot_of_the_run_is_told() {
+        let journal = journal("/etc/a", &jobs());
+        let runner = Manager::default();
+        for (boot, told) in [(Some("this"), 4), (Some("other"), 0), (None, 0)] {
+            let running = Running {
+                runner: &runner,
+                boot,
+            };
+            assert_eq!(left(&journal, &running).len(), told, "{boot:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_that_fails_ends_it_and_says_where_to_look() {
+        let runner = Manager::default();
+        let (index, error) = carry_out(&runner, &jobs()).unwrap_err();
+        assert_eq!(index, 2);
+        let wanted = "restart bad.service: running systemctl: it is bad (see `systemctl status bad.service`; \
+                      --no-actions leaves it to you)";
+        assert_eq!(error.to_string(), wanted);
+    }
+
+    #[test]
+    fn whoever_was_told_is_told_again_and_what_was_stopped_starts() {
+        let told = |path: &str, told: usize| {
+            let runner = Manager::default();
+            let failed = tell_again(&runner, &journal(path, &jobs()), told);
+            (runner.0.take(), failed)
+        };
+        let start = "start -- kubelet.service";
+        assert_eq!(told("/etc/a", 0).0, [start]);
+        assert_eq!(told("/etc/a", 1).0, ["reload -- a.service", start]);
+        // The manager reads unit files first of all.
+        let (said, failed) = told("/etc/systemd/system/a.service", 3);
+        let wanted = [
+            "daemon-reload",
+            "reload -- a.service",
+            "restart -- bad.service",
+            start,
+        ];
+        assert_eq!(said, wanted);
+        assert_eq!(
+            failed,
+            ["restart bad.service: running systemctl: it is bad"]
+        );
     }
 }

@@ -224,12 +224,13 @@ impl Unfinished<'_> {
         }
         let changed = paths_of(journal, survey.taken());
         // Nobody was told before the last file was in place.
-        let told = survey.progress.iter().take(journal.records_from);
-        let told = told.into_iter().all(|p| *p == Progress::After);
+        let mut files = survey.progress.iter().take(journal.records_from);
+        let told = files.all(|progress| *progress == Progress::After);
         undo(self.root, self.state, journal, &dirs)?;
-        if told {
-            let all = jobs::left(journal, self.running).len();
-            let failed = jobs::tell_again(self.running.runner, journal, all);
+        let left = jobs::left(journal, self.running).len();
+        if left > 0 {
+            let told = if told { left } else { 0 };
+            let failed = jobs::tell_again(self.running.runner, journal, told);
             failed.iter().for_each(|said| log::warn!("{said}"));
         }
         Ok(Recovered::Undone(self.journal.config, changed))
