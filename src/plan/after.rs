@@ -166,21 +166,31 @@ fn repairs(
     all.extend(files.map(|path| (path.clone(), file(path))));
     all.extend(units.map(|name| (name.clone(), unit(name))));
     all.extend(users.then(|| ("ssh keys and passwords".to_owned(), account())));
-    let done = update
+    let mut done = update
         .map(|update| update.queue.clone())
         .unwrap_or_default();
-    let (mut queue, mut unserved) = (Vec::<Queued>::new(), Vec::new());
+    let step = done.len();
+    let mut unserved = Vec::new();
     for (what, changed) in all {
-        for queued in actions::queue(&changed, policies) {
-            match queued.action {
-                Action::Reboot => unserved.push(what.clone()),
-                Action::None | Action::Drain => {}
-                _ if queue.iter().chain(&done).any(|q| q.action == queued.action) => {}
-                _ => queue.push(queued),
-            }
+        let mut wanted = actions::queue(&changed, policies);
+        if wanted.iter().any(|queued| queued.action == Action::Reboot) {
+            unserved.push(what);
+            continue;
+        }
+        wanted.retain(|queued| queued.action.job().is_some());
+        if !holds(&done, &wanted) {
+            done.extend(wanted);
         }
     }
-    (queue, unserved)
+    (done.split_off(step), unserved)
+}
+
+/// Whether a queue has the same actions already, in this order.
+fn holds(queue: &[Queued], wanted: &[Queued]) -> bool {
+    let mut queue = queue.iter();
+    wanted
+        .iter()
+        .all(|wanted| queue.any(|queued| queued.action == wanted.action))
 }
 
 fn file(path: &str) -> Changed<'_> {
@@ -304,6 +314,26 @@ mod tests {
             (unknown.jobs(), unknown.unserved),
             (after.jobs(), after.unserved)
         );
+    }
+
+    #[test]
+    fn an_order_that_a_repair_needs_is_kept() {
+        let same = config("data:,a", "data:,a");
+        let steps = [
+            (
+                Section::Files,
+                "/etc/pki/ca-trust/source/anchors/iri-root-ca.crt",
+            ),
+            (
+                Section::Files,
+                "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt",
+            ),
+        ];
+        let jobs = judged(&steps, Some(&same), &same).jobs();
+        let said: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+        let trust = "restart coreos-update-ca-trust.service";
+        // The bundle is made once more, so that CRI-O surely starts after it.
+        assert_eq!(said, [trust, trust, "restart crio.service"]);
     }
 
     #[test]

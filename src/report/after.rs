@@ -46,7 +46,7 @@ pub fn text(after: &After) -> String {
     if after.queue.is_empty() && after.repairs.is_empty() {
         out.push_str(&item("nothing is reloaded or restarted"));
     }
-    if !after.unserved.is_empty() {
+    if !after.unserved.is_empty() && !after.reboots() {
         let all = few(&after.unserved);
         out.push_str(&item(&format!(
             "no policy for {all}, put right here: what has read that goes on with the old until it is restarted"
@@ -196,6 +196,7 @@ mod tests {
             ..After::default()
         };
         let said = done(&reboot, &Told::default());
+        assert!(!text(&reboot).contains("/etc/y"), "the reboot serves it");
         let wanted = "The new files need a reboot: /etc/x has no policy.\nNext: systemctl reboot\n";
         assert_eq!(said, wanted);
     }
