@@ -9,8 +9,9 @@ mod support;
 mod mounts;
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use mounts::{mount, with_mounts};
 use serde_json::{Value, json};
@@ -41,6 +42,7 @@ esac
 echo "rpm-ostree $*" >>/calls
 if [ -e "/fails-$1" ]; then cat "/fails-$1" >&2; exit 1; fi
 if [ -e "/dies-$1" ]; then cat /busy.json >/status.json; kill -KILL $$; fi
+if [ -e "/kills-$1" ]; then cat /staged.json >/status.json; kill -KILL $PPID; exit; fi
 case $1 in
     cancel) cat /cancelled.json >/status.json ;;
     rebase) cat /staged.json >/status.json; echo >/run/ostree/staged-deployment ;;
@@ -150,10 +152,14 @@ impl Live {
     }
 
     fn run(&self, args: &[&str]) -> Run {
+        Run::of(self.output(args))
+    }
+
+    fn output(&self, args: &[&str]) -> Output {
         install(PROGRAM.as_ref(), &self.root.path("usr/mco-rescue"));
         let mut command = Command::new("chroot");
         command.arg(self.root.dir()).arg("/usr/mco-rescue");
-        Run::of(command.args(args).stdin(Stdio::null()).output().unwrap())
+        command.args(args).stdin(Stdio::null()).output().unwrap()
     }
 
     /// What changed something, without what is done for the program's own units.
@@ -367,6 +373,32 @@ fn what_a_client_that_died_has_staged_all_the_same_is_gone_on_from() {
         assert_eq!(live.calls(), wanted);
         live.is_recorded(&trigger);
         assert!(live.root.exists(AWAITED));
+    });
+}
+
+#[test]
+fn a_run_that_is_killed_while_it_stages_is_finished_by_the_next_one() {
+    with_mounts(|| {
+        let live = Live::new(NEW, &["nosmt"]);
+        let trigger = live.root.read(TRIGGER);
+        live.root.write("kills-rebase", "");
+        let killed = live.output(&["firstboot", "--complete", "--yes", "--from-storage"]);
+        assert_eq!(killed.status.signal(), Some(9));
+        live.root.remove("kills-rebase");
+        live.is_untouched();
+        let said = flat(&live.run(&["status"]).ok());
+        let words = "rendered-worker-1, but the run was cut off before its files. \
+            Next: mco-rescue apply cached:rendered-worker-1";
+        assert!(said.contains(words), "{said}");
+
+        live.completes(&["--from-storage"]).ok();
+        let [_, _, arguments] = staging();
+        assert_eq!(live.calls().last(), Some(&arguments));
+        assert!(!live.calls()[2..].iter().any(|call| call.contains("rebase")));
+        live.is_recorded(&trigger);
+        let said = flat(&live.run(&["status"]).ok());
+        let words = "rendered-worker-1, at the next boot. Next: systemctl reboot";
+        assert!(said.contains(words), "{said}");
     });
 }
 
