@@ -9,13 +9,14 @@ mod support;
 mod mounts;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use mounts::{mount, with_mounts};
 use serde_json::{Value, json};
-use support::{PROGRAM, Run, TestRoot, file, machine_config};
+use support::{PROGRAM, Run, TestRoot, file, machine_config, oci, say};
 
 const TRIGGER: &str = "etc/ignition-machine-config-encapsulated.json";
 const KEPT: &str = "etc/ignition-machine-config-encapsulated.json.bak";
@@ -59,6 +60,9 @@ struct Live {
 impl Live {
     fn new(image: &str, arguments: &[&str]) -> Self {
         let root = TestRoot::new();
+        // A mount point, as the root of a system is: skopeo leaves it for another one.
+        let top = root.dir().to_str().unwrap();
+        mount(&["--bind", top, top]);
         for program in ["/bin/sh", "/bin/cat", "/bin/rm"] {
             copy_program(&root, program);
         }
@@ -248,6 +252,38 @@ fn a_pull_that_never_ends_stands_against_nothing_and_holds_the_boot_until_the_re
         // Once more, and now a reboot is wanted: that is all.
         live.completes(&["--from-storage", "--reboot"]).ok();
         assert_eq!(live.calls()[3..], ["systemctl --no-block reboot"]);
+    });
+}
+
+#[test]
+fn the_real_skopeo_brings_an_image_of_a_medium_into_the_storage() {
+    if !Path::new("/usr/bin/skopeo").exists() {
+        return say("SKIP: skopeo is not installed; no image is brought from a medium");
+    }
+    with_mounts(|| {
+        let live = Live::new(NEW, &["nosmt"]);
+        let medium = live.root.path("medium");
+        let image = format!("registry.example/os@{}", oci::image(&medium));
+        live.is_given(&image, &["nosmt"]);
+        let staged = live.root.read("staged.json").replace(NEW, &image);
+        live.root.write("staged.json", &staged);
+        copy_program(&live.root, "/usr/bin/skopeo");
+        fs::create_dir_all(live.root.path("var/tmp")).unwrap();
+        let policy = json!({"default": [{"type": "insecureAcceptAnything"}]});
+        live.root
+            .write("etc/containers/policy.json", &policy.to_string());
+        let storage = "[storage]\ndriver = \"vfs\"\nrunroot = \"/run/containers\"\ngraphroot = \"/var/lib/containers\"\n";
+        live.root.write("etc/containers/storage.conf", storage);
+
+        live.completes(&["--os-from", "/medium"]).ok();
+        let brought = live.root.read("var/lib/containers/vfs-images/images.json");
+        assert!(brought.contains(&image), "{brought}");
+        let layers = live.root.path("var/lib/containers/vfs/dir");
+        let mut layers = fs::read_dir(layers).unwrap();
+        let file = layers.next().unwrap().unwrap().path().join("os-version");
+        assert_eq!(fs::metadata(file).unwrap().uid(), 1000);
+        let [_, rebase, _] = staging();
+        assert_eq!(live.calls()[1], rebase.replace(NEW, &image));
     });
 }
 

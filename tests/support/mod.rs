@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
 pub mod ignition;
+pub mod oci;
 
 use std::collections::BTreeMap;
 use std::fs;

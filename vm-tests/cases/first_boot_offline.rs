@@ -14,11 +14,9 @@
 //!    cannot be any more, and is waited for. After the program itself was killed too, a second `apply` finishes.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use mco_rescue::document;
-use mco_rescue::images::Digest;
 use serde_json::{Value, json};
 
 use super::configs;
@@ -29,9 +27,9 @@ use super::os::{
 };
 use crate::lab::node::Booted;
 use crate::lab::qemu::End;
-use crate::lab::{Case, disk, run};
+use crate::lab::{Case, disk};
 use crate::mounts::{mount, unmount};
-use crate::support::ignition;
+use crate::support::{ignition, oci};
 
 const TRIGGER: &str = "/etc/ignition-machine-config-encapsulated.json";
 const KEPT: &str = "/etc/ignition-machine-config-encapsulated.json.bak";
@@ -276,32 +274,7 @@ fn ignite(story: &Story<'_>, image: &str) {
 /// stand-in takes the system from the repository.
 fn stick_with_an_image(case: &Case) -> (PathBuf, String) {
     let top = tempfile::tempdir().unwrap();
-    let blobs = top.path().join("os/blobs/sha256");
-    fs::create_dir_all(&blobs).unwrap();
-    let put = |bytes: &[u8], kind: &str| {
-        let digest = Digest::of(bytes);
-        fs::write(blobs.join(digest.hex()), bytes).unwrap();
-        json!({"mediaType": format!("application/vnd.oci.image.{kind}"), "digest": digest.to_string(), "size": bytes.len()})
-    };
-    let layer = tar_of_a_file(case.dir());
-    let config = json!({
-        "architecture": "amd64", "os": "linux", "config": {"Labels": {"ostree.bootable": "true"}},
-        "rootfs": {"type": "layers", "diff_ids": [Digest::of(&layer).to_string()]},
-    });
-    let manifest = json!({
-        "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": put(config.to_string().as_bytes(), "config.v1+json"),
-        "layers": [put(&layer, "layer.v1.tar")],
-    });
-    let manifest = put(manifest.to_string().as_bytes(), "manifest.v1+json");
-    let image = format!(
-        "quay.example/okd/os@{}",
-        manifest["digest"].as_str().unwrap()
-    );
-    let index = json!({"schemaVersion": 2, "manifests": [manifest]});
-    fs::write(top.path().join("os/index.json"), index.to_string()).unwrap();
-    let layout = r#"{"imageLayoutVersion": "1.0.0"}"#;
-    fs::write(top.path().join("os/oci-layout"), layout).unwrap();
+    let digest = oci::image(&top.path().join("os"));
     let stick = case.path("stick");
     let from = top.path().to_str().unwrap();
     disk::formatted(
@@ -309,19 +282,7 @@ fn stick_with_an_image(case: &Case) -> (PathBuf, String) {
         16,
         &["mke2fs", "-q", "-t", "ext4", "-L", "stick", "-d", from],
     );
-    (stick, image)
-}
-
-fn tar_of_a_file(dir: &Path) -> Vec<u8> {
-    fs::write(dir.join("os-version"), "2.0\n").unwrap();
-    let tar = dir.join("layer.tar");
-    run(Command::new("tar")
-        .arg("-C")
-        .arg(dir)
-        .arg("-cf")
-        .arg(&tar)
-        .arg("os-version"));
-    fs::read(tar).unwrap()
+    (stick, format!("quay.example/okd/os@{digest}"))
 }
 
 /// Somebody can log in, but the boot does not end: the pull fails again and again, and the kubelet waits for it.
