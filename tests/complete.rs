@@ -29,8 +29,11 @@ const NEW: &str =
     "registry.example/os@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
 const PULL: &str = "machine-config-daemon-pull.service";
 const SERVICE: &str = "machine-config-daemon-firstboot.service";
-const STOP: &str =
-    "systemctl stop -- machine-config-daemon-pull.service machine-config-daemon-firstboot.service";
+/// Both units are stopped, and not left as failed.
+const STOP: [&str; 2] = [
+    "systemctl stop -- machine-config-daemon-pull.service machine-config-daemon-firstboot.service",
+    "systemctl reset-failed -- machine-config-daemon-pull.service machine-config-daemon-firstboot.service",
+];
 
 /// Keeps what is staged in files of the root, and every call that changes something.
 const RPM_OSTREE: &str = r#"
@@ -294,14 +297,14 @@ fn where_nothing_is_to_be_staged_the_boot_goes_on() {
         let trigger = live.root.read(TRIGGER);
         let said = live.completes(&["--reboot"]).ok().out();
         assert!(said.contains("what waited for them starts now"), "{said}");
-        assert_eq!(live.calls(), [STOP]);
+        assert_eq!(live.calls(), STOP);
         live.is_recorded(&trigger);
         assert!(!live.root.exists(AWAITED));
 
         // Both have ended: there is nothing to be stopped, and nothing to be done.
         live.units("inactive", "inactive");
         live.completes(&["--reboot"]).ok();
-        assert_eq!(live.calls(), [STOP]);
+        assert_eq!(live.calls(), STOP);
     });
 }
 
@@ -316,8 +319,8 @@ fn a_service_that_tries_again_and_again_is_stopped_before_anything_is_staged() {
             "{}",
             run.err()
         );
-        let stop = format!("systemctl stop -- {SERVICE}");
-        assert_eq!(live.calls(), [&[stop][..], &staging()].concat());
+        let stop = ["stop", "reset-failed"].map(|verb| format!("systemctl {verb} -- {SERVICE}"));
+        assert_eq!(live.calls(), [&stop[..], &staging()].concat());
     });
 }
 

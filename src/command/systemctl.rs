@@ -50,6 +50,14 @@ pub fn stop(runner: &dyn CommandRunner, units: &[&str]) -> Result<(), CommandErr
     asked(runner, &line(&["stop"], units, BUSY)).map(drop)
 }
 
+/// Forgets that units have failed.
+///
+/// # Errors
+/// No systemctl, or what it said.
+pub fn reset_failed(runner: &dyn CommandRunner, units: &[&str]) -> Result<(), CommandError> {
+    asked(runner, &line(&["reset-failed"], units, QUICK)).map(drop)
+}
+
 /// How the last start of a service ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartResult {
