@@ -9,12 +9,14 @@ mod support;
 mod mounts;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use mounts::{mount, with_mounts};
 use serde_json::{Value, json};
-use support::{PROGRAM, Run, TestRoot, file, machine_config};
+use support::{PROGRAM, Run, TestRoot, file, machine_config, oci, say};
 
 const TRIGGER: &str = "etc/ignition-machine-config-encapsulated.json";
 const KEPT: &str = "etc/ignition-machine-config-encapsulated.json.bak";
@@ -27,8 +29,11 @@ const NEW: &str =
     "registry.example/os@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
 const PULL: &str = "machine-config-daemon-pull.service";
 const SERVICE: &str = "machine-config-daemon-firstboot.service";
-const STOP: &str =
-    "systemctl stop -- machine-config-daemon-pull.service machine-config-daemon-firstboot.service";
+/// Both units are stopped, and not left as failed.
+const STOP: [&str; 2] = [
+    "systemctl stop -- machine-config-daemon-pull.service machine-config-daemon-firstboot.service",
+    "systemctl reset-failed -- machine-config-daemon-pull.service machine-config-daemon-firstboot.service",
+];
 
 /// Keeps what is staged in files of the root, and every call that changes something.
 const RPM_OSTREE: &str = r#"
@@ -41,6 +46,7 @@ esac
 echo "rpm-ostree $*" >>/calls
 if [ -e "/fails-$1" ]; then cat "/fails-$1" >&2; exit 1; fi
 if [ -e "/dies-$1" ]; then cat /busy.json >/status.json; kill -KILL $$; fi
+if [ -e "/kills-$1" ]; then cat /staged.json >/status.json; kill -KILL $PPID; exit; fi
 case $1 in
     cancel) cat /cancelled.json >/status.json ;;
     rebase) cat /staged.json >/status.json; echo >/run/ostree/staged-deployment ;;
@@ -57,6 +63,9 @@ struct Live {
 impl Live {
     fn new(image: &str, arguments: &[&str]) -> Self {
         let root = TestRoot::new();
+        // A mount point, as the root of a system is: skopeo leaves it for another one.
+        let top = root.dir().to_str().unwrap();
+        mount(&["--bind", top, top]);
         for program in ["/bin/sh", "/bin/cat", "/bin/rm"] {
             copy_program(&root, program);
         }
@@ -150,10 +159,14 @@ impl Live {
     }
 
     fn run(&self, args: &[&str]) -> Run {
+        Run::of(self.output(args))
+    }
+
+    fn output(&self, args: &[&str]) -> Output {
         install(PROGRAM.as_ref(), &self.root.path("usr/mco-rescue"));
         let mut command = Command::new("chroot");
         command.arg(self.root.dir()).arg("/usr/mco-rescue");
-        Run::of(command.args(args).stdin(Stdio::null()).output().unwrap())
+        command.args(args).stdin(Stdio::null()).output().unwrap()
     }
 
     /// What changed something, without what is done for the program's own units.
@@ -246,20 +259,52 @@ fn a_pull_that_never_ends_stands_against_nothing_and_holds_the_boot_until_the_re
 }
 
 #[test]
+fn the_real_skopeo_brings_an_image_of_a_medium_into_the_storage() {
+    if !Path::new("/usr/bin/skopeo").exists() {
+        return say("SKIP: skopeo is not installed; no image is brought from a medium");
+    }
+    with_mounts(|| {
+        let live = Live::new(NEW, &["nosmt"]);
+        let medium = live.root.path("medium");
+        let image = format!("registry.example/os@{}", oci::image(&medium));
+        live.is_given(&image, &["nosmt"]);
+        let staged = live.root.read("staged.json").replace(NEW, &image);
+        live.root.write("staged.json", &staged);
+        copy_program(&live.root, "/usr/bin/skopeo");
+        fs::create_dir_all(live.root.path("var/tmp")).unwrap();
+        let policy = json!({"default": [{"type": "insecureAcceptAnything"}]});
+        live.root
+            .write("etc/containers/policy.json", &policy.to_string());
+        let storage = "[storage]\ndriver = \"vfs\"\nrunroot = \"/run/containers\"\ngraphroot = \"/var/lib/containers\"\n";
+        live.root.write("etc/containers/storage.conf", storage);
+
+        live.completes(&["--os-from", "/medium"]).ok();
+        let brought = live.root.read("var/lib/containers/vfs-images/images.json");
+        assert!(brought.contains(&image), "{brought}");
+        let layers = live.root.path("var/lib/containers/vfs/dir");
+        let mut layers = fs::read_dir(layers).unwrap();
+        let file = layers.next().unwrap().unwrap().path().join("os-version");
+        assert_eq!(fs::metadata(file).unwrap().uid(), 1000);
+        let [_, rebase, _] = staging();
+        assert_eq!(live.calls()[1], rebase.replace(NEW, &image));
+    });
+}
+
+#[test]
 fn where_nothing_is_to_be_staged_the_boot_goes_on() {
     with_mounts(|| {
         let live = Live::new(OLD, &["audit=0"]);
         let trigger = live.root.read(TRIGGER);
         let said = live.completes(&["--reboot"]).ok().out();
         assert!(said.contains("what waited for them starts now"), "{said}");
-        assert_eq!(live.calls(), [STOP]);
+        assert_eq!(live.calls(), STOP);
         live.is_recorded(&trigger);
         assert!(!live.root.exists(AWAITED));
 
         // Both have ended: there is nothing to be stopped, and nothing to be done.
         live.units("inactive", "inactive");
         live.completes(&["--reboot"]).ok();
-        assert_eq!(live.calls(), [STOP]);
+        assert_eq!(live.calls(), STOP);
     });
 }
 
@@ -274,8 +319,8 @@ fn a_service_that_tries_again_and_again_is_stopped_before_anything_is_staged() {
             "{}",
             run.err()
         );
-        let stop = format!("systemctl stop -- {SERVICE}");
-        assert_eq!(live.calls(), [&[stop][..], &staging()].concat());
+        let stop = ["stop", "reset-failed"].map(|verb| format!("systemctl {verb} -- {SERVICE}"));
+        assert_eq!(live.calls(), [&stop[..], &staging()].concat());
     });
 }
 
@@ -367,6 +412,32 @@ fn what_a_client_that_died_has_staged_all_the_same_is_gone_on_from() {
         assert_eq!(live.calls(), wanted);
         live.is_recorded(&trigger);
         assert!(live.root.exists(AWAITED));
+    });
+}
+
+#[test]
+fn a_run_that_is_killed_while_it_stages_is_finished_by_the_next_one() {
+    with_mounts(|| {
+        let live = Live::new(NEW, &["nosmt"]);
+        let trigger = live.root.read(TRIGGER);
+        live.root.write("kills-rebase", "");
+        let killed = live.output(&["firstboot", "--complete", "--yes", "--from-storage"]);
+        assert_eq!(killed.status.signal(), Some(9));
+        live.root.remove("kills-rebase");
+        live.is_untouched();
+        let said = flat(&live.run(&["status"]).ok());
+        let words = "rendered-worker-1, but the run was cut off before its files. \
+            Next: mco-rescue apply cached:rendered-worker-1";
+        assert!(said.contains(words), "{said}");
+
+        live.completes(&["--from-storage"]).ok();
+        let [_, _, arguments] = staging();
+        assert_eq!(live.calls().last(), Some(&arguments));
+        assert!(!live.calls()[2..].iter().any(|call| call.contains("rebase")));
+        live.is_recorded(&trigger);
+        let said = flat(&live.run(&["status"]).ok());
+        let words = "rendered-worker-1, at the next boot. Next: systemctl reboot";
+        assert!(said.contains(words), "{said}");
     });
 }
 

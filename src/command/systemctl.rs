@@ -74,6 +74,14 @@ pub fn restart(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandErro
     asked(runner, &line(&["restart"], &[unit], TWICE)).map(drop)
 }
 
+/// Forgets that units have failed.
+///
+/// # Errors
+/// No systemctl, or what it said.
+pub fn reset_failed(runner: &dyn CommandRunner, units: &[&str]) -> Result<(), CommandError> {
+    asked(runner, &line(&["reset-failed"], units, QUICK)).map(drop)
+}
+
 /// How the last start of a service ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartResult {

@@ -205,7 +205,7 @@ pub fn text(report: &StatusReport) -> String {
         }
     }
     if let Some(awaited) = &report.awaited {
-        line("Awaited", &awaited_text(awaited));
+        line("Awaited", &awaited_text(awaited, &report.history));
     }
     line(
         "Recorded",
@@ -248,12 +248,17 @@ fn or_unknown(image: &str) -> &str {
     }
 }
 
-fn awaited_text(awaited: &Awaited) -> String {
+fn awaited_text(awaited: &Awaited, history: &[Kept]) -> String {
     let name = &awaited.config.name;
+    let came = |kept: &Kept| awaited.is_its_run(&kept.id, &kept.config);
+    let lacks_files = awaited.files_after.is_some() && !history.iter().any(came);
     match (&awaited.failed, awaited.way) {
         (Some(why), _) => {
             format!("{name} did not come up: {why}. Next: mco-rescue apply cached:{name}")
         }
+        (None, Way::Forward) if lacks_files => format!(
+            "{name}, but the run was cut off before its files. Next: mco-rescue apply cached:{name}"
+        ),
         (None, Way::Forward) => format!("{name}, at the next boot. Next: systemctl reboot"),
         (None, Way::Back) => {
             format!("the way back from {name}, at the next boot. Next: systemctl reboot")

@@ -3,6 +3,7 @@
 
 pub mod ignition;
 pub mod live;
+pub mod oci;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use crate::cli::install::systemd_runs;
 use crate::cli::session::open_root;
 use crate::cli::{ApplyArgs, Cli, FirstbootArgs, Output, apply, complete};
-use crate::command::{HostRunner, systemctl};
+use crate::command::{CommandError, HostRunner, systemctl};
 use crate::error::ExitCode;
 use crate::node::{FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, UnitActivity};
 use crate::paths;
@@ -38,7 +38,7 @@ fn let_the_boot_go_on(cli: &Cli) -> Result<()> {
     if !is_any_at_work(&units)? {
         return Ok(());
     }
-    systemctl::stop(&HostRunner, &units).context("stopping the units of the first boot")?;
+    end(&units).context("stopping the units of the first boot")?;
     if cli.output == Output::Text {
         let said = "The units of the first boot are stopped; what waited for them starts now.\n";
         report::print_result(said.as_bytes());
@@ -53,9 +53,19 @@ fn let_the_boot_go_on(cli: &Cli) -> Result<()> {
 pub fn stop_service() -> Result<()> {
     let units = [FIRST_BOOT_SERVICE];
     if is_any_at_work(&units)? {
-        systemctl::stop(&HostRunner, &units)
+        end(&units)
             .context("stopping the first-boot service, which stages too; nothing was changed")?;
         log::warn!("{FIRST_BOOT_SERVICE} is stopped; what waited for it starts now");
+    }
+    Ok(())
+}
+
+/// Whoever is stopped while it starts counts as failed, which nobody is to look into.
+fn end(units: &[&str]) -> Result<(), CommandError> {
+    systemctl::stop(&HostRunner, units)?;
+    // One that systemd has let go of meanwhile is none of its units any more.
+    if let Err(error) = systemctl::reset_failed(&HostRunner, units) {
+        log::info!("{error}");
     }
     Ok(())
 }
