@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 
 use mounts::{mount, with_mounts};
 use serde_json::{Value, json};
-use support::{Run, TestRoot, file, machine_config};
+use support::{Run, TestRoot, file, install, machine_config};
 
 const POLICY: &str = "etc/containers/policy.json";
 const RECORD: &str = "etc/machine-config-daemon/currentconfig";
@@ -80,11 +80,6 @@ fn stand_in() -> &'static Path {
         assert!(cc.status().unwrap().success());
         program
     })
-}
-
-fn install(from: &Path, to: &Path) {
-    let mut install = Command::new("install");
-    assert!(install.arg(from).arg(to).status().unwrap().success());
 }
 
 /// A root in which the program sees itself on a live node with systemd, in config `rendered-worker-old`.

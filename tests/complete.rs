@@ -16,7 +16,7 @@ use std::process::{Command, Output, Stdio};
 
 use mounts::{mount, with_mounts};
 use serde_json::{Value, json};
-use support::{PROGRAM, Run, TestRoot, file, machine_config, oci, say};
+use support::{PROGRAM, Run, TestRoot, copy_program, file, install, machine_config, oci, say};
 
 const TRIGGER: &str = "etc/ignition-machine-config-encapsulated.json";
 const KEPT: &str = "etc/ignition-machine-config-encapsulated.json.bak";
@@ -200,24 +200,6 @@ fn deployment_of(image: &str, checksum: char, staged: bool) -> Value {
         "booted": !staged, "staged": staged, "pinned": false,
         "packages": [], "requested-packages": [], "requested-base-removals": [],
     })
-}
-
-/// A program of this system with the libraries that it is linked with, at the same places.
-fn copy_program(root: &TestRoot, program: &str) {
-    let output = Command::new("ldd").arg(program).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let files = text.split_whitespace().filter(|word| word.starts_with('/'));
-    for file in files.chain([program]) {
-        fs::create_dir_all(root.path(file).parent().unwrap()).unwrap();
-        install(file.as_ref(), &root.path(file));
-    }
-}
-
-/// By another process: a file that we write ourselves cannot be run while another test's child holds it open.
-fn install(from: &Path, to: &Path) {
-    let mut command = Command::new("install");
-    let status = command.arg(from).arg(to).status().unwrap();
-    assert!(status.success());
 }
 
 /// Without the breaks of lines.

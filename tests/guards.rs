@@ -10,8 +10,6 @@
 
 #[path = "support/mounts.rs"]
 mod mounts;
-#[path = "support/ostree_node.rs"]
-mod ostree_node;
 mod support;
 
 use std::fs;
@@ -21,9 +19,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use mounts::{mount, with_mounts};
-use ostree_node::copy_program;
 use serde_json::{Value, json};
-use support::{PROGRAM, Run, TestRoot, file, install, is_root, machine_config, say};
+use support::{PROGRAM, Run, TestRoot, copy_program, file, install, is_root, machine_config, say};
 
 /// A root whose flags are taken away before it is removed.
 struct Flagged(TestRoot);

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use super::recover::{at_boot, recover_first};
 use super::rollback::TakingBack;
 use super::session::{self, Session, Unnamed, open_root, open_store};
-use super::work::now;
+use super::work::{Work, now};
 use super::{Cli, Output};
 use crate::awaited::{Arrival, Awaited, Booted, OsRun, OsRuns, VERSION, Way};
 use crate::command::rpm_ostree::arguments::finalize_journal;
@@ -16,7 +16,7 @@ use crate::node::deployments::finalize_failure;
 use crate::node::host::boot_id;
 use crate::node::{Host, Os};
 use crate::paths;
-use crate::plan::{Allowed, Options};
+use crate::plan::{Allowed, Options, Step};
 use crate::report::complete::{self, Completed};
 use crate::report::recover::Started;
 use crate::report::{self, count};
@@ -76,7 +76,14 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     let completed = match (&arrival, awaited.way) {
         (Arrival::NotYet, _) => Completed::not_yet(&awaited),
         (_, _) if awaited.failed.is_some() => Completed::failed(&awaited),
-        (Arrival::Arrived, Way::Forward) => arrived(cli, &root, &awaited)?,
+        (Arrival::Arrived, Way::Forward) => {
+            let brought = bring_files(cli, &root, &lock, &awaited);
+            let mut completed = arrived(cli, &root, &awaited)?;
+            if let Err(error) = brought {
+                completed.failed = Some(format!("{error:#}"));
+            }
+            completed
+        }
         (Arrival::Arrived, Way::Back) => {
             take_back(&root, &lock, &awaited)?;
             forget(&root)?;
@@ -118,6 +125,57 @@ fn booted(root: &Root) -> Result<Booted> {
         image: os.image,
         kernel_arguments: os.kernel_arguments.unwrap_or_default().tokens().to_vec(),
     })
+}
+
+/// The run was cut off between the operating system and its files: they come now, out of the cache, before anything
+/// reads those from before (design.md section 4).
+fn bring_files(cli: &Cli, root: &Root, lock: &Lock, awaited: &Awaited) -> Result<()> {
+    let mut history = transaction::history(root)?.into_iter();
+    let were_to_come = awaited.run.is_none() && awaited.files_after.is_some();
+    if !were_to_come || history.any(|run| awaited.is_its_run(&run.id, &run.config)) {
+        return Ok(());
+    }
+    let name = &awaited.config.name;
+    let again = format!("mco-rescue apply cached:{name}");
+    log::warn!("the files of {name} did not come before the reboot; they come now");
+    let cached = Some(format!("cached:{name}"));
+    let session = Session::observe(open_root(cli)?, cached.as_deref(), Unnamed::Wanted)?;
+    let options = Options {
+        files_only: true,
+        ..Options::default()
+    };
+    let plan = session.guarded_plan(options, Allowed::default())?;
+    if let Some(blocker) = plan.blockers.first() {
+        let (subject, why) = (&blocker.subject, &blocker.message);
+        bail!("the files of {name} cannot come: {subject}: {why}. Next: {again}");
+    }
+    let work = Work {
+        root,
+        lock,
+        node: &session.node,
+        plan: &plan,
+        config: session.config_ref(),
+        undoes: None,
+        started: now(),
+        more: &[],
+        // The services start after this.
+        jobs: &[],
+    };
+    let done = work.transact().with_context(|| format!("next: {again}"))?;
+    let from = awaited.from.clone();
+    keep_os_run(root, OsRun { run: done.id, from })?;
+    tell_the_boot(root, plan.steps.iter().map(|planned| &planned.step));
+    Ok(())
+}
+
+/// systemd has read the units from before.
+fn tell_the_boot<'a>(root: &Root, steps: impl Iterator<Item = &'a Step>) {
+    let changed: Vec<RootPath> = steps.map(|step| step.path().clone()).collect();
+    let is_there = |path: &RootPath| root.exists(path).unwrap_or_default();
+    let started = at_boot(&changed, &is_there, &HostRunner);
+    if started != Started::Unconcerned {
+        log::warn!("{}", report::recover::units(&started));
+    }
 }
 
 /// The deployment runs; the files have come along with it or not.
@@ -162,13 +220,7 @@ fn take_back(root: &Root, lock: &Lock, awaited: &Awaited) -> Result<()> {
     }
     // Nothing that reads them runs yet.
     back.carry_out(root, lock, now(), &[])?;
-    let steps = back.plan.steps.iter();
-    let changed: Vec<RootPath> = steps.map(|planned| planned.step.path().clone()).collect();
-    let is_there = |path: &RootPath| root.exists(path).unwrap_or_default();
-    let started = at_boot(&changed, &is_there, &HostRunner);
-    if started != Started::Unconcerned {
-        log::warn!("{}", report::recover::units(&started));
-    }
+    tell_the_boot(root, back.plan.steps.iter().map(|planned| &planned.step));
     Ok(())
 }
 

@@ -95,6 +95,9 @@ impl Staging<'_> {
         signals: &DeferredSignals,
     ) -> Result<(), (String, String)> {
         for step in &self.plan.steps {
+            if let Some(signal) = signals.waiting() {
+                return Err((format!("ended by {signal}"), "run this again".to_owned()));
+            }
             self.step(step, facts, lent, signals)
                 .map_err(|cause| (format!("{}: {cause}", doing(step)), cause.next()))?;
         }
@@ -182,7 +185,7 @@ impl Staging<'_> {
         ));
         match mutate(&line, &|| signals.waiting().is_some()) {
             // It may have been staged all the same: whoever asks for a proof later finds out.
-            Err(cause) if self.is_done(step) => {
+            Err(cause) if signals.waiting().is_none() && self.is_done(step) => {
                 log::warn!("{cause}; but it is staged");
                 Ok(())
             }

@@ -3,29 +3,11 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{PROGRAM, Run, TestRoot};
-
-/// A program of this system with the libraries that it is linked with, at the same places.
-fn copy_program(root: &TestRoot, program: &str) {
-    let output = Command::new("ldd").arg(program).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let files = text.split_whitespace().filter(|word| word.starts_with('/'));
-    for file in files.chain([program]) {
-        fs::create_dir_all(root.path(file).parent().unwrap()).unwrap();
-        install(file.as_ref(), &root.path(file));
-    }
-}
-
-/// By another process: a file that we write ourselves cannot be run while another test's child holds it open.
-fn install(from: &Path, to: &Path) {
-    let status = Command::new("install").arg(from).arg(to).status().unwrap();
-    assert!(status.success());
-}
+use super::{PROGRAM, Run, TestRoot, copy_program, install};
 
 /// A program of the node.
 pub fn answers(root: &TestRoot, program: &str, script: &str) {

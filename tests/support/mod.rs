@@ -384,3 +384,14 @@ pub fn install(from: &Path, to: &Path) {
     let status = Command::new("install").arg(from).arg(to).status().unwrap();
     assert!(status.success());
 }
+
+/// A program of this system with the libraries that it is linked with, at the same places.
+pub fn copy_program(root: &TestRoot, program: &str) {
+    let output = Command::new("ldd").arg(program).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let files = text.split_whitespace().filter(|word| word.starts_with('/'));
+    for file in files.chain([program]) {
+        fs::create_dir_all(root.path(file).parent().unwrap()).unwrap();
+        install(file.as_ref(), &root.path(file));
+    }
+}

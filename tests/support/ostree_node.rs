@@ -7,7 +7,7 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 
 use crate::mounts::mount;
-use crate::support::{PROGRAM, Run, TestRoot, install};
+use crate::support::{PROGRAM, Run, TestRoot, copy_program, install};
 
 /// Checksum of the deployment that runs.
 pub const BOOTED: &str = "b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0";
@@ -20,8 +20,11 @@ pub const IMAGE: &str =
 pub const NEXT: &str =
     "quay.example/os@sha256:2222222222222222222222222222222222222222222222222222222222222222";
 
+/// What `ostree=` names.
+const LINK: &str = "sysroot/ostree/boot.1/rhcos/0/0";
+
 /// STUB of rpm-ostree: what is staged is a file with its image, its packages and its removals; all calls are kept.
-/// `fails` holds the first words of a command that fails, `hangs` of one that waits for ever.
+/// `fails` holds the first words of a command that fails, `hangs` of one that never ends its work.
 const RPM_OSTREE: &str = r#"
 cd /stub
 json() { list=; for word in $*; do list="$list${list:+, }\"$word\""; done; }
@@ -48,7 +51,7 @@ echo "rpm-ostree $*" >>log
 [ ! -e /etc/yum.repos.d/coreos-extensions.repo ] || echo "  with a repository" >>log
 [ ! -e /run/tmp-rpm-ostree-policy.json ] || echo "  with a policy of its own" >>log
 . ./booted; [ ! -e staged ] || . ./staged
-if [ -n "$hangs" ]; then case $* in $hangs*) echo waiting >now; read -r word <never ;; esac; fi
+all=$*
 if [ -n "$fails" ]; then case $* in $fails*) echo 'error: Packages not found: nonsense' >&2; exit 1 ;; esac; fi
 verb=$1; shift
 case $verb in
@@ -73,6 +76,7 @@ case $verb in
         stage ;;
     *) echo "error: Unknown command '$verb'" >&2; exit 1 ;;
 esac
+if [ -n "$hangs" ]; then case $all in $hangs*) echo waiting >now; read -r word <never ;; esac; fi
 "#;
 
 /// The node; `with_mounts` has to be around it.
@@ -117,15 +121,12 @@ impl OstreeNode {
         root.write("cmdline", "rw ostree=/ostree/boot.1/rhcos/0/0\n");
         let (line, shown) = (root.path("cmdline"), root.path("proc/cmdline"));
         mount(&["--bind", line.to_str().unwrap(), shown.to_str().unwrap()]);
-        let link = root.path("sysroot/ostree/boot.1/rhcos/0/0");
-        fs::create_dir_all(link.parent().unwrap()).unwrap();
-        std::os::unix::fs::symlink(format!("../../../deploy/rhcos/deploy/{BOOTED}.0"), link)
-            .unwrap();
         let node = Self { root };
         node.root.write(
             "etc/os-release",
             "ID=rhcos\nVARIANT_ID=coreos\nVERSION_ID=9.6\n",
         );
+        node.boots(BOOTED);
         node.runs(IMAGE, "", "");
         for file in ["fails", "hangs", "pinned", "log"] {
             node.root.write(
@@ -149,6 +150,15 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
         node
     }
 
+    /// Makes the kernel's `ostree=` lead to a deployment.
+    fn boots(&self, checksum: &str) {
+        let link = self.root.path(LINK);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        let _ = fs::remove_file(&link);
+        let target = format!("../../../deploy/rhcos/deploy/{checksum}.0");
+        std::os::unix::fs::symlink(target, link).unwrap();
+    }
+
     /// Sets what is booted.
     pub fn runs(&self, image: &str, packages: &str, removals: &str) {
         let text = format!(
@@ -170,6 +180,11 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
             &before.replace(BOOTED, ARRIVED).replace(IMAGE, image),
         );
         self.root.remove("stub/staged");
+        self.boots(ARRIVED);
+        let origin = format!("sysroot/ostree/deploy/rhcos/deploy/{ARRIVED}.0.origin");
+        let text =
+            format!("[origin]\ncontainer-image-reference=ostree-unverified-registry:{image}\n");
+        self.root.write(&origin, &text);
     }
 
     /// A program of the node.
@@ -217,15 +232,4 @@ fn null_device(root: &TestRoot) {
     use nix::sys::stat::{Mode, SFlag, makedev, mknod};
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;
     mknod(&root.path("dev/null"), SFlag::S_IFCHR, mode, makedev(1, 3)).unwrap();
-}
-
-/// A program of this system with the libraries that it is linked with, at the same places.
-pub fn copy_program(root: &TestRoot, program: &str) {
-    let output = Command::new("ldd").arg(program).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let files = text.split_whitespace().filter(|word| word.starts_with('/'));
-    for file in files.chain([program]) {
-        fs::create_dir_all(root.path(file).parent().unwrap()).unwrap();
-        install(file.as_ref(), &root.path(file));
-    }
 }
