@@ -64,6 +64,11 @@ impl Fleet {
         self.hosts.push((name.to_owned(), own));
     }
 
+    /// Goes on with one host alone.
+    pub fn only(&mut self, name: &str) {
+        self.hosts.retain(|(host, _)| host == name);
+    }
+
     /// A path in the directory of this fleet.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
