@@ -296,6 +296,14 @@ fn options_are_passed_on_and_a_wrong_one_changes_nothing() {
     let play = pair.fleet.play(&given, &[]).fails();
     assert!(play.said().contains("--no-such-option"), "{}", play.said());
     assert_eq!(pair.first.everything(), before);
+    let missing = json!({"mco_rescue_config": "/nonexistent/worker.yaml"});
+    let play = pair.fleet.play(&missing, &[]).fails();
+    assert!(
+        play.said().contains("/nonexistent/worker.yaml"),
+        "{}",
+        play.said()
+    );
+    assert_eq!(pair.fleet.left_behind(), Vec::<PathBuf>::new());
 
     // Arguments of the kernel cannot be set on a root that does not run.
     let mut config = config();
