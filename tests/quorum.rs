@@ -6,6 +6,8 @@
     missing_docs
 )]
 
+#[path = "support/ansible.rs"]
+mod ansible;
 #[path = "support/mounts.rs"]
 mod mounts;
 #[path = "support/ostree_node.rs"]
@@ -15,6 +17,7 @@ mod support;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ansible::Fleet;
 use mounts::with_mounts;
 use ostree_node::{IMAGE, NEXT, OstreeNode};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
@@ -186,6 +189,68 @@ fn no_reboot_is_made_by_which_quorum_would_be_lost() {
         assert!(!node.calls().iter().any(|call| call.ends_with(" reboot")));
         node.run(&[&reboot[..], &["--ignore-quorum"]].concat()).ok();
         assert_eq!(node.calls().last().unwrap(), "systemctl --no-block reboot");
+    });
+}
+
+#[test]
+fn the_playbook_shows_why_a_reboot_is_refused_and_stops() {
+    let Some(mut fleet) = Fleet::new() else {
+        return;
+    };
+    with_node(|node| {
+        let mut etcd = Etcd::start(&node.root, 3);
+        waits_until(node, |said| !said.contains("etcd:"));
+        etcd.stop(2);
+        waits_until(node, |said| {
+            said.contains("1 of 3 members of etcd are left")
+        });
+        node.run(&["fetch", "/config"]).ok();
+        // On the node itself `/` is its root; here it is entered first.
+        let enter = format!(
+            "#!/bin/sh\nexec chroot {} /usr/mco-rescue \"$@\"\n",
+            node.root.dir().display()
+        );
+        fleet.host("master-0", "/".as_ref());
+        let other = TestRoot::new();
+        fleet.host("master-1", other.dir());
+        let mut given = json!({
+            "mco_rescue_binary": fleet.write("enter", &enter),
+            "mco_rescue_config": "cached:rendered-master-1",
+            "mco_rescue_reboot": true,
+        });
+        let before = other.everything();
+        let play = fleet.play(&given, &[]).fails();
+        let words = "1 of 3 members of etcd are left, and 2 are needed; not well: m2";
+        assert!(play.said().contains(words), "{}", play.said());
+        assert_eq!(
+            play.count("master-0", "changed"),
+            Some(0),
+            "{}",
+            play.said()
+        );
+        assert_eq!(play.count("master-1", "ok"), None, "{}", play.said());
+        assert_eq!(other.everything(), before);
+        assert_eq!(node.calls(), Vec::<String>::new(), "nothing was staged");
+
+        // Staging alone is done: what waits for the reboot is no failure, and a second run has nothing to do.
+        given["mco_rescue_reboot"] = json!(false);
+        fleet.only("master-0");
+        let play = fleet.play(&given, &[]).ok();
+        assert_eq!(
+            play.count("master-0", "changed"),
+            Some(1),
+            "{}",
+            play.said()
+        );
+        assert!(node.root.exists("etc/new"));
+        let play = fleet.play(&given, &[]).ok();
+        assert_eq!(
+            play.count("master-0", "changed"),
+            Some(0),
+            "{}",
+            play.said()
+        );
+        assert!(!node.calls().iter().any(|call| call.ends_with(" reboot")));
     });
 }
 

@@ -95,6 +95,20 @@ make_policy() {
     fi
 }
 
+# The real ansible-playbook for tests/fleet.rs, which passes over it where there is none.
+make_ansible() {
+    local dir=${CARGO_TARGET_DIR:-target}/ansible log
+    if ! python3 -c 'import ensurepip' 2>/dev/null && ((EUID == 0)) && is_debian; then
+        { apt-get update && apt-get install --yes --no-install-recommends python3-venv; } >/dev/null 2>&1 || true
+    fi
+    log=$(mktemp)
+    if ! "${BASH_SOURCE%/*}/ansible.sh" "$dir" >"$log" 2>&1; then
+        rm -rf -- "$dir"
+        echo "SKIP: no ansible-playbook for the tests: $(tail -n 1 "$log")"
+    fi
+    rm -f "$log"
+}
+
 # The virtual machines are no reason to fail: where their programs cannot be had, that is all.
 prepare_machines() {
     find_missing "$for_machines"
@@ -122,6 +136,7 @@ find_missing "$needed"
 if ((${#programs[@]} == 0)); then
     echo "tests/setup.sh: everything the tests need is here"
     make_policy
+make_ansible
     prepare_machines
     exit 0
 fi
@@ -145,4 +160,5 @@ if ((${#programs[@]} > 0)); then
 fi
 echo "tests/setup.sh: installed $installed"
 make_policy
+make_ansible
 prepare_machines

@@ -12,6 +12,8 @@
     unused_crate_dependencies
 )]
 
+#[path = "../tests/support/ansible.rs"]
+mod ansible;
 mod cases;
 #[path = "../tests/support/http.rs"]
 mod http;

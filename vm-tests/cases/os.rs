@@ -12,17 +12,19 @@
 //! 3. `/boot` fills up before the shutdown: the same, and the error of the finalization is told.
 //! 4. The power fails in 2.0 before `complete` has looked: the next boot proves B all the same.
 //! 5. What rpm-ostree refuses, and a `/boot` without room, change nothing; `pivot` changes the image alone.
+//! 6. The playbook of `examples/` does the same as 1 over ssh, and a second time nothing.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::configs;
 use super::node::{PROGRAM, is_healthy_in};
+use crate::ansible::Fleet;
 use crate::lab::images::{self, Layout};
 use crate::lab::node::{Booted, Node};
 use crate::lab::qemu::{End, Machine};
@@ -206,6 +208,80 @@ fn what_rpm_ostree_refuses_changes_nothing_and_pivot_changes_the_image_alone() {
     let saw = booted.ask("cat /run/witness");
     assert!(saw.contains("maxPods: 250"), "{saw}");
     booted.power_off();
+}
+
+#[test]
+#[ignore = "a big guest: make vm-test runs it"]
+fn the_playbook_brings_a_node_without_python_through_its_reboot() {
+    let Some(case) = Case::begin_as_root("7 the playbook, over ssh") else {
+        return;
+    };
+    let Some(mut fleet) = Fleet::new() else {
+        return;
+    };
+    let mut story = Story::begin(&case);
+    let mut booted = story.in_a();
+    assert_ne!(booted.run("command -v python3").code(), 0);
+    is_reached_over_ssh(&mut fleet, &booted);
+    let config = fleet.write("b.json", &story.b.to_string());
+    let given = json!({
+        "mco_rescue_become": true,
+        "mco_rescue_binary": images::program(),
+        "mco_rescue_config": config,
+        "mco_rescue_reboot": true,
+        "mco_rescue_workspace": "/run",
+    });
+    let before = booted.ask(EVERYTHING);
+    let play = fleet.play(&given, &["--check"]).ok();
+    assert_eq!(play.count("node", "changed"), Some(1), "{}", play.said());
+    assert_eq!(booted.ask(EVERYTHING), before);
+
+    // It waits for the node while the boot loader does its work.
+    let play = std::thread::scope(|scope| {
+        let playing = scope.spawn(|| fleet.play(&given, &[]));
+        while booted.guest.runs() && !playing.is_finished() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        if !playing.is_finished() {
+            let end = booted.guest.ended();
+            assert_eq!(end, End::Rebooted, "{}", booted.guest.tail());
+            booted = story.start();
+            fleet.write("port", &booted.port().to_string());
+        }
+        playing.join().unwrap()
+    });
+    let play = play.ok();
+    case.tell(&play.said());
+    assert_eq!(play.count("node", "changed"), Some(1), "{}", play.said());
+    booted.comes_up();
+    story.is_all_of_b(&booted);
+    let report = fleet.report("node").unwrap();
+    assert_eq!(report["recorded"], configs::name(&story.b));
+    let left = booted
+        .ask("sudo find /run/mco-rescue-* /tmp /home/core/.ansible -type f 2>/dev/null || true");
+    assert_eq!(left, "");
+
+    let play = fleet.play(&given, &[]).ok();
+    assert_eq!(play.count("node", "changed"), Some(0), "{}", play.said());
+    booted.power_off();
+}
+
+/// As its administrator reaches it; where, stands in a file, as every boot has another port.
+fn is_reached_over_ssh(fleet: &mut Fleet, booted: &Booted) {
+    let port = fleet.write("port", &booted.port().to_string());
+    let arguments = format!(
+        "-F /dev/null -o BatchMode=yes -o IdentitiesOnly=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \
+         -o \"ProxyCommand=socat - TCP4:127.0.0.1:$(cat {})\"",
+        port.display()
+    );
+    let own = json!({
+        "ansible_connection": "ssh",
+        "ansible_host": "127.0.0.1",
+        "ansible_user": "core",
+        "ansible_ssh_private_key_file": booted.key(),
+        "ansible_ssh_common_args": arguments,
+    });
+    fleet.host_with("node", own);
 }
 
 /// What no refusal may change: files, deployments, arguments, and what is awaited.

@@ -135,6 +135,16 @@ pub struct Booted {
 }
 
 impl Booted {
+    /// The port of the host's loopback that is its sshd.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The file with the key that opens it.
+    pub fn key(&self) -> &Path {
+        &self.key
+    }
+
     fn ssh(&self, key: &Path, command: &str) -> Command {
         let mut ssh = Command::new("ssh");
         ssh.args(["-F", "/dev/null", "-q", "-p", &self.port.to_string(), "-i"])
