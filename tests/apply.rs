@@ -579,3 +579,23 @@ fn on_a_live_root_rpm_is_asked_which_files_the_os_owns() {
     );
     assert!(root.exists("etc/machine-config-daemon/noorig/usr/local/bin/foreign.mcdnoorig"));
 }
+
+#[test]
+fn a_root_that_lost_its_record_is_settled_by_one_run_and_no_file_of_unknown_origin_is_called_ours()
+{
+    let root = TestRoot::new();
+    let config = files(A, json!([file("/etc/a.conf", 0o644, "a\n")]));
+    root.apply(&config);
+    // Neither rpm nor the OS's copy of /etc can tell here whether the file came with the OS.
+    let stamp = "etc/machine-config-daemon/noorig/etc/a.conf.mcdnoorig";
+    assert!(root.exists(stamp));
+    for gone in ["etc/machine-config-daemon", "var/lib/mco-rescue"] {
+        std::fs::remove_dir_all(root.path(gone)).unwrap();
+    }
+    root.apply(&config);
+    assert!(!root.exists(stamp));
+    let file = root.config(&config);
+    let plan = root.run(&["plan", file.path(), "--output", "json"]).ok();
+    assert_eq!(plan.json()["steps"], json!([]));
+    assert!(!root.exists(stamp));
+}

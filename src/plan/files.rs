@@ -210,7 +210,6 @@ impl Builder<'_> {
             (_, Some(twin)) if ours => Origin::Os(twin),
             (_, Some(_)) | (Some(true), _) => Origin::Os(path.clone()),
             (Some(false), None) => Origin::None,
-            (None, None) if ours => Origin::None,
             (None, None) if node.host.has_usr_etc && path.is_in("etc") => Origin::None,
             (None, None) => Origin::Unknown,
         }
