@@ -121,6 +121,8 @@ pub struct Evidence {
     pub certificates: Look<Vec<Certificate>>,
     /// Files with certificates that could not be read, with the reason.
     pub certificates_unseen: Vec<String>,
+    /// The kubelet's bootstrap credentials are there.
+    pub kubeconfig: bool,
     /// The node's time, and who else tells one.
     pub clock: Clock,
     /// Network configuration, and the cluster network that the node's configs are for.

@@ -10,6 +10,7 @@ use crate::cli::session::{Session, Unnamed};
 use crate::cli::{DaemonArgs, complete};
 use crate::command::{HostRunner, systemctl};
 use crate::daemon::forecast::Told;
+use crate::daemon::release::Release;
 use crate::doctor::Look;
 use crate::doctor::evidence::{
     AtHand, Boot, Compared, Configs, Deployed, Evidence, FirstBootFiles, Named, Pull,
@@ -115,6 +116,7 @@ impl Evidence {
         let (certificates, unseen) = certificates::read(root);
         self.certificates = Look::Seen(certificates);
         self.certificates_unseen = unseen;
+        self.kubeconfig = exists(root, paths::KUBECONFIG);
         self.network = Look::Seen(network::read(root));
         self.storage = images_on_disk::read(root).into();
         let finalize = root.read(&RootPath::fixed(paths::FINALIZE_FAILURE));
@@ -362,6 +364,12 @@ fn times(root: &Root, evidence: &Evidence) -> Clock {
         at: one.not_before,
         foreign: true,
     }));
+    clock.passed.push(Passed {
+        place: "the rules in this program".to_owned(),
+        what: "are of",
+        at: Release::NEWEST.seconds(),
+        foreign: true,
+    });
     let cached = evidence
         .configs
         .get()
