@@ -73,6 +73,8 @@ impl<T, E: Into<anyhow::Error>> From<Result<T, E>> for Look<T> {
 pub struct Evidence {
     /// The root, as it was named.
     pub root: String,
+    /// There is something of a system in it.
+    pub has_system: bool,
     /// It is that of the running system.
     pub live: bool,
     /// It is the one that an initramfs is about to enter.

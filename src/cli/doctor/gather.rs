@@ -53,6 +53,7 @@ const UNITS: [&str; 9] = [
 pub fn all(root: Root, daemon: &DaemonArgs) -> Evidence {
     let mut evidence = Evidence {
         root: root.shown().display().to_string(),
+        has_system: exists(&root, "usr") || exists(&root, "etc"),
         live: root.is_live(),
         ..Evidence::default()
     };

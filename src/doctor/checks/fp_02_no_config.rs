@@ -20,6 +20,14 @@ cannot be told from here.",
 };
 
 fn judge(evidence: &Evidence) -> Verdict {
+    if !evidence.has_system {
+        let means = "Nothing else here says anything: another disk or directory is meant, or it is not mounted.";
+        let finding = Finding::new(Severity::Warning, "there is no system at this root", means)
+            .seen(evidence.root.clone(), "has neither /usr nor /etc")
+            .next("lsblk -f")
+            .next("mco-rescue doctor --root DIR");
+        return Verdict::found(finding);
+    }
     let failed = evidence
         .first_boot
         .as_ref()

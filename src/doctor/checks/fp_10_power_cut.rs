@@ -100,10 +100,10 @@ fn empty(evidence: &Evidence) -> Option<Finding> {
         return None;
     }
     let means = "A file that is not written to the disk when the power fails is empty afterwards. What reads it fails.";
-    let what = format!(
-        "{} of the config empty",
-        crate::report::count(emptied.len(), "file")
-    );
+    let what = match emptied.len() {
+        1 => "1 file of the config is empty".to_owned(),
+        many => format!("{many} files of the config are empty"),
+    };
     Some(
         Finding::new(Severity::Critical, what, means)
             .seen_all(

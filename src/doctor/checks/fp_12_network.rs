@@ -3,7 +3,6 @@
 use crate::doctor::evidence::AtHand;
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::node::network::{Keyfile, Network, OVN};
-use crate::report::count;
 
 /// The check.
 pub const CHECK: Check = Check {
@@ -140,10 +139,10 @@ fn half_a_bridge(network: &Network) -> Option<Finding> {
 fn empty(network: &Network) -> Option<Finding> {
     let empty: Vec<&Keyfile> = network.keyfiles.iter().filter(|one| one.empty).collect();
     let first = empty.first()?;
-    let what = format!(
-        "{} of NetworkManager empty",
-        count(empty.len(), "connection")
-    );
+    let what = match empty.len() {
+        1 => "1 connection of NetworkManager is empty".to_owned(),
+        many => format!("{many} connections of NetworkManager are empty"),
+    };
     let means = "NetworkManager passes over it: the interface gets no address from it.";
     Some(
         Finding::new(Severity::Warning, what, means)
