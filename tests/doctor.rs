@@ -127,7 +127,7 @@ fn keyfile(root: &TestRoot, name: &str) {
     );
 }
 
-const SICK: [Sick; 21] = [
+const SICK: [Sick; 22] = [
     Sick {
         id: "FP-02",
         code: CRITICAL,
@@ -197,6 +197,13 @@ const SICK: [Sick; 21] = [
                 r#"{"default": [{"type": "reject"}]}"#,
             )
         },
+    },
+    Sick {
+        id: "FP-05",
+        code: WARNING,
+        what: "the OS image cannot be pulled",
+        next: "cp /usr/etc/containers/policy.json /etc/containers/policy.json",
+        sicken: |root| root.remove("etc/containers/policy.json"),
     },
     Sick {
         id: "FP-05",

@@ -220,7 +220,18 @@ pub struct Pull {
     /// The image.
     pub image: String,
     /// The decisions, or why there are none.
-    pub trace: Result<Trace, String>,
+    pub trace: Result<Trace, Refusal>,
+}
+
+/// Why no image can be pulled at all.
+#[derive(Debug, Clone, Default)]
+pub struct Refusal {
+    /// The file.
+    pub place: String,
+    /// What is wrong with it.
+    pub words: String,
+    /// The command that helps, or opens the file.
+    pub next: String,
 }
 
 /// `/boot`.

@@ -13,11 +13,11 @@ use crate::daemon::forecast::Told;
 use crate::daemon::release::Release;
 use crate::doctor::Look;
 use crate::doctor::evidence::{
-    AtHand, Boot, Compared, Configs, Deployed, Evidence, FirstBootFiles, Named, Pull,
+    AtHand, Boot, Compared, Configs, Deployed, Evidence, FirstBootFiles, Named, Pull, Refusal,
 };
 use crate::document::MachineConfig;
 use crate::images::ImageName;
-use crate::images::pull::Trace;
+use crate::images::pull::{Trace, TraceError};
 use crate::node::clock::{self, Clock, Moment as Passed};
 use crate::node::space::Space;
 use crate::node::system::OF_DEPLOYMENTS;
@@ -247,9 +247,29 @@ fn compared(session: &Session) -> Compared {
     }
 }
 
-fn trace(root: &Root, image: &str) -> Result<Trace, String> {
-    let name = ImageName::parse(image).map_err(|error| error.to_string())?;
-    Trace::read(root, &name).map_err(|error| error.to_string())
+fn trace(root: &Root, image: &str) -> Result<Trace, Refusal> {
+    let name = ImageName::parse(image).map_err(|error| Refusal {
+        place: "the recorded config".to_owned(),
+        words: error.to_string(),
+        next: format!("mco-rescue show --root {}", root.shown().display()),
+    })?;
+    Trace::read(root, &name).map_err(|error| refusal(&error))
+}
+
+fn refusal(error: &TraceError) -> Refusal {
+    let place = match error {
+        TraceError::Read(error) => error.path.clone(),
+        TraceError::Registries(_) => format!("/{}", paths::REGISTRIES),
+        TraceError::Policy(_) | TraceError::NoPolicy => format!("/{}", paths::POLICY),
+    };
+    Refusal {
+        next: match error {
+            TraceError::NoPolicy => format!("cp /usr{place} {place}"),
+            _ => format!("vi {place}"),
+        },
+        words: error.to_string(),
+        place,
+    }
 }
 
 fn boot(root: &Root, system: &System) -> Result<Boot> {

@@ -1,6 +1,6 @@
 //! FP-05: the OS image cannot be pulled.
 
-use crate::doctor::evidence::Pull;
+use crate::doctor::evidence::{Pull, Refusal};
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::images::auth::Credentials;
 use crate::images::pull::Trace;
@@ -34,7 +34,7 @@ fn judge(evidence: &Evidence) -> Verdict {
     };
     let verdict = Verdict::healthy().and(waiting(evidence));
     match obstacle(pull) {
-        Some((place, words)) => verdict.and([refused(pull, severity, place, words)]),
+        Some(refusal) => verdict.and([refused(pull, severity, refusal)]),
         None if severity == Severity::Critical => {
             let asked = pull
                 .trace
@@ -62,46 +62,42 @@ fn needed(evidence: &Evidence, pull: &Pull) -> Option<bool> {
 }
 
 /// What stops every pull of it, and where.
-fn obstacle(pull: &Pull) -> Option<(String, String)> {
+fn obstacle(pull: &Pull) -> Option<Refusal> {
     let trace = match &pull.trace {
         Ok(trace) => trace,
-        Err(words) => return Some(("containers configuration".to_owned(), words.clone())),
+        Err(refusal) => return Some(refusal.clone()),
+    };
+    let of = |place: String, words: String| Refusal {
+        next: format!("vi {place}"),
+        place,
+        words,
     };
     if let Some(words) = trace.blocked() {
+        let table = trace.table.as_ref().map(|(_, file)| file.clone());
         let place = match trace.ruling.rejects() {
             true => format!("/{}", paths::POLICY),
-            false => trace
-                .table
-                .as_ref()
-                .map_or_else(String::new, |(_, file)| file.clone()),
+            false => table.unwrap_or_else(|| format!("/{}", paths::REGISTRIES)),
         };
-        return Some((place, words));
+        return Some(of(place, words));
     }
     let problem = trace.secrets_problem.clone()?;
-    Some((trace.secrets.clone().unwrap_or_default(), problem))
+    Some(of(trace.secrets.clone().unwrap_or_default(), problem))
 }
 
-fn refused(pull: &Pull, severity: Severity, place: String, words: String) -> Finding {
+fn refused(pull: &Pull, severity: Severity, refusal: Refusal) -> Finding {
     let means = match severity {
         Severity::Critical => {
-            "The image that the node needs cannot be pulled, whatever the network does."
+            "The image that the node needs cannot be pulled, whatever the network does. With the image on a medium: \
+             mco-rescue pivot --os-from DIR."
         }
         _ => "Nothing needs it now. The next update will fail on it, whatever the network does.",
     };
-    let edit = format!(
-        "vi {}",
-        if place.starts_with('/') {
-            &place
-        } else {
-            "/etc/containers/registries.conf"
-        }
-    );
     Finding::new(severity, "the OS image cannot be pulled", means)
-        .seen(place, words)
+        .seen(refusal.place, refusal.words)
         .seen("image", pull.image.clone())
         .seen_all(pull.trace.iter().flat_map(decisions))
-        .next(format!("mco-rescue pivot --os-from DIR {}", pull.image))
-        .next(edit)
+        .next(refusal.next)
+        .next("mco-rescue pivot --os-from DIR")
 }
 
 fn decisions(trace: &Trace) -> Vec<Fact> {
@@ -134,7 +130,7 @@ fn anonymous(pull: &Pull) -> Option<Finding> {
             means,
         )
         .seen(file, format!("has no entry for {}", source.name))
-        .next(format!("mco-rescue pivot --os-from DIR {}", pull.image)),
+        .next("mco-rescue pivot --os-from DIR"),
     )
 }
 
