@@ -17,12 +17,14 @@ pub enum ExitCode {
     Error = 1,
     /// The command line is wrong.
     Usage = 2,
-    /// Differences were found.
+    /// Differences were found; for `doctor`: a warning, and nothing critical.
     Drift = 3,
     /// The run failed half-way and everything was put back.
     RolledBack = 4,
     /// The run was interrupted or could not be undone: `mco-rescue recover` is needed.
     Incomplete = 5,
+    /// `doctor` found something critical.
+    Critical = 6,
 }
 
 impl From<ExitCode> for ProcessExitCode {

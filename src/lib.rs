@@ -8,6 +8,7 @@ pub mod awaited;
 pub mod boot;
 pub mod cli;
 pub mod daemon;
+pub mod doctor;
 pub mod document;
 pub mod drift;
 pub mod install;

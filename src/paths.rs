@@ -232,6 +232,14 @@ pub const POD_LOGS: &str = "var/log/pods";
 pub const PREVIOUS_LOGS: &str = "etc/machine-config-daemon/previous-logs";
 /// How the kubelet reaches the API, and who it is.
 pub const KUBELET_KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
+/// The certificate that the kubelet shows to the API, with its key.
+pub const KUBELET_CLIENT: &str = "var/lib/kubelet/pki/kubelet-client-current.pem";
+/// The certificate that the kubelet shows to whoever asks it, with its key.
+pub const KUBELET_SERVING: &str = "var/lib/kubelet/pki/kubelet-server-current.pem";
+/// Written at a shutdown that could not write what was staged, with the reason.
+pub const FINALIZE_FAILURE: &str = "boot/ostree/finalize-failure.stamp";
+/// Written by the daemon when the bootstrap's config does not exist in the cluster.
+pub const BOOTSTRAP_DIFF: &str = "etc/machine-config-daemon/bootstrapconfigdiff";
 /// The node's name, where it is fixed.
 pub const HOSTNAME: &str = "etc/hostname";
 /// The host of the API, which is that of the Machine Config Server too; shell assignments.
@@ -365,6 +373,10 @@ mod tests {
             POD_LOGS,
             PREVIOUS_LOGS,
             KUBELET_KUBECONFIG,
+            KUBELET_CLIENT,
+            KUBELET_SERVING,
+            FINALIZE_FAILURE,
+            BOOTSTRAP_DIFF,
             HOSTNAME,
             APISERVER_URL,
             CERTS_D,

@@ -67,7 +67,7 @@ fn the_exit_codes_are_documented_in_the_help() {
     let (code, help, _) = program(&["--help"]);
     assert_eq!(code, 0);
     let (_, codes) = help.split_once("Exit codes:").unwrap();
-    for code in 0..=5 {
+    for code in 0..=6 {
         let line = codes
             .lines()
             .find(|line| line.trim().starts_with(&format!("{code}  ")));

@@ -6,6 +6,7 @@ mod bits;
 mod cache;
 mod cluster;
 mod complete;
+mod doctor;
 mod fetch;
 mod firstboot;
 mod handover;
@@ -44,13 +45,15 @@ use crate::source::LATEST;
     max_term_width = 80,
     arg_required_else_help = true,
     after_help = "Exit codes:\n  \
-    0  done; verify: nothing differs\n  \
+    0  done; verify: nothing differs; doctor: nothing to do\n  \
     1  an error or a refusal; nothing was changed\n  \
     2  wrong command line\n  \
-    3  verify found differences\n  \
+    3  verify found differences; doctor: a warning\n  \
     4  the run failed and everything was put back\n  \
-    5  the run is half-way: run `mco-rescue recover`\n\n\
+    5  the run is half-way: run `mco-rescue recover`\n  \
+    6  doctor found something critical\n\n\
     First steps on a broken node:\n  \
+    mco-rescue doctor\n  \
     mco-rescue status\n  \
     mco-rescue verify\n  \
     mco-rescue plan && mco-rescue apply"
@@ -124,6 +127,14 @@ pub enum Command {
     /// Changes nothing. With one argument that is a path of the recorded config,
     /// prints that file as it should be.
     Show(ShowArgs),
+
+    /// Say what is wrong with this node, worst first, with the next command
+    ///
+    /// Changes nothing, and asks no network. Looks at records, image, certificates, clock,
+    /// disk and network configuration, and says what it could not look at. With ID, such
+    /// as FP-03, explains that check instead. Ends with exit code 6 when something is
+    /// critical, 3 when the worst is a warning, and 0 otherwise.
+    Doctor(DoctorArgs),
 
     /// Show the recorded config, the last run, and what the daemon will do
     ///
@@ -274,6 +285,18 @@ pub struct DaemonArgs {
     /// what a release got later is not known [default: the newest]
     #[arg(long, value_name = "VERSION")]
     pub daemon_version: Option<Release>,
+}
+
+/// What to look for.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Explain this check, such as FP-03, instead of looking at the node
+    #[arg(value_name = "ID")]
+    pub id: Option<String>,
+
+    /// The daemon that starts next.
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
 }
 
 /// What to show of the node.
@@ -661,6 +684,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Plan(args) => plan::run(cli, args),
         Command::Verify(args) => verify::run(cli, args),
         Command::Show(args) => show::run(cli, args),
+        Command::Doctor(args) => doctor::run(cli, args),
         Command::Status(args) => status::run(cli, args),
         Command::Fetch(args) => fetch::run(cli, args),
         Command::Cache(command) => cache::run(cli, command),

@@ -92,7 +92,8 @@ impl Presented {
     }
 }
 
-fn shown(der: &[u8]) -> Option<Shown> {
+/// What a certificate in DER says of itself; `None` where it cannot be read.
+pub fn shown(der: &[u8]) -> Option<Shown> {
     let (_, certificate) = parse_x509_certificate(der).ok()?;
     let time = |seconds: i64| {
         let seconds = u64::try_from(seconds).unwrap_or_default();

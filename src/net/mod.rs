@@ -31,7 +31,7 @@ mod url;
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
 
-pub use chain::{Presented, Shown};
+pub use chain::{Presented, Shown, shown};
 pub use dns::ServerAnswer;
 pub use error::{Cause, FetchError, TlsProblem};
 pub use names::{NameAnswer, Names};

@@ -4,11 +4,15 @@
 pub mod accounts;
 pub mod activity;
 pub mod bootloader;
+pub mod certificates;
+pub mod clock;
 pub mod deploy_directories;
 pub mod deployments;
 pub mod etcd;
 pub mod host;
+pub mod images_on_disk;
 mod labels;
+pub mod network;
 pub mod os;
 pub mod os_release;
 mod records;

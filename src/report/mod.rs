@@ -7,6 +7,7 @@ pub mod complete;
 pub mod console;
 pub mod daemon;
 pub mod diff;
+pub mod doctor;
 pub mod fetch;
 pub mod firstboot;
 pub mod handover;

@@ -1,0 +1,416 @@
+//! Gathers what the checks judge, through the readers that `status` and `plan` use. Nothing is changed, every command
+//! has a deadline, and what cannot be looked at keeps nothing else back.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::cli::predict::{self, Moment};
+use crate::cli::session::{Session, Unnamed};
+use crate::cli::{DaemonArgs, complete};
+use crate::command::{HostRunner, systemctl};
+use crate::daemon::forecast::Told;
+use crate::daemon::release::Release;
+use crate::doctor::Look;
+use crate::doctor::evidence::{
+    AtHand, Boot, Compared, Configs, Deployed, Evidence, FirstBootFiles, Named, Pull, Refusal,
+};
+use crate::document::MachineConfig;
+use crate::images::ImageName;
+use crate::images::pull::{Trace, TraceError};
+use crate::node::clock::{self, Clock, Moment as Passed};
+use crate::node::space::Space;
+use crate::node::system::OF_DEPLOYMENTS;
+use crate::node::{
+    Host, Os, Recorded, Records, System, bootloader, certificates, deploy_directories,
+    images_on_disk, network,
+};
+use crate::object::Kind;
+use crate::paths;
+use crate::plan::Options;
+use crate::render;
+use crate::report::daemon::Forecast;
+use crate::root::{Root, RootError, RootPath};
+use crate::runtime;
+use crate::source::cache::{self, Cached};
+use crate::source::{api, daemon_log, server};
+use crate::transaction;
+
+/// Units that tell how an update or a first boot goes.
+const UNITS: [&str; 9] = [
+    "machine-config-daemon-pull.service",
+    "machine-config-daemon-firstboot.service",
+    "ostree-finalize-staged.service",
+    "rpm-ostreed.service",
+    "kubelet.service",
+    "crio.service",
+    "NetworkManager.service",
+    "ovs-configuration.service",
+    "chronyd.service",
+];
+
+/// Everything.
+pub fn all(root: Root, daemon: &DaemonArgs) -> Evidence {
+    let mut evidence = Evidence {
+        root: root.shown().display().to_string(),
+        has_system: exists(&root, "usr") || exists(&root, "etc"),
+        live: root.is_live(),
+        ..Evidence::default()
+    };
+    evidence.of_host(&root);
+    evidence.of_ours(&root);
+    evidence.of_disk(&root);
+    evidence.of_services();
+    // One observation serves the comparison and tells what rpm-ostree says.
+    let session =
+        reopened(&root).and_then(|again| Session::observe(again, None, Unnamed::Recorded));
+    evidence.of_session(&root, session);
+    evidence.of_configs(&root, daemon);
+    evidence.of_images(&root);
+    evidence.of_boot(&root);
+    evidence.clock = times(&root, &evidence);
+    evidence
+}
+
+/// The same root once more; one of a disk stays what it was opened as.
+fn reopened(root: &Root) -> Result<Root> {
+    Ok(Root::open(root.shown())?)
+}
+
+fn exists(root: &Root, path: &'static str) -> bool {
+    root.exists(&RootPath::fixed(path)).unwrap_or_default()
+}
+
+impl Evidence {
+    fn of_host(&mut self, root: &Root) {
+        let Ok(host) = Host::observe(root) else {
+            return;
+        };
+        let os = Os::observe(root, &host);
+        self.as_root = host.user.0 == 0;
+        self.in_initramfs = host.in_initramfs;
+        self.never_booted = host.never_booted;
+        self.image_on_disk = os.ok().and_then(|os| os.image);
+        self.deployment = host.deployment;
+    }
+
+    fn of_ours(&mut self, root: &Root) {
+        self.records = Records::read(root).into();
+        self.pending = transaction::pending(root).into();
+        self.last_run = transaction::last_run(root).ok().flatten();
+        self.awaited = complete::awaited(root).into();
+        let firstboot = || runtime::read_json(runtime::FIRSTBOOT);
+        let ours = self.live || self.in_initramfs;
+        self.first_boot = ours.then(firstboot).flatten();
+        self.first_boot_files = FirstBootFiles {
+            encapsulated: exists(root, paths::ENCAPSULATED),
+            encapsulated_kept: exists(root, paths::ENCAPSULATED_KEPT),
+            ignition_result: exists(root, paths::IGNITION_RESULT),
+            bootstrap_diff: exists(root, paths::BOOTSTRAP_DIFF),
+        };
+        let remembered = server::remembered(root).ok().flatten();
+        let of_api = || server::of_api(root).ok().flatten();
+        self.server = remembered.map(|server| server.url).or_else(of_api);
+    }
+
+    fn of_disk(&mut self, root: &Root) {
+        let (certificates, unseen) = certificates::read(root);
+        self.certificates = Look::Seen(certificates);
+        self.certificates_unseen = unseen;
+        self.kubeconfig = exists(root, paths::KUBECONFIG);
+        self.network = Look::Seen(network::read(root));
+        self.storage = images_on_disk::read(root).into();
+        let finalize = root.read(&RootPath::fixed(paths::FINALIZE_FAILURE));
+        let finalize = finalize.map(|bytes| {
+            let bytes = bytes?;
+            let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+            Some((format!("/{}", paths::FINALIZE_FAILURE), text))
+        });
+        self.finalize_failure = finalize.into();
+        let sysroot = RootPath::fixed(paths::SYSROOT);
+        let var = RootPath::fixed("var");
+        let space = Space::of(root, &sysroot).and_then(|space| match space {
+            Some(space) => Ok(Some(space)),
+            None => Space::of(root, &var),
+        });
+        self.disk = found(space, "there is neither /sysroot nor /var");
+    }
+
+    fn of_services(&mut self) {
+        if !self.live {
+            let why = "the node's systemd answers only on the node itself";
+            self.units = Look::Unseen(why.to_owned());
+            self.rpm_ostreed = Look::Unseen(why.to_owned());
+            return;
+        }
+        self.units = systemctl::activity(&HostRunner, &UNITS).into();
+        self.rpm_ostreed = systemctl::start_result(&HostRunner, "rpm-ostreed.service").into();
+    }
+
+    fn of_session(&mut self, root: &Root, session: Result<Session>) {
+        match session {
+            Ok(session) => {
+                self.system = session.node.system.clone();
+                self.compared = Look::Seen(compared(&session));
+            }
+            Err(error) => {
+                self.compared = Look::Unseen(format!("{error:#}"));
+                let host = Host::observe(root);
+                let system = host.and_then(|host| System::observe(root, &host, &HostRunner));
+                self.system = system.unwrap_or_else(|error| System::Silent(error.to_string()));
+            }
+        }
+    }
+
+    fn of_configs(&mut self, root: &Root, daemon: &DaemonArgs) {
+        if !matches!(
+            self.records.get().map(|records| &records.current_config),
+            None | Some(Recorded::Missing)
+        ) {
+            let moment = Moment::Now(Some(&self.system));
+            self.forecast = predict::said(predict::forecast(root, daemon, moment));
+        }
+        let configs = configs(root, self.records.get(), self.forecast.as_ref());
+        self.configs = configs.into();
+    }
+
+    fn of_images(&mut self, root: &Root) {
+        let image = match (self.records.get(), self.compared.get()) {
+            (Some(records), compared) => {
+                let layered = records
+                    .current_image
+                    .clone()
+                    .filter(|image| !image.is_empty());
+                let config = records.recorded().map(|config| config.os_image_url.clone());
+                layered
+                    .or_else(|| config.filter(|image| !image.is_empty()))
+                    .or_else(|| compared.map(|compared| compared.os_image.clone()))
+            }
+            (None, _) => None,
+        };
+        self.pull = Look::Seen(image.filter(|image| !image.is_empty()).map(|image| Pull {
+            trace: trace(root, &image),
+            image,
+        }));
+    }
+
+    fn of_boot(&mut self, root: &Root) {
+        self.boot = boot(root, &self.system).into();
+        self.arguments_on_disk = match &self.boot {
+            Look::Unseen(why) => Look::Unseen(why.clone()),
+            Look::Seen(boot) => match boot.entries.first() {
+                Some(entry) => Look::Seen(entry.options.without(&OF_DEPLOYMENTS)),
+                None => Look::Unseen("no boot entry is visible below /boot".to_owned()),
+            },
+        };
+        self.deployments = deployments(root, &self.system).into();
+    }
+}
+
+/// Something that there has to be, to be looked at.
+fn found<T>(look: Result<Option<T>, RootError>, missing: &str) -> Look<T> {
+    let look = look.map_err(anyhow::Error::from);
+    look.and_then(|seen| seen.ok_or_else(|| anyhow!(missing.to_owned())))
+        .into()
+}
+
+fn compared(session: &Session) -> Compared {
+    let config = &session.chosen.config;
+    // The plan knows directories and links that differ.
+    let plan = session.plan(Options::default());
+    let drifts = session.drifts(&plan);
+    let node = &session.node;
+    let emptied = session.desired.files.iter().filter(|file| {
+        let on_disk = node.object(&file.path).map(|object| &object.kind);
+        file.size > 0 && matches!(on_disk, Some(Kind::File { size: 0, .. }))
+    });
+    let changed = session.desired.files.iter().filter_map(|file| {
+        let differs = drifts
+            .iter()
+            .any(|drift| drift.subject == file.path.to_string());
+        let stat = differs.then(|| session.root.place(&file.path).ok()??.stat().ok()?);
+        let at = u64::try_from(stat??.st_mtime).ok()?;
+        Some((file.path.clone(), at))
+    });
+    Compared {
+        config: config.name.clone(),
+        os_image: config.os_image_url.clone(),
+        arguments: config.kernel_arguments.clone(),
+        emptied: emptied.map(|file| file.path.clone()).collect(),
+        changed: changed.collect(),
+        flags: node
+            .flags
+            .iter()
+            .map(|(path, flags)| (path.clone(), *flags))
+            .collect(),
+        drifts,
+    }
+}
+
+fn trace(root: &Root, image: &str) -> Result<Trace, Refusal> {
+    let name = ImageName::parse(image).map_err(|error| Refusal {
+        place: "the recorded config".to_owned(),
+        words: error.to_string(),
+        next: format!("mco-rescue show --root {}", root.shown().display()),
+    })?;
+    Trace::read(root, &name).map_err(|error| refusal(&error))
+}
+
+fn refusal(error: &TraceError) -> Refusal {
+    let place = match error {
+        TraceError::Read(error) => error.path.clone(),
+        TraceError::Registries(_) => format!("/{}", paths::REGISTRIES),
+        TraceError::Policy(_) | TraceError::NoPolicy => format!("/{}", paths::POLICY),
+    };
+    Refusal {
+        next: match error {
+            TraceError::NoPolicy => format!("cp /usr{place} {place}"),
+            _ => format!("vi {place}"),
+        },
+        words: error.to_string(),
+        place,
+    }
+}
+
+fn boot(root: &Root, system: &System) -> Result<Boot> {
+    let space = Space::of(root, &RootPath::fixed(paths::BOOT))?;
+    let facts = system.facts();
+    Ok(Boot {
+        space: space.context("there is no /boot")?,
+        room: facts.and_then(|facts| facts.boot).map(|(_, room)| room),
+        entries: bootloader::read(root)?,
+        kernels: bootloader::kernels(root)?,
+    })
+}
+
+fn deployments(root: &Root, system: &System) -> Result<Vec<Deployed>> {
+    let all = deploy_directories::list(root)?;
+    if all.is_empty() {
+        return Err(anyhow!(
+            "no deployment is visible below /{}",
+            paths::STATEROOTS
+        ));
+    }
+    let facts = system.facts();
+    let deployed = |directory: deploy_directories::DeployDirectory| Deployed {
+        known: facts.map(|facts| facts.deployments.named(&directory.name).is_some()),
+        immutable: deploy_directories::immutable(root, &directory).into(),
+        directory,
+    };
+    Ok(all.into_iter().map(deployed).collect())
+}
+
+fn configs(root: &Root, records: Option<&Records>, forecast: Option<&Forecast>) -> Result<Configs> {
+    let mut found = Configs::default();
+    let mut add = |config: &MachineConfig, at: String, fetched| {
+        if !config.bare {
+            found.at_hand.push(AtHand {
+                name: config.name.clone(),
+                pool: cache::pool_of(config),
+                at,
+                name_matches: render::name_matches(&config.record),
+                network: network::of_config(config),
+                fetched,
+            });
+        }
+    };
+    if let Some(records) = records {
+        if let Some(config) = records.recorded() {
+            add(config, format!("/{}", paths::CURRENT_CONFIG), None);
+        }
+        if let Recorded::Present(config) = &records.mcs_content {
+            add(config, format!("/{}", paths::MCS_CONTENT), None);
+        }
+    }
+    let cached = cache::read(root).context("reading the cache")?;
+    for entry in cache::whole(&cached) {
+        if let Ok(config) = entry.config() {
+            add(
+                &config,
+                format!("cached:{}", entry.name),
+                Some(entry.fetched),
+            );
+        }
+    }
+    for one in &cached {
+        if let Cached::Damaged(path, why) = one {
+            found.damaged.push((path.to_string(), why.clone()));
+        }
+    }
+    found.named = named(root, records, &found.at_hand)?;
+    found.told = forecast
+        .filter(|forecast| forecast.told != Told::Nobody)
+        .map(|forecast| (forecast.told, forecast.at));
+    Ok(found)
+}
+
+/// Everybody who speaks of a config, each name once for each who does.
+fn named(root: &Root, records: Option<&Records>, at_hand: &[AtHand]) -> Result<Vec<Named>> {
+    let mut at: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for one in at_hand {
+        at.entry(&one.name).or_default().push(one.at.clone());
+    }
+    let seen = api::remembered(root).context("reading the annotations")?;
+    let log = daemon_log::known(root).context("reading the daemon's log")?;
+    let mut all: Vec<(Option<String>, &str, String)> = Vec::new();
+    let record = records.and_then(Records::name);
+    all.push((record, "recorded", format!("/{}", paths::CURRENT_CONFIG)));
+    if let Some(seen) = seen {
+        let place = || format!("the API, {}", crate::report::utc(seen.seen));
+        all.push((seen.desired.clone(), "wanted by the cluster", place()));
+        all.push((seen.current.clone(), "current for the cluster", place()));
+    }
+    if let Some(wanted) = log.and_then(|log| log.wanted) {
+        all.push((Some(wanted.name), "wanted by the cluster", wanted.file));
+    }
+    let named = all.into_iter().filter_map(|(name, role, place)| {
+        let name = name?;
+        Some(Named {
+            at: at.get(name.as_str()).cloned().unwrap_or_default(),
+            role: role.to_owned(),
+            name,
+            place,
+        })
+    });
+    Ok(named.collect())
+}
+
+/// The clocks, with the moments that other evidence tells of.
+fn times(root: &Root, evidence: &Evidence) -> Clock {
+    let mut clock = clock::read(root);
+    let certificates = evidence.certificates.get().into_iter().flatten();
+    clock.passed.extend(certificates.map(|one| Passed {
+        place: one.path.clone(),
+        what: "a certificate in it was signed",
+        at: one.not_before,
+        foreign: true,
+    }));
+    clock.passed.push(Passed {
+        place: "the rules in this program".to_owned(),
+        what: "are of",
+        at: Release::NEWEST.seconds(),
+        foreign: true,
+    });
+    let cached = evidence
+        .configs
+        .get()
+        .map(|configs| configs.at_hand.as_slice());
+    let fetched = cached.unwrap_or_default().iter();
+    clock.passed.extend(fetched.filter_map(|one| {
+        Some(Passed {
+            place: one.at.clone(),
+            what: "was fetched",
+            at: one.fetched?,
+            foreign: false,
+        })
+    }));
+    clock
+        .passed
+        .extend(evidence.last_run.as_ref().map(|run| Passed {
+            place: format!("/{}", paths::STATUS),
+            what: "the last run of mco-rescue ended",
+            at: run.finished,
+            foreign: false,
+        }));
+    clock
+}

@@ -1,0 +1,70 @@
+//! `doctor`: what is wrong with this node, worst first.
+
+mod gather;
+
+use std::io::IsTerminal;
+
+use anyhow::{Result, bail};
+
+use super::session::open_root;
+use super::{Cli, DoctorArgs, Output};
+use crate::doctor::checks::CHECKS;
+use crate::doctor::{self, Severity};
+use crate::error::ExitCode;
+use crate::report;
+use crate::report::doctor::Style;
+
+/// Runs `doctor`.
+pub fn run(cli: &Cli, args: &DoctorArgs) -> Result<ExitCode> {
+    if let Some(id) = &args.id {
+        return explain(cli, id);
+    }
+    let evidence = gather::all(open_root(cli)?, &args.daemon);
+    let diagnosis = doctor::examine(&CHECKS, &evidence);
+    let text = match cli.output {
+        Output::Json => report::doctor::json(&evidence.root, &diagnosis)?,
+        Output::Text => report::doctor::text(&evidence.root, &diagnosis, style()),
+    };
+    report::print(text.as_bytes())?;
+    Ok(match diagnosis.worst() {
+        Some(Severity::Critical) => ExitCode::Critical,
+        Some(Severity::Warning) => ExitCode::Drift,
+        Some(Severity::Notice) | None => ExitCode::Done,
+    })
+}
+
+/// What one check looks for, whatever this node is like.
+fn explain(cli: &Cli, id: &str) -> Result<ExitCode> {
+    let Some(check) = doctor::named(&CHECKS, id) else {
+        let known: Vec<&str> = CHECKS.iter().map(|check| check.id).collect();
+        bail!("there is no check {id:?}; give one of {}", known.join(", "));
+    };
+    let text = match cli.output {
+        Output::Json => report::doctor::json_of_check(check)?,
+        Output::Text => report::doctor::of_check(check, style()),
+    };
+    report::print(text.as_bytes())?;
+    Ok(ExitCode::Done)
+}
+
+/// What the terminal can show, as its environment tells.
+fn style() -> Style {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let terminal = variable("TERM");
+    let simple = |name: &str| name == "dumb" || name.starts_with("vt");
+    let dumb = terminal.as_deref().is_some_and(simple);
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .find_map(variable);
+    let unicode = locale.is_some_and(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.ends_with("utf-8") || locale.ends_with("utf8")
+    });
+    Style {
+        ascii: dumb || !unicode,
+        colour: std::io::stdout().is_terminal()
+            && terminal.is_some()
+            && !dumb
+            && variable("NO_COLOR").is_none(),
+    }
+}

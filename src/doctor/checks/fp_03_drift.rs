@@ -1,0 +1,75 @@
+//! FP-03: files and units that are not what the recorded config says.
+
+use crate::doctor::evidence::Compared;
+use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::drift::{self, Drift};
+use crate::report::{count, utc};
+
+/// The check.
+pub const CHECK: Check = Check {
+    id: "FP-03",
+    title: "the disk differs from the recorded config",
+    looks_at: "files, units, keys and links of the recorded config",
+    explain: "The daemon compares the disk with the config that the node is recorded to be in, before every update \
+and whenever a file changes. One file that somebody edited by hand makes the node Degraded, and the pool stops.\n\n\
+mco-rescue verify shows every difference with its diff; mco-rescue apply writes back what differs and nothing else. \
+Where the edit was right, it has to become a MachineConfig, or the cluster takes it back at the next update.\n\n\
+The daemon's own way out, /run/machine-config-daemon-force, rewrites everything and always reboots.",
+    judge,
+};
+
+fn judge(evidence: &Evidence) -> Verdict {
+    let compared = match evidence.compared.seen() {
+        Ok(compared) => compared,
+        Err(why) => return Verdict::unseen(format!("files beside the recorded config: {why}")),
+    };
+    let (seen, unseen): (Vec<&Drift>, Vec<&Drift>) = compared
+        .drifts
+        .iter()
+        .filter(|drift| !drift.is_of_the_os())
+        .partition(|drift| drift.daemon.is_some());
+    let verdict = Verdict::healthy();
+    if !seen.is_empty() {
+        return verdict.and([degraded(evidence, compared, &seen)]);
+    }
+    verdict.and((!unseen.is_empty()).then(|| unnoticed(evidence, &unseen)))
+}
+
+fn degraded(evidence: &Evidence, compared: &Compared, seen: &[&Drift]) -> Finding {
+    let what = match seen {
+        [one] if one.subject.len() <= 30 => format!("{} is not as recorded", one.subject),
+        [_] => "a file or unit is not as recorded".to_owned(),
+        _ => format!("{} files or units are not as recorded", seen.len()),
+    };
+    let means = "The daemon goes Degraded over the first of these, and takes no update until it is put right.";
+    let own: Vec<Drift> = seen.iter().map(|drift| (*drift).clone()).collect();
+    Finding::new(Severity::Warning, what, means)
+        .seen_all(seen.iter().map(|drift| fact(compared, drift)))
+        .daemon(drift::verdict(&compared.config, &own))
+        .next(format!("mco-rescue verify{}", evidence.at_root()))
+        .next(format!("mco-rescue apply{}", evidence.at_root()))
+}
+
+fn unnoticed(evidence: &Evidence, unseen: &[&Drift]) -> Finding {
+    let what = format!(
+        "{} that the daemon does not see",
+        count(unseen.len(), "difference")
+    );
+    let means = "The daemon does not look at these; the node still is not what its config says.";
+    let facts = unseen
+        .iter()
+        .map(|drift| Fact::new(&drift.subject, &drift.detail));
+    Finding::new(Severity::Notice, what, means)
+        .seen_all(facts)
+        .next(format!("mco-rescue verify{}", evidence.at_root()))
+}
+
+fn fact(compared: &Compared, drift: &Drift) -> Fact {
+    let changed = compared.changed.iter();
+    let at = changed.filter(|(path, _)| path.to_string() == drift.subject);
+    let when = at.map(|(_, at)| format!("; changed {}", utc(*at)));
+    Fact::new(
+        &drift.subject,
+        format!("{}{}", drift.detail, when.collect::<String>()),
+    )
+}

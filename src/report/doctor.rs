@@ -1,0 +1,288 @@
+//! What is wrong with a node, as text that can be read aloud, and as JSON (`mco-rescue/doctor/v1`).
+
+use serde::Serialize;
+
+use super::{count, inline, wrap};
+use crate::doctor::{Check, Diagnosis, Fact, Finding, Looked, Severity};
+
+/// What the terminal can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Style {
+    /// ASCII alone; other letters are spelled out.
+    pub ascii: bool,
+    /// Colours.
+    pub colour: bool,
+}
+
+/// Where the text of a field begins.
+const INDENT: usize = 9;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    root: &'a str,
+    worst: Option<Severity>,
+    #[serde(flatten)]
+    diagnosis: &'a Diagnosis,
+}
+
+#[derive(Serialize)]
+struct Explained<'a> {
+    schema: &'static str,
+    id: &'a str,
+    title: &'a str,
+    looks_at: &'a str,
+    explanation: &'a str,
+}
+
+/// For programs.
+///
+/// # Errors
+/// What the serializer says.
+pub fn json(root: &str, diagnosis: &Diagnosis) -> serde_json::Result<String> {
+    let document = Document {
+        schema: "mco-rescue/doctor/v1",
+        root,
+        worst: diagnosis.worst(),
+        diagnosis,
+    };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+/// One check, for programs.
+///
+/// # Errors
+/// What the serializer says.
+pub fn json_of_check(check: &Check) -> serde_json::Result<String> {
+    let document = Explained {
+        schema: "mco-rescue/doctor-check/v1",
+        id: check.id,
+        title: check.title,
+        looks_at: check.looks_at,
+        explanation: check.explain,
+    };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+/// For people. The first three lines are the worst finding and what to do about it.
+pub fn text(root: &str, diagnosis: &Diagnosis, style: Style) -> String {
+    let mut out = headline(root, diagnosis);
+    for finding in &diagnosis.findings {
+        out.push_str(&of_finding(finding, style));
+        out.push('\n');
+    }
+    if diagnosis.findings.is_empty() {
+        out.push_str("Looked at:\n");
+        diagnosis.checks.iter().for_each(|check| {
+            out.push_str(&hanging(check.id, check.looks_at));
+        });
+    }
+    out.push_str(&not_looked_at(&diagnosis.checks));
+    ascii(out, style)
+}
+
+/// One check, for people.
+pub fn of_check(check: &Check, style: Style) -> String {
+    let mut out = format!("{}: {}\n", bold(check.id, style), check.title);
+    out.push_str(&hanging("Looks at", check.looks_at));
+    for paragraph in check.explain.split("\n\n") {
+        out.push('\n');
+        out.push_str(&wrap(paragraph, 0));
+    }
+    ascii(out, style)
+}
+
+fn headline(root: &str, diagnosis: &Diagnosis) -> String {
+    let findings = &diagnosis.findings;
+    let Some(first) = findings.first() else {
+        return nothing(root, &diagnosis.checks);
+    };
+    let of = |severity: Severity| {
+        let number = findings
+            .iter()
+            .filter(|one| one.severity == severity)
+            .count();
+        // "critical" has no plural.
+        let word = match severity {
+            Severity::Critical => format!("{number} critical"),
+            other => count(number, other.word()),
+        };
+        (number > 0).then_some(word)
+    };
+    let all = [Severity::Critical, Severity::Warning, Severity::Notice];
+    let counts: Vec<String> = all.into_iter().filter_map(of).collect();
+    format!(
+        "Found: {}. More on the first: mco-rescue doctor {}\n",
+        counts.join(", "),
+        first.id
+    )
+}
+
+fn nothing(root: &str, checks: &[Looked]) -> String {
+    let all = count(checks.len(), "check");
+    let partial = checks.iter().filter(|check| !check.unseen.is_empty());
+    let text = match partial.count() {
+        0 => format!("Nothing found wrong with {root} by {all}."),
+        some => format!(
+            "Nothing found wrong with {root} by {all}, of which {some} could not look at everything."
+        ),
+    };
+    wrap(&text, 0)
+}
+
+fn of_finding(finding: &Finding, style: Style) -> String {
+    let word = coloured(finding.severity, style);
+    let mut out = format!("{word} {}: {}\n", finding.id, inline(&finding.what));
+    for (index, command) in finding.next.iter().enumerate() {
+        // A command stays on its line, to be copied.
+        let label = if index == 0 { "Next" } else { "then" };
+        out.push_str(&format!("  {label:<INDENT$}{}\n", inline(command)));
+    }
+    for (index, fact) in finding.evidence.iter().enumerate() {
+        let label = if index == 0 { "Seen" } else { "" };
+        out.push_str(&hanging(label, &of_fact(fact)));
+    }
+    if let Some(words) = &finding.daemon {
+        // So do the daemon's words, to be searched for.
+        let label = "Says";
+        out.push_str(&format!("  {label:<INDENT$}{}\n", inline(words.trim_end())));
+    }
+    out + &hanging("Means", &finding.means)
+}
+
+fn of_fact(fact: &Fact) -> String {
+    if fact.said.is_empty() {
+        fact.place.clone()
+    } else {
+        format!("{}: {}", fact.place, fact.said)
+    }
+}
+
+fn not_looked_at(checks: &[Looked]) -> String {
+    let mut seen: Vec<(&str, Vec<&str>)> = Vec::new();
+    for check in checks {
+        for why in &check.unseen {
+            match seen.iter_mut().find(|(known, _)| known == why) {
+                Some((_, ids)) => ids.push(check.id),
+                None => seen.push((why, vec![check.id])),
+            }
+        }
+    }
+    if seen.is_empty() {
+        return String::new();
+    }
+    let mut out = "Not looked at:\n".to_owned();
+    for (why, ids) in seen {
+        out.push_str(&hanging(&ids.join(" "), why));
+    }
+    out
+}
+
+/// A label, and a text that is broken beside it.
+fn hanging(label: &str, text: &str) -> String {
+    let wrapped = wrap(text, 2 + INDENT);
+    let label: String = format!("  {label:<INDENT$}");
+    if label.chars().count() > 2 + INDENT {
+        return format!("{}\n{wrapped}", label.trim_end());
+    }
+    label + wrapped.trim_start()
+}
+
+fn coloured(severity: Severity, style: Style) -> String {
+    let word = severity.word().to_ascii_uppercase();
+    let number = match severity {
+        Severity::Critical => "1;31",
+        Severity::Warning => "1;33",
+        Severity::Notice => "1",
+    };
+    if style.colour {
+        format!("\x1b[{number}m{word}\x1b[0m")
+    } else {
+        word
+    }
+}
+
+fn bold(text: &str, style: Style) -> String {
+    if style.colour {
+        format!("\x1b[1m{text}\x1b[0m")
+    } else {
+        text.to_owned()
+    }
+}
+
+fn ascii(text: String, style: Style) -> String {
+    if !style.ascii || text.is_ascii() {
+        return text;
+    }
+    let spelled = |c: char| match c.is_ascii() {
+        true => c.to_string(),
+        false => c.escape_default().to_string(),
+    };
+    text.chars().map(spelled).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Evidence;
+    use crate::doctor::examine;
+    use crate::doctor::{Verdict, WHAT};
+    use crate::report::WIDTH;
+
+    fn sick(_: &Evidence) -> Verdict {
+        let finding = Finding::new(Severity::Critical, "w".repeat(WHAT), "long ".repeat(60))
+            .seen("/etc/\u{e9}\n", "x".repeat(20))
+            .next("mco-rescue apply");
+        Verdict::found(finding).and_unseen("it was dark")
+    }
+
+    fn well(_: &Evidence) -> Verdict {
+        Verdict::healthy()
+    }
+
+    fn diagnosis(judge: fn(&Evidence) -> Verdict) -> Diagnosis {
+        let check = Check {
+            id: "FP-01",
+            title: "t",
+            looks_at: "the moon",
+            explain: "one\n\ntwo",
+            judge,
+        };
+        examine(&[check], &Evidence::default())
+    }
+
+    #[test]
+    fn three_lines_are_enough_and_all_fit() {
+        let style = Style {
+            ascii: true,
+            colour: false,
+        };
+        let text = text("/", &diagnosis(sick), style);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].starts_with("CRITICAL FP-01: www"), "{text}");
+        assert_eq!(lines[2].trim(), "Next     mco-rescue apply");
+        assert!(lines.iter().all(|line| line.len() <= WIDTH), "{text}");
+        assert!(text.is_ascii());
+        assert!(text.contains("/etc/\\u{e9}\\n"), "{text}");
+        assert!(text.contains("it was dark"));
+    }
+
+    #[test]
+    fn a_healthy_node_is_told_what_was_looked_at() {
+        let text = text("/", &diagnosis(well), Style::default());
+        assert_eq!(
+            text,
+            "Nothing found wrong with / by 1 check.\nLooked at:\n  FP-01    the moon\n"
+        );
+    }
+
+    #[test]
+    fn colours_come_only_where_they_are_asked_for() {
+        let with = Style {
+            ascii: false,
+            colour: true,
+        };
+        assert!(text("/", &diagnosis(sick), with).contains("\x1b[1;31mCRITICAL\x1b[0m"));
+        assert!(!text("/", &diagnosis(sick), Style::default()).contains('\x1b'));
+    }
+}
