@@ -294,6 +294,11 @@ pub struct DoctorArgs {
     #[arg(value_name = "ID")]
     pub id: Option<String>,
 
+    /// Write what was looked at into an archive (.tar.gz) for somebody else, and list what
+    /// is in it: no content of any file that a config brings, only digests
+    #[arg(long, value_name = "FILE", conflicts_with = "id")]
+    pub bundle: Option<PathBuf>,
+
     /// The daemon that starts next.
     #[command(flatten)]
     pub daemon: DaemonArgs,

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use super::handover;
 use super::predict::{self, Moment};
 use super::session::open_root;
-use super::{Cli, Output, StatusArgs};
+use super::{Cli, DaemonArgs, Output, StatusArgs};
 use crate::command::HostRunner;
 use crate::error::ExitCode;
 use crate::node::{Baseline, Host, Recorded, Records, System};
@@ -23,10 +23,21 @@ pub fn run(cli: &Cli, args: &StatusArgs) -> Result<ExitCode> {
     if args.for_cluster {
         return handover::run(cli, args, &root);
     }
-    let records = Records::read(&root).context("reading the daemon's records")?;
-    let host = Host::observe(&root).context("looking at the node")?;
-    let system = System::observe(&root, &host, &HostRunner).context("asking rpm-ostree")?;
-    let pending = transaction::pending(&root)?;
+    let report = document(&root, &args.daemon)?;
+    let text = match cli.output {
+        Output::Json => report::status::json(&report)?,
+        Output::Text => report::status::text(&report),
+    };
+    report::print(text.as_bytes())?;
+    Ok(ExitCode::Done)
+}
+
+/// Everything that `status` tells.
+pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let host = Host::observe(root).context("looking at the node")?;
+    let system = System::observe(root, &host, &HostRunner).context("asking rpm-ostree")?;
+    let pending = transaction::pending(root)?;
     let (word, config) = pending_words(&pending);
     let (recorded, recorded_digest) = match &records.current_config {
         Recorded::Present(config) => (Some(config.name.clone()), Some(config.digest.clone())),
@@ -37,40 +48,34 @@ pub fn run(cli: &Cli, args: &StatusArgs) -> Result<ExitCode> {
         (_, Baseline::Unknown(why)) => Some(why.to_owned()),
         (_, Baseline::Known(_)) => None,
     };
-    let report = StatusReport {
+    Ok(StatusReport {
         schema: "mco-rescue/status/v1",
         root: root.shown().display().to_string(),
-        os: OsReport::of(&system, &super::pins::ours(&root)?),
-        awaited: super::complete::awaited(&root)?,
+        os: OsReport::of(&system, &super::pins::ours(root)?),
+        awaited: super::complete::awaited(root)?,
         deployment: host.deployment,
         recorded,
         recorded_digest,
         record_note,
         recorded_image: records.current_image.clone(),
-        seen: seen(&root)?,
+        seen: seen(root)?,
         pending: word,
         pending_config: config.map(|config| config.name.clone()),
         firstboot: host
             .live
             .then(|| runtime::read_json(runtime::FIRSTBOOT))
             .flatten(),
-        last_run: last_run(&root),
-        history: history(&root),
+        last_run: last_run(root),
+        history: history(root),
         daemon: match &pending {
             // What is half-way is finished or undone before the daemon starts.
             Pending::Unfinished(..) => None,
             _ => {
                 let now = Moment::Now(Some(&system));
-                predict::said(predict::forecast(&root, &args.daemon, now))
+                predict::said(predict::forecast(root, daemon, now))
             }
         },
-    };
-    let text = match cli.output {
-        Output::Json => report::status::json(&report)?,
-        Output::Text => report::status::text(&report),
-    };
-    report::print(text.as_bytes())?;
-    Ok(ExitCode::Done)
+    })
 }
 
 /// What was kept of the cluster, with what the log has told since.

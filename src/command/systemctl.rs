@@ -34,6 +34,15 @@ pub fn reload(runner: &dyn CommandRunner) -> Result<(), CommandError> {
     asked(runner, &line(&["daemon-reload"], &[], BUSY)).map(drop)
 }
 
+/// The units that have failed, as a list for people.
+pub fn failed_units() -> CommandLine {
+    line(
+        &["list-units", "--failed", "--no-legend", "--plain"],
+        &[],
+        QUICK,
+    )
+}
+
 /// Starts a unit anew, where it runs.
 ///
 /// # Errors

@@ -1,15 +1,17 @@
 //! `doctor`: what is wrong with this node, worst first.
 
+mod bundle;
 mod gather;
 
 use std::io::IsTerminal;
+use std::path::Path;
 
 use anyhow::{Result, bail};
 
 use super::session::open_root;
 use super::{Cli, DoctorArgs, Output};
 use crate::doctor::checks::CHECKS;
-use crate::doctor::{self, Severity};
+use crate::doctor::{self, Diagnosis, Severity};
 use crate::error::ExitCode;
 use crate::report;
 use crate::report::doctor::Style;
@@ -21,16 +23,48 @@ pub fn run(cli: &Cli, args: &DoctorArgs) -> Result<ExitCode> {
     }
     let evidence = gather::all(open_root(cli)?, &args.daemon);
     let diagnosis = doctor::examine(&CHECKS, &evidence);
+    if let Some(path) = &args.bundle {
+        return bundled(cli, args, path, &evidence.root, &diagnosis);
+    }
     let text = match cli.output {
         Output::Json => report::doctor::json(&evidence.root, &diagnosis)?,
         Output::Text => report::doctor::text(&evidence.root, &diagnosis, style()),
     };
     report::print(text.as_bytes())?;
-    Ok(match diagnosis.worst() {
+    Ok(code(&diagnosis))
+}
+
+fn code(diagnosis: &Diagnosis) -> ExitCode {
+    match diagnosis.worst() {
         Some(Severity::Critical) => ExitCode::Critical,
         Some(Severity::Warning) => ExitCode::Drift,
         Some(Severity::Notice) | None => ExitCode::Done,
-    })
+    }
+}
+
+/// What was found goes into the archive as well as to the terminal.
+fn bundled(
+    cli: &Cli,
+    args: &DoctorArgs,
+    path: &Path,
+    shown: &str,
+    diagnosis: &Diagnosis,
+) -> Result<ExitCode> {
+    let plain = Style {
+        ascii: true,
+        colour: false,
+    };
+    let both = [
+        report::doctor::text(shown, diagnosis, plain),
+        report::doctor::json(shown, diagnosis)?,
+    ];
+    let list = bundle::write(&open_root(cli)?, &args.daemon, path, both)?;
+    let written = format!(
+        "{list}\nWritten to {}, for its owner alone to read.\n",
+        path.display()
+    );
+    report::print_result(written.as_bytes());
+    Ok(code(diagnosis))
 }
 
 /// What one check looks for, whatever this node is like.

@@ -1,0 +1,201 @@
+//! `doctor --bundle`: what was looked at, in one archive for somebody else. No content of a file that a config brings is
+//! in it: those are told by their digests, and addresses without user, password and query.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::cli::DaemonArgs;
+use crate::cli::status;
+use crate::cli::work::now;
+use crate::command::rpm_ostree::arguments;
+use crate::command::{CommandLine, CommandRunner, HostRunner, systemctl};
+use crate::document::Desired;
+use crate::error::Reason;
+use crate::net;
+use crate::node::{Records, bootloader, host};
+use crate::paths;
+use crate::report;
+use crate::root::{Root, RootPath};
+use crate::source::cache;
+
+/// One file of the archive.
+struct Piece {
+    name: &'static str,
+    what: &'static str,
+    text: String,
+}
+
+/// Where in the archive everything is.
+const FOLDER: &str = "mco-rescue-bundle";
+
+/// Writes the archive, and gives the list of what is in it.
+pub fn write(root: &Root, daemon: &DaemonArgs, path: &Path, doctor: [String; 2]) -> Result<String> {
+    let [text, json] = doctor;
+    let mut pieces = vec![
+        piece("doctor.txt", "what was found, for people", Ok(text)),
+        piece("doctor.json", "the same for programs", Ok(json)),
+    ];
+    pieces.extend(of_root(root, daemon));
+    if root.is_live() {
+        pieces.extend(of_system());
+    }
+    let list = list(&pieces);
+    pieces.insert(0, piece("LIST", "this list", Ok(list.clone())));
+    pack(path, &pieces).map_err(|error| {
+        let (path, why) = (path.display(), Reason::from(error));
+        anyhow!("writing {path}: {why}; give another FILE, where nothing is yet and there is room")
+    })?;
+    Ok(list)
+}
+
+/// What cannot be had is in the archive with the reason.
+fn piece(name: &'static str, what: &'static str, text: Result<String>) -> Piece {
+    let text = text.unwrap_or_else(|error| format!("(cannot be had: {error:#})\n"));
+    Piece { name, what, text }
+}
+
+fn of_root(root: &Root, daemon: &DaemonArgs) -> Vec<Piece> {
+    let records = || Records::read(root).context("reading the daemon's records");
+    let recorded = records().and_then(|records| {
+        let config = records.recorded().context("no config is recorded")?;
+        Ok(report::show::json(config, &Desired::of(config))?)
+    });
+    let status = status::document(root, daemon).and_then(|all| Ok(report::status::json(&all)?));
+    let cache = cache::read(root)
+        .context("reading the cache")
+        .and_then(|all| {
+            let name = records()?.name();
+            Ok(report::fetch::list_json(&all, name.as_deref())?)
+        });
+    let entries = bootloader::read(root).context("reading the boot entries");
+    let entries = entries.map(|all| {
+        all.iter()
+            .map(|entry| redacted(&format!("{entry:?}\n")))
+            .collect()
+    });
+    vec![
+        piece(
+            "status.json",
+            "the five facts, the last run, what the daemon will do",
+            status,
+        ),
+        piece(
+            "recorded.json",
+            "the recorded config: paths, modes and digests, no content",
+            recorded,
+        ),
+        piece(
+            "cache.json",
+            "configs that are kept, by name and digest",
+            cache,
+        ),
+        piece("boot-entries.txt", "entries of the boot loader", entries),
+        file(
+            root,
+            paths::OS_RELEASE,
+            "os-release.txt",
+            "which system it is",
+        ),
+        file(
+            root,
+            paths::AWAITED,
+            "awaited.json",
+            "the boot that a run waits for",
+        ),
+    ]
+}
+
+fn file(root: &Root, path: &'static str, name: &'static str, what: &'static str) -> Piece {
+    let bytes = root.read(&RootPath::fixed(path)).context("reading it");
+    let text = bytes.and_then(|bytes| bytes.with_context(|| format!("/{path} is not there")));
+    let text = text.map(|bytes| redacted(&String::from_utf8_lossy(&bytes)));
+    piece(name, what, text)
+}
+
+fn of_system() -> Vec<Piece> {
+    let said = |line: CommandLine| -> Result<String> {
+        let answer = HostRunner.run(&line)?;
+        Ok(redacted(&format!("{}{}", answer.stdout, answer.stderr)))
+    };
+    let command_line = host::kernel_command_line().context("the kernel does not tell");
+    vec![
+        piece(
+            "kernel-command-line.txt",
+            "of the running kernel",
+            command_line.map(|line| redacted(&line)),
+        ),
+        piece(
+            "rpm-ostree-status.txt",
+            "deployments, for people",
+            said(arguments::status_text()),
+        ),
+        piece(
+            "rpm-ostree-kargs.txt",
+            "arguments of the next boot",
+            said(arguments::show_kargs()),
+        ),
+        piece(
+            "failed-units.txt",
+            "units that systemd calls failed",
+            said(systemctl::failed_units()),
+        ),
+    ]
+}
+
+/// Words that are addresses may carry a login or a token.
+fn redacted(text: &str) -> String {
+    let word = |word: &str| match word.find("://") {
+        Some(_) => net::redact(word),
+        None => word.to_owned(),
+    };
+    let line = |line: &str| line.split(' ').map(word).collect::<Vec<_>>().join(" ") + "\n";
+    text.lines().map(line).collect()
+}
+
+fn list(pieces: &[Piece]) -> String {
+    let line = |piece: &Piece| {
+        format!(
+            "{:<26}{:>9}  {}\n",
+            piece.name,
+            piece.text.len(),
+            piece.what
+        )
+    };
+    pieces.iter().map(line).collect()
+}
+
+/// Only for who runs this, and never over what is there. A half is worth nothing to anybody.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the file that was just made where the caller named one"
+)]
+fn pack(path: &Path, pieces: &[Piece]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    fill(file, pieces).inspect_err(|_| drop(fs::remove_file(path)))
+}
+
+fn fill(file: File, pieces: &[Piece]) -> io::Result<()> {
+    let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::best()));
+    for piece in pieces {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(piece.text.len() as u64);
+        header.set_mode(0o600);
+        header.set_mtime(now());
+        let name = format!("{FOLDER}/{}", piece.name);
+        archive.append_data(&mut header, name, piece.text.as_bytes())?;
+    }
+    let mut file = archive.into_inner()?.finish()?;
+    file.flush()?;
+    file.sync_all()
+}
