@@ -147,7 +147,9 @@ fn packages_that_cannot_be_had_leave_the_node_as_it_was() {
         assert!(node.calls().contains(&"rpm-ostree cleanup -p".to_owned()));
         assert!(!node.root.exists("stub/staged"));
         assert!(!node.root.exists("etc/new"));
-        assert!(!node.root.exists("var/lib/mco-rescue/awaited.json"));
+        for kept in ["awaited.json", "pins.json"] {
+            assert!(!node.root.exists(&format!("var/lib/mco-rescue/{kept}")), "{kept}");
+        }
         nothing_is_lent(&node);
     });
 }

@@ -12,7 +12,7 @@ use crate::node::Records;
 use crate::node::deployments::{Deployment, Deployments};
 use crate::node::system::ask;
 use crate::paths;
-use crate::root::{Root, RootError};
+use crate::root::{Root, RootError, RootPath};
 use crate::source;
 use crate::source::api::Annotations;
 
@@ -42,7 +42,12 @@ pub fn remember(root: &Root, deployment: &str) -> Result<()> {
     Ok(())
 }
 
+/// Nothing is kept of nothing: a run that failed leaves the node as it was.
 fn keep(root: &Root, deployments: Vec<String>) -> Result<()> {
+    if deployments.is_empty() {
+        let store = session::open_store(root, paths::STATE)?;
+        return Ok(store.remove(RootPath::fixed(paths::PINS).name())?);
+    }
     let version = VERSION;
     session::keep(
         root,
