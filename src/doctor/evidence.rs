@@ -6,6 +6,7 @@
 use crate::awaited::Awaited;
 use crate::command::systemctl::StartResult;
 use crate::daemon::forecast::Told;
+use crate::doctor::upkeep::Upkeep;
 use crate::drift::Drift;
 use crate::images::pull::Trace;
 use crate::kargs::Kargs;
@@ -133,6 +134,8 @@ pub struct Evidence {
     pub rpm_ostreed: Look<StartResult>,
     /// Where the Machine Config Server is, as far as the node knows.
     pub server: Option<String>,
+    /// What it keeps beside its configs.
+    pub upkeep: Upkeep,
 }
 
 /// Traces of a first boot.

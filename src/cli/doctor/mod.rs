@@ -1,6 +1,7 @@
 //! `doctor`: what is wrong with this node, worst first.
 
 mod gather;
+mod upkeep;
 
 use std::io::IsTerminal;
 
