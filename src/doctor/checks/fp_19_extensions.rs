@@ -15,8 +15,8 @@ pub const CHECK: Check = Check {
     explain: "Extensions (spec.extensions) and another kernel (spec.kernelType) are packages on top of the image. They \
 come from the extensions image, which the daemon has to pull at the moment of the change; offline it is not there, \
 and releases before 2026 went on as if it had worked.\n\n\
-mco-rescue plan shows the commands that bring the packages; mco-rescue fetch --os --extensions brings the image along \
-on a medium, and apply takes it from there. rpm-ostree status shows what is layered now.",
+mco-rescue plan shows the commands that bring the packages; apply --extensions-from DIRECTORY takes them from a \
+medium with the unpacked image. rpm-ostree status shows what is layered now.",
     judge,
 };
 

@@ -47,7 +47,7 @@ fn judge(evidence: &Evidence) -> Verdict {
         let command = restorecon(&paths);
         finding
             .seen_all(facts)
-            .next(command.replace('`', ""))
+            .next(command.split('`').nth(1).unwrap_or_default())
             .next("ausearch -m AVC -ts boot, for what was denied")
     }))
 }
