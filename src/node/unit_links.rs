@@ -79,7 +79,8 @@ fn pulled(root: &Root, path: RootPath) -> Option<UnitLink> {
 /// The target, where nothing is there.
 fn leads_nowhere(root: &Root, path: &RootPath) -> Option<String> {
     let target = root.read_link(path).ok().flatten()?;
-    if target == "/dev/null" {
+    // What is below /run is there while the node runs only.
+    if target == "/dev/null" || target.starts_with("/run/") {
         return None;
     }
     let whole = match target.starts_with('/') {

@@ -66,12 +66,15 @@ impl Evidence {
 
 /// What a session saw of labels.
 pub(super) fn labels(node: &NodeState) -> Labels {
+    let mut wrong = node.labels.mislabelled(&node.objects);
+    // The daemon's copies have the labels of what they are copies of.
+    wrong.retain(|one| !one.path.is_in(paths::ORIG));
     Labels {
         unusable: match &node.labels.policy {
             Policy::Unusable(why) => Some(why.clone()),
             Policy::None | Policy::Usable { .. } => None,
         },
-        wrong: node.labels.mislabelled(&node.objects),
+        wrong,
     }
 }
 

@@ -8,8 +8,8 @@ pub const CHECK: Check = Check {
     id: "FP-25",
     title: "units that cannot be loaded or enabled",
     looks_at: "links and files in /etc/systemd/system; kubelet, crio, NetworkManager",
-    explain: "systemctl enable, which the daemon calls for all units at once, stops at a link that leads nowhere and at a \
-file where a link belongs: one stray file in /etc/systemd/system keeps every unit of an update from being enabled.\n\n\
+    explain: "The daemon enables all units of an update with one systemctl enable. That stops at a unit whose link leads \
+nowhere, and at a file where it has to put a link: then no unit of the update is enabled (\"error enabling units\").\n\n\
 Units that differ from the config are told as FP-03, also those whose enablement does: mco-rescue apply sets it with \
 links alone, also on a disk whose systemd does not run. What is told here belongs to no config: look at it, remove \
 it, then systemctl daemon-reload.",
@@ -42,17 +42,8 @@ fn in_the_way(links: &[UnitLink]) -> Option<Finding> {
         .filter(|link| !matches!(link.wrong, Wrong::NoUnit { .. }))
         .collect();
     let first = all.first()?;
-    let says = match first.wrong {
-        Wrong::NoLink => format!(
-            "error enabling units: a non-symlink file exists at {}",
-            first.path
-        ),
-        _ => format!(
-            "error enabling units: Unit {} does not exist",
-            first.path.name()
-        ),
-    };
-    let means = "The daemon enables all units of an update with one command, and that stops here.";
+    let means = "The daemon enables all units of an update with one command, and goes Degraded where one of these is \
+in its way.";
     Some(
         Finding::new(
             Severity::Warning,
@@ -60,7 +51,7 @@ fn in_the_way(links: &[UnitLink]) -> Option<Finding> {
             means,
         )
         .seen_all(all.iter().map(|link| fact(link)))
-        .daemon(Some(says))
+        .daemon(Some("error enabling units".to_owned()))
         .next(format!("ls -l {}", first.path))
         .next(format!("rm {}, if nobody needs it", first.path))
         .next("systemctl daemon-reload"),

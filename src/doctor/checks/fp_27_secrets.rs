@@ -38,19 +38,26 @@ fn judge(evidence: &Evidence) -> Verdict {
 }
 
 fn unusable(secrets: &[Secrets]) -> Option<Finding> {
+    let of_pull = |secret: &&Secrets| {
+        let file = secret.file.as_deref().unwrap_or_default();
+        paths::PULL_SECRETS.contains(&file.trim_start_matches('/'))
+    };
     let fact = |secret: &Secrets| {
         let place = secret.file.clone().unwrap_or_default();
         let why = match &secret.problem {
             Some(why) => why.clone(),
-            None => secret.is_empty().then(|| "it has no entry".to_owned())?,
+            // That of the internal registry may well be empty.
+            None if secret.is_empty() && of_pull(&secret) => "it has no entry".to_owned(),
+            None => return None,
         };
         Some(Fact::new(place, why))
     };
     let facts: Vec<Fact> = secrets.iter().filter_map(fact).collect();
     let first = facts.first()?.place.clone();
     // The first file of a pull decides for all.
-    let decides = secrets.first().and_then(|secret| secret.file.as_ref()) == Some(&first);
-    let (severity, means) = match decides {
+    let decides = secrets.iter().find(of_pull);
+    let broken = decides.is_some_and(|secret| secret.problem.is_some());
+    let (severity, means) = match broken {
         true => (
             Severity::Critical,
             "This file decides for every pull of the OS, and nothing can be had with it.",
@@ -60,7 +67,6 @@ fn unusable(secrets: &[Secrets]) -> Option<Finding> {
     Some(
         Finding::new(severity, "a pull secret cannot be used", means)
             .seen_all(facts)
-            .daemon(Some("unauthorized: authentication required".to_owned()))
             .next(format!("ls -l {first}"))
             .next("mco-rescue verify"),
     )

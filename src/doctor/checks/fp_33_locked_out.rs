@@ -76,10 +76,13 @@ fn out(evidence: &Evidence, login: &Login) -> Finding {
         // The config wants no key: so it was installed.
         (_, true) => Severity::Notice,
         (true, false) => Severity::Warning,
+        // There may be a password that cannot be seen.
+        (false, false) if login.passwords.is_none() => Severity::Warning,
         (false, false) => Severity::Critical,
     };
     let what = match console {
         true => "nobody can log in over ssh, only at the console",
+        false if login.passwords.is_none() => "nobody can log in over ssh",
         false => "nobody can log in: no key that works, no password",
     };
     let means = match console {
