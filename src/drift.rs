@@ -76,22 +76,24 @@ pub fn os_drifts(config: &MachineConfig, layered: Option<&str>, node: &NodeState
         return Vec::new();
     }
     let mut all = Vec::new();
-    let wanted = layered.filter(|image| !image.is_empty());
-    let wanted = wanted.unwrap_or(&config.os_image_url);
     let runs = facts.deployments.booted().map(|booted| booted.image());
-    let runs = runs.unwrap_or_default();
-    if runs != wanted {
-        all.push(Drift {
-            kind: DriftKind::Image,
-            subject: "OS image".to_owned(),
-            detail: format!("{wanted:?} is wanted, {runs:?} runs"),
-            daemon: Some(format!(
-                "expected target osImageURL {wanted:?}, have {runs:?}"
-            )),
-        });
-    }
+    all.extend(image_drift(config, layered, &runs.unwrap_or_default()));
     all.extend(missing_arguments(config, Some(&facts.arguments)));
     all
+}
+
+/// The image that runs, where it is another one than `layered`, or else the config's.
+pub fn image_drift(config: &MachineConfig, layered: Option<&str>, runs: &str) -> Option<Drift> {
+    let wanted = layered.filter(|image| !image.is_empty());
+    let wanted = wanted.unwrap_or(&config.os_image_url);
+    (runs != wanted).then(|| Drift {
+        kind: DriftKind::Image,
+        subject: "OS image".to_owned(),
+        detail: format!("{wanted:?} is wanted, {runs:?} runs"),
+        daemon: Some(format!(
+            "expected target osImageURL {wanted:?}, have {runs:?}"
+        )),
+    })
 }
 
 /// Kernel arguments that the daemon misses. Of `present` it sees those without blanks only: it cuts what it reads back

@@ -42,6 +42,20 @@ impl Release {
         day: on(2026, 8, 20),
     };
 
+    /// The begin of the day; seconds since 1970.
+    pub fn seconds(self) -> u64 {
+        let (year, month, day) = (self.day / 10_000, self.day / 100 % 100, self.day % 100);
+        // Years are counted from March, so that leap days come last.
+        let (year, month) = if month > 2 {
+            (year, month - 3)
+        } else {
+            (year - 1, month + 9)
+        };
+        let leap_days = year / 4 - year / 100 + year / 400;
+        let days = year * 365 + leap_days + (month * 153 + 2) / 5 + day - 1;
+        u64::from(days.saturating_sub(719_468)) * 86_400
+    }
+
     /// The newest minor version of Ignition's spec 3 that it takes.
     pub fn ignition_minor(self) -> u64 {
         if self.day >= IGNITION_3_5 { 5 } else { 4 }
@@ -138,6 +152,14 @@ mod tests {
             assert!(text.parse::<Release>().is_err(), "{text}");
         }
         assert_eq!(Release::default(), Release::NEWEST);
+    }
+
+    #[test]
+    fn a_day_is_a_moment_too() {
+        for day in ["2024-02-29", "2025-03-01", "2026-01-01", "2026-08-20"] {
+            let at = crate::report::utc(release(day).seconds());
+            assert_eq!(at, format!("{day}T00:00:00Z"));
+        }
     }
 
     #[test]

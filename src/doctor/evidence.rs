@@ -74,6 +74,8 @@ impl<T, E: Into<anyhow::Error>> From<Result<T, E>> for Look<T> {
 pub struct Evidence {
     /// The root, as it was named.
     pub root: String,
+    /// There is something of a system in it.
+    pub has_system: bool,
     /// It is that of the running system.
     pub live: bool,
     /// It is the one that an initramfs is about to enter.
@@ -122,6 +124,8 @@ pub struct Evidence {
     pub certificates: Look<Vec<Certificate>>,
     /// Files with certificates that could not be read, with the reason.
     pub certificates_unseen: Vec<String>,
+    /// The kubelet's bootstrap credentials are there.
+    pub kubeconfig: bool,
     /// The node's time, and who else tells one.
     pub clock: Clock,
     /// Network configuration, and the cluster network that the node's configs are for.
@@ -219,7 +223,18 @@ pub struct Pull {
     /// The image.
     pub image: String,
     /// The decisions, or why there are none.
-    pub trace: Result<Trace, String>,
+    pub trace: Result<Trace, Refusal>,
+}
+
+/// Why no image can be pulled at all.
+#[derive(Debug, Clone, Default)]
+pub struct Refusal {
+    /// The file.
+    pub place: String,
+    /// What is wrong with it.
+    pub words: String,
+    /// The command that helps, or opens the file.
+    pub next: String,
 }
 
 /// `/boot`.

@@ -11,13 +11,14 @@ use crate::cli::session::{Session, Unnamed};
 use crate::cli::{DaemonArgs, complete};
 use crate::command::{HostRunner, systemctl};
 use crate::daemon::forecast::Told;
+use crate::daemon::release::Release;
 use crate::doctor::Look;
 use crate::doctor::evidence::{
-    AtHand, Boot, Compared, Configs, Deployed, Evidence, FirstBootFiles, Named, Pull,
+    AtHand, Boot, Compared, Configs, Deployed, Evidence, FirstBootFiles, Named, Pull, Refusal,
 };
 use crate::document::MachineConfig;
 use crate::images::ImageName;
-use crate::images::pull::Trace;
+use crate::images::pull::{Trace, TraceError};
 use crate::node::clock::{self, Clock, Moment as Passed};
 use crate::node::space::Space;
 use crate::node::system::OF_DEPLOYMENTS;
@@ -53,6 +54,7 @@ const UNITS: [&str; 9] = [
 pub fn all(root: Root, daemon: &DaemonArgs) -> Evidence {
     let mut evidence = Evidence {
         root: root.shown().display().to_string(),
+        has_system: exists(&root, "usr") || exists(&root, "etc"),
         live: root.is_live(),
         ..Evidence::default()
     };
@@ -117,6 +119,7 @@ impl Evidence {
         let (certificates, unseen) = certificates::read(root);
         self.certificates = Look::Seen(certificates);
         self.certificates_unseen = unseen;
+        self.kubeconfig = exists(root, paths::KUBECONFIG);
         self.network = Look::Seen(network::read(root));
         self.storage = images_on_disk::read(root).into();
         let finalize = root.read(&RootPath::fixed(paths::FINALIZE_FAILURE));
@@ -247,9 +250,29 @@ fn compared(session: &Session) -> Compared {
     }
 }
 
-fn trace(root: &Root, image: &str) -> Result<Trace, String> {
-    let name = ImageName::parse(image).map_err(|error| error.to_string())?;
-    Trace::read(root, &name).map_err(|error| error.to_string())
+fn trace(root: &Root, image: &str) -> Result<Trace, Refusal> {
+    let name = ImageName::parse(image).map_err(|error| Refusal {
+        place: "the recorded config".to_owned(),
+        words: error.to_string(),
+        next: format!("mco-rescue show --root {}", root.shown().display()),
+    })?;
+    Trace::read(root, &name).map_err(|error| refusal(&error))
+}
+
+fn refusal(error: &TraceError) -> Refusal {
+    let place = match error {
+        TraceError::Read(error) => error.path.clone(),
+        TraceError::Registries(_) => format!("/{}", paths::REGISTRIES),
+        TraceError::Policy(_) | TraceError::NoPolicy => format!("/{}", paths::POLICY),
+    };
+    Refusal {
+        next: match error {
+            TraceError::NoPolicy => format!("cp /usr{place} {place}"),
+            _ => format!("vi {place}"),
+        },
+        words: error.to_string(),
+        place,
+    }
 }
 
 fn boot(root: &Root, system: &System) -> Result<Boot> {
@@ -365,6 +388,12 @@ fn times(root: &Root, evidence: &Evidence) -> Clock {
         at: one.not_before,
         foreign: true,
     }));
+    clock.passed.push(Passed {
+        place: "the rules in this program".to_owned(),
+        what: "are of",
+        at: Release::NEWEST.seconds(),
+        foreign: true,
+    });
     let cached = evidence
         .configs
         .get()

@@ -38,7 +38,8 @@ fn judge(evidence: &Evidence) -> Verdict {
 fn degraded(evidence: &Evidence, compared: &Compared, seen: &[&Drift]) -> Finding {
     let what = match seen {
         [one] if one.subject.len() <= 30 => format!("{} is not as recorded", one.subject),
-        _ => format!("{} not as recorded", count(seen.len(), "path or unit")),
+        [_] => "a file or unit is not as recorded".to_owned(),
+        _ => format!("{} files or units are not as recorded", seen.len()),
     };
     let means = "The daemon goes Degraded over the first of these, and takes no update until it is put right.";
     let own: Vec<Drift> = seen.iter().map(|drift| (*drift).clone()).collect();

@@ -1,6 +1,17 @@
 //! The checks, one file each. Each is a pure judgement on [`super::Evidence`].
 
+mod fp_01_not_booted;
+mod fp_02_no_config;
 mod fp_03_drift;
+mod fp_04_config_not_found;
+mod fp_05_pull;
+mod fp_06_server_trust;
+mod fp_07_boot_full;
+mod fp_09_certificates;
+mod fp_10_power_cut;
+mod fp_12_network;
+mod fp_13_immutable;
+mod fp_14_rpm_ostree;
 mod fp_15_clock;
 mod fp_16_disk_full;
 mod fp_17_etc_went_back;
@@ -21,22 +32,33 @@ mod fp_33_locked_out;
 use super::Check;
 
 /// All checks, in the order in which they are told among equals.
-pub const CHECKS: [Check; 17] = [
+pub const CHECKS: [Check; 28] = [
+    fp_01_not_booted::CHECK,
+    fp_02_no_config::CHECK,
     fp_03_drift::CHECK,
-    fp_16_disk_full::CHECK,
-    fp_33_locked_out::CHECK,
+    fp_04_config_not_found::CHECK,
+    fp_05_pull::CHECK,
+    fp_06_server_trust::CHECK,
+    fp_07_boot_full::CHECK,
+    fp_09_certificates::CHECK,
+    fp_10_power_cut::CHECK,
+    fp_12_network::CHECK,
+    fp_13_immutable::CHECK,
+    fp_14_rpm_ostree::CHECK,
     fp_15_clock::CHECK,
-    fp_28_boot_image::CHECK,
-    fp_26_labels::CHECK,
-    fp_30_console::CHECK,
+    fp_16_disk_full::CHECK,
     fp_17_etc_went_back::CHECK,
     fp_18_kernel_arguments::CHECK,
-    fp_31_kubelet_authority::CHECK,
     fp_19_extensions::CHECK,
-    fp_22_annotations::CHECK,
-    fp_25_units::CHECK,
-    fp_27_secrets::CHECK,
-    fp_32_name_servers::CHECK,
     fp_20_fips::CHECK,
+    fp_22_annotations::CHECK,
     fp_24_bookkeeping::CHECK,
+    fp_25_units::CHECK,
+    fp_26_labels::CHECK,
+    fp_27_secrets::CHECK,
+    fp_28_boot_image::CHECK,
+    fp_30_console::CHECK,
+    fp_31_kubelet_authority::CHECK,
+    fp_32_name_servers::CHECK,
+    fp_33_locked_out::CHECK,
 ];

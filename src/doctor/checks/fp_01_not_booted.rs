@@ -1,0 +1,148 @@
+//! FP-01: the record says that an OS image or kernel arguments are in force, and they are not.
+
+use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
+use crate::document::MachineConfig;
+use crate::drift::{self, Drift, DriftKind};
+
+/// The check.
+pub const CHECK: Check = Check {
+    id: "FP-01",
+    title: "the record says more than what was booted",
+    looks_at: "booted image and kernel arguments beside the record; what the last shutdown left",
+    explain: "The daemon writes its record before the reboot that is to make it true: the staged deployment becomes \
+a real one only while the node shuts down. If the power fails then, or the shutdown cannot write it, the node \
+boots what it had, and its record says otherwise. The daemon is Degraded from then on.\n\n\
+The force file does not help: the daemon compares the recorded config with the wanted one, finds them equal, and \
+stages nothing.\n\n\
+mco-rescue apply goes by what runs and not by what is recorded: it stages the image and the arguments again, pins what \
+runs, and proves at the next boot that they came up. Without a registry: mco-rescue pivot --os-from PATH takes \
+the image from a medium.",
+    judge,
+};
+
+fn judge(evidence: &Evidence) -> Verdict {
+    let verdict = left_by_shutdown(evidence);
+    let Some(records) = evidence.records.get() else {
+        return verdict.and_unseen("the record cannot be read");
+    };
+    let Some(config) = records
+        .recorded()
+        .filter(|_| !evidence.first_boot_files.encapsulated)
+    else {
+        return verdict;
+    };
+    if evidence.deployment.is_none() && evidence.facts().is_err() {
+        return verdict.and_unseen(
+            "image and kernel arguments: this root is no deployment of ostree; on the node: mco-rescue doctor",
+        );
+    }
+    let layered = records.current_image.as_deref();
+    let image = image(evidence, config, layered);
+    let arguments = arguments(evidence, config);
+    let verdict = match &image {
+        Err(why) => verdict.and_unseen(why.clone()),
+        Ok(_) => verdict,
+    };
+    let verdict = match &arguments {
+        Err(why) => verdict.and_unseen(why.clone()),
+        Ok(_) => verdict,
+    };
+    let drifts: Vec<Drift> = [image, arguments].into_iter().flatten().flatten().collect();
+    if drifts.is_empty() {
+        return verdict;
+    }
+    verdict.and([gap(evidence, config, &drifts)])
+}
+
+fn image(
+    evidence: &Evidence,
+    config: &MachineConfig,
+    layered: Option<&str>,
+) -> Result<Option<Drift>, String> {
+    let runs = evidence
+        .image()
+        .ok_or("the booted image: no origin file is visible; rpm-ostree status tells it")?;
+    Ok(drift::image_drift(config, layered, &runs))
+}
+
+/// Of a live node as rpm-ostree tells them; else those of the default boot entry.
+fn arguments(evidence: &Evidence, config: &MachineConfig) -> Result<Option<Drift>, String> {
+    let present = match evidence.facts() {
+        Ok(facts) => &facts.arguments,
+        Err(_) => evidence
+            .arguments_on_disk
+            .seen()
+            .map_err(|why| format!("kernel arguments: {why}"))?,
+    };
+    Ok(drift::missing_arguments(config, Some(present)))
+}
+
+fn gap(evidence: &Evidence, config: &MachineConfig, drifts: &[Drift]) -> Finding {
+    let staged = evidence
+        .facts()
+        .ok()
+        .and_then(|facts| facts.deployments.staged());
+    let wants_image = drifts.iter().any(|drift| drift.kind == DriftKind::Image);
+    let waits = staged.is_some_and(|staged| !wants_image || staged.image() == config.os_image_url);
+    let what = match (waits, wants_image) {
+        (true, _) => "what the record says waits for a reboot",
+        (false, true) => "the recorded OS image does not run",
+        (false, false) => "recorded kernel arguments are not in force",
+    };
+    let severity = if waits {
+        Severity::Warning
+    } else {
+        Severity::Critical
+    };
+    let means = match (waits, evidence.live) {
+        (true, _) => {
+            "It becomes real while the node shuts down in an orderly way; a power cut before that loses it."
+        }
+        (false, true) => {
+            "The daemon stays Degraded: it compares records, finds nothing to do, and never stages this again."
+        }
+        (false, false) => {
+            "The daemon will be Degraded. Only the booted node can stage an OS: boot it, then run this there."
+        }
+    };
+    let mut finding = Finding::new(severity, what, means);
+    for drift in drifts {
+        finding = finding.seen(drift.subject.clone(), drift.detail.clone());
+    }
+    if let Ok(Some(awaited)) = evidence.awaited.seen()
+        && let Some(why) = &awaited.failed
+    {
+        finding = finding.seen("the boot that mco-rescue waited for", why.clone());
+    }
+    let finding = finding.daemon(drift::verdict(&config.name, drifts));
+    if waits {
+        return finding.next("systemctl reboot");
+    }
+    finding
+        .next("mco-rescue plan")
+        .next("mco-rescue apply --reboot")
+}
+
+/// What the last shutdown could not do.
+fn left_by_shutdown(evidence: &Evidence) -> Verdict {
+    let said = evidence
+        .facts()
+        .ok()
+        .and_then(|facts| facts.finalize_error.clone());
+    let said = said.map(|words| ("rpm-ostree status".to_owned(), words));
+    let kept = evidence.finalize_failure.get().cloned().flatten();
+    let Some((place, words)) = said.or(kept) else {
+        return Verdict::healthy();
+    };
+    let means = "What had been staged is lost, and the node booted what it had before. Until the cause is gone the \
+                 next one is lost as well.";
+    let finding = Finding::new(
+        Severity::Critical,
+        "the last shutdown could not write the new OS",
+        means,
+    )
+    .seen(place, words)
+    .next("mco-rescue doctor FP-07")
+    .next("mco-rescue apply --reboot");
+    Verdict::found(finding)
+}

@@ -1,0 +1,80 @@
+//! FP-06: whom the node believes to be its Machine Config Server.
+
+use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::node::certificates::{Certificate, Role};
+use crate::report::utc;
+
+/// The check.
+pub const CHECK: Check = Check {
+    id: "FP-06",
+    title: "the authority of the cluster's servers is out of date",
+    looks_at: "authorities in kubeconfigs, in the pointer config, and those remembered of the server",
+    explain: "A node believes the Machine Config Server because of an authority that it was given when it was \
+provisioned. Authorities are rotated, and what an installer writes into a pointer config may live for a day only: \
+then a first boot says x509: certificate signed by unknown authority, or has expired, for ever.\n\n\
+Only dates can be judged here. What the server shows today is seen by asking it: mco-rescue fetch prints the chain, \
+and which file on the node would verify it. It is never believed without being verified; give the right authority with \
+mco-rescue fetch --ca FILE, such as /etc/kubernetes/kubelet-ca.crt or ca.crt of a healthy node.\n\n\
+A clock that is behind looks the same: see FP-15.",
+    judge,
+};
+
+fn judge(evidence: &Evidence) -> Verdict {
+    let certificates = match evidence.certificates.seen() {
+        Ok(certificates) => certificates,
+        Err(why) => return Verdict::unseen(format!("certificates: {why}")),
+    };
+    let now = evidence.clock.now;
+    let of = |role: Role| certificates.iter().filter(move |one| one.role == role);
+    let trusted: Vec<&Certificate> = of(Role::ServerAuthority).collect();
+    let pointers: Vec<&Certificate> = of(Role::Pointer).collect();
+    let first_boot = evidence.recorded().is_none();
+    let mut verdict = Verdict::healthy();
+    for file in files(&trusted) {
+        let all: Vec<&&Certificate> = trusted.iter().filter(|one| one.path == file).collect();
+        if all.iter().all(|one| one.not_after < now) {
+            verdict = verdict.and([expired(evidence, Severity::Critical, &all)]);
+        }
+    }
+    let all: Vec<&&Certificate> = pointers.iter().collect();
+    if first_boot && !all.is_empty() && all.iter().all(|one| one.not_after < now) {
+        verdict = verdict.and([expired(evidence, Severity::Critical, &all)]);
+    }
+    let server = evidence
+        .server
+        .as_deref()
+        .unwrap_or("the Machine Config Server");
+    verdict.and_unseen(format!(
+        "the certificate that {server} shows: mco-rescue fetch asks for it"
+    ))
+}
+
+fn files(all: &[&Certificate]) -> Vec<String> {
+    let mut files: Vec<String> = all.iter().map(|one| one.path.clone()).collect();
+    files.sort();
+    files.dedup();
+    files
+}
+
+fn expired(evidence: &Evidence, severity: Severity, all: &[&&Certificate]) -> Finding {
+    let means = "Every connection that is verified with it fails. Either it was rotated while the node was away, or the \
+                 clock is ahead.";
+    let facts = all.iter().map(|one| {
+        Fact::new(
+            &one.path,
+            format!("{} ended {}", one.subject, utc(one.not_after)),
+        )
+    });
+    Finding::new(
+        severity,
+        "the authority of the cluster's servers has expired",
+        means,
+    )
+    .seen_all(facts)
+    .seen("clock", utc(evidence.clock.now))
+    .daemon(Some(
+        "x509: certificate has expired or is not yet valid".to_owned(),
+    ))
+    .next("date -u")
+    .next(format!("mco-rescue fetch --ca FILE{}", evidence.at_root()))
+}

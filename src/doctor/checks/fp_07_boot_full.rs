@@ -1,0 +1,136 @@
+//! FP-07: no room for another kernel on `/boot`.
+
+use crate::doctor::evidence::Boot;
+use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::node::bootloader::{BootEntry, KernelDirectory};
+use crate::node::space::{Fit, kernel_room};
+
+/// The check.
+pub const CHECK: Check = Check {
+    id: "FP-07",
+    title: "/boot is too full for the next OS",
+    looks_at: "room on /boot, kernels there, and the boot entries that need them",
+    explain: "The kernel and initramfs of a new deployment are copied to /boot while the node shuts down. If \
+they do not fit, the shutdown cannot finish the update, nobody sees why, and the node boots the old OS again: see FP-01.\n\n\
+What fills it are kernels of deployments that are kept: the one to roll back to, pinned ones, and directories below \
+/boot/ostree that no boot entry names any more. df misleads there: it counts without the blocks reserved for root.\n\n\
+rpm-ostree cleanup -r drops the rollback deployment and its kernel, and ostree removes what no entry names. What \
+mco-rescue pinned is let go by mco-rescue rollback --forget.",
+    judge,
+};
+
+const MIB: u64 = 1 << 20;
+
+fn judge(evidence: &Evidence) -> Verdict {
+    let boot = match evidence.boot.seen() {
+        Ok(boot) => boot,
+        Err(why) => return Verdict::unseen(format!("/boot: {why}")),
+    };
+    if boot.kernels.is_empty() {
+        return Verdict::unseen(
+            "/boot: no kernel of ostree is there; mount the boot partition at boot below the root",
+        );
+    }
+    let keep = |entry: &BootEntry| {
+        boot.entries
+            .first()
+            .is_some_and(|first| first.file == entry.file)
+    };
+    let room = boot
+        .room
+        .unwrap_or_else(|| kernel_room(&boot.kernels, &boot.entries, None, None, keep));
+    let staged = evidence
+        .facts()
+        .is_ok_and(|facts| facts.deployments.staged().is_some());
+    match boot.space.fit_kernel(room) {
+        Fit::Fits => Verdict::healthy().and(orphans(boot)),
+        Fit::AfterPruning { pruned } => {
+            let what = "/boot has room for the next OS only after a clean-up";
+            let means = "Newer versions of ostree clean up by themselves first; older ones fail at the shutdown.";
+            Verdict::found(
+                finding(Severity::Notice, what, means, boot, room.needed)
+                    .seen("can be removed", mib(pruned)),
+            )
+        }
+        Fit::TooSmall { missing } => {
+            let severity = if staged {
+                Severity::Critical
+            } else {
+                Severity::Warning
+            };
+            let what = format!("/boot lacks {} for the next OS", mib(missing));
+            let means = match staged {
+                true => {
+                    "An OS is staged, and the next shutdown cannot write it: the node would boot the old one."
+                }
+                false => "The next OS update will be staged, and lost at the shutdown.",
+            };
+            Verdict::found(finding(severity, what, means, boot, room.needed))
+        }
+    }
+}
+
+fn finding(
+    severity: Severity,
+    what: impl Into<String>,
+    means: &str,
+    boot: &Boot,
+    needed: u64,
+) -> Finding {
+    let free = format!(
+        "{} free of {}, {} needed",
+        mib(boot.space.free),
+        mib(boot.space.total),
+        mib(needed)
+    );
+    let facts = boot.kernels.iter().map(|kernel| {
+        let by = boot
+            .entries
+            .iter()
+            .filter(|entry| entry.kernel_directory() == Some(&kernel.name));
+        let by: Vec<&str> = by.map(|entry| entry.file.as_str()).collect();
+        let by = if by.is_empty() {
+            "no boot entry".to_owned()
+        } else {
+            by.join(", ")
+        };
+        Fact::new(
+            format!("/boot/ostree/{}", kernel.name),
+            format!("{}, for {by}", mib(kernel.bytes)),
+        )
+    });
+    Finding::new(severity, what, means)
+        .seen("/boot", free)
+        .seen_all(facts)
+        .daemon(Some("regfile copy: No space left on device".to_owned()))
+        .next("rpm-ostree cleanup -r")
+        .next("mco-rescue rollback --forget")
+}
+
+fn orphans(boot: &Boot) -> Option<Finding> {
+    let orphan = |kernel: &&KernelDirectory| {
+        let mut entries = boot.entries.iter();
+        !entries.any(|entry| entry.kernel_directory() == Some(&kernel.name))
+    };
+    let orphans: Vec<&KernelDirectory> = boot.kernels.iter().filter(orphan).collect();
+    if orphans.is_empty() || boot.entries.is_empty() {
+        return None;
+    }
+    let facts = orphans
+        .iter()
+        .map(|kernel| Fact::new(format!("/boot/ostree/{}", kernel.name), mib(kernel.bytes)));
+    let means = "They only take room; ostree removes them at its next clean-up.";
+    Some(
+        Finding::new(
+            Severity::Notice,
+            "kernels on /boot that no entry names",
+            means,
+        )
+        .seen_all(facts)
+        .next("ostree admin cleanup"),
+    )
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{} MiB", bytes.div_ceil(MIB))
+}

@@ -1,0 +1,163 @@
+//! FP-09: certificates that ran out while the node was away.
+
+use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::node::certificates::{Certificate, Role};
+use crate::report::utc;
+
+/// The check.
+pub const CHECK: Check = Check {
+    id: "FP-09",
+    title: "the node's certificates have expired",
+    looks_at: "certificates of the kubelet and of etcd: until when, who renews them, what they block",
+    explain: "A node that was off for a month comes back with an expired certificate and is not let in. Who renews what:\n\n\
+kubelet, client (/var/lib/kubelet/pki/kubelet-client-current.pem): the kubelet asks for a new one; it blocks everything, \
+the node stays NotReady. When it has expired, the kubelet asks with /etc/kubernetes/kubeconfig as node-bootstrapper, and \
+that request is approved by nobody: an admin does it.\n\n\
+kubelet, server (kubelet-server-current.pem): asked for once the first one works, a second request to approve; it \
+blocks oc logs, exec and debug.\n\n\
+kubelet-ca.crt: written by the daemon, also while a pool is paused in newer releases; it blocks oc logs and exec. \
+Certificates of etcd: renewed by its operator; they block the control plane.\n\n\
+So there are two waves: oc get csr, approve, wait a minute, and again. Where no API is reached from elsewhere, the \
+localhost kubeconfig of a control-plane node will do. mco-rescue approves nothing.",
+    judge,
+};
+
+const DAY: u64 = 86_400;
+/// What ends sooner is told although it is valid.
+const SOON: u64 = 2 * DAY;
+
+fn judge(evidence: &Evidence) -> Verdict {
+    let certificates = match evidence.certificates.seen() {
+        Ok(certificates) => certificates,
+        Err(why) => return Verdict::unseen(format!("certificates: {why}")),
+    };
+    let now = evidence.clock.now;
+    let mut verdict = Verdict::healthy();
+    for role in [
+        Role::KubeletClient,
+        Role::KubeletServing,
+        Role::ClientAuthority,
+        Role::Etcd,
+    ] {
+        let all: Vec<&Certificate> = certificates.iter().filter(|one| one.role == role).collect();
+        verdict = verdict.and(judge_role(evidence, role, &all, now));
+    }
+    for why in &evidence.certificates_unseen {
+        verdict = verdict.and_unseen(format!("a certificate: {why}"));
+    }
+    verdict
+}
+
+/// A bundle of authorities is of use as long as one of them is valid; of the others each one counts.
+fn judge_role(evidence: &Evidence, role: Role, all: &[&Certificate], now: u64) -> Option<Finding> {
+    let old: Vec<&Certificate> = all
+        .iter()
+        .copied()
+        .filter(|one| one.not_after < now)
+        .collect();
+    let expired = match role {
+        Role::ClientAuthority => !all.is_empty() && old.len() == all.len(),
+        _ => !old.is_empty(),
+    };
+    if expired {
+        return Some(ended(evidence, role, &old, now));
+    }
+    let soon: Vec<&Certificate> = all
+        .iter()
+        .copied()
+        .filter(|one| one.not_after < now + SOON && role != Role::ClientAuthority)
+        .collect();
+    (!soon.is_empty()).then(|| {
+        let means = "It is renewed by itself while the node reaches the API. Without that the node drops out then.";
+        Finding::new(Severity::Notice, format!("{} ends within two days", name(role)), means)
+            .seen_all(soon.iter().map(|one| fact(one)))
+            .next("oc get csr")
+    })
+}
+
+fn name(role: Role) -> &'static str {
+    match role {
+        Role::KubeletClient => "the kubelet's client certificate",
+        Role::KubeletServing => "the kubelet's server certificate",
+        Role::ClientAuthority => "whom the kubelet believes",
+        Role::Etcd => "a certificate of etcd",
+        Role::ServerAuthority | Role::Pointer => "an authority",
+    }
+}
+
+fn fact(one: &Certificate) -> Fact {
+    Fact::new(
+        &one.path,
+        format!("{} until {}", one.subject, utc(one.not_after)),
+    )
+}
+
+fn ended(evidence: &Evidence, role: Role, old: &[&Certificate], now: u64) -> Finding {
+    let days = old
+        .iter()
+        .map(|one| now.saturating_sub(one.not_after) / DAY)
+        .max();
+    let clock = format!(
+        "{}, {} days after the end",
+        utc(now),
+        days.unwrap_or_default()
+    );
+    let (severity, means, daemon) = match role {
+        Role::KubeletClient => (
+            Severity::Critical,
+            "The API does not let the kubelet in: the node stays NotReady until a new certificate is approved, twice \
+             (client, then server).",
+            Some("Part of the existing bootstrap client certificate is expired"),
+        ),
+        Role::KubeletServing => (
+            Severity::Warning,
+            "oc logs, exec and debug fail on this node until a new certificate is approved.",
+            None,
+        ),
+        Role::Etcd => (
+            Severity::Critical,
+            "This member of etcd is not let in by the others. Its operator renews it once the control plane runs.",
+            None,
+        ),
+        _ => (
+            Severity::Warning,
+            "oc logs and exec fail: the kubelet does not believe the API any more. The daemon writes a new bundle.",
+            None,
+        ),
+    };
+    let what = format!(
+        "{} expired",
+        if role == Role::ClientAuthority {
+            "kubelet-ca.crt has"
+        } else {
+            name(role)
+        }
+    );
+    let finding = Finding::new(
+        severity,
+        what.replace("certificate expired", "certificate has expired"),
+        means,
+    )
+    .seen_all(old.iter().map(|one| fact(one)))
+    .seen("clock", clock)
+    .daemon(daemon.map(str::to_owned));
+    match role {
+        Role::KubeletClient => finding
+            .seen("bootstrap", bootstrap(evidence))
+            .next("systemctl restart kubelet")
+            .next("oc get csr -o name | xargs oc adm certificate approve")
+            .next("the same once more, a minute later"),
+        Role::KubeletServing => {
+            finding.next("oc get csr -o name | xargs oc adm certificate approve")
+        }
+        Role::Etcd => finding.next("oc get clusteroperator etcd"),
+        _ => finding.next("oc get mcp"),
+    }
+}
+
+fn bootstrap(evidence: &Evidence) -> &'static str {
+    match evidence.kubeconfig {
+        true => "/etc/kubernetes/kubeconfig is there: the kubelet asks for a new one with it",
+        false => "/etc/kubernetes/kubeconfig is missing: bring it from another node of the pool",
+    }
+}

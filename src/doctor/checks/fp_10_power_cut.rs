@@ -1,0 +1,163 @@
+//! FP-10: what a power cut leaves half-way.
+
+use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::node::Recorded;
+use crate::paths;
+use crate::transaction::Pending;
+
+/// The check.
+pub const CHECK: Check = Check {
+    id: "FP-10",
+    title: "something was cut off half-way",
+    looks_at: "interrupted runs, empty files, the record, an unfinished first boot, the store of images",
+    explain: "When the power fails, files that were being written are empty or half, and several things that belong \
+together are half done.\n\n\
+A run of mco-rescue: its journal tells what was done; mco-rescue recover finishes or undoes it, and the unit that \
+install puts on the node does so at boot. Files of the config: mco-rescue apply writes those that are not whole. The \
+daemon's record: apply CONFIG writes it anew.\n\n\
+The first boot is over when its input was renamed to .bak. Until then the first-boot service works at every boot and \
+the kubelet waits: mco-rescue firstboot --complete does its work from what is at hand.\n\n\
+The store of container images: layer not known means that it lost layers. crio wipe empties it, and every image has to \
+be pulled again. Objects of the booted commit: ostree fsck reads all of them, which is not done here.",
+    judge,
+};
+
+fn judge(evidence: &Evidence) -> Verdict {
+    let mut verdict = Verdict::healthy()
+        .and(run(evidence))
+        .and(record(evidence))
+        .and(empty(evidence))
+        .and(first_boot(evidence))
+        .and(storage(evidence));
+    if let Err(why) = evidence.pending.seen() {
+        verdict = verdict.and_unseen(format!("whether a run is half-way: {why}"));
+    }
+    if let Err(why) = evidence.storage.seen() {
+        verdict = verdict.and_unseen(format!("the store of images: {why}"));
+    }
+    verdict
+}
+
+fn run(evidence: &Evidence) -> Option<Finding> {
+    let (severity, what, config) = match evidence.pending.get()? {
+        Pending::Nothing => return None,
+        Pending::Unfinished(config, _) => (
+            Severity::Critical,
+            "a run of mco-rescue is half-way",
+            config,
+        ),
+        Pending::Staged(config) => (
+            Severity::Warning,
+            "a run was cut off before it changed anything",
+            config,
+        ),
+        Pending::Committed(config) => (
+            Severity::Warning,
+            "a finished run was not tidied up",
+            config,
+        ),
+    };
+    let means = match severity {
+        Severity::Critical => "Some files are of the old config and some of the new one.",
+        _ => "No name of the node is half-way; only what the run kept for itself is left.",
+    };
+    Some(
+        Finding::new(severity, what, means)
+            .seen(
+                format!("/{}", paths::STATE),
+                format!("applying {}", config.name),
+            )
+            .next(format!("mco-rescue recover{}", evidence.at_root())),
+    )
+}
+
+fn record(evidence: &Evidence) -> Option<Finding> {
+    let records = evidence.records.get()?;
+    let Recorded::Broken(problem) = &records.current_config else {
+        return None;
+    };
+    let means = "The daemon cannot read it either, and is Degraded until it is written anew.";
+    let says = records.unreadable.clone();
+    Some(
+        Finding::new(
+            Severity::Critical,
+            "the daemon's record cannot be read",
+            means,
+        )
+        .seen(format!("/{}", paths::CURRENT_CONFIG), problem.clone())
+        .daemon(says)
+        .next("mco-rescue cache list")
+        .next(format!(
+            "mco-rescue apply cached:NAME{}",
+            evidence.at_root()
+        )),
+    )
+}
+
+fn empty(evidence: &Evidence) -> Option<Finding> {
+    let emptied = &evidence.compared.get()?.emptied;
+    if emptied.is_empty() {
+        return None;
+    }
+    let means = "A file that is not written to the disk when the power fails is empty afterwards. What reads it fails.";
+    let what = match emptied.len() {
+        1 => "1 file of the config is empty".to_owned(),
+        many => format!("{many} files of the config are empty"),
+    };
+    Some(
+        Finding::new(Severity::Critical, what, means)
+            .seen_all(
+                emptied
+                    .iter()
+                    .map(|path| Fact::new(path.to_string(), "0 bytes")),
+            )
+            .next(format!("mco-rescue apply{}", evidence.at_root())),
+    )
+}
+
+fn first_boot(evidence: &Evidence) -> Option<Finding> {
+    if !evidence.first_boot_files.encapsulated {
+        return None;
+    }
+    let means = "The first-boot service has not done its work: image and kernel arguments may be those of the boot \
+                 image, and the kubelet waits for it.";
+    let finding = Finding::new(Severity::Critical, "the first boot is not finished", means)
+        .seen(format!("/{}", paths::ENCAPSULATED), "still there");
+    let units = evidence.units.get().into_iter().flatten();
+    let units = units.filter(|unit| unit.name.contains("firstboot"));
+    let facts = units.map(|unit| Fact::new(&unit.name, format!("{} ({})", unit.active, unit.sub)));
+    Some(
+        finding
+            .seen_all(facts)
+            .next("journalctl -b -u machine-config-daemon-firstboot -n 20")
+            .next("mco-rescue firstboot --complete"),
+    )
+}
+
+fn storage(evidence: &Evidence) -> Option<Finding> {
+    let storage = evidence.storage.get()?;
+    if storage.broken.is_empty() && storage.lacking.is_empty() {
+        return None;
+    }
+    let broken = storage
+        .broken
+        .iter()
+        .map(|(path, why)| Fact::new(path, why));
+    let lacking = storage.lacking.iter().map(|(image, layer)| {
+        let short = layer.get(..12).unwrap_or(layer);
+        Fact::new(image, format!("its layer {short} is not there"))
+    });
+    let means = "Pods of these images do not start. After the wipe every image is pulled again, which needs a registry.";
+    Some(
+        Finding::new(
+            Severity::Warning,
+            "the store of container images is damaged",
+            means,
+        )
+        .seen_all(broken.chain(lacking))
+        .daemon(Some("layer not known".to_owned()))
+        .next("systemctl stop kubelet crio")
+        .next("crio wipe --force")
+        .next("systemctl start crio kubelet"),
+    )
+}

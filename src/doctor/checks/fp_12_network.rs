@@ -1,0 +1,197 @@
+//! FP-12: the network of the host, or the node's part of the cluster network, is not what its config prepares.
+
+use crate::doctor::evidence::AtHand;
+use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::node::network::{Keyfile, Network, OVN};
+
+/// The check.
+pub const CHECK: Check = Check {
+    id: "FP-12",
+    title: "the network configuration is half-way",
+    looks_at: "connections of NetworkManager, the bridge br-ex, and which cluster network the config is for",
+    explain: "Two things are seen here. A change from one cluster network to another that was cut off: the new \
+network runs, or tries to, and the node still has the files of the old one; no pod gets a network, so \
+the controller cannot reach the API, so nobody brings the files. And connections that configure-ovs.sh has \
+generated and not finished: without all five of them br-ex does not come up, and with it the address of the node.\n\n\
+The files come from the right config: mco-rescue apply cached:NAME, or apply FILE from a stick, on each node, no API \
+needed. mco-rescue status --for-cluster prints what to tell the cluster afterwards.\n\n\
+Generated connections may be moved away: they are made again at the next boot from the node's own. Have a console \
+before touching the network over ssh. Links, routes and what the switch does are not looked at: ip addr, ip route, nmcli.",
+    judge,
+};
+
+/// What configure-ovs.sh makes for br-ex: all or nothing.
+const BRIDGE: [&str; 5] = [
+    "br-ex",
+    "ovs-if-br-ex",
+    "ovs-port-br-ex",
+    "ovs-if-phys0",
+    "ovs-port-phys0",
+];
+
+fn judge(evidence: &Evidence) -> Verdict {
+    let network = match evidence.network.seen() {
+        Ok(network) => network,
+        Err(why) => return Verdict::unseen(format!("network configuration: {why}")),
+    };
+    let mut verdict = Verdict::healthy()
+        .and(cut_off(evidence, network))
+        .and(half_a_bridge(network))
+        .and(empty(network))
+        .and(absent(network));
+    for why in &network.unseen {
+        verdict = verdict.and_unseen(format!("connections: {why}"));
+    }
+    verdict
+}
+
+/// The cluster network that runs is not that of the recorded config.
+fn cut_off(evidence: &Evidence, network: &Network) -> Option<Finding> {
+    let configs = evidence.configs.get()?;
+    let recorded = evidence.recorded()?;
+    let is_recorded = |one: &&AtHand| one.name == recorded;
+    let prepared = configs.at_hand.iter().find(is_recorded)?.network?;
+    let runs = |whose: &str| network.cluster.iter().any(|(_, of)| *of == whose);
+    if runs(prepared) {
+        return None;
+    }
+    let (place, other) = match network.cluster.first() {
+        Some((place, other)) => (place.clone(), *other),
+        None => return down(evidence, prepared),
+    };
+    let fits = |one: &&AtHand| one.network == Some(other) && one.fetched.is_some();
+    let ready = configs
+        .at_hand
+        .iter()
+        .filter(fits)
+        .max_by_key(|one| one.fetched);
+    let source = ready.map_or("FILE".to_owned(), |one| one.at.clone());
+    let means = format!(
+        "A change of the cluster network was cut off: {other} runs, and the node was prepared for {prepared}. No pod \
+         of it gets a network until the node has the files of the newer config."
+    );
+    let finding = Finding::new(
+        Severity::Critical,
+        "the cluster network is not that of the config",
+        means,
+    )
+    .seen(place, format!("written by {other}"))
+    .seen(recorded, format!("is for {prepared}"));
+    let finding = match ready {
+        Some(one) => finding.seen(one.at.clone(), format!("is for {other}")),
+        None => finding.seen("cache", format!("no config for {other}")),
+    };
+    Some(
+        finding
+            .next(format!("mco-rescue plan {source}{}", evidence.at_root()))
+            .next(format!("mco-rescue apply {source}{}", evidence.at_root())),
+    )
+}
+
+/// Only a running node can have it; its config is below /run.
+fn down(evidence: &Evidence, prepared: &'static str) -> Option<Finding> {
+    let means =
+        "No pod gets an address on this node. In the first minutes after a boot that is normal.";
+    (evidence.live && prepared == OVN).then(|| {
+        Finding::new(
+            Severity::Warning,
+            "the cluster network has not come up",
+            means,
+        )
+        .seen("/run/multus/cni/net.d", format!("nothing of {prepared}"))
+        .next("systemctl status ovs-configuration kubelet")
+        .next("crictl ps -a --name ovnkube")
+    })
+}
+
+fn half_a_bridge(network: &Network) -> Option<Finding> {
+    let there = |name: &&&str| {
+        network
+            .keyfiles
+            .iter()
+            .any(|one| one.id == **name && !one.empty)
+    };
+    let have: Vec<&&str> = BRIDGE.iter().filter(there).collect();
+    if have.is_empty() || have.len() == BRIDGE.len() {
+        return None;
+    }
+    let lacking = BRIDGE.iter().filter(|name| !have.contains(name)).copied();
+    let lacking: Vec<&str> = lacking.collect();
+    let files = network
+        .keyfiles
+        .iter()
+        .filter(|one| BRIDGE.contains(&one.id.as_str()));
+    let facts: Vec<Fact> = files
+        .clone()
+        .map(|one| Fact::new(&one.path, "generated"))
+        .collect();
+    let means = "br-ex needs all five connections; with a part of them neither the bridge nor the interface below it \
+                 comes up. They are made again at the next boot once the rest is away. Have a console.";
+    let mut finding = Finding::new(Severity::Critical, "the bridge br-ex is half-built", means)
+        .seen("missing", lacking.join(", "))
+        .seen_all(facts);
+    for one in files {
+        finding = finding.next(format!("mv {} /root/", one.path));
+    }
+    Some(finding.next("systemctl reboot"))
+}
+
+fn empty(network: &Network) -> Option<Finding> {
+    let empty: Vec<&Keyfile> = network.keyfiles.iter().filter(|one| one.empty).collect();
+    let first = empty.first()?;
+    let what = match empty.len() {
+        1 => "1 connection of NetworkManager is empty".to_owned(),
+        many => format!("{many} connections of NetworkManager are empty"),
+    };
+    let means = "NetworkManager passes over it: the interface gets no address from it.";
+    Some(
+        Finding::new(Severity::Warning, what, means)
+            .seen_all(
+                empty
+                    .iter()
+                    .map(|one| Fact::new(&one.path, "nothing in it")),
+            )
+            .next(format!("mv {} /root/", first.path))
+            .next("nmcli connection reload"),
+    )
+}
+
+/// A connection for an interface that this machine does not have, by its kind a real one.
+fn absent(network: &Network) -> Option<Finding> {
+    let interfaces = network.interfaces.as_ref()?;
+    let is_real = |one: &&Keyfile| {
+        matches!(
+            one.kind.as_str(),
+            "ethernet" | "802-3-ethernet" | "infiniband"
+        )
+    };
+    let is_absent = |one: &&Keyfile| {
+        let name = one.interface.as_ref();
+        name.is_some_and(|name| !interfaces.contains(name))
+    };
+    let absent: Vec<&Keyfile> = network
+        .keyfiles
+        .iter()
+        .filter(is_real)
+        .filter(is_absent)
+        .collect();
+    if absent.is_empty() {
+        return None;
+    }
+    let facts = absent.iter().map(|one| {
+        let name = one.interface.clone().unwrap_or_default();
+        Fact::new(&one.path, format!("is for {name}, which is not there"))
+    });
+    let means = "An interface was renamed or taken out: what was configured for it has no effect.";
+    Some(
+        Finding::new(
+            Severity::Warning,
+            "a connection is for an interface that is gone",
+            means,
+        )
+        .seen_all(facts)
+        .seen("interfaces", interfaces.join(", "))
+        .next("ip link")
+        .next("nmcli connection show"),
+    )
+}
