@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use support::{Run, TestRoot, file, is_root, machine_config, say};
 
 const RECORD: &str = "etc/machine-config-daemon/currentconfig";
-const NAME: &str = "rendered-worker-0123456789abcdef0123456789abcdef";
+const NAME: &str = "rendered-worker-a";
 const PULL_SECRET: &str = r#"{"auths":{"registry.example":{"auth":"c2VjcmV0OnNlY3JldA=="}}}"#;
 const ENTRY: &str = "boot/loader/entries/ostree-1.conf";
 
@@ -38,7 +38,9 @@ fn config() -> Value {
         "systemd": {"units": [{"name": "own.service", "enabled": true, "contents": unit}]},
         "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]},
     });
-    machine_config(NAME, ignition)
+    let mut config = machine_config(NAME, ignition);
+    config["spec"]["osImageURL"] = json!(IMAGE);
+    config
 }
 
 /// A certificate of the authority that the API shows to kubelets, by years.
@@ -56,6 +58,8 @@ fn authority(name: &str, from: i32, until: i32) -> String {
 const SIGNER: &str = "openshift-kube-apiserver_kube-apiserver-to-kubelet-signer@1";
 
 fn furnish(root: &TestRoot) {
+    let policy = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
+    root.write("etc/containers/policy.json", policy);
     root.write(
         "etc/kubernetes/kubelet-ca.crt",
         &authority(SIGNER, 2020, 2090),
@@ -299,7 +303,6 @@ fn live(test: impl FnOnce(&OstreeNode) + Send) {
 
 fn record_on(node: &OstreeNode, change: impl FnOnce(&mut Value)) {
     let mut config = config();
-    config["spec"]["osImageURL"] = json!(IMAGE);
     change(&mut config["spec"]);
     node.root.write(RECORD, &config.to_string());
 }
@@ -467,7 +470,7 @@ fn files_where_links_of_units_belong_and_links_to_nowhere_are_told() {
     let seen = doctor(&root);
     says(
         &found(&seen, "FP-25", "warning"),
-        &["a non-symlink file exists at", "stray.service"],
+        &["error enabling units", "stray.service"],
     );
     root.remove(&format!("{wants}/stray.service"));
     root.link("etc/systemd/system/lost.service", "/opt/lost.service");
@@ -518,17 +521,11 @@ fn labels_that_the_policy_does_not_give_are_told_with_the_command() {
     assert_eq!(of(&doctor(&root), "FP-26"), Vec::<Value>::new());
     label(&root, "etc/of-config.conf", "tmp_t");
     let text = found(&doctor(&root), "FP-26", "warning");
-    says(
-        &text,
-        &[
-            "tmp_t, should be etc_t",
-            "restorecon -RFv /etc/of-config.conf",
-        ],
-    );
+    says(&text, &["tmp_t, should be etc_t", ".autorelabel"]);
 }
 
 #[test]
-fn a_pull_secret_that_cannot_be_used_is_critical_and_never_shown() {
+fn a_pull_secret_that_cannot_be_used_is_told_and_never_shown() {
     let root = well();
     let path = "var/lib/kubelet/config.json";
     root.write(
@@ -538,7 +535,7 @@ fn a_pull_secret_that_cannot_be_used_is_critical_and_never_shown() {
     let seen = doctor(&root).to_string();
     assert!(!seen.contains("c2VjcmV0"), "{seen}");
     let all = of(&doctor(&root), "FP-27");
-    assert_eq!(all[0]["severity"], "critical", "{all:#?}");
+    assert_eq!(all[0]["severity"], "warning", "{all:#?}");
     root.write(path, r#"{"auths":{"other.example":{"auth":"eA=="}}}"#);
     root.chmod(path, 0o600);
     says(

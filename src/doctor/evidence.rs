@@ -292,6 +292,16 @@ impl Evidence {
         self.records.get().and_then(Records::name)
     }
 
+    /// A path of this root as commands of the running system take it.
+    pub fn path(&self, path: &str) -> String {
+        let root = if self.live { "" } else { &self.root };
+        format!(
+            "{}/{}",
+            root.trim_end_matches('/'),
+            path.trim_start_matches('/')
+        )
+    }
+
     /// The options that lead our commands to this root.
     pub fn at_root(&self) -> String {
         if self.live {

@@ -58,15 +58,27 @@ fn found(evidence: &Evidence, space: &Space) -> Option<Finding> {
         None => "/var",
     };
     let (free, total) = (space.free / MIB, space.total / MIB);
-    Some(
-        Finding::new(severity, what, means)
+    let finding = Finding::new(severity, what, means);
+    Some(commands(
+        evidence,
+        finding
             .seen(place, format!("{free} MiB of {total} MiB are free"))
             .seen_all(left_behind(evidence))
-            .daemon(says)
-            .next("journalctl --vacuum-size=500M")
-            .next("crictl rmi --prune")
-            .next("rpm-ostree cleanup -m"),
-    )
+            .daemon(says),
+    ))
+}
+
+fn commands(evidence: &Evidence, finding: Finding) -> Finding {
+    if !evidence.live {
+        return finding.next(format!(
+            "journalctl --root={} --vacuum-size=500M",
+            evidence.root
+        ));
+    }
+    finding
+        .next("journalctl --vacuum-size=500M")
+        .next("crictl rmi --prune")
+        .next("rpm-ostree cleanup -m")
 }
 
 fn left_behind(evidence: &Evidence) -> Option<crate::doctor::Fact> {

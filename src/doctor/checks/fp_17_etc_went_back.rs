@@ -15,7 +15,7 @@ since lie in the other deployment.\n\n\
 The record in the other deployment is a whole MachineConfig: mco-rescue plan FILE shows what it would change, and \
 apply brings /etc where it was. mco-rescue rollback takes files and deployment back together.\n\n\
 Before it looks at anything else the daemon runs rpm-ostree cleanup -r, so the other deployment is gone once the \
-node has met the API: a pinned one alone survives that (ostree admin pin 1).",
+node has met the API: a pinned one alone survives that. ostree admin pin INDEX, with the index of ostree admin status.",
     judge,
 };
 
@@ -64,10 +64,11 @@ and certificates. What was changed here since does not come along.";
         .seen_all([fact(next)])
         .seen("the record here", record)
         .next("mco-rescue status")
-        .next("rpm-ostree rollback, to stay with the deployment that runs")
+        .next("rpm-ostree rollback")
 }
 
 fn did(evidence: &Evidence, other: &Elsewhere, record: &str, written: u64) -> Finding {
+    let file = evidence.path(&other.path);
     let means = "/etc is of an earlier time than the other deployment's: passwords, network and certificates may be \
 old ones. The daemon goes by the old record.";
     Finding::new(
@@ -80,18 +81,6 @@ old ones. The daemon goes by the old record.";
         "the record here",
         format!("{record}, written {}", utc(written)),
     )
-    .next(format!(
-        "mco-rescue plan{} {}",
-        evidence.at_root(),
-        file(evidence, other)
-    ))
-    .next("ostree admin pin 1, to keep the other one")
-}
-
-/// A config is named by a path of the running system.
-fn file(evidence: &Evidence, other: &Elsewhere) -> String {
-    match evidence.live {
-        true => other.path.clone(),
-        false => format!("{}{}", evidence.root.trim_end_matches('/'), other.path),
-    }
+    .next(format!("mco-rescue plan{} {file}", evidence.at_root()))
+    .next(format!("mco-rescue show{} {file}", evidence.at_root()))
 }

@@ -13,7 +13,7 @@ pub const CHECK: Check = Check {
     looks_at: "spec.kernelArguments beside the arguments of this boot and of the next",
     explain: "The daemon cuts the arguments that it reads back at every blank, also between quotes. An argument with a \
 blank in it is set, works, and is never found again: the node is Degraded for ever. The config has to say it without \
-a blank.\n\n\
+a blank: oc edit mc NAME, with the name of the MachineConfig that it comes from.\n\n\
 A quote that is never closed swallows what follows it on the command line. Of most keys the kernel takes the last \
 value: an argument that an installer or a person added behind the config's wins, and the daemon, which looks for \
 presence alone, does not see that.\n\n\
@@ -61,7 +61,7 @@ Degraded until the config says it otherwise.";
         )
         .seen_all(never.into_iter().map(|token| Fact::new(IN_CONFIG, token)))
         .daemon(missed.and_then(|missed| drift::verdict(&config.name, &[missed])))
-        .next("oc edit mc NAME, of the MachineConfig that has it; without the blank")
+        .next("oc edit mc NAME")
     })
 }
 
@@ -75,7 +75,7 @@ fn unclosed(asked_for: &Kargs) -> Option<Finding> {
             means,
         )
         .seen_all(open.into_iter().map(|token| Fact::new(IN_CONFIG, token)))
-        .next("oc edit mc NAME, of the MachineConfig that has it")
+        .next("oc edit mc NAME")
     })
 }
 
@@ -96,7 +96,7 @@ fn overridden(asked_for: &Kargs, present: &Kargs) -> Option<Finding> {
         let same = |token: &&String| token.split('=').next() == Some(key);
         kargs.tokens().iter().rfind(same).cloned()
     };
-    let mut facts = Vec::new();
+    let (mut facts, mut first) = (Vec::new(), String::new());
     for token in asked_for.tokens() {
         let key = token.split('=').next().unwrap_or(token);
         let own = last(asked_for, key).is_some_and(|own| own == *token);
@@ -104,6 +104,7 @@ fn overridden(asked_for: &Kargs, present: &Kargs) -> Option<Finding> {
         let wins = last(present, key).filter(|wins| wins != token);
         if let Some(wins) = wins.filter(|_| own && there && !REPEATED.contains(&key)) {
             facts.push(Fact::new(token, format!("{wins} comes behind it")));
+            first = wins;
         }
     }
     let means = "Of most keys the kernel takes the last value. The daemon sees the config's one and is content.";
@@ -114,7 +115,7 @@ fn overridden(asked_for: &Kargs, present: &Kargs) -> Option<Finding> {
             means,
         )
         .seen_all(facts)
-        .next("rpm-ostree kargs --delete-if-present=ARGUMENT, then a clean reboot")
+        .next(format!("rpm-ostree kargs --delete-if-present={first}"))
     })
 }
 

@@ -27,7 +27,7 @@ fn judge(evidence: &Evidence) -> Verdict {
     }
     match evidence.upkeep.annotations.seen() {
         Ok(Some(Ok(annotations))) => verdict.and(incomplete(evidence, annotations)),
-        Ok(Some(Err(why))) => verdict.and([unreadable(why)]),
+        Ok(Some(Err(why))) => verdict.and([unreadable(evidence, why)]),
         Ok(None) => verdict.and(no_record(evidence)),
         Err(why) => verdict.and_unseen(format!("node-annotations.json: {why}")),
     }
@@ -57,7 +57,7 @@ fn predicted(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-fn unreadable(why: &str) -> Finding {
+fn unreadable(evidence: &Evidence, why: &str) -> Finding {
     let means = "The daemon takes the node for one in its first boot, and cannot read what it is to be. It stays \
 Degraded.";
     Finding::new(
@@ -66,8 +66,11 @@ Degraded.";
         means,
     )
     .seen(file(), why)
-    .next(format!("cat {}", file()))
-    .next(format!("cp /{} {}", paths::NODE_ANNOTATIONS_KEPT, file()))
+    .next(format!("cat {}", evidence.path(paths::NODE_ANNOTATIONS)))
+    .next(format!(
+        "mco-rescue status{} --for-cluster",
+        evidence.at_root()
+    ))
 }
 
 fn incomplete(evidence: &Evidence, annotations: &Annotations) -> Option<Finding> {
@@ -127,9 +130,6 @@ alone; if that is made anew, nobody knows.";
                 "the first boot is over",
             )
             .next(format!("mco-rescue plan{} CONFIG", evidence.at_root()))
-            .next(format!(
-                "mco-rescue apply{} CONFIG, which writes the record",
-                evidence.at_root()
-            ))
+            .next(format!("mco-rescue apply{} CONFIG", evidence.at_root()))
     })
 }

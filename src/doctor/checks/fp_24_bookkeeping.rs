@@ -23,7 +23,7 @@ mco-rescue apply keeps copies and stamps as the daemon does.",
 fn judge(evidence: &Evidence) -> Verdict {
     let verdict = Verdict::healthy().and(first_boot_again(evidence));
     match evidence.upkeep.stamps.seen() {
-        Ok(stamps) => verdict.and(in_disorder(stamps)),
+        Ok(stamps) => verdict.and(in_disorder(evidence, stamps)),
         Err(why) => verdict.and_unseen(format!("the daemon's copies and stamps: {why}")),
     }
 }
@@ -46,11 +46,15 @@ boot. The node's first boot is over: somebody put it back.";
             "the first boot is over",
         )
         .next(format!("mco-rescue verify{}", evidence.at_root()))
-        .next(format!("mv /{file} /{kept}, once that finds nothing"))
+        .next(format!(
+            "mv {} {}",
+            evidence.path(file),
+            evidence.path(kept)
+        ))
     })
 }
 
-fn in_disorder(stamps: &Stamps) -> Option<Finding> {
+fn in_disorder(evidence: &Evidence, stamps: &Stamps) -> Option<Finding> {
     let both = stamps.copies.intersection(&stamps.stamps);
     let of = |path: &RootPath, said: &str| Fact::new(path.to_string(), said);
     let both = both.map(|path| of(path, "has a copy and a stamp that there was nothing"));
@@ -70,6 +74,10 @@ fn in_disorder(stamps: &Stamps) -> Option<Finding> {
             means,
         )
         .seen_all(facts)
-        .next(format!("ls -R /{} /{}", paths::ORIG, paths::NOORIG))
+        .next(format!(
+            "ls -R {} {}",
+            evidence.path(paths::ORIG),
+            evidence.path(paths::NOORIG)
+        ))
     })
 }

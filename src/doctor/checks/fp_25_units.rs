@@ -22,7 +22,9 @@ const NEEDED: [&str; 3] = ["kubelet.service", "crio.service", "NetworkManager.se
 fn judge(evidence: &Evidence) -> Verdict {
     let verdict = Verdict::healthy().and(failed(evidence));
     match evidence.upkeep.unit_links.seen() {
-        Ok(links) => verdict.and(in_the_way(links)).and(idle(links)),
+        Ok(links) => verdict
+            .and(in_the_way(evidence, links))
+            .and(idle(evidence, links)),
         Err(why) => verdict.and_unseen(format!("links of units: {why}")),
     }
 }
@@ -36,12 +38,13 @@ fn fact(link: &UnitLink) -> Fact {
     Fact::new(link.path.to_string(), said)
 }
 
-fn in_the_way(links: &[UnitLink]) -> Option<Finding> {
+fn in_the_way(evidence: &Evidence, links: &[UnitLink]) -> Option<Finding> {
     let all: Vec<&UnitLink> = links
         .iter()
         .filter(|link| !matches!(link.wrong, Wrong::NoUnit { .. }))
         .collect();
     let first = all.first()?;
+    let path = evidence.path(&first.path.to_string());
     let means = "The daemon enables all units of an update with one command, and goes Degraded where one of these is \
 in its way.";
     Some(
@@ -52,16 +55,19 @@ in its way.";
         )
         .seen_all(all.iter().map(|link| fact(link)))
         .daemon(Some("error enabling units".to_owned()))
-        .next(format!("ls -l {}", first.path))
-        .next(format!("rm {}, if nobody needs it", first.path))
-        .next("systemctl daemon-reload"),
+        .next(format!("ls -l {path}"))
+        .next(format!("rm {path}")),
     )
 }
 
-fn idle(links: &[UnitLink]) -> Option<Finding> {
+fn idle(evidence: &Evidence, links: &[UnitLink]) -> Option<Finding> {
     let none = |link: &&UnitLink| matches!(link.wrong, Wrong::NoUnit { .. });
     let all: Vec<&UnitLink> = links.iter().filter(none).collect();
     let first = all.first()?;
+    let at = match evidence.live {
+        true => String::new(),
+        false => format!(" --root={}", evidence.root),
+    };
     let means = "These start nothing. What they were made for is not there any more.";
     Some(
         Finding::new(
@@ -70,7 +76,7 @@ fn idle(links: &[UnitLink]) -> Option<Finding> {
             means,
         )
         .seen_all(all.iter().map(|link| fact(link)))
-        .next(format!("systemctl disable {}", first.path.name())),
+        .next(format!("systemctl{at} disable {}", first.path.name())),
     )
 }
 

@@ -45,9 +45,10 @@ fn judge(evidence: &Evidence) -> Verdict {
     let finding = Finding::new(Severity::Warning, "files with a wrong SELinux label", means);
     verdict.and((!paths.is_empty()).then(|| {
         let command = restorecon(&paths);
+        let here = command.split('`').nth(1).unwrap_or_default().to_owned();
+        let at_boot = format!("touch {}", evidence.path(".autorelabel"));
         finding
             .seen_all(facts)
-            .next(command.split('`').nth(1).unwrap_or_default())
-            .next("ausearch -m AVC -ts boot, for what was denied")
+            .next(if evidence.live { here } else { at_boot })
     }))
 }

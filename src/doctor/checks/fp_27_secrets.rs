@@ -24,7 +24,7 @@ const RENDERED: &str = "/var/lib/kubelet/config.json";
 
 fn judge(evidence: &Evidence) -> Verdict {
     let verdict = match evidence.upkeep.secrets.seen() {
-        Ok(secrets) => Verdict::healthy().and(unusable(secrets)),
+        Ok(secrets) => Verdict::healthy().and(unusable(evidence, secrets)),
         Err(why) => Verdict::unseen(format!("pull secrets: {why}")),
     };
     let drifts = evidence
@@ -37,7 +37,7 @@ fn judge(evidence: &Evidence) -> Verdict {
         .and(missing(evidence, drifts))
 }
 
-fn unusable(secrets: &[Secrets]) -> Option<Finding> {
+fn unusable(evidence: &Evidence, secrets: &[Secrets]) -> Option<Finding> {
     let of_pull = |secret: &&Secrets| {
         let file = secret.file.as_deref().unwrap_or_default();
         paths::PULL_SECRETS.contains(&file.trim_start_matches('/'))
@@ -54,21 +54,13 @@ fn unusable(secrets: &[Secrets]) -> Option<Finding> {
     };
     let facts: Vec<Fact> = secrets.iter().filter_map(fact).collect();
     let first = facts.first()?.place.clone();
-    // The first file of a pull decides for all.
-    let decides = secrets.iter().find(of_pull);
-    let broken = decides.is_some_and(|secret| secret.problem.is_some());
-    let (severity, means) = match broken {
-        true => (
-            Severity::Critical,
-            "This file decides for every pull of the OS, and nothing can be had with it.",
-        ),
-        false => (Severity::Warning, "Pulls that need this file fail."),
-    };
+    let means = "Whoever takes this file for a pull gets nothing from a registry that wants credentials. rpm-ostree \
+takes the first that exists, the kubelet its own.";
     Some(
-        Finding::new(severity, "a pull secret cannot be used", means)
+        Finding::new(Severity::Warning, "a pull secret cannot be used", means)
             .seen_all(facts)
-            .next(format!("ls -l {first}"))
-            .next("mco-rescue verify"),
+            .next(format!("mco-rescue verify{}", evidence.at_root()))
+            .next(format!("ls -l {}", evidence.path(&first))),
     )
 }
 

@@ -2,6 +2,7 @@
 
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::kargs::Kargs;
+use crate::paths;
 
 /// The check.
 pub const CHECK: Check = Check {
@@ -28,7 +29,23 @@ fn judge(evidence: &Evidence) -> Verdict {
         },
     };
     let terminals = evidence.upkeep.terminals.as_deref();
-    Verdict::healthy().and(silent(arguments, terminals))
+    Verdict::healthy()
+        .and(silent(arguments, terminals).map(|finding| finding.next(command(evidence, arguments))))
+}
+
+/// The entries of a disk are changed by hand.
+fn command(evidence: &Evidence, arguments: &Kargs) -> String {
+    if !evidence.live {
+        return format!("grep -n console= {}/*", evidence.path(paths::BOOT_ENTRIES));
+    }
+    let consoles = arguments.tokens().iter();
+    let last = consoles
+        .filter(|token| token.starts_with("console="))
+        .last();
+    format!(
+        "rpm-ostree kargs --delete-if-present={}",
+        last.map_or("", String::as_str)
+    )
 }
 
 fn silent(arguments: &Kargs, terminals: Option<&[String]>) -> Option<Finding> {
@@ -57,10 +74,7 @@ fn silent(arguments: &Kargs, terminals: Option<&[String]>) -> Option<Finding> {
     let all = consoles.iter().map(|one| format!("console={one}"));
     Some(
         Finding::new(Severity::Warning, what, means)
-            .seen_all([Fact::new(all.collect::<Vec<_>>().join(" "), said)])
-            .next(format!(
-                "rpm-ostree kargs --delete-if-present=console={last}"
-            )),
+            .seen_all([Fact::new(all.collect::<Vec<_>>().join(" "), said)]),
     )
 }
 

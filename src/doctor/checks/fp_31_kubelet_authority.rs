@@ -2,7 +2,6 @@
 
 use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
 use crate::node::certificates::{Certificate, Role};
-use crate::paths;
 use crate::report::utc;
 
 /// The check.
@@ -75,8 +74,12 @@ fail here: is the pool paused?";
                 &newest.path,
                 format!("{}, until {}", newest.subject, utc(newest.not_after)),
             )
-            .next("oc get mcp, for a pool that is paused")
-            .next(format!("scp core@OTHER-NODE:/{0} /{0}", paths::EXEMPT[0])),
+            .next("oc get mcp")
+            .next(format!(
+                "scp core@OTHER-NODE:{} {}",
+                newest.path,
+                evidence.path(&newest.path)
+            )),
     )
 }
 

@@ -74,6 +74,12 @@ fn nobody(evidence: &Evidence, found: &NameServers) -> Finding {
     };
     finding
         .daemon(says.map(|says| format!("lookup api-int {says}")))
-        .next("nmcli device show | grep DNS")
-        .next("mco-rescue fetch --resolve HOST:ADDRESS")
+        .next(match evidence.live {
+            true => "nmcli device show".to_owned(),
+            false => format!("cat {}", evidence.path(paths::RESOLV_CONF)),
+        })
+        .next(format!(
+            "mco-rescue fetch{} --resolve HOST:ADDRESS",
+            evidence.at_root()
+        ))
 }

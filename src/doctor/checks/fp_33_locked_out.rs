@@ -36,8 +36,10 @@ fn judge(evidence: &Evidence) -> Verdict {
     };
     match locked {
         true => verdict.and([out(evidence, login)]),
-        false => verdict
-            .and((refused.clone().count() > 0).then(|| partly(refused.filter_map(fact_of_file)))),
+        false => verdict.and(
+            (refused.clone().count() > 0)
+                .then(|| partly(evidence, refused.filter_map(fact_of_file))),
+        ),
     }
 }
 
@@ -49,12 +51,18 @@ fn fact_of_file(file: &crate::node::login::KeyFile) -> Option<Fact> {
     ))
 }
 
-fn partly(facts: impl Iterator<Item = Fact>) -> Finding {
+fn partly(evidence: &Evidence, facts: impl Iterator<Item = Fact>) -> Finding {
     let means = "Some can log in, those with keys in these files cannot.";
     Finding::new(Severity::Warning, "sshd refuses a file with keys", means)
         .seen_all(facts)
         .daemon(Some("Permission denied (publickey)".to_owned()))
-        .next("chmod -R go-w /home/core/.ssh; chmod go-w /home/core")
+        .next(narrowed(evidence))
+}
+
+/// What sshd wants of modes.
+fn narrowed(evidence: &Evidence) -> String {
+    let home = evidence.path(paths::CORE_HOME);
+    format!("chmod -R go-w {home}/.ssh; chmod go-w {home}")
 }
 
 /// Keys that the recorded config gives to core.
@@ -108,13 +116,18 @@ fn out(evidence: &Evidence, login: &Login) -> Finding {
             format!("gives {wanted} keys to core"),
         )
         .daemon((!intended).then(|| "Permission denied (publickey)".to_owned()));
-    match wanted {
-        0 => finding.next(format!(
-            "mco-rescue apply{} CONFIG, one with a key for core",
-            evidence.at_root()
+    let refused = login.files.iter().any(|file| file.refused.is_some());
+    let finding = match &login.no_keys {
+        Some(file) => finding.next(format!(
+            "grep -n PubkeyAuthentication {}",
+            evidence.path(file)
         )),
-        _ => finding
-            .next(format!("mco-rescue apply{}", evidence.at_root()))
-            .next("chmod -R go-w /home/core/.ssh; chmod go-w /home/core"),
+        None if refused => finding.next(narrowed(evidence)),
+        None => finding,
+    };
+    match wanted {
+        0 if refused || login.no_keys.is_some() => finding,
+        0 => finding.next(format!("mco-rescue apply{} CONFIG", evidence.at_root())),
+        _ => finding.next(format!("mco-rescue apply{}", evidence.at_root())),
     }
 }
