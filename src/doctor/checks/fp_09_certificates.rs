@@ -146,7 +146,7 @@ fn ended(evidence: &Evidence, role: Role, old: &[&Certificate], now: u64) -> Fin
             .seen("bootstrap", bootstrap(evidence))
             .next("systemctl restart kubelet")
             .next("oc get csr -o name | xargs oc adm certificate approve")
-            .next("the same once more, a minute later"),
+            .next("oc get csr -o name | xargs oc adm certificate approve # again, a minute later"),
         Role::KubeletServing => {
             finding.next("oc get csr -o name | xargs oc adm certificate approve")
         }
