@@ -38,10 +38,8 @@ fn command(evidence: &Evidence, arguments: &Kargs) -> String {
     if !evidence.live {
         return format!("grep -n console= {}/*", evidence.path(paths::BOOT_ENTRIES));
     }
-    let consoles = arguments.tokens().iter();
-    let last = consoles
-        .filter(|token| token.starts_with("console="))
-        .last();
+    let mut consoles = arguments.tokens().iter();
+    let last = consoles.rfind(|token| token.starts_with("console="));
     format!(
         "rpm-ostree kargs --delete-if-present={}",
         last.map_or("", String::as_str)
