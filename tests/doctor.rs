@@ -63,6 +63,8 @@ const POLICY: &str = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
 /// What every node has besides its config.
 fn furnish(root: &TestRoot) {
     root.write("etc/containers/policy.json", POLICY);
+    root.write("home/core/.ssh/authorized_keys", "ssh-ed25519 AAAA a\n");
+    root.write("etc/resolv.conf", "nameserver 192.0.2.1\n");
     root.write(
         "var/lib/kubelet/config.json",
         r#"{"auths": {"quay.example": {"auth": "c2VjcmV0"}}}"#,

@@ -413,8 +413,8 @@ fn initial(root: &Root, moment: Moment<'_>) -> Result<Option<Result<Annotations,
     Ok(bytes.map(|bytes| annotations(&bytes)))
 }
 
-/// One flat object of strings.
-fn annotations(bytes: &[u8]) -> Result<Annotations, String> {
+/// `node-annotations.json`: one flat object of strings; the error is the parser's words.
+pub(super) fn annotations(bytes: &[u8]) -> Result<Annotations, String> {
     let all: BTreeMap<String, String> =
         serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let get = |key: &str| {

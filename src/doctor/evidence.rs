@@ -6,6 +6,7 @@
 use crate::awaited::Awaited;
 use crate::command::systemctl::StartResult;
 use crate::daemon::forecast::Told;
+use crate::doctor::upkeep::Upkeep;
 use crate::drift::Drift;
 use crate::images::pull::Trace;
 use crate::kargs::Kargs;
@@ -137,6 +138,8 @@ pub struct Evidence {
     pub rpm_ostreed: Look<StartResult>,
     /// Where the Machine Config Server is, as far as the node knows.
     pub server: Option<String>,
+    /// What it keeps beside its configs.
+    pub upkeep: Upkeep,
 }
 
 /// Traces of a first boot.
@@ -287,6 +290,16 @@ impl Evidence {
     /// Name of the recorded config.
     pub fn recorded(&self) -> Option<String> {
         self.records.get().and_then(Records::name)
+    }
+
+    /// A path of this root as commands of the running system take it.
+    pub fn path(&self, path: &str) -> String {
+        let root = if self.live { "" } else { &self.root };
+        format!(
+            "{}/{}",
+            root.trim_end_matches('/'),
+            path.trim_start_matches('/')
+        )
     }
 
     /// The options that lead our commands to this root.

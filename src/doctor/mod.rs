@@ -5,6 +5,7 @@
 
 pub mod checks;
 pub mod evidence;
+pub mod upkeep;
 
 use serde::Serialize;
 

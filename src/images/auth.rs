@@ -78,6 +78,11 @@ impl Secrets {
         Ok(Self::default())
     }
 
+    /// Whether it has an entry for anybody.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// What a pull of `HOST/PATH` would use: the entry of the longest path, then of the host.
     pub fn of(&self, repository: &str) -> Credentials {
         let mut names = std::iter::successors(Some(repository), |name| {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 
 use crate::labels::{FileContexts, Policy, Sources, policy_name};
-use crate::object::Kind;
+use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
@@ -17,6 +17,17 @@ pub struct Labels {
     pub found: BTreeMap<RootPath, Option<String>>,
     /// Directories that are elsewhere than their path says, as links lead there.
     pub elsewhere: BTreeMap<RootPath, RootPath>,
+}
+
+/// An object with another label than the policy gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mislabelled {
+    /// Which.
+    pub path: RootPath,
+    /// Its label.
+    pub found: Option<String>,
+    /// What belongs there.
+    pub wanted: String,
 }
 
 impl Labels {
@@ -44,6 +55,20 @@ impl Labels {
     pub fn puzzle(&self, path: &RootPath, kind: &Kind) -> Option<String> {
         let pattern = self.policy.puzzle(&self.real(path), kind);
         pattern.map(str::to_owned)
+    }
+
+    /// The objects that were looked at and have another label than the policy gives.
+    pub fn mislabelled(&self, objects: &BTreeMap<RootPath, Object>) -> Vec<Mislabelled> {
+        let wrong = |(path, found): (&RootPath, &Option<String>)| {
+            let wanted = self.wanted(path, &objects.get(path)?.kind)?;
+            let wrong = !self.policy.is_right(found.as_deref(), &wanted);
+            wrong.then(|| Mislabelled {
+                path: path.clone(),
+                found: found.clone(),
+                wanted,
+            })
+        };
+        self.found.iter().filter_map(wrong).collect()
     }
 
     /// A relabelling of the whole root walks real directories, so links above a path are followed first.

@@ -12,6 +12,8 @@ pub struct Os {
     /// The image of the root's deployment, as the daemon reads it (mcd-contract 8.2); `None` where that is unknown,
     /// empty where the deployment is of no image.
     pub image: Option<String>,
+    /// The packages that were asked for on top of the image, where the deployment is known.
+    pub packages: Option<Vec<String>>,
     /// The arguments of the running kernel, where it is the one of this root.
     pub kernel_arguments: Option<Kargs>,
 }
@@ -21,18 +23,20 @@ impl Os {
     pub fn observe(root: &Root, host: &Host) -> Result<Self, RootError> {
         let boots_this = host.live || host.in_initramfs;
         let arguments = boots_this.then(kernel_command_line).flatten();
+        let origin = match &host.deployment {
+            Some(deployment) => origin(root, deployment)?,
+            None => None,
+        };
         Ok(Self {
-            image: match &host.deployment {
-                Some(deployment) => image(root, deployment)?,
-                None => None,
-            },
+            image: origin.as_deref().map(of_origin),
+            packages: origin.as_deref().map(packages_of_origin),
             kernel_arguments: arguments.map(|line| Kargs::parse(line.trim())),
         })
     }
 }
 
-/// The image in the origin file beside the deployment, which the deployment sees below its `sysroot`.
-fn image(root: &Root, deployment: &str) -> Result<Option<String>, RootError> {
+/// The origin file beside the deployment, which the deployment sees below its `sysroot`.
+fn origin(root: &Root, deployment: &str) -> Result<Option<String>, RootError> {
     let stateroots = RootPath::fixed(paths::STATEROOTS);
     for name in root.list(&stateroots)? {
         let file = format!("/{}/{name}/deploy/{deployment}.origin", paths::STATEROOTS);
@@ -40,10 +44,25 @@ fn image(root: &Root, deployment: &str) -> Result<Option<String>, RootError> {
             continue;
         };
         if let Some(bytes) = root.read(&path)? {
-            return Ok(Some(of_origin(&String::from_utf8_lossy(&bytes))));
+            return Ok(Some(String::from_utf8_lossy(&bytes).into_owned()));
         }
     }
     Ok(None)
+}
+
+/// The packages that an origin file asks for: `requested` of its section `packages`.
+fn packages_of_origin(origin: &str) -> Vec<String> {
+    let lines = origin.lines().map(str::trim);
+    let section = lines.skip_while(|line| *line != "[packages]").skip(1);
+    let mut section = section.take_while(|line| !line.starts_with('['));
+    let pair = |line: &'_ str| {
+        let (key, value) = line.split_once('=')?;
+        (key.trim() == "requested").then(|| value.to_owned())
+    };
+    let requested = section.find_map(pair).unwrap_or_default();
+    let names = requested.split(';').map(str::trim);
+    let names = names.filter(|name| !name.is_empty());
+    names.map(str::to_owned).collect()
 }
 
 /// The pull specification in an origin file, as the daemon compares it with `osImageURL`: byte for byte.
@@ -106,6 +125,13 @@ pub fn of_reference(reference: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requested_packages_are_those_of_their_section_alone() {
+        let origin = "[origin]\nrequested=no\n[packages]\nrequested=usbguard;kata-containers;\n[x]\nrequested=no\n";
+        assert_eq!(packages_of_origin(origin), ["usbguard", "kata-containers"]);
+        assert!(packages_of_origin("[origin]\nx=y\n").is_empty());
+    }
 
     #[test]
     fn every_form_of_reference_gives_the_string_that_the_daemon_compares() {

@@ -2,6 +2,7 @@
 
 use super::{Builder, Payload, PlannedStep, Section, Step};
 use crate::labels::{Policy, type_of};
+use crate::node::Mislabelled;
 use crate::object::Kind;
 use crate::paths;
 use crate::root::RootPath;
@@ -80,22 +81,18 @@ impl Builder<'_> {
 
     /// A label alone is no reason to write an object anew: the daemon does not look at labels.
     fn wrong_labels(&mut self) {
-        let labels = &self.node().labels;
-        let untouched = labels
-            .found
-            .iter()
-            .filter(|(path, _)| !self.touched.contains(*path) && !path.is_in(paths::ORIG));
-        let wrong = untouched.filter_map(|(path, found)| {
-            let wanted = labels.wanted(path, &self.node().object(path)?.kind)?;
-            let wrong = !labels.policy.is_right(found.as_deref(), &wanted);
-            wrong.then(|| (path.clone(), found.clone(), wanted))
-        });
-        let wrong: Vec<_> = wrong.collect();
-        let Some((first, found, wanted)) = wrong.first() else {
+        let mut wrong = self.node().labels.mislabelled(&self.node().objects);
+        wrong.retain(|one| !self.touched.contains(&one.path) && !one.path.is_in(paths::ORIG));
+        let Some(Mislabelled {
+            path: first,
+            found,
+            wanted,
+        }) = wrong.first()
+        else {
             return;
         };
         let found = found.as_deref().map_or("no label", type_of);
-        let paths: Vec<RootPath> = wrong.iter().map(|(path, ..)| path.clone()).collect();
+        let paths: Vec<RootPath> = wrong.iter().map(|one| one.path.clone()).collect();
         let message = format!(
             "{} of the paths that are left alone have another label than the policy gives: {first} has {found} \
              instead of {}. Run {} on the node",

@@ -264,7 +264,7 @@ fn instant(text: &str) -> Option<u64> {
 }
 
 /// Days since 1970 of a date of the Gregorian calendar.
-fn days(year: i64, month: i64, day: i64) -> i64 {
+pub fn days(year: i64, month: i64, day: i64) -> i64 {
     // Years are counted from March, so that leap days come last.
     let (year, month) = if month > 2 {
         (year, month - 3)

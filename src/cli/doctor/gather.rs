@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow};
 
+use super::upkeep;
 use crate::cli::predict::{self, Moment};
 use crate::cli::session::{Session, Unnamed};
 use crate::cli::{DaemonArgs, complete};
@@ -69,6 +70,7 @@ pub fn all(root: Root, daemon: &DaemonArgs) -> Evidence {
     evidence.of_images(&root);
     evidence.of_boot(&root);
     evidence.clock = times(&root, &evidence);
+    evidence.of_upkeep(&root);
     evidence
 }
 
@@ -152,6 +154,7 @@ impl Evidence {
             Ok(session) => {
                 self.system = session.node.system.clone();
                 self.compared = Look::Seen(compared(&session));
+                self.upkeep.labels = Look::Seen(upkeep::labels(&session.node));
             }
             Err(error) => {
                 self.compared = Look::Unseen(format!("{error:#}"));

@@ -2,6 +2,7 @@
 
 mod bundle;
 mod gather;
+mod upkeep;
 
 use std::io::IsTerminal;
 use std::path::Path;

@@ -13,11 +13,26 @@ mod fp_12_network;
 mod fp_13_immutable;
 mod fp_14_rpm_ostree;
 mod fp_15_clock;
+mod fp_16_disk_full;
+mod fp_17_etc_went_back;
+mod fp_18_kernel_arguments;
+mod fp_19_extensions;
+mod fp_20_fips;
+mod fp_22_annotations;
+mod fp_24_bookkeeping;
+mod fp_25_units;
+mod fp_26_labels;
+mod fp_27_secrets;
+mod fp_28_boot_image;
+mod fp_30_console;
+mod fp_31_kubelet_authority;
+mod fp_32_name_servers;
+mod fp_33_locked_out;
 
 use super::Check;
 
 /// All checks, in the order in which they are told among equals.
-pub const CHECKS: [Check; 13] = [
+pub const CHECKS: [Check; 28] = [
     fp_01_not_booted::CHECK,
     fp_02_no_config::CHECK,
     fp_03_drift::CHECK,
@@ -31,4 +46,19 @@ pub const CHECKS: [Check; 13] = [
     fp_13_immutable::CHECK,
     fp_14_rpm_ostree::CHECK,
     fp_15_clock::CHECK,
+    fp_16_disk_full::CHECK,
+    fp_17_etc_went_back::CHECK,
+    fp_18_kernel_arguments::CHECK,
+    fp_19_extensions::CHECK,
+    fp_20_fips::CHECK,
+    fp_22_annotations::CHECK,
+    fp_24_bookkeeping::CHECK,
+    fp_25_units::CHECK,
+    fp_26_labels::CHECK,
+    fp_27_secrets::CHECK,
+    fp_28_boot_image::CHECK,
+    fp_30_console::CHECK,
+    fp_31_kubelet_authority::CHECK,
+    fp_32_name_servers::CHECK,
+    fp_33_locked_out::CHECK,
 ];

@@ -1,0 +1,126 @@
+//! Gathers what a node keeps beside its configs.
+
+use anyhow::Result;
+
+use crate::cli::predict;
+use crate::doctor::evidence::Evidence;
+use crate::doctor::upkeep::{Elsewhere, Labels};
+use crate::document;
+use crate::images::auth::Secrets;
+use crate::labels::Policy;
+use crate::node::clock::Moment;
+use crate::node::{
+    Host, NodeState, Os, builds, deploy_directories, login, name_servers, stamps, unit_links,
+};
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+/// Files with credentials: those of a pull, and of the daemon's own registry.
+const SECRETS: [&str; 4] = [
+    paths::PULL_SECRETS[0],
+    paths::PULL_SECRETS[1],
+    paths::PULL_SECRETS[2],
+    "etc/mco/internal-registry-pull-secret.json",
+];
+
+impl Evidence {
+    /// Everything but the labels, which come with the disk's comparison.
+    pub(super) fn of_upkeep(&mut self, root: &Root) {
+        let upkeep = &mut self.upkeep;
+        upkeep.login = login::read(root).into();
+        upkeep.secrets = secrets(root).into();
+        upkeep.unit_links = unit_links::read(root).into();
+        upkeep.stamps = stamps::read(root).into();
+        upkeep.name_servers = name_servers::read(root).into();
+        upkeep.builds = builds::read(root).into();
+        let initial = root.read(&RootPath::fixed(paths::NODE_ANNOTATIONS));
+        let initial = initial.map(|bytes| Some(predict::annotations(&bytes?)));
+        upkeep.annotations = initial.into();
+        upkeep.elsewhere = elsewhere(root, self.deployment.as_deref()).into();
+        let record = RootPath::fixed(paths::CURRENT_CONFIG);
+        upkeep.record_written = written(root, &record).ok().flatten();
+        if let Ok(host) = Host::observe(root) {
+            upkeep.fips = host.fips;
+            upkeep.packages = Os::observe(root, &host).ok().and_then(|os| os.packages);
+        }
+        upkeep.terminals = self.live.then(terminals).flatten();
+        self.of_builds();
+    }
+
+    /// What was built has been built before now.
+    fn of_builds(&mut self) {
+        let built = |place: &str, at: u64| Moment {
+            place: place.to_owned(),
+            what: "the OS was built",
+            at,
+            foreign: true,
+        };
+        let os = self.upkeep.builds.get().and_then(|all| all.os.as_ref());
+        let os = os.map(|os| built(&os.place, os.day));
+        let booted = self.facts().ok();
+        let booted = booted.and_then(|facts| facts.deployments.booted()?.timestamp);
+        let commit = booted.map(|at| built("rpm-ostree status", at));
+        self.clock.passed.extend(os.into_iter().chain(commit));
+    }
+}
+
+/// What a session saw of labels.
+pub(super) fn labels(node: &NodeState) -> Labels {
+    let mut wrong = node.labels.mislabelled(&node.objects);
+    // The daemon's copies have the labels of what they are copies of.
+    wrong.retain(|one| !one.path.is_in(paths::ORIG));
+    Labels {
+        unusable: match &node.labels.policy {
+            Policy::Unusable(why) => Some(why.clone()),
+            Policy::None | Policy::Usable { .. } => None,
+        },
+        wrong,
+    }
+}
+
+fn secrets(root: &Root) -> Result<Vec<Secrets>, RootError> {
+    let mut all = Vec::new();
+    for file in SECRETS {
+        let path = RootPath::fixed(file);
+        if let Some(bytes) = root.read(&path)? {
+            all.push(Secrets::parse(&path.to_string(), &bytes));
+        }
+    }
+    Ok(all)
+}
+
+/// A record that cannot be read there says nothing.
+fn elsewhere(root: &Root, own: Option<&str>) -> Result<Vec<Elsewhere>> {
+    let mut all = Vec::new();
+    for directory in deploy_directories::list(root)? {
+        let path = directory.path.join(paths::CURRENT_CONFIG)?;
+        let (Some(bytes), Some(written)) = (root.read(&path)?, written(root, &path)?) else {
+            continue;
+        };
+        let config = document::parse(&bytes, &path.to_string());
+        if let Some(config) = config.ok().filter(|_| own != Some(&directory.name)) {
+            all.push(Elsewhere {
+                deployment: directory.name,
+                path: path.to_string(),
+                config: config.name,
+                written,
+            });
+        }
+    }
+    Ok(all)
+}
+
+fn written(root: &Root, path: &RootPath) -> Result<Option<u64>, RootError> {
+    let stat = root.place(path)?.and_then(|place| place.stat().ok()?);
+    Ok(stat.and_then(|stat| u64::try_from(stat.st_mtime).ok()))
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "sysfs of the running kernel, not a path of the node's root"
+)]
+fn terminals() -> Option<Vec<String>> {
+    let entries = std::fs::read_dir("/sys/class/tty").ok()?;
+    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.to_owned()));
+    Some(names.collect())
+}

@@ -1,0 +1,165 @@
+//! FP-18: kernel arguments that the daemon never finds, or that others override.
+
+use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::document::MachineConfig;
+use crate::drift;
+use crate::kargs::Kargs;
+use crate::node::Records;
+
+/// The check.
+pub const CHECK: Check = Check {
+    id: "FP-18",
+    title: "kernel arguments that cannot come right",
+    looks_at: "spec.kernelArguments beside the arguments of this boot and of the next",
+    explain: "The daemon cuts the arguments that it reads back at every blank, also between quotes. An argument with a \
+blank in it is set, works, and is never found again: the node is Degraded for ever. The config has to say it without \
+a blank: oc edit mc NAME, with the name of the MachineConfig that it comes from.\n\n\
+A quote that is never closed swallows what follows it on the command line. Of most keys the kernel takes the last \
+value: an argument that an installer or a person added behind the config's wins, and the daemon, which looks for \
+presence alone, does not see that.\n\n\
+Arguments that are missing are told as FP-01. By hand: rpm-ostree kargs --append-if-missing=X --delete-if-present=Y, \
+then a clean reboot.",
+    judge,
+};
+
+fn judge(evidence: &Evidence) -> Verdict {
+    let verdict = Verdict::healthy().and(another_boot(evidence));
+    let Some(config) = evidence.records.get().and_then(Records::recorded) else {
+        return verdict;
+    };
+    let asked_for = Kargs::of_entries(&config.kernel_arguments);
+    let verdict = verdict
+        .and(unclosed(&asked_for))
+        .and(never_found(config, &asked_for));
+    match present(evidence) {
+        Ok(present) => verdict.and(overridden(&asked_for, present)),
+        Err(_) if asked_for.is_empty() => verdict,
+        Err(why) => verdict.and_unseen(format!("the arguments that the node boots with: {why}")),
+    }
+}
+
+/// Of the running kernel, else of the entry that would boot.
+fn present(evidence: &Evidence) -> Result<&Kargs, &str> {
+    match evidence.facts() {
+        Ok(facts) => Ok(&facts.booted_arguments),
+        Err(_) => evidence.arguments_on_disk.seen(),
+    }
+}
+
+const IN_CONFIG: &str = "spec.kernelArguments";
+
+fn never_found(config: &MachineConfig, asked_for: &Kargs) -> Option<Finding> {
+    let never = asked_for.never_found();
+    let missed = drift::missing_arguments(config, None);
+    let means = "The daemon never finds an argument with a blank, whatever is on the command line: the node stays \
+Degraded until the config says it otherwise.";
+    (!never.is_empty()).then(|| {
+        Finding::new(
+            Severity::Warning,
+            "a kernel argument has a blank in it",
+            means,
+        )
+        .seen_all(never.into_iter().map(|token| Fact::new(IN_CONFIG, token)))
+        .daemon(missed.and_then(|missed| drift::verdict(&config.name, &[missed])))
+        .next("oc edit mc NAME")
+    })
+}
+
+fn unclosed(asked_for: &Kargs) -> Option<Finding> {
+    let open = asked_for.unclosed();
+    let means = "On the command line it swallows every argument behind it, up to the next quote.";
+    (!open.is_empty()).then(|| {
+        Finding::new(
+            Severity::Warning,
+            "a kernel argument never closes its quote",
+            means,
+        )
+        .seen_all(open.into_iter().map(|token| Fact::new(IN_CONFIG, token)))
+        .next("oc edit mc NAME")
+    })
+}
+
+/// Keys that may well come several times, each with a meaning of its own.
+const REPEATED: [&str; 8] = [
+    "console",
+    "hugepages",
+    "hugepagesz",
+    "ip",
+    "nameserver",
+    "rd.luks.name",
+    "rd.luks.options",
+    "earlycon",
+];
+
+fn overridden(asked_for: &Kargs, present: &Kargs) -> Option<Finding> {
+    let last = |kargs: &Kargs, key: &str| {
+        let same = |token: &&String| token.split('=').next() == Some(key);
+        kargs.tokens().iter().rfind(same).cloned()
+    };
+    let (mut facts, mut first) = (Vec::new(), String::new());
+    for token in asked_for.tokens() {
+        let key = token.split('=').next().unwrap_or(token);
+        let own = last(asked_for, key).is_some_and(|own| own == *token);
+        let there = present.tokens().contains(token);
+        let wins = last(present, key).filter(|wins| wins != token);
+        if let Some(wins) = wins.filter(|_| own && there && !REPEATED.contains(&key)) {
+            facts.push(Fact::new(token, format!("{wins} comes behind it")));
+            first = wins;
+        }
+    }
+    let means = "Of most keys the kernel takes the last value. The daemon sees the config's one and is content.";
+    (!facts.is_empty()).then(|| {
+        Finding::new(
+            Severity::Notice,
+            "a kernel argument of the config is overridden",
+            means,
+        )
+        .seen_all(facts)
+        .next(format!("rpm-ostree kargs --delete-if-present={first}"))
+    })
+}
+
+fn another_boot(evidence: &Evidence) -> Option<Finding> {
+    let facts = evidence.facts().ok()?;
+    let (now, then) = (&facts.booted_arguments, &facts.arguments);
+    if facts.deployments.staged().is_some() || now == then {
+        return None;
+    }
+    let differs = |what: &str, a: &Kargs, b: &Kargs| {
+        let only = a.missing_from(b).join(" ");
+        (!only.is_empty()).then(|| Fact::new(what, only))
+    };
+    let facts = [
+        differs("this boot only", now, then),
+        differs("the next boot only", then, now),
+    ];
+    let facts: Vec<Fact> = facts.into_iter().flatten().collect();
+    let means =
+        "Somebody changed the boot entry, or typed at the boot menu, since this boot began.";
+    (!facts.is_empty()).then(|| {
+        Finding::new(
+            Severity::Notice,
+            "the next boot has other kernel arguments",
+            means,
+        )
+        .seen_all(facts)
+        .next("rpm-ostree kargs")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_another_last_value_of_a_single_key_overrides() {
+        let judged = |asked: &str, present: &str| {
+            overridden(&Kargs::parse(asked), &Kargs::parse(present)).is_some()
+        };
+        assert!(judged("nosmt=force", "rw nosmt=force nosmt=off"));
+        assert!(!judged("nosmt=force", "nosmt=off nosmt=force"));
+        assert!(!judged("nosmt=force", "nosmt=off"));
+        assert!(!judged("console=tty0", "console=tty0 console=ttyS0"));
+        assert!(!judged("a=1 a=2", "a=1 a=2"));
+    }
+}

@@ -1,0 +1,103 @@
+//! FP-25: units that cannot be loaded or enabled, and services that failed.
+
+use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::node::unit_links::{UnitLink, Wrong};
+
+/// The check.
+pub const CHECK: Check = Check {
+    id: "FP-25",
+    title: "units that cannot be loaded or enabled",
+    looks_at: "links and files in /etc/systemd/system; kubelet, crio, NetworkManager",
+    explain: "The daemon enables all units of an update with one systemctl enable. That stops at a unit whose link leads \
+nowhere, and at a file where it has to put a link: then no unit of the update is enabled (\"error enabling units\").\n\n\
+Units that differ from the config are told as FP-03, also those whose enablement does: mco-rescue apply sets it with \
+links alone, also on a disk whose systemd does not run. What is told here belongs to no config: look at it, remove \
+it, then systemctl daemon-reload.",
+    judge,
+};
+
+/// Without these there is no node.
+const NEEDED: [&str; 3] = ["kubelet.service", "crio.service", "NetworkManager.service"];
+
+fn judge(evidence: &Evidence) -> Verdict {
+    let verdict = Verdict::healthy().and(failed(evidence));
+    match evidence.upkeep.unit_links.seen() {
+        Ok(links) => verdict
+            .and(in_the_way(evidence, links))
+            .and(idle(evidence, links)),
+        Err(why) => verdict.and_unseen(format!("links of units: {why}")),
+    }
+}
+
+fn fact(link: &UnitLink) -> Fact {
+    let said = match &link.wrong {
+        Wrong::NoFile { target } => format!("leads to {target}, which is not there"),
+        Wrong::NoUnit { target } => format!("leads to {target}, and there is no such unit"),
+        Wrong::NoLink => "is a file, where a link belongs".to_owned(),
+    };
+    Fact::new(link.path.to_string(), said)
+}
+
+fn in_the_way(evidence: &Evidence, links: &[UnitLink]) -> Option<Finding> {
+    let all: Vec<&UnitLink> = links
+        .iter()
+        .filter(|link| !matches!(link.wrong, Wrong::NoUnit { .. }))
+        .collect();
+    let first = all.first()?;
+    let path = evidence.path(&first.path.to_string());
+    let means = "The daemon enables all units of an update with one command, and goes Degraded where one of these is \
+in its way.";
+    Some(
+        Finding::new(
+            Severity::Warning,
+            "files in the way of enabling units",
+            means,
+        )
+        .seen_all(all.iter().map(|link| fact(link)))
+        .daemon(Some("error enabling units".to_owned()))
+        .next(format!("ls -l {path}"))
+        .next(format!("rm {path}")),
+    )
+}
+
+fn idle(evidence: &Evidence, links: &[UnitLink]) -> Option<Finding> {
+    let none = |link: &&UnitLink| matches!(link.wrong, Wrong::NoUnit { .. });
+    let all: Vec<&UnitLink> = links.iter().filter(none).collect();
+    let first = all.first()?;
+    let at = match evidence.live {
+        true => String::new(),
+        false => format!(" --root={}", evidence.root),
+    };
+    let means = "These start nothing. What they were made for is not there any more.";
+    Some(
+        Finding::new(
+            Severity::Notice,
+            "units are enabled that do not exist",
+            means,
+        )
+        .seen_all(all.iter().map(|link| fact(link)))
+        .next(format!("systemctl{at} disable {}", first.path.name())),
+    )
+}
+
+fn failed(evidence: &Evidence) -> Option<Finding> {
+    let units = evidence.units.get()?.iter();
+    let mut failed = units.filter(|unit| {
+        let loops = unit.active == "activating" && unit.sub == "auto-restart";
+        NEEDED.contains(&unit.name.as_str()) && (unit.active == "failed" || loops)
+    });
+    let first = failed.next()?;
+    let facts = std::iter::once(first).chain(failed);
+    let facts = facts.map(|unit| Fact::new(&unit.name, format!("{} ({})", unit.active, unit.sub)));
+    let means = "Without it the node is not Ready, and no pod of the daemon runs on it.";
+    Some(
+        Finding::new(
+            Severity::Critical,
+            format!("{} does not run", first.name),
+            means,
+        )
+        .seen_all(facts)
+        .next(format!("journalctl -b -u {} -n 30 --no-pager", first.name))
+        .next("mco-rescue verify"),
+    )
+}

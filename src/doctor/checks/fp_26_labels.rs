@@ -1,0 +1,54 @@
+//! FP-26: SELinux labels that are not what the policy gives.
+
+use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::labels::type_of;
+use crate::plan::restorecon;
+use crate::root::RootPath;
+
+/// The check.
+pub const CHECK: Check = Check {
+    id: "FP-26",
+    title: "SELinux labels are wrong",
+    looks_at: "labels of what the recorded config wants, by the root's own policy",
+    explain: "A file that was written before the policy was loaded, or moved into place by hand, keeps the label that it \
+had. systemd ignores units without a label, scripts are not run, and the kubelet fails with words that do not name the \
+label. The daemon does not look at labels.\n\n\
+mco-rescue labels what it writes by the policy of the root, also from an initramfs. What is wrong already is put right \
+by restorecon -RFv PATH on the running node; a disk that is mounted elsewhere gets it at its next boot from: touch \
+/.autorelabel.",
+    judge,
+};
+
+fn judge(evidence: &Evidence) -> Verdict {
+    let labels = match evidence.upkeep.labels.seen() {
+        Ok(labels) => labels,
+        // Said by FP-03 for the comparison as a whole.
+        Err(_) => return Verdict::healthy(),
+    };
+    let verdict = match &labels.unusable {
+        Some(why) => Verdict::unseen(format!("labels: {why}")),
+        None => Verdict::healthy(),
+    };
+    let units = labels.wrong.iter().any(|one| one.path.is_in("etc/systemd"));
+    let paths: Vec<RootPath> = labels.wrong.iter().map(|one| one.path.clone()).collect();
+    let facts = labels.wrong.iter().map(|one| {
+        let found = one.found.as_deref().map_or("no label", type_of);
+        let said = format!("{found}, should be {}", type_of(&one.wanted));
+        Fact::new(one.path.to_string(), said)
+    });
+    let means = match units {
+        true => "systemd may not load these units, and programs may not read these files.",
+        false => {
+            "Programs may not be allowed to read or run these files, whatever their mode says."
+        }
+    };
+    let finding = Finding::new(Severity::Warning, "files with a wrong SELinux label", means);
+    verdict.and((!paths.is_empty()).then(|| {
+        let command = restorecon(&paths);
+        let here = command.split('`').nth(1).unwrap_or_default().to_owned();
+        let at_boot = format!("touch {}", evidence.path(".autorelabel"));
+        finding
+            .seen_all(facts)
+            .next(if evidence.live { here } else { at_boot })
+    }))
+}

@@ -1,0 +1,116 @@
+//! FP-27: pull secrets and authorities, which several programs write.
+
+use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::drift::{Drift, DriftKind};
+use crate::images::auth::Secrets;
+use crate::paths;
+
+/// The check.
+pub const CHECK: Check = Check {
+    id: "FP-27",
+    title: "pull secrets and authorities of several writers",
+    looks_at: "the files with registry credentials, and those that the daemon writes itself",
+    explain: "The pull secret (/var/lib/kubelet/config.json) is part of the rendered config, and the cluster changes it \
+there. Somebody who edits it on the node makes the daemon Degraded (\"content mismatch\"). rpm-ostree takes the first \
+of /run/ostree/auth.json, /etc/ostree/auth.json and the kubelet's: a stale copy in the first two wins.\n\n\
+The kubelet's authority (/etc/kubernetes/kubelet-ca.crt), the cloud's bundle, the registries' certificates and the \
+secret of the internal registry have another writer: the daemon, while it runs, outside the config. It neither compares \
+them nor takes them back, and mco-rescue writes them where they are missing only.",
+    judge,
+};
+
+/// Files that people and operators write as well, and whose they are.
+const RENDERED: &str = "/var/lib/kubelet/config.json";
+
+fn judge(evidence: &Evidence) -> Verdict {
+    let verdict = match evidence.upkeep.secrets.seen() {
+        Ok(secrets) => Verdict::healthy().and(unusable(evidence, secrets)),
+        Err(why) => Verdict::unseen(format!("pull secrets: {why}")),
+    };
+    let drifts = evidence
+        .compared
+        .get()
+        .map(|compared| compared.drifts.as_slice());
+    let drifts = drifts.unwrap_or_default();
+    verdict
+        .and(edited(evidence, drifts))
+        .and(missing(evidence, drifts))
+}
+
+fn unusable(evidence: &Evidence, secrets: &[Secrets]) -> Option<Finding> {
+    let of_pull = |secret: &&Secrets| {
+        let file = secret.file.as_deref().unwrap_or_default();
+        paths::PULL_SECRETS.contains(&file.trim_start_matches('/'))
+    };
+    let fact = |secret: &Secrets| {
+        let place = secret.file.clone().unwrap_or_default();
+        let why = match &secret.problem {
+            Some(why) => why.clone(),
+            // That of the internal registry may well be empty.
+            None if secret.is_empty() && of_pull(&secret) => "it has no entry".to_owned(),
+            None => return None,
+        };
+        Some(Fact::new(place, why))
+    };
+    let facts: Vec<Fact> = secrets.iter().filter_map(fact).collect();
+    let first = facts.first()?.place.clone();
+    let means = "Whoever takes this file for a pull gets nothing from a registry that wants credentials. rpm-ostree \
+takes the first that exists, the kubelet its own.";
+    Some(
+        Finding::new(Severity::Warning, "a pull secret cannot be used", means)
+            .seen_all(facts)
+            .next(format!("mco-rescue verify{}", evidence.at_root()))
+            .next(format!("ls -l {}", evidence.path(&first))),
+    )
+}
+
+fn edited(evidence: &Evidence, drifts: &[Drift]) -> Option<Finding> {
+    let content = |drift: &&Drift| drift.subject == RENDERED && drift.kind == DriftKind::Content;
+    let drift = drifts.iter().find(content)?;
+    let means = "The cluster's pull secret is part of the rendered config. What was written here by hand is taken \
+back by the next apply; to keep it, change the cluster's: oc edit secret pull-secret -n openshift-config.";
+    Some(
+        Finding::new(
+            Severity::Notice,
+            "the pull secret was changed on the node",
+            means,
+        )
+        .seen(RENDERED, &drift.detail)
+        .daemon(drift.daemon.clone())
+        .next(format!("mco-rescue apply{}", evidence.at_root())),
+    )
+}
+
+fn missing(evidence: &Evidence, drifts: &[Drift]) -> Option<Finding> {
+    let exempt = |drift: &&Drift| {
+        let path = drift.subject.trim_start_matches('/');
+        paths::EXEMPT.contains(&path) && drift.kind == DriftKind::Missing
+    };
+    let facts: Vec<Fact> = drifts
+        .iter()
+        .filter(exempt)
+        .map(|drift| Fact::new(&drift.subject, &drift.detail))
+        .collect();
+    let kubelet = facts
+        .iter()
+        .any(|fact| fact.place.ends_with("kubelet-ca.crt"));
+    let (severity, means) = match kubelet {
+        true => (
+            Severity::Critical,
+            "The kubelet does not start without its authority, and the daemon that would write it does not run then.",
+        ),
+        false => (
+            Severity::Warning,
+            "The daemon writes these itself, once it runs.",
+        ),
+    };
+    (!facts.is_empty()).then(|| {
+        Finding::new(
+            severity,
+            "files are missing that the daemon writes itself",
+            means,
+        )
+        .seen_all(facts)
+        .next(format!("mco-rescue apply{}", evidence.at_root()))
+    })
+}

@@ -1,0 +1,71 @@
+//! FP-28: a node that was born from an old image.
+
+use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
+use crate::node::builds::Build;
+
+/// The check.
+pub const CHECK: Check = Check {
+    id: "FP-28",
+    title: "the boot image is old",
+    looks_at: "the image that the disk was first written with, and rpm-ostree's abilities",
+    explain: "A node is provisioned from a boot image and updates itself to the image of the cluster. An old one has an \
+Ignition that does not know new configs (\"unsupported config version\"), a podman or rpm-ostree that cannot read new \
+images, and a boot loader that no update of the OS replaces.\n\n\
+Where rpm-ostree is too old for the image the daemon updates through a container and reboots twice. mco-rescue plan \
+says what it needs. The boot loader is updated by hand: bootupctl status, bootupctl update; a stale one can end at \
+grub> after an update (FP-11).\n\n\
+For new nodes: a newer boot image, and in the pointer config a version of Ignition that it knows.",
+    judge,
+};
+
+/// Days after which an image counts as old: boot loaders and formats of configs have changed by then.
+const OLD: u64 = 730;
+const DAY: u64 = 86_400;
+
+fn judge(evidence: &Evidence) -> Verdict {
+    let verdict = Verdict::healthy().and(without_containers(evidence));
+    match evidence.upkeep.builds.seen() {
+        Err(why) => verdict.and_unseen(format!("the boot image: {why}")),
+        Ok(builds) => match (&builds.boot_image, &builds.os) {
+            (Some(born), Some(os)) => verdict.and(old(evidence, born, os)),
+            _ => verdict
+                .and_unseen("the boot image: no file tells its day; look at: bootupctl status"),
+        },
+    }
+}
+
+fn old(evidence: &Evidence, born: &Build, os: &Build) -> Option<Finding> {
+    let days = os.day.saturating_sub(born.day) / DAY;
+    let first = evidence.first_boot_files.encapsulated;
+    let (severity, means) = match first {
+        true => (
+            Severity::Warning,
+            "This first boot may fail on a config or an image that the old programs do not know.",
+        ),
+        false => (
+            Severity::Notice,
+            "The boot loader may be as old as that: updates of the OS leave it alone.",
+        ),
+    };
+    (days > OLD).then(|| {
+        let what = format!("the disk was written {} years before its OS", days / 365);
+        Finding::new(severity, what, means)
+            .seen(&born.place, &born.version)
+            .seen(&os.place, &os.version)
+            .next("bootupctl status")
+    })
+}
+
+fn without_containers(evidence: &Evidence) -> Option<Finding> {
+    let facts = evidence.facts().ok()?;
+    let means = "It cannot rebase to an image of the cluster. The daemon does it through a container, with two reboots.";
+    (!facts.version.has_containers()).then(|| {
+        Finding::new(
+            Severity::Warning,
+            "rpm-ostree is too old for container images",
+            means,
+        )
+        .seen("rpm-ostree --version", "has no feature container")
+        .next("mco-rescue plan")
+    })
+}

@@ -1,0 +1,96 @@
+//! FP-30: a console on which nothing is seen.
+
+use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::kargs::Kargs;
+use crate::paths;
+
+/// The check.
+pub const CHECK: Check = Check {
+    id: "FP-30",
+    title: "the console is silent",
+    looks_at: "console= of the kernel arguments beside the terminals that there are",
+    explain: "The last console= on the kernel command line is /dev/console: systemd's words, and the emergency shell, are \
+there alone. One that does not exist, or a serial line that nobody is connected to, makes a node that waits look like \
+one that is dead.\n\n\
+At the boot menu press e and take the last console= away, or add console=tty0 behind it. For good: rpm-ostree kargs \
+--delete-if-present=console=X.\n\n\
+The emergency shell asks for root's password. Where root is locked (\"Cannot open access to console, the root account \
+is locked\") only a boot with init=/bin/bash, or the disk on another machine (mco-rescue --root), leads in; FP-33 says \
+who can log in.",
+    judge,
+};
+
+fn judge(evidence: &Evidence) -> Verdict {
+    let arguments = match evidence.facts() {
+        Ok(facts) => &facts.booted_arguments,
+        Err(_) => match evidence.arguments_on_disk.seen() {
+            Ok(arguments) => arguments,
+            Err(why) => return Verdict::unseen(format!("console= of the kernel: {why}")),
+        },
+    };
+    let terminals = evidence.upkeep.terminals.as_deref();
+    Verdict::healthy()
+        .and(silent(arguments, terminals).map(|finding| finding.next(command(evidence, arguments))))
+}
+
+/// The entries of a disk are changed by hand.
+fn command(evidence: &Evidence, arguments: &Kargs) -> String {
+    if !evidence.live {
+        return format!("grep -n console= {}/*", evidence.path(paths::BOOT_ENTRIES));
+    }
+    let mut consoles = arguments.tokens().iter();
+    let last = consoles.rfind(|token| token.starts_with("console="));
+    format!(
+        "rpm-ostree kargs --delete-if-present={}",
+        last.map_or("", String::as_str)
+    )
+}
+
+fn silent(arguments: &Kargs, terminals: Option<&[String]>) -> Option<Finding> {
+    let consoles = arguments.tokens().iter();
+    let consoles: Vec<&str> = consoles
+        .filter_map(|token| token.strip_prefix("console="))
+        .collect();
+    let last = consoles.last()?.split(',').next().unwrap_or_default();
+    let nobody = matches!(last, "" | "null" | "ttynull");
+    let absent = terminals.is_some_and(|all| !all.iter().any(|name| name == last));
+    let virtual_one = matches!(last, "tty" | "tty0");
+    if !nobody && (!absent || virtual_one) {
+        return None;
+    }
+    let (what, said) = match nobody {
+        true => (
+            "the console is switched off",
+            "what is written there is thrown away",
+        ),
+        false => (
+            "the console is a terminal that is not there",
+            "the kernel has no such terminal",
+        ),
+    };
+    let means = "A boot that stops for a question or an error says so where nobody sees it.";
+    let all = consoles.iter().map(|one| format!("console={one}"));
+    Some(
+        Finding::new(Severity::Warning, what, means)
+            .seen_all([Fact::new(all.collect::<Vec<_>>().join(" "), said)]),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_console_counts() {
+        let has = ["tty1".to_owned(), "ttyS0".to_owned()];
+        let judged = |text: &str, known: bool| {
+            silent(&Kargs::parse(text), known.then_some(has.as_slice())).is_some()
+        };
+        assert!(!judged("rw", true));
+        assert!(!judged("console=null console=ttyS0,115200n8", true));
+        assert!(!judged("console=ttyS0 console=tty0", true));
+        assert!(judged("console=tty0 console=ttyS9", true));
+        assert!(!judged("console=tty0 console=ttyS9", false));
+        assert!(judged("console=tty0 console=ttynull", false));
+    }
+}

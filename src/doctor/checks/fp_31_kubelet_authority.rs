@@ -1,0 +1,122 @@
+//! FP-31: the kubelet believes nobody any more who asks it for logs.
+
+use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
+use crate::node::certificates::{Certificate, Role};
+use crate::report::utc;
+
+/// The check.
+pub const CHECK: Check = Check {
+    id: "FP-31",
+    title: "the kubelet's authority is out of date",
+    looks_at: "the signers in /etc/kubernetes/kubelet-ca.crt",
+    explain: "The API shows the kubelet a certificate when somebody asks for logs or a shell (oc logs, exec, debug). Whose \
+signature the kubelet believes stands in /etc/kubernetes/kubelet-ca.crt. The signer is replaced after about 292 of its \
+365 days; the new one reaches the node through the daemon. A pool that is paused for long, or a node that is offline, \
+does not get it.\n\n\
+Unpause the pool (oc patch mcp NAME --type merge -p '{\"spec\":{\"paused\":false}}'), or copy the file from a node that \
+has it. It is not compared with the config, so a copy makes no drift. Offline it cannot be told whom the API shows.",
+    judge,
+};
+
+/// How the signer is named.
+const SIGNER: &str = "kube-apiserver-to-kubelet-signer";
+
+fn judge(evidence: &Evidence) -> Verdict {
+    let Ok(certificates) = evidence.certificates.seen() else {
+        return Verdict::unseen("the kubelet's authority: no certificate was looked at");
+    };
+    let all = certificates.iter();
+    let all = all.filter(|one| one.role == Role::ClientAuthority);
+    let all: Vec<&Certificate> = all.collect();
+    if !all.is_empty() && all.iter().all(|one| one.not_after < evidence.clock.now) {
+        // Told as FP-09, with everything else that has expired.
+        return Verdict::healthy();
+    }
+    let signers: Vec<&Certificate> = all
+        .iter()
+        .copied()
+        .filter(|one| one.subject.contains(SIGNER))
+        .collect();
+    let all = if signers.is_empty() { all } else { signers };
+    let Some(newest) = all.iter().max_by_key(|one| one.not_after) else {
+        return Verdict::unseen("the kubelet's authority: /etc/kubernetes/kubelet-ca.crt has none");
+    };
+    Verdict::healthy().and(stale(evidence, newest))
+}
+
+fn stale(evidence: &Evidence, newest: &Certificate) -> Option<Finding> {
+    let now = evidence.clock.now;
+    let life = newest.not_after.saturating_sub(newest.not_before);
+    // Signers are replaced after four fifths of their life.
+    let replaced = newest.not_before.saturating_add(life / 5 * 4);
+    let (severity, what, means) = if newest.not_after < now {
+        let means = "The kubelet refuses whoever asks it for logs or a shell: oc logs, exec and debug fail on this \
+node, and so does the daemon's log.";
+        (
+            Severity::Warning,
+            "the kubelet's authority has expired",
+            means,
+        )
+    } else if replaced < now {
+        let means = "The cluster has a newer signer by now, or soon. If it did not reach the node, oc logs and exec \
+fail here: is the pool paused?";
+        (
+            Severity::Notice,
+            "the kubelet's authority is due for replacement",
+            means,
+        )
+    } else {
+        return None;
+    };
+    Some(
+        Finding::new(severity, what, means)
+            .seen(
+                &newest.path,
+                format!("{}, until {}", newest.subject, utc(newest.not_after)),
+            )
+            .next("oc get mcp")
+            .next(format!(
+                "scp core@OTHER-NODE:{} {}",
+                newest.path,
+                evidence.path(&newest.path)
+            )),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Look;
+    use crate::node::clock::Clock;
+
+    #[test]
+    fn the_newest_signer_counts_and_is_due_after_four_fifths() {
+        let signed = |name: &str, from: u64| Certificate {
+            role: Role::ClientAuthority,
+            path: "/etc/kubernetes/kubelet-ca.crt".into(),
+            subject: format!("CN={name}"),
+            not_before: from,
+            not_after: from + 1000,
+        };
+        let worst = |now: u64| {
+            let all = vec![
+                signed(SIGNER, 0),
+                signed(SIGNER, 500),
+                signed("other", 5000),
+            ];
+            let verdict = judge(&Evidence {
+                certificates: Look::Seen(all),
+                clock: Clock {
+                    now,
+                    ..Clock::default()
+                },
+                ..Evidence::default()
+            });
+            verdict.findings.first().map(|one| one.severity)
+        };
+        assert_eq!(worst(1200), None);
+        assert_eq!(worst(1400), Some(Severity::Notice));
+        assert_eq!(worst(1600), Some(Severity::Warning));
+        assert_eq!(worst(7000), None);
+    }
+}

@@ -1,0 +1,133 @@
+//! FP-33: nobody can log in.
+
+use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::node::Records;
+use crate::node::login::Login;
+use crate::paths;
+
+/// The check.
+pub const CHECK: Check = Check {
+    id: "FP-33",
+    title: "nobody can log in",
+    looks_at: "keys and passwords of core, the modes that sshd asks for, sshd's settings",
+    explain: "Only core logs in to a CoreOS node: with a key over ssh, or with a password at the console if a config \
+gives one. sshd takes no key from a file that others can write, or that lies in a directory that others can write: \
+one wrong mode locks out as surely as no key.\n\n\
+mco-rescue apply writes the keys of the config with owner, mode and label. Without a way in: boot another medium, or \
+init=/bin/bash at the boot menu, and run it with --root on the disk; a config with keys will do: mco-rescue --root \
+/mnt apply CONFIG.\n\n\
+After a key was put there by hand: chown -R core: /home/core/.ssh, chmod 0700 and 0600, restorecon -RF.",
+    judge,
+};
+
+fn judge(evidence: &Evidence) -> Verdict {
+    let login = match evidence.upkeep.login.seen() {
+        Ok(login) => login,
+        Err(why) => return Verdict::unseen(format!("keys and passwords: {why}")),
+    };
+    let refused = login.files.iter().filter(|file| file.keys > 0);
+    let refused = refused.filter(|file| file.refused.is_some());
+    let taken = login.files.iter().filter(|file| file.refused.is_none());
+    let keys: usize = taken.map(|file| file.keys).sum();
+    let locked = keys == 0 || login.no_keys.is_some();
+    let verdict = match &login.passwords {
+        None if locked => Verdict::unseen("passwords: /etc/shadow cannot be read; run as root"),
+        _ => Verdict::healthy(),
+    };
+    match locked {
+        true => verdict.and([out(evidence, login)]),
+        false => verdict.and(
+            (refused.clone().count() > 0)
+                .then(|| partly(evidence, refused.filter_map(fact_of_file))),
+        ),
+    }
+}
+
+fn fact_of_file(file: &crate::node::login::KeyFile) -> Option<Fact> {
+    let why = file.refused.as_ref()?;
+    Some(Fact::new(
+        &file.path,
+        format!("sshd does not take it: {why}"),
+    ))
+}
+
+fn partly(evidence: &Evidence, facts: impl Iterator<Item = Fact>) -> Finding {
+    let means = "Some can log in, those with keys in these files cannot.";
+    Finding::new(Severity::Warning, "sshd refuses a file with keys", means)
+        .seen_all(facts)
+        .daemon(Some("Permission denied (publickey)".to_owned()))
+        .next(narrowed(evidence))
+}
+
+/// What sshd wants of modes.
+fn narrowed(evidence: &Evidence) -> String {
+    let home = evidence.path(paths::CORE_HOME);
+    format!("chmod -R go-w {home}/.ssh; chmod go-w {home}")
+}
+
+/// Keys that the recorded config gives to core.
+fn wanted(evidence: &Evidence) -> usize {
+    let config = evidence.records.get().and_then(Records::recorded);
+    let users = config.map(|config| config.ignition.passwd.users.as_slice());
+    let users = users.unwrap_or_default().iter();
+    users.map(|user| user.ssh_authorized_keys.len()).sum()
+}
+
+fn out(evidence: &Evidence, login: &Login) -> Finding {
+    let console = login
+        .passwords
+        .as_ref()
+        .is_some_and(|users| !users.is_empty());
+    let wanted = wanted(evidence);
+    let intended = wanted == 0 && login.files.iter().all(|file| file.keys == 0);
+    let severity = match (console, intended) {
+        // The config wants no key: so it was installed.
+        (_, true) => Severity::Notice,
+        (true, false) => Severity::Warning,
+        // There may be a password that cannot be seen.
+        (false, false) if login.passwords.is_none() => Severity::Warning,
+        (false, false) => Severity::Critical,
+    };
+    let what = match console {
+        true => "nobody can log in over ssh, only at the console",
+        false if login.passwords.is_none() => "nobody can log in over ssh",
+        false => "nobody can log in: no key that works, no password",
+    };
+    let means = match console {
+        true => "Without the API the console is the only way in.",
+        false => "Without the API there is no way in but another boot medium.",
+    };
+    let mut finding = Finding::new(severity, what, means);
+    finding = match &login.no_keys {
+        Some(file) => finding.seen(file, "PubkeyAuthentication no"),
+        None => finding,
+    };
+    if login.files.is_empty() {
+        finding = finding.seen(format!("/{}", paths::CORE_SSH), "no file with keys");
+    }
+    let files = login.files.iter().map(|file| match fact_of_file(file) {
+        Some(fact) => fact,
+        None => Fact::new(&file.path, format!("{} keys", file.keys)),
+    });
+    let finding = finding
+        .seen_all(files)
+        .seen(
+            "the recorded config",
+            format!("gives {wanted} keys to core"),
+        )
+        .daemon((!intended).then(|| "Permission denied (publickey)".to_owned()));
+    let refused = login.files.iter().any(|file| file.refused.is_some());
+    let finding = match &login.no_keys {
+        Some(file) => finding.next(format!(
+            "grep -n PubkeyAuthentication {}",
+            evidence.path(file)
+        )),
+        None if refused => finding.next(narrowed(evidence)),
+        None => finding,
+    };
+    match wanted {
+        0 if refused || login.no_keys.is_some() => finding,
+        0 => finding.next(format!("mco-rescue apply{} CONFIG", evidence.at_root())),
+        _ => finding.next(format!("mco-rescue apply{}", evidence.at_root())),
+    }
+}

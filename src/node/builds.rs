@@ -1,0 +1,104 @@
+//! When the parts of a node were built, by the versions that name a day: the OS that runs, and the image that the disk
+//! was first written with.
+
+use serde_json::Value;
+
+use super::os_release::OsRelease;
+use crate::root::{Root, RootError, RootPath};
+use crate::source::daemon_log::days;
+
+/// Written by the installer of the boot image, older name last.
+const ALEPH: [&str; 4] = [
+    "sysroot/.aleph-version.json",
+    "sysroot/.coreos-aleph-version.json",
+    ".aleph-version.json",
+    ".coreos-aleph-version.json",
+];
+/// Assignments of os-release that have the whole version, the best first.
+const VERSIONS: [&str; 4] = ["OSTREE_VERSION", "IMAGE_VERSION", "VERSION", "BUILD_ID"];
+
+/// Something that was built once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Build {
+    /// The file that tells.
+    pub place: String,
+    /// Its version.
+    pub version: String,
+    /// The day of the version; seconds since 1970.
+    pub day: u64,
+}
+
+/// What is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Builds {
+    /// The OS of the root.
+    pub os: Option<Build>,
+    /// The image that the disk was first written with.
+    pub boot_image: Option<Build>,
+}
+
+/// Reads both.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn read(root: &Root) -> Result<Builds, RootError> {
+    let release = OsRelease::read(root)?;
+    let version = VERSIONS.iter().map(|key| release.get(key));
+    let mut os = version.filter_map(|version| build("/etc/os-release", version));
+    let mut builds = Builds {
+        os: os.next(),
+        boot_image: None,
+    };
+    for file in ALEPH {
+        let Some(bytes) = root.read(&RootPath::fixed(file))? else {
+            continue;
+        };
+        let told: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let version = ["version", "build"].iter().find_map(|key| told.get(key));
+        let version = version.and_then(Value::as_str).unwrap_or_default();
+        builds.boot_image = build(&format!("/{file}"), version);
+        break;
+    }
+    Ok(builds)
+}
+
+fn build(place: &str, version: &str) -> Option<Build> {
+    Some(Build {
+        place: place.to_owned(),
+        version: version.to_owned(),
+        day: day_of(version)?,
+    })
+}
+
+/// The day in a version such as `418.94.202501300131-0`, `9.6.20250701-0` or `39.20231101.3.0`; seconds since 1970.
+fn day_of(version: &str) -> Option<u64> {
+    let mut parts = version.split(|c: char| !c.is_ascii_digit());
+    parts.find_map(|part| {
+        let number = |from: usize, to: usize| part.get(from..to)?.parse::<i64>().ok();
+        let (year, month, day) = (number(0, 4)?, number(4, 6)?, number(6, 8)?);
+        let is_date = (2015..2100).contains(&year) && (1..13).contains(&month);
+        let is_date = is_date && (1..32).contains(&day);
+        let days = is_date.then(|| days(year, month, day))?;
+        u64::try_from(days).ok()?.checked_mul(86_400)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::utc;
+
+    #[test]
+    fn versions_name_their_day() {
+        for (version, day) in [
+            ("418.94.202501300131-0", "2025-01-30T00:00:00Z"),
+            ("9.6.20250701-0", "2025-07-01T00:00:00Z"),
+            ("39.20231101.3.0", "2023-11-01T00:00:00Z"),
+        ] {
+            assert_eq!(day_of(version).map(utc).as_deref(), Some(day), "{version}");
+        }
+        for version in ["", "9.6", "418.94.299999999999-0", "12345678"] {
+            assert_eq!(day_of(version), None, "{version}");
+        }
+    }
+}

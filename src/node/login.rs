@@ -1,0 +1,151 @@
+//! Who can log in to a node: the keys that sshd would take for `core`, and whether there is a password. Counts alone;
+//! no key and no hash is kept.
+
+use nix::sys::stat::FileStat;
+
+use super::accounts::{Accounts, count_keys, is_locked};
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+/// Nobody else may write these (`StrictModes` of sshd).
+const OTHERS: u32 = 0o022;
+/// Where sshd has its settings; those of the directory count first.
+const SSHD: &str = "etc/ssh/sshd_config";
+const SSHD_D: &str = "etc/ssh/sshd_config.d";
+
+/// The ways in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Login {
+    /// Files with keys of `core`.
+    pub files: Vec<KeyFile>,
+    /// Users that have a password, of `core` and `root`; nothing where `/etc/shadow` could not be read.
+    pub passwords: Option<Vec<String>>,
+    /// The file in which sshd is told to take no keys.
+    pub no_keys: Option<String>,
+}
+
+/// A file with keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyFile {
+    /// Which.
+    pub path: String,
+    /// Number of keys.
+    pub keys: usize,
+    /// Why sshd does not take it.
+    pub refused: Option<String>,
+}
+
+/// Looks.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn read(root: &Root) -> Result<Login, RootError> {
+    let accounts = Accounts::read(root)?;
+    let core = accounts.users.get("core").map(|(uid, _)| *uid);
+    let folder = RootPath::fixed(paths::CORE_KEYS_DIR);
+    let mut paths = vec![RootPath::fixed(paths::CORE_AUTHORIZED_KEYS)];
+    let visible = |name: &String| !name.starts_with('.');
+    let fragments = root.list(&folder)?.into_iter().filter(visible);
+    paths.extend(fragments.filter_map(|name| folder.join(&name).ok()));
+    let mut login = Login {
+        no_keys: no_keys(root)?,
+        ..Login::default()
+    };
+    for path in paths {
+        if let Some(bytes) = root.read(&path)? {
+            login.files.push(KeyFile {
+                path: path.to_string(),
+                keys: count_keys(&String::from_utf8_lossy(&bytes)),
+                refused: refused(root, &path, core)?,
+            });
+        }
+    }
+    login.passwords = accounts.shadow.as_ref().map(|_| {
+        let open = |user: &&str| accounts.password(user).is_some_and(|hash| !is_locked(hash));
+        let users = ["core", "root"].into_iter().filter(open);
+        users.map(str::to_owned).collect()
+    });
+    Ok(login)
+}
+
+/// The file and every directory up to the home have to be the user's or root's, and writable for nobody else.
+fn refused(root: &Root, path: &RootPath, core: Option<u32>) -> Result<Option<String>, RootError> {
+    let file = root.place(path)?.and_then(|place| place.stat().ok()?);
+    if let Some(why) = file.and_then(|stat| wrong(path, &stat, core)) {
+        return Ok(Some(why));
+    }
+    for above in path.ancestors().skip(1) {
+        let Some(directory) = root.directory(&above)? else {
+            continue;
+        };
+        let stat = nix::sys::stat::fstat(&directory).ok();
+        if let Some(why) = stat.and_then(|stat| wrong(&above, &stat, core)) {
+            return Ok(Some(why));
+        }
+        if above.relative() == paths::CORE_HOME {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+fn wrong(path: &RootPath, stat: &FileStat, core: Option<u32>) -> Option<String> {
+    if stat.st_uid != 0 && Some(stat.st_uid) != core {
+        return Some(format!("{path} belongs to user {}", stat.st_uid));
+    }
+    let mode = stat.st_mode & 0o7777;
+    let open = mode & OTHERS != 0 && stat.st_mode & libc::S_IFMT != libc::S_IFLNK;
+    open.then(|| format!("{path} has mode {mode:04o}, others may write it"))
+}
+
+/// The first word on it counts, and settings of the directory come first.
+fn no_keys(root: &Root) -> Result<Option<String>, RootError> {
+    let folder = RootPath::fixed(SSHD_D);
+    let names = root.list(&folder)?.into_iter();
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".conf")).collect();
+    names.sort();
+    let files = names.iter().filter_map(|name| folder.join(name).ok());
+    for path in files.chain([RootPath::fixed(SSHD)]) {
+        let bytes = root.read(&path)?.unwrap_or_default();
+        match takes_keys(&String::from_utf8_lossy(&bytes)) {
+            Some(true) => return Ok(None),
+            Some(false) => return Ok(Some(path.to_string())),
+            None => {}
+        }
+    }
+    Ok(None)
+}
+
+/// What a text says of `PubkeyAuthentication` for everybody: up to the first `Match`.
+fn takes_keys(text: &str) -> Option<bool> {
+    let words = |line: &str| -> Vec<String> {
+        let words = line.split(|c: char| c.is_whitespace() || c == '=');
+        let words = words.filter(|word| !word.is_empty());
+        words.map(str::to_ascii_lowercase).collect()
+    };
+    let lines = text.lines().map(words);
+    let general = lines.take_while(|line| line.first().is_none_or(|first| first != "match"));
+    let mut own = general.filter(|line| line.first().is_some_and(|w| w == "pubkeyauthentication"));
+    own.next()?.get(1).map(|value| value != "no")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_word_for_everybody_counts() {
+        for (text, takes) in [
+            ("", None),
+            ("#PubkeyAuthentication no\n", None),
+            (
+                "PubkeyAuthentication no\nPubkeyAuthentication yes\n",
+                Some(false),
+            ),
+            ("pubkeyauthentication = yes\n", Some(true)),
+            ("Match User x\nPubkeyAuthentication no\n", None),
+        ] {
+            assert_eq!(takes_keys(text), takes, "{text:?}");
+        }
+    }
+}
