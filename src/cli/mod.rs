@@ -12,6 +12,7 @@ mod handover;
 mod install;
 mod lent;
 mod os;
+mod pages;
 mod pins;
 mod pivot;
 mod plan;
@@ -181,6 +182,33 @@ pub enum Command {
     /// line asks for (mco_rescue=auto|apply|off|shell, mco_rescue.config=, mco_rescue.server=,
     /// mco_rescue.timeout=). Else it leaves the boot alone. The root is /sysroot.
     Firstboot(FirstbootArgs),
+
+    /// Print what makes a shell complete this command line
+    ///
+    /// `make install` puts it where the shells look.
+    #[command(hide = true)]
+    Completions(CompletionsArgs),
+
+    /// Print the man page mco-rescue(8), or write all pages to DIR
+    #[command(hide = true)]
+    Man(ManArgs),
+}
+
+/// For which shell.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum, value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// Where the pages go.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// A directory, where each command gets a page of its own
+    /// [default: the first page, to standard output]
+    #[arg(value_name = "DIR")]
+    pub directory: Option<PathBuf>,
 }
 
 /// Which config.
@@ -670,6 +698,8 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Complete => complete::run(cli),
         Command::Firstboot(args) => firstboot::run(cli, args),
         Command::Install(args) => install::run(cli, args),
+        Command::Completions(args) => pages::completions(args),
+        Command::Man(args) => pages::man(args),
     }
 }
 
