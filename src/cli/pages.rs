@@ -20,8 +20,13 @@ const SECTION: &str = "8";
 pub fn completions(args: &CompletionsArgs) -> Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut shown(Cli::command()), NAME, &mut script);
-    report::print(&script)?;
+    report::print(mended(&String::from_utf8(script)?).as_bytes())?;
     Ok(ExitCode::Done)
+}
+
+/// For bash, clap_complete 4.6 spells a program's `-` in two ways, so that no option of a command is ever found.
+fn mended(script: &str) -> String {
+    script.replace("mco__subcmd__rescue", "mco__rescue")
 }
 
 /// Runs `man`.
@@ -38,7 +43,9 @@ pub fn man(args: &ManArgs) -> Result<ExitCode> {
 /// The same without the hidden commands, which shells would offer.
 fn shown(command: Command) -> Command {
     let subcommands: Vec<Command> = command.get_subcommands().cloned().collect();
-    let bare = Command::new(NAME).version(VERSION).args(command.get_arguments().cloned());
+    let bare = Command::new(NAME)
+        .version(VERSION)
+        .args(command.get_arguments().cloned());
     bare.subcommands(subcommands.into_iter().filter(|sub| !sub.is_hide_set()))
 }
 
@@ -49,7 +56,9 @@ fn write_all(command: &Command, directory: &Path) -> Result<()> {
     write(&file, &page(command)?)
         .with_context(|| format!("writing {}: give a directory that is there", file.display()))?;
     let below = command.get_subcommands().filter(|sub| !sub.is_hide_set());
-    below.into_iter().try_for_each(|sub| write_all(sub, directory))
+    below
+        .into_iter()
+        .try_for_each(|sub| write_all(sub, directory))
 }
 
 #[allow(
@@ -62,12 +71,12 @@ fn write(file: &Path, page: &[u8]) -> std::io::Result<()> {
 
 /// In the parts of the generator, but for the end, to which it can give no titles.
 fn page(command: &Command) -> std::io::Result<Vec<u8>> {
-    let man = Man::new(command.clone())
-        .section(SECTION)
-        .source(format!("{NAME} {VERSION}"))
-        .manual("Administration of nodes");
-    let mut page = Vec::new();
-    man.render_title(&mut page)?;
+    let command = command.clone().subcommand_value_name("command");
+    let command = command.subcommand_help_heading("COMMANDS");
+    let title = command.get_display_name().unwrap_or(NAME).to_uppercase();
+    // The generator leaves an empty date out, and the rest takes its place.
+    let mut page = format!(".TH {title} {SECTION} \"\" \"{NAME} {VERSION}\"\n").into_bytes();
+    let man = Man::new(command.clone()).section(SECTION);
     man.render_name_section(&mut page)?;
     man.render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
@@ -75,7 +84,7 @@ fn page(command: &Command) -> std::io::Result<Vec<u8>> {
     if command.get_subcommands().any(|sub| !sub.is_hide_set()) {
         man.render_subcommands_section(&mut page)?;
     }
-    end(command).to_writer(&mut page)?;
+    end(&command).to_writer(&mut page)?;
     Ok(page)
 }
 
