@@ -30,7 +30,7 @@ pub const STATUS: &str = "Examples:
   mco-rescue status --for-cluster --object rendered-worker-24cc > object.json";
 
 pub const FETCH: &str = "Examples:
-  mco-rescue fetch --pool worker --server api-int.CLUSTER.DOMAIN --ca root-ca.crt
+  mco-rescue fetch --pool worker --server api-int.CLUSTER.DOMAIN --ca ca.crt
   mco-rescue fetch
   mco-rescue fetch --from-media";
 
@@ -57,3 +57,42 @@ pub const INSTALL: &str = "Examples:
   ./mco-rescue install --root /mnt
   ./mco-rescue install --initramfs rescue.img --config worker.yaml
   mco-rescue install --remove";
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::super::Cli;
+
+    fn lines() -> Vec<String> {
+        let command = Cli::command();
+        let ends = command
+            .get_subcommands()
+            .filter_map(|sub| sub.get_after_long_help());
+        let ends: Vec<String> = ends.map(ToString::to_string).collect();
+        let lines = ends.iter().flat_map(|end| end.lines().skip(1));
+        lines.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_example_is_a_command_line_that_is_understood() {
+        let ours = lines()
+            .into_iter()
+            .filter(|line| line.contains("mco-rescue "));
+        let mut count = 0;
+        for line in ours {
+            let from = line.find("mco-rescue ").unwrap();
+            let command = line[from..].split(" > ").next().unwrap();
+            let parsed = Cli::try_parse_from(command.split(' '));
+            assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
+            count += 1;
+        }
+        assert!(count > 20, "{count}");
+    }
+
+    #[test]
+    fn no_example_is_too_long_to_be_copied_from_one_line() {
+        let long: Vec<String> = lines().into_iter().filter(|line| line.len() > 80).collect();
+        assert_eq!(long, Vec::<String>::new());
+    }
+}

@@ -66,7 +66,7 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "DIR", default_value = "/", help_heading = EVERYWHERE)]
     pub root: PathBuf,
 
-    /// text, for people, or json: one document with a versioned schema, for programs
+    /// text for people, or json for programs: one document with a versioned schema
     #[arg(long, global = true, value_enum, value_name = "FORM", default_value_t = Output::Text,
         hide_possible_values = true, help_heading = EVERYWHERE)]
     pub output: Output,
@@ -75,8 +75,8 @@ pub struct Cli {
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = EVERYWHERE)]
     pub verbose: u8,
 
-    /// Do not ask before changing the node; without this and without a terminal nothing
-    /// is changed
+    /// Do not ask before changing the node [default: ask, and change nothing where there
+    /// is no terminal]
     #[arg(short = 'y', long, global = true, help_heading = EVERYWHERE)]
     pub yes: bool,
 
