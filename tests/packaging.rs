@@ -1,5 +1,6 @@
 //! What `make install` gives a package: these files and no others, man pages that `man` reads without a warning,
-//! completions that real shells complete with, and a module that the real dracut finds.
+//! completions that real shells complete with, and a module that the real dracut finds and
+//! puts into an initramfs.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 mod support;
@@ -10,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use support::{PROGRAM, TestRoot, say};
+use support::{PROGRAM, TestRoot, is_root, say};
 
 const MODULE: &str = "usr/lib/dracut/modules.d/50mco-rescue";
 const COMMANDS: [&str; 17] = [
@@ -359,20 +360,28 @@ fn fish_completes_commands_and_options() {
 
 // dracut.
 
-#[test]
-fn dracut_finds_the_installed_module() {
+/// The real dracut's directory in the package's place, with what is installed; nothing where dracut is not here.
+fn with_dracut() -> Option<TestRoot> {
     let real = Path::new("/usr/lib/dracut");
     if !real.join("dracut-functions.sh").exists() {
-        return say("SKIP: dracut is not installed");
+        say("SKIP: dracut is not installed");
+        return None;
     }
     let root = TestRoot::empty();
     let lib = root.path("package/usr/lib");
     fs::create_dir_all(&lib).unwrap();
     let copied = Command::new("cp").arg("-a").arg(real).arg(&lib).status();
     assert!(copied.unwrap().success());
-    let before = modules(&lib.join("dracut"));
+    Some(root)
+}
+
+#[test]
+fn dracut_finds_the_installed_module() {
+    let Some(root) = with_dracut() else { return };
+    let base = root.path("package/usr/lib/dracut");
+    let before = modules(&base);
     make("install", &root, &["PREFIX=/usr"]);
-    let mut after = modules(&lib.join("dracut"));
+    let mut after = modules(&base);
     assert!(
         before.len() > 5 && !before.contains(&"mco-rescue".to_owned()),
         "{before:?}"
@@ -390,4 +399,51 @@ fn modules(base: &Path) -> Vec<String> {
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_installed_configuration_puts_program_and_units_into_an_initramfs_unless_it_is_masked() {
+    if !is_root() {
+        return say("SKIP: dracut makes an initramfs as root only");
+    }
+    let Some(root) = with_dracut() else { return };
+    make("install", &root, &["PREFIX=/usr"]);
+    // The module would find the program of the system that it runs on.
+    let beside = root.path(&format!("package/{MODULE}/mco-rescue"));
+    fs::copy(root.path("package/usr/bin/mco-rescue"), beside).unwrap();
+    let confdir = root.path("confdir");
+    fs::create_dir(&confdir).unwrap();
+    let image = initramfs(&root, &confdir);
+    for path in [
+        "usr/bin/mco-rescue",
+        "usr/lib/systemd/system/initrd.target.wants/mco-rescue-firstboot.service",
+        "usr/lib/systemd/system/ignition-fetch.service.d/50-mco-rescue.conf",
+    ] {
+        assert!(image.lines().any(|line| line == path), "{path}: {image}");
+    }
+    root.link("confdir/50-mco-rescue.conf", "/dev/null");
+    let image = initramfs(&root, &confdir);
+    assert!(!image.contains("mco-rescue"), "{image}");
+    assert!(image.contains("usr/lib/systemd/systemd"), "{image}");
+}
+
+/// The paths in what the real dracut makes.
+fn initramfs(root: &TestRoot, confdir: &Path) -> String {
+    let image = root.path("image");
+    let made = Command::new("dracut")
+        .args(["--force", "--no-kernel", "--no-hostonly"])
+        .args(["--no-early-microcode", "--compress", "cat"])
+        .args(["-m", "systemd systemd-initrd", "--confdir"])
+        .arg(confdir)
+        .arg(&image)
+        .env("dracutbasedir", root.path("package/usr/lib/dracut"))
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let listed = Command::new("cpio")
+        .args(["--quiet", "-it"])
+        .stdin(fs::File::open(&image).unwrap())
+        .output()
+        .unwrap();
+    String::from_utf8(listed.stdout).unwrap()
 }
