@@ -14,25 +14,37 @@ use std::process::{Command, Output};
 use support::{PROGRAM, TestRoot, is_root, say};
 
 const MODULE: &str = "usr/lib/dracut/modules.d/50mco-rescue";
-const COMMANDS: [&str; 17] = [
-    "apply",
-    "cache",
-    "cache-export",
-    "cache-forget",
-    "cache-list",
-    "complete",
-    "fetch",
-    "firstboot",
-    "install",
-    "pivot",
-    "plan",
-    "recover",
-    "render",
-    "rollback",
-    "show",
-    "status",
-    "verify",
-];
+/// The commands that the help lists, and those below them, as in the names of their pages.
+fn commands() -> Vec<String> {
+    let mut all = Vec::new();
+    for command in listed_in_help(&[]) {
+        let below = listed_in_help(&[&command]);
+        all.extend(below.iter().map(|sub| format!("{command}-{sub}")));
+        all.push(command);
+    }
+    assert!(all.len() > 15 && all.contains(&"cache-list".to_owned()));
+    all
+}
+
+fn listed_in_help(command: &[&str]) -> Vec<String> {
+    let help = help(command);
+    let Some((_, list)) = help.split_once("\nCommands:\n") else {
+        return Vec::new();
+    };
+    let lines = list.lines().take_while(|line| !line.is_empty());
+    let lines = lines.filter_map(|line| line.strip_prefix("  "));
+    let names = lines.filter(|line| !line.starts_with(' '));
+    let names = names.filter_map(|line| line.split(' ').next());
+    names
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
+        .collect()
+}
+
+fn help(command: &[&str]) -> String {
+    let output = Command::new(PROGRAM).args(command).arg("--help").output();
+    String::from_utf8(output.unwrap().stdout).unwrap()
+}
 
 /// `make TARGET` of the checkout below a directory, with no compiler at hand and an unfriendly umask.
 ///
@@ -105,7 +117,8 @@ fn expected(prefix: &str) -> BTreeMap<String, u32> {
         "share/man/man8/mco-rescue.8",
         "share/zsh/site-functions/_mco-rescue",
     ];
-    let pages = COMMANDS.map(|command| format!("share/man/man8/mco-rescue-{command}.8"));
+    let pages = commands().into_iter();
+    let pages = pages.map(|command| format!("share/man/man8/mco-rescue-{command}.8"));
     let mut all: BTreeMap<String, u32> = fixed
         .map(str::to_owned)
         .into_iter()
@@ -195,7 +208,7 @@ fn installed_units_start_the_installed_program_and_can_be_enabled() {
 fn pages(root: &TestRoot) -> Vec<std::path::PathBuf> {
     let found = fs::read_dir(root.path("package/usr/share/man/man8")).unwrap();
     let found: Vec<_> = found.map(|entry| entry.unwrap().path()).collect();
-    assert_eq!(found.len(), COMMANDS.len() + 1);
+    assert_eq!(found.len(), commands().len() + 1);
     found
 }
 
@@ -240,19 +253,14 @@ fn man_pages_are_read_without_a_warning() {
 #[test]
 fn the_synopsis_of_each_page_names_the_options_of_its_help() {
     let root = installed();
-    for command in COMMANDS {
+    for command in commands() {
         let page = root.read(&format!(
             "package/usr/share/man/man8/mco-rescue-{command}.8"
         ));
         let (_, synopsis) = page.split_once(".SH SYNOPSIS").unwrap();
         let synopsis = synopsis.split("\n.SH").next().unwrap().replace('\\', "");
         let words: Vec<&str> = command.split('-').collect();
-        let help = Command::new(PROGRAM)
-            .args(words)
-            .arg("--help")
-            .output()
-            .unwrap();
-        let help = String::from_utf8(help.stdout).unwrap();
+        let help = help(&words);
         let options: Vec<&str> = help.lines().filter_map(option).collect();
         assert!(options.len() >= 5, "{command}: {options:?}");
         for option in options {
