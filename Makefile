@@ -8,12 +8,33 @@ MAKEFLAGS += --no-print-directory
 # These would replace the static linking that .cargo/config.toml asks for.
 unexport RUSTFLAGS CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_TARGET
 
-host = $(shell rustc -vV | sed -n 's/^host: //p')
+host = $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 binary = $(or $(CARGO_TARGET_DIR),target)/$(host)/release/mco-rescue
+
+# What `make install` puts there: one that is built already, as root often has no compiler, or BINARY=FILE.
+BINARY ?= $(firstword $(wildcard $(binary) $(or $(CARGO_TARGET_DIR),target)/*/release/mco-rescue) $(binary))
+
+# Where it goes. Below DESTDIR, which a package is made of, in the places where what reads it looks.
+PREFIX ?= /usr/local
+bindir ?= $(PREFIX)/bin
+unitdir ?= $(PREFIX)/lib/systemd/system
+mandir ?= $(PREFIX)/share/man
+docdir ?= $(PREFIX)/share/doc/mco-rescue
+licensedir ?= $(PREFIX)/share/licenses/mco-rescue
+bashdir ?= $(PREFIX)/share/bash-completion/completions
+zshdir ?= $(PREFIX)/share/zsh/site-functions
+fishdir ?= $(PREFIX)/share/fish/vendor_completions.d
+# dracut looks in one place only; who installs into a home has none.
+dracutdir ?= $(if $(filter /usr /usr/local,$(PREFIX)),/usr,$(PREFIX))/lib/dracut
+module = $(dracutdir)/modules.d/50mco-rescue
+
+units = $(notdir $(wildcard systemd/*.service systemd/*.timer))
+parts = $(notdir $(wildcard dracut/50mco-rescue/*.sh dracut/50mco-rescue/*.service dracut/50mco-rescue/*.conf))
+examples = Containerfile $(notdir $(wildcard examples/*.yaml))
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo
 demo: ## the main job on an example node; no root, no cluster
@@ -76,7 +97,46 @@ static: ## the release binary, its size, and proof that it is static
 	cargo build --release --locked
 	@$(MAKE) prove-static
 
+.PHONY: install
+install: $(BINARY) ## what a package has, below DESTDIR, with PREFIX=/usr/local
+	@umask 022; \
+	work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
+	program=$$(realpath '$(BINARY)'); \
+	mkdir "$$work/man" "$$work/units"; \
+	"$$program" man "$$work/man"; \
+	for shell in bash zsh fish; do "$$program" completions "$$shell" >"$$work/$$shell"; done; \
+	for unit in $(units); do sed 's|/usr/local/bin|$(bindir)|g' "systemd/$$unit" >"$$work/units/$$unit"; done; \
+	put() { install -D -m "$$1" -- "$$2" '$(DESTDIR)'"$$3"; }; \
+	put 0755 "$$program" '$(bindir)/mco-rescue'; \
+	for unit in $(units); do put 0644 "$$work/units/$$unit" "$(unitdir)/$$unit"; done; \
+	for part in $(parts); do put 0644 "dracut/50mco-rescue/$$part" "$(module)/$$part"; done; \
+	chmod 0755 '$(DESTDIR)$(module)/module-setup.sh'; \
+	put 0644 dracut/mco-rescue.conf '$(dracutdir)/dracut.conf.d/50-mco-rescue.conf'; \
+	for page in "$$work"/man/*; do put 0644 "$$page" "$(mandir)/man8/$${page##*/}"; done; \
+	put 0644 "$$work/bash" '$(bashdir)/mco-rescue'; \
+	put 0644 "$$work/zsh" '$(zshdir)/_mco-rescue'; \
+	put 0644 "$$work/fish" '$(fishdir)/mco-rescue.fish'; \
+	put 0644 LICENSE '$(licensedir)/LICENSE'; \
+	put 0644 README.md '$(docdir)/README.md'; \
+	for example in $(examples); do put 0644 "examples/$$example" "$(docdir)/examples/$$example"; done; \
+	echo "make install: $$("$$program" --version) is at $(DESTDIR)$(bindir)/mco-rescue"
+
+.PHONY: uninstall
+uninstall: ## takes exactly that away again
+	@at='$(DESTDIR)'; \
+	rm -f -- "$$at$(bindir)/mco-rescue" $(units:%="$$at$(unitdir)/%") $(parts:%="$$at$(module)/%") \
+	    "$$at$(dracutdir)/dracut.conf.d/50-mco-rescue.conf" \
+	    "$$at$(mandir)/man8/mco-rescue.8" "$$at$(mandir)"/man8/mco-rescue-*.8 \
+	    "$$at$(bashdir)/mco-rescue" "$$at$(zshdir)/_mco-rescue" "$$at$(fishdir)/mco-rescue.fish" \
+	    "$$at$(licensedir)/LICENSE" "$$at$(docdir)/README.md" $(examples:%="$$at$(docdir)/examples/%"); \
+	for directory in '$(module)' '$(licensedir)' '$(docdir)/examples' '$(docdir)'; do \
+	    if [[ -d $$at$$directory ]]; then rmdir --ignore-fail-on-non-empty -- "$$at$$directory"; fi; \
+	done
+
 # Without help text: parts of the targets above.
+
+$(binary):
+	cargo build --release --locked
 
 .PHONY: prove-static
 prove-static:

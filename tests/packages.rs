@@ -148,7 +148,10 @@ fn packages_that_cannot_be_had_leave_the_node_as_it_was() {
         assert!(!node.root.exists("stub/staged"));
         assert!(!node.root.exists("etc/new"));
         for kept in ["awaited.json", "pins.json"] {
-            assert!(!node.root.exists(&format!("var/lib/mco-rescue/{kept}")), "{kept}");
+            assert!(
+                !node.root.exists(&format!("var/lib/mco-rescue/{kept}")),
+                "{kept}"
+            );
         }
         nothing_is_lent(&node);
     });

@@ -53,6 +53,15 @@ socat              -                                             socat
 ssh                -                                             openssh-client
 '
 
+# What tests/packaging.rs lets read what is installed; likewise.
+for_packages='
+groff              -                                             groff-base
+mandoc             -                                             mandoc
+zsh                -                                             zsh
+fish               -                                             fish
+dracut             -                                             dracut-core
+'
+
 # Fills `programs` and `packages` with what is missing of a table.
 find_missing() {
     local program elsewhere package
@@ -109,6 +118,20 @@ make_ansible() {
     rm -f "$log"
 }
 
+# Readers of packages are no reason to fail either.
+prepare_packages() {
+    find_missing "$for_packages"
+    if ((${#programs[@]} == 0)); then
+        return 0
+    fi
+    if ((EUID == 0)) && is_debian && apt-get -qq update &&
+        apt-get -qq install --yes --no-install-recommends "${packages[@]}" >/dev/null 2>&1; then
+        echo "tests/setup.sh: installed ${packages[*]}"
+    else
+        echo "SKIP: nobody reads what is installed: no ${programs[*]} (on Debian: ${packages[*]})"
+    fi
+}
+
 # The virtual machines are no reason to fail: where their programs cannot be had, that is all.
 prepare_machines() {
     find_missing "$for_machines"
@@ -136,7 +159,8 @@ find_missing "$needed"
 if ((${#programs[@]} == 0)); then
     echo "tests/setup.sh: everything the tests need is here"
     make_policy
-make_ansible
+    make_ansible
+    prepare_packages
     prepare_machines
     exit 0
 fi
@@ -161,4 +185,5 @@ fi
 echo "tests/setup.sh: installed $installed"
 make_policy
 make_ansible
+prepare_packages
 prepare_machines

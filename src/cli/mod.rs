@@ -7,12 +7,14 @@ mod cache;
 mod cluster;
 mod complete;
 mod doctor;
+mod examples;
 mod fetch;
 mod firstboot;
 mod handover;
 mod install;
 mod lent;
 mod os;
+mod pages;
 mod pins;
 mod pivot;
 mod plan;
@@ -38,6 +40,9 @@ use crate::plan::{Allowed, Options};
 use crate::privileges;
 use crate::source::LATEST;
 
+/// The heading of the options that every command has, so that its own stand together.
+const EVERYWHERE: &str = "Options of every command";
+
 /// Makes a node be what its rendered MachineConfig says, without the cluster network.
 #[derive(Debug, Parser)]
 #[command(
@@ -61,19 +66,21 @@ use crate::source::LATEST;
 pub struct Cli {
     /// Directory that is treated as `/`: a mounted disk, or `/sysroot` in an initramfs. Of an
     /// OSTree system's disk, the deployment that it would boot
-    #[arg(long, global = true, value_name = "DIR", default_value = "/")]
+    #[arg(long, global = true, value_name = "DIR", default_value = "/", help_heading = EVERYWHERE)]
     pub root: PathBuf,
 
-    /// Text for people, or one JSON document with a versioned schema for programs
-    #[arg(long, global = true, value_enum, default_value_t = Output::Text)]
+    /// text for people, or json for programs: one document with a versioned schema
+    #[arg(long, global = true, value_enum, value_name = "FORM", default_value_t = Output::Text,
+        hide_possible_values = true, help_heading = EVERYWHERE)]
     pub output: Output,
 
-    /// Say more; twice for every step
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    /// Say more on standard error; given twice, every step
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = EVERYWHERE)]
     pub verbose: u8,
 
-    /// Do not ask before changing the node
-    #[arg(short = 'y', long, global = true)]
+    /// Do not ask before changing the node [default: ask, and change nothing where there
+    /// is no terminal]
+    #[arg(short = 'y', long, global = true, help_heading = EVERYWHERE)]
     pub yes: bool,
 
     /// What to do
@@ -97,22 +104,26 @@ pub enum Command {
     ///
     /// Shows the plan, asks, then stages every file, flushes, and renames them into
     /// place. A power cut at any moment leaves the node as it was or as it should be;
-    /// the next run finishes or undoes. The daemon's record is written last. On a
-    /// running OSTree node image and kernel arguments are staged first; a reboot is
-    /// named, and done only with --reboot. What else is to be told of new files is reloaded
-    /// or restarted before the record is written, by the cluster's node disruption
-    /// policies; if that fails, everything is put back.
+    /// the next run finishes or undoes. The daemon's record is written last.
+    ///
+    /// After the files, services that have to hear of them are reloaded or restarted, by
+    /// the cluster's node disruption policies; if that fails, everything is put back. On a
+    /// running OSTree node image and kernel arguments are staged first. A reboot is named,
+    /// and done only with --reboot.
+    #[command(after_long_help = examples::APPLY)]
     Apply(ApplyArgs),
 
     /// Show what apply would do: blockers first, then every change with its diff
     ///
     /// Changes nothing. Ends with exit code 1 when apply would refuse.
+    #[command(after_long_help = examples::PLAN)]
     Plan(PlanArgs),
 
     /// Compare the node with CONFIG, in the daemon's order and words
     ///
     /// Changes nothing. Finds all differences instead of the first, and those that the
     /// daemon never looks at, marked as such. Ends with exit code 3 when there are any.
+    #[command(after_long_help = examples::VERIFY)]
     Verify(ConfigArgs),
 
     /// Stage the OS image alone, with the files as they are
@@ -120,12 +131,14 @@ pub enum Command {
     /// IMAGE is what the daemon will compare, byte for byte; without one it is that of
     /// the recorded config. What runs is pinned first. The node changes at its next
     /// boot; nothing reboots without --reboot.
+    #[command(after_long_help = examples::PIVOT)]
     Pivot(PivotArgs),
 
     /// List what is in CONFIG, or print one decoded file
     ///
     /// Changes nothing. With one argument that is a path of the recorded config,
     /// prints that file as it should be.
+    #[command(after_long_help = examples::SHOW)]
     Show(ShowArgs),
 
     /// Say what is wrong with this node, worst first, with the next command
@@ -139,6 +152,7 @@ pub enum Command {
     /// Show the recorded config, the last run, and what the daemon will do
     ///
     /// Changes nothing. Also whether a run is unfinished.
+    #[command(after_long_help = examples::STATUS)]
     Status(StatusArgs),
 
     /// Get the pool's rendered config into the node's cache, for the day without network
@@ -146,16 +160,18 @@ pub enum Command {
     /// From the Machine Config Server over https, verified by its authority; or from a
     /// file, standard input or URL. Changes nothing but the cache. Take it later with
     /// `mco-rescue plan cached:NAME`.
+    #[command(after_long_help = examples::FETCH)]
     Fetch(FetchArgs),
 
     /// List, export or forget the configs in the node's cache
-    #[command(subcommand)]
+    #[command(subcommand, after_long_help = examples::CACHE)]
     Cache(CacheCommand),
 
     /// Merge the MachineConfigs of POOL into the rendered one, as the operator does
     ///
     /// Changes nothing. Prints the rendered MachineConfig as JSON, with the name that
     /// the operator would give it, for plan and apply.
+    #[command(after_long_help = examples::RENDER)]
     Render(RenderArgs),
 
     /// Take the last finished run back: every file, unit, user and record as it was
@@ -163,12 +179,14 @@ pub enum Command {
     /// Through the same transaction as apply. Shows the plan and asks. The runs before
     /// it can be taken back one after the other, as far as the history goes (three
     /// runs). A path that somebody changed since is said and stops it.
+    #[command(after_long_help = examples::ROLLBACK)]
     Rollback(RollbackArgs),
 
     /// Finish or undo an interrupted run
     ///
     /// Goes forward when every staged object is whole, else back. Stops without
     /// touching anything when a path is neither as before nor as after.
+    #[command(after_long_help = examples::RECOVER)]
     Recover(RecoverArgs),
 
     /// Put this program and its units on a node, take them off, or into an initramfs
@@ -178,6 +196,7 @@ pub enum Command {
     /// fresh. Each file is put whole and
     /// durably; whoever is cut off runs it again. Where systemd runs, it reads the
     /// units and is asked to start them.
+    #[command(after_long_help = examples::INSTALL)]
     Install(InstallArgs),
 
     /// After a reboot that a run waits for: prove that what was staged runs
@@ -192,6 +211,33 @@ pub enum Command {
     /// line asks for (mco_rescue=auto|apply|off|shell, mco_rescue.config=, mco_rescue.server=,
     /// mco_rescue.timeout=). Else it leaves the boot alone. The root is /sysroot.
     Firstboot(FirstbootArgs),
+
+    /// Print what makes a shell complete this command line
+    ///
+    /// `make install` puts it where the shells look.
+    #[command(hide = true)]
+    Completions(CompletionsArgs),
+
+    /// Print the man page mco-rescue(8), or write all pages to DIR
+    #[command(hide = true)]
+    Man(ManArgs),
+}
+
+/// For which shell.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum, value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// Where the pages go.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// A directory, where each command gets a page of its own
+    /// [default: the first page, to standard output]
+    #[arg(value_name = "DIR")]
+    pub directory: Option<PathBuf>,
 }
 
 /// Which config.
@@ -209,7 +255,7 @@ pub struct ConfigArgs {
     #[arg(long, conflicts_with = "config")]
     pub latest: bool,
 
-    /// Show contents that may be secret instead of sizes and digests
+    /// Show contents that may be secret, too [default: their sizes and digests]
     #[arg(long)]
     pub show_secrets: bool,
 }
@@ -243,7 +289,7 @@ pub struct PlanArgs {
     #[arg(long)]
     pub files_only: bool,
 
-    /// Allow a config that leaves core without any key or password
+    /// Allow a config that leaves core without any key or password [default: refuse it]
     #[arg(long)]
     pub allow_lockout: bool,
 
@@ -330,7 +376,8 @@ pub struct ApplyArgs {
     #[command(flatten)]
     pub plan: PlanArgs,
 
-    /// Reboot at the end, where something is staged for the next boot, or a policy asks for it
+    /// Reboot at the end, where something is staged for the next boot, or a policy asks
+    /// for it [default: name the reboot]
     #[arg(long)]
     pub reboot: bool,
 
@@ -412,11 +459,12 @@ pub struct GuardArgs {
     #[arg(long)]
     pub clear_immutable: bool,
 
-    /// Go on although an update of this node seems to be under way
+    /// Go on although an update of this node seems to be under way [default: refuse]
     #[arg(long)]
     pub takeover: bool,
 
     /// Go on although a reboot of this control-plane node would leave etcd without quorum
+    /// [default: refuse]
     #[arg(long)]
     pub ignore_quorum: bool,
 
@@ -472,11 +520,13 @@ pub struct RenderArgs {
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<String>,
 
-    /// OS image of the release, which a MachineConfig may override
+    /// OS image of the release, which a MachineConfig may override; without either, the
+    /// name is not the cluster's
     #[arg(long, value_name = "URL")]
     pub os_image: Option<String>,
 
-    /// Image with the extensions of the release, which a MachineConfig may override
+    /// Image with the extensions of the release, which a MachineConfig may override;
+    /// without either, the name is not the cluster's
     #[arg(long, value_name = "URL")]
     pub extensions_image: Option<String>,
 
@@ -580,7 +630,8 @@ pub struct FetchArgs {
     #[arg(long, value_name = "FILE")]
     pub ca: Option<String>,
 
-    /// The address of a host name, for nodes whose name resolution is broken
+    /// The address of a host name, for nodes whose name resolution is broken; may be
+    /// repeated
     #[arg(long, value_name = "HOST:ADDR", value_parser = resolution)]
     pub resolve: Vec<(String, std::net::IpAddr)>,
 
@@ -638,7 +689,7 @@ pub enum CacheCommand {
         /// Name of the config, or a beginning of it that fits no other
         name: String,
     },
-    /// Remove a config from the cache
+    /// Remove a config from the cache; nothing else on the node is changed
     Forget {
         /// Name of the config, or of the damaged file
         name: String,
@@ -699,6 +750,8 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Complete => complete::run(cli),
         Command::Firstboot(args) => firstboot::run(cli, args),
         Command::Install(args) => install::run(cli, args),
+        Command::Completions(args) => pages::completions(args),
+        Command::Man(args) => pages::man(args),
     }
 }
 

@@ -1,0 +1,98 @@
+//! The ends of the long helps: commands to copy.
+
+pub const APPLY: &str = "Examples:
+  mco-rescue apply
+  mco-rescue apply worker.yaml
+  mco-rescue apply --yes --root /mnt cached:rendered-worker-24cc
+  oc get mc NAME -o json | ssh core@NODE sudo mco-rescue apply -y -";
+
+pub const PLAN: &str = "Examples:
+  mco-rescue plan
+  mco-rescue plan worker.yaml --files-only
+  mco-rescue plan --latest --output json";
+
+pub const VERIFY: &str = "Examples:
+  mco-rescue verify
+  mco-rescue verify worker.yaml --root /mnt";
+
+pub const PIVOT: &str = "Examples:
+  mco-rescue pivot
+  mco-rescue pivot --os-from /run/media/stick/image --reboot";
+
+pub const SHOW: &str = "Examples:
+  mco-rescue show
+  mco-rescue show worker.yaml /etc/kubernetes/kubelet.conf
+  mco-rescue show /etc/kubernetes/kubelet.conf";
+
+pub const STATUS: &str = "Examples:
+  mco-rescue status
+  mco-rescue status --for-cluster
+  mco-rescue status --for-cluster --object rendered-worker-24cc > object.json";
+
+pub const FETCH: &str = "Examples:
+  mco-rescue fetch --pool worker --server api-int.CLUSTER.DOMAIN --ca ca.crt
+  mco-rescue fetch
+  mco-rescue fetch --from-media";
+
+pub const CACHE: &str = "Examples:
+  mco-rescue cache list
+  mco-rescue cache export rendered-worker-24cc > worker.json";
+
+pub const RENDER: &str = "Examples:
+  oc get mc -l machineconfiguration.openshift.io/role=worker -o yaml > w.yaml
+  mco-rescue render worker w.yaml > rendered.json
+  mco-rescue plan rendered.json";
+
+pub const ROLLBACK: &str = "Examples:
+  mco-rescue rollback
+  mco-rescue rollback --leave-changed";
+
+pub const RECOVER: &str = "Examples:
+  mco-rescue status
+  mco-rescue recover
+  mco-rescue recover --back";
+
+pub const INSTALL: &str = "Examples:
+  ./mco-rescue install
+  ./mco-rescue install --root /mnt
+  ./mco-rescue install --initramfs rescue.img --config worker.yaml
+  mco-rescue install --remove";
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::super::Cli;
+
+    fn lines() -> Vec<String> {
+        let command = Cli::command();
+        let ends = command
+            .get_subcommands()
+            .filter_map(|sub| sub.get_after_long_help());
+        let ends: Vec<String> = ends.map(ToString::to_string).collect();
+        let lines = ends.iter().flat_map(|end| end.lines().skip(1));
+        lines.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_example_is_a_command_line_that_is_understood() {
+        let ours = lines()
+            .into_iter()
+            .filter(|line| line.contains("mco-rescue "));
+        let mut count = 0;
+        for line in ours {
+            let from = line.find("mco-rescue ").unwrap();
+            let command = line[from..].split(" > ").next().unwrap();
+            let parsed = Cli::try_parse_from(command.split(' '));
+            assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
+            count += 1;
+        }
+        assert!(count > 20, "{count}");
+    }
+
+    #[test]
+    fn no_example_is_too_long_to_be_copied_from_one_line() {
+        let long: Vec<String> = lines().into_iter().filter(|line| line.len() > 80).collect();
+        assert_eq!(long, Vec::<String>::new());
+    }
+}

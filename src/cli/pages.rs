@@ -1,0 +1,110 @@
+//! `completions` and `man`: what a shell and `man` know of the command line, made of the same types as its help.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
+
+use super::{Cli, CompletionsArgs, ManArgs};
+use crate::error::ExitCode;
+use crate::report;
+
+const NAME: &str = env!("CARGO_PKG_NAME");
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Commands of whoever administers a system.
+const SECTION: &str = "8";
+
+/// Runs `completions`.
+pub fn completions(args: &CompletionsArgs) -> Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut shown(Cli::command()), NAME, &mut script);
+    report::print(mended(&String::from_utf8(script)?).as_bytes())?;
+    Ok(ExitCode::Done)
+}
+
+/// For bash, clap_complete 4.6 spells a program's `-` in two ways, so that no option of a command is ever found.
+fn mended(script: &str) -> String {
+    script.replace("mco__subcmd__rescue", "mco__rescue")
+}
+
+/// Runs `man`.
+pub fn man(args: &ManArgs) -> Result<ExitCode> {
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    match &args.directory {
+        None => report::print(&page(&command)?)?,
+        Some(directory) => write_all(&command, directory)?,
+    }
+    Ok(ExitCode::Done)
+}
+
+/// The same without the hidden commands, which shells would offer.
+fn shown(command: Command) -> Command {
+    let subcommands: Vec<Command> = command.get_subcommands().cloned().collect();
+    let bare = Command::new(NAME)
+        .version(VERSION)
+        .args(command.get_arguments().cloned());
+    bare.subcommands(subcommands.into_iter().filter(|sub| !sub.is_hide_set()))
+}
+
+/// A page for the command and one for each of those below it.
+fn write_all(command: &Command, directory: &Path) -> Result<()> {
+    let name = command.get_display_name().unwrap_or(NAME);
+    let file = directory.join(format!("{name}.{SECTION}"));
+    write(&file, &page(command)?)
+        .with_context(|| format!("writing {}: give a directory that is there", file.display()))?;
+    let below = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+    below
+        .into_iter()
+        .try_for_each(|sub| write_all(sub, directory))
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a page for whoever makes a package, not a path of a node"
+)]
+fn write(file: &Path, page: &[u8]) -> std::io::Result<()> {
+    std::fs::write(file, page)
+}
+
+/// In the parts of the generator, but for the end, to which it can give no titles.
+fn page(command: &Command) -> std::io::Result<Vec<u8>> {
+    let command = command.clone().subcommand_value_name("command");
+    let command = command.subcommand_help_heading("COMMANDS");
+    let title = command.get_display_name().unwrap_or(NAME).to_uppercase();
+    // The generator leaves an empty date out, and the rest takes its place.
+    let mut page = format!(".TH {title} {SECTION} \"\" \"{NAME} {VERSION}\"\n").into_bytes();
+    let man = Man::new(command.clone()).section(SECTION);
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if command.get_subcommands().any(|sub| !sub.is_hide_set()) {
+        man.render_subcommands_section(&mut page)?;
+    }
+    end(&command).to_writer(&mut page)?;
+    Ok(page)
+}
+
+/// What follows the help, in paragraphs that each begin with a title, and where to read on.
+fn end(command: &Command) -> Roff {
+    let mut roff = Roff::new();
+    let after = command.get_after_long_help().or(command.get_after_help());
+    let after = after.map(ToString::to_string).unwrap_or_default();
+    for paragraph in after.split("\n\n").filter(|text| !text.is_empty()) {
+        let (title, lines) = paragraph.split_once('\n').unwrap_or((paragraph, ""));
+        let title = title.trim_end_matches(':').to_uppercase();
+        roff.control("SH", [title.as_str()]).control("nf", []);
+        for line in lines.lines() {
+            roff.text([roman(line.strip_prefix("  ").unwrap_or(line))]);
+        }
+        roff.control("fi", []);
+    }
+    if command.get_display_name().is_some_and(|name| name != NAME) {
+        roff.control("SH", ["SEE ALSO"]);
+        roff.text([roman(format!("{NAME}({SECTION})"))]);
+    }
+    roff
+}
