@@ -24,7 +24,8 @@ pub fn completions(args: &CompletionsArgs) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// For bash, clap_complete 4.6 spells a program's `-` in two ways, so that no option of a command is ever found.
+/// For bash, clap_complete 4.6 spells a program's `-` in two ways, so that no option of a command is ever found
+/// (clap-rs/clap#6421).
 fn mended(script: &str) -> String {
     script.replace("mco__subcmd__rescue", "mco__rescue")
 }
