@@ -4,6 +4,7 @@ mod gather;
 mod upkeep;
 
 use std::io::IsTerminal;
+use std::path::Path;
 
 use anyhow::{Result, bail};
 
@@ -12,15 +13,18 @@ use super::{Cli, DoctorArgs, Output};
 use crate::doctor::checks::CHECKS;
 use crate::doctor::{self, Severity};
 use crate::error::ExitCode;
+use crate::mounts;
 use crate::report;
 use crate::report::doctor::Style;
+use crate::root::Root;
 
 /// Runs `doctor`.
 pub fn run(cli: &Cli, args: &DoctorArgs) -> Result<ExitCode> {
     if let Some(id) = &args.id {
         return explain(cli, id);
     }
-    let evidence = gather::all(open_root(cli)?, &args.daemon);
+    let root = with_disk(open_root(cli)?, &cli.root)?;
+    let evidence = gather::all(root, &cli.root, &args.daemon);
     let diagnosis = doctor::examine(&CHECKS, &evidence);
     let text = match cli.output {
         Output::Json => report::doctor::json(&evidence.root, &diagnosis)?,
@@ -32,6 +36,22 @@ pub fn run(cli: &Cli, args: &DoctorArgs) -> Result<ExitCode> {
         Some(Severity::Warning) => ExitCode::Drift,
         Some(Severity::Notice) | None => ExitCode::Done,
     })
+}
+
+/// Of a mounted disk, the deployment does not show the disk itself: for this run it does, where the running one has
+/// it, so that boot entries, kernels and the other deployments are seen.
+fn with_disk(root: Root, disk: &Path) -> Result<Root> {
+    let deployment = root.shown().to_owned();
+    if deployment == disk {
+        return Ok(root);
+    }
+    for (from, to) in [(disk.to_owned(), "sysroot"), (disk.join("boot"), "boot")] {
+        if let Err(error) = mounts::bind_for_us(&from, &deployment.join(to)) {
+            log::info!("{error}");
+        }
+    }
+    // What is open already does not show what was bound since.
+    Ok(Root::open(&deployment)?)
 }
 
 /// What one check looks for, whatever this node is like.
