@@ -11,6 +11,8 @@ mod mounts;
 #[path = "support/ostree_node.rs"]
 mod ostree_node;
 mod support;
+#[path = "support/sysroot.rs"]
+mod sysroot;
 
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
@@ -22,6 +24,7 @@ use ostree_node::{BOOTED, IMAGE, NEXT, OstreeNode};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
 use support::{PROGRAM, Run, TestRoot, file, machine_config, say};
+use sysroot::Sysroot;
 
 /// Exit codes.
 const FINE: i32 = 0;
@@ -757,6 +760,49 @@ fn a_disk_of_a_node_is_judged_by_its_files() {
             .as_str()
             .unwrap()
             .contains(NEXT)
+    );
+}
+
+#[test]
+fn a_mounted_disk_is_seen_whole() {
+    let Some(disk) = Sysroot::new() else { return };
+    fs::remove_file(disk.0.path("sysroot")).unwrap();
+    assert!(disk.deploy(&["--karg=number=1".to_owned()]));
+    fs::create_dir_all(disk.0.path("ostree/deploy/os/var/lib")).unwrap();
+    let deployments = fs::read_dir(disk.0.path("ostree/deploy/os/deploy")).unwrap();
+    let mut deployments = deployments.map(|entry| entry.unwrap().path());
+    let etc = deployments.find(|path| path.is_dir()).unwrap().join("etc");
+    fs::create_dir_all(etc.join("machine-config-daemon")).unwrap();
+    fs::write(etc.join("machine-id"), "0123456789abcdef0123456789abcdef\n").unwrap();
+    let files = json!({"storage": {"files": [file("/etc/machine-id2", 0o644, "x")]}});
+    let mut wanted = machine_config("rendered-worker-a", files);
+    wanted["spec"]["osImageURL"] = "".into();
+    wanted["spec"]["kernelArguments"] = json!(["number=1", "number=2"]);
+    fs::write(
+        etc.join("machine-config-daemon/currentconfig"),
+        wanted.to_string(),
+    )
+    .unwrap();
+
+    let report = doctor(&disk.0, &["--output", "json"])
+        .exits(CRITICAL)
+        .json();
+    assert_eq!(report["root"], disk.0.dir().to_str().unwrap());
+    let found = finding(&report, "FP-01");
+    let said = found["daemon"].as_str().unwrap();
+    assert!(
+        said.ends_with("missing expected kernel arguments: [number=2]"),
+        "{said}"
+    );
+    let checks = report["checks"].as_array().unwrap().iter();
+    let unseen: Vec<&Value> = checks
+        .filter(|check| ["FP-07", "FP-13"].iter().any(|id| check["id"] == *id))
+        .map(|check| &check["unseen"])
+        .collect();
+    assert_eq!(
+        unseen,
+        [&json!([]), &json!([])],
+        "kernels and deployments are seen"
     );
 }
 

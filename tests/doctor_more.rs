@@ -634,6 +634,30 @@ fn a_node_that_nobody_can_log_in_to_is_critical() {
 }
 
 #[test]
+fn keys_of_somebody_else_are_refused_and_given_back_by_the_command() {
+    if !is_root() {
+        return say("SKIP: giving files to others needs root");
+    }
+    let root = well();
+    let keys = "home/core/.ssh/authorized_keys.d/ignition";
+    std::os::unix::fs::chown(root.path(keys), Some(4242), None).unwrap();
+    let seen = doctor(&root);
+    says(
+        &found(&seen, "FP-33", "critical"),
+        &["belongs to user 4242"],
+    );
+    let command = of(&seen, "FP-33")[0]["next"][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let status = std::process::Command::new("sh")
+        .args(["-c", &command])
+        .status();
+    assert!(status.unwrap().success(), "{command}");
+    assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
+}
+
+#[test]
 fn keys_that_are_gone_are_missed_only_where_the_config_gives_some() {
     let root = well();
     root.remove("home/core/.ssh/authorized_keys.d/ignition");

@@ -178,7 +178,8 @@ fn a_first_boot_leaves_the_units_enabled() {
         return say("SKIP: systemctl is not installed");
     };
     assert!(output.status.success(), "{output:?}");
-    assert!(root.exists(RECOVER_LINK) && root.exists(TIMER_LINK));
+    let complete = "etc/systemd/system/multi-user.target.wants/mco-rescue-complete.service";
+    assert!(root.exists(RECOVER_LINK) && root.exists(TIMER_LINK) && root.exists(complete));
     let preset = "etc/systemd/system-preset/30-mco-rescue.preset";
     assert!(root.exists(preset));
     run(&root, &["install", "--remove", "--yes"]).ok();

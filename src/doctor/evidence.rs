@@ -292,14 +292,18 @@ impl Evidence {
         self.records.get().and_then(Records::name)
     }
 
-    /// A path of this root as commands of the running system take it.
+    /// A path of this root as commands of the running system take it. Of a disk, what is not the deployment's is on
+    /// the disk itself.
     pub fn path(&self, path: &str) -> String {
-        let root = if self.live { "" } else { &self.root };
-        format!(
-            "{}/{}",
-            root.trim_end_matches('/'),
-            path.trim_start_matches('/')
-        )
+        let path = path.trim_start_matches('/');
+        let of_disk = path.strip_prefix("sysroot/");
+        let of_disk = of_disk.or_else(|| path.starts_with("boot/").then_some(path));
+        let (root, path) = match of_disk {
+            _ if self.live => ("", path),
+            Some(path) if self.root != self.upkeep.directory => (self.root.as_str(), path),
+            _ => (self.upkeep.directory.as_str(), path),
+        };
+        format!("{}/{path}", root.trim_end_matches('/'))
     }
 
     /// The options that lead our commands to this root.

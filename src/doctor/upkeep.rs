@@ -14,6 +14,8 @@ use super::Look;
 /// All of it.
 #[derive(Debug, Clone, Default)]
 pub struct Upkeep {
+    /// The directory that was looked at: of a disk, its deployment.
+    pub directory: String,
     /// Labels of what the recorded config wants.
     pub labels: Look<Labels>,
     /// Who can log in.

@@ -26,7 +26,7 @@ const FETCH_TEXT: &str = include_str!("../../systemd/mco-rescue-fetch.service");
 const TIMER_TEXT: &str = include_str!("../../systemd/mco-rescue-fetch.timer");
 
 /// For a root whose first boot would switch off what no preset switches on.
-const PRESET_TEXT: &str = "enable mco-rescue-recover.service\nenable mco-rescue-fetch.timer\ndisable mco-rescue-fetch.service\n";
+const PRESET_TEXT: &str = "enable mco-rescue-recover.service\nenable mco-rescue-complete.service\nenable mco-rescue-fetch.timer\ndisable mco-rescue-fetch.service\n";
 
 /// How much is installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

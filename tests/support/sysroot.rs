@@ -28,7 +28,9 @@ impl Sysroot {
             "ID=scos\nPRETTY_NAME=\"Some OS\"\nVERSION=1\n",
         );
         tree.link("usr/etc/os-release", "../usr/lib/os-release");
-        std::fs::create_dir(tree.path("var")).unwrap();
+        for mount_point in ["var", "boot", "sysroot"] {
+            std::fs::create_dir(tree.path(mount_point)).unwrap();
+        }
         // A deployment sees the physical root there.
         root.0.link("sysroot", ".");
         let top = root.0.dir().display();

@@ -1,7 +1,8 @@
 //! Gathers what the checks judge, through the readers that `status` and `plan` use. Nothing is changed, every command
 //! has a deadline, and what cannot be looked at keeps nothing else back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 
@@ -50,10 +51,10 @@ const UNITS: [&str; 9] = [
     "chronyd.service",
 ];
 
-/// Everything.
-pub fn all(root: Root, daemon: &DaemonArgs) -> Evidence {
+/// Everything of a root, which was given by this name.
+pub fn all(root: Root, given: &Path, daemon: &DaemonArgs) -> Evidence {
     let mut evidence = Evidence {
-        root: root.shown().display().to_string(),
+        root: given.display().to_string(),
         has_system: exists(&root, "usr") || exists(&root, "etc"),
         live: root.is_live(),
         ..Evidence::default()
@@ -227,20 +228,21 @@ fn compared(session: &Session) -> Compared {
         let on_disk = node.object(&file.path).map(|object| &object.kind);
         file.size > 0 && matches!(on_disk, Some(Kind::File { size: 0, .. }))
     });
+    let differs: BTreeSet<&str> = drifts.iter().map(|drift| drift.subject.as_str()).collect();
     let changed = session.desired.files.iter().filter_map(|file| {
-        let differs = drifts
-            .iter()
-            .any(|drift| drift.subject == file.path.to_string());
-        let stat = differs.then(|| session.root.place(&file.path).ok()??.stat().ok()?);
-        let at = u64::try_from(stat??.st_mtime).ok()?;
-        Some((file.path.clone(), at))
+        let place = differs
+            .contains(file.path.to_string().as_str())
+            .then(|| session.root.place(&file.path));
+        let stat = place?.ok()??.stat().ok()??;
+        Some((file.path.clone(), u64::try_from(stat.st_mtime).ok()?))
     });
+    let changed = changed.collect();
     Compared {
         config: config.name.clone(),
         os_image: config.os_image_url.clone(),
         arguments: config.kernel_arguments.clone(),
         emptied: emptied.map(|file| file.path.clone()).collect(),
-        changed: changed.collect(),
+        changed,
         flags: node
             .flags
             .iter()

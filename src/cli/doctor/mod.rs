@@ -14,15 +14,18 @@ use super::{Cli, DoctorArgs, Output};
 use crate::doctor::checks::CHECKS;
 use crate::doctor::{self, Diagnosis, Severity};
 use crate::error::ExitCode;
+use crate::mounts;
 use crate::report;
 use crate::report::doctor::Style;
+use crate::root::Root;
 
 /// Runs `doctor`.
 pub fn run(cli: &Cli, args: &DoctorArgs) -> Result<ExitCode> {
     if let Some(id) = &args.id {
         return explain(cli, id);
     }
-    let evidence = gather::all(open_root(cli)?, &args.daemon);
+    let root = with_disk(open_root(cli)?, &cli.root)?;
+    let evidence = gather::all(root, &cli.root, &args.daemon);
     let diagnosis = doctor::examine(&CHECKS, &evidence);
     if let Some(path) = &args.bundle {
         return bundled(cli, args, path, &evidence.root, &diagnosis);
@@ -66,6 +69,22 @@ fn bundled(
     );
     report::print_result(written.as_bytes());
     Ok(code(diagnosis))
+}
+
+/// Of a mounted disk, the deployment does not show the disk itself: for this run it does, where the running one has
+/// it, so that boot entries, kernels and the other deployments are seen.
+fn with_disk(root: Root, disk: &Path) -> Result<Root> {
+    let deployment = root.shown().to_owned();
+    if deployment == disk {
+        return Ok(root);
+    }
+    for (from, to) in [(disk.to_owned(), "sysroot"), (disk.join("boot"), "boot")] {
+        if let Err(error) = mounts::bind_for_us(&from, &deployment.join(to)) {
+            log::info!("{error}");
+        }
+    }
+    // What is open already does not show what was bound since.
+    Ok(Root::open(&deployment)?)
 }
 
 /// What one check looks for, whatever this node is like.

@@ -72,7 +72,7 @@ fn commands(evidence: &Evidence, finding: Finding) -> Finding {
     if !evidence.live {
         return finding.next(format!(
             "journalctl --root={} --vacuum-size=500M",
-            evidence.root
+            evidence.upkeep.directory
         ));
     }
     finding

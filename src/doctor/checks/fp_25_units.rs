@@ -66,7 +66,7 @@ fn idle(evidence: &Evidence, links: &[UnitLink]) -> Option<Finding> {
     let first = all.first()?;
     let at = match evidence.live {
         true => String::new(),
-        false => format!(" --root={}", evidence.root),
+        false => format!(" --root={}", evidence.upkeep.directory),
     };
     let means = "These start nothing. What they were made for is not there any more.";
     Some(

@@ -38,7 +38,7 @@ fn judge(evidence: &Evidence) -> Verdict {
         true => verdict.and([out(evidence, login)]),
         false => verdict.and(
             (refused.clone().count() > 0)
-                .then(|| partly(evidence, refused.filter_map(fact_of_file))),
+                .then(|| partly(evidence, login, refused.filter_map(fact_of_file))),
         ),
     }
 }
@@ -51,18 +51,22 @@ fn fact_of_file(file: &crate::node::login::KeyFile) -> Option<Fact> {
     ))
 }
 
-fn partly(evidence: &Evidence, facts: impl Iterator<Item = Fact>) -> Finding {
+fn partly(evidence: &Evidence, login: &Login, facts: impl Iterator<Item = Fact>) -> Finding {
     let means = "Some can log in, those with keys in these files cannot.";
     Finding::new(Severity::Warning, "sshd refuses a file with keys", means)
         .seen_all(facts)
         .daemon(Some("Permission denied (publickey)".to_owned()))
-        .next(narrowed(evidence))
+        .next(narrowed(evidence, login))
 }
 
-/// What sshd wants of modes.
-fn narrowed(evidence: &Evidence) -> String {
+/// What sshd wants of owners, else of modes.
+fn narrowed(evidence: &Evidence, login: &Login) -> String {
     let home = evidence.path(paths::CORE_HOME);
-    format!("chmod -R go-w {home}/.ssh; chmod go-w {home}")
+    let mut refused = login.files.iter().filter_map(|file| file.refused.as_ref());
+    match refused.any(|why| why.contains(" belongs to ")) {
+        true => format!("chown -R --reference={home} {home}/.ssh"),
+        false => format!("chmod -R go-w {home}/.ssh; chmod go-w {home}"),
+    }
 }
 
 /// Keys that the recorded config gives to core.
@@ -122,7 +126,7 @@ fn out(evidence: &Evidence, login: &Login) -> Finding {
             "grep -n PubkeyAuthentication {}",
             evidence.path(file)
         )),
-        None if refused => finding.next(narrowed(evidence)),
+        None if refused => finding.next(narrowed(evidence, login)),
         None => finding,
     };
     match wanted {
