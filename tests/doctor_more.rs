@@ -445,6 +445,8 @@ fn a_first_boot_that_somebody_put_back_is_critical() {
         &found(&doctor(&root), "FP-24", "critical"),
         &["kubelet does not start"],
     );
+    // It is over, so nobody is told to finish it.
+    assert_eq!(of(&doctor(&root), "FP-10"), Vec::<Value>::new());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! FP-10: what a power cut leaves half-way.
 
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
-use crate::node::Recorded;
+use crate::node::{Recorded, Records};
 use crate::paths;
 use crate::transaction::Pending;
 
@@ -115,8 +115,10 @@ fn empty(evidence: &Evidence) -> Option<Finding> {
     )
 }
 
+/// One that is over, and whose trigger came back, is told as FP-24.
 fn first_boot(evidence: &Evidence) -> Option<Finding> {
-    if !evidence.first_boot_files.encapsulated {
+    let over = |records: &Records| records.first_boot_over;
+    if !evidence.first_boot_files.encapsulated || evidence.records.get().is_some_and(over) {
         return None;
     }
     let means = "The first-boot service has not done its work: image and kernel arguments may be those of the boot \
