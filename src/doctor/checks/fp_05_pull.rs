@@ -33,7 +33,7 @@ fn judge(evidence: &Evidence) -> Verdict {
         _ => Severity::Warning,
     };
     let verdict = Verdict::healthy().and(waiting(evidence));
-    match obstacle(pull) {
+    match obstacle(evidence, pull) {
         Some(refusal) => verdict.and([refused(pull, severity, refusal)]),
         None if severity == Severity::Critical => {
             let asked = pull
@@ -62,13 +62,13 @@ fn needed(evidence: &Evidence, pull: &Pull) -> Option<bool> {
 }
 
 /// What stops every pull of it, and where.
-fn obstacle(pull: &Pull) -> Option<Refusal> {
+fn obstacle(evidence: &Evidence, pull: &Pull) -> Option<Refusal> {
     let trace = match &pull.trace {
         Ok(trace) => trace,
         Err(refusal) => return Some(refusal.clone()),
     };
     let of = |place: String, words: String| Refusal {
-        next: format!("vi {place}"),
+        next: format!("vi {}", evidence.path(&place)),
         place,
         words,
     };

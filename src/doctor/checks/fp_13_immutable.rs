@@ -118,7 +118,10 @@ fn deployed(evidence: &Evidence, all: &[Deployed]) -> Option<Finding> {
         Finding::new(severity, what, means)
             .seen_all(facts)
             .daemon(Some("Operation not permitted".to_owned()))
-            .next(format!("chattr -ia {first}"))
-            .next("ostree admin cleanup"),
+            .next(format!("chattr -ia {}", evidence.path(first)))
+            .next(match evidence.live {
+                true => "ostree admin cleanup".to_owned(),
+                false => format!("ostree admin cleanup --sysroot={}", evidence.root),
+            }),
     )
 }
