@@ -40,6 +40,15 @@ fn a_hand_edited_node_is_described_in_the_daemons_words_and_repaired_while_it_ru
          sudo systemctl mask site.service && sudo touch /run/edited",
     );
 
+    // Before the daemon says anything, and without being told what to look for.
+    let doctor = booted.run(&format!("sudo {PROGRAM} doctor"));
+    assert_ne!(doctor.code(), 0, "{}", doctor.out());
+    let told = doctor.out();
+    for words in ["FP-03", "/etc/kubernetes/kubelet.conf", "mco-rescue apply"] {
+        assert!(told.contains(words), "no {words:?} in {told}");
+    }
+    assert!(!told.contains("--root"), "{told}");
+
     let verify = booted.run(&format!("sudo {PROGRAM} verify")).exits(3);
     let degraded = format!(
         "unexpected on-disk state validating against {}: ",

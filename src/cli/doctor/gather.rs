@@ -256,7 +256,10 @@ fn trace(root: &Root, image: &str) -> Result<Trace, Refusal> {
     let name = ImageName::parse(image).map_err(|error| Refusal {
         place: "the recorded config".to_owned(),
         words: error.to_string(),
-        next: format!("mco-rescue show --root {}", root.shown().display()),
+        next: match root.is_live() {
+            true => "mco-rescue show".to_owned(),
+            false => format!("mco-rescue show --root {}", root.shown().display()),
+        },
     })?;
     Trace::read(root, &name).map_err(|error| refusal(&error))
 }

@@ -32,9 +32,10 @@ fn judge(evidence: &Evidence) -> Verdict {
         return verdict;
     };
     if evidence.deployment.is_none() && evidence.facts().is_err() {
-        return verdict.and_unseen(
-            "image and kernel arguments: this root is no deployment of ostree; on the node: mco-rescue doctor",
-        );
+        return verdict.and_unseen(match evidence.live {
+            true => "image and kernel arguments: this system was not booted by ostree",
+            false => "image and kernel arguments: this root is no deployment of ostree; on the node: mco-rescue doctor",
+        });
     }
     let layered = records.current_image.as_deref();
     let image = image(evidence, config, layered);
