@@ -20,7 +20,9 @@ use std::time::{Duration, Instant};
 
 use mounts::{mount, with_mounts};
 use serde_json::{Value, json};
-use support::{PROGRAM, Run, TestRoot, copy_program, file, install, is_root, machine_config, say};
+use support::{
+    PROGRAM, Run, TestRoot, copy_program, file, install, is_root, machine_config, null_device, say,
+};
 
 /// A root whose flags are taken away before it is removed.
 struct Flagged(TestRoot);
@@ -648,15 +650,7 @@ impl Live {
         for dir in ["proc", "dev", "usr/sbin"] {
             fs::create_dir_all(root.path(dir)).unwrap();
         }
-        use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-        let null = root.path("dev/null");
-        mknod(
-            &null,
-            SFlag::S_IFCHR,
-            Mode::S_IRUSR | Mode::S_IWUSR,
-            makedev(1, 3),
-        )
-        .unwrap();
+        null_device(&root);
         mount(&["-t", "proc", "proc", root.path("proc").to_str().unwrap()]);
         install(PROGRAM.as_ref(), &root.path("usr/mco-rescue"));
         root.write("config", &plain().to_string());

@@ -15,11 +15,11 @@ use super::{Cli, InstallArgs, Output};
 use crate::command::systemctl::{self, StartResult};
 use crate::command::{CommandRunner, HostRunner};
 use crate::document::{self, Desired};
+use crate::drift::text_object;
 use crate::error::{ExitCode, Reason};
 use crate::install::archive::{Baked, entries};
 use crate::install::{self, FETCH, Found, RECOVER, Scope, Standing, Survey, cpio, managed};
 use crate::node::{Host, Labels, Records};
-use crate::object::{Kind, Object};
 use crate::paths;
 use crate::plan::{Notice, Plan};
 use crate::report;
@@ -173,8 +173,7 @@ impl Due {
 /// Its conditions are not met where nothing is pending; for a moment a file meets one.
 fn start(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Result<Check> {
     let path = RootPath::fixed(paths::CHECK);
-    let (uid, gid) = due.host.attainable((0, 0));
-    let object = empty_file(uid, gid);
+    let object = text_object(&[], 0o600, due.host.attainable((0, 0)));
     let placement = Placement {
         path: &path,
         object: &object,
@@ -191,18 +190,6 @@ fn start(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Res
         }
         (_, Ok(result)) => Check::Started(result),
     })
-}
-
-fn empty_file(uid: u32, gid: u32) -> Object {
-    Object {
-        kind: Kind::File {
-            size: 0,
-            sha256: sha256(&[]),
-        },
-        mode: 0o600,
-        uid,
-        gid,
-    }
 }
 
 /// Before a run on the live node: what is missing of what would mend it at boot after a power cut.
@@ -464,17 +451,7 @@ fn write(file: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let root = Root::open(directory)?;
     let lock = transaction::acquire(&root)?;
     let path = RootPath::parse(&format!("/{name}"))?;
-    let (uid, gid) = Host::observe(&root)?.attainable((0, 0));
-    let kind = Kind::File {
-        size: bytes.len() as u64,
-        sha256: sha256(bytes),
-    };
-    let object = Object {
-        kind,
-        mode,
-        uid,
-        gid,
-    };
+    let object = text_object(bytes, mode, Host::observe(&root)?.attainable((0, 0)));
     let placement = Placement {
         path: &path,
         object: &object,

@@ -7,16 +7,16 @@ use anyhow::{Context, Result, anyhow};
 
 use crate::command::rpm_ostree::cause::Cause;
 use crate::command::{CommandLine, CommandRunner, HostRunner, systemctl};
+use crate::drift::text_object;
 use crate::images::auth::Secrets;
 use crate::images::extensions::{self, REPO_FILE};
 use crate::images::policy::Policy;
 use crate::images::storage;
 use crate::node::system::ask;
 use crate::node::{Host, Labels};
-use crate::object::{Kind, Object};
 use crate::paths;
 use crate::plan::Repository;
-use crate::root::{Root, RootPath, sha256};
+use crate::root::{Root, RootPath};
 use crate::runtime;
 use crate::transaction::Lock;
 use crate::transaction::place::{self, Placement};
@@ -59,15 +59,13 @@ impl Lent<'_> {
 
     /// Lends the packages.
     pub fn repository(&self, from: &Repository) -> Result<(), Cause> {
-        self.begin()
-            .map_err(|error| Cause::Unknown(format!("{error:#}")))?;
+        self.begin().map_err(|error| Cause::of_failure(&error))?;
         let directory = match from {
             Repository::Directory(directory) => directory.clone(),
             Repository::Image(image) => self.copy_of(image)?,
         };
         let text = extensions::repo_file(&directory);
-        self.put(&text)
-            .map_err(|error| Cause::Unknown(format!("{error:#}")))
+        self.put(&text).map_err(|error| Cause::of_failure(&error))
     }
 
     /// The content of the image of extensions in a directory, through a container that never runs.
@@ -101,16 +99,7 @@ impl Lent<'_> {
         let path = RootPath::parse(REPO_FILE)?;
         let host = Host::observe(self.root)?;
         let labels = Labels::read(self.root);
-        let (uid, gid) = host.attainable((0, 0));
-        let object = Object {
-            kind: Kind::File {
-                size: text.len() as u64,
-                sha256: sha256(text.as_bytes()),
-            },
-            mode: 0o644,
-            uid,
-            gid,
-        };
+        let object = text_object(text.as_bytes(), 0o644, host.attainable((0, 0)));
         place::make_parent(self.root, self.lock, &path, &host, &labels)?;
         let label = labels.wanted(&path, &object.kind);
         let placement = Placement {

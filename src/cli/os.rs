@@ -165,12 +165,11 @@ impl Staging<'_> {
                 return lent.repository(from);
             }
             OsStep::Pin { deployment, .. } => {
-                pins::remember(self.root, deployment)
-                    .map_err(|error| Cause::Unknown(format!("{error:#}")))?;
+                pins::remember(self.root, deployment).map_err(|error| Cause::of_failure(&error))?;
             }
             OsStep::Image { to, .. } if self.bits == Bits::Storage => {
                 let lending = lent.exception(to);
-                lending.map_err(|error| Cause::Unknown(format!("{error:#}")))?;
+                lending.map_err(|error| Cause::of_failure(&error))?;
             }
             _ => {}
         }

@@ -29,9 +29,20 @@ const MAX_ENTRIES: usize = 50_000;
 /// # Errors
 /// A directory or file that cannot be read.
 pub fn list(root: &Root) -> Result<Vec<DeployDirectory>, RootError> {
+    below(root, &RootPath::fixed(paths::STATEROOTS))
+}
+
+/// The same of a disk that nobody has booted.
+///
+/// # Errors
+/// A directory or file that cannot be read.
+pub fn list_physical(root: &Root) -> Result<Vec<DeployDirectory>, RootError> {
+    below(root, &RootPath::fixed(paths::PHYSICAL_STATEROOTS))
+}
+
+fn below(root: &Root, stateroots: &RootPath) -> Result<Vec<DeployDirectory>, RootError> {
     let mut all = Vec::new();
-    let stateroots = RootPath::fixed(paths::STATEROOTS);
-    for stateroot in root.list(&stateroots)? {
+    for stateroot in root.list(stateroots)? {
         let Ok(folder) = stateroots.join(&format!("{stateroot}/deploy")) else {
             continue;
         };

@@ -5,6 +5,7 @@ use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
 use super::bootloader::{self, BootEntry};
+use super::deploy_directories;
 
 /// A deployment on the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,20 +112,8 @@ fn of_entry(root: &Root, entry: &BootEntry) -> Result<Deployed, SysrootError> {
 }
 
 fn deployments(root: &Root) -> Result<Vec<Deployed>, RootError> {
-    let stateroots = RootPath::fixed(paths::PHYSICAL_STATEROOTS);
-    let mut all = Vec::new();
-    for stateroot in root.list(&stateroots)? {
-        let Ok(folder) = stateroots.join(&format!("{stateroot}/deploy")) else {
-            continue;
-        };
-        for name in root.list(&folder)? {
-            let one = deployed(&stateroot, &name);
-            if !name.ends_with(".origin") && root.directory(&one.path)?.is_some() {
-                all.push(one);
-            }
-        }
-    }
-    Ok(all)
+    let all = deploy_directories::list_physical(root)?.into_iter();
+    Ok(all.map(|one| deployed(&one.stateroot, &one.name)).collect())
 }
 
 /// Names come from directories of the disk, so they are single names.

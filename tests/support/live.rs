@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{PROGRAM, Run, TestRoot, copy_program, install};
+use super::{PROGRAM, Run, TestRoot, copy_program, install, null_device};
 
 /// A program of the node.
 pub fn answers(root: &TestRoot, program: &str, script: &str) {
@@ -28,9 +28,7 @@ pub fn furnish(root: &TestRoot, coreos: &Value) {
     for dir in ["proc", "dev", "sysroot/ostree/boot.1/rhcos/abc"] {
         fs::create_dir_all(root.path(dir)).unwrap();
     }
-    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-    mknod(&root.path("dev/null"), SFlag::S_IFCHR, mode, makedev(1, 3)).unwrap();
+    null_device(root);
     let os =
         "ID=rhel\nVARIANT_ID=coreos\nVERSION_ID=9.6\nNAME=\"Red Hat Enterprise Linux CoreOS\"\n";
     root.write("etc/os-release", os);

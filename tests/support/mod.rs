@@ -395,3 +395,10 @@ pub fn copy_program(root: &TestRoot, program: &str) {
         install(file.as_ref(), &root.path(file));
     }
 }
+
+/// `/dev/null` of a root that is entered.
+pub fn null_device(root: &TestRoot) {
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+    mknod(&root.path("dev/null"), SFlag::S_IFCHR, mode, makedev(1, 3)).unwrap();
+}

@@ -7,7 +7,7 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 
 use crate::mounts::mount;
-use crate::support::{PROGRAM, Run, TestRoot, copy_program, install};
+use crate::support::{PROGRAM, Run, TestRoot, copy_program, install, null_device};
 
 /// Checksum of the deployment that runs.
 pub const BOOTED: &str = "b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0";
@@ -226,10 +226,4 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().unwrap()
     }
-}
-
-fn null_device(root: &TestRoot) {
-    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-    mknod(&root.path("dev/null"), SFlag::S_IFCHR, mode, makedev(1, 3)).unwrap();
 }

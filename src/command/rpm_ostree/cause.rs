@@ -156,6 +156,11 @@ impl Cause {
         }
     }
 
+    /// The cause of a failure on our own side, in its words.
+    pub fn of_failure(error: &anyhow::Error) -> Self {
+        Self::Unknown(format!("{error:#}"))
+    }
+
     /// The cause in what a program wrote to its standard error, or in the journal.
     pub fn of_words(text: &str) -> Self {
         // Numbers stand before a space that does not break.
