@@ -43,19 +43,25 @@ impl DeferredSignals {
 
     /// The signal that will end the program as soon as it may; none that is ignored, as under `nohup`.
     pub fn waiting(&self) -> Option<Signal> {
+        let pending = pending();
         ENDING
             .into_iter()
-            .find(|&signal| is_pending(signal) && !is_ignored(signal))
+            .find(|&signal| is_in(&pending, signal) && !is_ignored(signal))
     }
 }
 
-fn is_pending(signal: Signal) -> bool {
+fn pending() -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: the set is ours, lives through both calls, and is initialised: zeroed, then filled by the first.
+    // SAFETY: the set is ours and lives through the call. Zeroed it is an empty set, which it stays on an error.
     unsafe {
-        libc::sigpending(set.as_mut_ptr()) == 0
-            && libc::sigismember(set.as_ptr(), signal as libc::c_int) == 1
+        libc::sigpending(set.as_mut_ptr());
+        set.assume_init()
     }
+}
+
+fn is_in(set: &libc::sigset_t, signal: Signal) -> bool {
+    // SAFETY: the set lives through the call, which only reads it.
+    unsafe { libc::sigismember(set, signal as libc::c_int) == 1 }
 }
 
 fn is_ignored(signal: Signal) -> bool {

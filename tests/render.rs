@@ -141,7 +141,7 @@ fn names_of_the_examples_are_recomputed() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("examples")
             .join(name);
-        let config = mco_rescue::document::parse(&std::fs::read(path).unwrap(), name).unwrap();
+        let config = mco_rescue::document::parse(std::fs::read(path).unwrap(), name).unwrap();
         assert_eq!(name_matches(&config.record), Some(true), "{name}");
     }
 }

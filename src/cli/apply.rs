@@ -199,7 +199,7 @@ fn carry_out(
     };
     // Should the next boot not bring it, it is at hand to be applied again.
     let config = &session.chosen.config;
-    let text = config.record.clone();
+    let text = config.record.to_string();
     fetch::keep(
         &session.root,
         &session.records,
@@ -269,7 +269,9 @@ fn verify(
     plan: &Plan,
     told: &Told,
 ) -> Result<ExitCode> {
-    let mut drifts = session.drifts(&session.plan(Options::default()));
+    let again = (!plan.is_empty() || args.options() != Options::default())
+        .then(|| session.plan(Options::default()));
+    let mut drifts = session.drifts(again.as_ref().unwrap_or(plan));
     if plan.os.needs_reboot() {
         // The next boot brings them.
         drifts.retain(|drift| !drift.is_of_the_os());

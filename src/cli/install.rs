@@ -411,7 +411,7 @@ fn bake(configs: &[String]) -> Result<Vec<Baked>> {
     let mut all: Vec<Baked> = Vec::new();
     for name in configs {
         let document = source::read_named(name)?;
-        let config = document::parse(&document, name)?;
+        let config = document::parse(document.as_slice(), name)?;
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
         if !config.name.chars().all(plain) || config.name.starts_with('.') {
             bail!(

@@ -1,6 +1,8 @@
 //! What the daemon will do with this node: gathers what it will find, now or after a plan was carried out, and asks
 //! [`crate::daemon`].
 
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
@@ -120,6 +122,8 @@ struct Found<'a> {
     triggers: Triggers,
     /// Configs of the cache that somebody speaks of.
     cached: Vec<(MachineConfig, bool)>,
+    /// Which configs are what their names say, by digest.
+    proven: RefCell<BTreeMap<String, bool>>,
     /// The disk beside each config that the daemon may compare it with.
     compared: BTreeMap<String, Compared>,
     os: Os,
@@ -160,6 +164,7 @@ impl<'a> Found<'a> {
             host,
             triggers: triggers(root, moment)?,
             cached: spoken_of(&cache, &evidence, initial.as_ref(), record.as_deref()),
+            proven: RefCell::default(),
             evidence,
             initial,
             compared: BTreeMap::new(),
@@ -216,7 +221,7 @@ impl<'a> Found<'a> {
     }
 
     /// The node as it is beside a config, with what the plan will have done.
-    fn node_for(&self, root: &Root, config: &MachineConfig) -> Result<NodeState> {
+    fn node_for(&self, root: &Root, config: &MachineConfig) -> Result<Cow<'a, NodeState>> {
         let observe = || -> Result<NodeState> {
             let interest = Interest {
                 system: self.system.is_none(),
@@ -230,15 +235,19 @@ impl<'a> Found<'a> {
             Ok(node)
         };
         Ok(match self.moment {
-            Moment::Now(_) | Moment::Beside(_) => observe()?,
+            Moment::Now(_) | Moment::Beside(_) => Cow::Owned(observe()?),
             Moment::After(session, plan) => {
                 let own = session.chosen.config.digest == config.digest;
+                if own && plan::is_carried_out(&session.node, plan) {
+                    return Ok(Cow::Borrowed(&session.node));
+                }
                 let node = if own {
                     session.node.clone()
                 } else {
                     observe()?
                 };
-                plan::carried_out(node, plan, &session.desired, session.old.as_ref())
+                let old = session.old.as_ref();
+                Cow::Owned(plan::carried_out(node, plan, &session.desired, old))
             }
         })
     }
@@ -291,7 +300,7 @@ impl<'a> Found<'a> {
                 all.insert(config.name.clone(), AtHand { config, proven });
             }
         };
-        let proven = |config: &MachineConfig| render::name_matches(&config.record) == Some(true);
+        let proven = |config: &MachineConfig| self.is_proven(config);
         if let Moment::Beside(session) | Moment::After(session, _) = self.moment {
             let chosen = &session.chosen.config;
             add(chosen, proven(chosen));
@@ -311,6 +320,13 @@ impl<'a> Found<'a> {
             .iter()
             .for_each(|(config, proven)| add(config, *proven));
         all
+    }
+
+    /// Whether a config is what its name says. That takes a digest of all of it, so it is asked once.
+    fn is_proven(&self, config: &MachineConfig) -> bool {
+        let mut known = self.proven.borrow_mut();
+        let prove = || render::name_matches(&config.record) == Some(true);
+        *known.entry(config.digest.clone()).or_insert_with(prove)
     }
 
     fn record(&self) -> Record<'_> {

@@ -347,6 +347,7 @@ impl Session {
         let on_disk = self.root.read_file(path).ok()??;
         let wanted = match payload {
             Payload::Bytes(bytes) => bytes.clone(),
+            Payload::Record(text) => text.as_bytes().to_vec(),
             Payload::Contents(contents) => contents.bytes().ok()?,
             Payload::CopyOf(source) => self.root.read_file(source).ok()??,
             Payload::None | Payload::LinkTo(_) | Payload::TreeOf(_) => return None,

@@ -2,8 +2,8 @@
 
 use super::ignition::{Dropin, File, NodeOwner, Unit};
 use super::machine_config::MachineConfig;
-use super::resource::Contents;
-use crate::root::{RootPath, digest};
+use super::resource::{Contents, Measured};
+use crate::root::RootPath;
 
 /// A user or group as the document names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,6 +136,8 @@ pub struct Desired {
     pub password_hash: Option<String>,
     /// What is refused by name.
     pub unsupported: Vec<Unsupported>,
+    /// Indices of the files, by their paths.
+    by_path: Vec<usize>,
 }
 
 impl Desired {
@@ -156,6 +158,10 @@ impl Desired {
                 Err(unsupported) => desired.unsupported.push(unsupported),
             }
         }
+        let path = |index: &usize| desired.files.get(*index).map(|file| &file.path);
+        let mut by_path: Vec<usize> = (0..desired.files.len()).collect();
+        by_path.sort_by(|a, b| path(a).cmp(&path(b)));
+        desired.by_path = by_path;
         desired.nodes(config, prefix);
         let added = config
             .additions
@@ -226,7 +232,11 @@ impl Desired {
 
     /// The file at a path, if the config has one.
     pub fn file(&self, path: &RootPath) -> Option<&DesiredFile> {
-        self.files.iter().find(|file| file.path == *path)
+        let of = |index: &usize| self.files.get(*index);
+        let found = self
+            .by_path
+            .binary_search_by(|index| of(index).map(|file| &file.path).cmp(&Some(path)));
+        self.by_path.get(found.ok()?).and_then(of)
     }
 }
 
@@ -247,11 +257,9 @@ fn desired_file(file: &File, at: &str, config: &MachineConfig) -> Result<Desired
     let resource = &file.contents;
     let contents = Contents::of(resource);
     let contents = contents.map_err(|e| refuse(".contents.compression", e.to_string()))?;
-    let bytes = contents
-        .bytes()
-        .map_err(|e| refuse(".contents.source", e.to_string()))?;
-    let (size, sha256) =
-        digest(bytes.as_slice()).map_err(|e| refuse(".contents", e.to_string()))?;
+    let measured = resource.measured();
+    let Measured { size, sha256 } =
+        measured.map_err(|e| refuse(".contents.source", e.to_string()))?;
     Ok(DesiredFile {
         path,
         mode: special_bits(

@@ -8,9 +8,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::fields;
 use super::finding::Finding;
+use super::resource::Memo;
 use super::spec2::{self, Converted};
+use super::text::Text;
+use super::{fields, served};
+use crate::parallel;
 
 /// Minor versions of spec 3 that are understood.
 pub const NEWEST_MINOR: u64 = 6;
@@ -339,7 +342,7 @@ pub struct Link {
 #[serde(default, rename_all = "camelCase")]
 pub struct Resource {
     /// URL; empty means empty content.
-    pub source: Option<String>,
+    pub source: Option<Text>,
     /// `gzip` or nothing.
     pub compression: Option<String>,
     /// Headers for HTTP sources.
@@ -351,6 +354,9 @@ pub struct Resource {
     /// What was fetched from the source, unpacked and verified.
     #[serde(skip)]
     pub fetched: Option<Arc<[u8]>>,
+    /// What its contents came to when they were looked at.
+    #[serde(skip)]
+    pub(super) memo: Memo,
 }
 
 /// A header of an http request.
@@ -446,6 +452,8 @@ pub struct Parsed {
     pub warnings: Vec<Finding>,
     /// How it was converted, if it was of spec 2.
     pub converted: Option<Converted>,
+    /// It is only a version, as the encapsulated first-boot object has it.
+    pub emptied: bool,
     /// Keys that stand twice (V28); only a config as it is written is checked for them.
     duplicates: Vec<Finding>,
 }
@@ -476,11 +484,13 @@ fn located(converted: Option<&Converted>, mut finding: Finding) -> Finding {
 ///
 /// Returns the config with warnings, or every error found while reading.
 pub fn parse(json: &str, at: &str) -> Result<Parsed, Vec<Finding>> {
-    let value: Value = serde_json::from_str(json).map_err(|e| vec![super::json::syntax(at, &e)])?;
-    let version = value.pointer("/ignition/version").and_then(Value::as_str);
-    if !version.is_some_and(spec2::is_spec2) && !spec2::is_spec1(&value) {
-        return parse_3(json, at);
+    let outline = super::json::outline(json, at).map_err(|finding| vec![finding])?;
+    let version = outline.pointer("/ignition/version");
+    let version = version.and_then(Value::as_str);
+    if !version.is_some_and(spec2::is_spec2) && !spec2::is_spec1(&outline) {
+        return parse_3(json, outline, at);
     }
+    let emptied = served::is_emptied(&outline);
     let mut converted = spec2::convert_text(json, at)?;
     let locate = |findings: Vec<Finding>| -> Vec<Finding> {
         findings
@@ -488,21 +498,26 @@ pub fn parse(json: &str, at: &str) -> Result<Parsed, Vec<Finding>> {
             .map(|finding| located(Some(&converted), finding))
             .collect()
     };
-    let mut parsed = parse_3(&converted.config.to_string(), at).map_err(locate)?;
+    let json = Text::from(converted.config.to_string());
+    let parsed = json.read(|json| {
+        let outline = super::json::outline(json, at).map_err(|finding| vec![finding])?;
+        parse_3(json, outline, at)
+    });
+    let mut parsed = parsed.map_err(locate)?;
     let mut all = locate(std::mem::take(&mut parsed.warnings));
     all.splice(0..0, std::mem::take(&mut converted.warnings));
     parsed.warnings = all;
     parsed.converted = Some(converted);
+    parsed.emptied = emptied;
     Ok(parsed)
 }
 
-fn parse_3(json: &str, at: &str) -> Result<Parsed, Vec<Finding>> {
-    let mut value: Value =
-        serde_json::from_str(json).map_err(|e| vec![super::json::syntax(at, &e)])?;
-    let minor = version(&value, at).map_err(|finding| vec![finding])?;
+fn parse_3(json: &str, mut outline: Value, at: &str) -> Result<Parsed, Vec<Finding>> {
+    let minor = version(&outline, at).map_err(|finding| vec![finding])?;
+    let emptied = served::is_emptied(&outline);
     let mut unknown = Vec::new();
-    let mut config: Ignition =
-        super::json::from_str(json, at, &mut unknown).map_err(|finding| vec![finding])?;
+    let mut config: Ignition = super::json::from_outlined(json, &outline, at, &mut unknown)
+        .map_err(|finding| vec![finding])?;
     unknown
         .iter_mut()
         .for_each(|finding| finding.message.push_str(" (V29)"));
@@ -512,19 +527,39 @@ fn parse_3(json: &str, at: &str) -> Result<Parsed, Vec<Finding>> {
     if !errors.is_empty() {
         return Err(errors);
     }
-    let newer = fields::drop_newer(&mut value, minor, at);
+    let newer = fields::drop_newer(&mut outline, minor, at);
     if !newer.is_empty() {
-        config = super::json::from_str(&value.to_string(), at, &mut Vec::new())
-            .map_err(|finding| vec![finding])?;
+        config = without_newer(json, minor, at).map_err(|finding| vec![finding])?;
     }
     warnings.extend(newer);
     warnings.extend(newer_than_the_daemon(minor, at));
+    measure(&config.storage.files);
     Ok(Parsed {
         config,
         warnings,
         converted: None,
-        duplicates: fields::duplicates(&value, at),
+        emptied,
+        duplicates: fields::duplicates(&outline, at),
     })
+}
+
+/// Fewer files than this are measured by one thread.
+const PART: usize = 64;
+
+/// Decodes the contents of many files at once: what they come to is asked for one after the other later.
+fn measure(files: &[File]) {
+    if files.len() >= 2 * PART {
+        parallel::in_parts(files, PART, |part| {
+            part.iter().for_each(|file| drop(file.contents.measured()));
+        });
+    }
+}
+
+/// Reads a config again, without the fields that are newer than its version.
+fn without_newer(json: &str, minor: u64, at: &str) -> Result<Ignition, Finding> {
+    let mut value: Value = serde_json::from_str(json).map_err(|e| super::json::syntax(at, &e))?;
+    fields::drop_newer(&mut value, minor, at);
+    super::json::from_str(&value.to_string(), at, &mut Vec::new())
 }
 
 fn newer_than_the_daemon(minor: u64, at: &str) -> Option<Finding> {

@@ -1,7 +1,11 @@
 //! Reading JSON with positions: the path of every bad value, unknown keys as findings.
 
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use std::fmt;
+
+use serde::Deserializer;
+use serde::de::{Deserialize, DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Number, Value};
 
 use super::finding::Finding;
 
@@ -136,17 +140,142 @@ fn list_for_object(value: &Value, at: &str, is_object: bool) -> Option<String> {
     }
 }
 
+/// What a document says but for the contents of its files and units, which are nearly all of it: they are empty here.
+///
+/// # Errors
+/// A finding for text that is no JSON.
+pub fn outline(text: &str, at: &str) -> Result<Value, Finding> {
+    outline_but(text, at, None)
+}
+
+/// The same, with nothing of what stands below the key `but` of the document itself.
+fn outline_but(text: &str, at: &str, but: Option<&'static str>) -> Result<Value, Finding> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let outline = Outline {
+        but,
+        ..Outline::default()
+    };
+    let value = outline.deserialize(&mut deserializer);
+    let ended = value.and_then(|value| deserializer.end().map(|()| value));
+    ended.map_err(|e| syntax(at, &e))
+}
+
+/// Reads a value without the contents of files and units.
+#[derive(Clone, Copy, Default)]
+struct Outline {
+    /// A key of this very object whose value is left empty.
+    but: Option<&'static str>,
+    /// The value of `contents`: text, or an object with its source.
+    contents: bool,
+    /// A string here is left empty.
+    empty: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for Outline {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Outline {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
+        Ok(if self.empty { "" } else { text }.into())
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = list.next_element_seed(Self::default())? {
+            items.push(item);
+        }
+        Ok(items.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let value = if self.but == Some(key.as_str()) {
+                hollow(map.next_value()?)
+            } else {
+                let contents = key == "contents";
+                map.next_value_seed(Self {
+                    but: None,
+                    contents,
+                    empty: contents || self.contents && key == "source",
+                })?
+            };
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+/// A value of which only the kind is kept.
+fn hollow(raw: &RawValue) -> Value {
+    match raw.get().bytes().next() {
+        Some(b'[') => Value::Array(Vec::new()),
+        Some(b'{') => Value::Object(Map::new()),
+        _ => Value::Null,
+    }
+}
+
 /// Deserialises `text`, whose place in the document is `at`.
 ///
 /// Unknown keys are pushed to `findings`: a warning, or an error where only the
 /// letter case differs from a known key (Go would take it, so dropping it is wrong).
-pub fn from_str<T: DeserializeOwned>(
-    text: &str,
+pub fn from_str<'t, T: Deserialize<'t>>(
+    text: &'t str,
     at: &str,
     findings: &mut Vec<Finding>,
 ) -> Result<T, Finding> {
-    let value: Value = serde_json::from_str(text).map_err(|e| syntax(at, &e))?;
-    if let Some(path) = list_for_object(&value, at, true) {
+    from_outlined(text, &outline(text, at)?, at, findings)
+}
+
+/// The same for text with a part below the key `raw` that is read by itself.
+pub fn from_str_but<'t, T: Deserialize<'t>>(
+    text: &'t str,
+    raw: &'static str,
+    at: &str,
+    findings: &mut Vec<Finding>,
+) -> Result<T, Finding> {
+    from_outlined(text, &outline_but(text, at, Some(raw))?, at, findings)
+}
+
+/// The same for text whose outline is known.
+pub fn from_outlined<'t, T: Deserialize<'t>>(
+    text: &'t str,
+    outline: &Value,
+    at: &str,
+    findings: &mut Vec<Finding>,
+) -> Result<T, Finding> {
+    if let Some(path) = list_for_object(outline, at, true) {
         return Err(Finding::error(
             path,
             "invalid type: a list, expected an object",

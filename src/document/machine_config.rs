@@ -8,9 +8,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::finding::{DocumentError, Finding, Severity};
-use super::ignition::{self, File, Ignition};
+use super::ignition::{self, File, Ignition, Parsed};
 use super::layer::Layer;
 use super::spec2::{Converted, Places};
+use super::text::Text;
 use super::{check, json, served, yaml};
 use crate::paths;
 use crate::root::sha256;
@@ -69,7 +70,7 @@ pub struct MachineConfig {
     /// `spec.config`; empty when it is `null` or absent.
     pub ignition: Ignition,
     /// The object as JSON, as received: what becomes `currentconfig`.
-    pub record: String,
+    pub record: Text,
     /// Lower-case hex SHA-256 of `record`.
     pub digest: String,
     /// Where the document came from.
@@ -100,15 +101,20 @@ impl MachineConfig {
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct Envelope {
+struct Envelope<'t> {
     kind: Option<String>,
     api_version: Option<String>,
-    metadata: Option<Box<RawValue>>,
-    spec: Option<Box<RawValue>>,
-    items: Option<Vec<Box<RawValue>>>,
-    ignition: Option<Box<RawValue>>,
+    #[serde(borrow)]
+    metadata: Option<&'t RawValue>,
+    #[serde(borrow)]
+    spec: Option<&'t RawValue>,
+    #[serde(borrow)]
+    items: Option<Vec<&'t RawValue>>,
+    #[serde(borrow)]
+    ignition: Option<&'t RawValue>,
     /// What a config of spec 1 has in place of the section.
-    ignition_version: Option<Box<RawValue>>,
+    #[serde(borrow)]
+    ignition_version: Option<&'t RawValue>,
 }
 
 #[derive(Deserialize, Default)]
@@ -126,39 +132,42 @@ struct OwnerReference {
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct Spec {
+struct Spec<'t> {
     #[serde(rename = "osImageURL")]
     os_image_url: Option<String>,
     #[serde(rename = "baseOSExtensionsContainerImage")]
     extensions_image: Option<String>,
-    config: Option<Box<RawValue>>,
+    #[serde(borrow)]
+    config: Option<&'t RawValue>,
     kernel_arguments: Option<Vec<String>>,
     extensions: Option<Vec<String>>,
     fips: Option<bool>,
     kernel_type: Option<String>,
 }
 
+/// The largest JSON document that is read (1.5 GiB): one with a file of 1 GiB, in base64.
+pub const MAX_JSON: u64 = 3 << 29;
+
 /// Parses a document. `origin` is what messages call it.
-pub fn parse(bytes: &[u8], origin: &str) -> Result<MachineConfig, DocumentError> {
-    let text = std::str::from_utf8(bytes).map_err(|e| {
-        let line = 1 + bytes
-            .iter()
-            .take(e.valid_up_to())
-            .filter(|b| **b == b'\n')
-            .count();
+///
+/// A rendered config may be larger than the rest of the program together, so it takes the bytes: what comes of it is
+/// made of parts of them.
+pub fn parse(bytes: impl Into<Vec<u8>>, origin: &str) -> Result<MachineConfig, DocumentError> {
+    let text = String::from_utf8(bytes.into()).map_err(|e| {
+        let good = e.utf8_error().valid_up_to();
+        let good = e.as_bytes().iter().take(good);
+        let line = 1 + good.filter(|b| **b == b'\n').count();
         refused(
             origin,
             vec![Finding::error("", format!("line {line}: not UTF-8 text"))],
         )
     })?;
-    match text.trim_start().chars().next() {
-        None => Err(refused(
-            origin,
-            vec![Finding::error("", "the document is empty")],
-        )),
-        Some('{') => parse_json(text, origin).map_err(|findings| refused(origin, findings)),
-        Some(_) => parse_yaml(text, origin).map_err(|findings| refused(origin, findings)),
-    }
+    let parsed = match text.trim_start().chars().next() {
+        None => Err(vec![Finding::error("", "the document is empty")]),
+        Some('{') => Text::from(text).read(|text| parse_json(text, origin)),
+        Some(_) => parse_yaml(&text, origin),
+    };
+    parsed.map_err(|findings| refused(origin, findings))
 }
 
 fn refused(origin: &str, findings: Vec<Finding>) -> DocumentError {
@@ -178,14 +187,16 @@ fn parse_yaml(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
             "this is no MachineConfig; give what `oc get mc NAME -o yaml` prints",
         )]);
     }
-    parse_json(&value.to_string(), origin).map_err(|mut findings| {
+    let json = Text::from(value.to_string());
+    let parsed = json.read(|json| parse_json(json, origin));
+    parsed.map_err(|mut findings| {
         yaml::add_lines(text, &mut findings);
         findings
     })
 }
 
 fn parse_json(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
-    let envelope: Envelope = serde_json::from_str(text).map_err(|e| vec![json::syntax("", &e)])?;
+    let envelope = envelope(text, "")?;
     if let Some(items) = &envelope.items {
         let [only] = items.as_slice() else {
             let message = format!(
@@ -196,7 +207,12 @@ fn parse_json(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
         };
         return parse_object(only.get(), "items[0].", origin);
     }
-    parse_object(text.trim(), "", origin)
+    parse_enveloped(text.trim(), envelope, "", origin)
+}
+
+fn envelope<'t>(text: &'t str, prefix: &str) -> Result<Envelope<'t>, Vec<Finding>> {
+    let at = prefix.trim_end_matches('.');
+    serde_json::from_str(text).map_err(|e| vec![json::syntax(at, &e)])
 }
 
 /// Parses one MachineConfig object; `prefix` leads every JSON path.
@@ -208,31 +224,36 @@ fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
             "is no object; a MachineConfig is needed",
         )]);
     }
-    let envelope: Envelope = serde_json::from_str(text)
-        .map_err(|e| vec![json::syntax(prefix.trim_end_matches('.'), &e)])?;
+    parse_enveloped(text, envelope(text, prefix)?, prefix, origin)
+}
+
+fn parse_enveloped(
+    text: &str,
+    envelope: Envelope<'_>,
+    prefix: &str,
+    origin: &str,
+) -> Result<MachineConfig, Vec<Finding>> {
     let bare = envelope.ignition.is_some() || envelope.ignition_version.is_some();
     if bare && envelope.spec.is_none() {
         return parse_served(text, prefix, origin);
     }
     check_kind(&envelope, prefix).map_err(|finding| vec![finding])?;
     let mut findings = Vec::new();
-    let metadata: Metadata = section(
-        envelope.metadata.as_deref(),
-        &format!("{prefix}metadata"),
-        &mut Vec::new(),
-    )?;
-    let spec: Spec = section(
-        envelope.spec.as_deref(),
-        &format!("{prefix}spec"),
-        &mut findings,
-    )?;
+    let at = format!("{prefix}metadata");
+    let metadata = envelope
+        .metadata
+        .map(|raw| json::from_str::<Metadata>(raw.get(), &at, &mut Vec::new()));
+    let metadata = metadata.transpose().map_err(|finding| vec![finding])?;
+    let metadata = metadata.unwrap_or_default();
+    let at = format!("{prefix}spec");
+    let spec = envelope
+        .spec
+        .map(|raw| json::from_str_but::<Spec<'_>>(raw.get(), "config", &at, &mut findings));
+    let spec = spec.transpose().map_err(|finding| vec![finding])?;
+    let spec = spec.unwrap_or_default();
     let name = checked_name(metadata.name, prefix, &mut findings);
     let kernel_type = kernel_type(spec.kernel_type.as_deref(), prefix, &mut findings);
-    let (ignition, spec2) = ignition_part(
-        spec.config.as_deref(),
-        &format!("{prefix}spec.config"),
-        &mut findings,
-    );
+    let part = ignition_part(spec.config, &format!("{prefix}spec.config"), &mut findings);
     if spec.config.is_some() {
         let names = spec.extensions.as_deref().unwrap_or_default();
         findings.extend(check::extensions(
@@ -246,11 +267,10 @@ fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
     if !errors.is_empty() {
         return Err(errors);
     }
-    let record = text.to_owned();
-    let part = spec
-        .config
-        .as_deref()
-        .and_then(|raw| serde_json::from_str(raw.get()).ok());
+    let record = Text::of(text);
+    let emptied = part.as_ref().is_some_and(|part| part.emptied);
+    let (ignition, converted) =
+        part.map_or_else(Default::default, |part| (part.config, part.converted));
     Ok(MachineConfig {
         name,
         pool: metadata
@@ -267,9 +287,9 @@ fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
         record,
         origin: origin.to_owned(),
         warnings,
-        spec2,
+        spec2: converted.map(Converted::into_places),
         bare: false,
-        emptied: part.is_some_and(|part| served::is_emptied(&part)),
+        emptied,
         additions: Vec::new(),
         layer: None,
     })
@@ -277,11 +297,18 @@ fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
 
 /// An Ignition config as the Machine Config Server serves it; one of its files is the whole MachineConfig.
 fn parse_served(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
+    let outline = json::outline(text, prefix).map_err(|finding| vec![finding])?;
+    if !served::has_machine_config(&outline) {
+        return parse_bare(text, prefix, origin);
+    }
     let value: Value = serde_json::from_str(text).map_err(|e| vec![json::syntax(prefix, &e)])?;
     let Some(inner) = served::machine_config(&value).map_err(|finding| vec![finding])? else {
         return parse_bare(text, prefix, origin);
     };
-    let mut config = parse_object(inner.trim(), "", origin).map_err(|findings| {
+    drop(value);
+    let inner = Text::from(inner);
+    let parsed = inner.read(|inner| parse_object(inner.trim(), "", origin));
+    let mut config = parsed.map_err(|findings| {
         let located = |mut finding: Finding| {
             finding.path = format!(
                 "{} of the MachineConfig in /{}",
@@ -329,7 +356,7 @@ fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, V
         kernel_type: KernelType::Default,
         spec2: parsed.converted.map(Converted::into_places),
         ignition: parsed.config,
-        record: String::new(),
+        record: Text::default(),
         digest,
         origin: origin.to_owned(),
         warnings,
@@ -363,17 +390,6 @@ fn check_kind(envelope: &Envelope, prefix: &str) -> Result<(), Finding> {
     }
 }
 
-fn section<T: serde::de::DeserializeOwned + Default>(
-    raw: Option<&RawValue>,
-    at: &str,
-    findings: &mut Vec<Finding>,
-) -> Result<T, Vec<Finding>> {
-    raw.map_or_else(
-        || Ok(T::default()),
-        |raw| json::from_str(raw.get(), at, findings).map_err(|f| vec![f]),
-    )
-}
-
 /// The name ends up in file names and messages, so it must be what Kubernetes allows.
 fn checked_name(name: Option<String>, prefix: &str, findings: &mut Vec<Finding>) -> String {
     let name = name.unwrap_or_default();
@@ -403,22 +419,16 @@ fn kernel_type(text: Option<&str>, prefix: &str, findings: &mut Vec<Finding>) ->
     })
 }
 
-fn ignition_part(
-    raw: Option<&RawValue>,
-    at: &str,
-    findings: &mut Vec<Finding>,
-) -> (Ignition, Option<Places>) {
-    let nothing = (Ignition::default(), None);
-    let Some(raw) = raw else { return nothing };
-    let parsed = match ignition::parse(raw.get(), at) {
+fn ignition_part(raw: Option<&RawValue>, at: &str, findings: &mut Vec<Finding>) -> Option<Parsed> {
+    let parsed = match ignition::parse(raw?.get(), at) {
         Ok(parsed) => parsed,
         Err(errors) => {
             findings.extend(errors);
-            return nothing;
+            return None;
         }
     };
     findings.extend(parsed.findings(at));
     let operators = check::machine_config(&parsed.config, at);
     findings.extend(operators.into_iter().map(|finding| parsed.located(finding)));
-    (parsed.config, parsed.converted.map(Converted::into_places))
+    Some(parsed)
 }

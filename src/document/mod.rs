@@ -14,6 +14,7 @@ mod reconcile;
 mod resource;
 mod served;
 pub mod spec2;
+mod text;
 mod url;
 pub mod yaml;
 
@@ -23,7 +24,8 @@ pub use desired::{
 pub use finding::{DocumentError, Finding, Severity};
 pub use ignition::Ignition;
 pub use layer::{Layer, References};
-pub use machine_config::{KernelType, MachineConfig, parse};
+pub use machine_config::{KernelType, MAX_JSON, MachineConfig, parse};
 pub use reconcile::{FORCE_FILE, Refusal, refusals, unconditional};
-pub use resource::{Contents, ContentsError, data_url, gunzip_within, has_hash};
+pub use resource::{Contents, ContentsError, Measured, data_url, gunzip_within, has_hash};
 pub use served::{serve, with_first_boot_files};
+pub use text::Text;

@@ -5,17 +5,19 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::io::Read;
-use std::sync::Arc;
+use std::io::{self, Read};
+use std::sync::{Arc, OnceLock};
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::read::DecoderReader;
 use flate2::read::MultiGzDecoder;
 use sha2::{Digest, Sha256, Sha512};
 
 use super::ignition::Resource;
-use crate::root::hex;
+use super::text::Text;
+use crate::root::{digest, hex};
 
 /// A file may not grow beyond this when unpacked (1 GiB): a rendered config is itself limited to 1.5 MiB.
 const MAX_UNPACKED: u64 = 1 << 30;
@@ -29,7 +31,7 @@ pub struct Contents {
 
 #[derive(Clone, PartialEq, Eq)]
 enum Source {
-    Url(Arc<str>),
+    Url(Text),
     /// Fetched, unpacked and verified already.
     Fetched(Arc<[u8]>),
 }
@@ -58,7 +60,7 @@ pub enum ContentsError {
 
 impl Contents {
     /// From the `source` and `compression` of a document; absent or empty means an empty file.
-    pub fn new(source: Option<&str>, compression: Option<&str>) -> Result<Self, ContentsError> {
+    pub fn new(source: Option<Text>, compression: Option<&str>) -> Result<Self, ContentsError> {
         let gzip = match compression {
             None | Some("") => false,
             Some("gzip") => true,
@@ -67,7 +69,7 @@ impl Contents {
         let source = source.unwrap_or_default();
         Ok(Self {
             gzip: gzip && !source.is_empty(),
-            source: Source::Url(source.into()),
+            source: Source::Url(source),
         })
     }
 
@@ -78,7 +80,43 @@ impl Contents {
                 source: Source::Fetched(Arc::clone(bytes)),
                 gzip: false,
             }),
-            None => Self::new(resource.source.as_deref(), resource.compression.as_deref()),
+            None => Self::new(resource.source.clone(), resource.compression.as_deref()),
+        }
+    }
+
+    /// The bytes to be written, as a stream: a large file is never in memory whole, but for a percent-encoded one.
+    ///
+    /// # Errors
+    /// A header that cannot be read. What is wrong further on comes as the stream's error.
+    pub fn reader(&self) -> Result<Box<dyn Read + '_>, ContentsError> {
+        let packed: Box<dyn Read + '_> = match &self.source {
+            Source::Fetched(bytes) => return Ok(Box::new(&**bytes)),
+            Source::Url(source) if source.is_empty() => return Ok(Box::new(io::empty())),
+            Source::Url(source) => match base64_payload(source)? {
+                Some(payload) => Box::new(DecoderReader::new(payload.as_bytes(), &BASE64)),
+                None => Box::new(io::Cursor::new(data_url(source)?)),
+            },
+        };
+        Ok(if self.gzip {
+            Box::new(MultiGzDecoder::new(packed))
+        } else {
+            packed
+        })
+    }
+
+    /// Length and digest of the bytes.
+    pub fn measure(&self) -> Result<Measured, ContentsError> {
+        let bounded = self.reader()?.take(MAX_UNPACKED + 1);
+        match digest(bounded) {
+            Ok((size, _)) if size > MAX_UNPACKED => {
+                Err(ContentsError::TooLarge(MAX_UNPACKED >> 20))
+            }
+            Ok((size, sha256)) => Ok(Measured { size, sha256 }),
+            // Its cause is told by who reads them whole.
+            Err(error) => Err(self
+                .bytes()
+                .err()
+                .unwrap_or_else(|| ContentsError::Gzip(error.to_string()))),
         }
     }
 
@@ -95,6 +133,40 @@ impl Contents {
         } else {
             Ok(packed.into_owned())
         }
+    }
+}
+
+/// What contents come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Measured {
+    /// Number of bytes.
+    pub size: u64,
+    /// Lower-case hex SHA-256 of the bytes.
+    pub sha256: String,
+}
+
+/// The contents of a resource are measured once, whoever asks: all clones share what came of it.
+#[derive(Debug, Clone, Default)]
+pub struct Memo(Arc<OnceLock<Result<Measured, ContentsError>>>);
+
+/// It follows from the rest.
+impl PartialEq for Memo {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Resource {
+    /// Takes what was fetched from the source, unpacked and verified.
+    pub fn is_fetched(&mut self, bytes: Arc<[u8]>) {
+        self.fetched = Some(bytes);
+        self.memo = Memo::default();
+    }
+
+    /// Length and digest of the contents.
+    pub fn measured(&self) -> Result<Measured, ContentsError> {
+        let measure = || Contents::of(self).and_then(|contents| contents.measure());
+        self.memo.0.get_or_init(measure).clone()
     }
 }
 
@@ -152,6 +224,23 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// Decodes a `data:` URL.
 pub fn data_url(url: &str) -> Result<Cow<'_, [u8]>, ContentsError> {
+    let (base64, payload) = parts(url)?;
+    if base64 {
+        return BASE64.decode(payload).map(Cow::Owned).map_err(|_| {
+            ContentsError::DataUrl("the base64 data is broken (alphabet or padding)")
+        });
+    }
+    check_payload(payload.as_bytes())?;
+    Ok(percent_encoding::percent_decode_str(payload).into())
+}
+
+/// What is encoded in base64, where it is.
+fn base64_payload(url: &str) -> Result<Option<&str>, ContentsError> {
+    parts(url).map(|(base64, payload)| base64.then_some(payload))
+}
+
+/// Whether a `data:` URL is in base64, and what comes after its header.
+fn parts(url: &str) -> Result<(bool, &str), ContentsError> {
     let Some(rest) = url.strip_prefix("data:") else {
         return Err(remote(url));
     };
@@ -161,13 +250,7 @@ pub fn data_url(url: &str) -> Result<Cow<'_, [u8]>, ContentsError> {
         rest.get(..comma).unwrap_or_default(),
         rest.get(comma + 1..).unwrap_or_default(),
     );
-    if is_base64(header)? {
-        return BASE64.decode(payload).map(Cow::Owned).map_err(|_| {
-            ContentsError::DataUrl("the base64 data is broken (alphabet or padding)")
-        });
-    }
-    check_payload(payload.as_bytes())?;
-    Ok(percent_encoding::percent_decode_str(payload).into())
+    Ok((is_base64(header)?, payload))
 }
 
 fn remote(url: &str) -> ContentsError {

@@ -13,6 +13,7 @@ use super::finding::Finding;
 use super::ignition::{self, File, Ignition};
 use super::machine_config::MachineConfig;
 use super::resource::Contents;
+use super::text::Text;
 use crate::paths;
 
 /// The text of the MachineConfig inside a served config; `None` when it carries none.
@@ -20,14 +21,7 @@ use crate::paths;
 /// # Errors
 /// A finding where the file is there but cannot be decoded.
 pub fn machine_config(config: &Value) -> Result<Option<String>, Finding> {
-    let files = config.pointer("/storage/files").and_then(Value::as_array);
-    let wanted = format!("/{}", paths::MCS_CONTENT);
-    let found = files
-        .into_iter()
-        .flatten()
-        .enumerate()
-        .find(|(_, file)| file["path"] == wanted.as_str());
-    let Some((index, file)) = found else {
+    let Some((index, file)) = carrier(config) else {
         return Ok(None);
     };
     let at = format!("storage.files[{index}].contents");
@@ -36,13 +30,26 @@ pub fn machine_config(config: &Value) -> Result<Option<String>, Finding> {
             .as_str()
             .filter(|text| !text.is_empty())
     };
-    let bytes = Contents::new(text("source"), text("compression"))
+    let source = text("source").map(|text| Text::from(text.to_owned()));
+    let bytes = Contents::new(source, text("compression"))
         .and_then(|contents| contents.bytes())
         .map_err(|error| Finding::error(&at, error.to_string()))?;
     let decoded = String::from_utf8(bytes);
     decoded
         .map(Some)
         .map_err(|_| Finding::error(&at, "the MachineConfig inside is not UTF-8 text"))
+}
+
+/// Whether a config, or the outline of one, carries a MachineConfig.
+pub fn has_machine_config(config: &Value) -> bool {
+    carrier(config).is_some()
+}
+
+fn carrier(config: &Value) -> Option<(usize, &Value)> {
+    let files = config.pointer("/storage/files")?.as_array()?;
+    let wanted = format!("/{}", paths::MCS_CONTENT);
+    let mut files = files.iter().enumerate();
+    files.find(|(_, file)| file["path"] == wanted.as_str())
 }
 
 /// Files of the served config that are not the MachineConfig's own: the server's additions.
@@ -207,7 +214,7 @@ mod tests {
         let served = document::parse(serve(&config).unwrap().as_bytes(), "served").unwrap();
         let file = &served.additions[2];
         let bytes = Contents::of(&file.contents).unwrap().bytes().unwrap();
-        let inner = document::parse(&bytes, "encapsulated").unwrap();
+        let inner = document::parse(bytes, "encapsulated").unwrap();
         assert!(inner.emptied);
         assert_eq!(
             (inner.name.as_str(), inner.os_image_url.as_str()),

@@ -1,7 +1,6 @@
 //! The SELinux policy of the root, and the labels that its objects have.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::BorrowedFd;
 
 use crate::labels::{FileContexts, Policy, Sources, policy_name};
 use crate::object::{Kind, Object};
@@ -79,30 +78,6 @@ impl Labels {
             Some(format!("{real}{below}"))
         });
         real.unwrap_or_else(|| path.to_string())
-    }
-
-    /// Notes the label of what is at a path.
-    pub fn observe(&mut self, root: &Root, path: &RootPath) {
-        if !self.usable() {
-            return;
-        }
-        let Ok(Some(place)) = root.place(path) else {
-            return;
-        };
-        if let Ok(label) = place.label() {
-            self.found.insert(path.clone(), label);
-        }
-    }
-
-    /// Notes where a directory really is.
-    pub fn observe_directory(&mut self, root: &Root, path: &RootPath, dir: BorrowedFd<'_>) {
-        if !self.usable() {
-            return;
-        }
-        let real = root.real_path(dir).filter(|real| real != path);
-        if let Some(real) = real {
-            self.elsewhere.insert(path.clone(), real);
-        }
     }
 }
 

@@ -16,6 +16,7 @@ mod labels;
 pub mod login;
 pub mod name_servers;
 pub mod network;
+mod observer;
 pub mod os;
 pub mod os_release;
 mod records;
@@ -27,7 +28,6 @@ pub mod unit_links;
 mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::AsFd;
 
 use crate::command::{CommandRunner, rpm};
 use crate::object::{Flags, Object, Stamp};
@@ -38,6 +38,7 @@ pub use accounts::Accounts;
 pub use activity::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process, UnitActivity};
 pub use host::Host;
 pub use labels::{Labels, Mislabelled};
+use observer::{Observer, Seen};
 pub use os::Os;
 pub use records::{Baseline, Recorded, Records};
 pub use system::System;
@@ -153,11 +154,13 @@ pub fn observe(
         labels: Labels::read(root),
         packaged: BTreeMap::new(),
     };
-    for path in &interest.paths {
-        node.observe_object(root, path)?;
-        node.observe_way(root, path)?;
-        node.observe_hold(root, path, root_hold.mount)?;
-    }
+    let labels = node.labels.usable();
+    node.take(observer::look(
+        root,
+        root_hold.mount,
+        labels,
+        &interest.paths,
+    )?);
     for path in &interest.in_the_way {
         node.observe_below(root, path)?;
     }
@@ -166,7 +169,9 @@ pub fn observe(
             node.texts.insert(path.clone(), bytes);
         }
     }
-    units::observe(root, interest, &mut node)?;
+    let mut observer = Observer::new(root, root_hold.mount, labels);
+    units::observe(root, interest, &mut node, &mut observer)?;
+    node.take(observer.seen());
     if node.host.live {
         node.packaged = ask_rpm(&node, interest, runner);
     }
@@ -211,52 +216,17 @@ impl NodeState {
         known.map_or(self.root_mount, |directory| directory.mount)
     }
 
-    fn observe_object(&mut self, root: &Root, path: &RootPath) -> Result<(), RootError> {
-        match root.observe(path) {
-            Ok(Some((object, stamp))) => {
-                self.objects.insert(path.clone(), object);
-                self.stamps.insert(path.clone(), stamp);
-                self.labels.observe(root, path);
-            }
-            Ok(None) => {}
-            Err(error) if error.cause.is_obstacle() => {
-                self.obstructed.insert(path.clone(), error.cause);
-            }
-            Err(error) => return Err(error),
-        }
-        Ok(())
-    }
-
-    /// Looks at what holds an object in its place: flags, and being a mount point.
-    fn observe_hold(
-        &mut self,
-        root: &Root,
-        path: &RootPath,
-        root_mount: u64,
-    ) -> Result<(), RootError> {
-        if !self.objects.contains_key(path) {
-            return Ok(());
-        }
-        let hold = match root.place(path)? {
-            Some(place) => place.hold().map_err(|errno| at(path, errno))?,
-            None => None,
-        };
-        let Some(hold) = hold else { return Ok(()) };
-        let above = match path.parent() {
-            Some(parent) => self.directories.get(&parent).map(|above| above.mount),
-            None => Some(root_mount),
-        };
-        if above.is_some_and(|above| above != hold.mount) {
-            self.mount_points.insert(path.clone());
-        }
-        self.note_flags(path, hold.flags);
-        Ok(())
-    }
-
-    fn note_flags(&mut self, path: &RootPath, flags: Flags) {
-        if !flags.is_empty() {
-            self.flags.insert(path.clone(), flags);
-        }
+    /// Takes what somebody has seen.
+    fn take(&mut self, seen: Seen) {
+        self.objects.extend(seen.objects);
+        self.stamps.extend(seen.stamps);
+        self.obstructed.extend(seen.obstructed);
+        self.directories.extend(seen.directories);
+        self.flags.extend(seen.flags);
+        self.mount_points.extend(seen.mount_points);
+        self.mounts.extend(seen.mounts);
+        self.labels.found.extend(seen.labels);
+        self.labels.elsewhere.extend(seen.elsewhere);
     }
 
     fn observe_below(&mut self, root: &Root, path: &RootPath) -> Result<(), RootError> {
@@ -266,52 +236,6 @@ impl NodeState {
             self.obstacles.insert(path.clone(), obstacle);
         }
         Ok(())
-    }
-
-    /// Looks at the directories above a path; what stands in the way of making one is noted with the path.
-    fn observe_way(&mut self, root: &Root, path: &RootPath) -> Result<(), RootError> {
-        for above in path.ancestors().skip(1) {
-            if !self.observe_directory(root, &above)? {
-                break;
-            }
-            let missing =
-                !self.directories.contains_key(&above) && !self.obstructed.contains_key(path);
-            if missing && root.exists(&above).unwrap_or(false) {
-                let cause = ResolveError::NoDirectory(above.to_string());
-                self.obstructed.insert(path.clone(), cause);
-            }
-        }
-        Ok(())
-    }
-
-    /// Looks at a directory once; false where it was known already.
-    fn observe_directory(&mut self, root: &Root, path: &RootPath) -> Result<bool, RootError> {
-        if self.directories.contains_key(path) {
-            return Ok(false);
-        }
-        let dir = match root.directory(path) {
-            Ok(Some(dir)) => dir,
-            Ok(None) => return Ok(true),
-            // What stands in the way is noted with the path that wanted through.
-            Err(error) if error.cause.is_obstacle() => return Ok(true),
-            Err(error) => return Err(error),
-        };
-        let stat = nix::sys::stat::fstat(&dir).map_err(|errno| at(path, errno))?;
-        let mount = mount_of(&dir).map_err(|errno| at(path, errno))?;
-        let hold = hold_of(&dir).map_err(|errno| at(path, errno))?;
-        self.note_flags(path, hold.flags);
-        let owner = (stat.st_uid, stat.st_gid);
-        self.directories.insert(
-            path.clone(),
-            Directory {
-                mount: mount.id,
-                mode: stat.st_mode & 0o7777,
-                owner,
-            },
-        );
-        self.mounts.insert(mount.id, mount);
-        self.labels.observe_directory(root, path, dir.as_fd());
-        Ok(true)
     }
 }
 

@@ -59,14 +59,14 @@ impl Records {
     /// Reads the records.
     pub fn read(root: &Root) -> Result<Self, RootError> {
         let image = root.read(&RootPath::fixed(paths::CURRENT_IMAGE))?;
+        let (current_config, json) = recorded(root, paths::CURRENT_CONFIG)?;
+        let readable = json && matches!(current_config, Recorded::Present(_));
         Ok(Self {
-            current_config: recorded(root, paths::CURRENT_CONFIG)?,
-            unreadable: root
-                .read(&RootPath::fixed(paths::CURRENT_CONFIG))?
-                .and_then(|bytes| reader_says(&bytes)),
+            unreadable: if readable { None } else { unreadable(root)? },
+            current_config,
             written: written(root),
             current_image: image.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()),
-            mcs_content: recorded(root, paths::MCS_CONTENT)?,
+            mcs_content: recorded(root, paths::MCS_CONTENT)?.0,
             node_annotations: root.exists(&RootPath::fixed(paths::NODE_ANNOTATIONS))?,
             first_boot_over: root.exists(&RootPath::fixed(paths::NODE_ANNOTATIONS_KEPT))?,
             encapsulated: root.exists(&RootPath::fixed(paths::ENCAPSULATED))?,
@@ -106,6 +106,12 @@ impl Records {
     }
 }
 
+fn unreadable(root: &Root) -> Result<Option<String>, RootError> {
+    let path = RootPath::fixed(paths::CURRENT_CONFIG);
+    let bytes = root.read_within(&path, document::MAX_JSON)?;
+    Ok(bytes.and_then(|bytes| reader_says(&bytes)))
+}
+
 /// The words of Go's JSON reader for the first value of a text; nothing where it can be read.
 pub fn reader_says(bytes: &[u8]) -> Option<String> {
     let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<serde_json::Value>();
@@ -133,14 +139,18 @@ fn written(root: &Root) -> Option<u64> {
     u64::try_from(stat.st_mtime).ok()
 }
 
-fn recorded(root: &Root, file: &'static str) -> Result<Recorded, RootError> {
-    let Some(bytes) = root.read(&RootPath::fixed(file))? else {
-        return Ok(Recorded::Missing);
+/// A record, and whether it is in JSON, as the daemon writes it.
+fn recorded(root: &Root, file: &'static str) -> Result<(Recorded, bool), RootError> {
+    let bytes = root.read_within(&RootPath::fixed(file), document::MAX_JSON)?;
+    let Some(bytes) = bytes else {
+        return Ok((Recorded::Missing, false));
     };
-    Ok(match document::parse(&bytes, &format!("/{file}")) {
+    let json = bytes.trim_ascii_start().starts_with(b"{");
+    let recorded = match document::parse(bytes, &format!("/{file}")) {
         Ok(config) => Recorded::Present(Box::new(config)),
         Err(error) => Recorded::Broken(error.to_string()),
-    })
+    };
+    Ok((recorded, json))
 }
 
 #[cfg(test)]

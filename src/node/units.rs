@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Interest, NodeState};
+use super::{Interest, NodeState, Observer};
 use crate::object::Kind;
 use crate::root::{Root, RootError, RootPath};
 use crate::systemd::unit_name::template_of;
@@ -13,14 +13,19 @@ use crate::systemd::{
 /// Files that lead on to others (Also=, links, templates) are read in rounds; more rounds than this is a loop.
 const MAX_ROUNDS: usize = 64;
 
-/// Reads what decides the enablement of the units in `interest`; links in directories where links change go to `node.objects` too.
-pub fn observe(root: &Root, interest: &Interest, node: &mut NodeState) -> Result<(), RootError> {
+/// Reads what decides the enablement of the units in `interest`; links in directories where links change go to `observer` too.
+pub fn observe(
+    root: &Root,
+    interest: &Interest,
+    node: &mut NodeState,
+    observer: &mut Observer<'_>,
+) -> Result<(), RootError> {
     let mut tree = UnitTree::new();
     for dir in UNIT_SEARCH_PATH {
         let Ok(path) = RootPath::parse(dir) else {
             continue;
         };
-        let entries = entries(root, &path, LINK_DIRS.contains(&dir), node)?;
+        let entries = entries(root, &path, LINK_DIRS.contains(&dir), observer)?;
         if let Some(unit_dir) = tree.dirs.iter_mut().find(|d| d.path == dir) {
             unit_dir.entries = entries;
         }
@@ -101,11 +106,11 @@ fn entries(
     root: &Root,
     dir: &RootPath,
     config: bool,
-    node: &mut NodeState,
+    observer: &mut Observer<'_>,
 ) -> Result<BTreeMap<String, UnitEntry>, RootError> {
     let mut found = BTreeMap::new();
     if config {
-        node.observe_directory(root, dir)?;
+        observer.directory(dir, None)?;
     }
     for name in root.list(dir)? {
         let Ok(path) = dir.join(&name) else { continue };
@@ -117,11 +122,11 @@ fn entries(
             EntryKind::File { empty } => UnitEntry::File(empty.then(String::new)),
             EntryKind::Link(target) => {
                 if config {
-                    node.observe_object(root, &path)?;
+                    observer.object(&path)?;
                 }
                 UnitEntry::Link(target)
             }
-            EntryKind::Directory => UnitEntry::Directory(entries(root, &path, config, node)?),
+            EntryKind::Directory => UnitEntry::Directory(entries(root, &path, config, observer)?),
             EntryKind::Other => UnitEntry::Other,
         };
         found.insert(name, entry);

@@ -5,6 +5,19 @@ use crate::document::Desired;
 use crate::node::NodeState;
 use crate::object::{Kind, Object};
 
+/// Whether every step of a plan is done on a node: its files, links and directories are as they are to be.
+pub fn is_carried_out(node: &NodeState, plan: &Plan) -> bool {
+    plan.steps.iter().all(|planned| {
+        let found = node.object(planned.step.path());
+        match &planned.step {
+            Step::Put { new, .. } => found.is_some_and(|found| found.is(new)),
+            Step::MakeDirectory { .. } => found.is_some_and(Object::is_directory),
+            Step::Remove { .. } | Step::RemoveDirectory { .. } => found.is_none(),
+            Step::Metadata { new, .. } => found.is_some_and(|found| *new == found.into()),
+        }
+    })
+}
+
 /// The node with every step of the plan done. What the plan does not name stays as it was seen.
 pub fn carried_out(
     mut node: NodeState,

@@ -44,21 +44,7 @@ pub const DEV_NULL: &str = "/dev/null";
 
 /// Unit files, drop-ins, masks and presets that a config brings, by absolute path.
 pub fn overlay(desired: &Desired) -> Vec<(String, UnitEntry)> {
-    let mut entries = Vec::new();
-    for file in &desired.files {
-        let path = file.path.to_string();
-        let of_interest = UNIT_SEARCH_PATH
-            .iter()
-            .chain(&PRESET_PATH)
-            .any(|dir| file.path.is_in(dir.trim_start_matches('/')));
-        if of_interest {
-            let bytes = file.contents.bytes().unwrap_or_default();
-            entries.push((
-                path,
-                UnitEntry::File(Some(String::from_utf8_lossy(&bytes).into_owned())),
-            ));
-        }
-    }
+    let mut entries = files_among_units(desired);
     for unit in &desired.units {
         entries.extend(dropins(unit));
         if unit.mask == Some(true) {
@@ -67,6 +53,25 @@ pub fn overlay(desired: &Desired) -> Vec<(String, UnitEntry)> {
             entries.push((
                 unit_file(&unit.name),
                 UnitEntry::File(Some(text.to_owned())),
+            ));
+        }
+    }
+    entries
+}
+
+/// Those that come as files.
+fn files_among_units(desired: &Desired) -> Vec<(String, UnitEntry)> {
+    let mut entries = Vec::new();
+    for file in &desired.files {
+        let of_interest = UNIT_SEARCH_PATH
+            .iter()
+            .chain(&PRESET_PATH)
+            .any(|dir| file.path.is_in(dir.trim_start_matches('/')));
+        if of_interest {
+            let bytes = file.contents.bytes().unwrap_or_default();
+            entries.push((
+                file.path.to_string(),
+                UnitEntry::File(Some(String::from_utf8_lossy(&bytes).into_owned())),
             ));
         }
     }
@@ -141,24 +146,13 @@ struct Play {
 impl Play {
     /// The daemon writes files before units, so units and presets that come as files count.
     fn files(&mut self, desired: &Desired, old: Option<&Desired>) {
-        let units_left_out = Desired {
-            units: Vec::new(),
-            ..desired.clone()
-        };
-        let before = old.map(|old| Desired {
-            units: Vec::new(),
-            ..old.clone()
-        });
-        for (path, _) in before.iter().flat_map(overlay) {
-            if desired
-                .files
-                .iter()
-                .all(|file| file.path.to_string() != path)
-            {
+        for (path, _) in old.into_iter().flat_map(files_among_units) {
+            let mut files = desired.files.iter();
+            if files.all(|file| file.path.to_string() != path) {
                 self.forget(&path);
             }
         }
-        for (path, entry) in overlay(&units_left_out) {
+        for (path, entry) in files_among_units(desired) {
             self.put(&path, entry);
         }
     }

@@ -31,7 +31,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::Prepared;
-use crate::document::{Contents, Desired, MachineConfig, Refusal, refusals, unconditional};
+use crate::document::{Contents, Desired, MachineConfig, Refusal, Text, refusals, unconditional};
 use crate::drift::noun;
 use crate::node::{Baseline, NodeState, Records};
 use crate::object::{Kind, Object};
@@ -40,7 +40,7 @@ use crate::root::RootPath;
 
 pub use after::{After, Rules, after};
 pub use capabilities::{Need, needs};
-pub use carried_out::carried_out;
+pub use carried_out::{carried_out, is_carried_out};
 pub use guard::{Allowed, guard};
 pub use held::Held;
 pub use interest::interest;
@@ -164,6 +164,8 @@ pub enum Payload {
     None,
     /// Made by the plan.
     Bytes(Vec<u8>),
+    /// The document itself, as it was received.
+    Record(Text),
     /// Of the document, decoded when they are written.
     Contents(Contents),
     /// Of another file in the root, with its times.
@@ -179,6 +181,7 @@ impl std::fmt::Debug for Payload {
         match self {
             Self::None => write!(f, "None"),
             Self::Bytes(bytes) => write!(f, "Bytes({})", bytes.len()),
+            Self::Record(text) => write!(f, "{text:?}"),
             Self::Contents(contents) => write!(f, "{contents:?}"),
             Self::CopyOf(path) => write!(f, "CopyOf({path})"),
             Self::TreeOf(path) => write!(f, "TreeOf({path})"),
@@ -237,7 +240,7 @@ pub struct Notice {
 }
 
 /// What the person allowed explicitly.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
     /// Sections that are never applied may be passed over.
     pub ignore_unsupported: bool,
@@ -315,6 +318,7 @@ impl Plan {
         let planned = self.steps.iter().find(|one| one.step.path() == path)?;
         match &planned.payload {
             Payload::Bytes(bytes) => Some(bytes.clone()),
+            Payload::Record(text) => Some(text.as_bytes().to_vec()),
             Payload::Contents(contents) => contents.bytes().ok(),
             Payload::None | Payload::CopyOf(_) | Payload::TreeOf(_) | Payload::LinkTo(_) => None,
         }

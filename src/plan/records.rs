@@ -4,7 +4,7 @@
 use super::{Attributes, Builder, Force, Payload, Section};
 use crate::drift::text_object;
 use crate::node::Recorded;
-use crate::object::Kind;
+use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
 
@@ -28,18 +28,26 @@ impl Builder<'_> {
 
     fn record(&mut self) {
         let owner = self.node().host.attainable((0, 0));
-        let record = self.inputs.config.record.as_bytes();
+        let config = self.inputs.config;
         let why = match &self.inputs.records.current_config {
             Recorded::Missing => "the daemon has no record",
             Recorded::Broken(_) => "the daemon's record cannot be read",
             Recorded::Present(_) => "the daemon's record of the config",
         };
-        let wanted = text_object(record, 0o644, owner);
+        let wanted = Object {
+            kind: Kind::File {
+                size: config.record.len() as u64,
+                sha256: config.digest.clone(),
+            },
+            mode: 0o644,
+            uid: owner.0,
+            gid: owner.1,
+        };
         let path = RootPath::fixed(paths::CURRENT_CONFIG);
         self.put(
             &path,
             wanted,
-            Payload::Bytes(record.to_vec()),
+            Payload::Record(config.record.clone()),
             Section::Records,
             why,
         );

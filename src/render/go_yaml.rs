@@ -4,10 +4,12 @@
 //! Blocks only, two blanks per level, lists level with their key, keys in natural
 //! order, text folded beyond column 80 (mcd-contract 1.4).
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use serde_json::{Map, Number, Value};
+use serde_json::Number;
 
+use super::node::Node;
 use super::resolve::is_text;
 
 /// Text is folded at the first single blank after this column.
@@ -17,10 +19,14 @@ const STEP: usize = 2;
 /// A longer key (in bytes) is written after a question mark.
 const LONGEST_KEY: usize = 128;
 
-/// The value as a YAML document.
-pub fn to_string(value: &Value) -> String {
+/// As much of the document is gathered before it is handed on.
+const PIECE: usize = 16 << 10;
+
+/// The value as a YAML document, piece by piece.
+pub fn write(value: &Node<'_>, sink: &mut dyn FnMut(&str)) {
     let mut writer = Writer {
         out: String::new(),
+        sink,
         column: 0,
         whitespace: true,
         indention: true,
@@ -28,7 +34,7 @@ pub fn to_string(value: &Value) -> String {
     };
     writer.node(value, false);
     writer.new_line();
-    writer.out
+    writer.hand_on();
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +46,10 @@ enum Style {
 }
 
 /// The state of yaml.v2's emitter, under its own names.
-struct Writer {
+struct Writer<'s> {
+    /// What was not handed on yet.
     out: String,
+    sink: &'s mut dyn FnMut(&str),
     /// Characters in the current line.
     column: usize,
     /// The last character was a blank (or there was none).
@@ -52,19 +60,27 @@ struct Writer {
     indent: Option<usize>,
 }
 
-impl Writer {
-    fn node(&mut self, value: &Value, in_mapping: bool) {
+impl Writer<'_> {
+    fn node(&mut self, value: &Node<'_>, in_mapping: bool) {
+        if self.out.len() > PIECE {
+            self.hand_on();
+        }
         match value {
-            Value::Null => self.plain("null"),
-            Value::Bool(value) => self.plain(&value.to_string()),
-            Value::Number(number) => self.plain(&number_text(number)),
-            Value::String(text) => self.text(text, false),
-            Value::Array(items) => self.sequence(items, in_mapping),
-            Value::Object(map) => self.mapping(map),
+            Node::Null => self.plain("null"),
+            Node::Bool(value) => self.plain(&value.to_string()),
+            Node::Number(number) => self.plain(&number_text(number)),
+            Node::Text(text) => self.text(text, false),
+            Node::List(items) => self.sequence(items, in_mapping),
+            Node::Object(entries) => self.mapping(entries),
         }
     }
 
-    fn sequence(&mut self, items: &[Value], in_mapping: bool) {
+    fn hand_on(&mut self) {
+        (self.sink)(&self.out);
+        self.out.clear();
+    }
+
+    fn sequence(&mut self, items: &[Node<'_>], in_mapping: bool) {
         if items.is_empty() {
             return self.indicator("[]", true, false);
         }
@@ -81,7 +97,7 @@ impl Writer {
         self.indent = outer;
     }
 
-    fn mapping(&mut self, map: &Map<String, Value>) {
+    fn mapping(&mut self, map: &[(Cow<'_, str>, Node<'_>)]) {
         if map.is_empty() {
             return self.indicator("{}", true, false);
         }
@@ -112,6 +128,9 @@ impl Writer {
     }
 
     fn text(&mut self, text: &str, is_key: bool) {
+        if is_one_word(text) && is_text(text) {
+            return self.word(text);
+        }
         let wanted = if text.contains('\n') {
             Style::Literal
         } else if is_text(text) {
@@ -120,6 +139,22 @@ impl Writer {
             Style::Double
         };
         self.scalar(text, allowed_style(text, wanted, is_key), is_key);
+    }
+
+    /// Plain text without blanks, as it is: what nearly all of a config comes to.
+    fn word(&mut self, text: &str) {
+        if !self.whitespace {
+            self.put(' ');
+        }
+        if text.len() > PIECE {
+            self.hand_on();
+            (self.sink)(text);
+        } else {
+            self.out.push_str(text);
+        }
+        self.column += text.len();
+        self.whitespace = false;
+        self.indention = false;
     }
 
     fn scalar(&mut self, text: &str, style: Style, is_key: bool) {
@@ -295,6 +330,15 @@ impl Writer {
     }
 }
 
+/// Whether text is of ASCII letters and signs alone, without a blank, and needs no quotes for its sake.
+fn is_one_word(text: &str) -> bool {
+    let (graphic, colons) = text.bytes().fold((true, false), |(graphic, _), b| {
+        (graphic & b.is_ascii_graphic(), b == b':')
+    });
+    let opens = |c: char| "-?:#,[]{}&*!|>'\"%@`.".contains(c);
+    graphic && !colons && !text.is_empty() && !text.starts_with(opens)
+}
+
 /// The wanted style, or the next one that can hold the text.
 fn allowed_style(text: &str, wanted: Style, is_key: bool) -> Style {
     let multiline = text.contains(is_break);
@@ -385,9 +429,10 @@ fn number_text(number: &Number) -> String {
 }
 
 /// Sorted by insertion: the order is yaml.v2's, and nothing promises that it is a total one.
-fn in_natural_order(map: &Map<String, Value>) -> Vec<(&str, &Value)> {
-    let mut sorted: Vec<(&str, &Value)> = Vec::with_capacity(map.len());
+fn in_natural_order<'n, 't>(map: &'n [(Cow<'t, str>, Node<'t>)]) -> Vec<(&'n str, &'n Node<'t>)> {
+    let mut sorted: Vec<(&str, &Node<'_>)> = Vec::with_capacity(map.len());
     for (key, value) in map {
+        let key: &str = key;
         let at = sorted.partition_point(|(other, _)| natural(other, key) == Ordering::Less);
         sorted.insert(at, (key, value));
     }
@@ -438,7 +483,13 @@ mod tests {
     use super::*;
     use crate::document::yaml;
     use proptest::prelude::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
+
+    fn to_string(value: &Value) -> String {
+        let mut text = String::new();
+        write(&Node::from(value), &mut |piece| text.push_str(piece));
+        text
+    }
 
     #[test]
     fn structure_is_written_as_yaml_v2_does() {

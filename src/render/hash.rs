@@ -3,9 +3,10 @@
 //! The digest names, it secures nothing: MD5 with a salt, unchanged since 2018.
 
 use md5::{Digest, Md5};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::go_yaml;
+use super::node::Node;
 use crate::document::Finding;
 use crate::root::hex;
 
@@ -30,19 +31,32 @@ const KEYS: [&str; 7] = [
 
 /// The hash in the name of a rendered config with this `spec`: 32 lower-case hex digits.
 pub fn name_hash(spec: &Value) -> Result<String, Finding> {
-    let text = hashed_text(spec)?;
-    let digest = Md5::new().chain_update(SALT).chain_update(text);
+    digest(&Node::from(spec))
+}
+
+fn digest(spec: &Node<'_>) -> Result<String, Finding> {
+    let hashed = hashed(spec)?;
+    let mut digest = Md5::new().chain_update(SALT);
+    go_yaml::write(&hashed, &mut |piece| digest.update(piece));
     Ok(hex(&digest.finalize()))
 }
 
 /// The YAML that is hashed: the spec as the operator's types hold it.
 pub fn hashed_text(spec: &Value) -> Result<String, Finding> {
-    let Some(given) = spec.as_object() else {
+    let mut text = String::new();
+    go_yaml::write(&hashed(&Node::from(spec))?, &mut |piece| {
+        text.push_str(piece)
+    });
+    Ok(text)
+}
+
+fn hashed<'t>(spec: &Node<'t>) -> Result<Node<'t>, Finding> {
+    if !matches!(spec, Node::Object(_)) {
         return Err(Finding::error("spec", "is not an object"));
-    };
-    let mut all = Map::new();
+    }
+    let mut all = Vec::new();
     for key in KEYS {
-        let value = given.get(key).filter(|value| !value.is_null());
+        let value = spec.get(key).filter(|value| **value != Node::Null);
         let value = value.cloned().unwrap_or_else(|| absent(key));
         if !fits(key, &value) {
             return Err(Finding::error(
@@ -50,29 +64,29 @@ pub fn hashed_text(spec: &Value) -> Result<String, Finding> {
                 "is of the wrong type",
             ));
         }
-        all.insert(key.to_owned(), value);
+        all.push((key.into(), value));
     }
-    Ok(go_yaml::to_string(&Value::Object(all)))
+    Ok(Node::Object(all))
 }
 
 /// What the operator's types hold where a key is absent or `null`.
-fn absent(key: &str) -> Value {
+fn absent(key: &str) -> Node<'static> {
     match key {
-        "config" | "kernelArguments" | "extensions" => Value::Null,
-        "fips" => false.into(),
-        _ => "".into(),
+        "config" | "kernelArguments" | "extensions" => Node::Null,
+        "fips" => Node::Bool(false),
+        _ => Node::Text("".into()),
     }
 }
 
-fn fits(key: &str, value: &Value) -> bool {
+fn fits(key: &str, value: &Node<'_>) -> bool {
     match key {
-        "config" => value.is_object() || value.is_null(),
-        "fips" => value.is_boolean(),
+        "config" => matches!(value, Node::Object(_) | Node::Null),
+        "fips" => matches!(value, Node::Bool(_)),
         "kernelArguments" | "extensions" => match value {
-            Value::Array(items) => items.iter().all(Value::is_string),
-            other => other.is_null(),
+            Node::List(items) => items.iter().all(|item| item.as_str().is_some()),
+            other => *other == Node::Null,
         },
-        _ => value.is_string(),
+        _ => value.as_str().is_some(),
     }
 }
 
@@ -81,12 +95,12 @@ fn fits(key: &str, value: &Value) -> bool {
 /// Nothing when the name has none or the text is no MachineConfig. The encapsulated config of a first
 /// boot does not match (its Ignition part was emptied), nor does a copy whose image was replaced.
 pub fn name_matches(record_json: &str) -> Option<bool> {
-    let record: Value = serde_json::from_str(record_json).ok()?;
-    let name = record.pointer("/metadata/name")?.as_str()?;
+    let record: Node<'_> = serde_json::from_str(record_json).ok()?;
+    let name = record.get("metadata")?.get("name")?.as_str()?;
     let (_, hash) = name.strip_prefix("rendered-")?.rsplit_once('-')?;
     let is_hash = hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_hexdigit());
     let spec = record.get("spec").filter(|_| is_hash)?;
-    Some(name_hash(spec).ok()? == hash)
+    Some(digest(spec).ok()? == hash)
 }
 
 #[cfg(test)]

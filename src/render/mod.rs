@@ -5,6 +5,7 @@
 
 mod go_yaml;
 mod hash;
+mod node;
 mod resolve;
 
 use serde::Deserialize;

@@ -7,12 +7,14 @@ mod label;
 mod mount;
 mod obstacle;
 mod path;
+mod places;
 mod resolve;
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::dir::Dir;
 use nix::errno::Errno;
@@ -24,6 +26,7 @@ pub use label::{LABEL, proc_path};
 pub use mount::{Hold, Mount, hold_of, mount_id, mount_of};
 pub use obstacle::Obstacle;
 pub use path::{RootPath, RootPathError};
+pub use places::Places;
 pub use resolve::{Follow, ResolveError};
 
 use crate::object::{Kind, Object, Stamp};
@@ -50,8 +53,8 @@ pub struct RootError {
 /// A resolved parent directory and the one name below it that is meant.
 #[derive(Debug)]
 pub struct Place {
-    /// The parent, as an `O_PATH` descriptor.
-    pub dir: OwnedFd,
+    /// The parent, as an `O_PATH` descriptor; shared by all that is in it.
+    pub dir: Arc<OwnedFd>,
     /// The last component, never followed.
     pub name: String,
 }
@@ -103,7 +106,7 @@ impl Root {
         let relative = parent.as_ref().map_or(".", RootPath::relative);
         let dir = self.resolve(relative, &path.to_string())?;
         Ok(dir.map(|dir| Place {
-            dir,
+            dir: dir.into(),
             name: path.name().to_owned(),
         }))
     }
@@ -161,6 +164,11 @@ impl Root {
 
     /// The bytes of the file at `path`, links followed in root; `None` when there is no such file.
     pub fn read(&self, path: &RootPath) -> Result<Option<Vec<u8>>, RootError> {
+        self.read_within(path, MAX_READ)
+    }
+
+    /// The same for a file of up to `limit` bytes.
+    pub fn read_within(&self, path: &RootPath, limit: u64) -> Result<Option<Vec<u8>>, RootError> {
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
         let file = match resolve::open_in_root(
             self.dir.as_fd(),
@@ -177,7 +185,8 @@ impl Root {
                 });
             }
         };
-        read_whole(file).map(Some).map_err(|errno| at(path, errno))
+        let read = read_whole(file, limit);
+        read.map(Some).map_err(|errno| at(path, errno))
     }
 
     /// The bytes of the regular file at `path` itself, no link at its place followed; `None` when there is none.
@@ -190,7 +199,7 @@ impl Root {
         let read = || {
             let file = place.open()?;
             let is_file = resolve::kind(&fstat(&file)?) == SFlag::S_IFREG;
-            is_file.then(|| read_whole(file)).transpose()
+            is_file.then(|| read_whole(file, MAX_READ)).transpose()
         };
         match read() {
             Ok(bytes) => Ok(bytes),
@@ -280,16 +289,31 @@ impl Place {
 
     /// The type, mode, owner and content identity of what is there.
     pub fn observe(&self) -> Result<Option<(Object, Stamp)>, Errno> {
-        let Some(stat) = self.stat()? else {
-            return Ok(None);
+        match self.stat()? {
+            Some(stat) => self.object(&stat).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The same, with what holds it in its place.
+    pub fn observe_held(&self) -> Result<Option<(Object, Stamp, Hold)>, Errno> {
+        let (stat, hold) = match mount::stat_at(self.dir.as_fd(), &self.name) {
+            Ok(found) => found,
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
+            Err(errno) => return Err(errno),
         };
+        let (object, stamp) = self.object(&stat)?;
+        Ok(Some((object, stamp, hold)))
+    }
+
+    fn object(&self, stat: &FileStat) -> Result<(Object, Stamp), Errno> {
         let object = Object {
-            kind: self.kind(&stat)?,
+            kind: self.kind(stat)?,
             mode: stat.st_mode & 0o7777,
             uid: stat.st_uid,
             gid: stat.st_gid,
         };
-        Ok(Some((object, Stamp::from(&stat))))
+        Ok((object, Stamp::from(stat)))
     }
 
     /// The type of what is there, without reading a file's bytes (its digest is left empty).
@@ -309,9 +333,8 @@ impl Place {
 
     /// The mount and the flags of what is there, not followed; `None` when nothing is.
     pub fn hold(&self) -> Result<Option<Hold>, Errno> {
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        match nix::fcntl::openat(&self.dir, self.name.as_str(), flags, Mode::empty()) {
-            Ok(fd) => hold_of(&fd).map(Some),
+        match mount::stat_at(self.dir.as_fd(), &self.name) {
+            Ok((_, hold)) => Ok(Some(hold)),
             Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
             Err(errno) => Err(errno),
         }
@@ -326,8 +349,15 @@ impl Place {
 
     fn kind(&self, stat: &FileStat) -> Result<Kind, Errno> {
         Ok(match resolve::kind(stat) {
+            // The kernel says so of files that it makes up as well, but those are on no device.
+            SFlag::S_IFREG if stat.st_size == 0 && libc::major(stat.st_dev) != 0 => Kind::File {
+                size: 0,
+                sha256: sha256(b""),
+            },
             SFlag::S_IFREG => {
-                let (size, sha256) = digest(self.open()?).map_err(|e| errno_of(&e))?;
+                let expected = u64::try_from(stat.st_size).unwrap_or_default();
+                let read = digest_of(self.open()?, expected);
+                let (size, sha256) = read.map_err(|e| errno_of(&e))?;
                 Kind::File { size, sha256 }
             }
             SFlag::S_IFLNK => {
@@ -344,20 +374,29 @@ impl Place {
     }
 }
 
-fn read_whole(file: File) -> Result<Vec<u8>, Errno> {
-    let mut bytes = Vec::new();
-    let mut bounded = file.take(MAX_READ + 1);
+fn read_whole(file: File, limit: u64) -> Result<Vec<u8>, Errno> {
+    // With room for all of it at once: a vector that grows has it twice meanwhile.
+    let size = fstat(&file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or_default());
+    let room = usize::try_from(size.min(limit)).unwrap_or_default();
+    let mut bytes = Vec::with_capacity(room.saturating_add(1));
+    let mut bounded = file.take(limit + 1);
     let read = bounded.read_to_end(&mut bytes);
-    if read.map_err(|e| errno_of(&e))? as u64 > MAX_READ {
+    if read.map_err(|e| errno_of(&e))? as u64 > limit {
         return Err(Errno::EFBIG);
     }
     Ok(bytes)
 }
 
 /// Size and lower-case hex SHA-256 of everything `reader` gives.
-pub fn digest(mut reader: impl Read) -> io::Result<(u64, String)> {
+pub fn digest(reader: impl Read) -> io::Result<(u64, String)> {
+    digest_of(reader, 0)
+}
+
+/// The same; whoever expects a number of bytes asks for no more once they came. Where 0 are expected, as the kernel
+/// says of files that it makes up, all are read.
+fn digest_of(mut reader: impl Read, expected: u64) -> io::Result<(u64, String)> {
     let mut hash = Sha256::new();
-    let mut buffer = vec![0; 128 << 10];
+    let mut buffer = [0; 16 << 10];
     let mut size = 0;
     loop {
         match reader.read(&mut buffer) {
@@ -365,6 +404,9 @@ pub fn digest(mut reader: impl Read) -> io::Result<(u64, String)> {
             Ok(n) => {
                 hash.update(buffer.get(..n).unwrap_or_default());
                 size += n as u64;
+                if size == expected {
+                    return Ok((size, hex(&hash.finalize())));
+                }
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
@@ -379,7 +421,10 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 /// Lower-case hex of some bytes.
 pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |half: u8| DIGITS.get(usize::from(half)).copied().unwrap_or_default();
+    let digits = bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]);
+    digits.map(char::from).collect()
 }
 
 fn at(path: &RootPath, errno: Errno) -> RootError {

@@ -4,11 +4,13 @@
 //! same file system answers EXDEV all the same.
 #![allow(unsafe_code)]
 
+use std::ffi::{CStr, CString};
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
-use nix::sys::stat::fstat;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{FileStat, Mode, fstat};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 use crate::object::Flags;
@@ -56,8 +58,48 @@ pub fn mount_id(dir: impl AsFd) -> Result<u64, Errno> {
 
 /// Mount and flags of what is open; nothing but a path descriptor is needed.
 pub fn hold_of(fd: impl AsFd) -> Result<Hold, Errno> {
-    let number = fd.as_fd().as_raw_fd();
-    let answer = statx(number)?;
+    let fd = fd.as_fd();
+    hold_in(&statx(fd, c"", libc::AT_EMPTY_PATH)?, || {
+        mount_id_from_proc(fd.as_raw_fd())
+    })
+}
+
+/// The stat of a name, not followed, with its mount and flags.
+pub(super) fn stat_at(dir: BorrowedFd<'_>, name: &str) -> Result<(FileStat, Hold), Errno> {
+    let path = CString::new(name).map_err(|_| Errno::EINVAL)?;
+    let answer = statx(dir, &path, libc::AT_SYMLINK_NOFOLLOW)?;
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let hold = hold_in(&answer, || {
+        let fd = openat(dir, name, flags, Mode::empty())?;
+        mount_id_from_proc(fd.as_raw_fd())
+    })?;
+    Ok((stat_of(&answer), hold))
+}
+
+/// What `stat` would have answered; of the times only those of the content and of the inode.
+fn stat_of(answer: &libc::statx) -> FileStat {
+    let stat = std::mem::MaybeUninit::<FileStat>::zeroed();
+    // SAFETY: a stat is made of numbers, for which zero is a value.
+    let mut stat = unsafe { stat.assume_init() };
+    stat.st_dev = libc::makedev(answer.stx_dev_major, answer.stx_dev_minor);
+    stat.st_ino = answer.stx_ino;
+    stat.st_mode = u32::from(answer.stx_mode);
+    stat.st_nlink = answer.stx_nlink.into();
+    stat.st_uid = answer.stx_uid;
+    stat.st_gid = answer.stx_gid;
+    stat.st_size = answer.stx_size.cast_signed();
+    stat.st_mtime = answer.stx_mtime.tv_sec;
+    stat.st_mtime_nsec = answer.stx_mtime.tv_nsec.into();
+    stat.st_ctime = answer.stx_ctime.tv_sec;
+    stat.st_ctime_nsec = answer.stx_ctime.tv_nsec.into();
+    stat
+}
+
+/// Kernels before 5.8 do not tell the mount.
+fn hold_in(
+    answer: &libc::statx,
+    mount_id: impl FnOnce() -> Result<u64, Errno>,
+) -> Result<Hold, Errno> {
     let has = |attribute: libc::c_int| {
         let bit = u64::from(attribute.unsigned_abs());
         answer.stx_attributes & answer.stx_attributes_mask & bit != 0
@@ -69,20 +111,20 @@ pub fn hold_of(fd: impl AsFd) -> Result<Hold, Errno> {
     let mount = if answer.stx_mask & libc::STATX_MNT_ID != 0 {
         answer.stx_mnt_id
     } else {
-        mount_id_from_proc(number)?
+        mount_id()?
     };
     Ok(Hold { mount, flags })
 }
 
-fn statx(fd: i32) -> Result<libc::statx, Errno> {
+fn statx(dir: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> Result<libc::statx, Errno> {
     let mut answer = std::mem::MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: the descriptor is open for the call, the path is an empty C string, and the buffer is ours.
+    // SAFETY: descriptor and path live through the call, and the buffer is ours.
     let result = unsafe {
         libc::statx(
-            fd,
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            libc::STATX_MNT_ID,
+            dir.as_raw_fd(),
+            path.as_ptr(),
+            flags,
+            libc::STATX_BASIC_STATS | libc::STATX_MNT_ID,
             answer.as_mut_ptr(),
         )
     };

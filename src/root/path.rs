@@ -4,14 +4,15 @@
 //! without `..` and NUL, normalised, kept relative to the root.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 /// A path inside the root, without leading slash and without `.`, `..` or doubled slashes.
-/// Prints as the absolute path that a document would use.
+/// Prints as the absolute path that a document would use. Clones share the text: a path is a key of many tables.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct RootPath(String);
+pub struct RootPath(Arc<str>);
 
 /// Why a string is not a path inside the root.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +44,7 @@ impl RootPath {
     ///
     /// The constants of [`crate::paths`] are checked by a test, so this does not fail.
     pub fn fixed(text: &'static str) -> Self {
-        Self(text.to_owned())
+        Self(text.into())
     }
 
     fn normalise(relative: &str, original: &str) -> Result<Self, RootPathError> {
@@ -61,7 +62,7 @@ impl RootPath {
         if parts.is_empty() {
             return Err(RootPathError::IsRoot(original.into()));
         }
-        Ok(Self(parts.join("/")))
+        Ok(Self(parts.join("/").into()))
     }
 
     /// The path without leading slash, for the `*at` calls.
@@ -78,7 +79,7 @@ impl RootPath {
     pub fn parent(&self) -> Option<Self> {
         self.0
             .rsplit_once('/')
-            .map(|(parent, _)| Self(parent.to_owned()))
+            .map(|(parent, _)| Self(parent.into()))
     }
 
     /// This path and every directory above it but the root, nearest first.
@@ -94,7 +95,7 @@ impl RootPath {
 
     /// Whether this path is `directory` or lies below it, component by component.
     pub fn is_in(&self, directory: &str) -> bool {
-        self.0 == directory
+        *self.0 == *directory
             || self
                 .0
                 .strip_prefix(directory)

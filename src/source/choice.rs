@@ -374,7 +374,7 @@ mod tests {
     fn cached(name: &str, intact: bool) -> Cached {
         let path = if intact { "/etc/x" } else { "/etc/other" };
         let config = with_file(name, path);
-        let mut entry = Entry::new(&config, config.record.clone(), "a server".into(), 5);
+        let mut entry = Entry::new(&config, config.record.to_string(), "a server".into(), 5);
         entry.name_matches = Some(intact);
         Cached::Whole(Box::new(entry))
     }

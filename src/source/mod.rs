@@ -24,8 +24,8 @@ use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 use cache::{Cached, Entry};
 
-/// A document may not be larger than this (64 MiB): the operator refuses rendered configs above 1.5 MiB.
-const MAX_DOCUMENT: u64 = 64 << 20;
+/// A YAML document may not be larger than this (64 MiB): the operator refuses rendered configs above 1.5 MiB.
+const MAX_YAML: u64 = 64 << 20;
 
 /// How the names of documents end.
 const DOCUMENTS: [&str; 4] = ["json", "yaml", "yml", "ign"];
@@ -48,7 +48,9 @@ pub enum SourceError {
     #[error("reading {0}: {1}")]
     Read(String, Reason),
     /// It is too large to be a MachineConfig.
-    #[error("reading {0}: more than 64 MiB, which is no MachineConfig")]
+    #[error(
+        "reading {0}: larger than any MachineConfig (64 MiB, in JSON 1.5 GiB); see whether it is the right file"
+    )]
     TooLarge(String),
     /// URLs are for another command.
     #[error(
@@ -137,11 +139,20 @@ pub fn choose(
     let mut given = match argument {
         Some(LATEST) => latest(records, cache)?,
         Some(name) if name.starts_with("cached:") => cached(name, cache)?,
-        Some("-") => parse(&read_named("-")?, "standard input")?,
+        Some("-") => parse(read_named("-")?, "standard input")?,
         Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
             return Err(SourceError::Url(crate::net::redact(url)));
         }
-        Some(path) => parse(&read_named(path)?, path)?,
+        Some(path) => {
+            let bytes = read_named(path)?;
+            match is_recorded(&bytes, records) {
+                Some(config) => as_given(MachineConfig {
+                    origin: path.to_owned(),
+                    ..config.clone()
+                }),
+                None => parse(bytes, path)?,
+            }
+        }
         None => return taken(by_itself(kept).map_err(SourceError::NoneRecorded)?),
     };
     given.config = references::complete(given.config, fetch)?;
@@ -242,12 +253,22 @@ pub fn named<'a>(name: &str, cache: &'a [Cached]) -> Result<&'a Entry, SourceErr
     }
 }
 
-fn parse(bytes: &[u8], origin: &str) -> Result<Chosen, SourceError> {
-    Ok(Chosen {
-        config: document::parse(bytes, origin)?,
+fn parse(bytes: Vec<u8>, origin: &str) -> Result<Chosen, SourceError> {
+    Ok(as_given(document::parse(bytes, origin)?))
+}
+
+fn as_given(config: MachineConfig) -> Chosen {
+    Chosen {
+        config,
         why: "given on the command line".to_owned(),
         others: Vec::new(),
-    })
+    }
+}
+
+/// The recorded config, where a document is that to the byte: reading it again would come to the same.
+fn is_recorded<'r>(document: &[u8], records: &'r Records) -> Option<&'r MachineConfig> {
+    let same = |config: &&MachineConfig| config.record.as_bytes() == document.trim_ascii();
+    records.recorded().filter(same)
 }
 
 /// The bytes of a document: a file of the caller, or `-` for standard input.
@@ -297,15 +318,22 @@ fn read_file(path: &Path) -> Result<Vec<u8>, SourceError> {
     read(file, &name)
 }
 
-fn read(reader: impl Read, name: &str) -> Result<Vec<u8>, SourceError> {
+fn read(mut reader: impl Read, name: &str) -> Result<Vec<u8>, SourceError> {
     let mut bytes = Vec::new();
-    let result = reader.take(MAX_DOCUMENT + 1).read_to_end(&mut bytes);
-    result.map_err(|e| SourceError::Read(name.to_owned(), e.into()))?;
-    if bytes.len() as u64 > MAX_DOCUMENT {
-        Err(SourceError::TooLarge(name.to_owned()))
-    } else {
-        Ok(bytes)
-    }
+    let mut up_to = |limit: u64| {
+        let left = (limit + 1).saturating_sub(bytes.len() as u64);
+        let result = reader.by_ref().take(left).read_to_end(&mut bytes);
+        result.map_err(|e| SourceError::Read(name.to_owned(), e.into()))?;
+        let whole = bytes.len() as u64 <= limit;
+        Ok::<_, SourceError>((whole, bytes.trim_ascii_start().starts_with(b"{")))
+    };
+    let whole = match up_to(MAX_YAML)? {
+        (false, true) => up_to(document::MAX_JSON)?.0,
+        (whole, _) => whole,
+    };
+    whole
+        .then_some(bytes)
+        .ok_or_else(|| SourceError::TooLarge(name.to_owned()))
 }
 
 impl fmt::Display for Chosen {

@@ -123,7 +123,7 @@ impl Loader<'_> {
             1 => format!("{} with the config it refers to", self.origin),
             count => format!("{} with the {count} configs it refers to", self.origin),
         };
-        let mut config = document::parse(rendered.text().as_bytes(), &origin)?;
+        let mut config = document::parse(rendered.text(), &origin)?;
         let merged = std::mem::take(&mut config.warnings);
         config.warnings.clone_from(&layer.warnings);
         config.warnings.append(&mut self.warnings);
@@ -158,7 +158,7 @@ impl Loader<'_> {
         at: &str,
     ) -> Result<Frame, SourceError> {
         let place = format!("{at} of {}", parent.origin);
-        let source = resource.source.clone().unwrap_or_default();
+        let source = resource.source.as_deref().unwrap_or_default().to_owned();
         self.configs += 1;
         self.bounds(&source, parent)
             .map_err(|problem| refused(&place, problem))?;
@@ -228,7 +228,7 @@ impl Loader<'_> {
     }
 
     fn bundle(&mut self, resource: &Resource, place: &str) -> Result<Arc<[u8]>, SourceError> {
-        let source = resource.source.clone().unwrap_or_default();
+        let source = resource.source.as_deref().unwrap_or_default().to_owned();
         if let Some(known) = self.bundles.get(&source) {
             return Ok(Arc::clone(known));
         }
@@ -304,7 +304,7 @@ impl Loader<'_> {
                 let left = MAX_CONTENTS.saturating_sub(self.contents);
                 let bytes = self.load(resource, left, &place)?;
                 self.contents += bytes.len() as u64;
-                resource.fetched = Some(bytes.into());
+                resource.is_fetched(bytes.into());
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
 
 use nix::NixPath;
 use nix::dir::Dir;
@@ -64,18 +65,16 @@ pub fn write_file(
     let mut file = File::from(uninterrupted(|| openat(dir, name, flags, mode))?);
     let mut hash = Sha256::new();
     let mut size = 0;
-    let mut buffer = vec![0; 64 << 10];
+    let mut buffer = [0; 64 << 10];
     loop {
-        let n = match reader.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(n) => n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) => return Err(e),
-        };
+        let n = fill(&mut reader, &mut buffer)?;
         let chunk = buffer.get(..n).unwrap_or_default();
         hash.update(chunk);
         file.write_all(chunk)?;
         size += n as u64;
+        if n < buffer.len() {
+            break;
+        }
     }
     own(&file, wanted.owner())?;
     fchmod(&file, Mode::from_bits_truncate(wanted.mode))?;
@@ -86,6 +85,20 @@ pub fn write_file(
         size,
         sha256: hex(&hash.finalize()),
     })
+}
+
+/// Reads until the buffer is full or nothing is left: decoders give little at a time. Says how much is in it.
+fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match reader.read(rest) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(filled)
 }
 
 /// Gives a file to its owner, where it is not his already.
@@ -184,7 +197,7 @@ pub fn copy_tree(source: &Place, dir: BorrowedFd<'_>, name: &str, sync: bool) ->
             continue;
         }
         let place = Place {
-            dir: from.try_clone()?.into(),
+            dir: Arc::new(from.try_clone()?.into()),
             name: child.to_owned(),
         };
         match place.observe()? {
@@ -416,7 +429,7 @@ fn write_and_rename(dir: &File, temporary: &str, name: &str, bytes: &[u8]) -> io
     write_file(dir.as_fd(), temporary, bytes, &object, true)?;
     // As the kernel would label it: like its directory.
     let own = Place {
-        dir: dir.as_fd().try_clone_to_owned()?,
+        dir: dir.as_fd().try_clone_to_owned()?.into(),
         name: ".".to_owned(),
     };
     copy_label(&own, dir.as_fd(), temporary)?;

@@ -1,5 +1,6 @@
 //! Changing names: one step forward, one step back, and what a path looks like in between.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::os::fd::AsFd;
 
@@ -10,7 +11,7 @@ use super::journal::{JournalStep, away_name, new_name, old_name};
 use crate::error::Reason;
 use crate::object::{Kind, Object, Stamp};
 use crate::plan::{Attributes, Step};
-use crate::root::{Place, ResolveError, Root, RootError, RootPath};
+use crate::root::{Place, Places, ResolveError, Root, RootError, RootPath};
 
 /// Why a step could not be taken or taken back.
 #[derive(Debug, thiserror::Error)]
@@ -43,13 +44,23 @@ pub enum Progress {
 
 /// Carries steps out below one root.
 pub struct Executor<'a> {
-    /// The root.
-    pub root: &'a Root,
+    root: &'a Root,
     /// The staging directories, in the journal's order.
-    pub stages: &'a [File],
+    stages: &'a [File],
+    /// Where the last steps were taken.
+    places: RefCell<Places>,
 }
 
-impl Executor<'_> {
+impl<'a> Executor<'a> {
+    /// For steps of one root, whose staging directories stand in the journal's order.
+    pub fn new(root: &'a Root, stages: &'a [File]) -> Self {
+        Self {
+            root,
+            stages,
+            places: RefCell::default(),
+        }
+    }
+
     /// Looks at a step's path and tells how far it is.
     pub fn progress(&self, step: &Step) -> Result<Progress, StepError> {
         let path = step.path();
@@ -125,7 +136,7 @@ impl Executor<'_> {
     fn staged_object(&self, stage: usize, name: &str) -> Option<Object> {
         let dir = self.stages.get(stage)?.as_fd().try_clone_to_owned().ok()?;
         let place = Place {
-            dir,
+            dir: dir.into(),
             name: name.to_owned(),
         };
         place.observe().ok().flatten().map(|(object, _)| object)
@@ -139,8 +150,19 @@ impl Executor<'_> {
         seen: Option<&Stamp>,
     ) -> Result<(), StepError> {
         let path = step.step.path();
-        let place = self.place(path)?;
-        if !self.is_unchanged(&place, path, &step.step, seen)? {
+        // A directory may be reached another way from here on.
+        let moves = !matches!(&step.step, Step::Put { old: None, .. });
+        if moves {
+            self.places.borrow_mut().forget();
+        }
+        let place = self.places.borrow_mut().of(self.root, path)?;
+        let place = place.ok_or_else(|| StepError::Io(path.clone(), Errno::ENOENT.into()))?;
+        // Where nothing was, the kernel sees to it that nothing is.
+        let is_new = matches!(
+            &step.step,
+            Step::MakeDirectory { .. } | Step::Put { old: None, .. }
+        );
+        if !is_new && !self.is_unchanged(&place, path, &step.step, seen)? {
             return Err(StepError::Conflict(path.clone()));
         }
         let stage = self.stage(step, path)?;

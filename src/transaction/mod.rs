@@ -22,6 +22,7 @@ mod store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::Signal;
 
@@ -29,6 +30,7 @@ use crate::command::job::{Done, Job};
 use crate::error::Reason;
 use crate::node::Labels;
 use crate::object::Stamp;
+use crate::parallel;
 use crate::paths;
 use crate::plan::{Held, PlannedStep, Section, Step};
 use crate::report::status::LastRun;
@@ -164,6 +166,34 @@ enum RunError {
     Signal(Signal),
 }
 
+/// Fewer steps than this are staged by one thread.
+const PART: usize = 512;
+
+/// What came of staging some steps.
+#[derive(Default)]
+struct Staged {
+    stamps: Vec<Option<Stamp>>,
+    unlabelled: Vec<(RootPath, Reason)>,
+}
+
+impl Staged {
+    /// Stages one more.
+    fn add(&mut self, staging: &Staging<'_>, index: usize) -> Result<(), RunError> {
+        let Some(planned) = staging.steps.get(index) else {
+            return Ok(());
+        };
+        let stage = staging.stage_of.get(index);
+        let stage = stage.and_then(|&at| staging.stages.get(at));
+        let stage = stage.ok_or_else(|| StageError::Changed(planned.step.path().clone()))?;
+        self.stamps.push(staging.stage(index, planned, stage)?);
+        if let Some(errno) = staging.label(index, planned, stage)? {
+            let path = planned.step.path().clone();
+            self.unlabelled.push((path, errno.into()));
+        }
+        Ok(())
+    }
+}
+
 struct Run<'a> {
     request: &'a Request<'a>,
     signals: &'a DeferredSignals,
@@ -256,26 +286,43 @@ impl<'a> Run<'a> {
             seen: self.request.seen,
             sync_each: !syncfs_reports_errors(),
         };
-        for (index, planned) in self.request.steps.iter().enumerate() {
-            self.go_on()?;
-            let stage = self.stage_of.get(index).and_then(|&at| self.stages.get(at));
-            let stage = stage.ok_or_else(|| StageError::Changed(planned.step.path().clone()))?;
-            self.stamps.push(staging.stage(index, planned, stage)?);
-            if let Some(errno) = staging.label(index, planned, stage)? {
-                let path = planned.step.path().clone();
-                self.unlabelled.push((path, errno.into()));
+        let indices: Vec<usize> = (0..self.request.steps.len()).collect();
+        // A second name needs what it is a name of.
+        let least = if staging.has_second_names() {
+            indices.len()
+        } else {
+            PART
+        };
+        let failed = AtomicBool::new(false);
+        let signals = self.signals;
+        let parts = parallel::in_parts(&indices, least, |part| {
+            let mut done = Staged::default();
+            for &index in part {
+                if failed.load(Ordering::Relaxed) {
+                    break;
+                }
+                let staged = go_on(signals).and_then(|()| done.add(&staging, index));
+                if let Err(error) = staged {
+                    failed.store(true, Ordering::Relaxed);
+                    return Err(error);
+                }
             }
+            Ok(done)
+        });
+        let mut all = Staged::default();
+        for part in parts {
+            let part = part?;
+            all.stamps.extend(part.stamps);
+            all.unlabelled.extend(part.unlabelled);
         }
+        (self.stamps, self.unlabelled) = (all.stamps, all.unlabelled);
         self.barrier()?;
         self.go_on()
     }
 
     /// Asked to end, the run goes no further; once the journal is written it does.
     fn go_on(&self) -> Result<(), RunError> {
-        match self.signals.waiting() {
-            Some(signal) => Err(RunError::Signal(signal)),
-            None => Ok(()),
-        }
+        go_on(self.signals)
     }
 
     /// Flushes every file system that is touched, each once.
@@ -348,10 +395,7 @@ impl<'a> Run<'a> {
     /// Takes the steps that were not taken yet, up to `end`.
     fn forward(&mut self, journal: &Journal, end: usize) -> Result<(), RunError> {
         let dirs = self.stage_dirs();
-        let executor = Executor {
-            root: self.request.root,
-            stages: &dirs,
-        };
+        let executor = Executor::new(self.request.root, &dirs);
         for (index, step) in journal.steps.iter().enumerate().take(end).skip(self.taken) {
             log::debug!("{} {}", step.step.sign(), step.step.path());
             executor.forward(index, step, self.stamps.get(index).and_then(Option::as_ref))?;
@@ -434,10 +478,7 @@ impl<'a> Run<'a> {
         };
         let dirs = self.stage_dirs();
         // The step that failed took no effect as a rule; a change of mode and owner may be half done.
-        let executor = Executor {
-            root: self.request.root,
-            stages: &dirs,
-        };
+        let executor = Executor::new(self.request.root, &dirs);
         let failed = journal
             .steps
             .get(self.taken)
@@ -464,6 +505,13 @@ impl<'a> Run<'a> {
             (_, []) => Some("who was told of the new files was told of the old ones".to_owned()),
             (_, failed) => Some(format!("then, with the old files: {}", failed.join("; "))),
         }
+    }
+}
+
+fn go_on(signals: &DeferredSignals) -> Result<(), RunError> {
+    match signals.waiting() {
+        Some(signal) => Err(RunError::Signal(signal)),
+        None => Ok(()),
     }
 }
 

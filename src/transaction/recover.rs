@@ -267,10 +267,7 @@ impl Unfinished<'_> {
         dirs: &[File],
         now: impl Fn(usize) -> bool,
     ) -> Result<(), RecoverError> {
-        let executor = Executor {
-            root: self.root,
-            stages: dirs,
-        };
+        let executor = Executor::new(self.root, dirs);
         for index in survey.pending().filter(|index| now(*index)) {
             if let Some(step) = self.journal.steps.get(index) {
                 executor.forward(index, step, None)?;
@@ -315,7 +312,7 @@ struct Survey {
 impl Survey {
     /// Looks at every path; stops at those that belong to neither side.
     fn of(root: &Root, journal: &Journal, dirs: &[File]) -> Result<Self, RecoverError> {
-        let executor = Executor { root, stages: dirs };
+        let executor = Executor::new(root, dirs);
         let progress = journal
             .steps
             .iter()
@@ -389,7 +386,7 @@ pub fn undo_some(
 ) -> Result<(), RecoverError> {
     // A mark that outlived the error would make the next run take a half-undone tree for a finished one.
     state.remove(paths::COMMITTED)?;
-    let executor = Executor { root, stages: dirs };
+    let executor = Executor::new(root, dirs);
     if taken > 0 {
         flags::clear(root, &journal.held)?;
     }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
@@ -78,11 +79,19 @@ pub fn candidates(
         sets.push(Candidates { mount, paths: own });
     }
     let mut known: BTreeMap<Option<RootPath>, usize> = BTreeMap::new();
+    // By the directory that a path is to be in, there or not.
+    let mut by_parent: BTreeMap<Option<RootPath>, usize> = BTreeMap::new();
     let mut used = Vec::new();
     for planned in steps {
         let path = planned.step.path();
+        let parent = path.parent();
+        if let Some(&index) = by_parent.get(&parent) {
+            used.push(index);
+            continue;
+        }
         let (nearest, dir) = root.nearest(path)?;
         if let Some(&index) = known.get(&nearest) {
+            by_parent.insert(parent, index);
             used.push(index);
             continue;
         }
@@ -98,6 +107,7 @@ pub fn candidates(
             }
         };
         known.insert(nearest, index);
+        by_parent.insert(parent, index);
         used.push(index);
     }
     Ok((sets, used))
@@ -229,6 +239,12 @@ impl Staging<'_> {
         }
     }
 
+    /// Whether a step needs what another one stages, so that their order counts.
+    pub fn has_second_names(&self) -> bool {
+        let mut steps = self.steps.iter();
+        steps.any(|planned| matches!(planned.payload, Payload::LinkTo(_)))
+    }
+
     /// Whether an earlier step of this run leaves something else at a path.
     fn is_touched_before(&self, index: usize, path: &RootPath) -> bool {
         let mut earlier = self.steps.iter().take(index);
@@ -280,7 +296,7 @@ impl Staging<'_> {
             }
             payload => {
                 let bytes = bytes(payload).map_err(|e| io_error(path, e))?;
-                disk::write_file(dir, &name, bytes.as_slice(), new, self.sync_each)
+                disk::write_file(dir, &name, bytes, new, self.sync_each)
                     .map_err(|e| io_error(path, e))?
             }
         };
@@ -308,7 +324,7 @@ impl Staging<'_> {
                     let stage = self.stages.get(at).filter(|_| puts)?;
                     let dir = stage.dir.as_fd().try_clone_to_owned().ok()?;
                     Some(Place {
-                        dir,
+                        dir: dir.into(),
                         name: new_name(index),
                     })
                 });
@@ -415,10 +431,11 @@ fn attributes(stat: &FileStat) -> Attributes {
     }
 }
 
-fn bytes(payload: &Payload) -> Result<Vec<u8>, String> {
+fn bytes(payload: &Payload) -> Result<Box<dyn Read + '_>, String> {
     match payload {
-        Payload::Bytes(bytes) => Ok(bytes.clone()),
-        Payload::Contents(contents) => contents.bytes().map_err(|e| e.to_string()),
+        Payload::Bytes(bytes) => Ok(Box::new(bytes.as_slice())),
+        Payload::Record(text) => Ok(Box::new(text.as_bytes())),
+        Payload::Contents(contents) => contents.reader().map_err(|e| e.to_string()),
         Payload::None | Payload::CopyOf(_) | Payload::TreeOf(_) | Payload::LinkTo(_) => {
             Err("nothing to be written".to_owned())
         }

@@ -98,7 +98,7 @@ fn elsewhere(root: &Root, own: Option<&str>) -> Result<Vec<Elsewhere>> {
         let (Some(bytes), Some(written)) = (root.read(&path)?, written(root, &path)?) else {
             continue;
         };
-        let config = document::parse(&bytes, &path.to_string());
+        let config = document::parse(bytes, &path.to_string());
         if let Some(config) = config.ok().filter(|_| own != Some(&directory.name)) {
             all.push(Elsewhere {
                 deployment: directory.name,

@@ -112,7 +112,7 @@ pub fn of_directory(directory: &str, place: &'static str) -> Vec<AtHand> {
 pub fn of_file(path: &str, place: &'static str) -> Vec<AtHand> {
     let config = source::read_named(path)
         .map_err(anyhow::Error::from)
-        .and_then(|bytes| Ok(document::parse(&bytes, path)?));
+        .and_then(|bytes| Ok(document::parse(bytes, path)?));
     match config {
         Ok(config) => vec![AtHand {
             pool: cache::pool_of(&config),

@@ -156,7 +156,7 @@ fn all_at_hand(parameters: &Parameters) -> (Vec<AtHand>, Option<Medium>) {
 /// What a server would have served: a rendered config gets the files of a first boot.
 fn served(chosen: &AtHand) -> Result<String> {
     let bytes = source::read_named(&chosen.argument)?;
-    let config = document::parse(&bytes, &chosen.argument)?;
+    let config = document::parse(bytes.as_slice(), &chosen.argument)?;
     if !config.bare && config.additions.is_empty() {
         let made = document::serve(&config);
         return made.map_err(|finding| anyhow::anyhow!("{}: {}", finding.path, finding.message));

@@ -175,25 +175,34 @@ impl Check<'_> {
 
     /// V10, and that packed contents unpack to what was hashed.
     fn data(&mut self, at: &str, resource: &Resource) {
-        let compression = resource.compression.as_deref();
-        let packed = compression.filter(|compression| *compression == "gzip");
-        let contents = Contents::new(resource.source.as_deref(), packed);
-        match contents.and_then(|contents| contents.bytes()) {
-            Ok(bytes) => self.hash(at, resource, &bytes),
-            Err(error) => {
-                let error = match error {
-                    ContentsError::Remote(_) => "write `data:` in lower case".to_owned(),
-                    other => other.to_string(),
-                };
-                self.error(&format!("{at}.source"), format!("{error} (V10)"));
+        match resource.measured() {
+            Ok(_) => self.hash(at, resource),
+            // That is told already; the URL may be wrong as well.
+            Err(ContentsError::Compression(_)) => {
+                let plain = Contents::new(resource.source.clone(), None);
+                let measured = plain.and_then(|contents| contents.measure());
+                self.broken(at, measured.err());
             }
+            Err(error) => self.broken(at, Some(error)),
         }
     }
 
+    fn broken(&mut self, at: &str, error: Option<ContentsError>) {
+        let Some(error) = error else { return };
+        let error = match error {
+            ContentsError::Remote(_) => "write `data:` in lower case".to_owned(),
+            other => other.to_string(),
+        };
+        self.error(&format!("{at}.source"), format!("{error} (V10)"));
+    }
+
     /// The daemon never compares the hash, so a wrong one is no reason to refuse what it would take.
-    fn hash(&mut self, at: &str, resource: &Resource, bytes: &[u8]) {
-        let hash = resource.verification.hash.as_deref();
-        if hash.is_some_and(|hash| !has_hash(bytes, hash)) {
+    fn hash(&mut self, at: &str, resource: &Resource) {
+        let Some(hash) = &resource.verification.hash else {
+            return;
+        };
+        let bytes = Contents::of(resource).and_then(|contents| contents.bytes());
+        if bytes.is_ok_and(|bytes| !has_hash(&bytes, hash)) {
             let message = "the contents have another hash; Ignition refuses that, the daemon does not compare it";
             self.warning(&format!("{at}.verification.hash"), message);
         }

@@ -1,0 +1,167 @@
+//! Text that is a part of a document: it shares the document's memory.
+//!
+//! Nearly all of a rendered config is the contents of its files. They stay where they were read: neither the model
+//! nor the record nor the plan has a copy of its own.
+
+use std::borrow::Borrow;
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer};
+
+thread_local! {
+    /// The document that is being read, for values that are made where nothing can be handed down.
+    static WHOLE: RefCell<Option<Arc<String>>> = const { RefCell::new(None) };
+}
+
+/// A string, or a part of a document that is kept whole as long as one of its parts is.
+#[derive(Clone, Default)]
+pub struct Text {
+    whole: Arc<String>,
+    at: Range<usize>,
+}
+
+impl Text {
+    /// `part` of the document that is being read, without a copy; a copy of anything else.
+    pub fn of(part: &str) -> Self {
+        let shared = WHOLE.with_borrow(|whole| {
+            let whole = whole.as_ref()?;
+            let start = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
+            let at = start..start.checked_add(part.len())?;
+            let found = whole.get(at.clone())?;
+            std::ptr::eq(found, part).then(|| Self {
+                whole: Arc::clone(whole),
+                at,
+            })
+        });
+        shared.unwrap_or_else(|| part.to_owned().into())
+    }
+
+    /// Reads a document: while `read` is at it, each [`Text`] that is made of a part of `self` shares its memory.
+    pub fn read<T>(&self, read: impl FnOnce(&str) -> T) -> T {
+        let before = WHOLE.replace(Some(Arc::clone(&self.whole)));
+        let _again = Again(before);
+        read(self)
+    }
+}
+
+/// Puts the document back that was being read before, also when a reader panics.
+struct Again(Option<Arc<String>>);
+
+impl Drop for Again {
+    fn drop(&mut self) {
+        WHOLE.set(self.0.take());
+    }
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        let at = 0..text.len();
+        Self {
+            whole: Arc::new(text),
+            at,
+        }
+    }
+}
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.whole.get(self.at.clone()).unwrap_or_default()
+    }
+}
+
+impl Borrow<str> for Text {
+    fn borrow(&self) -> &str {
+        self
+    }
+}
+
+impl PartialEq for Text {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Text {}
+
+/// It may be a secret.
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Text({} bytes)", self.len())
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(Parts)
+    }
+}
+
+struct Parts;
+
+impl<'de> Visitor<'de> for Parts {
+    type Value = Text;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Text, E> {
+        Ok(Text::of(text))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
+        Ok(text.to_owned().into())
+    }
+
+    fn visit_string<E: Error>(self, text: String) -> Result<Text, E> {
+        Ok(text.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(document: &Text) -> Vec<Text> {
+        document.read(|text| serde_json::from_str(text)).unwrap()
+    }
+
+    #[test]
+    fn parts_share_the_memory_of_their_document_and_outlive_it() {
+        let document = Text::from(r#"["plain", "with \"quotes\""]"#.to_owned());
+        let all = parts(&document);
+        assert!(Arc::ptr_eq(&all[0].whole, &document.whole));
+        assert!(!Arc::ptr_eq(&all[1].whole, &document.whole));
+        drop(document);
+        assert_eq!((&*all[0], &*all[1]), ("plain", "with \"quotes\""));
+    }
+
+    #[test]
+    fn nothing_else_is_taken_for_a_part() {
+        let document = Text::from(r#"["inner"]"#.to_owned());
+        let other = String::from("inner");
+        let text = document.read(|_| Text::of(&other));
+        assert!(!Arc::ptr_eq(&text.whole, &document.whole));
+        assert_eq!(&*text, "inner");
+        let later = Text::of(&document);
+        assert!(!Arc::ptr_eq(&later.whole, &document.whole));
+    }
+
+    #[test]
+    fn a_document_inside_another_is_read_by_itself() {
+        let outer = Text::from(r#"["a"]"#.to_owned());
+        let inner = Text::from(r#"["b"]"#.to_owned());
+        outer.read(|text| {
+            let of_inner = parts(&inner);
+            assert!(Arc::ptr_eq(&of_inner[0].whole, &inner.whole));
+            let own: Vec<Text> = serde_json::from_str(text).unwrap();
+            assert!(Arc::ptr_eq(&own[0].whole, &outer.whole));
+        });
+    }
+}

@@ -1,0 +1,137 @@
+//! A JSON value that borrows its text: the digest of a name is over a whole config, of which no copy is needed.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Number, Value};
+
+/// A value. Of a key that is given twice the last one counts, as everywhere.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Node<'t> {
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A number.
+    Number(Number),
+    /// A string.
+    Text(Cow<'t, str>),
+    /// A list.
+    List(Vec<Node<'t>>),
+    /// An object, its keys in the order of the document.
+    Object(Vec<(Cow<'t, str>, Node<'t>)>),
+}
+
+impl<'t> Node<'t> {
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        let Self::Object(entries) = self else {
+            return None;
+        };
+        let found = entries.iter().find(|(name, _)| name == key);
+        found.map(|(_, value)| value)
+    }
+
+    /// The text, of a string.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+impl<'t> From<&'t Value> for Node<'t> {
+    fn from(value: &'t Value) -> Self {
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(value) => Self::Bool(*value),
+            Value::Number(number) => Self::Number(number.clone()),
+            Value::String(text) => Self::Text(Cow::Borrowed(text)),
+            Value::Array(items) => Self::List(items.iter().map(Self::from).collect()),
+            Value::Object(map) => {
+                let entry = |(key, value): (&'t String, &'t Value)| {
+                    (Cow::Borrowed(key.as_str()), Self::from(value))
+                };
+                Self::Object(map.iter().map(entry).collect())
+            }
+        }
+    }
+}
+
+impl<'de: 't, 't> Deserialize<'de> for Node<'t> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Nodes)
+    }
+}
+
+/// A key of an object.
+struct Name<'t>(Cow<'t, str>);
+
+impl<'de: 't, 't> Deserialize<'de> for Name<'t> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match deserializer.deserialize_str(Nodes)? {
+            Node::Text(text) => Ok(Self(text)),
+            _ => Err(D::Error::custom("a key is no string")),
+        }
+    }
+}
+
+struct Nodes;
+
+impl<'de> Visitor<'de> for Nodes {
+    type Value = Node<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Node<'de>, E> {
+        Ok(Node::Null)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Node<'de>, E> {
+        Ok(Node::Bool(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Node<'de>, E> {
+        Ok(Node::Number(value.into()))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Node<'de>, E> {
+        Ok(Node::Number(value.into()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Node<'de>, E> {
+        Ok(Number::from_f64(value).map_or(Node::Null, Node::Number))
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Node<'de>, E> {
+        Ok(Node::Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Node<'de>, E> {
+        Ok(Node::Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Node<'de>, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = list.next_element()? {
+            items.push(item);
+        }
+        Ok(Node::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node<'de>, A::Error> {
+        let mut entries: Vec<(Cow<'de, str>, Node<'de>)> = Vec::new();
+        while let Some((Name(key), value)) = map.next_entry()? {
+            match entries.iter_mut().find(|(known, _)| *known == key) {
+                Some(known) => known.1 = value,
+                None => entries.push((key, value)),
+            }
+        }
+        Ok(Node::Object(entries))
+    }
+}
