@@ -1,12 +1,12 @@
 //! Gathers what the checks judge, through the readers that `status` and `plan` use. Nothing is changed, every command
-//! has a deadline, and what cannot be looked at keeps nothing else back.
+//! and the one question to a server have a deadline, and what cannot be looked at keeps nothing else back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 
-use super::upkeep;
+use super::{server_clock, upkeep};
 use crate::cli::predict::{self, Moment};
 use crate::cli::session::{Session, Unnamed};
 use crate::cli::{DaemonArgs, complete};
@@ -20,7 +20,7 @@ use crate::doctor::evidence::{
 use crate::document::MachineConfig;
 use crate::images::ImageName;
 use crate::images::pull::{Trace, TraceError};
-use crate::node::clock::{self, Clock, Moment as Passed};
+use crate::node::clock::{self, Clock, Heard, Moment as Passed};
 use crate::node::space::Space;
 use crate::node::system::OF_DEPLOYMENTS;
 use crate::node::{
@@ -420,5 +420,36 @@ fn times(root: &Root, evidence: &Evidence) -> Clock {
             at: run.finished,
             foreign: false,
         }));
+    of_server(root, evidence, &mut clock);
     clock
+}
+
+/// What the server's clock says now, else what it said last.
+fn of_server(root: &Root, evidence: &Evidence, clock: &mut Clock) {
+    let known = server::remembered(root).ok().flatten();
+    let asked = known.filter(|_| evidence.live);
+    let asked = asked.map(|server| server_clock::ask(root, &server));
+    let (now, unseen) = match asked {
+        Some(Ok(heard)) => (Some(heard), None),
+        Some(Err(why)) => (None, Some(why)),
+        None => (None, None),
+    };
+    let before = || {
+        let kept = server::remembered_clock(root).ok().flatten()?;
+        Some(Heard {
+            place: format!("/{}", paths::SERVER_CLOCK),
+            said: kept.date,
+            // That of a disk is not the clock of this machine.
+            own: kept.seen.filter(|_| evidence.live || evidence.in_initramfs),
+            now: false,
+        })
+    };
+    clock.server = now.or_else(before);
+    clock.server_unseen = unseen;
+    clock.passed.extend(clock.server.iter().map(|heard| Passed {
+        place: heard.place.clone(),
+        what: "the server's clock said",
+        at: heard.said,
+        foreign: true,
+    }));
 }
