@@ -59,6 +59,7 @@ pub fn all(root: Root, given: &Path, daemon: &DaemonArgs) -> Evidence {
         live: root.is_live(),
         ..Evidence::default()
     };
+    evidence.upkeep.directory = root.shown().display().to_string();
     evidence.of_host(&root);
     evidence.of_ours(&root);
     evidence.of_disk(&root);
@@ -94,6 +95,7 @@ impl Evidence {
         self.in_initramfs = host.in_initramfs;
         self.never_booted = host.never_booted;
         self.image_on_disk = os.ok().and_then(|os| os.image);
+        self.boots_images = host.deployment.is_some() || host.has_usr_etc;
         self.deployment = host.deployment;
     }
 
@@ -179,23 +181,60 @@ impl Evidence {
     }
 
     fn of_images(&mut self, root: &Root) {
-        let image = match (self.records.get(), self.compared.get()) {
-            (Some(records), compared) => {
-                let layered = records
-                    .current_image
-                    .clone()
-                    .filter(|image| !image.is_empty());
-                let config = records.recorded().map(|config| config.os_image_url.clone());
-                layered
-                    .or_else(|| config.filter(|image| !image.is_empty()))
-                    .or_else(|| compared.map(|compared| compared.os_image.clone()))
+        let records = match self.records.seen() {
+            Ok(records) => records,
+            Err(why) => {
+                self.pull = Look::Unseen(why.to_owned());
+                return;
             }
-            (None, _) => None,
         };
-        self.pull = Look::Seen(image.filter(|image| !image.is_empty()).map(|image| Pull {
-            trace: trace(root, &image),
+        let layered = records.current_image.clone();
+        let config = records.recorded().map(|config| config.os_image_url.clone());
+        let compared = || {
+            self.compared
+                .get()
+                .map(|compared| compared.os_image.clone())
+        };
+        let image = layered
+            .filter(|image| !image.is_empty())
+            .or_else(|| config.filter(|image| !image.is_empty()))
+            .or_else(compared)
+            .filter(|image| !image.is_empty());
+        self.pull = Look::Seen(image.map(|image| Pull {
+            trace: self.trace(root, &image),
             image,
         }));
+    }
+
+    /// How an image would be pulled; commands name the files of this root.
+    fn trace(&self, root: &Root, image: &str) -> Result<Trace, Refusal> {
+        let name = ImageName::parse(image).map_err(|error| Refusal {
+            place: "the recorded config".to_owned(),
+            words: error.to_string(),
+            next: format!("mco-rescue show{}", self.at_root()),
+        })?;
+        Trace::read(root, &name).map_err(|error| self.refusal(&error))
+    }
+
+    fn refusal(&self, error: &TraceError) -> Refusal {
+        let place = match error {
+            TraceError::Read(error) => error.path.clone(),
+            TraceError::Registries(error) => error.file().to_owned(),
+            TraceError::Policy(_) | TraceError::NoPolicy => format!("/{}", paths::POLICY),
+        };
+        let file = self.path(&place);
+        match error {
+            TraceError::NoPolicy => Refusal {
+                next: format!("cp {} {file}", self.path(&format!("/usr{place}"))),
+                words: "is missing, and without it nothing can be pulled".to_owned(),
+                place,
+            },
+            _ => Refusal {
+                next: format!("vi {file}"),
+                words: error.to_string(),
+                place,
+            },
+        }
     }
 
     fn of_boot(&mut self, root: &Root) {
@@ -249,34 +288,6 @@ fn compared(session: &Session) -> Compared {
             .map(|(path, flags)| (path.clone(), *flags))
             .collect(),
         drifts,
-    }
-}
-
-fn trace(root: &Root, image: &str) -> Result<Trace, Refusal> {
-    let name = ImageName::parse(image).map_err(|error| Refusal {
-        place: "the recorded config".to_owned(),
-        words: error.to_string(),
-        next: match root.is_live() {
-            true => "mco-rescue show".to_owned(),
-            false => format!("mco-rescue show --root {}", root.shown().display()),
-        },
-    })?;
-    Trace::read(root, &name).map_err(|error| refusal(&error))
-}
-
-fn refusal(error: &TraceError) -> Refusal {
-    let place = match error {
-        TraceError::Read(error) => error.path.clone(),
-        TraceError::Registries(_) => format!("/{}", paths::REGISTRIES),
-        TraceError::Policy(_) | TraceError::NoPolicy => format!("/{}", paths::POLICY),
-    };
-    Refusal {
-        next: match error {
-            TraceError::NoPolicy => format!("cp /usr{place} {place}"),
-            _ => format!("vi {place}"),
-        },
-        words: error.to_string(),
-        place,
     }
 }
 
