@@ -212,7 +212,7 @@ const SICK: [Sick; 22] = [
         sicken: |root| root.remove("etc/containers/policy.json"),
     },
     Sick {
-        id: "FP-05",
+        id: "FP-27",
         code: WARNING,
         what: "a pull secret cannot be used",
         next: "mco-rescue verify --root",
@@ -789,10 +789,16 @@ fn a_mounted_disk_is_seen_whole() {
     )
     .unwrap();
 
+    let secret = "ostree/deploy/os/var/lib/kubelet/config.json";
+    disk.0.write(secret, "{");
+
     let report = doctor(&disk.0, &["--output", "json"])
         .exits(CRITICAL)
         .json();
     assert_eq!(report["root"], disk.0.dir().to_str().unwrap());
+    // The commands that are told name files that are there for others too.
+    let command = finding(&report, "FP-27")["next"][1].as_str().unwrap();
+    assert_eq!(command, format!("ls -l {}", disk.0.path(secret).display()));
     let found = finding(&report, "FP-01");
     let said = found["daemon"].as_str().unwrap();
     assert!(

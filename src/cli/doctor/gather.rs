@@ -107,6 +107,7 @@ impl Evidence {
         let firstboot = || runtime::read_json(runtime::FIRSTBOOT);
         let ours = self.live || self.in_initramfs;
         self.first_boot = ours.then(firstboot).flatten();
+        self.first_boot_ended = runtime::written(runtime::FIRSTBOOT).filter(|_| ours);
         self.first_boot_files = FirstBootFiles {
             encapsulated: exists(root, paths::ENCAPSULATED),
             encapsulated_kept: exists(root, paths::ENCAPSULATED_KEPT),
@@ -383,7 +384,8 @@ fn named(root: &Root, records: Option<&Records>, at_hand: &[AtHand]) -> Result<V
         all.push((Some(wanted.name), "wanted by the cluster", wanted.file));
     }
     let named = all.into_iter().filter_map(|(name, role, place)| {
-        let name = name?;
+        // An empty annotation names nothing.
+        let name = name.filter(|name| !name.is_empty())?;
         Some(Named {
             at: at.get(name.as_str()).cloned().unwrap_or_default(),
             role: role.to_owned(),
