@@ -220,6 +220,8 @@ pub const CACHE: &str = "var/lib/mco-rescue/cache";
 pub const PINS: &str = "var/lib/mco-rescue/pins.json";
 /// What is known of the Machine Config Server: where it is and which authority it had.
 pub const SERVER: &str = "var/lib/mco-rescue/server.json";
+/// What its clock said when it was heard last, beside that of the node.
+pub const SERVER_CLOCK: &str = "var/lib/mco-rescue/server-clock.json";
 /// The node's annotations as the API had them last.
 pub const ANNOTATIONS: &str = "var/lib/mco-rescue/annotations.json";
 /// The cluster's node disruption policies as the API had them last.
@@ -366,6 +368,7 @@ mod tests {
             SYSTEMD_RUNS,
             CACHE,
             SERVER,
+            SERVER_CLOCK,
             ANNOTATIONS,
             POLICIES,
             PINS,

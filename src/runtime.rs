@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -56,6 +57,17 @@ pub fn write_json(name: &str, value: &impl Serialize) -> io::Result<()> {
 )]
 pub fn read_json<T: DeserializeOwned>(name: &str) -> Option<T> {
     serde_json::from_slice(&fs::read(path(name)).ok()?).ok()
+}
+
+/// When a file was written; seconds since 1970.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "/run of the running system, never the node's root"
+)]
+pub fn written(name: &str) -> Option<u64> {
+    let time = fs::metadata(path(name)).ok()?.modified().ok()?;
+    let since = time.duration_since(UNIX_EPOCH).ok()?;
+    Some(since.as_secs())
 }
 
 /// Removes a file; one that is not there is fine.

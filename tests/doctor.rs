@@ -63,8 +63,9 @@ fn config() -> Value {
 
 const POLICY: &str = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
 
-/// What every node has besides its config.
+/// What every node has besides its config; it boots images.
 fn furnish(root: &TestRoot) {
+    fs::create_dir_all(root.path("usr/etc")).unwrap();
     root.write("etc/containers/policy.json", POLICY);
     root.write("home/core/.ssh/authorized_keys", "ssh-ed25519 AAAA a\n");
     root.write("etc/resolv.conf", "nameserver 192.0.2.1\n");
@@ -207,14 +208,14 @@ const SICK: [Sick; 22] = [
         id: "FP-05",
         code: WARNING,
         what: "the OS image cannot be pulled",
-        next: "cp /usr/etc/containers/policy.json /etc/containers/policy.json",
+        next: "cp /",
         sicken: |root| root.remove("etc/containers/policy.json"),
     },
     Sick {
-        id: "FP-05",
+        id: "FP-27",
         code: WARNING,
-        what: "the OS image cannot be pulled",
-        next: "vi /",
+        what: "a pull secret cannot be used",
+        next: "mco-rescue verify --root",
         sicken: |root| root.write("var/lib/kubelet/config.json", "{\"auths\": {\"quay"),
     },
     Sick {
@@ -283,14 +284,14 @@ const SICK: [Sick; 22] = [
         id: "FP-10",
         code: WARNING,
         what: "the store of container images is damaged",
-        next: "crio wipe --force",
+        next: "mv /",
         sicken: |root| storage(root, ""),
     },
     Sick {
         id: "FP-10",
         code: WARNING,
         what: "the store of container images is damaged",
-        next: "systemctl start crio kubelet",
+        next: "mv /",
         sicken: |root| storage(root, r#"[{"id": "bbbbbbbbbbbbbbbb"}]"#),
     },
     Sick {
@@ -307,7 +308,7 @@ const SICK: [Sick; 22] = [
         id: "FP-12",
         code: CRITICAL,
         what: "the bridge br-ex is half-built",
-        next: "mv /etc/NetworkManager/system-connections/ovs-if-br-ex.nmconnection /root/",
+        next: "mv /",
         sicken: |root| {
             ["br-ex", "ovs-if-br-ex"]
                 .iter()
@@ -318,7 +319,7 @@ const SICK: [Sick; 22] = [
         id: "FP-12",
         code: WARNING,
         what: "1 connection of NetworkManager is empty",
-        next: "nmcli connection reload",
+        next: "mv /",
         sicken: |root| {
             root.write(
                 "etc/NetworkManager/system-connections/eno1.nmconnection",
@@ -453,7 +454,11 @@ fn a_kernel_that_would_not_fit_on_boot_is_found() {
         found["what"].as_str().unwrap().starts_with("/boot lacks "),
         "{found:#}"
     );
-    assert_eq!(found["next"][0], "rpm-ostree cleanup -r");
+    let status = found["next"][0].as_str().unwrap();
+    assert!(
+        status.starts_with("ostree admin status --sysroot="),
+        "{status}"
+    );
 }
 
 #[test]
@@ -784,10 +789,16 @@ fn a_mounted_disk_is_seen_whole() {
     )
     .unwrap();
 
+    let secret = "ostree/deploy/os/var/lib/kubelet/config.json";
+    disk.0.write(secret, "{");
+
     let report = doctor(&disk.0, &["--output", "json"])
         .exits(CRITICAL)
         .json();
     assert_eq!(report["root"], disk.0.dir().to_str().unwrap());
+    // The commands that are told name files that are there for others too.
+    let command = finding(&report, "FP-27")["next"][1].as_str().unwrap();
+    assert_eq!(command, format!("ls -l {}", disk.0.path(secret).display()));
     let found = finding(&report, "FP-01");
     let said = found["daemon"].as_str().unwrap();
     assert!(

@@ -1,6 +1,6 @@
 //! `fetch`: a rendered config from the Machine Config Server, a file or a medium into the node's cache.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 
@@ -12,15 +12,15 @@ use super::{Cli, FetchArgs, Output};
 use crate::command::HostRunner;
 use crate::document::{self, MachineConfig, has_hash};
 use crate::error::ExitCode;
-use crate::net::{self, Cause, FetchError, Request, TlsProblem};
-use crate::node::Records;
+use crate::net::{self, Answer, Cause, FetchError, Request, TlsProblem};
+use crate::node::{Host, Records};
 use crate::paths;
 use crate::report;
 use crate::report::fetch::{Fetched, Outcome, PassedOver, Seen};
 use crate::root::{Root, sha256};
 use crate::source::authorities;
 use crate::source::policies::{self, Asked, Policies};
-use crate::source::server::{self, Server};
+use crate::source::server::{self, Server, ServerClock};
 use crate::source::{self, Http, Medium, Network, cache};
 
 /// A rendered config may not be larger than this (16 MiB): the operator refuses those above 1.5 MiB.
@@ -174,9 +174,12 @@ fn from_server(root: &Root, records: &Records, args: &FetchArgs, seen: &mut Seen
     };
     let url = server::config_url(&base, &pool);
     let answer = get(root, &url, &authorities, args)?;
+    if let Some(date) = date_of(&answer) {
+        keep_clock(root, &base, date);
+    }
     // The API and the log may tell something also where this server does not.
     *seen = cluster::look(root, args);
-    let bytes = answer.map_err(|error| {
+    let answer = answer.map_err(|error| {
         let more = explanation(&error, &pool, known, args.ca.is_some());
         anyhow::Error::new(error).context(more)
     })?;
@@ -188,16 +191,35 @@ fn from_server(root: &Root, records: &Records, args: &FetchArgs, seen: &mut Seen
         answered: now(),
     };
     Ok(Got {
-        bytes,
+        bytes: answer.bytes,
         origin: url,
         server: Some(server),
     })
 }
 
+/// What the server's clock said, also of a server whose certificate is out of its time by ours. Without TLS anybody
+/// could have said it.
+fn date_of(answer: &Result<Answer, FetchError>) -> Option<SystemTime> {
+    match answer {
+        Ok(answer) => answer.date.filter(|_| answer.url.starts_with("https:")),
+        Err(error) => error.server_clock(),
+    }
+}
+
+/// For `doctor`. It keeps no fetch back.
+fn keep_clock(root: &Root, url: &str, date: SystemTime) {
+    let host = Host::observe(root).ok();
+    let own = host.filter(|host| host.live || host.in_initramfs);
+    let clock = ServerClock::new(url, date, own.map(|_| now()));
+    if let Err(error) = session::keep(root, paths::SERVER_CLOCK, &clock) {
+        log::warn!("the server's clock is not kept: {error:#}");
+    }
+}
+
 fn from_url(root: &Root, url: &str, args: &FetchArgs) -> Result<Got> {
     let authorities = given_authorities(args)?.unwrap_or_default();
     Ok(Got {
-        bytes: get(root, url, &authorities, args)??,
+        bytes: get(root, url, &authorities, args)??.bytes,
         origin: net::redact(url),
         server: None,
     })
@@ -219,7 +241,7 @@ fn get(
     url: &str,
     authorities: &str,
     args: &FetchArgs,
-) -> Result<Result<Vec<u8>, FetchError>> {
+) -> Result<Result<Answer, FetchError>> {
     let is_plain = url
         .split(':')
         .next()
@@ -246,9 +268,7 @@ fn get(
     };
     log::info!("fetching {}", net::redact(url));
     let fetched = net::fetch(&settings, &request, &mut source::tell);
-    Ok(fetched
-        .map(|answer| answer.bytes)
-        .map_err(|error| searched(root, error)))
+    Ok(fetched.map_err(|error| searched(root, error)))
 }
 
 /// What is at hand is tried with a chain that nobody trusted signs, to be named and not to be taken.

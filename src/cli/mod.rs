@@ -143,8 +143,9 @@ pub enum Command {
 
     /// Say what is wrong with this node, worst first, with the next command
     ///
-    /// Changes nothing, and asks no network. Looks at records, image, certificates, clock,
-    /// disk and network configuration, and says what it could not look at. With ID, such
+    /// Changes nothing. Looks at records, image, certificates, clock, disk and network
+    /// configuration, and says what it could not look at. Of the network it asks one
+    /// thing, on the node itself: the server of the last fetch for the time. With ID, such
     /// as FP-03, explains that check instead. Ends with exit code 6 when something is
     /// critical, 3 when the worst is a warning, and 0 otherwise.
     Doctor(DoctorArgs),

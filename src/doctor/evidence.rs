@@ -84,6 +84,8 @@ pub struct Evidence {
     pub as_root: bool,
     /// The root belongs to an OSTree deployment: `CHECKSUM.SERIAL`.
     pub deployment: Option<String>,
+    /// It is the tree of one, as `/usr/etc` tells also where its name is lost: it boots images.
+    pub boots_images: bool,
     /// systemd still has its first boot before it.
     pub never_booted: bool,
     /// The daemon's records.
@@ -96,6 +98,8 @@ pub struct Evidence {
     pub awaited: Look<Option<Awaited>>,
     /// How this boot went in the initramfs, where our module was in it.
     pub first_boot: Option<FirstBoot>,
+    /// When that was written; seconds since 1970.
+    pub first_boot_ended: Option<u64>,
     /// Where files tell of a first boot.
     pub first_boot_files: FirstBootFiles,
     /// What rpm-ostree says.
@@ -226,7 +230,7 @@ pub struct Pull {
     pub trace: Result<Trace, Refusal>,
 }
 
-/// Why no image can be pulled at all.
+/// Why no image can be pulled at all, or nothing tells how.
 #[derive(Debug, Clone, Default)]
 pub struct Refusal {
     /// The file.
@@ -293,17 +297,34 @@ impl Evidence {
     }
 
     /// A path of this root as commands of the running system take it. Of a disk, what is not the deployment's is on
-    /// the disk itself.
+    /// the disk itself, or in the `var` of its stateroot: nobody but us sees that in the deployment.
     pub fn path(&self, path: &str) -> String {
         let path = path.trim_start_matches('/');
-        let of_disk = path.strip_prefix("sysroot/");
-        let of_disk = of_disk.or_else(|| path.starts_with("boot/").then_some(path));
-        let (root, path) = match of_disk {
-            _ if self.live => ("", path),
-            Some(path) if self.root != self.upkeep.directory => (self.root.as_str(), path),
-            _ => (self.upkeep.directory.as_str(), path),
-        };
-        format!("{}/{path}", root.trim_end_matches('/'))
+        let directory = self.upkeep.directory.trim_end_matches('/');
+        if self.live {
+            return format!("/{path}");
+        }
+        if self.root == self.upkeep.directory {
+            return format!("{directory}/{path}");
+        }
+        if let Some(path) = path.strip_prefix("sysroot/") {
+            return format!("{}/{path}", self.root.trim_end_matches('/'));
+        }
+        if path == "boot" || path.starts_with("boot/") {
+            return format!("{}/{path}", self.root.trim_end_matches('/'));
+        }
+        match in_var(path).zip(stateroot(directory)) {
+            Some((path, stateroot)) => format!("{stateroot}/var/{path}"),
+            None => format!("{directory}/{path}"),
+        }
+    }
+
+    /// The command that lets ostree remove what it does not need.
+    pub fn cleanup(&self) -> String {
+        match self.live {
+            true => "ostree admin cleanup".to_owned(),
+            false => format!("ostree admin cleanup --sysroot={}", self.root),
+        }
     }
 
     /// The options that lead our commands to this root.
@@ -312,6 +333,80 @@ impl Evidence {
             String::new()
         } else {
             format!(" --root {}", self.root)
+        }
+    }
+}
+
+/// A path below `var`, where an OSTree system has it, or links to it.
+fn in_var(path: &str) -> Option<String> {
+    let (first, below) = path.split_once('/')?;
+    match first {
+        "var" => Some(below.to_owned()),
+        "home" => Some(format!("home/{below}")),
+        "root" => Some(format!("roothome/{below}")),
+        _ => None,
+    }
+}
+
+/// The directory of the stateroot that a deployment's directory, `STATEROOT/deploy/NAME`, belongs to.
+fn stateroot(deployment: &str) -> Option<&str> {
+    let (above, _) = deployment.rsplit_once('/')?;
+    above.strip_suffix("/deploy")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(live: bool, root: &str, directory: &str) -> Evidence {
+        Evidence {
+            live,
+            root: root.to_owned(),
+            upkeep: Upkeep {
+                directory: directory.to_owned(),
+                ..Upkeep::default()
+            },
+            ..Evidence::default()
+        }
+    }
+
+    #[test]
+    fn paths_lead_to_the_root_that_was_looked_at() {
+        let disk = at(false, "/mnt", "/mnt/ostree/deploy/os/deploy/ab.0");
+        let tree = at(false, "/mnt", "/mnt");
+        let node = at(true, "/", "/");
+        for (path, of_node, of_tree, of_disk) in [
+            (
+                "/etc/a",
+                "/etc/a",
+                "/mnt/etc/a",
+                "/mnt/ostree/deploy/os/deploy/ab.0/etc/a",
+            ),
+            (
+                "/var/a",
+                "/var/a",
+                "/mnt/var/a",
+                "/mnt/ostree/deploy/os/var/a",
+            ),
+            (
+                "/home/a/b",
+                "/home/a/b",
+                "/mnt/home/a/b",
+                "/mnt/ostree/deploy/os/var/home/a/b",
+            ),
+            (
+                "/root/",
+                "/root/",
+                "/mnt/root/",
+                "/mnt/ostree/deploy/os/var/roothome/",
+            ),
+            ("/boot/a", "/boot/a", "/mnt/boot/a", "/mnt/boot/a"),
+            ("/boot", "/boot", "/mnt/boot", "/mnt/boot"),
+            ("/sysroot/a", "/sysroot/a", "/mnt/sysroot/a", "/mnt/a"),
+        ] {
+            assert_eq!(node.path(path), of_node);
+            assert_eq!(tree.path(path), of_tree);
+            assert_eq!(disk.path(path), of_disk);
         }
     }
 }

@@ -22,6 +22,8 @@ pub struct Trace {
     pub secrets: Option<String>,
     /// Why that cannot be used.
     pub secrets_problem: Option<String>,
+    /// It has no entry for anybody.
+    pub secrets_empty: bool,
     /// What the policy says.
     pub ruling: Ruling,
 }
@@ -111,6 +113,7 @@ impl Trace {
             sources,
             secrets: secrets.file.clone(),
             secrets_problem: secrets.problem.clone(),
+            secrets_empty: secrets.file.is_some() && secrets.is_empty(),
             ruling: policy.of_registry(image),
         }
     }

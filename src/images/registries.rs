@@ -67,6 +67,15 @@ pub enum RegistriesError {
     Nameless(String),
 }
 
+impl RegistriesError {
+    /// The file that is wrong.
+    pub fn file(&self) -> &str {
+        match self {
+            Self::Form(file, _) | Self::Old(file) | Self::Nameless(file) => file,
+        }
+    }
+}
+
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 struct RawFile {

@@ -26,6 +26,19 @@ pub struct FetchError {
 }
 
 impl FetchError {
+    /// The clock of the server, where a certificate out of its time had it asked for.
+    pub fn server_clock(&self) -> Option<SystemTime> {
+        let cause = match &self.cause {
+            Cause::TotalTimeout { last, .. } => last,
+            cause => cause,
+        };
+        match cause {
+            Cause::Tls(TlsProblem::Expired { server, .. })
+            | Cause::Tls(TlsProblem::NotYetValid { server, .. }) => *server,
+            _ => None,
+        }
+    }
+
     fn way(&self) -> String {
         match &self.redirected {
             Some(url) => format!(" (redirected to {url})"),

@@ -1,4 +1,4 @@
-//! What time it is, and everybody at hand who tells something of it: no network is asked.
+//! What time it is, and everybody at hand who tells something of it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,6 +14,23 @@ pub struct Clock {
     pub board: Option<u64>,
     /// Moments that have passed for sure.
     pub passed: Vec<Moment>,
+    /// What the clock of a server said.
+    pub server: Option<Heard>,
+    /// Why it was not heard now.
+    pub server_unseen: Option<String>,
+}
+
+/// What somebody else's clock said, beside that of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heard {
+    /// Who said it; of what was heard before, the file that keeps it.
+    pub place: String,
+    /// Seconds since 1970.
+    pub said: u64,
+    /// By the clock of this machine at that moment; nothing where another machine heard it.
+    pub own: Option<u64>,
+    /// Just now, not before.
+    pub now: bool,
 }
 
 /// A moment that a file tells of.
@@ -49,6 +66,7 @@ pub fn read(root: &Root) -> Clock {
             .iter()
             .filter_map(|path| written(root, path))
             .collect(),
+        ..Clock::default()
     }
 }
 

@@ -7,7 +7,8 @@ use serde::Deserialize;
 
 use crate::root::{Root, RootPath};
 
-const STORE: &str = "var/lib/containers/storage";
+/// Where it is.
+pub const STORE: &str = "var/lib/containers/storage";
 const LAYERS: [&str; 2] = [
     "var/lib/containers/storage/overlay-layers/layers.json",
     "var/lib/containers/storage/overlay-layers/volatile-layers.json",

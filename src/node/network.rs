@@ -92,7 +92,8 @@ fn interfaces() -> Option<Vec<String>> {
         .map(|name| name.to_string_lossy().into_owned())
         .collect();
     names.sort();
-    Some(names)
+    // Every system has one; without /sys nobody tells.
+    Some(names).filter(|names| !names.is_empty())
 }
 
 /// Which cluster network writes a config of this name.

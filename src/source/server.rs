@@ -1,5 +1,7 @@
 //! The Machine Config Server (mcd-contract section 2): where it is, what it is asked, whom it is believed.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use serde::{Deserialize, Serialize};
 
 use crate::paths;
@@ -23,12 +25,45 @@ pub struct Server {
     pub answered: u64,
 }
 
-/// Version of the file.
+/// Version of both files.
 pub const VERSION: u32 = 1;
 
 /// What the node remembers; nothing where the file is missing or damaged, which the log says.
 pub fn remembered(root: &Root) -> Result<Option<Server>, RootError> {
     super::remembered(root, paths::SERVER, VERSION, |kept: &Server| kept.version)
+}
+
+/// The clock of the server at one moment, beside that of the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerClock {
+    /// Version of the file.
+    pub version: u32,
+    /// Such as `https://api-int.example:22623`.
+    pub url: String,
+    /// What the server said: `Date`, in seconds since 1970.
+    pub date: u64,
+    /// The node's clock at that moment; nothing where another machine asked for the node.
+    pub seen: Option<u64>,
+}
+
+impl ServerClock {
+    /// What a server said just now.
+    pub fn new(url: &str, date: SystemTime, seen: Option<u64>) -> Self {
+        let since = date.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            version: VERSION,
+            url: url.to_owned(),
+            date: since.as_secs(),
+            seen,
+        }
+    }
+}
+
+/// What the server's clock said last; nothing where the file is missing or damaged, which the log says.
+pub fn remembered_clock(root: &Root) -> Result<Option<ServerClock>, RootError> {
+    super::remembered(root, paths::SERVER_CLOCK, VERSION, |kept: &ServerClock| {
+        kept.version
+    })
 }
 
 /// The server that belongs to the API which the node's configuration names.

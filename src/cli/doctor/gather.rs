@@ -1,12 +1,12 @@
 //! Gathers what the checks judge, through the readers that `status` and `plan` use. Nothing is changed, every command
-//! has a deadline, and what cannot be looked at keeps nothing else back.
+//! and the one question to a server have a deadline, and what cannot be looked at keeps nothing else back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 
-use super::upkeep;
+use super::{server_clock, upkeep};
 use crate::cli::predict::{self, Moment};
 use crate::cli::session::{Session, Unnamed};
 use crate::cli::{DaemonArgs, complete};
@@ -20,7 +20,7 @@ use crate::doctor::evidence::{
 use crate::document::MachineConfig;
 use crate::images::ImageName;
 use crate::images::pull::{Trace, TraceError};
-use crate::node::clock::{self, Clock, Moment as Passed};
+use crate::node::clock::{self, Clock, Heard, Moment as Passed};
 use crate::node::space::Space;
 use crate::node::system::OF_DEPLOYMENTS;
 use crate::node::{
@@ -59,6 +59,7 @@ pub fn all(root: Root, given: &Path, daemon: &DaemonArgs) -> Evidence {
         live: root.is_live(),
         ..Evidence::default()
     };
+    evidence.upkeep.directory = root.shown().display().to_string();
     evidence.of_host(&root);
     evidence.of_ours(&root);
     evidence.of_disk(&root);
@@ -94,6 +95,7 @@ impl Evidence {
         self.in_initramfs = host.in_initramfs;
         self.never_booted = host.never_booted;
         self.image_on_disk = os.ok().and_then(|os| os.image);
+        self.boots_images = host.deployment.is_some() || host.has_usr_etc;
         self.deployment = host.deployment;
     }
 
@@ -105,6 +107,7 @@ impl Evidence {
         let firstboot = || runtime::read_json(runtime::FIRSTBOOT);
         let ours = self.live || self.in_initramfs;
         self.first_boot = ours.then(firstboot).flatten();
+        self.first_boot_ended = runtime::written(runtime::FIRSTBOOT).filter(|_| ours);
         self.first_boot_files = FirstBootFiles {
             encapsulated: exists(root, paths::ENCAPSULATED),
             encapsulated_kept: exists(root, paths::ENCAPSULATED_KEPT),
@@ -179,23 +182,60 @@ impl Evidence {
     }
 
     fn of_images(&mut self, root: &Root) {
-        let image = match (self.records.get(), self.compared.get()) {
-            (Some(records), compared) => {
-                let layered = records
-                    .current_image
-                    .clone()
-                    .filter(|image| !image.is_empty());
-                let config = records.recorded().map(|config| config.os_image_url.clone());
-                layered
-                    .or_else(|| config.filter(|image| !image.is_empty()))
-                    .or_else(|| compared.map(|compared| compared.os_image.clone()))
+        let records = match self.records.seen() {
+            Ok(records) => records,
+            Err(why) => {
+                self.pull = Look::Unseen(why.to_owned());
+                return;
             }
-            (None, _) => None,
         };
-        self.pull = Look::Seen(image.filter(|image| !image.is_empty()).map(|image| Pull {
-            trace: trace(root, &image),
+        let layered = records.current_image.clone();
+        let config = records.recorded().map(|config| config.os_image_url.clone());
+        let compared = || {
+            self.compared
+                .get()
+                .map(|compared| compared.os_image.clone())
+        };
+        let image = layered
+            .filter(|image| !image.is_empty())
+            .or_else(|| config.filter(|image| !image.is_empty()))
+            .or_else(compared)
+            .filter(|image| !image.is_empty());
+        self.pull = Look::Seen(image.map(|image| Pull {
+            trace: self.trace(root, &image),
             image,
         }));
+    }
+
+    /// How an image would be pulled; commands name the files of this root.
+    fn trace(&self, root: &Root, image: &str) -> Result<Trace, Refusal> {
+        let name = ImageName::parse(image).map_err(|error| Refusal {
+            place: "the recorded config".to_owned(),
+            words: error.to_string(),
+            next: format!("mco-rescue show{}", self.at_root()),
+        })?;
+        Trace::read(root, &name).map_err(|error| self.refusal(&error))
+    }
+
+    fn refusal(&self, error: &TraceError) -> Refusal {
+        let place = match error {
+            TraceError::Read(error) => error.path.clone(),
+            TraceError::Registries(error) => error.file().to_owned(),
+            TraceError::Policy(_) | TraceError::NoPolicy => format!("/{}", paths::POLICY),
+        };
+        let file = self.path(&place);
+        match error {
+            TraceError::NoPolicy => Refusal {
+                next: format!("cp {} {file}", self.path(&format!("/usr{place}"))),
+                words: "is missing, and without it nothing can be pulled".to_owned(),
+                place,
+            },
+            _ => Refusal {
+                next: format!("vi {file}"),
+                words: error.to_string(),
+                place,
+            },
+        }
     }
 
     fn of_boot(&mut self, root: &Root) {
@@ -249,34 +289,6 @@ fn compared(session: &Session) -> Compared {
             .map(|(path, flags)| (path.clone(), *flags))
             .collect(),
         drifts,
-    }
-}
-
-fn trace(root: &Root, image: &str) -> Result<Trace, Refusal> {
-    let name = ImageName::parse(image).map_err(|error| Refusal {
-        place: "the recorded config".to_owned(),
-        words: error.to_string(),
-        next: match root.is_live() {
-            true => "mco-rescue show".to_owned(),
-            false => format!("mco-rescue show --root {}", root.shown().display()),
-        },
-    })?;
-    Trace::read(root, &name).map_err(|error| refusal(&error))
-}
-
-fn refusal(error: &TraceError) -> Refusal {
-    let place = match error {
-        TraceError::Read(error) => error.path.clone(),
-        TraceError::Registries(_) => format!("/{}", paths::REGISTRIES),
-        TraceError::Policy(_) | TraceError::NoPolicy => format!("/{}", paths::POLICY),
-    };
-    Refusal {
-        next: match error {
-            TraceError::NoPolicy => format!("cp /usr{place} {place}"),
-            _ => format!("vi {place}"),
-        },
-        words: error.to_string(),
-        place,
     }
 }
 
@@ -372,7 +384,8 @@ fn named(root: &Root, records: Option<&Records>, at_hand: &[AtHand]) -> Result<V
         all.push((Some(wanted.name), "wanted by the cluster", wanted.file));
     }
     let named = all.into_iter().filter_map(|(name, role, place)| {
-        let name = name?;
+        // An empty annotation names nothing.
+        let name = name.filter(|name| !name.is_empty())?;
         Some(Named {
             at: at.get(name.as_str()).cloned().unwrap_or_default(),
             role: role.to_owned(),
@@ -420,5 +433,36 @@ fn times(root: &Root, evidence: &Evidence) -> Clock {
             at: run.finished,
             foreign: false,
         }));
+    of_server(root, evidence, &mut clock);
     clock
+}
+
+/// What the server's clock says now, else what it said last.
+fn of_server(root: &Root, evidence: &Evidence, clock: &mut Clock) {
+    let known = server::remembered(root).ok().flatten();
+    let asked = known.filter(|_| evidence.live);
+    let asked = asked.map(|server| server_clock::ask(root, &server));
+    let (now, unseen) = match asked {
+        Some(Ok(heard)) => (Some(heard), None),
+        Some(Err(why)) => (None, Some(why)),
+        None => (None, None),
+    };
+    let before = || {
+        let kept = server::remembered_clock(root).ok().flatten()?;
+        Some(Heard {
+            place: format!("/{}", paths::SERVER_CLOCK),
+            said: kept.date,
+            // That of a disk is not the clock of this machine.
+            own: kept.seen.filter(|_| evidence.live || evidence.in_initramfs),
+            now: false,
+        })
+    };
+    clock.server = now.or_else(before);
+    clock.server_unseen = unseen;
+    clock.passed.extend(clock.server.iter().map(|heard| Passed {
+        place: heard.place.clone(),
+        what: "the server's clock said",
+        at: heard.said,
+        foreign: true,
+    }));
 }

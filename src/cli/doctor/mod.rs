@@ -2,6 +2,7 @@
 
 mod bundle;
 mod gather;
+mod server_clock;
 mod upkeep;
 
 use std::io::IsTerminal;

@@ -27,7 +27,6 @@ impl Evidence {
     /// Everything but the labels, which come with the disk's comparison.
     pub(super) fn of_upkeep(&mut self, root: &Root) {
         let upkeep = &mut self.upkeep;
-        upkeep.directory = root.shown().display().to_string();
         upkeep.login = login::read(root).into();
         upkeep.secrets = secrets(root).into();
         upkeep.unit_links = unit_links::read(root).into();

@@ -2,6 +2,7 @@
 
 use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
 use crate::node::Recorded;
+use crate::report::status::{LastRun, Outcome};
 
 /// The check.
 pub const CHECK: Check = Check {
@@ -31,7 +32,7 @@ fn judge(evidence: &Evidence) -> Verdict {
     let failed = evidence
         .first_boot
         .as_ref()
-        .filter(|boot| boot.outcome == "failed");
+        .filter(|boot| boot.outcome == "failed" && !made_up_for(evidence));
     if let Some(boot) = failed {
         let means =
             "The config was not applied in the initramfs; the node boots as it would without it.";
@@ -81,6 +82,17 @@ fn judge(evidence: &Evidence) -> Verdict {
     Verdict::found(finding.next(fetch(evidence)).next(apply(evidence))).and_unseen(format!(
         "whether {server} answers: mco-rescue fetch asks it"
     ))
+}
+
+/// A run has applied a config since.
+fn made_up_for(evidence: &Evidence) -> bool {
+    let after = |run: &LastRun| {
+        matches!(run.outcome, Outcome::Done | Outcome::Recovered)
+            && evidence
+                .first_boot_ended
+                .is_some_and(|ended| run.finished > ended)
+    };
+    evidence.last_run.as_ref().is_some_and(after)
 }
 
 fn fetch(evidence: &Evidence) -> String {

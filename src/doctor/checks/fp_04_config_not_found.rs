@@ -1,8 +1,9 @@
 //! FP-04: a rendered config that is spoken of and cannot be found, or is not what its name says.
 
 use crate::daemon::start::State;
-use crate::doctor::evidence::{Configs, Named};
-use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
+use crate::doctor::evidence::{AtHand, Configs, Named};
+use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::node::{Recorded, Records};
 
 /// The check.
 pub const CHECK: Check = Check {
@@ -59,10 +60,10 @@ fn lost(evidence: &Evidence, configs: &Configs) -> Option<Finding> {
 
 /// A name that is not that of its contents: the hash in it is an accident check.
 fn altered(evidence: &Evidence, configs: &Configs) -> Option<Finding> {
-    let record = evidence.records.get()?.recorded()?;
-    let wrong = |one: &&crate::doctor::evidence::AtHand| {
-        one.name_matches == Some(false) && !(record.emptied && one.name == record.name)
-    };
+    let record = evidence.records.get().and_then(Records::recorded);
+    // The record of a first boot has the right name and no contents.
+    let emptied = |one: &AtHand| record.is_some_and(|it| it.emptied && it.name == one.name);
+    let wrong = |one: &&AtHand| one.name_matches == Some(false) && !emptied(one);
     let wrong = configs.at_hand.iter().find(wrong)?;
     let means = "Somebody changed the contents without the name, or a copy was cut. The daemon trusts the name alone.";
     let says = format!(
@@ -101,7 +102,8 @@ fn bootstrap(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// What the daemon will say of annotations, records and objects; what it says of the disk is another check's.
+/// What the daemon will say, but for what other checks tell better: the disk, the annotations, a record that cannot be
+/// read, and a config that is refused.
 fn degraded(evidence: &Evidence) -> Option<Finding> {
     let forecast = evidence.forecast.as_ref()?;
     let seen = &forecast
@@ -110,21 +112,24 @@ fn degraded(evidence: &Evidence) -> Option<Finding> {
         .filter(|branch| branch.known)?
         .prediction;
     let words = seen.error.as_ref()?;
-    let elsewhere = ["unexpected on-disk state", "extension package"];
-    if elsewhere.iter().any(|begin| words.starts_with(begin)) {
+    let elsewhere = [
+        "unexpected on-disk state",
+        "extension package",
+        "annotation not found",
+        "initial annotations",
+    ];
+    let told = elsewhere.iter().any(|part| words.contains(part));
+    let record = evidence.records.get().map(|all| &all.current_config);
+    let broken = matches!(record, Some(Recorded::Broken(_)));
+    if told || broken || seen.state == State::Unreconcilable {
         return None;
     }
-    let what = match seen.state {
-        State::Unreconcilable => "the daemon will refuse the wanted config",
-        _ => "the daemon will be Degraded when it starts",
-    };
-    let because = seen.because.join(" ");
-    let means = match because.is_empty() {
-        true => "It takes no update until this is put right.".to_owned(),
-        false => because,
-    };
+    let what = "the daemon will be Degraded when it starts";
+    let means = "It takes no update until this is put right.";
+    let because = seen.because.iter();
     let finding = Finding::new(Severity::Warning, what, means)
         .seen("annotations", forecast.told_words.clone())
+        .seen_all(because.map(|because| Fact::new("at its start", because)))
         .daemon(Some(words.clone()));
     Some(finding.next(format!("mco-rescue status{}", evidence.at_root())))
 }

@@ -11,10 +11,11 @@ use crate::paths;
 pub const CHECK: Check = Check {
     id: "FP-05",
     title: "the OS image cannot be pulled",
-    looks_at: "mirrors, pull secret and signature policy for the recorded image; the pull of a first boot",
+    looks_at: "mirrors, credentials and signature policy for the recorded image; the pull of a first boot",
     explain: "To change its OS the node pulls an image, from the first mirror in /etc/containers/registries.conf that \
 has it, with the entry of the pull secret for that place, and if /etc/containers/policy.json allows it. One of the \
-three is wrong more often than the network. At a first boot the pull is tried again every second without end.\n\n\
+three is wrong more often than the network. A pull secret that cannot be used at all is told as FP-27. At a first boot \
+the pull is tried again every second without end. A system that boots no images pulls none, and is not judged.\n\n\
 The registry itself is not asked here. podman pull --authfile /var/lib/kubelet/config.json IMAGE shows what it says.\n\n\
 Without a registry: copy the image elsewhere with skopeo copy --all --preserve-digests docker://IMAGE oci:DIR, carry DIR \
 to the node, and mco-rescue pivot IMAGE --os-from DIR. The digest must be the very one that the config names; the \
@@ -23,18 +24,18 @@ policy on disk is never weakened for it.",
 };
 
 fn judge(evidence: &Evidence) -> Verdict {
+    let verdict = Verdict::healthy().and(waiting(evidence));
     let pull = match evidence.pull.seen() {
-        Ok(Some(pull)) => pull,
-        Ok(None) => return Verdict::healthy().and(waiting(evidence)),
-        Err(why) => return Verdict::unseen(format!("how the image would be pulled: {why}")),
+        Ok(Some(pull)) if evidence.boots_images => pull,
+        Ok(_) => return verdict,
+        Err(why) => return verdict.and_unseen(format!("how the image would be pulled: {why}")),
     };
     let severity = match needed(evidence, pull) {
         Some(true) => Severity::Critical,
         _ => Severity::Warning,
     };
-    let verdict = Verdict::healthy().and(waiting(evidence));
     match obstacle(evidence, pull) {
-        Some(refusal) => verdict.and([refused(pull, severity, refusal)]),
+        Some(refusal) => verdict.and([refused(evidence, pull, severity, refusal)]),
         None if severity == Severity::Critical => {
             let asked = pull
                 .trace
@@ -42,7 +43,7 @@ fn judge(evidence: &Evidence) -> Verdict {
                 .ok()
                 .and_then(|trace| trace.asked().next());
             let place = asked.map_or_else(|| pull.image.clone(), |source| source.name.clone());
-            let verdict = verdict.and(anonymous(pull));
+            let verdict = verdict.and(anonymous(evidence, pull));
             verdict.and_unseen(format!(
                 "whether the image can be had now: podman pull {place}"
             ))
@@ -67,37 +68,41 @@ fn obstacle(evidence: &Evidence, pull: &Pull) -> Option<Refusal> {
         Ok(trace) => trace,
         Err(refusal) => return Some(refusal.clone()),
     };
-    let of = |place: String, words: String| Refusal {
+    let words = trace.blocked()?;
+    let table = trace.table.as_ref().map(|(_, file)| file.clone());
+    let place = match trace.ruling.rejects() {
+        true => format!("/{}", paths::POLICY),
+        false => table.unwrap_or_else(|| format!("/{}", paths::REGISTRIES)),
+    };
+    Some(Refusal {
         next: format!("vi {}", evidence.path(&place)),
         place,
         words,
-    };
-    if let Some(words) = trace.blocked() {
-        let table = trace.table.as_ref().map(|(_, file)| file.clone());
-        let place = match trace.ruling.rejects() {
-            true => format!("/{}", paths::POLICY),
-            false => table.unwrap_or_else(|| format!("/{}", paths::REGISTRIES)),
-        };
-        return Some(of(place, words));
-    }
-    let problem = trace.secrets_problem.clone()?;
-    Some(of(trace.secrets.clone().unwrap_or_default(), problem))
+    })
 }
 
-fn refused(pull: &Pull, severity: Severity, refusal: Refusal) -> Finding {
+fn refused(evidence: &Evidence, pull: &Pull, severity: Severity, refusal: Refusal) -> Finding {
     let means = match severity {
         Severity::Critical => {
-            "The image that the node needs cannot be pulled, whatever the network does. With the image on a medium: \
-             mco-rescue pivot --os-from DIR."
+            "The image that the node needs cannot be pulled, whatever the network does. From a medium it can be had on \
+             the running node: mco-rescue pivot --os-from DIR."
         }
         _ => "Nothing needs it now. The next update will fail on it, whatever the network does.",
     };
-    Finding::new(severity, "the OS image cannot be pulled", means)
+    let finding = Finding::new(severity, "the OS image cannot be pulled", means)
         .seen(refusal.place, refusal.words)
         .seen("image", pull.image.clone())
         .seen_all(pull.trace.iter().flat_map(decisions))
-        .next(refusal.next)
-        .next("mco-rescue pivot --os-from DIR")
+        .next(refusal.next);
+    from_medium(evidence, finding)
+}
+
+/// No OS is staged on a disk that does not run.
+fn from_medium(evidence: &Evidence, finding: Finding) -> Finding {
+    match evidence.live {
+        true => finding.next("mco-rescue pivot --os-from DIR"),
+        false => finding,
+    }
 }
 
 fn decisions(trace: &Trace) -> Vec<Fact> {
@@ -112,26 +117,33 @@ fn decisions(trace: &Trace) -> Vec<Fact> {
     trace.sources.iter().map(source).collect()
 }
 
-fn anonymous(pull: &Pull) -> Option<Finding> {
+/// A file that cannot be used, or has no entry at all, is told as FP-27.
+fn anonymous(evidence: &Evidence, pull: &Pull) -> Option<Finding> {
     let trace = pull.trace.as_ref().ok()?;
+    if trace.secrets_problem.is_some() || trace.secrets_empty {
+        return None;
+    }
     let source = trace
         .asked()
         .find(|source| source.credentials == Credentials::None)?;
-    let file = trace
-        .secrets
-        .clone()
-        .unwrap_or_else(|| "(no pull secret)".to_owned());
+    let secret = format!("/{}", paths::PULL_SECRETS[2]);
+    let (file, said) = match &trace.secrets {
+        Some(file) => (file.clone(), format!("has no entry for {}", source.name)),
+        None => (
+            secret,
+            "is missing, and nothing stands in for it".to_owned(),
+        ),
+    };
     let means =
         "The registry is asked without credentials. If it is not public, it answers unauthorized.";
-    Some(
-        Finding::new(
-            Severity::Notice,
-            "no pull secret for the place of the OS image",
-            means,
-        )
-        .seen(file, format!("has no entry for {}", source.name))
-        .next("mco-rescue pivot --os-from DIR"),
+    let finding = Finding::new(
+        Severity::Notice,
+        "no pull secret for the place of the OS image",
+        means,
     )
+    .seen(file, said)
+    .next(format!("mco-rescue verify{}", evidence.at_root()));
+    Some(from_medium(evidence, finding))
 }
 
 /// The first boot goes no further until its pull works.

@@ -21,15 +21,26 @@ mco-rescue pinned is let go by mco-rescue rollback --forget.",
 
 const MIB: u64 = 1 << 20;
 
+/// A system that boots no images has no such kernels.
+fn not_mounted(evidence: &Evidence) -> Verdict {
+    if !evidence.boots_images {
+        return Verdict::healthy();
+    }
+    Verdict::unseen(format!(
+        "/boot: no kernel of ostree is there. If its partition is not mounted: mount -o ro /dev/disk/by-label/boot {}, \
+         then mco-rescue doctor{} again; lsblk -f shows the label",
+        evidence.path("/boot"),
+        evidence.at_root()
+    ))
+}
+
 fn judge(evidence: &Evidence) -> Verdict {
     let boot = match evidence.boot.seen() {
         Ok(boot) => boot,
         Err(why) => return Verdict::unseen(format!("/boot: {why}")),
     };
     if boot.kernels.is_empty() {
-        return Verdict::unseen(
-            "/boot: no kernel of ostree is there; mount the boot partition at boot below the root",
-        );
+        return not_mounted(evidence);
     }
     let keep = |entry: &BootEntry| {
         boot.entries
@@ -43,12 +54,12 @@ fn judge(evidence: &Evidence) -> Verdict {
         .facts()
         .is_ok_and(|facts| facts.deployments.staged().is_some());
     match boot.space.fit_kernel(room) {
-        Fit::Fits => Verdict::healthy().and(orphans(boot)),
+        Fit::Fits => Verdict::healthy().and(orphans(evidence, boot)),
         Fit::AfterPruning { pruned } => {
             let what = "/boot has room for the next OS only after a clean-up";
             let means = "Newer versions of ostree clean up by themselves first; older ones fail at the shutdown.";
             Verdict::found(
-                finding(Severity::Notice, what, means, boot, room.needed)
+                finding(evidence, Severity::Notice, what, means, boot, room.needed)
                     .seen("can be removed", mib(pruned)),
             )
         }
@@ -65,12 +76,13 @@ fn judge(evidence: &Evidence) -> Verdict {
                 }
                 false => "The next OS update will be staged, and lost at the shutdown.",
             };
-            Verdict::found(finding(severity, what, means, boot, room.needed))
+            Verdict::found(finding(evidence, severity, what, means, boot, room.needed))
         }
     }
 }
 
 fn finding(
+    evidence: &Evidence,
     severity: Severity,
     what: impl Into<String>,
     means: &str,
@@ -99,15 +111,22 @@ fn finding(
             format!("{}, for {by}", mib(kernel.bytes)),
         )
     });
-    Finding::new(severity, what, means)
+    let finding = Finding::new(severity, what, means)
         .seen("/boot", free)
         .seen_all(facts)
-        .daemon(Some("regfile copy: No space left on device".to_owned()))
-        .next("rpm-ostree cleanup -r")
-        .next("mco-rescue rollback --forget")
+        .daemon(Some("regfile copy: No space left on device".to_owned()));
+    match evidence.live {
+        true => finding
+            .next("rpm-ostree cleanup -r")
+            .next("mco-rescue rollback --forget"),
+        // There nobody answers rpm-ostree, and only the running node lets its pins go.
+        false => finding
+            .next(format!("ostree admin status --sysroot={}", evidence.root))
+            .next(evidence.cleanup()),
+    }
 }
 
-fn orphans(boot: &Boot) -> Option<Finding> {
+fn orphans(evidence: &Evidence, boot: &Boot) -> Option<Finding> {
     let orphan = |kernel: &&KernelDirectory| {
         let mut entries = boot.entries.iter();
         !entries.any(|entry| entry.kernel_directory() == Some(&kernel.name))
@@ -127,7 +146,7 @@ fn orphans(boot: &Boot) -> Option<Finding> {
             means,
         )
         .seen_all(facts)
-        .next("ostree admin cleanup"),
+        .next(evidence.cleanup()),
     )
 }
 

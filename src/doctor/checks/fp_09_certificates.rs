@@ -79,7 +79,7 @@ fn name(role: Role) -> &'static str {
     match role {
         Role::KubeletClient => "the kubelet's client certificate",
         Role::KubeletServing => "the kubelet's server certificate",
-        Role::ClientAuthority => "whom the kubelet believes",
+        Role::ClientAuthority => "kubelet-ca.crt",
         Role::Etcd => "a certificate of etcd",
         Role::ServerAuthority | Role::Pointer => "an authority",
     }
@@ -93,15 +93,13 @@ fn fact(one: &Certificate) -> Fact {
 }
 
 fn ended(evidence: &Evidence, role: Role, old: &[&Certificate], now: u64) -> Finding {
-    let days = old
-        .iter()
-        .map(|one| now.saturating_sub(one.not_after) / DAY)
-        .max();
-    let clock = format!(
-        "{}, {} days after the end",
-        utc(now),
-        days.unwrap_or_default()
-    );
+    let ages = old.iter().map(|one| now.saturating_sub(one.not_after));
+    let since = match ages.max().unwrap_or_default() / DAY {
+        0 => "less than a day".to_owned(),
+        1 => "1 day".to_owned(),
+        days => format!("{days} days"),
+    };
+    let clock = format!("{}, {since} after the end", utc(now));
     let (severity, means, daemon) = match role {
         Role::KubeletClient => (
             Severity::Critical,
@@ -125,22 +123,10 @@ fn ended(evidence: &Evidence, role: Role, old: &[&Certificate], now: u64) -> Fin
             None,
         ),
     };
-    let what = format!(
-        "{} expired",
-        if role == Role::ClientAuthority {
-            "kubelet-ca.crt has"
-        } else {
-            name(role)
-        }
-    );
-    let finding = Finding::new(
-        severity,
-        what.replace("certificate expired", "certificate has expired"),
-        means,
-    )
-    .seen_all(old.iter().map(|one| fact(one)))
-    .seen("clock", clock)
-    .daemon(daemon.map(str::to_owned));
+    let finding = Finding::new(severity, format!("{} has expired", name(role)), means)
+        .seen_all(old.iter().map(|one| fact(one)))
+        .seen("clock", clock)
+        .daemon(daemon.map(str::to_owned));
     match role {
         Role::KubeletClient => finding
             .seen("bootstrap", bootstrap(evidence))

@@ -1,7 +1,7 @@
 //! FP-10: what a power cut leaves half-way.
 
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
-use crate::node::{Recorded, Records};
+use crate::node::{Recorded, Records, images_on_disk};
 use crate::paths;
 use crate::transaction::Pending;
 
@@ -149,17 +149,22 @@ fn storage(evidence: &Evidence) -> Option<Finding> {
         let short = layer.get(..12).unwrap_or(layer);
         Fact::new(image, format!("its layer {short} is not there"))
     });
-    let means = "Pods of these images do not start. After the wipe every image is pulled again, which needs a registry.";
-    Some(
-        Finding::new(
-            Severity::Warning,
-            "the store of container images is damaged",
-            means,
-        )
-        .seen_all(broken.chain(lacking))
-        .daemon(Some("layer not known".to_owned()))
-        .next("systemctl stop kubelet crio")
-        .next("crio wipe --force")
-        .next("systemctl start crio kubelet"),
+    let means = "Pods of these images do not start. Once the store is empty every image is pulled again, which needs a \
+                 registry.";
+    let finding = Finding::new(
+        Severity::Warning,
+        "the store of container images is damaged",
+        means,
     )
+    .seen_all(broken.chain(lacking))
+    .daemon(Some("layer not known".to_owned()));
+    let store = evidence.path(&format!("/{}", images_on_disk::STORE));
+    Some(match evidence.live {
+        true => finding
+            .next("systemctl stop kubelet crio")
+            .next("crio wipe --force")
+            .next("systemctl start crio kubelet"),
+        // What runs here is another system; CRI-O makes the directory anew.
+        false => finding.next(format!("mv {store} {store}.damaged")),
+    })
 }

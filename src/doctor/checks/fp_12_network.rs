@@ -36,8 +36,8 @@ fn judge(evidence: &Evidence) -> Verdict {
     };
     let mut verdict = Verdict::healthy()
         .and(cut_off(evidence, network))
-        .and(half_a_bridge(network))
-        .and(empty(network))
+        .and(half_a_bridge(evidence, network))
+        .and(empty(evidence, network))
         .and(absent(network));
     for why in &network.unseen {
         verdict = verdict.and_unseen(format!("connections: {why}"));
@@ -104,7 +104,16 @@ fn down(evidence: &Evidence, prepared: &'static str) -> Option<Finding> {
     })
 }
 
-fn half_a_bridge(network: &Network) -> Option<Finding> {
+/// The command that moves a connection out of the way.
+fn away(evidence: &Evidence, one: &Keyfile) -> String {
+    format!(
+        "mv {} {}",
+        evidence.path(&one.path),
+        evidence.path("/root/")
+    )
+}
+
+fn half_a_bridge(evidence: &Evidence, network: &Network) -> Option<Finding> {
     let there = |name: &&&str| {
         network
             .keyfiles
@@ -131,12 +140,15 @@ fn half_a_bridge(network: &Network) -> Option<Finding> {
         .seen("missing", lacking.join(", "))
         .seen_all(facts);
     for one in files {
-        finding = finding.next(format!("mv {} /root/", one.path));
+        finding = finding.next(away(evidence, one));
     }
-    Some(finding.next("systemctl reboot"))
+    Some(match evidence.live {
+        true => finding.next("systemctl reboot"),
+        false => finding,
+    })
 }
 
-fn empty(network: &Network) -> Option<Finding> {
+fn empty(evidence: &Evidence, network: &Network) -> Option<Finding> {
     let empty: Vec<&Keyfile> = network.keyfiles.iter().filter(|one| one.empty).collect();
     let first = empty.first()?;
     let what = match empty.len() {
@@ -144,16 +156,16 @@ fn empty(network: &Network) -> Option<Finding> {
         many => format!("{many} connections of NetworkManager are empty"),
     };
     let means = "NetworkManager passes over it: the interface gets no address from it.";
-    Some(
-        Finding::new(Severity::Warning, what, means)
-            .seen_all(
-                empty
-                    .iter()
-                    .map(|one| Fact::new(&one.path, "nothing in it")),
-            )
-            .next(format!("mv {} /root/", first.path))
-            .next("nmcli connection reload"),
-    )
+    let facts = empty
+        .iter()
+        .map(|one| Fact::new(&one.path, "nothing in it"));
+    let finding = Finding::new(Severity::Warning, what, means)
+        .seen_all(facts)
+        .next(away(evidence, first));
+    Some(match evidence.live {
+        true => finding.next("nmcli connection reload"),
+        false => finding,
+    })
 }
 
 /// A connection for an interface that this machine does not have, by its kind a real one.

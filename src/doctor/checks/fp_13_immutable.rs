@@ -119,9 +119,6 @@ fn deployed(evidence: &Evidence, all: &[Deployed]) -> Option<Finding> {
             .seen_all(facts)
             .daemon(Some("Operation not permitted".to_owned()))
             .next(format!("chattr -ia {}", evidence.path(first)))
-            .next(match evidence.live {
-                true => "ostree admin cleanup".to_owned(),
-                false => format!("ostree admin cleanup --sysroot={}", evidence.root),
-            }),
+            .next(evidence.cleanup()),
     )
 }

@@ -37,9 +37,6 @@ fn judge(evidence: &Evidence) -> Verdict {
             return verdict.and([finding]);
         }
         System::Silent(why) => why,
-        System::NotAsked if evidence.live && evidence.deployment.is_some() => {
-            return verdict.and_unseen("rpm-ostree: it was not asked; rpm-ostree status");
-        }
         System::NotAsked if evidence.deployment.is_some() => {
             return verdict.and_unseen("rpm-ostree: it answers only on the booted node");
         }

@@ -8,12 +8,14 @@ use crate::report::utc;
 pub const CHECK: Check = Check {
     id: "FP-15",
     title: "the clock is wrong",
-    looks_at: "the time beside certificates, file times, the clock of the board, and the age of this program",
+    looks_at: "the time beside certificates, file times, the clocks of board and server, and the age of this program",
     explain: "A clock that is behind makes every certificate one that is not yet valid, and a node without network cannot \
 ask for the time. So everything at hand that tells of a moment that has passed is compared: when certificates \
 were signed (by another clock, so these weigh most), when files were written, what was fetched when, and the day of \
 the newest rules in this program. A time before any of these is wrong, or they were written while it was ahead.\n\n\
-A clock that is far ahead is seen by the clock of the board only, where there is one.\n\n\
+A clock that is far ahead is seen by the clock of the board, where there is one, and by that of the Machine Config \
+Server. On the node itself the server that answered mco-rescue fetch last is asked for the time, for two seconds at \
+most; else what it said at the last fetch counts.\n\n\
 Set it: date -u -s '2026-01-31 12:00', then hwclock --systohc; or in the firmware's setup. chronyc makestep, once a \
 time server is reached.",
     judge,
@@ -31,9 +33,17 @@ fn judge(evidence: &Evidence) -> Verdict {
         .filter(|one| one.at > clock.now.saturating_add(TOLERANCE))
         .collect();
     later.sort_by_key(|one| (!one.foreign, std::cmp::Reverse(one.at)));
-    Verdict::healthy()
+    let told = !later.is_empty();
+    let server = server(evidence).filter(|_| !told);
+    let told = told || server.is_some();
+    let verdict = Verdict::healthy()
         .and(behind(evidence, &later))
-        .and(board(evidence, !later.is_empty()))
+        .and(server)
+        .and(board(evidence, told));
+    match &clock.server_unseen {
+        Some(why) => verdict.and_unseen(format!("the clock of the server: {why}")),
+        None => verdict,
+    }
 }
 
 fn behind(evidence: &Evidence, later: &[&Moment]) -> Option<Finding> {
@@ -64,18 +74,63 @@ fn behind(evidence: &Evidence, later: &[&Moment]) -> Option<Finding> {
     let facts = later
         .iter()
         .map(|one| Fact::new(&one.place, format!("{} {}", one.what, utc(one.at))));
-    Some(
-        Finding::new(severity, what, means)
-            .seen("clock", utc(evidence.clock.now))
-            .seen_all(facts)
-            .daemon(foreign.then(|| "x509: certificate has expired or is not yet valid".to_owned()))
-            .next("chronyc makestep")
-            .next(format!(
-                "date -u -s '{}'",
-                utc(newest).replace('T', " ").replace('Z', "")
-            ))
-            .next("hwclock --systohc"),
-    )
+    let finding = Finding::new(severity, what, means)
+        .seen("clock", utc(evidence.clock.now))
+        .seen_all(facts)
+        .daemon(foreign.then(|| "x509: certificate has expired or is not yet valid".to_owned()));
+    Some(set(finding, newest))
+}
+
+/// The difference that there was when the server was heard. It is behind now where that is seen by other moments.
+fn server(evidence: &Evidence) -> Option<Finding> {
+    let heard = evidence.clock.server.as_ref()?;
+    let own = heard.own?;
+    let apart = own.abs_diff(heard.said);
+    let set_back_since = !heard.now && evidence.clock.now < own;
+    if apart <= TOLERANCE || set_back_since {
+        return None;
+    }
+    let side = if own > heard.said {
+        "ahead of"
+    } else {
+        "behind"
+    };
+    let (severity, verb, means) = match heard.now {
+        true if apart >= DAY => (
+            Severity::Critical,
+            "is",
+            "Certificates that are still valid count as expired by this clock: connections to the cluster fail.",
+        ),
+        true => (
+            Severity::Warning,
+            "is",
+            "Certificates end too early by this clock, and times in logs do not fit those of other nodes.",
+        ),
+        false => (
+            Severity::Notice,
+            "was",
+            "That was when the server was heard last. If nobody has set the clock since, it still is.",
+        ),
+    };
+    let what = format!("the clock {verb} {} {side} the server's", span(apart));
+    let said = format!("the server's clock said {}", utc(heard.said));
+    let finding = Finding::new(severity, what, means)
+        .seen(heard.place.clone(), said)
+        .seen("clock at that moment", utc(own))
+        .seen("clock", utc(evidence.clock.now));
+    Some(match heard.now {
+        true => set(finding, heard.said),
+        false => finding.next("mco-rescue fetch").next("date -u"),
+    })
+}
+
+/// The ways to set it.
+fn set(finding: Finding, to: u64) -> Finding {
+    let to = utc(to).replace('T', " ").replace('Z', "");
+    finding
+        .next("chronyc makestep")
+        .next(format!("date -u -s '{to}'"))
+        .next("hwclock --systohc")
 }
 
 fn board(evidence: &Evidence, told: bool) -> Option<Finding> {

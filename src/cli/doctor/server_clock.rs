@@ -1,0 +1,62 @@
+//! Asks the Machine Config Server that answered before what time it is: the only thing that `doctor` asks a network.
+
+use std::time::{Duration, SystemTime};
+
+use crate::cli::work::now;
+use crate::net::{self, Request, Settings};
+use crate::node::clock::Heard;
+use crate::root::Root;
+use crate::source::server::{Server, ServerClock};
+use crate::source::{Http, Network};
+
+/// Nobody waits longer for it.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The answer is not looked at.
+const MAX_BYTES: u64 = 64 << 10;
+/// What the server answers with nothing else.
+const QUESTION: &str = "healthz";
+
+/// What its clock says; it is believed only with a certificate of the authority that it had before.
+///
+/// # Errors
+/// Why it said nothing.
+pub(super) fn ask(root: &Root, server: &Server) -> Result<Heard, String> {
+    let url = format!("{}/{QUESTION}", server.url);
+    let request = Request {
+        retry: false,
+        ..Request::new(&url, MAX_BYTES)
+    };
+    let answer = net::fetch(&settings(root, server)?, &request, &mut |_| {});
+    let date = match answer {
+        Ok(answer) => answer
+            .date
+            .ok_or_else(|| "it answered without a Date".to_owned()),
+        Err(error) => error.server_clock().ok_or_else(|| error.cause.to_string()),
+    };
+    date.map(|date| heard(server, date))
+}
+
+fn settings(root: &Root, server: &Server) -> Result<Settings, String> {
+    if !server.url.starts_with("https:") {
+        return Err("it was reached without TLS, so anybody could answer".to_owned());
+    }
+    let mut network = Network::default();
+    if !server.authorities.trim().is_empty() {
+        network
+            .authorities
+            .push(server.authorities.as_bytes().into());
+    }
+    let mut settings = Http::within(root, PATIENCE).settings(&network)?;
+    settings.total_timeout = Some(PATIENCE);
+    Ok(settings)
+}
+
+fn heard(server: &Server, date: SystemTime) -> Heard {
+    let clock = ServerClock::new(&server.url, date, Some(now()));
+    Heard {
+        place: clock.url,
+        said: clock.date,
+        own: clock.seen,
+        now: true,
+    }
+}
