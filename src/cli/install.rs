@@ -200,7 +200,7 @@ impl Beforehand {
     /// cannot be told.
     pub fn of(session: &Session) -> Option<Self> {
         let mut theirs = managed(&session.desired);
-        theirs.extend(session.old.iter().flat_map(managed));
+        theirs.extend(session.old.iter().flat_map(|old| managed(old)));
         Self::on(&session.root, &theirs)
     }
 

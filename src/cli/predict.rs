@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
@@ -30,7 +31,7 @@ use crate::paths;
 use crate::plan::{self, Force, Plan};
 use crate::render;
 use crate::report::daemon::Forecast;
-use crate::root::{Root, RootPath};
+use crate::root::{Root, RootError, RootPath};
 use crate::source::cache::{self, Cached, Entry};
 use crate::source::policies::ClusterPolicies;
 use crate::source::{api, daemon_log};
@@ -57,11 +58,24 @@ fn by_policies(
     moment: Moment<'_>,
     file: Option<&str>,
 ) -> Result<Forecast> {
-    let records = Records::read(root).context("reading the daemon's records")?;
-    let found = Found::gather(root, &records, args, moment)?;
+    let read = records(root, moment).context("reading the daemon's records")?;
+    let found = Found::gather(root, &read, args, moment)?;
     // Standard input was read already, and can be read once only.
     let (policies, whose) = after::chosen(root, file.filter(|file| *file != "-"))?;
     Ok(found.forecast(args, &policies, whose != DEFAULTS))
+}
+
+/// What a session has read is not read again, unless it was changed meanwhile.
+fn records<'a>(root: &Root, moment: Moment<'a>) -> Result<Cow<'a, Records>, RootError> {
+    Ok(match moment {
+        Moment::Now(_) => Cow::Owned(Records::read(root)?),
+        Moment::Beside(session) => Cow::Borrowed(&session.records),
+        Moment::After(session, _) => {
+            let before = session.records.recorded().into_iter();
+            let known: Vec<&MachineConfig> = before.chain([&session.chosen.config]).collect();
+            Cow::Owned(Records::read_knowing(root, &known)?)
+        }
+    })
 }
 
 /// The same for a report that it must not keep back: a failure is only logged.
@@ -246,7 +260,7 @@ impl<'a> Found<'a> {
                 } else {
                     observe()?
                 };
-                let old = session.old.as_ref();
+                let old = session.old.as_deref();
                 Cow::Owned(plan::carried_out(node, plan, &session.desired, old))
             }
         })
@@ -259,7 +273,15 @@ impl<'a> Found<'a> {
         if brought.is_some_and(|next| next.config == config.name) {
             drifts = drift::missing_arguments(config, None).into_iter().collect();
         }
-        drifts.extend(drift::drifts(&Desired::of(config), node));
+        let desired = match self.moment {
+            Moment::Beside(session) | Moment::After(session, _)
+                if session.chosen.config.digest == config.digest =>
+            {
+                Arc::clone(&session.desired)
+            }
+            _ => Desired::of(config).into(),
+        };
+        drifts.extend(drift::drifts(&desired, node));
         let facts = node.system.facts();
         Compared {
             drifts,

@@ -1,5 +1,6 @@
 //! What every command gathers: the root, its records, the config, the node.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -33,9 +34,9 @@ pub struct Session {
     /// The config.
     pub chosen: Chosen,
     /// What it wants on disk.
-    pub desired: Desired,
+    pub desired: Arc<Desired>,
     /// What the recorded config wanted.
-    pub old: Option<Desired>,
+    pub old: Option<Arc<Desired>>,
     /// The node, with the accounts that will be there afterwards.
     pub node: NodeState,
     /// What becomes of the accounts of a bare config.
@@ -83,6 +84,7 @@ fn look(
     old: Option<&Desired>,
 ) -> Result<(NodeState, Option<Prepared>), RootError> {
     let accounts = accounts::prepare(root, config, &HostRunner)?;
+    let old = old.filter(|old| !std::ptr::eq(*old, desired));
     let interest = plan::interest(desired, old, accounts.as_ref());
     let mut node = node::observe(root, &interest, &HostRunner)?;
     if let Some(accounts) = &accounts {
@@ -178,14 +180,17 @@ impl Session {
     }
 
     fn of(root: Root, records: Records, chosen: Chosen) -> Result<Self> {
-        let desired = Desired::of(&chosen.config);
-        let old = records
-            .baseline()
-            .config()
-            .filter(|_| !desired.bare)
-            .map(Desired::of);
-        let (node, accounts) =
-            look(&root, &chosen.config, &desired, old.as_ref()).context("looking at the node")?;
+        let desired = Arc::new(Desired::of(&chosen.config));
+        let baseline = records.baseline().config().filter(|_| !desired.bare);
+        let old = baseline.map(|old| {
+            if Arc::ptr_eq(&old.ignition, &chosen.config.ignition) {
+                Arc::clone(&desired)
+            } else {
+                Desired::of(old).into()
+            }
+        });
+        let seen = look(&root, &chosen.config, &desired, old.as_deref());
+        let (node, accounts) = seen.context("looking at the node")?;
         Ok(Self {
             root,
             records,
@@ -199,7 +204,7 @@ impl Session {
 
     /// Looks at the node again, after it was changed.
     pub fn observe_again(&mut self) -> Result<()> {
-        let (config, old) = (&self.chosen.config, self.old.as_ref());
+        let (config, old) = (&self.chosen.config, self.old.as_deref());
         let seen = look(&self.root, config, &self.desired, old);
         (self.node, self.accounts) = seen.context("looking at the node again")?;
         Ok(())
@@ -221,7 +226,7 @@ impl Session {
             config: &self.chosen.config,
             desired: &self.desired,
             baseline: self.records.baseline(),
-            old: self.old.as_ref(),
+            old: self.old.as_deref(),
             records: &self.records,
             node: &self.node,
             accounts: self.accounts.as_ref(),

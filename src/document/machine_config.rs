@@ -3,6 +3,10 @@
 //! The text of the object is kept as it was received: it becomes the daemon's
 //! record, and re-serialising it would make every file look changed.
 
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::thread;
+
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -68,7 +72,7 @@ pub struct MachineConfig {
     /// `spec.kernelType`.
     pub kernel_type: KernelType,
     /// `spec.config`; empty when it is `null` or absent.
-    pub ignition: Ignition,
+    pub ignition: Arc<Ignition>,
     /// The object as JSON, as received: what becomes `currentconfig`.
     pub record: Text,
     /// Lower-case hex SHA-256 of `record`.
@@ -91,6 +95,36 @@ pub struct MachineConfig {
 }
 
 impl MachineConfig {
+    /// Whether a document is the text of this config to the byte, but for blanks at its end: then it need not be
+    /// read into memory to know what it says.
+    ///
+    /// # Errors
+    /// Of the reader.
+    pub fn is_text_of(&self, mut document: impl Read) -> io::Result<bool> {
+        let mut left = self.record.as_bytes();
+        let mut piece = vec![0; 64 << 10];
+        if left.is_empty() {
+            return Ok(false);
+        }
+        loop {
+            let n = match document.read(&mut piece) {
+                Ok(0) => return Ok(left.is_empty()),
+                Ok(n) => n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(e),
+            };
+            let piece = piece.get(..n).unwrap_or_default();
+            let (same, blank) = piece.split_at(n.min(left.len()));
+            let Some(rest) = left.strip_prefix(same) else {
+                return Ok(false);
+            };
+            if !blank.trim_ascii().is_empty() {
+                return Ok(false);
+            }
+            left = rest;
+        }
+    }
+
     /// A place in the config as the document writes it; a conversion may have moved it.
     pub fn place(&self, path: String) -> String {
         self.spec2
@@ -233,6 +267,27 @@ fn parse_enveloped(
     prefix: &str,
     origin: &str,
 ) -> Result<MachineConfig, Vec<Finding>> {
+    if text.len() < LARGE {
+        return parse_alone(text, envelope, prefix, origin, || sha256(text.as_bytes()));
+    }
+    // The digest is over all of it, and does not depend on what it says.
+    thread::scope(|scope| {
+        let digest = scope.spawn(|| sha256(text.as_bytes()));
+        let digest = || digest.join().unwrap_or_else(|_| sha256(text.as_bytes()));
+        parse_alone(text, envelope, prefix, origin, digest)
+    })
+}
+
+/// A document of this size (1 MiB) is worth a thread of its own.
+const LARGE: usize = 1 << 20;
+
+fn parse_alone(
+    text: &str,
+    envelope: Envelope<'_>,
+    prefix: &str,
+    origin: &str,
+    digest: impl FnOnce() -> String,
+) -> Result<MachineConfig, Vec<Finding>> {
     let bare = envelope.ignition.is_some() || envelope.ignition_version.is_some();
     if bare && envelope.spec.is_none() {
         return parse_served(text, prefix, origin);
@@ -282,8 +337,8 @@ fn parse_enveloped(
         extensions: spec.extensions.unwrap_or_default(),
         fips: spec.fips.unwrap_or_default(),
         kernel_type,
-        ignition,
-        digest: sha256(record.as_bytes()),
+        ignition: ignition.into(),
+        digest: digest(),
         record,
         origin: origin.to_owned(),
         warnings,
@@ -355,7 +410,7 @@ fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, V
         fips: false,
         kernel_type: KernelType::Default,
         spec2: parsed.converted.map(Converted::into_places),
-        ignition: parsed.config,
+        ignition: parsed.config.into(),
         record: Text::default(),
         digest,
         origin: origin.to_owned(),

@@ -184,21 +184,14 @@ fn ask_rpm(
     interest: &Interest,
     runner: &dyn CommandRunner,
 ) -> BTreeMap<RootPath, bool> {
-    let existing = interest
-        .packaged
-        .iter()
-        .filter(|path| node.objects.contains_key(path));
-    let mut answers = BTreeMap::new();
-    for path in existing {
-        match rpm::owns(runner, path) {
-            Ok(owned) => drop(answers.insert(path.clone(), owned)),
-            Err(error) => {
-                log::info!("asking rpm about {path}: {error}");
-                break;
-            }
-        }
-    }
-    answers
+    let existing = interest.packaged.iter();
+    let existing: Vec<&RootPath> = existing
+        .filter(|path| node.objects.contains_key(path))
+        .collect();
+    rpm::owned(runner, &existing).unwrap_or_else(|error| {
+        log::info!("asking rpm which files the packages own: {error}");
+        BTreeMap::new()
+    })
 }
 
 impl NodeState {

@@ -58,15 +58,20 @@ impl<'a> Baseline<'a> {
 impl Records {
     /// Reads the records.
     pub fn read(root: &Root) -> Result<Self, RootError> {
+        Self::read_knowing(root, &[])
+    }
+
+    /// The same, where the record is one of some configs as likely as not.
+    pub fn read_knowing(root: &Root, known: &[&MachineConfig]) -> Result<Self, RootError> {
         let image = root.read(&RootPath::fixed(paths::CURRENT_IMAGE))?;
-        let (current_config, json) = recorded(root, paths::CURRENT_CONFIG)?;
+        let (current_config, json) = recorded(root, paths::CURRENT_CONFIG, known)?;
         let readable = json && matches!(current_config, Recorded::Present(_));
         Ok(Self {
             unreadable: if readable { None } else { unreadable(root)? },
             current_config,
             written: written(root),
             current_image: image.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()),
-            mcs_content: recorded(root, paths::MCS_CONTENT)?.0,
+            mcs_content: recorded(root, paths::MCS_CONTENT, known)?.0,
             node_annotations: root.exists(&RootPath::fixed(paths::NODE_ANNOTATIONS))?,
             first_boot_over: root.exists(&RootPath::fixed(paths::NODE_ANNOTATIONS_KEPT))?,
             encapsulated: root.exists(&RootPath::fixed(paths::ENCAPSULATED))?,
@@ -139,8 +144,38 @@ fn written(root: &Root) -> Option<u64> {
     u64::try_from(stat.st_mtime).ok()
 }
 
+/// The one of `known` that a record is.
+fn same(
+    root: &Root,
+    file: &'static str,
+    known: &[&MachineConfig],
+) -> Result<Option<MachineConfig>, RootError> {
+    let path = RootPath::fixed(file);
+    for config in known {
+        let Some(document) = root.open_followed(&path)? else {
+            return Ok(None);
+        };
+        // What cannot be read is told by who reads it whole.
+        if config.is_text_of(document).unwrap_or(false) {
+            return Ok(Some(MachineConfig {
+                origin: format!("/{file}"),
+                additions: Vec::new(),
+                ..(*config).clone()
+            }));
+        }
+    }
+    Ok(None)
+}
+
 /// A record, and whether it is in JSON, as the daemon writes it.
-fn recorded(root: &Root, file: &'static str) -> Result<(Recorded, bool), RootError> {
+fn recorded(
+    root: &Root,
+    file: &'static str,
+    known: &[&MachineConfig],
+) -> Result<(Recorded, bool), RootError> {
+    if let Some(same) = same(root, file, known)? {
+        return Ok((Recorded::Present(Box::new(same)), true));
+    }
     let bytes = root.read_within(&RootPath::fixed(file), document::MAX_JSON)?;
     let Some(bytes) = bytes else {
         return Ok((Recorded::Missing, false));

@@ -1,6 +1,10 @@
 //! Unified diffs of text files.
 
-use similar::TextDiff;
+use std::fmt::{Result, Write};
+
+use imara_diff::{
+    Algorithm, Diff, InternedInput, Interner, Token, UnifiedDiffConfig, UnifiedDiffPrinter,
+};
 
 use super::printable;
 
@@ -10,12 +14,14 @@ const MAX_LINES: usize = 60;
 /// The difference between what is on disk and what the config has; `None` when either is no text.
 pub fn unified(on_disk: &[u8], wanted: &[u8]) -> Option<String> {
     let (old, new) = (text(on_disk)?, text(wanted)?);
-    let diff = TextDiff::from_lines(old, new);
-    let unified = diff
-        .unified_diff()
-        .context_radius(2)
-        .header("on disk", "in the config")
-        .to_string();
+    let input = InternedInput::new(old, new);
+    let mut diff = Diff::compute(Algorithm::Histogram, &input);
+    diff.postprocess_lines(&input);
+    let mut config = UnifiedDiffConfig::default();
+    config.context_len(2);
+    let printer = Lines(&input.interner);
+    let hunks = diff.unified_diff(&printer, config, &input);
+    let unified = format!("--- on disk\n+++ in the config\n{hunks}");
     let mut lines: Vec<&str> = unified.lines().collect();
     let cut = lines.len().saturating_sub(MAX_LINES);
     lines.truncate(MAX_LINES);
@@ -27,6 +33,48 @@ pub fn unified(on_disk: &[u8], wanted: &[u8]) -> Option<String> {
         out.push_str(&format!("... {cut} more lines\n"));
     }
     Some(out)
+}
+
+/// Prints lines as `diff -u` does, a missing end of the last one included.
+struct Lines<'a>(&'a Interner<&'a str>);
+
+impl Lines<'_> {
+    fn line(&self, mut f: impl Write, sign: char, token: Token) -> Result {
+        let line = self.0[token];
+        write!(f, "{sign}{line}")?;
+        if line.ends_with('\n') {
+            return Ok(());
+        }
+        f.write_str("\n\\ No newline at end of file\n")
+    }
+}
+
+impl UnifiedDiffPrinter for Lines<'_> {
+    fn display_header(
+        &self,
+        mut f: impl Write,
+        old_start: u32,
+        new_start: u32,
+        old: u32,
+        new: u32,
+    ) -> Result {
+        let (old_start, new_start) = (old_start + 1, new_start + 1);
+        writeln!(f, "@@ -{old_start},{old} +{new_start},{new} @@")
+    }
+
+    fn display_context_token(&self, f: impl Write, token: Token) -> Result {
+        self.line(f, ' ', token)
+    }
+
+    fn display_hunk(&self, mut f: impl Write, old: &[Token], new: &[Token]) -> Result {
+        for &token in old {
+            self.line(&mut f, '-', token)?;
+        }
+        for &token in new {
+            self.line(&mut f, '+', token)?;
+        }
+        Ok(())
+    }
 }
 
 fn text(bytes: &[u8]) -> Option<&str> {
@@ -46,6 +94,13 @@ mod tests {
             diff,
             "--- on disk\n+++ in the config\n@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n"
         );
+    }
+
+    #[test]
+    fn a_line_that_does_not_end_differs_from_one_that_does() {
+        let diff = unified(b"a\nb", b"a\nb\n").unwrap();
+        let wanted = "@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n+b\n";
+        assert!(diff.ends_with(wanted), "{diff}");
     }
 
     #[test]

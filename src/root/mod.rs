@@ -169,24 +169,27 @@ impl Root {
 
     /// The same for a file of up to `limit` bytes.
     pub fn read_within(&self, path: &RootPath, limit: u64) -> Result<Option<Vec<u8>>, RootError> {
-        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
-        let file = match resolve::open_in_root(
-            self.dir.as_fd(),
-            path.relative(),
-            flags,
-            ResolveFlag::empty(),
-        ) {
-            Ok(fd) => File::from(fd),
-            Err(error) if error.is_missing() => return Ok(None),
-            Err(cause) => {
-                return Err(RootError {
-                    path: path.to_string(),
-                    cause,
-                });
+        match self.open_followed(path)? {
+            Some(file) => {
+                let read = read_whole(file, limit);
+                read.map(Some).map_err(|errno| at(path, errno))
             }
-        };
-        let read = read_whole(file, limit);
-        read.map(Some).map_err(|errno| at(path, errno))
+            None => Ok(None),
+        }
+    }
+
+    /// Opens the file at `path` for reading, links followed in root; `None` when there is no such file.
+    pub fn open_followed(&self, path: &RootPath) -> Result<Option<File>, RootError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+        let (dir, extra) = (self.dir.as_fd(), ResolveFlag::empty());
+        match resolve::open_in_root(dir, path.relative(), flags, extra) {
+            Ok(fd) => Ok(Some(File::from(fd))),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(cause) => Err(RootError {
+                path: path.to_string(),
+                cause,
+            }),
+        }
     }
 
     /// The bytes of the regular file at `path` itself, no link at its place followed; `None` when there is none.

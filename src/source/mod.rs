@@ -12,6 +12,7 @@ mod references;
 pub mod server;
 
 use std::fmt;
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -143,16 +144,10 @@ pub fn choose(
         Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
             return Err(SourceError::Url(crate::net::redact(url)));
         }
-        Some(path) => {
-            let bytes = read_named(path)?;
-            match is_recorded(&bytes, records) {
-                Some(config) => as_given(MachineConfig {
-                    origin: path.to_owned(),
-                    ..config.clone()
-                }),
-                None => parse(bytes, path)?,
-            }
-        }
+        Some(path) => match recorded_as(path, records)? {
+            Some(config) => as_given(config),
+            None => parse(read_named(path)?, path)?,
+        },
         None => return taken(by_itself(kept).map_err(SourceError::NoneRecorded)?),
     };
     given.config = references::complete(given.config, fetch)?;
@@ -265,10 +260,20 @@ fn as_given(config: MachineConfig) -> Chosen {
     }
 }
 
-/// The recorded config, where a document is that to the byte: reading it again would come to the same.
-fn is_recorded<'r>(document: &[u8], records: &'r Records) -> Option<&'r MachineConfig> {
-    let same = |config: &&MachineConfig| config.record.as_bytes() == document.trim_ascii();
-    records.recorded().filter(same)
+/// The recorded config, where a document of the caller is that to the byte: reading it again would come to the same.
+fn recorded_as(path: &str, records: &Records) -> Result<Option<MachineConfig>, SourceError> {
+    let Some(config) = records.recorded() else {
+        return Ok(None);
+    };
+    let file = open(Path::new(path))?;
+    // A pipe can be read once only.
+    let is_file = file.metadata().is_ok_and(|found| found.is_file());
+    // What cannot be read is told by who reads it whole.
+    let same = is_file && config.is_text_of(file).unwrap_or(false);
+    Ok(same.then(|| MachineConfig {
+        origin: path.to_owned(),
+        ..config.clone()
+    }))
 }
 
 /// The bytes of a document: a file of the caller, or `-` for standard input.
@@ -313,9 +318,15 @@ pub fn documents_in(directory: &str) -> Result<Vec<String>, SourceError> {
     reason = "a path of the caller, not of the node's root"
 )]
 fn read_file(path: &Path) -> Result<Vec<u8>, SourceError> {
-    let name = path.display().to_string();
-    let file = std::fs::File::open(path).map_err(|e| SourceError::Read(name.clone(), e.into()))?;
-    read(file, &name)
+    read(open(path)?, &path.display().to_string())
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a path of the caller, not of the node's root"
+)]
+fn open(path: &Path) -> Result<File, SourceError> {
+    File::open(path).map_err(|e| SourceError::Read(path.display().to_string(), e.into()))
 }
 
 fn read(mut reader: impl Read, name: &str) -> Result<Vec<u8>, SourceError> {

@@ -294,7 +294,8 @@ impl Loader<'_> {
             return Ok(());
         }
         self.adopt(&config.ignition.ignition, &config.origin)?;
-        for (index, file) in config.ignition.storage.files.iter_mut().enumerate() {
+        let ignition = Arc::make_mut(&mut config.ignition);
+        for (index, file) in ignition.storage.files.iter_mut().enumerate() {
             let place = format!(
                 "storage.files[{index}] ({}) of {}",
                 file.path, config.origin
