@@ -1,5 +1,5 @@
 //! `doctor` on a node that is well and on one with each trouble: the checks of clock, disk, arguments, packages,
-//! records, units, labels, secrets, consoles, names and logins.
+//! records, units, labels, secrets, consoles, names and logins. Those of a running node and of its disks are in `os`.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -9,18 +9,21 @@
 
 #[path = "support/mounts.rs"]
 mod mounts;
+#[path = "doctor_more/os.rs"]
+mod os;
 #[path = "support/ostree_node.rs"]
 mod ostree_node;
 mod support;
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
-use mounts::{mount, with_mounts};
-use ostree_node::{IMAGE, OstreeNode};
+use ostree_node::IMAGE;
 use serde_json::{Value, json};
-use support::{Run, TestRoot, file, is_root, machine_config, say};
+use support::{PROGRAM, Run, TestRoot, file, is_root, machine_config, say};
 
 const RECORD: &str = "etc/machine-config-daemon/currentconfig";
 const NAME: &str = "rendered-worker-a";
@@ -128,6 +131,14 @@ fn found(seen: &Value, id: &str, severity: &str) -> String {
     all[0].to_string()
 }
 
+/// What a check could not look at.
+#[track_caller]
+fn unseen(seen: &Value, id: &str) -> String {
+    let mut checks = seen["checks"].as_array().unwrap().iter();
+    let check = checks.find(|check| check["id"] == id).unwrap();
+    check["unseen"].to_string()
+}
+
 #[track_caller]
 fn says(text: &str, all: &[&str]) {
     for one in all {
@@ -190,37 +201,6 @@ fn a_clock_before_a_signature_or_a_build_is_behind() {
         &found(&doctor(&root), "FP-15", "critical"),
         &["the OS was built", "2089-07-01", "/etc/os-release"],
     );
-}
-
-#[test]
-fn a_disk_without_room_is_critical_before_anything_fails() {
-    with_mounts(|| {
-        let root = TestRoot::new();
-        let var = root.path("var");
-        mount(&[
-            "-t",
-            "tmpfs",
-            "-o",
-            "size=64m",
-            "tmpfs",
-            var.to_str().unwrap(),
-        ]);
-        fs::create_dir(root.path("var/lib")).unwrap();
-        root.apply(&config());
-        furnish(&root);
-        assert_eq!(of(&doctor(&root), "FP-16"), Vec::<Value>::new());
-        let fill = |mebibytes: usize| root.write("var/fill", &"x".repeat(mebibytes << 20));
-        fill(59);
-        says(
-            &found(&doctor(&root), "FP-16", "warning"),
-            &["of 64 MiB are free"],
-        );
-        fill(62);
-        says(
-            &found(&doctor(&root), "FP-16", "critical"),
-            &["No space left on device"],
-        );
-    });
 }
 
 #[test]
@@ -290,85 +270,6 @@ fn arguments_that_the_daemon_never_finds_and_those_that_lose_are_told() {
     );
     root.write(ENTRY, "version 1\noptions rw nosmt=off nosmt=force\n");
     assert_eq!(of(&doctor(&root), "FP-18"), Vec::<Value>::new());
-}
-
-/// A live node with stubs of its programs.
-fn live(test: impl FnOnce(&OstreeNode) + Send) {
-    with_mounts(|| {
-        let node = OstreeNode::new();
-        furnish(&node.root);
-        test(&node);
-    });
-}
-
-fn record_on(node: &OstreeNode, change: impl FnOnce(&mut Value)) {
-    let mut config = config();
-    change(&mut config["spec"]);
-    node.root.write(RECORD, &config.to_string());
-}
-
-fn doctor_on(node: &OstreeNode) -> Value {
-    answer(&node.run(&["doctor", "--output", "json"]))
-}
-
-#[test]
-fn packages_of_extensions_and_kernels_are_missed_on_a_live_node() {
-    live(|node| {
-        record_on(node, |spec| spec["extensions"] = json!(["usbguard"]));
-        says(
-            &found(&doctor_on(node), "FP-19", "warning"),
-            &["usbguard not layered"],
-        );
-        node.runs(IMAGE, "usbguard", "");
-        assert_eq!(of(&doctor_on(node), "FP-19"), Vec::<Value>::new());
-        record_on(node, |spec| {
-            spec["extensions"] = json!(["usbguard"]);
-            spec["kernelType"] = json!("realtime");
-        });
-        says(
-            &found(&doctor_on(node), "FP-19", "warning"),
-            &["realtime is wanted, default is there"],
-        );
-        assert_eq!(
-            node.calls(),
-            Vec::<String>::new(),
-            "doctor changed something"
-        );
-    });
-}
-
-#[test]
-fn a_boot_entry_that_somebody_changed_is_told_on_a_live_node() {
-    live(|node| {
-        record_on(node, |_| {});
-        assert_eq!(of(&doctor_on(node), "FP-18"), Vec::<Value>::new());
-        node.root.write("stub/kargs", "rw by-hand=1\n");
-        says(
-            &found(&doctor_on(node), "FP-18", "notice"),
-            &["the next boot only", "by-hand=1"],
-        );
-    });
-}
-
-#[test]
-fn a_live_node_without_name_servers_is_critical() {
-    live(|node| {
-        record_on(node, |_| {});
-        assert_eq!(of(&doctor_on(node), "FP-32"), Vec::<Value>::new());
-        node.root.write("etc/resolv.conf", "search example\n");
-        says(
-            &found(&doctor_on(node), "FP-32", "critical"),
-            &["on [::1]:53"],
-        );
-        node.root.write("etc/resolv.conf", "nameserver 127.0.0.1\n");
-        found(&doctor_on(node), "FP-32", "warning");
-        node.root
-            .write("etc/kubernetes/manifests/coredns.yaml", "kind: Pod\n");
-        says(
-            &found(&doctor_on(node), "FP-32", "critical"),
-            &["coredns.yaml", "127.0.0.1"],
-        );
-    });
 }
 
 #[test]
@@ -504,17 +405,25 @@ fn label(root: &TestRoot, path: &str, kind: &str) -> bool {
     0 == unsafe { libc::lsetxattr(path.as_ptr(), name, label.as_ptr().cast(), label.len(), 0) }
 }
 
-#[test]
-fn labels_that_the_policy_does_not_give_are_told_with_the_command() {
-    let root = TestRoot::new();
+/// A policy with a label for a file and for the units.
+fn with_policy(root: &TestRoot) {
     root.write(
         "etc/selinux/config",
         "SELINUX=enforcing\nSELINUXTYPE=targeted\n",
     );
     root.write(
-        "etc/selinux/targeted/contexts/files/file_contexts",
-        "/etc/of-config\\.conf\tsystem_u:object_r:etc_t:s0\n",
+        CONTEXTS,
+        "/etc/of-config\\.conf\tsystem_u:object_r:etc_t:s0\n\
+         /etc/systemd/system/own\\.service\tsystem_u:object_r:systemd_unit_file_t:s0\n",
     );
+}
+
+const CONTEXTS: &str = "etc/selinux/targeted/contexts/files/file_contexts";
+
+#[test]
+fn labels_that_the_policy_does_not_give_are_told_with_the_command() {
+    let root = TestRoot::new();
+    with_policy(&root);
     root.apply(&config());
     furnish(&root);
     if !is_root() || !label(&root, "etc/of-config.conf", "etc_t") {
@@ -523,7 +432,27 @@ fn labels_that_the_policy_does_not_give_are_told_with_the_command() {
     assert_eq!(of(&doctor(&root), "FP-26"), Vec::<Value>::new());
     label(&root, "etc/of-config.conf", "tmp_t");
     let text = found(&doctor(&root), "FP-26", "warning");
-    says(&text, &["tmp_t, should be etc_t", ".autorelabel"]);
+    says(
+        &text,
+        &[
+            "tmp_t, should be etc_t",
+            ".autorelabel",
+            "not be allowed to read",
+        ],
+    );
+    label(&root, "etc/of-config.conf", "etc_t");
+    label(&root, "etc/systemd/system/own.service", "tmp_t");
+    says(
+        &found(&doctor(&root), "FP-26", "warning"),
+        &[
+            "should be systemd_unit_file_t",
+            "systemd may not load these units",
+        ],
+    );
+    root.write(CONTEXTS, "/etc/of-config\\.conf\n");
+    let seen = doctor(&root);
+    assert_eq!(of(&seen, "FP-26"), Vec::<Value>::new());
+    says(&unseen(&seen, "FP-26"), &["labels: "]);
 }
 
 #[test]
@@ -665,7 +594,7 @@ fn keys_that_are_gone_are_missed_only_where_the_config_gives_some() {
     root.remove("home/core/.ssh/authorized_keys.d/ignition");
     says(
         &found(&doctor(&root), "FP-33", "critical"),
-        &["gives 1 keys to core", "mco-rescue apply"],
+        &["gives 1 key to core", "mco-rescue apply"],
     );
     root.run(&["apply", "--yes"]).ok();
     assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
@@ -674,4 +603,423 @@ fn keys_that_are_gone_are_missed_only_where_the_config_gives_some() {
         spec["config"]["passwd"] = json!({"users": []})
     });
     found(&doctor(&root), "FP-33", "notice");
+}
+
+/// Something that a check cannot look at, and why.
+type Dark = (&'static str, &'static str, fn(&TestRoot));
+
+/// A directory where a file belongs.
+fn directory(root: &TestRoot, path: &str) {
+    let _ = fs::remove_file(root.path(path));
+    fs::create_dir_all(root.path(path)).unwrap();
+}
+
+/// A link that leads to itself where a directory belongs.
+fn endless(root: &TestRoot, path: &str) {
+    let _ = fs::remove_dir_all(root.path(path));
+    root.link(path, path.rsplit('/').next().unwrap());
+}
+
+const DARK: [Dark; 18] = [
+    ("FP-01", "this root is no deployment of ostree", |_| {}),
+    ("FP-01", "the record cannot be read", |root| {
+        directory(root, RECORD)
+    }),
+    ("FP-03", "files beside the recorded config", |root| {
+        root.remove(RECORD)
+    }),
+    ("FP-16", "there is neither /sysroot nor /var", |root| {
+        fs::remove_dir_all(root.path("var")).unwrap();
+    }),
+    ("FP-17", "records in other deployments", |root| {
+        endless(root, "sysroot/ostree/deploy");
+    }),
+    ("FP-18", "the arguments that the node boots with", |root| {
+        root.remove(ENTRY);
+        recorded(root, |spec| spec["kernelArguments"] = json!(["nosmt"]));
+    }),
+    ("FP-19", "packages of extensions", |root| {
+        recorded(root, |spec| spec["extensions"] = json!(["usbguard"]));
+    }),
+    ("FP-20", "FIPS mode: no boot entry", |root| {
+        root.remove(ENTRY)
+    }),
+    ("FP-22", "node-annotations.json", |root| {
+        directory(root, "etc/machine-config-daemon/node-annotations.json");
+    }),
+    ("FP-24", "the daemon's copies and stamps", |root| {
+        endless(root, "etc/machine-config-daemon/orig");
+    }),
+    ("FP-25", "links of units", |root| {
+        endless(root, "etc/systemd/system")
+    }),
+    ("FP-27", "pull secrets", |root| {
+        directory(root, "etc/ostree/auth.json")
+    }),
+    ("FP-28", "no file tells its day", |root| {
+        root.remove(".coreos-aleph-version.json")
+    }),
+    ("FP-28", "the boot image: ", |root| {
+        directory(root, ".aleph-version.json")
+    }),
+    ("FP-30", "console= of the kernel", |root| root.remove(ENTRY)),
+    ("FP-31", "/etc/kubernetes/kubelet-ca.crt has none", |root| {
+        root.remove("etc/kubernetes/kubelet-ca.crt");
+    }),
+    ("FP-32", "name servers", |root| {
+        directory(root, "etc/resolv.conf")
+    }),
+    ("FP-33", "keys and passwords", |root| {
+        directory(root, "home/core/.ssh/authorized_keys");
+    }),
+];
+
+#[test]
+fn what_a_check_cannot_look_at_is_said_and_never_taken_for_wrong() {
+    for (id, why, darken) in DARK {
+        let root = well();
+        darken(&root);
+        let seen = doctor(&root);
+        assert_eq!(of(&seen, id), Vec::<Value>::new(), "{id} {why}");
+        let said = unseen(&seen, id);
+        assert!(said.contains(why), "{id}: no {why:?} in {said}");
+    }
+}
+
+#[test]
+fn one_difference_is_named_unless_its_name_is_long_and_what_the_daemon_does_not_see_is_a_notice() {
+    let root = well();
+    root.write("etc/of-config.conf", "y\n");
+    says(
+        &found(&doctor(&root), "FP-03", "warning"),
+        &["/etc/of-config.conf is not as recorded", "; changed 20"],
+    );
+    root.run(&["apply", "--yes"]).ok();
+    let unit = "etc/systemd/system/own.service";
+    root.write(
+        unit,
+        "[Service]\nExecStart=/bin/false\n[Install]\nWantedBy=multi-user.target\n",
+    );
+    says(
+        &found(&doctor(&root), "FP-03", "warning"),
+        &["a file or unit is not as recorded", "own.service"],
+    );
+    root.run(&["apply", "--yes"]).ok();
+    root.remove("home/core/.ssh/authorized_keys.d/ignition");
+    let text = found(&doctor(&root), "FP-03", "notice");
+    says(
+        &text,
+        &[
+            "1 difference that the daemon does not see",
+            "mco-rescue verify",
+        ],
+    );
+}
+
+#[test]
+fn a_clock_before_this_nodes_own_files_may_be_right() {
+    let root = well();
+    let written_in = |seconds: u64| {
+        let file = fs::File::options()
+            .write(true)
+            .open(root.path("etc/machine-id"));
+        let time = SystemTime::now() + Duration::from_secs(seconds);
+        file.unwrap().set_modified(time).unwrap();
+    };
+    written_in(500);
+    assert_eq!(of(&doctor(&root), "FP-15"), Vec::<Value>::new());
+    for (seconds, span) in [
+        (1230, "20 minutes"),
+        (5 * 3600 + 30, "5 hours"),
+        (5 * 86_400 + 30, "5 days"),
+    ] {
+        written_in(seconds);
+        let text = found(&doctor(&root), "FP-15", "warning");
+        says(
+            &text,
+            &["is behind by", span, "/etc/machine-id", "or it was ahead"],
+        );
+        assert!(!text.contains("x509"), "{text}");
+    }
+}
+
+#[test]
+fn an_argument_that_never_closes_its_quote_is_told() {
+    let root = well();
+    recorded(&root, |spec| spec["kernelArguments"] = json!(["a=\"1"]));
+    says(
+        &found(&doctor(&root), "FP-18", "warning"),
+        &["never closes its quote", "oc edit mc NAME"],
+    );
+}
+
+/// As the API had the annotations when it was asked last.
+fn annotated(root: &TestRoot, current: Option<&str>, desired: Option<&str>) {
+    let seen = json!({"version": 1, "node": "worker-0", "seen": 1_700_000_000, "current": current,
+        "desired": desired, "state": "Working"});
+    root.write("var/lib/mco-rescue/annotations.json", &seen.to_string());
+}
+
+/// Parts of a config that the daemon changes on no node that has booted, and its words.
+#[test]
+fn a_wanted_config_that_the_daemon_calls_unreconcilable_is_told_with_its_words() {
+    let ignition = |section: &str, value: Value| {
+        let mut wanted = config();
+        wanted["spec"]["config"][section] = value;
+        wanted
+    };
+    let storage = |section: &str, value: Value| {
+        let mut wanted = config();
+        wanted["spec"]["config"]["storage"][section] = value;
+        wanted
+    };
+    let mut fips = config();
+    fips["spec"]["fips"] = json!(true);
+    let filesystem = json!([{"device": "/dev/vdb", "format": "xfs", "path": "/data"}]);
+    let raid = json!([{"name": "data", "level": "raid1", "devices": ["/dev/vdb", "/dev/vdc"]}]);
+    let own = json!({"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]});
+    let (mut moved, someone) = (
+        own.clone(),
+        json!({"users": [own.clone(), {"name": "someone"}]}),
+    );
+    moved["homeDir"] = json!("/data/core");
+    for (mut wanted, words) in [
+        (fips, "detected change to FIPS flag"),
+        (
+            storage("disks", json!([{"device": "/dev/vdb"}])),
+            "ignition disks section",
+        ),
+        (
+            storage("filesystems", filesystem),
+            "ignition filesystems section",
+        ),
+        (storage("raid", raid), "ignition raid section"),
+        (
+            storage("directories", json!([{"path": "/etc/site"}])),
+            "ignition directories section",
+        ),
+        (
+            storage("links", json!([{"path": "/etc/x", "target": "/y"}])),
+            "ignition links section",
+        ),
+        (
+            ignition("kernelArguments", json!({"shouldExist": ["a"]})),
+            "ignition kargs section",
+        ),
+        (ignition("passwd", someone), "non-core user"),
+        (
+            ignition("passwd", json!({"users": [moved]})),
+            "are not reconcilable",
+        ),
+        (
+            ignition("passwd", json!({"users": [own], "groups": [{"name": "g"}]})),
+            "Groups section",
+        ),
+    ] {
+        wanted["metadata"]["name"] = json!("rendered-worker-b");
+        let root = well();
+        let wanted = root.config(&wanted);
+        root.run(&["fetch", wanted.path()]).ok();
+        annotated(&root, Some(NAME), Some("rendered-worker-b"));
+        says(
+            &found(&doctor(&root), "FP-20", "warning"),
+            &[
+                "the cluster wants a config that is refused",
+                "can't reconcile",
+                words,
+                "cached:rendered-worker-b",
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_wanted_config_that_the_daemon_goes_to_is_no_trouble() {
+    let root = well();
+    let mut wanted = config();
+    wanted["metadata"]["name"] = json!("rendered-worker-b");
+    wanted["spec"]["config"]["storage"]["files"][0] = file("/etc/of-config.conf", 0o644, "y\n");
+    let wanted = root.config(&wanted);
+    root.run(&["fetch", wanted.path()]).ok();
+    annotated(&root, Some(NAME), Some("rendered-worker-b"));
+    let seen = doctor(&root);
+    assert_eq!(of(&seen, "FP-20"), Vec::<Value>::new());
+    assert_eq!(of(&seen, "FP-22"), Vec::<Value>::new());
+}
+
+#[test]
+fn an_annotation_that_the_node_object_lacks_is_critical() {
+    let root = well();
+    annotated(&root, Some(NAME), None);
+    says(
+        &found(&doctor(&root), "FP-22", "critical"),
+        &[
+            "lacks annotations",
+            "desiredConfig",
+            "annotation not found",
+            "--for-cluster",
+        ],
+    );
+    // The daemon takes the other one from its record.
+    annotated(&root, None, Some(NAME));
+    assert_eq!(of(&doctor(&root), "FP-22"), Vec::<Value>::new());
+    let file = json!({"machineconfiguration.openshift.io/desiredConfig": NAME});
+    root.write(
+        "etc/machine-config-daemon/node-annotations.json",
+        &file.to_string(),
+    );
+    root.remove("var/lib/mco-rescue/annotations.json");
+    root.remove(RECORD);
+    says(
+        &found(&doctor(&root), "FP-22", "critical"),
+        &[
+            "node-annotations.json has no currentConfig",
+            "annotation not found",
+        ],
+    );
+}
+
+#[test]
+fn copies_and_stamps_of_one_file_and_files_that_are_neither_are_told() {
+    let root = well();
+    let daemon = "etc/machine-config-daemon";
+    root.write(&format!("{daemon}/orig/etc/a.conf.mcdorig"), "of the OS\n");
+    assert_eq!(of(&doctor(&root), "FP-24"), Vec::<Value>::new());
+    root.write(&format!("{daemon}/noorig/etc/a.conf.mcdnoorig"), "");
+    root.write(&format!("{daemon}/orig/etc/b.conf"), "");
+    says(
+        &found(&doctor(&root), "FP-24", "notice"),
+        &[
+            "/etc/a.conf",
+            "has a copy and a stamp",
+            "orig/etc/b.conf",
+            "is neither copy nor stamp",
+        ],
+    );
+}
+
+#[test]
+fn a_pull_secret_without_entries_is_told_and_that_of_the_internal_registry_may_be_empty() {
+    let root = well();
+    root.write("etc/mco/internal-registry-pull-secret.json", "{}");
+    assert_eq!(of(&doctor(&root), "FP-27"), Vec::<Value>::new());
+    root.write("etc/ostree/auth.json", r#"{"auths":{}}"#);
+    says(
+        &found(&doctor(&root), "FP-27", "warning"),
+        &["cannot be used", "/etc/ostree/auth.json", "it has no entry"],
+    );
+}
+
+#[test]
+fn what_the_daemon_writes_itself_once_it_runs_is_missed_with_a_warning() {
+    let root = TestRoot::new();
+    let bundle = "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem";
+    let mut config = config();
+    let files = config["spec"]["config"]["storage"]["files"].as_array_mut();
+    files.unwrap().push(file(bundle, 0o644, "x\n"));
+    root.apply(&config);
+    furnish(&root);
+    assert_eq!(of(&doctor(&root), "FP-27"), Vec::<Value>::new());
+    root.remove(bundle);
+    says(
+        &found(&doctor(&root), "FP-27", "warning"),
+        &[
+            "missing that the daemon writes itself",
+            "ca-bundle.pem",
+            "once it runs",
+        ],
+    );
+}
+
+#[test]
+fn an_authority_of_the_kubelet_is_due_before_it_expires() {
+    let root = well();
+    let path = "etc/kubernetes/kubelet-ca.crt";
+    let days = |days: u64| Duration::from_secs(days * 86_400);
+    let signed = |ago: u64, left: u64| {
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.not_before = (SystemTime::now() - days(ago)).into();
+        params.not_after = (SystemTime::now() + days(left)).into();
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, SIGNER);
+        let key = rcgen::KeyPair::generate().unwrap();
+        root.write(path, &params.self_signed(&key).unwrap().pem());
+    };
+    signed(200, 165);
+    assert_eq!(of(&doctor(&root), "FP-31"), Vec::<Value>::new());
+    signed(300, 65);
+    says(
+        &found(&doctor(&root), "FP-31", "notice"),
+        &[
+            "is due for replacement",
+            "is the pool paused",
+            "scp core@OTHER-NODE:",
+        ],
+    );
+}
+
+#[test]
+fn a_disk_of_a_node_that_answers_for_names_itself_says_so() {
+    let root = well();
+    root.write("etc/resolv.conf", "nameserver 127.0.0.1\n");
+    root.write("etc/kubernetes/manifests/coredns.yaml", "kind: Pod\n");
+    says(
+        &found(&doctor(&root), "FP-32", "notice"),
+        &[
+            "the node asks itself alone for names",
+            "coredns.yaml",
+            "static pod",
+        ],
+    );
+}
+
+#[test]
+fn a_file_with_keys_that_sshd_refuses_beside_one_that_it_takes_is_a_warning() {
+    let root = well();
+    let keys = "home/core/.ssh/authorized_keys";
+    root.write(keys, "ssh-ed25519 AAAA b\n");
+    std::os::unix::fs::chown(root.path(keys), Some(root.core().0), Some(root.core().1)).unwrap();
+    assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
+    root.chmod(keys, 0o666);
+    let seen = doctor(&root);
+    says(
+        &found(&seen, "FP-33", "warning"),
+        &[
+            "sshd refuses a file with keys",
+            "authorized_keys has mode 0666",
+            "chmod -R go-w",
+        ],
+    );
+    let command = of(&seen, "FP-33")[0]["next"][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let status = std::process::Command::new("sh")
+        .args(["-c", &command])
+        .status();
+    assert!(status.unwrap().success(), "{command}");
+    assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
+}
+
+#[test]
+fn passwords_that_only_root_may_see_are_not_taken_for_none() {
+    if !is_root() {
+        return say("SKIP: keeping something from oneself needs root");
+    }
+    let root = well();
+    root.remove("home/core/.ssh/authorized_keys.d/ignition");
+    for directory in ["", "home/core/.ssh", "home/core/.ssh/authorized_keys.d"] {
+        root.chmod(directory, 0o755);
+    }
+    let mut command = root.command(&["doctor", "--output", "json"]);
+    let Ok(output) = command.uid(65534).stdin(Stdio::null()).output() else {
+        return say(&format!("SKIP: {PROGRAM} is where nobody may run it"));
+    };
+    let seen = answer(&Run::of(output));
+    says(
+        &found(&seen, "FP-33", "warning"),
+        &["nobody can log in over ssh"],
+    );
+    says(&unseen(&seen, "FP-33"), &["/etc/shadow cannot be read"]);
 }

@@ -440,6 +440,7 @@ fn fact_8_a_failed_finalization_is_in_the_text_and_the_journal_only() {
         total: 277_623 * 1024,
         free: free * 1024,
         available: 1518 * 1024,
+        ..Space::default()
     };
     let room = KernelRoom {
         needed: 55_300_000,
@@ -457,7 +458,7 @@ fn fact_9_space_is_counted_as_ostree_counts_it() {
     let full = Space {
         total: 1_525_656 * 4096,
         free: 6656 * 4096,
-        available: 0,
+        ..Space::default()
     };
     assert!(!full.fit_import(217_100, MIN_FREE_PERCENT).is_enough());
     let cause = Cause::of(&answer(1, "nospace-root-really-full.txt").unwrap()).unwrap();

@@ -24,6 +24,12 @@ pub const SHOW: &str = "Examples:
   mco-rescue show worker.yaml /etc/kubernetes/kubelet.conf
   mco-rescue show /etc/kubernetes/kubelet.conf";
 
+pub const DOCTOR: &str = "Examples:
+  mco-rescue doctor
+  mco-rescue doctor FP-09
+  mco-rescue doctor --root /mnt
+  mco-rescue doctor --bundle /run/media/stick/node.tar.gz";
+
 pub const STATUS: &str = "Examples:
   mco-rescue status
   mco-rescue status --for-cluster

@@ -148,6 +148,7 @@ pub enum Command {
     /// thing, on the node itself: the server of the last fetch for the time. With ID, such
     /// as FP-03, explains that check instead. Ends with exit code 6 when something is
     /// critical, 3 when the worst is a warning, and 0 otherwise.
+    #[command(after_long_help = examples::DOCTOR)]
     Doctor(DoctorArgs),
 
     /// Show the recorded config, the last run, and what the daemon will do
@@ -337,12 +338,14 @@ pub struct DaemonArgs {
 /// What to look for.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Explain this check, such as FP-03, instead of looking at the node
+    /// Explain this check, such as FP-03, instead of looking at the node; one that does
+    /// not exist lists all
     #[arg(value_name = "ID")]
     pub id: Option<String>,
 
     /// Write what was looked at into an archive (.tar.gz) for somebody else, and list what
-    /// is in it: no content of any file that a config brings, only digests
+    /// is in it: no content of any file that a config brings, only digests. FILE must
+    /// not be there yet
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     pub bundle: Option<PathBuf>,
 

@@ -118,8 +118,8 @@ pub struct Evidence {
     pub pull: Look<Option<Pull>>,
     /// `/boot`.
     pub boot: Look<Boot>,
-    /// Room on the file system of the repository, or of the root.
-    pub disk: Look<Space>,
+    /// Room on the file systems of the OS and of the node's data: one, or two.
+    pub disks: Look<Vec<Disk>>,
     /// The directories of deployments.
     pub deployments: Look<Vec<Deployed>>,
     /// Why the last shutdown could not write what was staged: the file and its words.
@@ -252,6 +252,17 @@ pub struct Boot {
     pub entries: Vec<BootEntry>,
     /// The kernels.
     pub kernels: Vec<KernelDirectory>,
+}
+
+/// Room on a file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Disk {
+    /// A directory on it.
+    pub place: &'static str,
+    /// The repository of the OS is on it.
+    pub of_the_os: bool,
+    /// Room.
+    pub space: Space,
 }
 
 /// A deployment's directory.

@@ -36,6 +36,8 @@ pub struct Upkeep {
     pub elsewhere: Look<Vec<Elsewhere>>,
     /// When the record of this root was written; seconds since 1970.
     pub record_written: Option<u64>,
+    /// Nothing is mounted at the `/var` of this deployment; its own is in the stateroot.
+    pub var_missing: bool,
     /// FIPS mode of the kernel, where it is known.
     pub fips: Option<bool>,
     /// Packages that were asked for on top of the image, as files tell it.

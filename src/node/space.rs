@@ -2,20 +2,27 @@
 //!
 //! Staging looks at neither, so a shutdown fails half-way where nobody counted before.
 
+use nix::sys::stat::fstat;
 use nix::sys::statvfs::fstatvfs;
 
 use crate::node::bootloader::{BootEntry, KernelDirectory};
 use crate::root::{Root, RootError, RootPath};
 
-/// Room on a file system, in bytes.
+/// Room on a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Space {
-    /// All of it.
+    /// Which file system, by the number of its device.
+    pub device: u64,
+    /// All of it, in bytes.
     pub total: u64,
     /// Free for root, what is reserved for it included: ostree works as root and counts so too.
     pub free: u64,
     /// Free for everybody.
     pub available: u64,
+    /// How many files it can hold; 0 where nothing limits them but room.
+    pub inodes: u64,
+    /// How many more.
+    pub free_inodes: u64,
 }
 
 /// Whether something has room.
@@ -59,15 +66,19 @@ impl Space {
         let Some(directory) = root.directory(path)? else {
             return Ok(None);
         };
-        let stat = fstatvfs(&directory).map_err(|errno| RootError {
+        let failed = |errno: nix::errno::Errno| RootError {
             path: path.to_string(),
             cause: errno.into(),
-        })?;
+        };
+        let stat = fstatvfs(&directory).map_err(failed)?;
         let unit = stat.fragment_size();
         Ok(Some(Self {
+            device: fstat(&directory).map_err(failed)?.st_dev,
             total: stat.blocks() * unit,
             free: stat.blocks_free() * unit,
             available: stat.blocks_available() * unit,
+            inodes: stat.files(),
+            free_inodes: stat.files_free(),
         }))
     }
 
@@ -146,7 +157,7 @@ mod tests {
         Space {
             total: total * MIB,
             free: free * MIB,
-            available: 0,
+            ..Space::default()
         }
     }
 

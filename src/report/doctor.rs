@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{count, inline, wrap};
+use super::{WIDTH, count, inline, wrap};
 use crate::doctor::{Check, Diagnosis, Fact, Finding, Looked, Severity};
 
 /// What the terminal can show.
@@ -111,11 +111,13 @@ fn headline(root: &str, diagnosis: &Diagnosis) -> String {
     };
     let all = [Severity::Critical, Severity::Warning, Severity::Notice];
     let counts: Vec<String> = all.into_iter().filter_map(of).collect();
-    format!(
-        "Found: {}. More on the first: mco-rescue doctor {}\n",
-        counts.join(", "),
-        first.id
-    )
+    let (counts, id) = (counts.join(", "), first.id);
+    let line = |more: &str| format!("Found: {counts}. {more}: mco-rescue doctor {id}\n");
+    let whole = line("More on the first");
+    match whole.trim_end().len() > WIDTH {
+        true => line("More"),
+        false => whole,
+    }
 }
 
 fn nothing(root: &str, checks: &[Looked]) -> String {
@@ -227,7 +229,6 @@ mod tests {
     use crate::doctor::Evidence;
     use crate::doctor::examine;
     use crate::doctor::{Verdict, WHAT};
-    use crate::report::WIDTH;
 
     fn sick(_: &Evidence) -> Verdict {
         let finding = Finding::new(Severity::Critical, "w".repeat(WHAT), "long ".repeat(60))
@@ -265,6 +266,25 @@ mod tests {
         assert!(text.is_ascii());
         assert!(text.contains("/etc/\\u{e9}\\n"), "{text}");
         assert!(text.contains("it was dark"));
+    }
+
+    #[test]
+    fn the_first_line_fits_however_much_is_found() {
+        let finding = |severity| Finding::new(severity, "w", "m");
+        let all = [Severity::Critical, Severity::Warning, Severity::Notice];
+        let mut many = diagnosis(well);
+        many.findings = all
+            .into_iter()
+            .flat_map(|one| vec![finding(one); 10])
+            .collect();
+        many.findings[0].id = "FP-01";
+        let text = text("/", &many, Style::default());
+        let first = text.lines().next().unwrap();
+        assert!(
+            first.ends_with("10 notices. More: mco-rescue doctor FP-01"),
+            "{first}"
+        );
+        assert!(first.len() <= WIDTH, "{first}");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The administrator who is locked out of a node takes its disk to another machine (story: the last resort).
 //!
 //! Prepared: the disk of a node at config A, whose only key is lost. A tiny guest, the other machine, has it as its
-//! disk: `mco-rescue apply --root /mnt` of B, which has the administrator's key and one more service. Then the disk
-//! goes back and the node boots, with systemd. True afterwards: `core` logs in with the new key and not with the old
-//! one, the services of B run, nothing has failed, `verify` finds nothing, and the daemon's record is B.
+//! disk, and a clock that is years behind, as `mco-rescue doctor --root /mnt` says first (FP-15). There: `mco-rescue
+//! apply --root /mnt` of B, which has the administrator's key and one more service. Then the disk goes back and the
+//! node boots, with systemd. True afterwards: `core` logs in with the new key and not with the old one, the services
+//! of B run, nothing has failed, `verify` finds nothing, and the daemon's record is B.
 
 use serde_json::json;
 
@@ -15,7 +16,8 @@ use crate::lab::qemu::Machine;
 use crate::lab::{Case, disk, run};
 use crate::support::file;
 
-const SCRIPT: &str = "mount -t ext4 /dev/vda /mnt && mco-rescue apply --root /mnt --yes /b.json; echo \"APPLY $?\"; umount /mnt\n";
+const SCRIPT: &str = "mount -t ext4 /dev/vda /mnt\nmco-rescue doctor --root /mnt | sed 's/^/DOCTOR /'\n\
+    mco-rescue apply --root /mnt --yes /b.json; echo \"APPLY $?\"; umount /mnt\n";
 
 // The one big guest that `make test` runs.
 #[test]
@@ -43,10 +45,23 @@ fn a_disk_that_another_machine_has_applied_to_boots_into_that_config() {
     let other = Machine::tiny(&tiny)
         .file("case.sh", SCRIPT.as_bytes())
         .file("b.json", b.to_string().as_bytes())
+        .device(&["-rtc", "base=2021-03-04T05:06:07"])
         .disk(node.disk());
     let mut guest = other.start(case.dir(), "other");
     guest.powers_off();
     assert_eq!(guest.value("APPLY "), "0", "{}", guest.tail());
+    let doctor = guest.values("DOCTOR ");
+    case.tell(&format!("doctor says:\n{}", doctor[..6].join("\n")));
+    assert!(doctor[0].starts_with("Found: "), "{doctor:?}");
+    let behind = "CRITICAL FP-15: the clock of this machine is behind by ";
+    assert!(doctor[1].starts_with(behind), "{doctor:?}");
+    assert!(doctor[2].starts_with("Next "), "{doctor:?}");
+    assert!(
+        doctor[2..5]
+            .iter()
+            .any(|line| line.contains("date -u -s '")),
+        "{doctor:?}"
+    );
     case.tell(&format!(
         "applied in a tiny guest after {:.1} s",
         guest.seconds()

@@ -4,6 +4,8 @@
 //! target cannot be reached. It boots, and nobody gets in. The same initramfs with `mco_rescue=shell` gives a shell
 //! on the serial console, and somebody types what its banner suggests: remounts the root, `mco-rescue rollback
 //! --root /sysroot`, `systemctl reboot`. True afterwards: the node comes up in A, the kubelet runs, nothing differs.
+//! Besides, the disk of a node that no config has reached is plugged in: of that `doctor` says so in three lines, from
+//! the same shell (FP-02).
 //!
 //! What the person sees:
 //!
@@ -40,14 +42,16 @@
 //! mco-rescue# systemctl reboot
 //! ```
 
+use std::process::Command;
+
 use serde_json::json;
 
 use super::configs;
 use super::node::{apply, has_been_in, is_healthy_in};
-use crate::lab::Case;
 use crate::lab::images::{self, Kind, Layout};
 use crate::lab::node::Node;
-use crate::lab::qemu::End;
+use crate::lab::qemu::{End, Guest};
+use crate::lab::{Case, disk, run};
 
 const PROMPT: &str = "mco-rescue# ";
 
@@ -67,9 +71,13 @@ fn a_node_that_does_not_boot_is_rolled_back_from_the_shell_of_last_resort() {
     has_been_in(&node, &a);
     node.prepare(|root| apply(root, &b.to_string()));
     let initramfs = images::initramfs_with_us(Kind::Lean);
+    let newborn = case.path("newborn.disk");
+    disk::copy(&images::node(Layout::Plain), &newborn);
+    // The node finds its root by this.
+    run(Command::new("e2label").arg(&newborn).arg("newborn"));
     case.prepared();
 
-    let machine = node.machine(&initramfs);
+    let machine = node.machine(&initramfs).disk(&newborn);
     let mut broken = node.start(&machine.clone().append("systemd.log_target=console"));
     broken.wait_for("kubelet.service has a bad unit file setting");
     broken.wait_for("Freezing execution.");
@@ -84,6 +92,7 @@ fn a_node_that_does_not_boot_is_rolled_back_from_the_shell_of_last_resort() {
         console.matches(PROMPT).count() > 1
     });
     assert!(rescue.console().contains("\nro\n"), "{}", rescue.tail());
+    doctor_knows_a_newborn(&case, &mut rescue);
     rescue.send(
         "mount -o remount,rw /sysroot && mco-rescue rollback --root /sysroot; echo ROLLBACK=$?\n",
     );
@@ -102,6 +111,33 @@ fn a_node_that_does_not_boot_is_rolled_back_from_the_shell_of_last_resort() {
     is_healthy_in(&booted, &a);
     booted.ask("test ! -e /etc/systemd/system/kubelet.service.d/20-broken.conf");
     booted.power_off();
+}
+
+/// Says so in three lines; of the node's own disk, whose config is to blame, it finds no drift.
+fn doctor_knows_a_newborn(case: &Case, rescue: &mut Guest) {
+    rescue.send(
+        "mco-rescue doctor --root /sysroot >/run/own; echo OWN=$? $(grep -c FP-03: /run/own)\n",
+    );
+    rescue.wait_until("the end of doctor", |console| {
+        [0, 3, 6]
+            .iter()
+            .any(|code| console.contains(&format!("OWN={code} 0")))
+    });
+    // An emulated line doubles a letter now and then, so it is shown several times.
+    rescue.send(
+        "mkdir /run/new; mount -o ro /dev/vdb /run/new; mco-rescue doctor --root /run/new >/run/said; code=$?; \
+         for n in 1 2 3; do sed -n 1,3p /run/said; done; echo NEW=$code\n",
+    );
+    rescue.wait_for("NEW=6");
+    let console = screen(&rescue.console());
+    for line in [
+        "\nFound: 1 critical",
+        "\nCRITICAL FP-02: no config has reached this node yet\n",
+        "\n  Next     mco-rescue fetch --from-media --root /run/new\n",
+    ] {
+        assert!(console.contains(line), "no {line:?} in {console}");
+    }
+    case.tell("doctor says of the other disk that no config has reached it");
 }
 
 /// What a person sees, without what is only there for the terminal.

@@ -1,6 +1,6 @@
 # The power fails while the node's disk is being changed: what one boot of a
-# tiny guest does. FS and STEP are set by the case; a.json and b.json are the
-# two configs, and /tree is the node before any.
+# tiny guest does. FS, DOCTOR and STEP are set by the case; a.json and b.json
+# are the two configs, and /tree is the node before any.
 # shellcheck shell=dash
 
 begin() {
@@ -65,6 +65,10 @@ prepare() {
 }
 
 recovered() {
+    if [ -n "$DOCTOR" ]; then
+        rescue doctor
+        echo "DOCTOR $(grep -o 'FP-10: .*' /tmp/said)"
+    fi
     rescue recover --output json
     echo "RECOVER $code $(tr -d '\n' </tmp/said)"
     tree found

@@ -15,7 +15,7 @@ use crate::daemon::forecast::Told;
 use crate::daemon::release::Release;
 use crate::doctor::Look;
 use crate::doctor::evidence::{
-    AtHand, Boot, Compared, Configs, Deployed, Evidence, FirstBootFiles, Named, Pull, Refusal,
+    AtHand, Boot, Compared, Configs, Deployed, Disk, Evidence, FirstBootFiles, Named, Pull, Refusal,
 };
 use crate::document::MachineConfig;
 use crate::images::ImageName;
@@ -32,7 +32,7 @@ use crate::paths;
 use crate::plan::Options;
 use crate::render;
 use crate::report::daemon::Forecast;
-use crate::root::{Root, RootError, RootPath};
+use crate::root::{Root, RootPath};
 use crate::runtime;
 use crate::source::cache::{self, Cached};
 use crate::source::{api, daemon_log, server};
@@ -133,13 +133,7 @@ impl Evidence {
             Some((format!("/{}", paths::FINALIZE_FAILURE), text))
         });
         self.finalize_failure = finalize.into();
-        let sysroot = RootPath::fixed(paths::SYSROOT);
-        let var = RootPath::fixed("var");
-        let space = Space::of(root, &sysroot).and_then(|space| match space {
-            Some(space) => Ok(Some(space)),
-            None => Space::of(root, &var),
-        });
-        self.disk = found(space, "there is neither /sysroot nor /var");
+        self.disks = disks(root).into();
     }
 
     fn of_services(&mut self) {
@@ -251,11 +245,26 @@ impl Evidence {
     }
 }
 
-/// Something that there has to be, to be looked at.
-fn found<T>(look: Result<Option<T>, RootError>, missing: &str) -> Look<T> {
-    let look = look.map_err(anyhow::Error::from);
-    look.and_then(|seen| seen.ok_or_else(|| anyhow!(missing.to_owned())))
-        .into()
+/// `/var` may be a file system of its own. A root without a repository has its OS where its data is.
+fn disks(root: &Root) -> Result<Vec<Disk>> {
+    let mut all: Vec<Disk> = Vec::new();
+    for (path, place) in [(paths::SYSROOT, "/sysroot"), ("var", "/var")] {
+        let Some(space) = Space::of(root, &RootPath::fixed(path))? else {
+            continue;
+        };
+        if all.iter().all(|one| one.space.device != space.device) {
+            let of_the_os = all.is_empty();
+            all.push(Disk {
+                place,
+                of_the_os,
+                space,
+            });
+        }
+    }
+    match all.is_empty() {
+        true => Err(anyhow!("there is neither /sysroot nor /var")),
+        false => Ok(all),
+    }
 }
 
 fn compared(session: &Session) -> Compared {

@@ -41,6 +41,7 @@ impl Evidence {
         upkeep.record_written = written(root, &record).ok().flatten();
         if let Ok(host) = Host::observe(root) {
             upkeep.fips = host.fips;
+            upkeep.var_missing = host.var_missing;
             upkeep.packages = Os::observe(root, &host).ok().and_then(|os| os.packages);
         }
         upkeep.terminals = self.live.then(terminals).flatten();

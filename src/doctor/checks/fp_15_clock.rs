@@ -140,19 +140,28 @@ fn board(evidence: &Evidence, told: bool) -> Option<Finding> {
     if told || apart < DAY {
         return None;
     }
-    let side = if now > board { "ahead of" } else { "behind" };
-    let means =
-        "One of the two is wrong. After the next boot the node begins with the time of the board.";
+    let passed = evidence.clock.passed.iter();
+    let passed = passed.filter(|one| one.foreign && one.at > board.saturating_add(DAY));
+    let finding = match passed.max_by_key(|one| one.at) {
+        Some(passed) => {
+            let what = format!("the clock of the board is behind by {}", span(apart));
+            let means = "Its battery is empty, or it was never set. After the next boot the node begins with that \
+time, in which no certificate is valid yet.";
+            Finding::new(Severity::Warning, what, means)
+                .seen(&passed.place, format!("{} {}", passed.what, utc(passed.at)))
+        }
+        None => {
+            let side = if now > board { "ahead of" } else { "behind" };
+            let what = format!("the clock is {} {side} the board's", span(apart));
+            let means = "One of the two is wrong. After the next boot the node begins with the time of the board.";
+            Finding::new(Severity::Warning, what, means).next("date -u")
+        }
+    };
     Some(
-        Finding::new(
-            Severity::Warning,
-            format!("the clock is {} {side} the board's", span(apart)),
-            means,
-        )
-        .seen("clock", utc(now))
-        .seen("/sys/class/rtc/rtc0/since_epoch", utc(board))
-        .next("date -u")
-        .next("hwclock --systohc"),
+        finding
+            .seen("clock", utc(now))
+            .seen("/sys/class/rtc/rtc0/since_epoch", utc(board))
+            .next("hwclock --systohc"),
     )
 }
 

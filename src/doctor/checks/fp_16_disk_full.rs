@@ -1,6 +1,7 @@
-//! FP-16: no room on the disk of the OS and of the node's data.
+//! FP-16: no room on the disk of the OS and of the node's data, or no more files.
 
-use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
+use crate::doctor::evidence::{Deployed, Disk};
+use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::node::space::{MIN_FREE_PERCENT, Space};
 use crate::report::count;
 
@@ -8,10 +9,12 @@ use crate::report::count;
 pub const CHECK: Check = Check {
     id: "FP-16",
     title: "the disk is full",
-    looks_at: "room on the disk of /sysroot and /var",
+    looks_at: "room and inodes on the disk of /sysroot, and of /var",
     explain: "On a CoreOS node one disk holds the repository of the OS, the container images, the logs and the node's \
-data. ostree leaves 3 % of it free and refuses a pull that would take them; below 10 % the kubelet evicts pods; at 0 \
-no file can be written, not even one that would make room.\n\n\
+data; where /var has a disk of its own, that is looked at as well. ostree leaves 3 % free and refuses a pull that \
+would take them; below 10 % the kubelet evicts pods; at 0 no file can be written, not even one that would make room.\n\n\
+A file system can also run out of inodes, of which every file takes one. Programs then say \"No space left on \
+device\" while df shows room: df -i tells.\n\n\
 What may go, in this order: old logs (journalctl --vacuum-size=500M), images that no container uses (crictl rmi \
 --prune), packages metadata (rpm-ostree cleanup -m), deployments left behind (doctor FP-13 says what holds them). \
 rpm-ostree cleanup -r takes the way back along: last of all.",
@@ -20,28 +23,75 @@ rpm-ostree cleanup -r takes the way back along: last of all.",
 
 /// Below this share of the disk the kubelet evicts, by its defaults.
 const EVICTION_PERCENT: u64 = 10;
+/// The same of its inodes.
+const EVICTION_INODES_PERCENT: u64 = 5;
 /// Less than this is nothing.
 const NOTHING: u64 = 4 << 20;
+/// So few more files are none.
+const NO_FILES: u64 = 64;
 const MIB: u64 = 1 << 20;
 
 fn judge(evidence: &Evidence) -> Verdict {
-    match evidence.disk.seen() {
-        Ok(space) if space.total == 0 => Verdict::unseen("the disk: it does not tell its size"),
-        Ok(space) => Verdict::healthy().and(found(evidence, space)),
-        Err(why) => Verdict::unseen(format!("room on the disk: {why}")),
-    }
+    let disks = match evidence.disks.seen() {
+        Ok(disks) => disks,
+        Err(why) => return Verdict::unseen(format!("room on the disk: {why}")),
+    };
+    let silent = disks.iter().filter(|disk| disk.space.total == 0);
+    silent.fold(
+        Verdict::healthy().and(found(evidence, disks)),
+        |all, disk| all.and_unseen(format!("room on {}: it does not tell its size", disk.place)),
+    )
 }
 
-fn found(evidence: &Evidence, space: &Space) -> Option<Finding> {
+/// What a disk lacks.
+struct Want {
+    severity: Severity,
+    what: &'static str,
+    says: Option<String>,
+    means: &'static str,
+    inodes: bool,
+}
+
+/// The worst of all disks, with every one that lacks something as evidence.
+fn found(evidence: &Evidence, disks: &[Disk]) -> Option<Finding> {
+    let wanting = disks.iter().filter_map(|disk| Some((disk, wants(disk)?)));
+    let wanting: Vec<(&Disk, Want)> = wanting.collect();
+    let (disk, worst) = wanting.iter().min_by_key(|(_, want)| want.severity)?;
+    let facts = wanting.iter().flat_map(|(disk, _)| facts(disk));
+    let finding = Finding::new(worst.severity, worst.what, worst.means)
+        .seen_all(facts)
+        .seen_all(left_behind(evidence))
+        .daemon(worst.says.clone());
+    Some(commands(evidence, finding, disk, worst))
+}
+
+/// Bytes first: where they are gone, no number of inodes helps.
+fn wants(disk: &Disk) -> Option<Want> {
+    let wants = [bytes(disk), inodes(&disk.space)].into_iter().flatten();
+    wants.min_by_key(|want| want.severity)
+}
+
+fn bytes(disk: &Disk) -> Option<Want> {
+    let space = &disk.space;
     let below = |percent: u64, bytes: u64| bytes < space.total / 100 * percent;
-    let refused = format!("min-free-space-percent '{MIN_FREE_PERCENT}%' would be exceeded");
-    let (severity, what, says, means) = if space.free < NOTHING {
+    let want = |severity, what, says, means| {
+        Some(Want {
+            severity,
+            what,
+            says,
+            means,
+            inodes: false,
+        })
+    };
+    if space.total == 0 {
+        None
+    } else if space.free < NOTHING {
         let means = "Nothing can be written: no log, no config, no image. What runs fails at its next write.";
-        let says = "No space left on device".to_owned();
-        (Severity::Critical, "the disk is full", Some(says), means)
-    } else if below(MIN_FREE_PERCENT, space.free) {
+        want(Severity::Critical, "the disk is full", no_space(), means)
+    } else if disk.of_the_os && below(MIN_FREE_PERCENT, space.free) {
+        let refused = format!("min-free-space-percent '{MIN_FREE_PERCENT}%' would be exceeded");
         let means = "No image of the OS can be pulled, and the kubelet evicts pods.";
-        (
+        want(
             Severity::Critical,
             "the disk is all but full",
             Some(refused),
@@ -49,46 +99,100 @@ fn found(evidence: &Evidence, space: &Space) -> Option<Finding> {
         )
     } else if below(EVICTION_PERCENT, space.available) {
         let means = "The kubelet evicts pods below 10 %, and another image of the OS may not fit.";
-        (Severity::Warning, "the disk is nearly full", None, means)
+        want(Severity::Warning, "the disk is nearly full", None, means)
     } else {
-        return None;
-    };
-    let place = match evidence.deployments.get() {
-        Some(_) => "/sysroot",
-        None => "/var",
-    };
-    let (free, total) = (space.free / MIB, space.total / MIB);
-    let finding = Finding::new(severity, what, means);
-    Some(commands(
-        evidence,
-        finding
-            .seen(place, format!("{free} MiB of {total} MiB are free"))
-            .seen_all(left_behind(evidence))
-            .daemon(says),
-    ))
-}
-
-fn commands(evidence: &Evidence, finding: Finding) -> Finding {
-    if !evidence.live {
-        return finding.next(format!(
-            "journalctl --root={} --vacuum-size=500M",
-            evidence.upkeep.directory
-        ));
+        None
     }
-    finding
-        .next("journalctl --vacuum-size=500M")
-        .next("crictl rmi --prune")
-        .next("rpm-ostree cleanup -m")
 }
 
-fn left_behind(evidence: &Evidence) -> Option<crate::doctor::Fact> {
+fn inodes(space: &Space) -> Option<Want> {
+    let want = |severity, what, says, means| {
+        Some(Want {
+            severity,
+            what,
+            says,
+            means,
+            inodes: true,
+        })
+    };
+    if space.inodes == 0 {
+        None
+    } else if space.free_inodes < NO_FILES {
+        let means = "No file can be made, although there may be room: no log, no config, no image.";
+        want(
+            Severity::Critical,
+            "the disk has no inodes left",
+            no_space(),
+            means,
+        )
+    } else if space.free_inodes < space.inodes / 100 * EVICTION_INODES_PERCENT {
+        let means = "The kubelet evicts pods below 5 %. Without inodes no file can be made, whatever room there is.";
+        want(
+            Severity::Warning,
+            "the disk has few inodes left",
+            None,
+            means,
+        )
+    } else {
+        None
+    }
+}
+
+fn no_space() -> Option<String> {
+    Some("No space left on device".to_owned())
+}
+
+/// Room, and inodes where they are what it lacks.
+fn facts(disk: &Disk) -> Vec<Fact> {
+    let space = &disk.space;
+    let [free, available, total] = [space.free, space.available, space.total].map(|all| all / MIB);
+    let mut room = format!("{available} MiB of {total} MiB are free");
+    if free > available {
+        room.push_str(&format!(", for root {free} MiB"));
+    }
+    let mut facts = vec![Fact::new(disk.place, room)];
+    if inodes(space).is_some() {
+        let said = format!("{} of {} inodes are free", space.free_inodes, space.inodes);
+        facts.push(Fact::new(disk.place, said));
+    }
+    facts
+}
+
+fn commands(evidence: &Evidence, finding: Finding, disk: &Disk, want: &Want) -> Finding {
+    let directory = evidence.path(&format!("{}/", disk.place));
+    let many = format!("du --inodes -xS {directory} | sort -n | tail");
+    match (evidence.live, want.inodes) {
+        (true, false) => finding
+            .next("journalctl --vacuum-size=500M")
+            .next("crictl rmi --prune")
+            .next("rpm-ostree cleanup -m"),
+        (true, true) => finding.next("crictl rmi --prune").next(many),
+        (false, false) => {
+            let journal = journal(evidence);
+            finding.next(format!("journalctl -D {journal} --vacuum-size=500M"))
+        }
+        (false, true) => finding.next(many),
+    }
+}
+
+/// Of a disk that does not run.
+fn journal(evidence: &Evidence) -> String {
+    let own = |one: &&Deployed| evidence.deployment.as_ref() == Some(&one.directory.name);
+    let mut all = evidence.deployments.get().into_iter().flatten();
+    let own = all.find(own).filter(|_| evidence.upkeep.var_missing);
+    let stateroot = own.and_then(|one| one.directory.path.parent()?.parent());
+    let var = stateroot.map_or_else(|| "/var".to_owned(), |stateroot| format!("{stateroot}/var"));
+    evidence.path(&format!("{var}/log/journal"))
+}
+
+fn left_behind(evidence: &Evidence) -> Option<Fact> {
     let deployed = evidence.deployments.get()?.iter();
     let number = deployed.filter(|one| one.known == Some(false)).count();
     let said = format!(
         "{} that rpm-ostree does not know",
         count(number, "deployment")
     );
-    (number > 0).then(|| crate::doctor::Fact::new("/sysroot/ostree/deploy", said))
+    (number > 0).then(|| Fact::new("/sysroot/ostree/deploy", said))
 }
 
 #[cfg(test)]
@@ -96,25 +200,64 @@ mod tests {
     use super::*;
     use crate::doctor::Look;
 
-    #[test]
-    fn each_limit_has_its_own_severity() {
-        for (free, severity) in [
-            (0, Some(Severity::Critical)),
-            (20, Some(Severity::Critical)),
-            (60, Some(Severity::Warning)),
-            (120, None),
-        ] {
-            let space = Space {
+    fn worst(disks: Vec<Disk>) -> Option<(Severity, &'static str)> {
+        let evidence = Evidence {
+            disks: Look::Seen(disks),
+            ..Evidence::default()
+        };
+        let findings = judge(&evidence).findings;
+        let first = findings.into_iter().next()?;
+        let place = first.evidence[0].place.clone();
+        Some((
+            first.severity,
+            if place == "/var" { "/var" } else { "/sysroot" },
+        ))
+    }
+
+    fn disk(place: &'static str, free: u64, free_inodes: u64) -> Disk {
+        Disk {
+            place,
+            of_the_os: place == "/sysroot",
+            space: Space {
                 total: 1000 * MIB,
                 free: free * MIB,
                 available: free * MIB,
-            };
-            let evidence = Evidence {
-                disk: Look::Seen(space),
-                ..Evidence::default()
-            };
-            let worst = judge(&evidence).findings.first().map(|one| one.severity);
-            assert_eq!(worst, severity, "{free}");
+                inodes: 10_000,
+                free_inodes,
+                ..Space::default()
+            },
         }
+    }
+
+    #[test]
+    fn each_limit_has_its_own_severity() {
+        for (free, inodes, severity) in [
+            (0, 9000, Some(Severity::Critical)),
+            (20, 9000, Some(Severity::Critical)),
+            (60, 9000, Some(Severity::Warning)),
+            (60, 0, Some(Severity::Critical)),
+            (120, 63, Some(Severity::Critical)),
+            (120, 499, Some(Severity::Warning)),
+            (120, 500, None),
+        ] {
+            let worst = worst(vec![disk("/sysroot", free, inodes)]);
+            assert_eq!(worst.map(|one| one.0), severity, "{free} {inodes}");
+        }
+    }
+
+    #[test]
+    fn a_disk_for_var_is_judged_beside_that_of_the_os_and_by_its_own_limits() {
+        let os = disk("/sysroot", 500, 9000);
+        let var = |free| worst(vec![os, disk("/var", free, 9000)]);
+        assert_eq!(var(500), None);
+        assert_eq!(var(20), Some((Severity::Warning, "/var")));
+        assert_eq!(var(0), Some((Severity::Critical, "/var")));
+    }
+
+    #[test]
+    fn a_file_system_that_does_not_count_files_never_lacks_inodes() {
+        let mut uncounted = disk("/sysroot", 500, 0);
+        uncounted.space.inodes = 0;
+        assert_eq!(worst(vec![uncounted]), None);
     }
 }

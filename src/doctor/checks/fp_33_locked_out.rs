@@ -4,6 +4,7 @@ use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::node::Records;
 use crate::node::login::Login;
 use crate::paths;
+use crate::report::count;
 
 /// The check.
 pub const CHECK: Check = Check {
@@ -111,13 +112,13 @@ fn out(evidence: &Evidence, login: &Login) -> Finding {
     }
     let files = login.files.iter().map(|file| match fact_of_file(file) {
         Some(fact) => fact,
-        None => Fact::new(&file.path, format!("{} keys", file.keys)),
+        None => Fact::new(&file.path, count(file.keys, "key")),
     });
     let finding = finding
         .seen_all(files)
         .seen(
             "the recorded config",
-            format!("gives {wanted} keys to core"),
+            format!("gives {} to core", count(wanted, "key")),
         )
         .daemon((!intended).then(|| "Permission denied (publickey)".to_owned()));
     let refused = login.files.iter().any(|file| file.refused.is_some());
