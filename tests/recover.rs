@@ -466,7 +466,7 @@ fn a_damaged_state_file_is_named_and_left_alone() {
     for name in ["journal.json", "intent.json"] {
         let path = format!("{STATE}/{name}");
         let whole = scene.half_way().read(&path);
-        let newer = whole.replacen("\"version\": 1", "\"version\": 99", 1);
+        let newer = whole.replacen("\"version\":1", "\"version\":99", 1);
         assert_ne!(newer, whole);
         let cases = [
             (whole[..whole.len() / 2].to_owned(), "cannot be read"),

@@ -136,6 +136,17 @@ pub fn removed_units<'a>(old: &'a Desired, new: &Desired) -> Vec<&'a Unit> {
         .collect()
 }
 
+type Operation =
+    fn(&UnitTree, &[&str], &Support) -> Result<systemd::Outcome, systemd::InstallError>;
+
+fn operation(on: bool) -> Operation {
+    if on {
+        systemd::enable
+    } else {
+        systemd::disable
+    }
+}
+
 struct Play {
     tree: UnitTree,
     support: Support,
@@ -236,6 +247,7 @@ impl Play {
 
     /// Switches units on or off; a unit that has neither contents nor a file anywhere is passed over.
     fn switch(&mut self, units: &[Unit], on: bool) {
+        let mut names = Vec::new();
         for unit in units.iter().filter(|unit| unit.enabled == Some(on)) {
             if unit.text().is_none()
                 && matches!(self.state(&unit.name), None | Some(UnitFileState::NotFound))
@@ -247,22 +259,37 @@ impl Play {
                 ));
                 continue;
             }
-            let name = [unit.name.as_str()];
-            let refused = self.play(|tree, support| {
-                if on {
-                    systemd::enable(tree, &name, support)
-                } else {
-                    systemd::disable(tree, &name, support)
-                }
-            });
-            if !on {
-                self.forget_runtime_links(&unit.name);
+            names.push(unit.name.as_str());
+        }
+        if !self.switch_at_once(&names, on) {
+            names.iter().for_each(|name| self.switch_one(name, on));
+        }
+        if !on {
+            names
+                .iter()
+                .for_each(|name| self.forget_runtime_links(name));
+        }
+    }
+
+    /// All units in one operation, as the daemon calls systemctl; says whether there was nothing to complain of. Where
+    /// there is, nothing is done: one after the other tells what is wrong with which.
+    fn switch_at_once(&mut self, names: &[&str], on: bool) -> bool {
+        match operation(on)(&self.tree, names, &self.support) {
+            Ok(outcome) if outcome.problems.is_empty() => {
+                let changes = outcome.changes.iter();
+                changes.for_each(|change| self.tree.apply(change));
+                true
             }
-            if let Some(reason) = refused {
-                let verb = if on { "enabled" } else { "disabled" };
-                self.problems
-                    .push(format!("unit {} cannot be {verb}: {reason}", unit.name));
-            }
+            Ok(_) | Err(_) => false,
+        }
+    }
+
+    fn switch_one(&mut self, name: &str, on: bool) {
+        let refused = self.play(|tree, support| operation(on)(tree, &[name], support));
+        if let Some(reason) = refused {
+            let verb = if on { "enabled" } else { "disabled" };
+            self.problems
+                .push(format!("unit {name} cannot be {verb}: {reason}"));
         }
     }
 

@@ -78,7 +78,7 @@ pub fn preset(tree: &UnitTree, units: &[&str], support: &Support) -> Result<Outc
 /// The paths that any of the operations would have to know more about.
 pub(super) fn unobserved(tree: &UnitTree, units: &[&str], support: &Support) -> BTreeSet<String> {
     let presets = Presets::read(&tree.presets, support);
-    let mut paths = BTreeSet::new();
+    let mut paths = linked_to(tree);
     for unit in units {
         let unit = &[*unit];
         let runs: [&dyn Fn(&mut Operation<'_>) -> Status; 3] =
@@ -87,11 +87,23 @@ pub(super) fn unobserved(tree: &UnitTree, units: &[&str], support: &Support) -> 
             }];
         for run in runs {
             let mut operation = Operation::new(tree, support);
+            operation.only_looks = true;
             let _ = run(&mut operation);
             paths.append(&mut operation.view.finish().1);
         }
     }
     paths
+}
+
+/// What any link may lead to: `disable` asks that of all of them, whatever the unit.
+fn linked_to(tree: &UnitTree) -> BTreeSet<String> {
+    let view = View::new(tree);
+    let links = tree.entries_of(CONFIG_DIR);
+    let links = links.map(|entries| links_below(entries, CONFIG_DIR));
+    for path in links.unwrap_or_default() {
+        let _ = view.chase(&path, true);
+    }
+    view.finish().1
 }
 
 /// The operation fails; the problem is noted.
@@ -105,6 +117,8 @@ struct Operation<'t> {
     view: View<'t>,
     support: &'t Support,
     problems: Vec<Problem>,
+    /// Nothing is changed: only what has to be known is of interest, without what [`linked_to`] tells.
+    only_looks: bool,
 }
 
 impl<'t> Operation<'t> {
@@ -113,6 +127,7 @@ impl<'t> Operation<'t> {
             view: View::new(tree),
             support,
             problems: Vec::new(),
+            only_looks: false,
         }
     }
 
@@ -399,15 +414,21 @@ impl<'t> Operation<'t> {
             if !force {
                 return Err(self.report(path, Fault::ExistsAsLink(there)));
             }
-            self.view.apply(LinkChange::Remove {
+            self.change(LinkChange::Remove {
                 path: path.to_owned(),
             });
         }
-        self.view.apply(LinkChange::Create {
+        self.change(LinkChange::Create {
             path: path.to_owned(),
             target: target.to_owned(),
         });
         Ok(1)
+    }
+
+    fn change(&mut self, change: LinkChange) {
+        if !self.only_looks {
+            self.view.apply(change);
+        }
     }
 
     /// Whether two targets mean the same to systemd: one file, or one name in the search path.
@@ -451,7 +472,7 @@ impl<'t> Operation<'t> {
             }
             marked.insert(info.name.clone());
         }
-        if marked.is_empty() {
+        if marked.is_empty() || self.only_looks {
             Ok(0)
         } else {
             self.remove_marked(marked)

@@ -94,7 +94,8 @@ pub fn unit_file_state(
 pub(super) fn unobserved(tree: &UnitTree, units: &[&str], support: &Support) -> BTreeSet<String> {
     let view = View::new(tree);
     for unit in units {
-        let _ = find_state(&view, unit, support);
+        // Which links there are to a unit is in the tree, whatever they lead to.
+        let _ = Context::new(support).discover(&view, unit, Search::LOAD_FOLLOW);
     }
     view.finish().1
 }
@@ -228,11 +229,13 @@ impl Links<'_> {
     }
 
     fn has_dependency(&self, links: &BTreeMap<String, UnitEntry>) -> bool {
+        let own = &self.info.name;
+        let is_template = own.contains("@.");
         links.iter().any(|(name, entry)| {
+            let of_template = || unit_name::template_of(name).is_some_and(|t| t == *own);
+            let ours = name == own || is_template && of_template();
             let link = matches!(entry, UnitEntry::Link(_)) && !is_hidden_or_backup(name);
-            let ours = *name == self.info.name
-                || unit_name::template_of(name).is_some_and(|template| template == self.info.name);
-            link && ours && self.counts(name)
+            ours && link && self.counts(name)
         })
     }
 

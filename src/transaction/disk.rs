@@ -408,9 +408,17 @@ pub fn set_attributes(place: &Place, mode: u32, owner: (u32, u32)) -> Result<(),
 
 /// Writes a small file of our own so that it is wholly the old or wholly the new one, durably.
 pub fn replace_durably(dir: &File, name: &str, bytes: &[u8]) -> io::Result<()> {
+    write_beside(dir, name, bytes, true)?;
+    name_it(dir, name)?;
+    Ok(sync_directory(dir)?)
+}
+
+/// Writes a small file of our own beside its name. Without `sync` its bytes are to be flushed, with the whole file
+/// system, before [`name_it`].
+pub fn write_beside(dir: &File, name: &str, bytes: &[u8], sync: bool) -> io::Result<()> {
     let temporary = temporary_name(name);
     remove_file(dir.as_fd(), &temporary)?;
-    let result = write_and_rename(dir, &temporary, name, bytes);
+    let result = write_own(dir, &temporary, bytes, sync);
     if result.is_err() {
         // The first error is the one that matters; what stays is swept by the next run.
         let _ = remove_file(dir.as_fd(), &temporary);
@@ -418,7 +426,17 @@ pub fn replace_durably(dir: &File, name: &str, bytes: &[u8]) -> io::Result<()> {
     result
 }
 
-fn write_and_rename(dir: &File, temporary: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+/// Gives what [`write_beside`] has written its name, which is durable with the next flush.
+pub fn name_it(dir: &File, name: &str) -> io::Result<()> {
+    let temporary = temporary_name(name);
+    let result = rename(dir.as_fd(), &temporary, dir.as_fd(), name);
+    if result.is_err() {
+        let _ = remove_file(dir.as_fd(), &temporary);
+    }
+    Ok(result?)
+}
+
+fn write_own(dir: &File, temporary: &str, bytes: &[u8], sync: bool) -> io::Result<()> {
     let stat = fstat(dir)?;
     let object = Object {
         kind: Kind::Directory,
@@ -426,15 +444,13 @@ fn write_and_rename(dir: &File, temporary: &str, name: &str, bytes: &[u8]) -> io
         uid: stat.st_uid,
         gid: stat.st_gid,
     };
-    write_file(dir.as_fd(), temporary, bytes, &object, true)?;
+    write_file(dir.as_fd(), temporary, bytes, &object, sync)?;
     // As the kernel would label it: like its directory.
     let own = Place {
         dir: dir.as_fd().try_clone_to_owned()?.into(),
         name: ".".to_owned(),
     };
-    copy_label(&own, dir.as_fd(), temporary)?;
-    rename(dir.as_fd(), temporary, dir.as_fd(), name)?;
-    Ok(sync_directory(dir)?)
+    Ok(copy_label(&own, dir.as_fd(), temporary)?)
 }
 
 /// The name under which a file of our own is written.

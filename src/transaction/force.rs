@@ -3,7 +3,7 @@
 use std::fs::File;
 
 use super::disk;
-use super::state::{StateError, make_path};
+use super::state::{StateError, make_path_durably};
 use crate::error::Reason;
 use crate::node::Labels;
 use crate::paths;
@@ -32,7 +32,7 @@ fn place(root: &Root) -> Result<(File, &'static str), StateError> {
     let (above, name) = paths::FORCE
         .rsplit_once('/')
         .unwrap_or(("run", paths::FORCE));
-    let dir = make_path(root, &RootPath::fixed(above), &Labels::default())?;
+    let dir = make_path_durably(root, &RootPath::fixed(above), &Labels::default())?;
     Ok((dir, name))
 }
 

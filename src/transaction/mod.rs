@@ -24,7 +24,9 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::errno::Errno;
 use nix::sys::signal::Signal;
+use nix::sys::stat::fstat;
 
 use crate::command::job::{Done, Job};
 use crate::error::Reason;
@@ -252,7 +254,12 @@ impl<'a> Run<'a> {
             stages: self.stage_paths(),
             directories: touched.into_iter().collect(),
         };
-        self.state.write(paths::INTENT, &intent)?;
+        self.state.prepare(paths::INTENT, &intent, true)?;
+        self.state.put(paths::INTENT)?;
+        if self.candidates.len() > 1 {
+            // On the file system of the state itself no name made later is durable before this one.
+            self.state.sync()?;
+        }
         self.history = Some(state::make_path(
             self.request.root,
             &recover::history_path(&self.id),
@@ -316,6 +323,7 @@ impl<'a> Run<'a> {
             all.unlabelled.extend(part.unlabelled);
         }
         (self.stamps, self.unlabelled) = (all.stamps, all.unlabelled);
+        self.prepare_journal()?;
         self.barrier()?;
         self.go_on()
     }
@@ -327,18 +335,31 @@ impl<'a> Run<'a> {
 
     /// Flushes every file system that is touched, each once.
     fn barrier(&self) -> Result<(), RunError> {
+        let state = RootPath::fixed(paths::STATE);
+        let failed = |path: &RootPath, errno: Errno| RunError::Sync(path.clone(), errno.into());
         let mut done = BTreeSet::new();
         for stage in &self.stages {
             if done.insert(stage.dev) {
-                disk::sync_file_system(&stage.dir)
-                    .map_err(|errno| RunError::Sync(stage.path.clone(), errno.into()))?;
+                disk::sync_file_system(&stage.dir).map_err(|errno| failed(&stage.path, errno))?;
             }
+        }
+        // As a rule it is the first stage's.
+        let dev = fstat(self.state.dir())
+            .map_err(|errno| failed(&state, errno))?
+            .st_dev;
+        if done.insert(dev) {
+            disk::sync_file_system(self.state.dir()).map_err(|errno| failed(&state, errno))?;
         }
         Ok(())
     }
 
-    /// The commit point.
+    /// The commit point: the journal, whose bytes were flushed with everything staged, gets its name.
     fn write_journal(&mut self) -> Result<(), RunError> {
+        self.state.put(paths::JOURNAL)?;
+        Ok(self.state.sync()?)
+    }
+
+    fn prepare_journal(&mut self) -> Result<(), RunError> {
         let steps = self.request.steps.iter().zip(&self.stage_of);
         let steps = steps
             .map(|(planned, &stage)| JournalStep {
@@ -366,7 +387,8 @@ impl<'a> Run<'a> {
             jobs: self.request.jobs.to_vec(),
             boot: self.request.running.boot.map(str::to_owned),
         };
-        self.state.write(paths::JOURNAL, &journal)?;
+        let sync_each = !syncfs_reports_errors();
+        self.state.prepare(paths::JOURNAL, &journal, sync_each)?;
         self.journal = Some(journal);
         Ok(())
     }
@@ -388,8 +410,11 @@ impl<'a> Run<'a> {
         self.tell(journal)?;
         self.forward(journal, journal.steps.len())?;
         flags::restore(self.request.root, &journal.held)?;
+        let sync_each = !syncfs_reports_errors();
+        self.state.prepare(paths::COMMITTED, &self.id, sync_each)?;
         self.barrier()?;
-        Ok(self.state.write(paths::COMMITTED, &self.id)?)
+        self.state.put(paths::COMMITTED)?;
+        Ok(self.state.sync()?)
     }
 
     /// Takes the steps that were not taken yet, up to `end`.
@@ -559,11 +584,6 @@ pub fn last_run(root: &Root) -> Result<Option<LastRun>, StateError> {
         Some(state) => state.read(root, paths::STATUS),
         None => Ok(None),
     }
-}
-
-fn sync_parent(state: &State) -> Result<(), StateError> {
-    disk::sync_directory(state.dir())
-        .map_err(|errno| StateError::System(format!("/{}", paths::STATE), errno.into()))
 }
 
 fn directory_fd(root: &Root, path: &RootPath) -> Option<File> {

@@ -15,7 +15,7 @@ use super::journal::{
 };
 use super::lock::Lock;
 use super::state::{State, StateError};
-use super::{HISTORY_KEPT, directory_fd, sync_parent};
+use super::{HISTORY_KEPT, directory_fd};
 use crate::error::Reason;
 use crate::paths;
 use crate::plan::FinishedRun;
@@ -544,12 +544,14 @@ pub fn close(
             Ok(()) | Err(Errno::ENOENT) => {}
             Err(errno) => return Err(StateError::System(name.to_string(), errno.into()).into()),
         }
-        disk::sync_directory(&history).map_err(|errno| RecoverError::Sync(errno.into()))?;
     }
-    forget_intent(state, swept)?;
-    state.remove(paths::COMMITTED)?;
+    let forgotten = forget_intent(state, swept);
+    // A journal without the mark would be taken for an unfinished run.
+    state.sync()?;
+    forgotten?;
+    state.forget(paths::COMMITTED)?;
     prune_history(root);
-    Ok(sync_parent(state)?)
+    Ok(state.sync()?)
 }
 
 /// A run that changed no name: staged names, history and intent go.
@@ -561,7 +563,8 @@ pub fn discard(
 ) -> Result<(), RecoverError> {
     let swept = sweep_all(root, stages) & remove_history(root, &history_path(id));
     state.sweep(root);
-    forget_intent(state, swept)
+    forget_intent(state, swept)?;
+    Ok(state.sync()?)
 }
 
 /// A directory of ours; `None` where it is gone.
@@ -574,7 +577,7 @@ fn open(root: &Root, path: &RootPath) -> Result<Option<File>, Reason> {
 /// The intent is what a later run finds left-overs by; while there are any it stays.
 fn forget_intent(state: &State, swept: bool) -> Result<(), RecoverError> {
     if swept {
-        Ok(state.remove(paths::INTENT)?)
+        Ok(state.forget(paths::INTENT)?)
     } else {
         Err(RecoverError::LeftOvers)
     }

@@ -81,8 +81,15 @@ impl State {
         }
         let dir = make_path(root, &path, labels)?;
         let name = RootPath::fixed(paths::MARKER);
-        disk::replace_durably(&dir, name.name(), MARKER_TEXT.as_bytes())
-            .map_err(|e| system(&name, e))?;
+        // Its bytes and the way to it in one flush; the name is durable no later than any that is made after it.
+        let made = disk::write_beside(&dir, name.name(), MARKER_TEXT.as_bytes(), false)
+            .and_then(|()| Ok(disk::sync_file_system(&dir)?))
+            .and_then(|()| disk::name_it(&dir, name.name()));
+        if let Err(error) = made {
+            // The first error is the one that matters.
+            let _ = disk::remove_file(dir.as_fd(), &disk::temporary_name(name.name()));
+            return Err(system(&name, error));
+        }
         Ok(Self { dir })
     }
 
@@ -119,8 +126,34 @@ impl State {
     /// Writes one of our JSON files, durably.
     pub fn write(&self, file: &'static str, value: &impl Serialize) -> Result<(), StateError> {
         let path = RootPath::fixed(file);
+        // People read some of them.
         let bytes = serde_json::to_vec_pretty(value).map_err(|e| system(&path, e))?;
         disk::replace_durably(&self.dir, path.name(), &bytes).map_err(|e| system(&path, e))
+    }
+
+    /// Writes one of our JSON files beside its place. Without `sync` the whole file system is to be flushed before
+    /// [`State::put`].
+    pub fn prepare(
+        &self,
+        file: &'static str,
+        value: &impl Serialize,
+        sync: bool,
+    ) -> Result<(), StateError> {
+        let path = RootPath::fixed(file);
+        let bytes = serde_json::to_vec(value).map_err(|e| system(&path, e))?;
+        disk::write_beside(&self.dir, path.name(), &bytes, sync).map_err(|e| system(&path, e))
+    }
+
+    /// Puts a file that was prepared in its place, which is durable with the next flush.
+    pub fn put(&self, file: &'static str) -> Result<(), StateError> {
+        let path = RootPath::fixed(file);
+        disk::name_it(&self.dir, path.name()).map_err(|e| system(&path, e))
+    }
+
+    /// Flushes the names of the directory.
+    pub fn sync(&self) -> Result<(), StateError> {
+        let path = RootPath::fixed(paths::STATE);
+        disk::sync_directory(&self.dir).map_err(|e| system(&path, e))
     }
 
     /// Removes what an interrupted write of our own files left.
@@ -145,15 +178,34 @@ impl State {
 
     /// Removes one of our files, durably.
     pub fn remove(&self, file: &'static str) -> Result<(), StateError> {
+        self.forget(file)?;
+        self.sync()
+    }
+
+    /// Removes one of our files, which is durable with the next flush.
+    pub fn forget(&self, file: &'static str) -> Result<(), StateError> {
         let path = RootPath::fixed(file);
-        disk::remove_file(self.dir.as_fd(), path.name()).map_err(|e| system(&path, e))?;
-        disk::sync_directory(&self.dir).map_err(|e| system(&path, e))
+        disk::remove_file(self.dir.as_fd(), path.name()).map_err(|e| system(&path, e))
     }
 }
 
 fn is_empty_var(root: &Root) -> bool {
     let names = root.list(&RootPath::fixed("var"));
     names.is_ok_and(|names| names.is_empty())
+}
+
+/// Makes a directory of ours durably.
+pub fn make_path_durably(
+    root: &Root,
+    path: &RootPath,
+    labels: &Labels,
+) -> Result<File, StateError> {
+    let there = root.directory(path).map_err(|e| system(path, e))?.is_some();
+    let dir = make_path(root, path, labels)?;
+    if !there {
+        disk::sync_file_system(&dir).map_err(|e| system(path, e))?;
+    }
+    Ok(dir)
 }
 
 /// Makes a directory of ours with everything above it (0755), itself 0700, and opens it.
@@ -172,9 +224,6 @@ pub fn make_path(root: &Root, path: &RootPath, labels: &Labels) -> Result<File, 
             disk::make_directory(place.dir.as_fd(), &place.name, mode, own_ids())
                 .map_err(|e| system(directory, e))?;
             label(&place, directory, labels).map_err(|e| system(directory, e))?;
-            let parent =
-                disk::open_directory(place.dir.as_fd(), ".").map_err(|e| system(directory, e))?;
-            disk::sync_directory(&parent).map_err(|e| system(directory, e))?;
         }
     }
     let dir = root.directory(path).map_err(|e| system(path, e))?;

@@ -6,7 +6,7 @@
 use std::fs::File;
 
 use super::disk;
-use super::state::{State, StateError, make_path};
+use super::state::{State, StateError, make_path_durably};
 use crate::node::Labels;
 use crate::root::{Root, RootPath};
 
@@ -28,7 +28,7 @@ impl Store {
         let labels = Labels::default();
         State::make(root, separate_var, &labels)?;
         let path = RootPath::fixed(directory);
-        let dir = make_path(root, &path, &labels)?;
+        let dir = make_path_durably(root, &path, &labels)?;
         Ok(Self { path, dir })
     }
 
