@@ -48,6 +48,7 @@ def every_case(quick):
     if quick:
         cases += [Case("big-16", big_file(16)), Case("big-16-gzip", big_file(16, True))]
     else:
+        cases += [Case("big-32", big_file(32)), Case("big-32-gzip", big_file(32, True))]
         cases += [Case("big-256", big_file(256), 4096), Case("big-256-gzip", big_file(256, True), 4096)]
         cases += [Case("big-512", big_file(512), 6144, False), Case("big-512-gzip", big_file(512, True), 6144, False)]
     return cases, bool(real)
@@ -139,10 +140,10 @@ def plain(mib):
 
 
 def log_lines(mib):
-    """Text that gzip makes a seventh of or so, a MiB at a time, like a log."""
+    """Text that gzip makes an eleventh of or so, a MiB at a time, like a log."""
     generator = random.Random(3)
-    line = b"%08d node kubelet[%d]: volume %s is mounted\n"
-    lines = [line % (at, at % 4096, text(generator, 8)) for at in range(20_000)]
+    line = b"%08d node-%02d kubelet[4711]: MountVolume.SetUp succeeded for volume \"pvc-%02x\"\n"
+    lines = [line % (at, generator.randrange(8), generator.randrange(256)) for at in range(20_000)]
     for _ in range(mib):
         cut = generator.randrange(len(lines))
         yield b"".join(lines[cut:] + lines[:cut])[:MIB].ljust(MIB, b"\n")

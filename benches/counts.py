@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from configs import CHECKOUT, files_of
+from configs import CHECKOUT, files_of, units_of
 from lab import make_root
 from report import NOTHING, table
 
@@ -25,6 +25,7 @@ EXAMPLE = str(CHECKOUT / "examples" / "rendered-worker.yaml")
 COMMANDS = [
     ("--version", ["--version"], []),
     ("verify, example-worker", ["--root", "worker", "verify"], []),
+    ("verify, units-100", ["--root", "units", "verify"], ["look at the node"]),
     ("show, files-1000", ["--root", "fresh", "show", "files-1000.json"], ["parse and check", "desired state"]),
     ("plan, files-1000", ["--root", "fresh", "plan", "files-1000.json"], ["look at the node", "plan"]),
     ("apply, files-1000", ["--root", "fresh", "apply", "--yes", "files-1000.json"], []),
@@ -83,9 +84,11 @@ def main():
 
     os.chdir(arguments.work)
     files_of(1000)(Path("files-1000.json"))
+    units_of(100)(Path("units-100.json"))
     make_root(Path("fresh"))
-    make_root(Path("worker"))
-    count(arguments.program, ["--root", "worker", "apply", "--yes", EXAMPLE], [])
+    for root, document in (("worker", EXAMPLE), ("units", "units-100.json")):
+        make_root(Path(root))
+        count(arguments.program, ["--root", root, "apply", "--yes", document], [])
     lines = [["what", "instructions", "before", "change"]]
     for name, command, functions in COMMANDS:
         total, parts = count(arguments.program, command, functions)

@@ -1,10 +1,11 @@
 """Measures every case and writes the tables. Started by benches/run, in a mount namespace of its own."""
 
 import argparse
+import fnmatch
 import os
 import shutil
 import subprocess
-from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 import report
@@ -21,19 +22,18 @@ class Bench:
         self.work = arguments.work
         # Seconds for each comparison, and the most turns.
         self.budget, self.most = (1.5, 8) if arguments.quick else (6, 40)
-        self.runs = 100 if arguments.quick else 500
+        self.blocks = 5 if arguments.quick else 25
         self.results = report.Results()
 
     def start(self):
         """The shortest runs there are."""
-        print("start", flush=True)
         root = self.work / "node"
         make_root(root)
         example = Path(__file__).resolve().parent.parent / "examples" / "rendered-worker.yaml"
         spawn([self.program, "--root", str(root), "apply", "--yes", str(example)])
         version = [self.program, "--version"]
         idle = [self.program, "--root", str(root), "firstboot", "--kernel-arguments", "mco_rescue=auto"]
-        ours, boot, nothing = sprint([version, idle, ["/bin/true"]], self.work, self.runs)
+        ours, boot, nothing = sprint([version, idle, ["/bin/true"]], self.work, self.blocks)
         for name, command, times in (("--version", version, ours), ("firstboot", idle, boot)):
             weighed = Contender([command])
             weighed.weigh(self.work)
@@ -43,7 +43,6 @@ class Bench:
 
     def case(self, case):
         """One document: from nothing to applied, and again, and compared."""
-        print(case.name, flush=True)
         document = case.document(self.work)
         self.results.documents[case.name] = document.stat().st_size
         with fresh_file_system(self.work, case.room) as mounted:
@@ -156,37 +155,35 @@ def main():
     spare_the_machine()
     bench = Bench(arguments)
     cases, real = every_case(arguments.quick)
-    names = ["start", *(case.name for case in cases)]
+    jobs = {"start": bench.start} | {case.name: partial(bench.case, case) for case in cases}
     for pattern in arguments.case:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise SystemExit(f"benches/run: no case {pattern}; there are: {' '.join(names)}")
-    chosen = [case for case in cases if is_chosen(case.name, arguments.case)]
-    if is_chosen("start", arguments.case):
-        bench.start()
-    failed = [problem for problem in (attempt(bench, case) for case in chosen) if problem]
-    notes = failed + ([] if real else ["SKIP: no real configs: there is no ../shared/data/rendered."])
+        if not fnmatch.filter(jobs, pattern):
+            raise SystemExit(f"benches/run: no case {pattern}; there are: {' '.join(jobs)}")
+    if not real:
+        bench.results.notes.append("SKIP: no real configs: there is no ../shared/data/rendered.")
     if not IGNITION.exists():
-        notes.append("SKIP: no Ignition to compare with (on Debian: apt-get install ignition).")
-    text = report.text(bench.results, notes)
-    (arguments.results / "bench.md").write_text(text)
-    (arguments.results / "bench-readme.md").write_text(report.readme(bench.results))
-    print(f"\n{text}\nThis is in {arguments.results}/bench.md")
+        bench.results.notes.append("SKIP: no Ignition to compare with (on Debian: apt-get install ignition).")
+    failed = False
+    for name, job in jobs.items():
+        if not arguments.case or any(fnmatch.fnmatchcase(name, pattern) for pattern in arguments.case):
+            print(name, flush=True)
+            try:
+                job()
+            except Failed as problem:
+                # The others are measured all the same.
+                failed = True
+                bench.results.notes.append(f"FAILED: {name}: {problem}")
+            # Each time, so that a run that is cut short leaves what it has measured.
+            write(bench.results, arguments.results)
+    print(f"\n{report.text(bench.results)}\nThis is in {arguments.results}/bench.md")
     if failed:
         raise SystemExit(1)
 
 
-def attempt(bench, case):
-    """Measures a case; what went wrong, where something did, so that the others are measured all the same."""
-    try:
-        bench.case(case)
-    except Failed as problem:
-        return f"FAILED: {case.name}: {problem}"
-    return None
-
-
-def is_chosen(name, patterns):
-    """Whether a case is to be measured."""
-    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+def write(results, directory):
+    """Writes the tables, and the part of them for the README."""
+    (directory / "bench.md").write_text(report.text(results))
+    (directory / "bench-readme.md").write_text(report.readme(results))
 
 
 main()

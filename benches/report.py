@@ -56,6 +56,8 @@ class Results:
         self.documents = {}
         self.binary = None
         self.load = os.getloadavg()[0]
+        # What was passed over, and what failed.
+        self.notes = []
 
     def add(self, section, name, ours, rival, floor):
         """Takes the contenders of one comparison."""
@@ -223,9 +225,10 @@ def machine(load):
     cpu = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     virtual = "virtual, " if " hypervisor" in Path("/proc/cpuinfo").read_text() else ""
+    linux = ".".join(platform.release().split(".")[:2])
     return (
         f"{time.strftime('%Y-%m-%d')}; {virtual}{os.cpu_count()} x {cpu.group(1) if cpu else platform.machine()}, "
-        f"{memory:.0f} GiB, Linux {'.'.join(platform.release().split('.')[:2])}, ext4 on a loop device; load before: {load:.1f}"
+        f"{memory:.0f} GiB, Linux {linux}, ext4 on a loop device; load before: {load:.1f}"
     )
 
 
@@ -244,13 +247,13 @@ def readme(results):
     return "\n".join([*tables(results, README), LEGEND])
 
 
-def text(results, notes):
+def text(results):
     """All of it."""
     parts = tables(results)
     met = goals(results)
     if met:
         parts.append("### goals\n\n" + table([["what", "goal", "figure", ""], *met]))
-    if notes:
-        parts.append("\n".join(notes) + "\n")
+    if results.notes:
+        parts.append("\n".join(results.notes) + "\n")
     parts.append(LEGEND)
     return "\n".join(parts)
