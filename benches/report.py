@@ -26,10 +26,12 @@ README = (
 )
 
 LEGEND = """\
-Times are medians, ± half the width of the middle half. Contenders run in turns; a ratio is the median of the turns'
-own ratios, with their quartiles. Peak: the most resident memory, mapped files included. Ignition: Debian's, fetch and
-files, which flushes nothing; tar: `tar x && sync -f` of the tree that apply leaves; sha256: `sha256sum -c` of the files
-that verify reads; cat: those files read; verify (below "apply again"): of the same document; true: `/bin/true`.
+Times are medians, ± half the width of the middle half. Contenders run in turns; a ratio is the
+median of the turns' own ratios, with their quartiles. /ours: how many times our time the one before
+takes. Peak: the most resident memory of ours, mapped files included. Ignition: Debian's, fetch and
+files, which flushes nothing; tar: `tar x && sync -f` of the tree that apply leaves; sha256:
+`sha256sum -c` of the files that verify reads; cat: those files read; verify (below "apply again"):
+of the same document; true: `/bin/true`, in short turns of hyperfine.
 """
 
 
@@ -97,12 +99,17 @@ def ratios(above, below):
     return quartiles([a / b for a, b in zip(above.times, below.times)])
 
 
+def decimals(number):
+    """How many make three digits together with those before the point."""
+    return max(0, 3 - len(str(int(number))))
+
+
 def duration(seconds, spread=None):
     """A time for people, with three digits that mean something."""
     if seconds is None:
         return NOTHING
     factor, unit = (1, "s") if seconds >= 1 else (1000, "ms")
-    digits = max(0, 3 - len(str(int(seconds * factor))))
+    digits = decimals(seconds * factor)
     value = f"{seconds * factor:.{digits}f}"
     return f"{value} {unit}" if spread is None else f"{value}±{spread * factor:.{digits}f} {unit}"
 
@@ -112,7 +119,9 @@ def ratio(found, spread=True):
     if found is None:
         return NOTHING
     low, middle, high = found
-    return f"{middle:.2f} ({low:.2f}-{high:.2f})" if spread else f"{middle:.1f}"
+    digits = decimals(middle)
+    shown = f"{middle:.{digits}f}"
+    return f"{shown} ({low:.{digits}f}-{high:.{digits}f})" if spread else shown
 
 
 def size(count):
@@ -132,15 +141,14 @@ def section_table(section, rows):
     """One comparison, all cases; without columns that nobody is in."""
     _, rival, floor = SECTIONS[section]
     columns = [("case", lambda row: row.name), ("ours", lambda row: duration(row.ours, row.spread))]
-    if rival:
-        columns.append((rival, lambda row: duration(row.rival)))
     if floor:
         columns.append((floor, lambda row: duration(row.floor)))
         # Of blocks of runs, not of turns: their difference says more than their ratio.
-        blocks = (f"ours - {floor}", lambda row: duration(row.ours - row.floor))
-        columns.append(blocks if section == "start" else (f"ours / {floor}", lambda row: ratio(row.above)))
+        blocks = (f"ours-{floor}", lambda row: duration(row.ours - row.floor))
+        columns.append(blocks if section == "start" else (f"ours/{floor}", lambda row: ratio(row.above)))
     if rival:
-        columns.append((f"{rival} / ours", lambda row: ratio(row.faster, spread=False)))
+        columns.append((rival, lambda row: duration(row.rival)))
+        columns.append(("/ours", lambda row: ratio(row.faster, spread=False)))
     columns.append(("peak", lambda row: size(row.peak)))
     lines = [[title for title, _ in columns]]
     lines += [[value(row) for _, value in columns] for row in rows]
@@ -227,8 +235,8 @@ def machine(load):
     virtual = "virtual, " if " hypervisor" in Path("/proc/cpuinfo").read_text() else ""
     linux = ".".join(platform.release().split(".")[:2])
     return (
-        f"{time.strftime('%Y-%m-%d')}; {virtual}{os.cpu_count()} x {cpu.group(1) if cpu else platform.machine()}, "
-        f"{memory:.0f} GiB, Linux {linux}, ext4 on a loop device; load before: {load:.1f}"
+        f"{time.strftime('%Y-%m-%d')}, load before: {load:.1f}; {virtual}{os.cpu_count()} x {cpu.group(1) if cpu else platform.machine()}, "
+        f"{memory:.0f} GiB,\nLinux {linux}, ext4 on a loop device"
     )
 
 
