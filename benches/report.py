@@ -22,7 +22,7 @@ SECTIONS = {
 # The cases that the README shows.
 README = (
     *("baremetal-worker", "files-100", "files-1000", "files-10000", "units-1000"),
-    *("big-256", "big-256-gzip", "big-512-gzip", "--version", "firstboot"),
+    *("big-32", "big-256", "big-256-gzip", "big-512-gzip", "--version", "firstboot"),
 )
 
 LEGEND = """\
