@@ -34,7 +34,7 @@ examples = Containerfile $(notdir $(wildcard examples/*.yaml))
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo
 demo: ## the main job on an example node; no root, no cluster
@@ -69,9 +69,14 @@ vm-test: ## every virtual machine: first boots, power cuts, rescues (as root; KV
 	echo "make vm-test: $$(($$(date +%s) - begun)) s, images included"; exit $$status
 
 .PHONY: bench
-bench: ## the benchmarks (they need hyperfine)
-	@command -v hyperfine >/dev/null || { echo 'The benchmarks need hyperfine (on Debian: apt-get install hyperfine).' >&2; exit 1; }
-	@benches/run
+bench: ## speed and memory beside Ignition, tar and cat (as root); QUICK=1: a minute of it
+	@tests/setup.sh bench
+	@QUICK='$(QUICK)' benches/run
+
+.PHONY: bench-counts
+bench-counts: ## instructions by callgrind, against the last time: the same on a busy machine
+	@tests/setup.sh bench
+	@benches/counts
 
 # Seconds for each target. What is found new is kept below target/, what fails below tests/fuzz/artifacts/.
 SECONDS ?= 60

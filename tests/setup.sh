@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that the programs the tests call are here.
+# Makes sure that the programs the tests call are here; `tests/setup.sh bench`: those of the benchmarks.
 #
 # As root on Debian the missing ones are installed, and only those. Anywhere
 # else nothing is touched: what is missing is listed, with the packages that
@@ -60,6 +60,18 @@ mandoc             -                                             mandoc
 zsh                -                                             zsh
 fish               -                                             fish
 dracut             -                                             dracut-core
+'
+
+# What benches/ calls. The tests do not, so `tests/setup.sh bench` alone looks for these, and for nothing else.
+for_bench='
+cc                 -                                             gcc
+hyperfine          -                                             hyperfine
+ignition           /usr/lib/dracut/modules.d/30ignition/ignition ignition
+mkfs.ext4          -                                             e2fsprogs
+python3            -                                             python3
+unshare            -                                             util-linux
+valgrind           -                                             valgrind
+/usr/bin/time      -                                             time
 '
 
 # Fills `programs` and `packages` with what is missing of a table.
@@ -154,36 +166,46 @@ prepare_machines() {
     fi
 }
 
+# Installs what is missing of a table, which is named for the messages; or says what it is, and fails.
+require() {
+    local table=$1 whose=$2 installed
+    find_missing "$table"
+    if ((${#programs[@]} == 0)); then
+        echo "tests/setup.sh: everything $whose need is here"
+        return 0
+    fi
+    if ((EUID != 0)) || ! is_debian; then
+        {
+            echo "tests/setup.sh: missing: ${programs[*]}"
+            echo "On Debian, as root:  apt-get install --no-install-recommends ${packages[*]}"
+        } >&2
+        exit 1
+    fi
+    quietly apt-get update
+    quietly apt-get install --yes --no-install-recommends "${packages[@]}"
+    installed=${packages[*]}
+    find_missing "$table"
+    if ((${#programs[@]} > 0)); then
+        echo "tests/setup.sh: still missing after installing $installed: ${programs[*]}" >&2
+        exit 1
+    fi
+    echo "tests/setup.sh: installed $installed"
+}
+
 export DEBIAN_FRONTEND=noninteractive
-find_missing "$needed"
-if ((${#programs[@]} == 0)); then
-    echo "tests/setup.sh: everything the tests need is here"
-    make_policy
-    make_ansible
-    prepare_packages
-    prepare_machines
-    exit 0
-fi
-
-if ((EUID != 0)) || ! is_debian; then
-    {
-        echo "tests/setup.sh: missing: ${programs[*]}"
-        echo "On Debian, as root:  apt-get install --no-install-recommends ${packages[*]}"
-    } >&2
-    exit 1
-fi
-
-quietly apt-get update
-quietly apt-get install --yes --no-install-recommends "${packages[@]}"
-installed=${packages[*]}
-
-find_missing "$needed"
-if ((${#programs[@]} > 0)); then
-    echo "tests/setup.sh: still missing after installing $installed: ${programs[*]}" >&2
-    exit 1
-fi
-echo "tests/setup.sh: installed $installed"
-make_policy
-make_ansible
-prepare_packages
-prepare_machines
+case ${1-} in
+    bench)
+        require "$for_bench" 'the benchmarks'
+        ;;
+    '')
+        require "$needed" 'the tests'
+        make_policy
+        make_ansible
+        prepare_packages
+        prepare_machines
+        ;;
+    *)
+        echo 'usage: tests/setup.sh [bench]' >&2
+        exit 2
+        ;;
+esac
