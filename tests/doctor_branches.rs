@@ -175,7 +175,10 @@ impl Branch {
         let [found] = found.as_slice() else {
             panic!("{} {}: {:#}", self.id, self.what, report["findings"]);
         };
-        assert_eq!(found["what"], self.what, "{found:#}");
+        // A figure that others change meanwhile is left out at the end.
+        let what = found["what"].as_str().unwrap();
+        let begins = self.what.ends_with(' ') && what.starts_with(self.what);
+        assert!(begins || what == self.what, "{found:#}");
         assert_eq!(found["severity"], self.severity, "{found:#}");
         assert!(self.what.len() <= mco_rescue::doctor::WHAT);
         for part in self.seen {
@@ -1106,12 +1109,11 @@ fn a_kernel_that_a_shutdown_cannot_write_is_critical_once_its_os_is_staged() {
         is_well(node, "FP-07");
         kernels(&node.root, &[HUGE]);
         let report = of_node(node);
-        let what = of(&report, "FP-07")[0]["what"].as_str().unwrap().to_owned();
-        assert!(what.starts_with("/boot lacks "), "{what}");
+        // How much it lacks depends on what others write there meanwhile.
         let lacks = |severity, seen| Branch {
             id: "FP-07",
             severity,
-            what: Box::leak(what.clone().into_boxed_str()),
+            what: "/boot lacks ",
             seen,
             next: &["rpm-ostree cleanup -r", "mco-rescue rollback --forget"],
         };
@@ -1556,7 +1558,7 @@ fn the_clock_of_the_server_is_a_witness() {
             "critical",
             "the clock is 9 days ahead of the server's",
             &["https://127.0.0.1:", "the server's clock said "],
-            &["chronyc makestep", "date -u -s '", "hwclock --systohc"],
+            &["date -u -s '", "hwclock --systohc", "chronyc makestep"],
         )
         .met_by(&of_node(node), "");
         // When nobody answers any more, what was heard before counts, and that it was before.
@@ -1583,7 +1585,7 @@ fn the_clock_of_the_server_is_a_witness() {
             "warning",
             "the clock is 3 hours ahead of the server's",
             &["Certificates end too early by this clock"],
-            &["chronyc makestep", "date -u -s '", "hwclock --systohc"],
+            &["date -u -s '", "hwclock --systohc", "chronyc makestep"],
         )
         .met_by(&of_node(node), "");
 
@@ -1593,7 +1595,7 @@ fn the_clock_of_the_server_is_a_witness() {
             "critical",
             "the clock is behind by 3 days at least",
             &["https://127.0.0.1:", "the server's clock said "],
-            &["chronyc makestep", "date -u -s '", "hwclock --systohc"],
+            &["date -u -s '", "hwclock --systohc", "chronyc makestep"],
         )
         .met_by(&of_node(node), "");
     });

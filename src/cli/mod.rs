@@ -225,12 +225,23 @@ pub enum Command {
     Man(ManArgs),
 }
 
+/// The shells that completions are for.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Shell {
+    /// bash
+    Bash,
+    /// zsh
+    Zsh,
+    /// fish
+    Fish,
+}
+
 /// For which shell.
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
     /// The shell
     #[arg(value_enum, value_name = "SHELL")]
-    pub shell: clap_complete::Shell,
+    pub shell: Shell,
 }
 
 /// Where the pages go.

@@ -4,10 +4,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
+use clap_complete::generate;
+use clap_complete::shells::{Bash, Fish, Zsh};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
-use super::{Cli, CompletionsArgs, ManArgs};
+use super::{Cli, CompletionsArgs, ManArgs, Shell};
 use crate::error::ExitCode;
 use crate::report;
 
@@ -19,7 +21,12 @@ const SECTION: &str = "8";
 /// Runs `completions`.
 pub fn completions(args: &CompletionsArgs) -> Result<ExitCode> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut shown(Cli::command()), NAME, &mut script);
+    let mut command = shown(Cli::command());
+    match args.shell {
+        Shell::Bash => generate(Bash, &mut command, NAME, &mut script),
+        Shell::Zsh => generate(Zsh, &mut command, NAME, &mut script),
+        Shell::Fish => generate(Fish, &mut command, NAME, &mut script),
+    }
     report::print(mended(&String::from_utf8(script)?).as_bytes())?;
     Ok(ExitCode::Done)
 }

@@ -98,12 +98,13 @@ pub fn waiting(cause: &str, seconds: u64, next: &str) -> String {
 pub fn banner(root: &str, problem: Option<&str>) -> String {
     let mut text = format!("{}\n", title("the shell of last resort"));
     text += &match problem {
-        None => format!("The node's root is mounted read-only at {root}. Three commands to try:\n"),
+        None => format!("The node's root is mounted read-only at {root}. Four commands to try:\n"),
         Some(problem) => wrap(
             &format!("The node's root could not be prepared at {root}: {problem}"),
             0,
         ),
     };
+    text += &format!("  mco-rescue doctor --root {root}\n");
     text += &format!("  mco-rescue verify --root {root}\n");
     text += &format!("  mount -o remount,rw {root} && mco-rescue rollback --root {root}\n");
     text += &format!("  mount -o remount,rw {root} && mco-rescue apply --root {root} CONFIG\n");
@@ -158,9 +159,9 @@ mod tests {
     }
 
     #[test]
-    fn the_banner_names_three_commands_or_what_went_wrong() {
+    fn the_banner_names_four_commands_or_what_went_wrong() {
         let text = banner("/sysroot", None);
-        assert_eq!(text.matches("mco-rescue ").count(), 3, "{text}");
+        assert_eq!(text.matches("mco-rescue ").count(), 4, "{text}");
         assert!(banner("/sysroot", Some("no such device")).contains("no such device"));
     }
 

@@ -11,7 +11,8 @@
 //!
 //! ```text
 //! ---- mco-rescue: the shell of last resort --------------------------------------
-//! The node's root is mounted read-only at /sysroot. Three commands to try:
+//! The node's root is mounted read-only at /sysroot. Four commands to try:
+//!   mco-rescue doctor --root /sysroot
 //!   mco-rescue verify --root /sysroot
 //!   mount -o remount,rw /sysroot && mco-rescue rollback --root /sysroot
 //!   mount -o remount,rw /sysroot && mco-rescue apply --root /sysroot CONFIG

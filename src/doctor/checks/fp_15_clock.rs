@@ -128,9 +128,9 @@ fn server(evidence: &Evidence) -> Option<Finding> {
 fn set(finding: Finding, to: u64) -> Finding {
     let to = utc(to).replace('T', " ").replace('Z', "");
     finding
-        .next("chronyc makestep")
         .next(format!("date -u -s '{to}'"))
         .next("hwclock --systohc")
+        .next("chronyc makestep # where a time server is reached")
 }
 
 fn board(evidence: &Evidence, told: bool) -> Option<Finding> {
