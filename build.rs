@@ -1,6 +1,13 @@
 //! What the linker leaves out of the released program: it lives in an initramfs.
 
+#![allow(unsafe_code)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "of the machine that builds, not of a node"
+)]
+
 use std::env;
+use std::ffi::{CStr, c_char};
 use std::fs;
 use std::path::Path;
 
@@ -22,8 +29,25 @@ fn main() -> std::io::Result<()> {
         println!("cargo::rustc-link-arg-bins=-Wl,-T,{}", script.display());
         // Functions that came out the same are one.
         println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
+        if relocates_packed() {
+            println!("cargo::rustc-link-arg-bins=-Wl,--pack-dyn-relocs=relr");
+        }
     }
     Ok(())
+}
+
+/// Whether the C library understands packed relocations, which glibc does since 2.36. It is asked of the one that runs
+/// here, as the static one is built with it.
+fn relocates_packed() -> bool {
+    unsafe extern "C" {
+        fn gnu_get_libc_version() -> *const c_char;
+    }
+    // SAFETY: the call has no arguments, and gives a constant string.
+    let version = unsafe { CStr::from_ptr(gnu_get_libc_version()) };
+    let version = version.to_string_lossy();
+    let mut numbers = version.split('.').map(|part| part.parse::<u32>().ok());
+    let (major, minor) = (numbers.next().flatten(), numbers.next().flatten());
+    (major, minor) >= (Some(2), Some(36))
 }
 
 /// Whether somebody has chosen another linker.

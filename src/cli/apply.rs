@@ -70,7 +70,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
         }
         told = change(cli, apply, &session, &lock, &plan, started)?;
         force(&session, &plan);
-        if let Err(error) = session.observe_again() {
+        if let Err(error) = session.observe_applied() {
             log::warn!(
                 "{} is applied, but {error:#}. Next: mco-rescue verify",
                 session.chosen.config.name

@@ -210,6 +210,14 @@ impl Session {
         Ok(())
     }
 
+    /// Looks at the node again, after it became what the config wants: whatever comes next comes from there.
+    pub fn observe_applied(&mut self) -> Result<()> {
+        if !self.desired.bare {
+            self.old = Some(Arc::clone(&self.desired));
+        }
+        self.observe_again()
+    }
+
     /// What the journal and `status` say of the config.
     pub fn config_ref(&self) -> ConfigRef {
         let config = &self.chosen.config;

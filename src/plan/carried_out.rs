@@ -11,7 +11,9 @@ pub fn is_carried_out(node: &NodeState, plan: &Plan) -> bool {
         let found = node.object(planned.step.path());
         match &planned.step {
             Step::Put { new, .. } => found.is_some_and(|found| found.is(new)),
-            Step::MakeDirectory { .. } => found.is_some_and(Object::is_directory),
+            Step::MakeDirectory { path, .. } => {
+                found.is_some_and(Object::is_directory) || node.directories.contains_key(path)
+            }
             Step::Remove { .. } | Step::RemoveDirectory { .. } => found.is_none(),
             Step::Metadata { new, .. } => found.is_some_and(|found| *new == found.into()),
         }
