@@ -8,6 +8,7 @@ mod support;
 mod faults;
 
 use std::fs;
+use std::process::Command;
 
 use faults::{
     CHANGING, JOURNAL, Point, STATE, Scene, can_trace, count, demand, duplicate, every, kill,
@@ -763,4 +764,44 @@ fn a_signal_to_end_waits_until_names_stand_still() {
         assert_eq!(root.run(&["recover"]).ok().out(), "Nothing to recover.\n");
         assert_eq!(left_over(&root), [""; 0]);
     }
+}
+
+/// So many files are staged by as many threads as there are processors.
+fn many() -> Value {
+    let text = |n: usize| format!("{n} {}\n", "x".repeat(n % 97));
+    let one = |n: usize| file(&format!("/etc/many/{}/{n}.conf", n % 7), 0o644, &text(n));
+    let files: Vec<Value> = (0..1100).map(one).collect();
+    machine_config("rendered-worker-many", json!({"storage": {"files": files}}))
+}
+
+#[test]
+fn many_files_that_are_staged_at_once_arrive_whole_or_not_at_all() {
+    if !can_trace() {
+        return;
+    }
+    let root = TestRoot::new();
+    let config = root.config(&many());
+    let before = root.snapshot();
+    let apply = ["apply", "--yes", config.path()];
+    // Of each thread: strace counts them one by one.
+    for call in [5, 100, 250] {
+        let inject = format!("inject=fchmod:signal=KILL:when={call}");
+        let killed = Command::new("strace")
+            .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fchmod", "-e"])
+            .arg(inject)
+            .args([support::PROGRAM, "--root"])
+            .arg(root.dir())
+            .args(apply)
+            .output()
+            .unwrap();
+        assert!(!killed.status.success(), "{call}");
+        root.run(&["recover"]).ok();
+        assert_eq!(root.snapshot(), before, "{call}");
+    }
+    root.run(&apply).ok();
+    root.run(&["verify"]).ok();
+    root.write("etc/many/3/10.conf", "changed\n");
+    let verify = root.run(&["verify"]).exits(3);
+    let drift = "content mismatch for file \"/etc/many/3/10.conf\"";
+    assert!(verify.out().contains(drift), "{}", verify.out());
 }

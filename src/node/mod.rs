@@ -169,7 +169,7 @@ pub fn observe(
             node.texts.insert(path.clone(), bytes);
         }
     }
-    let mut observer = Observer::new(root, root_hold.mount, labels);
+    let mut observer = Observer::going_on(root, root_hold.mount, &node);
     units::observe(root, interest, &mut node, &mut observer)?;
     node.take(observer.seen());
     if node.host.live {

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use super::{Directory, at};
+use super::{Directory, NodeState, at};
 use crate::object::{Flags, Object, Stamp};
 use crate::parallel;
-use crate::root::{Hold, Mount, Place, ResolveError, Root, RootError, RootPath, hold_of, mount_of};
+use crate::root::{
+    Hold, Mount, Place, Places, ResolveError, Root, RootError, RootPath, mount_of, stat_of_open,
+};
 
 /// Fewer paths than this are looked at by one thread.
 const PART: usize = 512;
@@ -37,6 +39,7 @@ pub(super) struct Observer<'r> {
     missing: BTreeMap<RootPath, bool>,
     /// The last parent (`None`: the root itself).
     parent: Option<(Option<RootPath>, Parent)>,
+    places: Places,
     seen: Seen,
 }
 
@@ -92,12 +95,26 @@ impl<'r> Observer<'r> {
             labels,
             missing: BTreeMap::new(),
             parent: None,
+            places: Places::default(),
             seen: Seen::default(),
         }
     }
 
+    /// One who goes on from what was seen already.
+    pub(super) fn going_on(root: &'r Root, root_mount: u64, node: &NodeState) -> Self {
+        let mut observer = Self::new(root, root_mount, node.labels.usable());
+        observer.seen.directories.clone_from(&node.directories);
+        observer.seen.mounts.clone_from(&node.mounts);
+        observer
+    }
+
     pub(super) fn seen(self) -> Seen {
         self.seen
+    }
+
+    /// The parent of a path and its last name; `None` where there is no parent.
+    pub(super) fn place(&mut self, path: &RootPath) -> Result<Option<Place>, RootError> {
+        self.places.of(self.root, path)
     }
 
     /// Looks at what is at a path, and at the directories above it.
@@ -220,17 +237,18 @@ impl<'r> Observer<'r> {
                 Err(error) => return Err(error),
             },
         };
-        let stat = nix::sys::stat::fstat(&dir).map_err(|errno| at(path, errno))?;
-        let mount = mount_of(&dir).map_err(|errno| at(path, errno))?;
-        let hold = hold_of(&dir).map_err(|errno| at(path, errno))?;
+        let (stat, hold) = stat_of_open(&dir).map_err(|errno| at(path, errno))?;
         self.flags(path, hold.flags);
         let directory = Directory {
-            mount: mount.id,
+            mount: hold.mount,
             mode: stat.st_mode & 0o7777,
             owner: (stat.st_uid, stat.st_gid),
         };
         self.seen.directories.insert(path.clone(), directory);
-        self.seen.mounts.insert(mount.id, mount);
+        if !self.seen.mounts.contains_key(&hold.mount) {
+            let mount = mount_of(&dir).map_err(|errno| at(path, errno))?;
+            self.seen.mounts.insert(mount.id, mount);
+        }
         if self.labels {
             let real = self.root.real_path(dir.as_fd());
             let real = real.filter(|real| real != path);

@@ -35,7 +35,7 @@ pub fn observe(
             presets.files = preset_files(root, &path)?;
         }
     }
-    read_named(root, &mut tree, &interest.units)?;
+    read_named(root, &mut tree, &interest.units, observer)?;
     let units: Vec<&str> = interest.units.iter().map(String::as_str).collect();
     for _ in 0..MAX_ROUNDS {
         let mut needed = closure_needed(&tree, &units, &node.systemd);
@@ -48,7 +48,7 @@ pub fn observe(
             break;
         }
         for path in needed {
-            let entry = entry(root, &path)?;
+            let entry = entry(root, observer, &path)?;
             tree.observe(&path, entry);
         }
     }
@@ -57,7 +57,12 @@ pub fn observe(
 }
 
 /// Reads every file of the units themselves, hidden ones too: what masks them now may go.
-fn read_named(root: &Root, tree: &mut UnitTree, units: &BTreeSet<String>) -> Result<(), RootError> {
+fn read_named(
+    root: &Root,
+    tree: &mut UnitTree,
+    units: &BTreeSet<String>,
+    observer: &mut Observer<'_>,
+) -> Result<(), RootError> {
     let templates = units.iter().filter_map(|unit| template_of(unit));
     let names: BTreeSet<String> = units.iter().cloned().chain(templates).collect();
     let mut unread = Vec::new();
@@ -76,7 +81,7 @@ fn read_named(root: &Root, tree: &mut UnitTree, units: &BTreeSet<String>) -> Res
         }
     }
     for path in unread {
-        let entry = entry(root, &path)?;
+        let entry = entry(root, observer, &path)?;
         tree.observe(&path, entry);
     }
     Ok(())
@@ -114,7 +119,7 @@ fn entries(
     }
     for name in root.list(dir)? {
         let Ok(path) = dir.join(&name) else { continue };
-        let Some(kind) = kind_of(root, &path)? else {
+        let Some(kind) = kind_of(observer, &path)? else {
             continue;
         };
         let entry = match kind {
@@ -141,8 +146,8 @@ enum EntryKind {
     Other,
 }
 
-fn kind_of(root: &Root, path: &RootPath) -> Result<Option<EntryKind>, RootError> {
-    let Some(place) = root.place(path)? else {
+fn kind_of(observer: &mut Observer<'_>, path: &RootPath) -> Result<Option<EntryKind>, RootError> {
+    let Some(place) = observer.place(path)? else {
         return Ok(None);
     };
     let kind = place.shallow_kind().map_err(|errno| RootError {
@@ -158,11 +163,11 @@ fn kind_of(root: &Root, path: &RootPath) -> Result<Option<EntryKind>, RootError>
 }
 
 /// One path that the closure asked for, with its contents.
-fn entry(root: &Root, path: &str) -> Result<UnitEntry, RootError> {
+fn entry(root: &Root, observer: &mut Observer<'_>, path: &str) -> Result<UnitEntry, RootError> {
     let Ok(path) = RootPath::parse(path) else {
         return Ok(UnitEntry::Missing);
     };
-    match kind_of(root, &path)? {
+    match kind_of(observer, &path)? {
         None => Ok(UnitEntry::Missing),
         Some(EntryKind::Link(target)) => Ok(UnitEntry::Link(target)),
         Some(EntryKind::File { .. }) => {

@@ -23,7 +23,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use sha2::{Digest, Sha256};
 
 pub use label::{LABEL, proc_path};
-pub use mount::{Hold, Mount, hold_of, mount_id, mount_of};
+pub use mount::{Hold, Mount, hold_of, mount_id, mount_of, stat_of_open};
 pub use obstacle::Obstacle;
 pub use path::{RootPath, RootPathError};
 pub use places::Places;
