@@ -1,32 +1,46 @@
 //! Work on many things at once: as many threads as there are processors, where there is enough for each.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 /// More are not worth their start; a disk has one queue.
 const MOST: usize = 8;
 
-/// Calls `work` for parts of `items`, each of `least` items or more, and gives what came of them, in order.
+/// Into so many parts for each thread: some items cost more than others, and whoever is done takes the next part.
+const PARTS: usize = 8;
+
+/// Calls `work` for parts of `items`, each of about `least` items or more, and gives what came of them, in order.
 pub fn in_parts<'t, T: Sync, R: Send>(
     items: &'t [T],
     least: usize,
     work: impl Fn(&'t [T]) -> R + Sync,
 ) -> Vec<R> {
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    let parts = processors.min(MOST).min(items.len() / least.max(1)).max(1);
-    let mut chunks = items.chunks(items.len().div_ceil(parts).max(1));
-    let first = chunks.next().unwrap_or_default();
-    thread::scope(|scope| {
-        let work = &work;
-        let others: Vec<_> = chunks.map(|part| scope.spawn(move || work(part))).collect();
-        let mut all = vec![work(first)];
+    let threads = processors.min(MOST).min(items.len() / least.max(1));
+    if threads < 2 {
+        return vec![work(items)];
+    }
+    let size = items.len().div_ceil(threads * PARTS).max(least);
+    let parts: Vec<&[T]> = items.chunks(size).collect();
+    let next = AtomicUsize::new(0);
+    let take = || {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        parts.get(at).map(|part| (at, work(part)))
+    };
+    let take_all = || std::iter::from_fn(take).collect::<Vec<_>>();
+    let mut done = thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(take_all)).collect();
+        let mut done = take_all();
         for other in others {
             match other.join() {
-                Ok(result) => all.push(result),
+                Ok(parts) => done.extend(parts),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        all
-    })
+        done
+    });
+    done.sort_unstable_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 #[cfg(test)]

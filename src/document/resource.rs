@@ -230,8 +230,7 @@ pub fn data_url(url: &str) -> Result<Cow<'_, [u8]>, ContentsError> {
             ContentsError::DataUrl("the base64 data is broken (alphabet or padding)")
         });
     }
-    check_payload(payload.as_bytes())?;
-    Ok(percent_encoding::percent_decode_str(payload).into())
+    percent_decoded(payload.as_bytes()).map(Cow::Owned)
 }
 
 /// What is encoded in base64, where it is.
@@ -316,21 +315,31 @@ fn is_base64(header: &str) -> Result<bool, ContentsError> {
     ))
 }
 
-fn check_payload(payload: &[u8]) -> Result<(), ContentsError> {
+/// The bytes behind percent-encoding, in one pass that also judges: much of a config is written like this.
+fn percent_decoded(payload: &[u8]) -> Result<Vec<u8>, ContentsError> {
+    let digit = |c: u8| {
+        char::from(c)
+            .to_digit(16)
+            .and_then(|d| u8::try_from(d).ok())
+    };
+    let mut decoded = Vec::with_capacity(payload.len());
     let mut rest = payload;
     while let [c, tail @ ..] = rest {
         rest = tail;
-        match c {
-            b'%' => match tail {
-                [a, b, after @ ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => {
-                    rest = after
-                }
-                _ => {
+        let byte = match c {
+            b'%' => {
+                let two = match tail {
+                    [a, b, after @ ..] => digit(*a).zip(digit(*b)).zip(Some(after)),
+                    _ => None,
+                };
+                let Some(((high, low), after)) = two else {
                     return Err(ContentsError::DataUrl(
                         "`%` is not followed by two hex digits",
                     ));
-                }
-            },
+                };
+                rest = after;
+                high << 4 | low
+            }
             0..=b' '
             | 0x7f..
             | b'<'
@@ -349,10 +358,11 @@ fn check_payload(payload: &[u8]) -> Result<(), ContentsError> {
                     "it holds a character that must be percent-encoded",
                 ));
             }
-            _ => {}
-        }
+            other => *other,
+        };
+        decoded.push(byte);
     }
-    Ok(())
+    Ok(decoded)
 }
 
 #[cfg(test)]

@@ -211,14 +211,14 @@ impl NodeState {
 
     /// Takes what somebody has seen.
     fn take(&mut self, seen: Seen) {
-        self.objects.extend(seen.objects);
-        self.stamps.extend(seen.stamps);
+        add(&mut self.objects, seen.objects);
+        add(&mut self.stamps, seen.stamps);
         self.obstructed.extend(seen.obstructed);
         self.directories.extend(seen.directories);
         self.flags.extend(seen.flags);
         self.mount_points.extend(seen.mount_points);
         self.mounts.extend(seen.mounts);
-        self.labels.found.extend(seen.labels);
+        add(&mut self.labels.found, seen.labels);
         self.labels.elsewhere.extend(seen.elsewhere);
     }
 
@@ -229,6 +229,15 @@ impl NodeState {
             self.obstacles.insert(path.clone(), obstacle);
         }
         Ok(())
+    }
+}
+
+/// Adds what was found, in order: an empty map is made of it at once.
+fn add<T>(known: &mut BTreeMap<RootPath, T>, found: Vec<(RootPath, T)>) {
+    if known.is_empty() {
+        *known = found.into_iter().collect();
+    } else {
+        known.extend(found);
     }
 }
 

@@ -8,7 +8,8 @@ use super::{Directory, NodeState, at};
 use crate::object::{Flags, Object, Stamp};
 use crate::parallel;
 use crate::root::{
-    Hold, Mount, Place, Places, ResolveError, Root, RootError, RootPath, mount_of, stat_of_open,
+    Hold, Mount, Place, Places, Recent, ResolveError, Root, RootError, RootPath, mount_of,
+    stat_of_open,
 };
 
 /// Fewer paths than this are looked at by one thread.
@@ -17,14 +18,15 @@ const PART: usize = 512;
 /// What was seen.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    pub(super) objects: BTreeMap<RootPath, Object>,
-    pub(super) stamps: BTreeMap<RootPath, Stamp>,
+    /// Each path once for each time that it was looked at.
+    pub(super) objects: Vec<(RootPath, Object)>,
+    pub(super) stamps: Vec<(RootPath, Stamp)>,
     pub(super) obstructed: BTreeMap<RootPath, ResolveError>,
     pub(super) directories: BTreeMap<RootPath, Directory>,
     pub(super) flags: BTreeMap<RootPath, Flags>,
     pub(super) mount_points: BTreeSet<RootPath>,
     pub(super) mounts: BTreeMap<u64, Mount>,
-    pub(super) labels: BTreeMap<RootPath, Option<String>>,
+    pub(super) labels: Vec<(RootPath, Option<String>)>,
     pub(super) elsewhere: BTreeMap<RootPath, RootPath>,
 }
 
@@ -37,8 +39,7 @@ pub(super) struct Observer<'r> {
     labels: bool,
     /// Directories that are not there; true where something else is.
     missing: BTreeMap<RootPath, bool>,
-    /// The last parent (`None`: the root itself).
-    parent: Option<(Option<RootPath>, Parent)>,
+    parents: Recent<Parent>,
     places: Places,
     seen: Seen,
 }
@@ -94,7 +95,7 @@ impl<'r> Observer<'r> {
             root_mount,
             labels,
             missing: BTreeMap::new(),
-            parent: None,
+            parents: Recent::default(),
             places: Places::default(),
             seen: Seen::default(),
         }
@@ -132,10 +133,10 @@ impl<'r> Observer<'r> {
         };
         match place.observe_held() {
             Ok(Some((object, stamp, hold))) => {
-                self.seen.objects.insert(path.clone(), object);
-                self.seen.stamps.insert(path.clone(), stamp);
+                self.seen.objects.push((path.clone(), object));
+                self.seen.stamps.push((path.clone(), stamp));
                 if let Some(label) = self.labels.then(|| place.label().ok()).flatten() {
-                    self.seen.labels.insert(path.clone(), label);
+                    self.seen.labels.push((path.clone(), label));
                 }
                 self.hold(path, hold);
                 Ok(())
@@ -168,51 +169,76 @@ impl<'r> Observer<'r> {
     }
 
     fn parent_of(&mut self, path: &RootPath) -> Result<Parent, RootError> {
-        let key = path.parent();
-        if let Some((last, parent)) = &self.parent
-            && *last == key
-        {
-            return Ok(parent.clone());
+        if let Some(known) = self.parents.above(path) {
+            return Ok(known);
         }
-        let mut parent = Parent {
-            dir: None,
-            obstacle: None,
-        };
-        if !key
-            .as_ref()
-            .is_some_and(|key| self.missing.contains_key(key))
-        {
-            match self.root.place(path) {
-                Ok(place) => parent.dir = place.map(|place| place.dir),
-                Err(error) if error.cause.is_obstacle() => parent.obstacle = Some(error.cause),
-                Err(error) => return Err(error),
-            }
-        }
-        self.way(path, &mut parent)?;
-        self.parent = Some((key, parent.clone()));
+        let parent = self.look_up(path)?;
+        self.parents.learn(path, parent.clone());
         Ok(parent)
     }
 
-    /// Looks at the directories above a path, up to one that is known.
-    fn way(&mut self, path: &RootPath, parent: &mut Parent) -> Result<(), RootError> {
-        let mut opened = parent.dir.clone();
+    /// Opens the parent of a path, and looks at the directories above it, up to one that is known.
+    fn look_up(&mut self, path: &RootPath) -> Result<Parent, RootError> {
+        let mut unknown = Vec::new();
         for above in path.ancestors().skip(1) {
+            if self.missing.contains_key(&above) {
+                self.missing
+                    .extend(unknown.into_iter().map(|below| (below, false)));
+                return Ok(self.without_directory(path, None));
+            }
             if self.seen.directories.contains_key(&above) {
                 break;
             }
-            if !self.directory(&above, opened.take())? && self.is_something_else(&above) {
-                let cause = ResolveError::NoDirectory(above.to_string());
-                parent.obstacle.get_or_insert(cause);
-            }
+            unknown.push(above);
         }
-        Ok(())
+        match self.root.place(path) {
+            Ok(Some(place)) => {
+                let mut opened = Some(Arc::clone(&place.dir));
+                for above in &unknown {
+                    self.directory(above, opened.take())?;
+                }
+                Ok(Parent {
+                    dir: Some(place.dir),
+                    obstacle: None,
+                })
+            }
+            Ok(None) => self.miss(&unknown, path, None),
+            Err(error) if error.cause.is_obstacle() => self.miss(&unknown, path, Some(error.cause)),
+            Err(error) => Err(error),
+        }
     }
 
-    /// Whether something that is no directory is where one is missing.
-    fn is_something_else(&mut self, path: &RootPath) -> bool {
-        let root = self.root;
-        let exists = || root.exists(path).unwrap_or(false);
-        *self.missing.entry(path.clone()).or_insert_with(exists)
+    /// Notes which of the directories above a path, nearest first, is the first that is not there: none below it is.
+    fn miss(
+        &mut self,
+        above: &[RootPath],
+        path: &RootPath,
+        obstacle: Option<ResolveError>,
+    ) -> Result<Parent, RootError> {
+        let mut missed = false;
+        for above in above.iter().rev() {
+            if missed {
+                self.missing.insert(above.clone(), false);
+            } else if !self.directory(above, None)? {
+                let something = self.root.exists(above).unwrap_or(false);
+                self.missing.insert(above.clone(), something);
+                missed = true;
+            }
+        }
+        Ok(self.without_directory(path, obstacle))
+    }
+
+    /// The parent of a path that has none; what stands in the way of making it, if not known, is what is no directory.
+    fn without_directory(&self, path: &RootPath, obstacle: Option<ResolveError>) -> Parent {
+        let something_else = |above: &RootPath| self.missing.get(above) == Some(&true);
+        let no_directory = || {
+            let at = path.ancestors().skip(1).find(something_else)?;
+            Some(ResolveError::NoDirectory(at.to_string()))
+        };
+        Parent {
+            dir: None,
+            obstacle: obstacle.or_else(no_directory),
+        }
     }
 
     /// Looks at a directory, which may be open already; says whether it is there.

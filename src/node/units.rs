@@ -37,18 +37,13 @@ pub fn observe(
     }
     read_named(root, &mut tree, &interest.units, observer)?;
     let units: Vec<&str> = interest.units.iter().map(String::as_str).collect();
-    for _ in 0..MAX_ROUNDS {
-        let mut needed = closure_needed(&tree, &units, &node.systemd);
-        needed.extend(closure_needed(
-            &overlaid(&tree, interest),
-            &units,
-            &node.systemd,
-        ));
-        if needed.is_empty() {
-            break;
-        }
-        for path in needed {
-            let entry = entry(root, observer, &path)?;
+    let support = node.systemd;
+    complete(root, &mut tree, &units, &support, observer)?;
+    if let Some(mut overlaid) = overlaid(&tree, interest) {
+        // What is found about units on the node is of use whatever is written there.
+        let found = complete(root, &mut overlaid, &units, &support, observer)?;
+        let written = |path: &str| interest.overlay.iter().any(|(known, _)| known == path);
+        for (path, entry) in found.into_iter().filter(|(path, _)| !written(path)) {
             tree.observe(&path, entry);
         }
     }
@@ -87,13 +82,43 @@ fn read_named(
     Ok(())
 }
 
-/// The tree with the files that are about to be written: they may lead to units that nothing else names.
-fn overlaid(tree: &UnitTree, interest: &Interest) -> UnitTree {
-    let mut tree = tree.clone();
-    for (path, entry) in &interest.overlay {
-        tree.observe(path, entry.clone());
+/// Looks at whatever has to be known about units, and returns it.
+fn complete(
+    root: &Root,
+    tree: &mut UnitTree,
+    units: &[&str],
+    support: &Support,
+    observer: &mut Observer<'_>,
+) -> Result<Vec<(String, UnitEntry)>, RootError> {
+    let mut found = Vec::new();
+    let mut units = units.to_vec();
+    for _ in 0..MAX_ROUNDS {
+        let needed = closure_needed(tree, &units, support);
+        if needed.paths.is_empty() {
+            break;
+        }
+        for path in needed.paths {
+            let entry = entry(root, observer, &path)?;
+            tree.observe(&path, entry.clone());
+            found.push((path, entry));
+        }
+        units = needed.units;
     }
-    tree
+    Ok(found)
+}
+
+/// The tree with the files that are about to be written: they may lead to units that nothing else names. `None` where
+/// they are there already.
+fn overlaid(tree: &UnitTree, interest: &Interest) -> Option<UnitTree> {
+    let preset = |path: &str| PRESET_PATH.iter().any(|dir| path.starts_with(dir));
+    let overlay = interest.overlay.iter().filter(|(path, _)| !preset(path));
+    let new = |(path, entry): &&(String, UnitEntry)| tree.get(path) != Some(entry);
+    let new: Vec<_> = overlay.filter(new).collect();
+    let mut overlaid = (!new.is_empty()).then(|| tree.clone())?;
+    for (path, entry) in new {
+        overlaid.observe(path, entry.clone());
+    }
+    Some(overlaid)
 }
 
 /// What the root's systemd can do, by the version in the name of its shared library; EL9's when unknown.

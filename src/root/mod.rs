@@ -26,7 +26,7 @@ pub use label::{LABEL, proc_path};
 pub use mount::{Hold, Mount, hold_of, mount_id, mount_of, stat_of_open};
 pub use obstacle::Obstacle;
 pub use path::{RootPath, RootPathError};
-pub use places::Places;
+pub use places::{Places, Recent};
 pub use resolve::{Follow, ResolveError};
 
 use crate::object::{Kind, Object, Stamp};

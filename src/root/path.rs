@@ -51,14 +51,16 @@ impl RootPath {
         if original.contains('\0') {
             return Err(RootPathError::Nul(original.into()));
         }
-        let mut parts = Vec::new();
-        for part in relative.split('/') {
-            match part {
-                "" | "." => {}
-                ".." => return Err(RootPathError::Climbing(original.into())),
-                name => parts.push(name),
-            }
+        let nothing = |part: &&str| matches!(*part, "" | ".");
+        if relative.split('/').any(|part| part == "..") {
+            return Err(RootPathError::Climbing(original.into()));
         }
+        // Most are as they should be.
+        if !relative.split('/').any(|part| nothing(&part)) {
+            return Ok(Self(relative.into()));
+        }
+        let parts = relative.split('/').filter(|part| !nothing(part));
+        let parts: Vec<&str> = parts.collect();
         if parts.is_empty() {
             return Err(RootPathError::IsRoot(original.into()));
         }
@@ -77,9 +79,12 @@ impl RootPath {
 
     /// The directory above; `None` where that is the root itself.
     pub fn parent(&self) -> Option<Self> {
-        self.0
-            .rsplit_once('/')
-            .map(|(parent, _)| Self(parent.into()))
+        self.above().map(|parent| Self(parent.into()))
+    }
+
+    /// The same as [`relative`](Self::relative) gives it.
+    pub fn above(&self) -> Option<&str> {
+        self.0.rsplit_once('/').map(|(parent, _)| parent)
     }
 
     /// This path and every directory above it but the root, nearest first.

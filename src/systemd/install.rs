@@ -75,28 +75,30 @@ pub fn preset(tree: &UnitTree, units: &[&str], support: &Support) -> Result<Outc
     Operation::new(tree, support).run(|op| op.preset(units, &presets))
 }
 
-/// The paths that any of the operations would have to know more about.
-pub(super) fn unobserved(tree: &UnitTree, units: &[&str], support: &Support) -> BTreeSet<String> {
-    let presets = Presets::read(&tree.presets, support);
-    let mut paths = linked_to(tree);
-    for unit in units {
-        let unit = &[*unit];
-        let runs: [&dyn Fn(&mut Operation<'_>) -> Status; 3] =
-            [&|op| op.enable(unit), &|op| op.disable(unit), &|op| {
-                op.preset(unit, &presets)
-            }];
-        for run in runs {
-            let mut operation = Operation::new(tree, support);
-            operation.only_looks = true;
-            let _ = run(&mut operation);
-            paths.append(&mut operation.view.finish().1);
-        }
+/// The paths that any of the operations on a unit would have to know more about, but for what [`linked_to`] tells.
+pub(super) fn unobserved(
+    tree: &UnitTree,
+    unit: &str,
+    presets: &Presets,
+    support: &Support,
+) -> BTreeSet<String> {
+    let unit = &[unit];
+    let runs: [&dyn Fn(&mut Operation<'_>) -> Status; 3] =
+        [&|op| op.enable(unit), &|op| op.disable(unit), &|op| {
+            op.preset(unit, presets)
+        }];
+    let mut paths = BTreeSet::new();
+    for run in runs {
+        let mut operation = Operation::new(tree, support);
+        operation.only_looks = true;
+        let _ = run(&mut operation);
+        paths.append(&mut operation.view.finish().1);
     }
     paths
 }
 
 /// What any link may lead to: `disable` asks that of all of them, whatever the unit.
-fn linked_to(tree: &UnitTree) -> BTreeSet<String> {
+pub(super) fn linked_to(tree: &UnitTree) -> BTreeSet<String> {
     let view = View::new(tree);
     let links = tree.entries_of(CONFIG_DIR);
     let links = links.map(|entries| links_below(entries, CONFIG_DIR));

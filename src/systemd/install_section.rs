@@ -8,7 +8,9 @@ use super::lookup::Support;
 use super::unit_name::{self, SpecifierError, UnitName, UnitNameKind};
 
 /// Blanks, as systemd strips them.
-pub(super) const WHITESPACE: [char; 4] = [' ', '\t', '\n', '\r'];
+pub(super) fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\n' | '\r')
+}
 
 /// What the `[Install]` sections of a unit say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,14 +67,27 @@ impl InstallSection {
         text: &str,
         support: &Support,
     ) -> Result<(), SectionError> {
+        // A unit is read many times, and most drop-ins have nothing of interest.
+        if is_without_install(text) {
+            return Ok(());
+        }
+        self.read_lines(name, text, support)
+    }
+
+    fn read_lines(
+        &mut self,
+        name: &UnitName<'_>,
+        text: &str,
+        support: &Support,
+    ) -> Result<(), SectionError> {
         let mut in_install = false;
         for (line, text) in logical_lines(text) {
-            let text = text.trim_matches(WHITESPACE);
+            let text = text.trim_matches(is_blank);
             if text.starts_with('[') {
                 in_install =
                     section_name(text).map_err(|kind| SectionError { line, kind })? == "Install";
             } else if let (true, Some((key, value))) = (in_install, text.split_once('=')) {
-                let (key, value) = (key.trim_matches(WHITESPACE), value.trim_matches(WHITESPACE));
+                let (key, value) = (key.trim_matches(is_blank), value.trim_matches(is_blank));
                 self.assign(name, key, value, support)
                     .map_err(|kind| SectionError { line, kind })?;
             }
@@ -159,6 +174,22 @@ fn section_name(header: &str) -> Result<&str, SectionErrorKind> {
         .ok_or_else(|| SectionErrorKind::Header(header.to_owned()))
 }
 
+/// Whether there is plainly no `[Install]` section, and no line that systemd would stumble over on the way.
+fn is_without_install(text: &str) -> bool {
+    let is_fine = |(at, _): (usize, &str)| {
+        let (before, from) = text.split_at(at);
+        let before = before.trim_end_matches([' ', '\t']);
+        let begins_line = before.is_empty() || before.ends_with(is_line_end);
+        let line = from
+            .find(is_line_end)
+            .map_or(from, |end| from.split_at(end).0);
+        !begins_line || section_name(line.trim_end_matches(is_blank)).is_ok()
+    };
+    !text.contains("[Install]")
+        && !text.contains('\u{feff}')
+        && text.match_indices('[').all(is_fine)
+}
+
 /// The lines with continuations joined by a blank, and comments left out, each with
 /// the number of its last line.
 fn logical_lines(text: &str) -> Vec<(usize, String)> {
@@ -167,7 +198,7 @@ fn logical_lines(text: &str) -> Vec<(usize, String)> {
     let mut bom_seen = false;
     let mut last = 0;
     for (index, line) in physical_lines(text).into_iter().enumerate() {
-        if line.trim_start_matches(WHITESPACE).starts_with(['#', ';']) {
+        if line.trim_start_matches(is_blank).starts_with(['#', ';']) {
             continue;
         }
         let without_bom = line.strip_prefix('\u{feff}').filter(|_| !bom_seen);
@@ -197,7 +228,7 @@ pub(super) fn physical_lines(text: &str) -> Vec<&str> {
     let mut lines = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
-        let end = rest.find(['\n', '\r', '\0']).unwrap_or(rest.len());
+        let end = rest.find(is_line_end).unwrap_or(rest.len());
         let (line, ends) = rest.split_at(end);
         lines.push(line);
         rest = after_line_end(ends);
@@ -205,24 +236,19 @@ pub(super) fn physical_lines(text: &str) -> Vec<&str> {
     lines
 }
 
+fn is_line_end(c: char) -> bool {
+    matches!(c, '\n' | '\r' | '\0')
+}
+
 fn after_line_end(ends: &str) -> &str {
-    let mut seen = Vec::new();
-    let mut rest = ends;
-    while let Some(c) = rest
-        .chars()
-        .next()
-        .filter(|c| matches!(c, '\n' | '\r' | '\0'))
-    {
-        if seen.contains(&c) {
-            break;
-        }
-        rest = rest.get(1..).unwrap_or_default();
-        if c == '\0' {
-            break;
-        }
-        seen.push(c);
-    }
-    rest
+    let length = match ends.as_bytes() {
+        [b'\0', ..] => 1,
+        [b'\n', b'\r', b'\0', ..] | [b'\r', b'\n', b'\0', ..] => 3,
+        [b'\n', b'\r' | b'\0', ..] | [b'\r', b'\n' | b'\0', ..] => 2,
+        [b'\n' | b'\r', ..] => 1,
+        _ => 0,
+    };
+    ends.get(length..).unwrap_or_default()
 }
 
 /// Words in which quotes group and backslashes are ordinary. Those before a quote
@@ -239,7 +265,7 @@ fn quoted_words(value: &str) -> Vec<String> {
                 quote = Some(c);
                 word.get_or_insert_default();
             }
-            None if WHITESPACE.contains(&c) => words.extend(word.take()),
+            None if is_blank(c) => words.extend(word.take()),
             None => word.get_or_insert_default().push(c),
         }
     }
@@ -256,7 +282,7 @@ fn escaped_words(value: &str) -> Option<Vec<String>> {
     while let Some(c) = chars.next() {
         match c {
             '\\' => word.get_or_insert_default().push(chars.next()?),
-            _ if WHITESPACE.contains(&c) => words.extend(word.take()),
+            _ if is_blank(c) => words.extend(word.take()),
             _ => word.get_or_insert_default().push(c),
         }
     }
@@ -278,6 +304,27 @@ mod tests {
             &Support::of_version(254),
         )?;
         Ok(section)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_passed_over_has_nothing_to_say(
+            pieces in prop::collection::vec(
+                prop::sample::select(vec![
+                    "[Install]", "[Unit]", "[", "]", "Alias=b.service", "Also=", "\\", "\n", "\r", "\0", " ", "#", "\u{feff}",
+                ]),
+                0..12,
+            )
+        ) {
+            let text = pieces.concat();
+            if is_without_install(&text) {
+                let mut section = InstallSection::default();
+                let name = UnitName::parse("a.service").unwrap();
+                let read = section.read_lines(&name, &text, &Support::of_version(254));
+                prop_assert_eq!(read, Ok(()));
+                prop_assert_eq!(section, InstallSection::default());
+            }
+        }
     }
 
     #[test]

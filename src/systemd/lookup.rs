@@ -3,9 +3,10 @@
 //! What an operation knows of the units it has met is kept in a [`Context`]; it
 //! reads the [`View`] and never changes links, which is done by `install`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::install_section::{InstallSection, SectionError};
+use super::preset::Presets;
 use super::unit_name::{SpecifierError, UnitName, UnitNameKind};
 use super::unit_tree::{CONFIG_DIR, RUNTIME_CONFIG_DIR, UnitTree, relative};
 use super::view::{Node, View};
@@ -105,16 +106,35 @@ impl Support {
     }
 }
 
-/// The paths that must be [`observe`](UnitTree::observe)d before these units can be
-/// enabled, disabled, preset and asked for their state: unit files whose contents
-/// were not read, what links outside of the search path lead to, and the directories
-/// on the way there, which may be links (their entries are not needed).
+/// What has to be known before units can be enabled, disabled, preset and asked for their state.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Needed<'u> {
+    /// The paths that must be [`observe`](UnitTree::observe)d: unit files whose contents
+    /// were not read, what links outside of the search path lead to, and the directories
+    /// on the way there, which may be links (their entries are not needed).
+    pub paths: BTreeSet<String>,
+    /// The units that led to any: observing can uncover more for them. Enough is known of the others.
+    pub units: Vec<&'u str>,
+}
+
+/// What has to be known before these units can be enabled, disabled, preset and asked for their state.
 ///
-/// Observing some can uncover more; ask again until the list is empty.
-pub fn closure_needed(tree: &UnitTree, units: &[&str], support: &Support) -> Vec<String> {
-    let mut needed = install::unobserved(tree, units, support);
-    needed.extend(state::unobserved(tree, units, support));
-    needed.into_iter().collect()
+/// Ask again for the units that are left, until there are neither paths nor units.
+pub fn closure_needed<'u>(tree: &UnitTree, units: &[&'u str], support: &Support) -> Needed<'u> {
+    let mut needed = Needed {
+        paths: install::linked_to(tree),
+        units: Vec::new(),
+    };
+    let presets = Presets::read(&tree.presets, support);
+    for unit in units {
+        let mut paths = install::unobserved(tree, unit, &presets, support);
+        paths.append(&mut state::unobserved(tree, unit, support));
+        if !paths.is_empty() {
+            needed.paths.append(&mut paths);
+            needed.units.push(unit);
+        }
+    }
+    needed
 }
 
 /// How a unit file is there.
@@ -305,10 +325,14 @@ impl<'s> Context<'s> {
         if info.mode.is_some() {
             return Ok(());
         }
+        let parsed = UnitName::parse(&info.name).ok_or(Fault::InvalidName)?;
+        if parsed.instance.is_some() && !parsed.may_template() {
+            return Err(Fault::NotTemplatable);
+        }
+        let template = (parsed.kind() == UnitNameKind::Instance)
+            .then(|| parsed.template())
+            .flatten();
         let name = info.name.clone();
-        let template = UnitName::parse(&name)
-            .filter(|name| name.kind() == UnitNameKind::Instance)
-            .and_then(|name| name.template());
         let names: Vec<String> = std::iter::once(name).chain(template).collect();
         for name in &names {
             if self.search_name(view, id, name, search)? {
@@ -328,8 +352,11 @@ impl<'s> Context<'s> {
         name: &str,
         search: Search,
     ) -> Result<bool, Fault> {
-        for dir in view.search_path() {
-            let path = format!("{dir}/{name}");
+        for dir in view.search_dirs() {
+            if !dir.entries.contains_key(name) {
+                continue;
+            }
+            let path = format!("{}/{name}", dir.path);
             match self.load_or_readlink(view, id, &path, search) {
                 Ok(()) => {
                     self.info_mut(id).path = path;
@@ -346,8 +373,12 @@ impl<'s> Context<'s> {
     fn load_dropins(&mut self, view: &View<'_>, id: InfoId, names: &[String]) -> Result<(), Fault> {
         let mut files = BTreeMap::new();
         for name in names {
-            for dir in view.search_path() {
-                let dir = followed(view, format!("{dir}/{name}.d"))?;
+            let dropins = format!("{name}.d");
+            for dir in view.search_dirs() {
+                if !dir.entries.contains_key(&dropins) {
+                    continue;
+                }
+                let dir = followed(view, format!("{}/{dropins}", dir.path))?;
                 let Node::Directory(entries) = view.node(&dir) else {
                     continue;
                 };
@@ -384,10 +415,6 @@ impl<'s> Context<'s> {
         path: &str,
         search: Search,
     ) -> Result<(), Fault> {
-        let name = UnitName::parse(&self.info(id).name).ok_or(Fault::InvalidName)?;
-        if name.instance.is_some() && !name.may_template() {
-            return Err(Fault::NotTemplatable);
-        }
         let mode = match view.node(path) {
             Node::Missing => return Err(Fault::NotFound),
             Node::Directory(_) | Node::Other => return Err(Fault::NotRegular),
@@ -584,15 +611,14 @@ mod tests {
                 &["a@x.service", "c.service"],
                 &Support::of_version(252),
             )
+            .paths
         };
-        assert_eq!(
-            needed(&tree),
-            [
-                "/opt",
-                "/opt/c.service",
-                "/usr/lib/systemd/system/a@.service"
-            ]
-        );
+        let paths = [
+            "/opt",
+            "/opt/c.service",
+            "/usr/lib/systemd/system/a@.service",
+        ];
+        assert_eq!(needed(&tree), BTreeSet::from(paths.map(str::to_owned)));
         tree.observe("/opt", UnitEntry::Directory(Default::default()));
         tree.observe(
             "/opt/c.service",
@@ -602,11 +628,12 @@ mod tests {
             "/usr/lib/systemd/system/a@.service",
             UnitEntry::File(Some("[Install]\nAlso=b.socket\n".to_owned())),
         );
-        assert_eq!(needed(&tree), ["/usr/lib/systemd/system/b.socket"]);
+        let paths = ["/usr/lib/systemd/system/b.socket".to_owned()];
+        assert_eq!(needed(&tree), BTreeSet::from(paths));
         tree.observe(
             "/usr/lib/systemd/system/b.socket",
             UnitEntry::File(Some("[Unit]\n".to_owned())),
         );
-        assert_eq!(needed(&tree), Vec::<String>::new());
+        assert_eq!(needed(&tree), BTreeSet::new());
     }
 }

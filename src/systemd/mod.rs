@@ -18,7 +18,7 @@ mod view;
 
 pub use install::{InstallError, Outcome, disable, enable, preset};
 pub use install_section::InstallSection;
-pub use lookup::{Fault, Problem, Support, closure_needed};
+pub use lookup::{Fault, Needed, Problem, Support, closure_needed};
 pub use preset::{PresetDecision, Presets};
 pub use state::{UnitFileState, unit_file_state};
 pub use unit_file::{UnitFileError, UnitOption, parse};

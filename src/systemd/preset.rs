@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::install_section::{WHITESPACE, physical_lines};
+use super::install_section::{is_blank, physical_lines};
 use super::lookup::Support;
 use super::unit_name::{UnitName, UnitNameKind};
 use super::unit_tree::PresetDir;
@@ -72,9 +72,9 @@ impl Presets {
 impl Rule {
     /// Blank lines, comments and what systemd skips with a warning give no rule.
     fn parse(line: &str, support: &Support) -> Option<Self> {
-        let line = line.trim_matches(WHITESPACE);
-        let (verb, rest) = line.split_once(WHITESPACE)?;
-        let rest = rest.trim_start_matches(WHITESPACE);
+        let line = line.trim_matches(is_blank);
+        let (verb, rest) = line.split_once(is_blank)?;
+        let rest = rest.trim_start_matches(is_blank);
         let verb = match verb {
             "enable" => return Rule::parse_enable(rest),
             "disable" => Verb::Disable,
@@ -89,7 +89,7 @@ impl Rule {
     }
 
     fn parse_enable(rest: &str) -> Option<Self> {
-        let mut words = rest.split(WHITESPACE).filter(|word| !word.is_empty());
+        let mut words = rest.split(is_blank).filter(|word| !word.is_empty());
         let pattern = words.next()?.to_owned();
         let instances: Vec<String> = words.map(str::to_owned).collect();
         let template =
@@ -117,8 +117,11 @@ impl Rule {
     /// If the rule's instances cover this unit: all of them for the template itself,
     /// an empty list for one of the instances.
     fn instances_for(&self, unit: &str) -> Option<Vec<String>> {
+        if self.instances.is_empty() {
+            return None;
+        }
         let name = UnitName::parse(unit)?;
-        if self.instances.is_empty() || name.template()? != self.pattern {
+        if name.template()? != self.pattern {
             return None;
         }
         match name.instance? {

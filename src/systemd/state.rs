@@ -90,13 +90,11 @@ pub fn unit_file_state(
     }
 }
 
-/// The paths that the state of these units depends on and that were not observed.
-pub(super) fn unobserved(tree: &UnitTree, units: &[&str], support: &Support) -> BTreeSet<String> {
+/// The paths that the state of a unit depends on and that were not observed.
+pub(super) fn unobserved(tree: &UnitTree, unit: &str, support: &Support) -> BTreeSet<String> {
     let view = View::new(tree);
-    for unit in units {
-        // Which links there are to a unit is in the tree, whatever they lead to.
-        let _ = Context::new(support).discover(&view, unit, Search::LOAD_FOLLOW);
-    }
+    // Which links there are to a unit is in the tree, whatever they lead to.
+    let _ = Context::new(support).discover(&view, unit, Search::LOAD_FOLLOW);
     view.finish().1
 }
 
@@ -198,31 +196,26 @@ impl Links<'_> {
         hidden: bool,
         support: &Support,
     ) -> Found {
-        let visible = || {
-            entries
-                .iter()
-                .filter(|(name, _)| !is_hidden_or_backup(name))
-        };
-        for (name, entry) in visible() {
-            let dependencies = support
-                .dependency_suffixes()
-                .iter()
-                .any(|suffix| name.ends_with(suffix));
-            if let (true, UnitEntry::Directory(links)) = (dependencies, entry)
-                && self.has_dependency(links)
-            {
+        for (name, entry) in entries {
+            let UnitEntry::Directory(links) = entry else {
+                continue;
+            };
+            let mut suffixes = support.dependency_suffixes().iter();
+            let dependencies = suffixes.any(|suffix| name.ends_with(suffix));
+            if dependencies && !is_hidden_or_backup(name) && self.has_dependency(links) {
                 return Found::Enabling;
             }
         }
         let mut found = Found::Nothing;
-        for (name, entry) in visible() {
+        for (name, entry) in entries {
             let UnitEntry::Link(target) = entry else {
                 continue;
             };
             match self.as_alias(name, target, hidden) {
+                Found::Nothing => (),
+                _ if is_hidden_or_backup(name) => (),
                 Found::Enabling => return Found::Enabling,
                 Found::SameName => found = Found::SameName,
-                Found::Nothing => (),
             }
         }
         found
@@ -230,13 +223,18 @@ impl Links<'_> {
 
     fn has_dependency(&self, links: &BTreeMap<String, UnitEntry>) -> bool {
         let own = &self.info.name;
-        let is_template = own.contains("@.");
-        links.iter().any(|(name, entry)| {
-            let of_template = || unit_name::template_of(name).is_some_and(|t| t == *own);
-            let ours = name == own || is_template && of_template();
-            let link = matches!(entry, UnitEntry::Link(_)) && !is_hidden_or_backup(name);
-            ours && link && self.counts(name)
-        })
+        let link = |name: &str, entry: &UnitEntry| {
+            matches!(entry, UnitEntry::Link(_)) && !is_hidden_or_backup(name)
+        };
+        if links.get(own).is_some_and(|entry| link(own, entry)) {
+            return true;
+        }
+        let of_template =
+            |name: &str| unit_name::template_of(name).is_some_and(|template| template == *own);
+        own.contains("@.")
+            && links
+                .iter()
+                .any(|(name, entry)| of_template(name) && link(name, entry) && self.counts(name))
     }
 
     fn as_alias(&self, name: &str, target: &str, hidden: bool) -> Found {

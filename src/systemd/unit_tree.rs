@@ -150,6 +150,21 @@ impl UnitTree {
         }
     }
 
+    /// What was found at a path.
+    pub fn get(&self, path: &str) -> Option<&UnitEntry> {
+        let mut dirs = self.dirs.iter();
+        let Some((below, dir)) = dirs.find_map(|dir| Some((relative(path, &dir.path)?, dir)))
+        else {
+            return self.outside.get(path);
+        };
+        let mut names = below.split('/');
+        let first = dir.entries.get(names.next()?)?;
+        names.try_fold(first, |entry, name| match entry {
+            UnitEntry::Directory(entries) => entries.get(name),
+            _ => None,
+        })
+    }
+
     /// Carry out a change on this value.
     pub fn apply(&mut self, change: &LinkChange) {
         match change {

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::lookup::Fault;
-use super::unit_tree::{LinkChange, UnitEntry, UnitTree, relative};
+use super::unit_tree::{LinkChange, UnitDir, UnitEntry, UnitTree, relative};
 
 /// Directories on every system. Any other directory on a path may be a link, such as
 /// `/opt` and `/usr/local` with ostree, and has to be observed.
@@ -145,9 +145,9 @@ impl<'t> View<'t> {
             .any(|dir| relative(path, &dir.path).is_some())
     }
 
-    /// The paths of the search path, highest priority first.
-    pub(super) fn search_path(&self) -> Vec<String> {
-        self.tree.dirs.iter().map(|dir| dir.path.clone()).collect()
+    /// The directories of the search path, highest priority first.
+    pub(super) fn search_dirs(&self) -> &[UnitDir] {
+        &self.tree.dirs
     }
 
     fn known(&self, path: &str) -> Option<Node<'_>> {

@@ -51,6 +51,9 @@ pub fn make_directory(
     Ok(true)
 }
 
+/// Large files are written in pieces of this size, in bytes.
+const PIECE: usize = 64 << 10;
+
 /// Makes a new file, 0600 until it is whole, from `reader`; gives size and digest of what was written.
 pub fn write_file(
     dir: BorrowedFd<'_>,
@@ -65,7 +68,12 @@ pub fn write_file(
     let mut file = File::from(uninterrupted(|| openat(dir, name, flags, mode))?);
     let mut hash = Sha256::new();
     let mut size = 0;
-    let mut buffer = [0; 64 << 10];
+    // Room for one byte more than there should be: then the end is seen at once.
+    let expected = match wanted.kind {
+        Kind::File { size, .. } => usize::try_from(size).unwrap_or(PIECE),
+        _ => PIECE,
+    };
+    let mut buffer = vec![0; PIECE.min(expected.saturating_add(1))];
     loop {
         let n = fill(&mut reader, &mut buffer)?;
         let chunk = buffer.get(..n).unwrap_or_default();

@@ -190,12 +190,14 @@ impl Root {
             .iter()
             .map(|path| self.read_presets(path))
             .collect();
+        let mut left = units.to_vec();
         for _ in 0..100 {
-            let needed = closure_needed(&tree, units, support);
-            if needed.is_empty() {
+            let needed = closure_needed(&tree, &left, support);
+            if needed.paths.is_empty() {
                 return tree;
             }
-            for path in needed {
+            left = needed.units;
+            for path in needed.paths {
                 tree.observe(&path, self.read_node(&self.host_path(&path), true));
             }
         }
