@@ -660,8 +660,7 @@ const CERTIFICATES: [Row; 8] = [
                 "approved, twice",
             ],
             next: &[
-                "systemctl restart kubelet",
-                "oc get csr -o name | xargs oc adm certificate approve",
+                "oc get csr -o name | xargs oc adm certificate approve # once the node has booted",
                 "oc get csr -o name | xargs oc adm certificate approve # again, a minute later",
             ],
         },
@@ -679,7 +678,7 @@ const CERTIFICATES: [Row; 8] = [
                 "kubeconfig is missing: bring it from another node",
                 "less than a day after the end",
             ],
-            next: &["systemctl restart kubelet", "oc get csr", "oc get csr"],
+            next: &["oc get csr", "oc get csr"],
         },
     ),
     sick(

@@ -784,7 +784,7 @@ fn many_files_that_are_staged_at_once_arrive_whole_or_not_at_all() {
     let before = root.snapshot();
     let apply = ["apply", "--yes", config.path()];
     // Of each thread: strace counts them one by one.
-    for call in [5, 100, 250] {
+    for call in [30, 100, 250] {
         let inject = format!("inject=fchmod:signal=KILL:when={call}");
         let killed = Command::new("strace")
             .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fchmod", "-e"])
@@ -795,7 +795,10 @@ fn many_files_that_are_staged_at_once_arrive_whole_or_not_at_all() {
             .output()
             .unwrap();
         assert!(!killed.status.success(), "{call}");
+        let stages = root.path("var/lib/mco-rescue/stage");
+        assert!(fs::read_dir(&stages).unwrap().count() > 1, "{call}");
         root.run(&["recover"]).ok();
+        assert!(!stages.exists(), "{call}");
         assert_eq!(root.snapshot(), before, "{call}");
     }
     root.run(&apply).ok();

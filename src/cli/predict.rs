@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
@@ -273,15 +272,18 @@ impl<'a> Found<'a> {
         if brought.is_some_and(|next| next.config == config.name) {
             drifts = drift::missing_arguments(config, None).into_iter().collect();
         }
-        let desired = match self.moment {
+        match self.moment {
             Moment::Beside(session) | Moment::After(session, _)
                 if session.chosen.config.digest == config.digest =>
             {
-                Arc::clone(&session.desired)
+                if std::ptr::eq(node, &session.node) {
+                    drifts.extend_from_slice(session.on_disk());
+                } else {
+                    drifts.extend(drift::drifts(&session.desired, node));
+                }
             }
-            _ => Desired::of(config).into(),
-        };
-        drifts.extend(drift::drifts(&desired, node));
+            _ => drifts.extend(drift::drifts(&Desired::of(config), node)),
+        }
         let facts = node.system.facts();
         Compared {
             drifts,

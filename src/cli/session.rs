@@ -1,5 +1,6 @@
 //! What every command gathers: the root, its records, the config, the node.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ pub struct Session {
     pub node: NodeState,
     /// What becomes of the accounts of a bare config.
     pub accounts: Option<Prepared>,
+    /// Where the node differs from the config, once it was asked.
+    differs: OnceCell<Vec<Drift>>,
 }
 
 /// Opens the root of the command line; of the disk of an OSTree system, the deployment that it would boot, with its
@@ -199,6 +202,7 @@ impl Session {
             old,
             node,
             accounts,
+            differs: OnceCell::new(),
         })
     }
 
@@ -207,6 +211,7 @@ impl Session {
         let (config, old) = (&self.chosen.config, self.old.as_deref());
         let seen = look(&self.root, config, &self.desired, old);
         (self.node, self.accounts) = seen.context("looking at the node again")?;
+        self.differs = OnceCell::new();
         Ok(())
     }
 
@@ -265,7 +270,7 @@ impl Session {
         } else {
             let layered = self.records.current_image.as_deref();
             let mut all = drift::os_drifts(&self.chosen.config, layered, &self.node);
-            all.extend(drift::drifts(&self.desired, &self.node));
+            all.extend_from_slice(self.on_disk());
             all
         };
         drifts.extend(drift::step_drifts(&plan.steps, bare));
@@ -274,6 +279,12 @@ impl Session {
         let problem = self.accounts.as_ref().and_then(|a| a.problem.as_ref());
         drifts.extend(problem.map(drift::account_drift));
         drifts
+    }
+
+    /// The differences between the disk and the config, which are looked for once.
+    pub fn on_disk(&self) -> &[Drift] {
+        let look = || drift::drifts(&self.desired, &self.node);
+        self.differs.get_or_init(look)
     }
 
     /// What is not compared here, in words.

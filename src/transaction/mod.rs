@@ -261,7 +261,9 @@ impl<'a> Run<'a> {
         };
         self.state.prepare(paths::INTENT, &intent, true)?;
         self.state.put(paths::INTENT)?;
-        if self.candidates.len() > 1 {
+        let mut sets = self.candidates.iter();
+        let own = sets.next();
+        if sets.any(|set| own.is_none_or(|own| !set.is_beside(own))) {
             // On the file system of the state itself no name made later is durable before this one.
             self.state.sync()?;
         }

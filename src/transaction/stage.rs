@@ -1,6 +1,6 @@
 //! Staging: every new object is made, and every old one kept, before the first name changes.
 //!
-//! One 0700 directory per mount: never in a target's own directory (programs read
+//! In 0700 directories on each mount: never in a target's own directory (programs read
 //! every file of their conf directories), and never across a bind mount (EXDEV).
 
 use std::collections::BTreeMap;
@@ -64,8 +64,64 @@ pub struct Candidates {
     pub paths: Vec<RootPath>,
 }
 
-/// One set of candidates per mount that the steps touch; and for each step which set it uses.
+impl Candidates {
+    /// The same places under another name.
+    fn another(&self, number: usize) -> Self {
+        let renamed = |path: &RootPath| RootPath::parse(&format!("{path}-{number}")).ok();
+        Self {
+            mount: self.mount,
+            paths: self.paths.iter().filter_map(renamed).collect(),
+        }
+    }
+
+    /// Whether they are on the same file system as others.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        self.mount == other.mount
+    }
+}
+
+/// Sets of candidates for each mount that the steps touch; and for each step which set it uses.
 pub fn candidates(
+    root: &Root,
+    id: &str,
+    steps: &[PlannedStep],
+) -> Result<(Vec<Candidates>, Vec<usize>), StageError> {
+    let (sets, used) = by_mount(root, id, steps)?;
+    Ok(spread(sets, &used))
+}
+
+/// A directory takes one new name at a time, however many threads make some: so many share one.
+const SHARE: usize = 512;
+
+/// More sets than this are of no use to anybody.
+const MOST_SETS: usize = 64;
+
+/// Gives every so many of the steps of a mount a set of their own.
+fn spread(sets: Vec<Candidates>, used: &[usize]) -> (Vec<Candidates>, Vec<usize>) {
+    let share = SHARE.max(used.len().div_ceil(MOST_SETS));
+    let mut all = sets.clone();
+    // Of each mount: the set in use, and by how many steps.
+    let mut current: Vec<(usize, usize)> = (0..sets.len()).map(|index| (index, 0)).collect();
+    let mut next = Vec::with_capacity(used.len());
+    for &mount in used {
+        let Some((index, steps)) = current.get_mut(mount) else {
+            continue;
+        };
+        if *steps == share
+            && let Some(first) = sets.get(mount)
+        {
+            let count = all.len();
+            all.push(first.another(count));
+            (*index, *steps) = (count, 0);
+        }
+        *steps += 1;
+        next.push(*index);
+    }
+    (all, next)
+}
+
+/// One set of candidates per mount that the steps touch; and for each step which set it uses.
+fn by_mount(
     root: &Root,
     id: &str,
     steps: &[PlannedStep],

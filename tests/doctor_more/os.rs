@@ -467,6 +467,20 @@ fn a_running_node_is_told_to_put_its_labels_right_at_once() {
 }
 
 #[test]
+fn only_a_running_node_restarts_its_kubelet_for_a_new_certificate() {
+    live(|node| {
+        let path = "var/lib/kubelet/pki/kubelet-client-current.pem";
+        let expired = authority("system:node:worker-0", 2020, 2021);
+        node.root.write(path, &expired);
+        let first = |seen: &Value| of(seen, "FP-09")[0]["next"][0].to_string();
+        let here = first(&doctor_on(node));
+        assert!(here.contains("systemctl restart kubelet"), "{here}");
+        let disk = first(&doctor(&node.root));
+        assert!(disk.contains("# once the node has booted"), "{disk}");
+    });
+}
+
+#[test]
 fn an_rpm_ostree_that_knows_no_containers_is_told() {
     live(|node| {
         record_on(node, |_| {});

@@ -128,11 +128,21 @@ fn ended(evidence: &Evidence, role: Role, old: &[&Certificate], now: u64) -> Fin
         .seen("clock", clock)
         .daemon(daemon.map(str::to_owned));
     match role {
-        Role::KubeletClient => finding
-            .seen("bootstrap", bootstrap(evidence))
-            .next("systemctl restart kubelet")
-            .next("oc get csr -o name | xargs oc adm certificate approve")
-            .next("oc get csr -o name | xargs oc adm certificate approve # again, a minute later"),
+        Role::KubeletClient => {
+            let finding = finding.seen("bootstrap", bootstrap(evidence));
+            // On a disk nothing runs: its kubelet asks when that node boots.
+            let (finding, when) = match evidence.live {
+                true => (finding.next("systemctl restart kubelet"), ""),
+                false => (finding, " # once the node has booted"),
+            };
+            finding
+                .next(format!(
+                    "oc get csr -o name | xargs oc adm certificate approve{when}"
+                ))
+                .next(
+                    "oc get csr -o name | xargs oc adm certificate approve # again, a minute later",
+                )
+        }
         Role::KubeletServing => {
             finding.next("oc get csr -o name | xargs oc adm certificate approve")
         }
