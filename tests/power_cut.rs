@@ -186,11 +186,16 @@ fn a_power_cut_at_any_moment_leaves_the_old_tree_or_the_new_one() {
                 ("names written at once", Commits::Always),
             ] {
                 let started = Instant::now();
-                let moments = chosen(moments(&scene, commits, &[&stop_everywhere()]));
+                let moments = moments(&scene, commits, &[&stop_everywhere()]);
+                let flushes = |m: &&Moment| matches!(m.call.name.as_str(), "fsync" | "syncfs");
+                let flushes = moments.iter().filter(flushes).count();
+                let moments = chosen(moments);
                 let barriers = moments.iter().filter(|m| m.call.name == "syncfs").count();
                 // The three of every run, and one for a state directory that is new.
                 let known = scene.template().join("var/lib/mco-rescue").exists();
                 assert_eq!(barriers, 3 + usize::from(!known));
+                // They cost most of the time of a small run.
+                assert_eq!(flushes, 7 + usize::from(!known));
                 for promise in [Promise::Old, Promise::Either, Promise::New] {
                     assert!(moments.iter().any(|moment| moment.promise == promise));
                 }

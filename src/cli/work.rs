@@ -90,14 +90,8 @@ impl Work<'_> {
                 boot: boot.as_deref(),
             },
         };
-        let record = |result: &Result<Finished, Failure>| {
-            let run = self.last_run(result);
-            if let Err(error) = transaction::write_last_run(self.root, self.lock, &run) {
-                log::warn!("writing the status: {error}");
-            }
-        };
         self.limit();
-        match transaction::run(&request, record) {
+        match transaction::run(&request, |result| self.last_run(result)) {
             Ok(finished) => {
                 if !finished.unlabelled.is_empty() {
                     log::warn!("SELinux: {}", not_all_labelled(&finished.unlabelled));

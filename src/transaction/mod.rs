@@ -1,9 +1,9 @@
 //! The transaction: intent, staging, barrier, journal, renames, barrier, records, barrier
 //! (design.md section 3). All or nothing, and the next run finishes or undoes.
 //!
-//! Flushes take most of the time of a small run, so there are ten, however much is changed: the intent's bytes; three
-//! barriers, each one `syncfs` for each file system; the names of journal and mark, whose bytes went with the barrier
-//! before; two for tidying up, and two for the status. What else is made relies on ext4, xfs and btrfs: of two names
+//! Flushes take most of the time of a small run, so there are seven, however much is changed: the intent's bytes; three
+//! barriers, each one `syncfs` for each file system; the journal's name, then those of mark and status, whose bytes
+//! went with the barrier before; and one for tidying up. What else is made relies on ext4, xfs and btrfs: of two names
 //! on one file system, the later is never durable before the earlier.
 //!
 //! Only `disk`, private to this module, changes a file system. The guard that
@@ -118,10 +118,10 @@ pub enum Failure {
 
 /// Carries out the steps.
 ///
-/// `record` is told the result while signals still wait, so that what it writes is not cut off.
+/// What `describe` says of the result is kept for `status`, as soon as a name was changed.
 pub fn run(
     request: &Request<'_>,
-    record: impl FnOnce(&Result<Finished, Failure>),
+    describe: impl Fn(&Result<Finished, Failure>) -> LastRun,
 ) -> Result<Finished, Failure> {
     let unchanged = |error: &dyn std::fmt::Display| Failure::NothingChanged(error.to_string());
     // A signal must not end the run between two names; while there are only staged ones it undoes them.
@@ -143,15 +143,26 @@ pub fn run(
         return Err(run.abandon(&error));
     }
     freeze::freeze(request.freeze);
-    let result = match run.commit() {
+    // Signals still wait, so that what is written of the run is not cut off.
+    match run.commit(&describe) {
         Ok(()) => {
             freeze::end(request.freeze);
             Ok(run.finish())
         }
-        Err(error) => Err(run.undo(&error)),
-    };
-    record(&result);
-    result
+        Err(error) => {
+            let failed = Err(run.undo(&error));
+            is_told(run.state.write(paths::STATUS, &describe(&failed)));
+            failed
+        }
+    }
+}
+
+/// Whether what is told of a run was written. Where it was not, the run does not fail because of that.
+fn is_told(result: Result<(), StateError>) -> bool {
+    if let Err(error) = &result {
+        log::warn!("writing the status: {error}");
+    }
+    result.is_ok()
 }
 
 /// Anything that can go wrong in a run.
@@ -401,16 +412,23 @@ impl<'a> Run<'a> {
     }
 
     /// Flags cleared, renames, barrier 2, jobs, records, flags set, barrier 3, and the mark from which there is only forward.
-    fn commit(&mut self) -> Result<(), RunError> {
+    fn commit(
+        &mut self,
+        describe: &impl Fn(&Result<Finished, Failure>) -> LastRun,
+    ) -> Result<(), RunError> {
         let Some(journal) = self.journal.take() else {
             return Ok(());
         };
-        let result = self.commit_steps(&journal);
+        let result = self.commit_steps(&journal, describe);
         self.journal = Some(journal);
         result
     }
 
-    fn commit_steps(&mut self, journal: &Journal) -> Result<(), RunError> {
+    fn commit_steps(
+        &mut self,
+        journal: &Journal,
+        describe: &impl Fn(&Result<Finished, Failure>) -> LastRun,
+    ) -> Result<(), RunError> {
         flags::clear(self.request.root, &journal.held)?;
         self.forward(journal, journal.records_from)?;
         self.barrier()?;
@@ -419,8 +437,15 @@ impl<'a> Run<'a> {
         flags::restore(self.request.root, &journal.held)?;
         let sync_each = !syncfs_reports_errors();
         self.state.prepare(paths::COMMITTED, &self.id, sync_each)?;
+        // Their bytes go with the barrier, and their names with one flush: first the mark's.
+        let status = describe(&Ok(self.finished()));
+        let status = self.state.prepare(paths::STATUS, &status, sync_each);
+        let told = is_told(status);
         self.barrier()?;
         self.state.put(paths::COMMITTED)?;
+        if told {
+            is_told(self.state.put(paths::STATUS));
+        }
         Ok(self.state.sync()?)
     }
 
@@ -459,15 +484,19 @@ impl<'a> Run<'a> {
             .collect()
     }
 
-    fn finish(self) -> Finished {
+    fn finish(&self) -> Finished {
         // Everything is in place; what is left over now is swept by the next run.
         if let Err(error) = self.tidy() {
             log::warn!("tidying up after the run: {error}");
         }
+        self.finished()
+    }
+
+    fn finished(&self) -> Finished {
         Finished {
-            id: self.id,
-            unlabelled: self.unlabelled,
-            told: self.told,
+            id: self.id.clone(),
+            unlabelled: self.unlabelled.clone(),
+            told: self.told.clone(),
         }
     }
 

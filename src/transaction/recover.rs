@@ -549,9 +549,10 @@ pub fn close(
     // A journal without the mark would be taken for an unfinished run.
     state.sync()?;
     forgotten?;
+    // Durable with the next flush, whose ever: a mark alone says nothing.
     state.forget(paths::COMMITTED)?;
     prune_history(root);
-    Ok(state.sync()?)
+    Ok(())
 }
 
 /// A run that changed no name: staged names, history and intent go.

@@ -125,10 +125,9 @@ impl State {
 
     /// Writes one of our JSON files, durably.
     pub fn write(&self, file: &'static str, value: &impl Serialize) -> Result<(), StateError> {
-        let path = RootPath::fixed(file);
-        // People read some of them.
-        let bytes = serde_json::to_vec_pretty(value).map_err(|e| system(&path, e))?;
-        disk::replace_durably(&self.dir, path.name(), &bytes).map_err(|e| system(&path, e))
+        self.prepare(file, value, true)?;
+        self.put(file)?;
+        self.sync()
     }
 
     /// Writes one of our JSON files beside its place. Without `sync` the whole file system is to be flushed before
@@ -140,7 +139,12 @@ impl State {
         sync: bool,
     ) -> Result<(), StateError> {
         let path = RootPath::fixed(file);
-        let bytes = serde_json::to_vec(value).map_err(|e| system(&path, e))?;
+        let bytes = match file {
+            // People read them.
+            paths::STATUS | paths::INSTALL => serde_json::to_vec_pretty(value),
+            _ => serde_json::to_vec(value),
+        };
+        let bytes = bytes.map_err(|e| system(&path, e))?;
         disk::write_beside(&self.dir, path.name(), &bytes, sync).map_err(|e| system(&path, e))
     }
 
