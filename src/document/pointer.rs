@@ -144,10 +144,7 @@ mod tests {
         let merge = made.pointer(MERGE).unwrap();
         assert_eq!(merge[0]["source"], "data:,%7B%7D");
         let source = merge[1]["source"].as_str().unwrap();
-        assert_eq!(
-            super::super::data_url(source).unwrap().as_ref(),
-            SERVED.as_bytes()
-        );
+        assert_eq!(super::super::data_url(source).unwrap(), SERVED.as_bytes());
         assert!(merge[1].get("httpHeaders").is_none());
         assert_eq!(made["storage"]["files"][0]["path"], "/etc/hostname");
         assert_eq!(made["ignition"]["version"], "3.3.0");

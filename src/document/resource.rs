@@ -3,7 +3,6 @@
 //! The accepted form is RFC 2397 as Ignition checks it, character by character
 //! (ignition-contract section 5.1). The hash of a resource is over its decompressed bytes.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Read};
 use std::sync::{Arc, OnceLock};
@@ -131,7 +130,7 @@ impl Contents {
         if self.gzip {
             gunzip(&packed)
         } else {
-            Ok(packed.into_owned())
+            Ok(packed)
         }
     }
 }
@@ -223,14 +222,14 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// Decodes a `data:` URL.
-pub fn data_url(url: &str) -> Result<Cow<'_, [u8]>, ContentsError> {
+pub fn data_url(url: &str) -> Result<Vec<u8>, ContentsError> {
     let (base64, payload) = parts(url)?;
     if base64 {
-        return BASE64.decode(payload).map(Cow::Owned).map_err(|_| {
+        return BASE64.decode(payload).map_err(|_| {
             ContentsError::DataUrl("the base64 data is broken (alphabet or padding)")
         });
     }
-    percent_decoded(payload.as_bytes()).map(Cow::Owned)
+    percent_decoded(payload.as_bytes())
 }
 
 /// What is encoded in base64, where it is.
@@ -387,7 +386,7 @@ mod tests {
             ("data:text/plain;charset=utf-8;base64,eA==", b"x"),
         ];
         for (url, wanted) in table {
-            assert_eq!(data_url(url).unwrap().as_ref(), wanted, "{url}");
+            assert_eq!(data_url(url).unwrap(), wanted, "{url}");
         }
     }
 
@@ -463,7 +462,7 @@ mod tests {
             let text: String = bytes.iter().map(|b| format!("%{b:02X}")).collect();
             let url = format!("data:,{text}");
             let decoded = data_url(&url).unwrap();
-            prop_assert_eq!(decoded.as_ref(), bytes.as_slice());
+            prop_assert_eq!(decoded, bytes);
         }
     }
 }

@@ -121,8 +121,7 @@ fn material(root: &Root, of: &Value, key: &str) -> Result<Vec<u8>, ApiError> {
     let text = |key: &str| of.get(key).and_then(Value::as_str);
     if let Some(data) = text(&format!("{key}-data")) {
         let decoded = data_url(&format!("data:;base64,{data}"))
-            .map_err(|error| ApiError::Kubeconfig(format!("{key}-data: {error}")))?
-            .into_owned();
+            .map_err(|error| ApiError::Kubeconfig(format!("{key}-data: {error}")))?;
         return Ok(decoded);
     }
     let file = text(key).ok_or_else(|| ApiError::Kubeconfig(format!("has no {key}")))?;

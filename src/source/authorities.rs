@@ -55,7 +55,7 @@ fn embedded(text: &str) -> Option<String> {
     let pointed = list("/ignition/security/tls/certificateAuthorities")
         .filter_map(|one| Some(one.get("source")?.as_str()?.to_owned()));
     let decoded = |url: String| {
-        let bytes = data_url(&url).ok()?.into_owned();
+        let bytes = data_url(&url).ok()?;
         Some(String::from_utf8_lossy(&bytes).into_owned() + "\n")
     };
     let remembered = document.get("authorities").and_then(Value::as_str);

@@ -279,7 +279,7 @@ impl Loader<'_> {
             Ok(bytes) if bytes.len() as u64 > max => {
                 Err(format!("the data is larger than {} MiB", max >> 20))
             }
-            Ok(bytes) => Ok(bytes.into_owned()),
+            Ok(bytes) => Ok(bytes),
             Err(ContentsError::Remote(scheme)) => Err(format!(
                 "{scheme} sources are not fetched. Get the file by other means and name it with an http, \
                  https or data URL"

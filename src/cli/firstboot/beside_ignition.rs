@@ -91,7 +91,7 @@ fn why_silent(pointer: Option<&str>) -> Option<String> {
     let root = Root::open(Path::new("/")).ok()?;
     let mut network = Network::default();
     for bundle in pointer::authorities(pointer) {
-        let bytes = document::data_url(&bundle).ok()?.into_owned();
+        let bytes = document::data_url(&bundle).ok()?;
         network.authorities.push(bytes.into());
     }
     let mut settings = Http::new(&root).settings(&network).ok()?;
