@@ -6,6 +6,7 @@
 mod support;
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
@@ -35,6 +36,40 @@ fn the_program_needs_no_interpreter_and_no_library() {
         !headers.contains("INTERP") && !headers.contains("NEEDED"),
         "{headers}"
     );
+}
+
+/// The release has no tables for unwinding: whoever walks the stack, as a backtrace does, is aborted.
+#[test]
+fn an_error_is_told_whatever_somebody_wants_to_see_of_the_stack() {
+    // What is shipped, where `make test` has built it.
+    let program = std::env::var_os("VM_BINARY").unwrap_or_else(|| PROGRAM.into());
+    let run = |arguments: &[&str], root: &Path| {
+        let run = Command::new(&program)
+            .env("RUST_BACKTRACE", "1")
+            .env("RUST_LIB_BACKTRACE", "1")
+            .arg("--root")
+            .arg(root)
+            .args(arguments)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(run.stdout).unwrap() + &String::from_utf8_lossy(&run.stderr);
+        (run.status.code(), said)
+    };
+    let root = TestRoot::new();
+    let nowhere = root.path("nowhere");
+    let (code, said) = run(&["status"], &nowhere);
+    assert_eq!(code, Some(1), "{said}");
+    let wanted = format!(
+        "error: opening the root: {}: no such file or directory\n",
+        nowhere.display()
+    );
+    assert_eq!(said, wanted);
+    let config = root.config(&config());
+    let (code, said) = run(&["apply", "--yes", config.path()], root.dir());
+    assert_eq!(code, Some(0), "{said}");
+    // What cannot be looked at is passed over, and every failure on the way is an error that somebody made.
+    let (code, said) = run(&["doctor"], root.dir());
+    assert!(code.is_some() && said.contains("28 checks"), "{said}");
 }
 
 #[test]
