@@ -9,6 +9,7 @@ from pathlib import Path
 
 MIB = 1024 * 1024
 CHECKOUT = Path(__file__).resolve().parent.parent
+EXAMPLE = CHECKOUT / "examples" / "rendered-worker.yaml"
 # Captured from the operator; read where it is, never copied.
 SHARED = CHECKOUT.parent / "shared" / "data" / "rendered"
 VERSION = "3.4.0"
@@ -41,7 +42,7 @@ def every_case(quick):
     """All cases in the order in which they are measured, and whether real ones are among them."""
     real = sorted(SHARED.glob("baremetal-worker.json" if quick else "*.json")) if SHARED.is_dir() else []
     cases = [Case(path.stem, path) for path in real]
-    cases.append(Case("example-worker", CHECKOUT / "examples" / "rendered-worker.yaml"))
+    cases.append(Case("example-worker", EXAMPLE))
     sizes = (100, 1000) if quick else (100, 1000, 10_000)
     cases += [Case(f"files-{count}", files_of(count)) for count in sizes]
     cases.append(Case("units-100", units_of(100)) if quick else Case("units-1000", units_of(1000)))

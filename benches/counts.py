@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from configs import CHECKOUT, files_of, units_of
+from configs import EXAMPLE, files_of, units_of
 from lab import make_root
 from report import NOTHING, table
 
@@ -19,7 +19,6 @@ CORE = {
     "plan": "mco_rescue::plan::plan",
     "drift": "mco_rescue::drift::drifts",
 }
-EXAMPLE = str(CHECKOUT / "examples" / "rendered-worker.yaml")
 
 # Name, arguments, functions. Paths are relative, so that where the checkout is does not count.
 COMMANDS = [
@@ -86,7 +85,7 @@ def main():
     files_of(1000)(Path("files-1000.json"))
     units_of(100)(Path("units-100.json"))
     make_root(Path("fresh"))
-    for root, document in (("worker", EXAMPLE), ("units", "units-100.json")):
+    for root, document in (("worker", str(EXAMPLE)), ("units", "units-100.json")):
         make_root(Path(root))
         count(arguments.program, ["--root", root, "apply", "--yes", document], [])
     lines = [["what", "instructions", "before", "change"]]

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import report
-from configs import every_case, for_ignition
+from configs import EXAMPLE, every_case, for_ignition
 from lab import IGNITION, Contender, Failed, checked_files, flush, fresh_file_system, make_root, race, spare_the_machine
 from lab import spawn, sprint
 
@@ -29,8 +29,7 @@ class Bench:
         """The shortest runs there are."""
         root = self.work / "node"
         make_root(root)
-        example = Path(__file__).resolve().parent.parent / "examples" / "rendered-worker.yaml"
-        spawn([self.program, "--root", str(root), "apply", "--yes", str(example)])
+        spawn([self.program, "--root", str(root), "apply", "--yes", str(EXAMPLE)])
         version = [self.program, "--version"]
         idle = [self.program, "--root", str(root), "firstboot", "--kernel-arguments", "mco_rescue=auto"]
         ours, boot, nothing = sprint([version, idle, ["/bin/true"]], self.work, self.blocks)

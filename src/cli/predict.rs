@@ -46,6 +46,16 @@ pub enum Moment<'a> {
     After(&'a Session, &'a Plan),
 }
 
+impl<'a> Moment<'a> {
+    /// The session with the config at hand.
+    fn session(self) -> Option<&'a Session> {
+        match self {
+            Moment::Now(_) => None,
+            Moment::Beside(session) | Moment::After(session, _) => Some(session),
+        }
+    }
+}
+
 /// What the daemon will do.
 pub fn forecast(root: &Root, args: &DaemonArgs, moment: Moment<'_>) -> Result<Forecast> {
     by_policies(root, args, moment, None)
@@ -272,17 +282,13 @@ impl<'a> Found<'a> {
         if brought.is_some_and(|next| next.config == config.name) {
             drifts = drift::missing_arguments(config, None).into_iter().collect();
         }
-        match self.moment {
-            Moment::Beside(session) | Moment::After(session, _)
-                if session.chosen.config.digest == config.digest =>
-            {
-                if std::ptr::eq(node, &session.node) {
-                    drifts.extend_from_slice(session.on_disk());
-                } else {
-                    drifts.extend(drift::drifts(&session.desired, node));
-                }
+        let own = self.moment.session();
+        match own.filter(|session| session.chosen.config.digest == config.digest) {
+            Some(session) if std::ptr::eq(node, &session.node) => {
+                drifts.extend_from_slice(session.on_disk());
             }
-            _ => drifts.extend(drift::drifts(&Desired::of(config), node)),
+            Some(session) => drifts.extend(drift::drifts(&session.desired, node)),
+            None => drifts.extend(drift::drifts(&Desired::of(config), node)),
         }
         let facts = node.system.facts();
         Compared {
@@ -325,7 +331,7 @@ impl<'a> Found<'a> {
             }
         };
         let proven = |config: &MachineConfig| self.is_proven(config);
-        if let Moment::Beside(session) | Moment::After(session, _) = self.moment {
+        if let Some(session) = self.moment.session() {
             let chosen = &session.chosen.config;
             add(chosen, proven(chosen));
             // What the node comes from, even after its record is replaced.

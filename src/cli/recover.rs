@@ -116,9 +116,7 @@ fn keep(root: &Root, lock: &Lock, recovered: &Recovered, units: &Started, starte
         steps: recovered.changed().len(),
         notices: Vec::new(),
     };
-    if let Err(error) = transaction::write_last_run(root, lock, &run) {
-        log::warn!("writing the status: {error}");
-    }
+    transaction::write_last_run(root, lock, &run);
 }
 
 /// Recovers; what cannot be recovered leaves the node half-way.

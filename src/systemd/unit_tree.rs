@@ -157,12 +157,7 @@ impl UnitTree {
         else {
             return self.outside.get(path);
         };
-        let mut names = below.split('/');
-        let first = dir.entries.get(names.next()?)?;
-        names.try_fold(first, |entry, name| match entry {
-            UnitEntry::Directory(entries) => entries.get(name),
-            _ => None,
-        })
+        dir.get(below)
     }
 
     /// Carry out a change on this value.
@@ -197,6 +192,16 @@ impl UnitDir {
             path: path.to_owned(),
             entries: BTreeMap::new(),
         }
+    }
+
+    /// What is at a path below it.
+    pub(super) fn get(&self, below: &str) -> Option<&UnitEntry> {
+        let mut names = below.split('/');
+        let first = self.entries.get(names.next()?)?;
+        names.try_fold(first, |entry, name| match entry {
+            UnitEntry::Directory(entries) => entries.get(name),
+            _ => None,
+        })
     }
 }
 

@@ -159,7 +159,7 @@ impl<'t> View<'t> {
                 return Some(Node::Directory(&dir.entries));
             }
             if let Some(below) = relative(path, &dir.path) {
-                return Some(node_below(&dir.entries, below));
+                return Some(dir.get(below).map_or(Node::Missing, node_of));
             }
         }
         self.tree.outside.get(path).map(node_of)
@@ -189,19 +189,6 @@ fn node_of(entry: &UnitEntry) -> Node<'_> {
         UnitEntry::Directory(entries) => Node::Directory(entries),
         UnitEntry::Other => Node::Other,
         UnitEntry::Missing => Node::Missing,
-    }
-}
-
-fn node_below<'v>(entries: &'v BTreeMap<String, UnitEntry>, below: &str) -> Node<'v> {
-    let (first, rest) = match below.split_once('/') {
-        Some((first, rest)) => (first, Some(rest)),
-        None => (below, None),
-    };
-    match (entries.get(first), rest) {
-        (None, _) => Node::Missing,
-        (Some(entry), None) => node_of(entry),
-        (Some(UnitEntry::Directory(children)), Some(rest)) => node_below(children, rest),
-        (Some(_), Some(_)) => Node::Missing,
     }
 }
 

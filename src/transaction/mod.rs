@@ -217,6 +217,8 @@ struct Run<'a> {
     signals: &'a DeferredSignals,
     id: String,
     state: State,
+    /// Every file is flushed by itself: this kernel's `syncfs` reports no errors.
+    sync_each: bool,
     history: Option<File>,
     candidates: Vec<stage::Candidates>,
     stage_of: Vec<usize>,
@@ -244,6 +246,7 @@ impl<'a> Run<'a> {
             signals,
             id,
             state,
+            sync_each: !syncfs_reports_errors(),
             history: None,
             candidates,
             stage_of,
@@ -272,9 +275,8 @@ impl<'a> Run<'a> {
         };
         self.state.prepare(paths::INTENT, &intent, true)?;
         self.state.put(paths::INTENT)?;
-        let mut sets = self.candidates.iter();
-        let own = sets.next();
-        if sets.any(|set| own.is_none_or(|own| !set.is_beside(own))) {
+        let sets = self.candidates.split_first();
+        if sets.is_some_and(|(own, others)| others.iter().any(|set| !set.is_beside(own))) {
             // On the file system of the state itself no name made later is durable before this one.
             self.state.sync()?;
         }
@@ -309,7 +311,7 @@ impl<'a> Run<'a> {
             root: self.request.root,
             history,
             seen: self.request.seen,
-            sync_each: !syncfs_reports_errors(),
+            sync_each: self.sync_each,
         };
         let indices: Vec<usize> = (0..self.request.steps.len()).collect();
         // A second name needs what it is a name of.
@@ -405,8 +407,8 @@ impl<'a> Run<'a> {
             jobs: self.request.jobs.to_vec(),
             boot: self.request.running.boot.map(str::to_owned),
         };
-        let sync_each = !syncfs_reports_errors();
-        self.state.prepare(paths::JOURNAL, &journal, sync_each)?;
+        self.state
+            .prepare(paths::JOURNAL, &journal, self.sync_each)?;
         self.journal = Some(journal);
         Ok(())
     }
@@ -435,11 +437,11 @@ impl<'a> Run<'a> {
         self.tell(journal)?;
         self.forward(journal, journal.steps.len())?;
         flags::restore(self.request.root, &journal.held)?;
-        let sync_each = !syncfs_reports_errors();
-        self.state.prepare(paths::COMMITTED, &self.id, sync_each)?;
+        self.state
+            .prepare(paths::COMMITTED, &self.id, self.sync_each)?;
         // Their bytes go with the barrier, and their names with one flush: first the mark's.
         let status = describe(&Ok(self.finished()));
-        let status = self.state.prepare(paths::STATUS, &status, sync_each);
+        let status = self.state.prepare(paths::STATUS, &status, self.sync_each);
         let told = is_told(status);
         self.barrier()?;
         self.state.put(paths::COMMITTED)?;
@@ -607,11 +609,12 @@ fn syncfs_reports_errors() -> bool {
 }
 
 /// Keeps what came of a run, for `status`.
-pub fn write_last_run(root: &Root, _lock: &Lock, run: &LastRun) -> Result<(), StateError> {
-    match State::open(root)? {
-        Some(state) => state.write(paths::STATUS, run),
-        None => Ok(()),
-    }
+pub fn write_last_run(root: &Root, _lock: &Lock, run: &LastRun) {
+    is_told(match State::open(root) {
+        Ok(Some(state)) => state.write(paths::STATUS, run),
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    });
 }
 
 /// What came of the last run.

@@ -97,27 +97,24 @@ const SHARE: usize = 512;
 const MOST_SETS: usize = 64;
 
 /// Gives every so many of the steps of a mount a set of their own.
-fn spread(sets: Vec<Candidates>, used: &[usize]) -> (Vec<Candidates>, Vec<usize>) {
+fn spread(mut sets: Vec<Candidates>, used: &[usize]) -> (Vec<Candidates>, Vec<usize>) {
     let share = SHARE.max(used.len().div_ceil(MOST_SETS));
-    let mut all = sets.clone();
     // Of each mount: the set in use, and by how many steps.
-    let mut current: Vec<(usize, usize)> = (0..sets.len()).map(|index| (index, 0)).collect();
-    let mut next = Vec::with_capacity(used.len());
+    let mut current: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+    let mut spread = Vec::with_capacity(used.len());
     for &mount in used {
-        let Some((index, steps)) = current.get_mut(mount) else {
-            continue;
-        };
+        let (index, steps) = current.entry(mount).or_insert((mount, 0));
         if *steps == share
             && let Some(first) = sets.get(mount)
         {
-            let count = all.len();
-            all.push(first.another(count));
-            (*index, *steps) = (count, 0);
+            let another = first.another(sets.len());
+            (*index, *steps) = (sets.len(), 0);
+            sets.push(another);
         }
         *steps += 1;
-        next.push(*index);
+        spread.push(*index);
     }
-    (all, next)
+    (sets, spread)
 }
 
 /// One set of candidates per mount that the steps touch; and for each step which set it uses.

@@ -23,6 +23,8 @@ localhost kubeconfig of a control-plane node will do. mco-rescue approves nothin
 };
 
 const DAY: u64 = 86_400;
+/// Lets a request of the kubelet through.
+const APPROVE: &str = "oc get csr -o name | xargs oc adm certificate approve";
 /// What ends sooner is told although it is valid.
 const SOON: u64 = 2 * DAY;
 
@@ -136,16 +138,10 @@ fn ended(evidence: &Evidence, role: Role, old: &[&Certificate], now: u64) -> Fin
                 false => (finding, " # once the node has booted"),
             };
             finding
-                .next(format!(
-                    "oc get csr -o name | xargs oc adm certificate approve{when}"
-                ))
-                .next(
-                    "oc get csr -o name | xargs oc adm certificate approve # again, a minute later",
-                )
+                .next(format!("{APPROVE}{when}"))
+                .next(format!("{APPROVE} # again, a minute later"))
         }
-        Role::KubeletServing => {
-            finding.next("oc get csr -o name | xargs oc adm certificate approve")
-        }
+        Role::KubeletServing => finding.next(APPROVE),
         Role::Etcd => finding.next("oc get clusteroperator etcd"),
         _ => finding.next("oc get mcp"),
     }
