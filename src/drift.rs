@@ -79,6 +79,7 @@ pub fn os_drifts(config: &MachineConfig, layered: Option<&str>, node: &NodeState
     let runs = facts.deployments.booted().map(|booted| booted.image());
     all.extend(image_drift(config, layered, &runs.unwrap_or_default()));
     all.extend(missing_arguments(config, Some(&facts.arguments)));
+    all.extend(disordered_arguments(config, &facts.arguments));
     all
 }
 
@@ -111,6 +112,19 @@ pub fn missing_arguments(config: &MachineConfig, present: Option<&Kargs>) -> Opt
         subject: "kernel arguments".to_owned(),
         detail: format!("{list} missing"),
         daemon: Some(format!("missing expected kernel arguments: [{list}]")),
+    })
+}
+
+/// Kernel arguments that are all `present`, but not in the order that gives them their meaning. The daemon does not look
+/// at any order.
+pub fn disordered_arguments(config: &MachineConfig, present: &Kargs) -> Option<Drift> {
+    let asked_for = Kargs::of_entries(&config.kernel_arguments);
+    let list = asked_for.disordered(present).join(" ");
+    (!list.is_empty()).then(|| Drift {
+        kind: DriftKind::Arguments,
+        subject: "kernel arguments".to_owned(),
+        detail: format!("{list}: all there, but in another order, which counts here"),
+        daemon: None,
     })
 }
 

@@ -213,7 +213,7 @@ fn staging() -> [String; 3] {
     [
         "ostree admin pin 0".to_owned(),
         format!("rpm-ostree rebase ostree-unverified-image:containers-storage:{NEW}"),
-        "rpm-ostree kargs --append-if-missing=nosmt".to_owned(),
+        "rpm-ostree kargs --append=nosmt".to_owned(),
     ]
 }
 

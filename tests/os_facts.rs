@@ -355,7 +355,7 @@ fn fact_5_pending_arguments_show_as_another_serial_only() {
     let own = |kargs: &Kargs| kargs.without(&["ostree"]);
     assert_eq!(
         own(&booted).changes_to(&own(&pending)),
-        [Change::AppendIfMissing("foo=bar".into())]
+        [Change::Append("foo=bar".into())]
     );
 }
 
@@ -832,9 +832,7 @@ fn the_real_libostree_makes_of_the_changes_what_we_foresee() {
         for change in &changes {
             let option = match change {
                 Change::Delete(token) => format!("--karg-delete={token}"),
-                Change::Append(token) | Change::AppendIfMissing(token) => {
-                    format!("--karg-append={token}")
-                }
+                Change::Append(token) => format!("--karg-append={token}"),
             };
             assert!(sysroot.deploy(std::slice::from_ref(&option)), "{option}");
         }

@@ -237,8 +237,8 @@ impl Staging<'_> {
     }
 
     fn arguments_are_there(&self) -> Result<bool, Cause> {
-        let present = next_arguments()?;
-        Ok(self.plan.arguments.missing_from(&present).is_empty())
+        let (present, wanted) = (next_arguments()?, &self.plan.arguments);
+        Ok(wanted.missing_from(&present).is_empty() && wanted.disordered(&present).is_empty())
     }
 
     /// What the next boot lacks of the packages; in the daemon's words where it has some.
@@ -291,7 +291,7 @@ impl Staging<'_> {
             Ok(())
         } else {
             Err((
-                "kernel arguments are missing from what is staged".to_owned(),
+                "kernel arguments are missing from what is staged, or in another order".to_owned(),
                 "look at it: rpm-ostree kargs".to_owned(),
             ))
         }

@@ -134,6 +134,7 @@ impl Builder<'_> {
         let wanted = Kargs::of_entries(&config.kernel_arguments);
         os.image.as_ref() == Some(&config.os_image_url)
             && wanted.missing_from(booted).is_empty()
+            && wanted.disordered(booted).is_empty()
             && config.extensions.is_empty()
             && config.kernel_type == KernelType::Default
             && self.node().host.fips.unwrap_or_default() == config.fips

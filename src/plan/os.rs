@@ -232,7 +232,7 @@ impl Builder<'_> {
         let mut plan = OsPlan {
             booted: booted.name(),
             arguments: Kargs::of_entries(&config.kernel_arguments),
-            old_arguments: self.old_arguments(),
+            old_arguments: self.old_arguments(&facts.arguments),
             ..OsPlan::default()
         };
         let mut changes = Vec::new();
@@ -260,10 +260,13 @@ impl Builder<'_> {
         self.plan.os = plan;
     }
 
-    /// What the config before asked for is taken away again; an unknown one asked for nothing.
-    fn old_arguments(&self) -> Kargs {
-        let old = self.inputs.baseline.config();
-        Kargs::of_entries(old.map_or(&[][..], |old| old.kernel_arguments.as_slice()))
+    /// What the config before asked for is taken away again. An unknown one asked for what is there of this one, as the
+    /// daemon has it on a first boot.
+    fn old_arguments(&self, present: &Kargs) -> Kargs {
+        match self.inputs.baseline.config() {
+            Some(old) => Kargs::of_entries(&old.kernel_arguments),
+            None => Kargs::first_boot(present, &self.inputs.config.kernel_arguments),
+        }
     }
 
     fn image(&mut self, facts: &Facts, plan: &mut OsPlan, changes: &mut Vec<Notice>) {

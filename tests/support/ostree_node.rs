@@ -59,7 +59,19 @@ case $verb in
     cancel) ;;
     rebase) for word in "$@"; do case $word in -*) ;; *) image=$word ;; esac; done; stage ;;
     kargs)
-        for word in "$@"; do case $word in --append*=*) kargs="$kargs ${word#*=}" ;; esac; done
+        before=$kargs
+        for word in "$@"; do case $word in --append=*) kargs="$kargs ${word#*=}" ;; esac; done
+        for word in "$@"; do
+            case $word in --delete-if-present=*) ;; *) continue ;; esac
+            away=${word#*=}; found=; kept=
+            case " $before " in *" $away "*) ;; *) continue ;; esac
+            for one in $kargs; do
+                if [ -z "$found" ] && [ "$one" = "$away" ]; then found=yes; else kept="$kept${kept:+ }$one"; fi
+            done
+            if [ -z "$found" ]; then echo "error: No key '${away%%=*}' found" >&2; exit 1; fi
+            kargs=$kept
+        done
+        if [ "$kargs" = "$before" ]; then echo 'No changes.'; exit; fi
         echo "$kargs" >kargs; stage ;;
     update | override)
         into=; [ "$verb $1" != 'override remove' ] || into=removals

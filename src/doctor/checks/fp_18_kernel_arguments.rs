@@ -17,6 +17,7 @@ a blank: oc edit mc NAME, with the name of the MachineConfig that it comes from.
 A quote that is never closed swallows what follows it on the command line. Of most keys the kernel takes the last \
 value: an argument that an installer or a person added behind the config's wins, and the daemon, which looks for \
 presence alone, does not see that.\n\n\
+Of some arguments the order counts: hugepages belongs to the hugepagesz before it.\n\n\
 Arguments that are missing are told as FP-01. By hand: rpm-ostree kargs --append-if-missing=X --delete-if-present=Y, \
 then a clean reboot.",
     judge,
@@ -32,7 +33,9 @@ fn judge(evidence: &Evidence) -> Verdict {
         .and(unclosed(&asked_for))
         .and(never_found(config, &asked_for));
     match present(evidence) {
-        Ok(present) => verdict.and(overridden(&asked_for, present)),
+        Ok(present) => verdict
+            .and(overridden(&asked_for, present))
+            .and(disordered(config, &asked_for, present)),
         Err(_) if asked_for.is_empty() => verdict,
         Err(why) => verdict.and_unseen(format!("the arguments that the node boots with: {why}")),
     }
@@ -116,6 +119,22 @@ fn overridden(asked_for: &Kargs, present: &Kargs) -> Option<Finding> {
         )
         .seen_all(facts)
         .next(format!("rpm-ostree kargs --delete-if-present={first}"))
+    })
+}
+
+fn disordered(config: &MachineConfig, asked_for: &Kargs, present: &Kargs) -> Option<Finding> {
+    let list = asked_for.disordered(present).join(" ");
+    let means = "The order gives these arguments their meaning: a number of huge pages belongs to the size before it, \
+and of most keys the last value counts. The daemon looks for presence alone.";
+    (!list.is_empty()).then(|| {
+        Finding::new(
+            Severity::Warning,
+            "kernel arguments of the config stand in another order",
+            means,
+        )
+        .seen(IN_CONFIG, list)
+        .seen("the command line", present.to_string())
+        .next(format!("mco-rescue plan cached:{}", config.name))
     })
 }
 
