@@ -37,7 +37,7 @@ unshare            -                                             util-linux
 useradd            -                                             passwd
 '
 
-# What vm-tests/ calls besides. Where these cannot be had its cases are skipped, aloud.
+# What vm-tests/ calls besides, for its boxes too. Where these cannot be had its cases are skipped, aloud.
 for_machines='
 qemu-system-x86_64 -                                             qemu-system-x86
 mmdebstrap         -                                             mmdebstrap
@@ -51,6 +51,9 @@ mcopy              -                                             mtools
 ostree             -                                             ostree
 socat              -                                             socat
 ssh                -                                             openssh-client
+nsenter            -                                             util-linux
+losetup            -                                             mount
+xz                 -                                             xz-utils
 '
 
 # What tests/packaging.rs lets read what is installed; likewise.

@@ -124,6 +124,13 @@ impl Response {
         }
     }
 
+    /// The same without its body, as HEAD gets it.
+    pub fn head(mut self) -> Self {
+        let end = self.bytes.windows(4).position(|four| four == b"\r\n\r\n");
+        self.bytes.truncate(end.map_or(0, |end| end + 4));
+        self
+    }
+
     /// The answer of a proxy to CONNECT.
     pub fn tunnel(to: SocketAddr) -> Self {
         Self {

@@ -1,7 +1,7 @@
 //! A small image of one layer, as an OCI directory, made by hand.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use mco_rescue::images::Digest;
@@ -9,14 +9,7 @@ use serde_json::{Value, json};
 
 /// Makes the directory; gives the digest of the image. The layer has one file, as an ordinary user's would be.
 pub fn image(dir: &Path) -> String {
-    let blobs = dir.join("blobs/sha256");
-    fs::create_dir_all(&blobs).unwrap();
-    let put = |bytes: &[u8], kind: &str| -> Value {
-        let digest = Digest::of(bytes);
-        fs::write(blobs.join(digest.hex()), bytes).unwrap();
-        let kind = format!("application/vnd.oci.image.{kind}");
-        json!({"mediaType": kind, "digest": digest.to_string(), "size": bytes.len()})
-    };
+    let put = |bytes: &[u8], kind: &str| put(dir, bytes, kind);
     let layer = tar_of_a_file();
     let config = json!({
         "architecture": "amd64", "os": "linux", "config": {"Labels": {"ostree.bootable": "true"}},
@@ -27,7 +20,63 @@ pub fn image(dir: &Path) -> String {
         "config": put(config.to_string().as_bytes(), "config.v1+json"),
         "layers": [put(&layer, "layer.v1.tar")],
     });
-    let manifest = put(manifest.to_string().as_bytes(), "manifest.v1+json");
+    finish(
+        dir,
+        put(manifest.to_string().as_bytes(), "manifest.v1+json"),
+    )
+}
+
+/// Makes the directory, from the image of another one and the `usr` in `layer`; gives the digest of the image.
+pub fn derived(from: &Path, dir: &Path, layer: &Path, version: &str) -> String {
+    let read = |descriptor: &Value| -> Value {
+        serde_json::from_slice(&fs::read(blob(from, descriptor)).unwrap()).unwrap()
+    };
+    let index: Value = serde_json::from_slice(&fs::read(from.join("index.json")).unwrap()).unwrap();
+    let mut manifest = read(&index["manifests"][0]);
+    let mut config = read(&manifest["config"]);
+    fs::create_dir_all(dir.join("blobs/sha256")).unwrap();
+    for kept in manifest["layers"].as_array().unwrap() {
+        fs::hard_link(blob(from, kept), blob(dir, kept)).unwrap();
+    }
+    let layer = tar(&["--owner=0", "--group=0", "--mtime=@0"], layer, "usr");
+    let push = |list: &mut Value, one: Value| list.as_array_mut().unwrap().push(one);
+    push(&mut manifest["layers"], put(dir, &layer, "layer.v1.tar"));
+    let id = Digest::of(&layer).to_string();
+    push(&mut config["rootfs"]["diff_ids"], json!(id));
+    push(&mut config["history"], json!({"created_by": "a layer"}));
+    for label in ["version", "org.opencontainers.image.version"] {
+        config["config"]["Labels"][label] = json!(version);
+    }
+    manifest["config"] = put(dir, config.to_string().as_bytes(), "config.v1+json");
+    finish(
+        dir,
+        put(dir, manifest.to_string().as_bytes(), "manifest.v1+json"),
+    )
+}
+
+/// The digest of the one image of a directory.
+pub fn digest(dir: &Path) -> String {
+    let index: Value = serde_json::from_slice(&fs::read(dir.join("index.json")).unwrap()).unwrap();
+    index["manifests"][0]["digest"].as_str().unwrap().to_owned()
+}
+
+/// Where the layout has what a descriptor names.
+pub fn blob(dir: &Path, descriptor: &Value) -> PathBuf {
+    let digest = descriptor["digest"].as_str().unwrap();
+    dir.join("blobs").join(digest.replace(':', "/"))
+}
+
+fn put(dir: &Path, bytes: &[u8], kind: &str) -> Value {
+    let digest = Digest::of(bytes).to_string();
+    let kind = format!("application/vnd.oci.image.{kind}");
+    let descriptor = json!({"mediaType": kind, "digest": digest, "size": bytes.len()});
+    let path = blob(dir, &descriptor);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+    descriptor
+}
+
+fn finish(dir: &Path, manifest: Value) -> String {
     let digest = manifest["digest"].as_str().unwrap().to_owned();
     let index = json!({"schemaVersion": 2, "manifests": [manifest]});
     fs::write(dir.join("index.json"), index.to_string()).unwrap();
@@ -39,9 +88,13 @@ pub fn image(dir: &Path) -> String {
 fn tar_of_a_file() -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("os-version"), "2.0\n").unwrap();
+    tar(&["--owner=1000", "--group=1000"], dir.path(), "os-version")
+}
+
+fn tar(options: &[&str], dir: &Path, what: &str) -> Vec<u8> {
     let mut tar = Command::new("tar");
-    tar.args(["--owner=1000", "--group=1000", "-cf", "-", "-C"]);
-    let output = tar.arg(dir.path()).arg("os-version").output().unwrap();
+    tar.args(options).args(["-cf", "-", "-C"]);
+    let output = tar.arg(dir).arg(what).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     output.stdout
 }

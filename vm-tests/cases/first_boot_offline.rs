@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 use super::configs;
 use super::node::{PROGRAM, is_healthy_in};
 use super::os::{
-    EVERYTHING, STATEROOT, Story, complete, deployment, deployments, is_staged, nothing_is_awaited,
-    runs,
+    EVERYTHING, STATEROOT, Story, complete, deployment, deployments, is_staged, kubelet_found,
+    nothing_is_awaited, runs,
 };
 use crate::lab::node::Booted;
 use crate::lab::qemu::End;
@@ -94,7 +94,7 @@ fn a_first_boot_that_can_pull_nothing_is_completed_from_a_stick() {
     is_healthy_in(&booted, &story.b);
     let arguments = booted.ask("cat /proc/cmdline");
     assert!(arguments.contains(" nosmt site.is=b"), "{arguments}");
-    story.kubelet_found(&booted, &story.b, "maxPods: 500");
+    kubelet_found(&booted, &story.b, "maxPods: 500");
     nothing_is_awaited(&booted);
     does_not_loop(&booted);
     case.tell(&complete(&booted));

@@ -1,6 +1,7 @@
 //! One file for each person's story.
 
 mod actions;
+mod boxed_os;
 mod configs;
 mod fetched;
 mod first_boot;

@@ -23,12 +23,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::configs;
-use super::node::{PROGRAM, is_healthy_in};
+use super::node::{PROGRAM, is_healthy_in, runs_config};
 use crate::ansible::Fleet;
 use crate::lab::images::{self, Layout};
 use crate::lab::node::{Booted, Node};
 use crate::lab::qemu::{End, Machine};
-use crate::lab::{Case, checkout, disk, run};
+use crate::lab::{Case, Shell, checkout, disk, run};
 use crate::support::{Run, file};
 
 /// Where the stateroot is on the root's disk.
@@ -311,17 +311,17 @@ impl<'a> Story<'a> {
 
     /// As its image is: nothing but the program was put on it.
     pub fn of_nobody(case: &'a Case) -> Self {
-        let image = images::with_two_systems();
+        let disks = images::with_two_systems();
         let boot_disk = case.path("boot.disk");
-        disk::copy(&image.join("boot"), &boot_disk);
-        let node = Node::of(case, Layout::Ostree, &image.join("root"));
+        disk::copy(&disks.join("boot"), &boot_disk);
+        let node = Node::of(case, Layout::Ostree, &disks.join("root"));
         let key = node.public_key();
         let story = Self {
             case,
             boot_disk,
             media: Vec::new(),
-            a: config(&key, "a", 250, &["audit=0"]),
-            b: config(&key, "b", 500, &["nosmt", "site.is=b"]),
+            a: config_a(&key, &image("a")),
+            b: config_b(&key, &image("b")),
             node,
         };
         disk::mounted(story.node.disk(), |top| {
@@ -474,50 +474,68 @@ impl<'a> Story<'a> {
     }
 
     pub fn is_all_of_b(&self, booted: &Booted) {
-        assert_eq!(runs(booted), "2.0", "{}", complete(booted));
+        is_all_of_b(booted, &self.b);
         is_healthy_in(booted, &self.b);
-        let arguments = booted.ask("cat /proc/cmdline");
-        assert!(arguments.contains(" nosmt site.is=b"), "{arguments}");
-        assert!(!arguments.contains("audit=0"), "{arguments}");
-        self.kubelet_found(booted, &self.b, "maxPods: 500");
-        booted.ask(
-            "test -e /etc/site/b && test ! -e /etc/site/a && systemctl is-active site-b.service",
-        );
         let status = deployments(booted);
-        let (new, old) = (&status[0], &status[1]);
-        assert_eq!(new["booted"], true);
         let reference = format!("ostree-unverified-registry:{}", image("b"));
-        assert_eq!(new["container-image-reference"], reference.as_str());
-        assert_eq!(old["pinned"], true, "{status}");
-        nothing_is_awaited(booted);
+        assert_eq!(status[0]["container-image-reference"], reference.as_str());
     }
 
     /// Deployment, arguments, files, units and record; and it was so when the kubelet started.
     pub fn is_all_of_a(&self, booted: &Booted) {
-        assert_eq!(runs(booted), "1.0", "{}", complete(booted));
-        let verify = booted.run(&format!("sudo {PROGRAM} verify"));
-        assert_eq!(verify.code(), 0, "{}{}", verify.out(), complete(booted));
-        let arguments = booted.ask("cat /proc/cmdline");
-        assert!(arguments.contains("audit=0"), "{arguments}");
-        assert!(!arguments.contains("nosmt"), "{arguments}");
-        self.kubelet_found(booted, &self.a, "maxPods: 250");
-        booted.ask("test -e /etc/site/a && test ! -e /etc/site/b && systemctl is-enabled site-a.service && systemctl is-active kubelet.service");
-    }
-
-    /// What the kubelet found when it started, and not what is there now.
-    pub fn kubelet_found(&self, booted: &Booted, config: &Value, kubelet: &str) {
-        let found = booted.ask("sudo cat /run/witness");
-        let name = configs::name(config);
-        assert!(
-            found.contains(kubelet) && found.contains(name),
-            "{found}\n{}",
-            complete(booted)
-        );
+        is_all_of_a(booted, &self.a);
     }
 }
 
-/// A worker in one of the two systems.
-fn config(key: &str, letter: &str, max_pods: u32, arguments: &[&str]) -> Value {
+/// Deployment, arguments, files, units and record; and it was so when the kubelet started.
+pub fn is_all_of_b(node: &impl Shell, b: &Value) {
+    assert_eq!(runs(node), "2.0", "{}", complete(node));
+    runs_config(node, b);
+    let arguments = node.ask("cat /proc/cmdline");
+    assert!(arguments.contains(" nosmt site.is=b"), "{arguments}");
+    assert!(!arguments.contains("audit=0"), "{arguments}");
+    kubelet_found(node, b, "maxPods: 500");
+    node.ask("test -e /etc/site/b && test ! -e /etc/site/a && systemctl is-active site-b.service");
+    let status = deployments(node);
+    assert_eq!(status[0]["booted"], true, "{status}");
+    assert_eq!(status[1]["pinned"], true, "{status}");
+    nothing_is_awaited(node);
+}
+
+/// The same of the other one.
+pub fn is_all_of_a(node: &impl Shell, a: &Value) {
+    assert_eq!(runs(node), "1.0", "{}", complete(node));
+    let verify = node.run(&format!("sudo {PROGRAM} verify"));
+    assert_eq!(verify.code(), 0, "{}{}", verify.out(), complete(node));
+    let arguments = node.ask("cat /proc/cmdline");
+    assert!(arguments.contains("audit=0"), "{arguments}");
+    assert!(!arguments.contains("nosmt"), "{arguments}");
+    kubelet_found(node, a, "maxPods: 250");
+    node.ask("test -e /etc/site/a && test ! -e /etc/site/b && systemctl is-enabled site-a.service && systemctl is-active kubelet.service");
+}
+
+/// What the kubelet found when it started, and not what is there now.
+pub fn kubelet_found(node: &impl Shell, config: &Value, kubelet: &str) {
+    let found = node.ask("sudo cat /run/witness");
+    let name = configs::name(config);
+    assert!(
+        found.contains(kubelet) && found.contains(name),
+        "{found}\n{}",
+        complete(node)
+    );
+}
+
+/// A worker in the system that runs.
+pub fn config_a(key: &str, image: &str) -> Value {
+    config(key, "a", image, 250, &["audit=0"])
+}
+
+/// The same in the other one.
+pub fn config_b(key: &str, image: &str) -> Value {
+    config(key, "b", image, 500, &["nosmt", "site.is=b"])
+}
+
+fn config(key: &str, letter: &str, image: &str, max_pods: u32, arguments: &[&str]) -> Value {
     let witness = "[Unit]\nDescription=What the kubelet finds (stand-in)\n\
         After=kubelet-dependencies.target\nBefore=kubelet.service\n\
         [Service]\nType=oneshot\nRemainAfterExit=yes\n\
@@ -531,7 +549,7 @@ fn config(key: &str, letter: &str, max_pods: u32, arguments: &[&str]) -> Value {
         ],
     });
     let mut config = configs::worker(key, max_pods, more);
-    config["spec"]["osImageURL"] = json!(image(letter));
+    config["spec"]["osImageURL"] = json!(image);
     config["spec"]["kernelArguments"] = json!(arguments);
     let hash = mco_rescue::render::name_hash(&config["spec"]).unwrap();
     config["metadata"]["name"] = json!(format!("rendered-worker-{hash}"));
@@ -554,17 +572,17 @@ fn install(from: &Path, to: &Path) {
 }
 
 /// The version that is written in the tree that runs.
-pub fn runs(booted: &Booted) -> String {
+pub fn runs(booted: &impl Shell) -> String {
     booted.ask("cat /usr/lib/os-version")
 }
 
-pub fn deployments(booted: &Booted) -> Value {
+pub fn deployments(booted: &impl Shell) -> Value {
     let status: Value = serde_json::from_str(&booted.ask("sudo rpm-ostree status --json")).unwrap();
     status["deployments"].clone()
 }
 
 /// 2.0 waits, 1.0 runs and is kept whatever is cleaned up.
-pub fn is_staged(booted: &Booted) {
+pub fn is_staged(booted: &impl Shell) {
     let status = deployments(booted);
     assert_eq!(status[0]["staged"], true, "{status}");
     assert_eq!(status[0]["version"], "2.0", "{status}");
@@ -573,19 +591,19 @@ pub fn is_staged(booted: &Booted) {
     booted.ask(&format!("sudo test -e {AWAITED}"));
 }
 
-pub fn nothing_is_awaited(booted: &Booted) {
+pub fn nothing_is_awaited(booted: &impl Shell) {
     booted.ask(&format!("sudo test ! -e {AWAITED}"));
 }
 
 /// What `complete` said at this boot, for messages.
-pub fn complete(booted: &Booted) -> String {
+pub fn complete(booted: &impl Shell) -> String {
     let journal = "sudo journalctl -b -o short-monotonic -u mco-rescue-complete.service -u ostree-boot-complete.service";
     let before = "sudo journalctl -b -1 -o short-monotonic -u ostree-finalize-staged.service";
     booted.run(&format!("{journal}; {before}")).out()
 }
 
 /// Leaves 8 MiB, less than one kernel.
-fn fill_boot(booted: &Booted) {
+pub fn fill_boot(booted: &impl Shell) {
     booted.ask(
         "sudo mount -o remount,rw /boot && \
          sudo fallocate -l $(($(stat -f -c '%f * %S' /boot) - (8 << 20))) /boot/fill && \
@@ -593,7 +611,7 @@ fn fill_boot(booted: &Booted) {
     );
 }
 
-fn empty_boot(booted: &Booted) {
+pub fn empty_boot(booted: &impl Shell) {
     booted.ask(
         "sudo mount -o remount,rw /boot && sudo rm /boot/fill && sudo mount -o remount,ro /boot",
     );

@@ -10,40 +10,7 @@ version=$(basename "$tree"/usr/lib/modules/*)
 cp "$tree/boot/vmlinuz-$version" "$tree/usr/lib/modules/$version/vmlinuz"
 echo 'given to the guest from outside' >"$tree/usr/lib/modules/$version/initramfs.img"
 
-# The shape of an OSTree tree: everything that changes is in /etc or /var.
-home=$tree/home
-mkdir -p "$tree/usr/share/vm"
-cp -a "$home" "$tree/usr/share/vm/home"
-for name in dev proc sys run tmp var home root opt srv mnt media boot; do
-    rm -rf "${tree:?}/$name"
-done
-rm -rf "${tree:?}"/{vmlinuz,initrd.img}* "${tree:?}/usr/local"
-mkdir "$tree"/{dev,proc,sys,run,var,boot,sysroot}
-mkdir -m 1777 "$tree/tmp"
-for name in home opt srv mnt; do
-    ln -s "var/$name" "$tree/$name"
-done
-ln -s var/roothome "$tree/root"
-ln -s run/media "$tree/media"
-ln -s sysroot/ostree "$tree/ostree"
-ln -s ../var/usrlocal "$tree/usr/local"
-cat >"$tree/usr/lib/tmpfiles.d/ostree-vm.conf" <<'END'
-d /var/lib 0755 - - -
-d /var/log 0755 - - -
-d /var/cache 0755 - - -
-d /var/opt 0755 - - -
-d /var/srv 0755 - - -
-d /var/mnt 0755 - - -
-d /var/usrlocal 0755 - - -
-d /var/usrlocal/bin 0755 - - -
-d /var/roothome 0700 - - -
-d /var/tmp 1777 - - -
-L /var/run - - - - ../run
-END
-mkdir -p "$tree/usr/lib/systemd/system/local-fs.target.wants"
-cp "$tree/usr/share/systemd/tmp.mount" "$tree/usr/lib/systemd/system/"
-ln -s ../tmp.mount "$tree/usr/lib/systemd/system/local-fs.target.wants/tmp.mount"
-mv "$tree/etc" "$tree/usr/etc"
+"$(dirname "$0")/shape.sh" "$tree"
 
 scratch=$(mktemp -d "$out.XXXXXX")
 trap 'chattr -R -i "$scratch" 2>/dev/null || true; rm -rf "$scratch"' EXIT

@@ -104,7 +104,7 @@ pub fn name_of(image: &Path) -> String {
     image.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-fn hash(bytes: &[u8]) -> String {
+pub fn hash(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);
     digest
         .iter()
@@ -123,7 +123,11 @@ fn cache() -> PathBuf {
 
 /// The image of this name that is made of these; built when it is not there.
 pub fn kept(name: &str, made_of: &[String], build: impl FnOnce(&Path)) -> PathBuf {
-    let dir = cache();
+    kept_in(&cache(), name, made_of, build)
+}
+
+/// The same in a directory of its own.
+pub fn kept_in(dir: &Path, name: &str, made_of: &[String], build: impl FnOnce(&Path)) -> PathBuf {
     let path = dir.join(format!("{name}-{}", hash(made_of.join("\0").as_bytes())));
     let lock = lock(&dir.join(format!(".{name}.lock")), FlockArg::LockExclusive).unwrap();
     if !path.exists() {
@@ -138,7 +142,7 @@ pub fn kept(name: &str, made_of: &[String], build: impl FnOnce(&Path)) -> PathBu
         ));
     }
     in_use(&path);
-    prune(&dir, name, &path);
+    prune(dir, name, &path);
     drop(lock);
     path
 }
@@ -221,19 +225,15 @@ pub fn node(layout: Layout) -> PathBuf {
         Layout::Plain => ("node", script("node.sh")),
         Layout::Ostree => ("ostree", script("ostree.sh")),
     };
-    on_root(
-        name,
-        &script,
-        &[text_of(&self::script("furnish.sh"))],
-        |_| {},
-    )
+    let parts = ["furnish.sh", "shape.sh"].map(|name| text_of(&self::script(name)));
+    on_root(name, &script, &parts, |_| {})
 }
 
 /// The disks of a node whose operating system can be changed, `root` and `boot`, in one directory.
 pub fn with_two_systems() -> PathBuf {
     let initramfs = initramfs(Kind::Lean);
     let standin = checkout().join("vm-tests/guest/rpm-ostree");
-    let texts = ["ostree.sh", "furnish.sh"].map(|name| text_of(&script(name)));
+    let texts = ["ostree.sh", "furnish.sh", "shape.sh"].map(|name| text_of(&script(name)));
     let parts = ["client", "daemon"].map(|name| text_of(&standin.join(name)));
     let more = [&texts[..], &parts[..], &[name_of(&initramfs)]].concat();
     on_root("os", &script("os.sh"), &more, |command| {

@@ -2,6 +2,7 @@
 
 pub mod accel;
 pub mod blklog;
+pub mod boxes;
 pub mod disk;
 pub mod images;
 pub mod node;
@@ -17,7 +18,7 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::Instant;
 
-use crate::support::say;
+use crate::support::{Run, say};
 
 /// One run of a case: where its disks and consoles are, and since when.
 ///
@@ -26,6 +27,8 @@ pub struct Case {
     name: String,
     dir: PathBuf,
     begun: Mutex<Instant>,
+    /// The accelerator, or the engine of a box.
+    on: String,
 }
 
 impl Case {
@@ -37,20 +40,8 @@ impl Case {
             ));
             return None;
         }
-        let words = name.split(|c: char| !c.is_ascii_alphanumeric());
-        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join("vm")
-            .join(words.join("-"));
-        let _ = fs::remove_dir_all(&dir);
-        fs::create_dir_all(&dir).unwrap();
         // The images and the probe are nobody's time.
-        accel::accelerator();
-        Some(Self {
-            name: name.to_owned(),
-            dir,
-            begun: Mutex::new(Instant::now()),
-        })
+        Some(Self::on(name, accel::accelerator()))
     }
 
     /// The same for a case that mounts disks on the host.
@@ -62,6 +53,33 @@ impl Case {
             return None;
         }
         Self::begin(name)
+    }
+
+    /// The same for a case in a box; `None`, said aloud, where none can be made.
+    pub fn begin_in_box(name: &str) -> Option<Self> {
+        match boxes::missing() {
+            Some(missing) => {
+                say(&format!("SKIP: {name}: no box without {missing}"));
+                None
+            }
+            None => Some(Self::on(name, &boxes::golden().engine.to_string())),
+        }
+    }
+
+    fn on(name: &str, on: &str) -> Self {
+        let words = name.split(|c: char| !c.is_ascii_alphanumeric());
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join("vm")
+            .join(words.join("-"));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).unwrap();
+        Self {
+            name: name.to_owned(),
+            dir,
+            begun: Mutex::new(Instant::now()),
+            on: on.to_owned(),
+        }
     }
 
     /// Its directory.
@@ -87,11 +105,7 @@ impl Case {
     fn result(&self) -> String {
         let verdict = if thread::panicking() { "FAILED" } else { "ok" };
         let seconds = self.begun.lock().unwrap().elapsed().as_secs_f64();
-        format!(
-            "{}\t{verdict}\t{seconds:.1} s\t{}\n",
-            self.name,
-            accel::accelerator()
-        )
+        format!("{}\t{verdict}\t{seconds:.1} s\t{}\n", self.name, self.on)
     }
 }
 
@@ -137,6 +151,19 @@ fn runs(program: &str, asks: &str) -> bool {
     command.arg(asks).stdin(Stdio::null());
     let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
+}
+
+/// A node that answers a root shell's commands.
+pub trait Shell {
+    /// Runs a command to its end.
+    fn run(&self, command: &str) -> Run;
+
+    /// The same; it must end well. Gives what it printed.
+    fn ask(&self, command: &str) -> String {
+        let run = self.run(command);
+        assert_eq!(run.code(), 0, "{command}: {}{}", run.out(), run.err());
+        run.out().trim_end().to_owned()
+    }
 }
 
 /// Runs a program to its end, which must be a good one; gives what it printed.

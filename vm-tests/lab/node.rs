@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::images::{self, Layout};
 use super::qemu::{Guest, Machine, PATIENCE};
-use super::{Case, disk, run};
+use super::{Case, Shell, disk, run};
 use crate::support::{self, Run};
 
 /// The card that ssh comes by, and the cluster's network.
@@ -198,9 +198,7 @@ impl Booted {
 
     /// The same; it must end well. Gives what it printed.
     pub fn ask(&self, command: &str) -> String {
-        let run = self.run(command);
-        assert_eq!(run.code(), 0, "{command}: {}{}", run.out(), run.err());
-        run.out().trim_end().to_owned()
+        Shell::ask(self, command)
     }
 
     /// Waits until a command ends well, which must come true.
@@ -225,5 +223,11 @@ impl Booted {
     pub fn power_off(mut self) {
         self.run("sudo systemctl --no-block poweroff");
         self.guest.powers_off();
+    }
+}
+
+impl Shell for Booted {
+    fn run(&self, command: &str) -> Run {
+        Self::run(self, command)
     }
 }

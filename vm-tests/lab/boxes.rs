@@ -1,0 +1,472 @@
+//! Boxes: a node in namespaces, with the real systemd, the real ostree and a real shutdown, and without a machine.
+//!
+//! A boot takes a second or two, so this is the ordinary form of a case about the operating system. `guest/box` says
+//! what is real in one and what is laid over. A real rpm-ostree is taken from a tar: `BOX_RPM_OSTREE` names it, else
+//! the one of the project's shared tools is used where it is there. Without one, or with an empty name, the stand-in of
+//! `guest/rpm-ostree` does, and that is said.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, setns};
+
+use super::images::{self, kept_in, name_of, script, text_of};
+use super::{Case, Shell, checkout, disk, run};
+use crate::http::{Response, Routes, Server};
+use crate::support::{self, Run, oci, say};
+
+/// How long a boot or a shutdown may take on a busy machine; it takes seconds.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// As in the origins and in the configuration of containers.
+const IMAGE: &str = "quay.example/okd/os";
+/// Where the image's host is mirrored inside.
+const REGISTRY: ([u8; 4], u16) = ([0, 0, 0, 0], 5000);
+
+/// What changes deployments in a box.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Engine {
+    /// Of this tar.
+    RpmOstree(PathBuf),
+    /// The scripts of the checkout.
+    StandIn,
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RpmOstree(_) => f.write_str("box, rpm-ostree"),
+            Self::StandIn => f.write_str("box, stand-in"),
+        }
+    }
+}
+
+impl Engine {
+    fn find() -> Self {
+        let shared = "../shared/tools/boxes/rpm-ostree-2025.6-trixie-amd64.tar.xz";
+        let named = std::env::var_os("BOX_RPM_OSTREE");
+        let path = match &named {
+            Some(named) => PathBuf::from(named),
+            None => checkout().join(shared),
+        };
+        if let Ok(path) = path.canonicalize() {
+            say(&format!("box: rpm-ostree of {}", path.display()));
+            return Self::RpmOstree(path);
+        }
+        // A name that leads nowhere is a mistake; no name is a wish.
+        assert!(
+            named.is_none_or(|named| named.is_empty()),
+            "BOX_RPM_OSTREE: {} is missing",
+            path.display()
+        );
+        say("box: STAND-IN for rpm-ostree; BOX_RPM_OSTREE=TAR names a real one");
+        Self::StandIn
+    }
+
+    /// What `box.sh` takes.
+    fn source(&self) -> PathBuf {
+        match self {
+            Self::RpmOstree(tar) => tar.clone(),
+            Self::StandIn => checkout().join("vm-tests/guest/rpm-ostree"),
+        }
+    }
+
+    fn key(&self) -> String {
+        let source = self.source();
+        match self {
+            Self::RpmOstree(_) => images::hash(&fs::read(source).unwrap()),
+            Self::StandIn => ["client", "daemon"]
+                .map(|name| text_of(&source.join(name)))
+                .concat(),
+        }
+    }
+}
+
+/// The disks that every box gets copies of, and the image that its node does not run yet.
+pub struct Golden {
+    /// What works in it.
+    pub engine: Engine,
+    dir: PathBuf,
+}
+
+impl Golden {
+    /// The image 1.0, which runs, as a config names it.
+    pub fn a(&self) -> String {
+        self.named("a")
+    }
+
+    /// The image 2.0.
+    pub fn b(&self) -> String {
+        self.named("b")
+    }
+
+    /// The image 2.0 as an OCI directory.
+    pub fn oci(&self) -> PathBuf {
+        self.dir.join("oci-b")
+    }
+
+    fn named(&self, name: &str) -> String {
+        format!("{IMAGE}@{}", text_of(&self.dir.join(name)))
+    }
+}
+
+/// Made once: packages a minute, disks half of one.
+pub fn golden() -> &'static Golden {
+    static GOLDEN: OnceLock<Golden> = OnceLock::new();
+    GOLDEN.get_or_init(|| {
+        let engine = Engine::find();
+        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("boxes");
+        fs::create_dir_all(&cache).unwrap();
+        let root_script = script("box-root.sh");
+        let root = kept_in(&cache, "root", &[text_of(&root_script)], |out| {
+            run(Command::new(&root_script).arg(out));
+        });
+        let parts = ["box.sh", "furnish.sh", "shape.sh", "on-top.sh"];
+        let mut made_of: Vec<String> = parts.map(|name| text_of(&script(name))).to_vec();
+        let images = include_str!("../../tests/support/oci.rs").to_owned();
+        made_of.extend([name_of(&root), engine.key(), images]);
+        let name = match engine {
+            Engine::RpmOstree(_) => "rpm-ostree",
+            Engine::StandIn => "stand-in",
+        };
+        let dir = kept_in(&cache, name, &made_of, |out| build(&engine, &root, out));
+        Golden { engine, dir }
+    })
+}
+
+fn build(engine: &Engine, root: &Path, out: &Path) {
+    fs::create_dir_all(out).unwrap();
+    let (source, repository, b) = (engine.source(), out.join("repository"), out.join("oci-b"));
+    let on_root = |what: &str, to: &Path, more: &Path| {
+        let mut command = Command::new(script("on-top.sh"));
+        command.arg(root).arg(script("box.sh")).arg(what);
+        run(command.arg(to).arg(&source).arg(more));
+    };
+    let hollow = (*engine == Engine::StandIn).then(|| oci::image(&b));
+    let name = hollow.as_ref().map(|digest| format!("{IMAGE}@{digest}"));
+    on_root("commit", &repository, Path::new(&name.unwrap_or_default()));
+    on_root("disks", out, &repository);
+    let (first, second) = match hollow {
+        Some(digest) => (format!("sha256:{}", "a".repeat(64)), digest),
+        None => {
+            let (oci, layer) = (out.join("oci"), out.join("layer-b"));
+            let second = oci::derived(&oci, &b, &layer, "2.0");
+            fs::remove_dir_all(layer).unwrap();
+            (oci::digest(&oci), second)
+        }
+    };
+    fs::write(out.join("a"), first).unwrap();
+    fs::write(out.join("b"), second).unwrap();
+    fs::remove_dir_all(repository).unwrap();
+    let _ = fs::remove_dir_all(out.join("oci"));
+}
+
+/// The first thing that a box needs and that is not here.
+pub fn missing() -> Option<String> {
+    static MISSING: OnceLock<Option<String>> = OnceLock::new();
+    MISSING.get_or_init(look_for_missing).clone()
+}
+
+fn look_for_missing() -> Option<String> {
+    const PROGRAMS: [&str; 8] = [
+        "mmdebstrap",
+        "mke2fs",
+        "ostree",
+        "unshare",
+        "nsenter",
+        "setpriv",
+        "setsid",
+        "xz",
+    ];
+    if !support::is_root() {
+        return Some("root".to_owned());
+    }
+    let absent =
+        |program: &&&str| !super::runs(program, "--version") && !super::runs(program, "-V");
+    if let Some(program) = PROGRAMS.iter().find(absent) {
+        return Some(format!("{program}; tests/setup.sh installs it"));
+    }
+    let works = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args("--mount --uts --ipc --net --pid --fork --cgroup bash -euc".split(' '));
+        let output = command.arg(script).stdin(Stdio::null()).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let needs = [
+        ("namespaces", "true"),
+        ("loop devices", "losetup --find"),
+        (
+            "a cgroup2 that can be written",
+            "group=$(findmnt -n -t cgroup2 -o TARGET | head -n 1)/mco-rescue-probe.$$; mkdir $group; rmdir $group",
+        ),
+        (
+            "overlay",
+            "mount -t tmpfs none /mnt; mkdir /mnt/{a,b,c,d}; \
+             mount -t overlay -o lowerdir=/mnt/a,upperdir=/mnt/b,workdir=/mnt/c none /mnt/d",
+        ),
+    ];
+    let fails = |need: &&(&str, &str)| !works(need.1);
+    needs.iter().find(fails).map(|(what, _)| (*what).to_owned())
+}
+
+/// A node in a box. It ends with this value.
+pub struct BoxNode<'a> {
+    case: &'a Case,
+    dir: PathBuf,
+    boots: usize,
+    /// While it holds the other end of its standard input it is kept up.
+    up: Option<Child>,
+}
+
+impl<'a> BoxNode<'a> {
+    /// A node that runs 1.0 and has the program, and nothing else of ours.
+    pub fn new(case: &'a Case) -> Self {
+        let dir = case.path("box");
+        fs::create_dir_all(dir.join("media")).unwrap();
+        for name in ["root", "boot"] {
+            disk::copy(&golden().dir.join(name), &dir.join(name));
+        }
+        disk::mounted(&dir.join("root"), |top| {
+            let bin = top.join("ostree/deploy/rhcos/var/usrlocal/bin/mco-rescue");
+            run(Command::new("install")
+                .args(["-m", "0755"])
+                .arg(images::program())
+                .arg(bin));
+        });
+        Self {
+            case,
+            dir,
+            boots: 0,
+            up: None,
+        }
+    }
+
+    /// What is `/run/media` inside.
+    pub fn media(&self) -> PathBuf {
+        self.dir.join("media")
+    }
+
+    /// Boots it, until systemd has started everything.
+    pub fn boot(&mut self) {
+        assert!(self.up.is_none(), "it runs already");
+        self.boots += 1;
+        let console = File::create(self.console()).unwrap();
+        let mut command = Command::new("setsid");
+        command
+            .arg(checkout().join("vm-tests/guest/box"))
+            .arg(&self.dir);
+        command
+            .stdin(Stdio::piped())
+            .stderr(console.try_clone().unwrap());
+        let begun = Instant::now();
+        self.up = Some(command.stdout(console).spawn().unwrap());
+        while !self.is_started() {
+            assert!(self.runs(), "it does not come up: {}", self.tail());
+            assert!(begun.elapsed() < PATIENCE, "it hangs: {}", self.tail());
+            thread::sleep(Duration::from_millis(20));
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        self.case.tell(&format!("boot: {seconds:.1} s"));
+    }
+
+    fn is_started(&self) -> bool {
+        if self.pid().is_none() {
+            return false;
+        }
+        let state = self.run("systemctl is-system-running --wait").out();
+        matches!(state.trim(), "running" | "degraded")
+    }
+
+    /// Whether it has not ended yet.
+    pub fn runs(&mut self) -> bool {
+        let up = self.up.as_mut();
+        up.is_some_and(|child| child.try_wait().unwrap().is_none())
+    }
+
+    /// `systemctl reboot`, into what is the default then.
+    pub fn reboot(&mut self) {
+        // It may be gone before systemctl has its answer.
+        self.run("systemctl --no-block reboot");
+        let begun = Instant::now();
+        while self.runs() {
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "it does not end: {}",
+                self.tail()
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
+        self.up = None;
+        let seconds = begun.elapsed().as_secs_f64();
+        self.case.tell(&format!("shutdown: {seconds:.1} s"));
+        self.boot();
+    }
+
+    /// The power fails: everything inside ends at once.
+    pub fn cut(&mut self) {
+        if let Some(pid) = self.pid() {
+            run(Command::new("kill").args(["-KILL", &pid.to_string()]));
+        }
+        self.end();
+    }
+
+    /// What keeps it up is killed, and cannot clean up.
+    pub fn loses_its_keeper(&mut self) {
+        let mut up = self.up.take().expect("it does not run");
+        up.kill().unwrap();
+        up.wait().unwrap();
+    }
+
+    /// Waits until no process and no disk of it is left on the host, which must come true.
+    pub fn vanishes(&self) {
+        let begun = Instant::now();
+        while self
+            .pid()
+            .is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists())
+            || !self.disks_in_use().is_empty()
+        {
+            assert!(begun.elapsed() < PATIENCE, "{}", self.disks_in_use());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn disks_in_use(&self) -> String {
+        let used = |name: &str| run(Command::new("losetup").arg("-j").arg(self.dir.join(name)));
+        used("root") + &used("boot")
+    }
+
+    fn end(&mut self) {
+        if let Some(mut up) = self.up.take() {
+            drop(up.stdin.take());
+            let _ = up.wait();
+        }
+    }
+
+    /// A file inside.
+    pub fn bring(&self, path: &str, content: &[u8]) {
+        fs::write(self.media().join("brought"), content).unwrap();
+        self.ask(&format!(
+            "mkdir -p $(dirname {path}) && install -m 0644 /run/media/brought {path}"
+        ));
+    }
+
+    /// The registry that the image's host is mirrored by, at this boot: what `answer` makes of each request.
+    pub fn registry(
+        &self,
+        answer: impl Fn(&crate::http::Request) -> Response + Send + Sync + 'static,
+    ) -> Registry {
+        let pid = self.pid().expect("it does not run");
+        let network = File::open(format!("/proc/{pid}/ns/net")).unwrap();
+        let routes = Routes::new().at("*", answer);
+        let server = within(&network, || Server::at(REGISTRY.into(), routes));
+        Registry {
+            server: Some(server),
+            network,
+        }
+    }
+
+    /// Of its pid 1, as the host has it.
+    fn pid(&self) -> Option<u32> {
+        let text = fs::read_to_string(self.dir.join("pid")).ok()?;
+        text.trim().parse().ok()
+    }
+
+    fn console(&self) -> PathBuf {
+        self.case.path(&format!("boot-{}.console", self.boots))
+    }
+
+    fn tail(&self) -> String {
+        let console = fs::read(self.console()).unwrap_or_default();
+        let journal = self
+            .run("journalctl -b -n 30 --no-pager; systemctl list-jobs")
+            .out();
+        format!("{}\n{journal}", String::from_utf8_lossy(&console))
+    }
+}
+
+impl Shell for BoxNode<'_> {
+    /// As root, in `/root`.
+    fn run(&self, command: &str) -> Run {
+        let mut shell = Command::new("nsenter");
+        let pid = self.pid().unwrap_or_default().to_string();
+        shell
+            .args(["-t", &pid])
+            .args("-m -u -i -n -p -C env -i HOME=/root LC_ALL=C".split(' '));
+        shell.arg("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        shell.args(["bash", "-c", &format!("cd /root; {command}")]);
+        Run::of(shell.stdin(Stdio::null()).output().unwrap())
+    }
+}
+
+impl Drop for BoxNode<'_> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A server in a box's network. It ends with this value.
+pub struct Registry {
+    server: Option<Server>,
+    network: File,
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        // Its end is told over the network it is in.
+        let server = self.server.take();
+        within(&self.network, || drop(server));
+    }
+}
+
+/// Runs something in a network namespace; threads that it starts stay there.
+fn within<T: Send>(network: &File, work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            setns(network.as_fd(), CloneFlags::CLONE_NEWNET).unwrap();
+            work()
+        });
+        thread.join().unwrap()
+    })
+}
+
+/// A registry that has one image, under any name.
+pub fn registry_of(oci: &Path) -> impl Fn(&crate::http::Request) -> Response + Send + Sync + use<> {
+    let oci = oci.to_owned();
+    move |request| {
+        let parts: Vec<&str> = request.path().trim_matches('/').split('/').collect();
+        let [.., kind, digest] = parts.as_slice() else {
+            return Response::ok("{}");
+        };
+        let Ok(bytes) = fs::read(oci.join("blobs").join(digest.replace(':', "/"))) else {
+            return Response::status(404);
+        };
+        let media = match *kind {
+            "manifests" => "application/vnd.oci.image.manifest.v1+json",
+            _ => "application/octet-stream",
+        };
+        let headers = [("Content-Type", media), ("Docker-Content-Digest", digest)];
+        let response = Response::new(200, &headers, &bytes);
+        match request.method.as_str() {
+            "HEAD" => response.head(),
+            _ => response,
+        }
+    }
+}
+
+/// Groups of boxes that are still there although what keeps a box up is gone.
+pub fn groups_left() -> Vec<PathBuf> {
+    let top = run(Command::new("findmnt").args(["-n", "-t", "cgroup2", "-o", "TARGET"]));
+    let groups = fs::read_dir(top.lines().next().unwrap()).unwrap();
+    let groups = groups.map_while(Result::ok).map(|entry| entry.path());
+    let left = |path: &PathBuf| {
+        let name = name_of(path);
+        let keeper = name.strip_prefix("mco-rescue-box.");
+        keeper.is_some_and(|keeper| !Path::new("/proc").join(keeper).exists())
+    };
+    groups.filter(left).collect()
+}
