@@ -2,16 +2,27 @@
 //!
 //! What is mounted for a run is mounted in a mount namespace of its own, so that it is let go of however the program
 //! ends. Only the shell of last resort, which outlives us, has its mounts in the namespace of the boot.
+//!
+//! Directories of a root are mounted by their descriptors, opened in that root: no link on it leads a mount elsewhere.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this is the one place that changes the tree of mounts"
+)]
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::sys::stat::fstat;
+use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 use crate::error::Reason;
 use crate::node::host::ostree_link;
+use crate::node::sysroot::Deployed;
+use crate::paths;
+use crate::root::{Root, RootError, RootPath, descriptor_path};
 
 /// File systems that media carry; what else the kernel knows is mounted by hand.
 const FILE_SYSTEMS: [&str; 6] = ["vfat", "exfat", "ext4", "iso9660", "xfs", "udf"];
@@ -45,25 +56,47 @@ pub fn let_go(directory: &Path) -> Result<(), Errno> {
 
 /// Why a root cannot be prepared.
 #[derive(Debug, thiserror::Error)]
-#[error("{doing} {place}: {reason}", place = .path.display())]
-pub struct MountError {
-    /// In the gerund.
-    pub doing: &'static str,
-    /// Where.
-    pub path: PathBuf,
-    /// What the kernel said.
-    pub reason: Reason,
+pub enum MountError {
+    /// The kernel does not do it.
+    #[error("{doing} {place}: {reason}", place = .path.display())]
+    Kernel {
+        /// In the gerund.
+        doing: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What the kernel said.
+        reason: Reason,
+    },
+    /// A directory cannot be opened.
+    #[error("{0}. A healthy node has a directory there; look at it with ls -ld")]
+    Root(#[from] RootError),
+    /// The deployment cannot get its `var`.
+    #[error(
+        "its var has to be bound first, as root, or by hand: mount --bind {from} {to}: {reason}",
+        from = .from.display(), to = .to.display()
+    )]
+    Var {
+        /// The `var` of the stateroot.
+        from: PathBuf,
+        /// The directory of the deployment.
+        to: PathBuf,
+        /// What the kernel said.
+        reason: Reason,
+    },
 }
 
 /// The root of a boot, as it was found and as we need it (ignition-contract 10.3).
 #[derive(Debug)]
 pub struct BootRoot {
-    path: PathBuf,
-    /// Where the `var` of the stateroot was bound.
-    bound: Option<PathBuf>,
+    root: Root,
+    /// The `var` of the stateroot was bound.
+    bound: bool,
     /// What was read-only and is writable now.
-    opened: Vec<PathBuf>,
+    opened: Vec<Place>,
 }
+
+/// A directory of the root of a boot: one in it, or the root itself.
+type Place = Option<RootPath>;
 
 /// How the root of a boot is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,14 +113,14 @@ impl BootRoot {
     /// On a first boot CoreOS does both for Ignition; on every later boot they are ours to do, and to undo.
     pub fn prepare(path: &Path, access: Access) -> Result<Self, MountError> {
         let mut root = Self {
-            path: path.to_owned(),
-            bound: None,
+            root: Root::open(path)?,
+            bound: false,
             opened: Vec::new(),
         };
         root.bind_var()?;
         if access == Access::Write {
             for name in ["etc", "var"] {
-                root.open(name)?;
+                root.open(RootPath::fixed(name))?;
             }
         }
         Ok(root)
@@ -98,108 +131,219 @@ impl BootRoot {
             return Ok(());
         };
         // `/ostree/boot.N/STATEROOT/…`
-        let Some(stateroot) = link.split('/').nth(3) else {
+        let stateroot = link.split('/').nth(3).unwrap_or_default();
+        let Ok(from) = RootPath::fixed(paths::STATEROOTS).join(&format!("{stateroot}/var")) else {
             return Ok(());
         };
-        let deploy = self.path.join("sysroot/ostree/deploy");
-        let (from, to) = (deploy.join(stateroot).join("var"), self.path.join("var"));
-        if !from.is_dir() || same_directory(&from, &to) {
+        let Some(real) = self.root.plain_directory(&from)? else {
             return Ok(());
+        };
+        let to = RootPath::fixed("var");
+        let own = self.root.within(&to)?;
+        if !is_same(real.as_fd(), own.as_fd()) {
+            bind(real.as_fd(), own.as_fd())
+                .map_err(|errno| self.error("binding the stateroot's var on", &Some(to), errno))?;
+            self.bound = true;
         }
-        bind_var(&from, &to)?;
-        self.bound = Some(to);
         Ok(())
     }
 
     /// Makes the mount that holds a directory writable.
-    fn open(&mut self, name: &str) -> Result<(), MountError> {
-        let directory = self.path.join(name);
-        if !directory.is_dir() || !is_read_only(&directory) {
+    fn open(&mut self, path: RootPath) -> Result<(), MountError> {
+        let Some(directory) = self.root.plain_directory(&path)? else {
+            return Ok(());
+        };
+        if !is_read_only(directory.as_fd()) {
             return Ok(());
         }
         // A mount of its own is the directory itself; else the root's mount holds it.
-        for candidate in [directory.clone(), self.path.clone()] {
-            match remount(&candidate, MsFlags::empty()) {
+        for candidate in [Some(path.clone()), None] {
+            match self.remount(&candidate, MsFlags::empty()) {
                 Ok(()) => self.opened.push(candidate),
                 // No mount point.
                 Err(Errno::EINVAL) => continue,
-                Err(errno) => return Err(error("making writable", &candidate, errno)),
+                Err(errno) => return Err(self.error("making writable", &candidate, errno)),
             }
-            if !is_read_only(&directory) {
+            if !is_read_only(directory.as_fd()) {
                 return Ok(());
             }
         }
-        Err(error("making writable", &directory, Errno::EROFS))
+        Err(self.error("making writable", &Some(path), Errno::EROFS))
     }
 
     /// Closes the whole root for writing; says whether it was open.
     pub fn close(&self) -> Result<bool, MountError> {
-        if is_read_only(&self.path) {
+        if is_read_only(self.root.as_fd()) {
             return Ok(false);
         }
-        remount(&self.path, MsFlags::MS_RDONLY)
-            .map_err(|errno| error("making read-only", &self.path, errno))?;
+        self.remount(&None, MsFlags::MS_RDONLY)
+            .map_err(|errno| self.error("making read-only", &None, errno))?;
         Ok(true)
     }
 
     /// Opens the whole root for writing again.
     pub fn reopen(path: &Path) -> Result<(), MountError> {
-        remount(path, MsFlags::empty()).map_err(|errno| error("making writable", path, errno))
+        let root = Root::open(path)?;
+        let again = remount(root.as_fd(), MsFlags::empty());
+        again.map_err(|errno| error("making writable", path, errno))
     }
 
     /// Everything as it was found. The names that were written are on disk by then.
     pub fn give_back(self) {
-        let complain = |what: &Path, errno: Errno| {
-            log::warn!("giving {} back: {}", what.display(), Reason::from(errno));
+        let complain = |place: &Place, errno: Errno| {
+            let path = self.shown(place);
+            log::warn!("giving {} back: {}", path.display(), Reason::from(errno));
         };
-        for path in self.opened.iter().rev() {
-            if let Err(errno) = remount(path, MsFlags::MS_RDONLY) {
-                complain(path, errno);
+        for place in self.opened.iter().rev() {
+            if let Err(errno) = self.remount(place, MsFlags::MS_RDONLY) {
+                complain(place, errno);
             }
         }
-        if let Some(var) = &self.bound
-            && let Err(errno) = let_go(var)
+        let var = Some(RootPath::fixed("var"));
+        if self.bound
+            && let Err(errno) = self.with(&var, |var| let_go(&descriptor_path(var)))
         {
-            complain(var, errno);
+            complain(&var, errno);
+        }
+    }
+
+    /// Does something with a directory as it is now, with what is mounted on it.
+    fn with<T>(
+        &self,
+        place: &Place,
+        act: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let Some(path) = place else {
+            return act(self.root.as_fd());
+        };
+        match self.root.plain_directory(path) {
+            Ok(Some(directory)) => act(directory.as_fd()),
+            Ok(None) => Err(Errno::ENOENT),
+            // It was a directory when it was opened first.
+            Err(_) => Err(Errno::ELOOP),
+        }
+    }
+
+    fn remount(&self, place: &Place, flags: MsFlags) -> Result<(), Errno> {
+        self.with(place, |directory| remount(directory, flags))
+    }
+
+    fn shown(&self, place: &Place) -> PathBuf {
+        let below = place.as_ref().map_or("", RootPath::relative);
+        self.root.shown().join(below)
+    }
+
+    fn error(&self, doing: &'static str, place: &Place, errno: Errno) -> MountError {
+        error(doing, &self.shown(place), errno)
+    }
+}
+
+/// Opens a deployment of a disk in another machine, with its `var`; for us alone, and gone with us. One that has it
+/// already is left as it is.
+///
+/// # Errors
+/// A directory of it is missing or behind a link, or the kernel does not bind.
+pub fn enter_deployment(disk: &Path, deployed: &Deployed) -> Result<Root, MountError> {
+    let found = Halves::open(disk, deployed)?;
+    if is_same(found.var.as_fd(), found.own_var.as_fd()) {
+        return Ok(found.deployment);
+    }
+    own().map_err(|errno| found.error(errno))?;
+    // What was opened before belongs to the mounts of others.
+    let ours = Halves::open(disk, deployed)?;
+    bind(ours.var.as_fd(), ours.own_var.as_fd()).map_err(|errno| ours.error(errno))?;
+    Ok(ours.deployment)
+}
+
+/// A deployment and the two directories that are to be one.
+struct Halves {
+    deployment: Root,
+    var: Root,
+    own_var: Root,
+}
+
+impl Halves {
+    fn open(disk: &Path, deployed: &Deployed) -> Result<Self, RootError> {
+        let disk = Root::open(disk)?;
+        let deployment = disk.within(&deployed.path)?;
+        Ok(Self {
+            var: disk.within(&deployed.var)?,
+            own_var: deployment.within(&RootPath::fixed("var"))?,
+            deployment,
+        })
+    }
+
+    fn error(&self, errno: Errno) -> MountError {
+        MountError::Var {
+            from: self.var.shown().to_owned(),
+            to: self.own_var.shown().to_owned(),
+            reason: errno.into(),
         }
     }
 }
 
-/// Gives a deployment the `var` of its stateroot.
-fn bind_var(from: &Path, to: &Path) -> Result<(), MountError> {
-    let bound = mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>);
-    bound.map_err(|errno| error("binding the stateroot's var on", to, errno))
+/// Opens a deployment once more, with the disk and its `boot` where a running deployment has them; for us alone. What
+/// cannot be shown is said and left out.
+///
+/// # Errors
+/// The deployment cannot be opened.
+pub fn show_disk(disk: &Path, deployment: &RootPath) -> Result<Root, MountError> {
+    if let Err(errno) = own() {
+        log::info!("{}", error("making a mount namespace for", disk, errno));
+    }
+    let disk = Root::open(disk)?;
+    let root = disk.within(deployment)?;
+    for name in [paths::SYSROOT, paths::BOOT] {
+        if let Err(error) = show_in(&disk, &root, name) {
+            log::info!("{error}");
+        }
+    }
+    Ok(root)
 }
 
-/// A deployment of a disk in another machine, with its `var`; for us alone, and gone with us. One that has it already
-/// is left as it is.
-pub fn bind_for_us(from: &Path, to: &Path) -> Result<(), MountError> {
-    if same_directory(from, to) {
+fn show_in(disk: &Root, root: &Root, name: &'static str) -> Result<(), MountError> {
+    let path = RootPath::fixed(name);
+    let (from, to) = match name {
+        paths::SYSROOT => (disk.again()?, root.within(&path)?),
+        _ => (disk.within(&path)?, root.within(&path)?),
+    };
+    if is_same(from.as_fd(), to.as_fd()) {
         return Ok(());
     }
-    own().map_err(|errno| error("making a mount namespace for", to, errno))?;
-    bind_var(from, to)
+    bind(from.as_fd(), to.as_fd()).map_err(|errno| error("binding the disk on", to.shown(), errno))
+}
+
+fn bind(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno> {
+    let (from, to) = (descriptor_path(from), descriptor_path(to));
+    mount(
+        Some(&from),
+        &to,
+        None::<&str>,
+        MsFlags::MS_BIND,
+        None::<&str>,
+    )
 }
 
 fn error(doing: &'static str, path: &Path, errno: Errno) -> MountError {
-    MountError {
+    MountError::Kernel {
         doing,
         path: path.to_owned(),
         reason: errno.into(),
     }
 }
 
-fn is_read_only(path: &Path) -> bool {
-    statvfs(path).is_ok_and(|stat| stat.flags().contains(FsFlags::ST_RDONLY))
+fn is_read_only(directory: BorrowedFd<'_>) -> bool {
+    fstatvfs(directory).is_ok_and(|stat| stat.flags().contains(FsFlags::ST_RDONLY))
 }
 
 /// Other flags of the mount are kept by the kernel only if they are given again; a root of a boot has none.
-fn remount(path: &Path, flags: MsFlags) -> Result<(), Errno> {
+fn remount(directory: BorrowedFd<'_>, flags: MsFlags) -> Result<(), Errno> {
     let flags = MsFlags::MS_REMOUNT | flags;
-    mount(None::<&str>, path, None::<&str>, flags, None::<&str>)
+    let path = descriptor_path(directory);
+    mount(None::<&str>, &path, None::<&str>, flags, None::<&str>)
 }
 
-fn same_directory(a: &Path, b: &Path) -> bool {
-    let stat = |path: &Path| nix::sys::stat::stat(path).map(|stat| (stat.st_dev, stat.st_ino));
+fn is_same(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
+    let stat = |directory| fstat(directory).map(|stat| (stat.st_dev, stat.st_ino));
     matches!((stat(a), stat(b)), (Ok(a), Ok(b)) if a == b)
 }

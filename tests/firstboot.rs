@@ -9,6 +9,7 @@ mod support;
 mod mounts;
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use mounts::{Disk, mount, unmount, with_mounts};
@@ -481,4 +482,34 @@ fn fill(path: &std::path::Path) {
     let mut file = fs::File::create(path).unwrap();
     let block = vec![b'x'; 1 << 16];
     while std::io::Write::write_all(&mut file, &block).is_ok() {}
+}
+
+#[test]
+fn no_link_of_the_root_leads_to_a_config_of_the_initramfs() {
+    with_mounts(|| {
+        let outside = tempfile::tempdir().unwrap();
+        let path = outside.path().join("rendered-worker-a.json");
+        fs::write(&path, config("rendered-worker-a").to_string()).unwrap();
+        let link = outside.path().to_str().unwrap();
+        // The directory of the configs, one of them, and one that the kernel command line names.
+        for (place, target) in [
+            (OURS.to_owned(), link.to_owned()),
+            (format!("{OURS}/a.json"), path.display().to_string()),
+            ("var/named.json".to_owned(), path.display().to_string()),
+        ] {
+            let named = place.starts_with("var");
+            let _boot = boot_of(if named {
+                "mco_rescue.config=/var/named.json"
+            } else {
+                ""
+            });
+            let root = fresh();
+            root.link(&place, &target);
+            let (run, kept) = firstboot(&root);
+            assert!(!root.exists("etc/kubelet.conf"), "{place}: {kept}");
+            assert_eq!(run.code(), i32::from(named), "{place}: {}", run.err());
+            unmount(Path::new("/proc/cmdline"));
+            unmount(Path::new("/run"));
+        }
+    });
 }

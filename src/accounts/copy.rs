@@ -1,5 +1,9 @@
 //! The private copy of the account files on which the tools run. The only effects here are on that copy: a
 //! directory that only root may enter, gone when the value goes.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a private directory of our own, never the node's root"
+)]
 
 use std::fs;
 use std::io::{self, Write};
@@ -67,10 +71,6 @@ impl PrivateCopy {
         }))
     }
 
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a private directory of our own, never the node's root"
-    )]
     fn read_one(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
         match fs::read(self.dir.join(path)) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -87,10 +87,6 @@ impl PrivateCopy {
 }
 
 impl Drop for PrivateCopy {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a private directory of our own, never the node's root"
-    )]
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.dir) {
             log::warn!("removing {}: {error}", self.dir.display());

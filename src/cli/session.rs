@@ -56,16 +56,8 @@ pub fn open_root(cli: &Cli) -> Result<Root> {
     let disk = cli.root.display();
     let deployed = sysroot::default_deployment(&root)
         .with_context(|| format!("{disk} is the disk of an OSTree system"))?;
-    let below = |path: &RootPath| cli.root.join(path.to_string().trim_start_matches('/'));
-    let (path, var) = (below(&deployed.path), below(&deployed.var));
-    mounts::bind_for_us(&var, &path.join("var")).with_context(|| {
-        format!(
-            "{disk} is the disk of an OSTree system; its var has to be bound first, as root, or by hand: mount --bind {} {}",
-            var.display(),
-            path.join("var").display()
-        )
-    })?;
-    let root = Root::open(&path).context("opening the root")?;
+    let root = mounts::enter_deployment(&cli.root, &deployed);
+    let root = root.with_context(|| format!("{disk} is the disk of an OSTree system"))?;
     if root.is_live() {
         bail!("{disk} is the disk that this system runs from; leave --root out");
     }

@@ -49,6 +49,10 @@ impl HostRunner {
     }
 }
 
+#[allow(
+    clippy::disallowed_methods,
+    reason = "programs of the running system, not of the node's root"
+)]
 fn find(program: &str) -> Option<PathBuf> {
     DIRECTORIES
         .iter()

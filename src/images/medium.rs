@@ -11,7 +11,8 @@ use super::archive::{Archive, ArchiveError};
 use super::manifest::{Descriptor, Manifest, ManifestError};
 use super::{Digest, ImageName};
 use crate::error::Reason;
-use crate::root::{Root, RootPath, digest};
+use crate::root::{ResolveError, Root, RootError, RootPath, digest};
+use nix::errno::Errno;
 
 /// A manifest may not be larger (4 MiB), as in registries.
 const MAX_MANIFEST: u64 = 4 << 20;
@@ -183,7 +184,7 @@ impl Medium {
         };
         let files = match Root::open(path) {
             Ok(root) => Files::Directory(root),
-            Err(error) if path.is_dir() => return Err(open(error.into())),
+            Err(error) if !is_no_directory(&error) => return Err(open(error.into())),
             Err(_) => Files::Archive(Self::archive(path)?),
         };
         let mut medium = Self {
@@ -200,7 +201,7 @@ impl Medium {
             path: path.to_owned(),
             reason,
         };
-        let nothing = || open(nix::errno::Errno::ENOENT.into());
+        let nothing = || open(Errno::ENOENT.into());
         let above = match path.parent() {
             Some(above) if above.as_os_str().is_empty() => Path::new("."),
             Some(above) => above,
@@ -447,7 +448,7 @@ impl Medium {
         };
         let bytes = self.files.read(file, read);
         let bytes = bytes.map_err(|error| self.unreadable(file, error.into()))?;
-        let missing = || self.unreadable(file, nix::errno::Errno::ENOENT.into());
+        let missing = || self.unreadable(file, Errno::ENOENT.into());
         let bytes = bytes.ok_or_else(missing)?;
         if bytes.len() as u64 > MAX_MANIFEST {
             return Err(self.unreadable(
@@ -745,4 +746,9 @@ fn docker_manifest(config: &[u8], layers: &[(Digest, u64)]) -> String {
         r#"{{"schemaVersion":2,"mediaType":"{DOCKER}.distribution.manifest.v2+json","config":{config},"layers":[{}]}}"#,
         layers.join(",")
     )
+}
+/// A file, or nothing at all.
+fn is_no_directory(error: &RootError) -> bool {
+    let kinds = [Errno::ENOTDIR, Errno::ENOENT];
+    matches!(error.cause, ResolveError::System(errno) if kinds.contains(&errno))
 }

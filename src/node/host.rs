@@ -1,13 +1,12 @@
 //! Facts about who runs us and what kind of root this is.
 
 use std::collections::HashSet;
-use std::os::fd::AsRawFd;
 
 use nix::unistd::{getegid, geteuid};
 
 use crate::paths;
 use crate::privileges::{self, Capability};
-use crate::root::{Root, RootError, RootPath};
+use crate::root::{Root, RootError, RootPath, descriptor_path};
 
 /// Facts that do not depend on the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,18 +127,22 @@ pub fn ostree_link() -> Option<String> {
 }
 
 /// The deployment: where its kernel runs, of the kernel command line; else of the directory's own name.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "procfs of the running kernel, not a path of the node's root"
+)]
 fn deployment(root: &Root, live: bool, in_initramfs: bool) -> Option<String> {
     // The deployment shows the physical root at its `sysroot`.
     let of_boot = |link: String| {
-        let link = format!("{}{link}", root.shown().join("sysroot").display());
-        let target = std::fs::read_link(link).ok()?;
-        deployment_name(target.file_name()?.to_str()?)
+        let link = RootPath::fixed(paths::SYSROOT).join(&link).ok()?;
+        let target = root.read_link(&link).ok()??;
+        deployment_name(target.rsplit('/').next()?)
     };
     let booted = (live || in_initramfs).then(ostree_link).flatten();
     if let Some(name) = booted.and_then(of_boot) {
         return Some(name);
     }
-    let path = std::fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd())).ok()?;
+    let path = std::fs::read_link(descriptor_path(root.as_fd())).ok()?;
     deployment_name(path.file_name()?.to_str()?)
 }
 

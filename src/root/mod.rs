@@ -2,6 +2,10 @@
 //!
 //! Only this module turns a path of a document into a file descriptor. It has no
 //! writing function; changing things is `transaction/disk`'s alone.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this is the one place that opens paths of the node"
+)]
 
 mod label;
 mod mount;
@@ -76,6 +80,49 @@ impl Root {
         })
     }
 
+    /// The same root, opened once more: it shows what was mounted in it as this one does.
+    ///
+    /// # Errors
+    /// The system's word.
+    pub fn again(&self) -> Result<Self, RootError> {
+        let dir = resolve::open_plain_directory(self.as_fd(), ".");
+        Ok(Self {
+            dir: dir.map_err(|cause| Self::error("/", cause))?,
+            shown: self.shown.clone(),
+        })
+    }
+
+    /// A directory of this root as a root of its own.
+    ///
+    /// # Errors
+    /// It is missing, or a symbolic link is there or on the way.
+    pub fn within(&self, path: &RootPath) -> Result<Self, RootError> {
+        let dir = self.plain_directory(path)?;
+        Ok(Self {
+            dir: dir.ok_or_else(|| at(path, Errno::ENOENT))?,
+            shown: self.shown.join(path.relative()),
+        })
+    }
+
+    /// Opens a directory that no symbolic link may lead to; `None` when it does not exist.
+    ///
+    /// # Errors
+    /// A link is there or on the way, or the system's word.
+    pub fn plain_directory(&self, path: &RootPath) -> Result<Option<OwnedFd>, RootError> {
+        match resolve::open_plain_directory(self.as_fd(), path.relative()) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(cause) => Err(Self::error(path, cause)),
+        }
+    }
+
+    fn error(path: impl ToString, cause: ResolveError) -> RootError {
+        RootError {
+            path: path.to_string(),
+            cause,
+        }
+    }
+
     /// The path the root was opened with, for messages.
     pub fn shown(&self) -> &Path {
         &self.shown
@@ -113,13 +160,28 @@ impl Root {
 
     /// Where a directory really is, links followed; `None` where `/proc` cannot tell.
     pub fn real_path(&self, dir: BorrowedFd<'_>) -> Option<RootPath> {
-        let path = |fd: BorrowedFd<'_>| {
-            let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
-            std::fs::read_link(link).ok()
-        };
+        let path = |fd: BorrowedFd<'_>| std::fs::read_link(descriptor_path(fd)).ok();
         let own = path(self.as_fd())?;
         let below = path(dir)?.strip_prefix(own).ok()?.to_str()?.to_owned();
         RootPath::parse(&format!("/{below}")).ok()
+    }
+
+    /// The name by which the running system opens the file at `path`, links followed in root: no link is on it any
+    /// more. `None` when there is no such file, or `/proc` cannot tell.
+    ///
+    /// # Errors
+    /// The system's word.
+    pub fn outer_name(&self, path: &RootPath) -> Result<Option<PathBuf>, RootError> {
+        let (flags, extra) = (OFlag::O_PATH | OFlag::O_CLOEXEC, ResolveFlag::empty());
+        match resolve::open_in_root(self.as_fd(), path.relative(), flags, extra) {
+            Ok(file) => {
+                let is_file = fstat(&file).is_ok_and(|stat| resolve::kind(&stat) == SFlag::S_IFREG);
+                let name = || std::fs::read_link(descriptor_path(file.as_fd())).ok();
+                Ok(is_file.then(name).flatten())
+            }
+            Err(error) if error.is_missing() => Ok(None),
+            Err(cause) => Err(Self::error(path, cause)),
+        }
     }
 
     /// The home of a user may be behind a link of the OS; below it nothing is followed, as its owner could point anywhere.
@@ -375,6 +437,11 @@ impl Place {
             },
         })
     }
+}
+
+/// A path that stands for an open descriptor, for calls that take nothing else.
+pub fn descriptor_path(fd: BorrowedFd<'_>) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
 fn read_whole(file: File, limit: u64) -> Result<Vec<u8>, Errno> {

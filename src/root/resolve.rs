@@ -36,6 +36,9 @@ pub enum ResolveError {
     /// Something else stands where a directory should be.
     #[error("{0} is there, but it leads to no directory")]
     NoDirectory(String),
+    /// A link stands where none may be followed.
+    #[error("a symbolic link is there or on the way to it, and is not followed")]
+    Link,
     /// A link of an ordinary user leads to somebody else's directory.
     #[error(
         "a symbolic link owned by uid {owner} leads to a directory owned by uid {target}; not followed"
@@ -74,7 +77,7 @@ impl ResolveError {
         match self {
             Self::System(errno) => in_the_way.contains(errno),
             Self::NoOpenat2 => false,
-            Self::NoDirectory(_) | Self::ForeignLink { .. } => true,
+            Self::NoDirectory(_) | Self::Link | Self::ForeignLink { .. } => true,
         }
     }
 }
@@ -98,6 +101,15 @@ pub fn open_directory(
     match open_in_root(root, path, flags, ResolveFlag::RESOLVE_NO_SYMLINKS) {
         // Only the rare path with a link on it pays for the walk.
         Err(ResolveError::System(Errno::ELOOP)) if follow == Follow::Trusted => walk(root, path),
+        other => other,
+    }
+}
+
+/// Opens the directory at `path` below `root`, which no link may be on the way to: it can be listed and mounted on.
+pub fn open_plain_directory(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, ResolveError> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    match open_in_root(root, path, flags, ResolveFlag::RESOLVE_NO_SYMLINKS) {
+        Err(ResolveError::System(Errno::ELOOP)) => Err(ResolveError::Link),
         other => other,
     }
 }

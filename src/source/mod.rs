@@ -293,6 +293,23 @@ pub fn is_directory(name: &str) -> bool {
     Path::new(name).is_dir()
 }
 
+/// Whether something is at a path of the caller.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a path of the caller, not of the node's root"
+)]
+pub fn is_there(name: &str) -> bool {
+    Path::new(name).exists()
+}
+
+/// Whether a file of this name may hold a config.
+pub fn is_document(name: &str) -> bool {
+    let extension = Path::new(name)
+        .extension()
+        .and_then(|extension| extension.to_str());
+    extension.is_some_and(|extension| DOCUMENTS.contains(&extension))
+}
+
 /// The files of a directory of the caller that may hold a config, by name; not those of directories below it.
 #[allow(
     clippy::disallowed_methods,
@@ -303,10 +320,9 @@ pub fn documents_in(directory: &str) -> Result<Vec<String>, SourceError> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(error)? {
         let path = entry.map_err(error)?.path();
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        let fits = extension.is_some_and(|extension| DOCUMENTS.contains(&extension));
-        if fits && path.is_file() {
-            all.push(path.display().to_string());
+        let name = path.display().to_string();
+        if is_document(&name) && path.is_file() {
+            all.push(name);
         }
     }
     all.sort();

@@ -1,4 +1,8 @@
 //! One run at a time: a lock on the root directory and its `var`, which needs no file of its own.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "locks are taken on directories that root/ has opened"
+)]
 
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;

@@ -1,4 +1,8 @@
 //! The lock that shadow-utils takes on the account files, held while we replace one of them.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the lock of shadow-utils is a file below a directory that root/ has opened"
+)]
 
 use std::fs::File;
 use std::os::fd::AsFd;

@@ -65,8 +65,8 @@ pub fn all(root: Root, given: &Path, daemon: &DaemonArgs) -> Evidence {
     evidence.of_disk(&root);
     evidence.of_services();
     // One observation serves the comparison and tells what rpm-ostree says.
-    let session =
-        reopened(&root).and_then(|again| Session::observe(again, None, Unnamed::Recorded));
+    let again = root.again().map_err(anyhow::Error::from);
+    let session = again.and_then(|again| Session::observe(again, None, Unnamed::Recorded));
     evidence.of_session(&root, session);
     evidence.of_configs(&root, daemon);
     evidence.of_images(&root);
@@ -74,11 +74,6 @@ pub fn all(root: Root, given: &Path, daemon: &DaemonArgs) -> Evidence {
     evidence.clock = times(&root, &evidence);
     evidence.of_upkeep(&root);
     evidence
-}
-
-/// The same root once more; one of a disk stays what it was opened as.
-fn reopened(root: &Root) -> Result<Root> {
-    Ok(Root::open(root.shown())?)
 }
 
 fn exists(root: &Root, path: &'static str) -> bool {

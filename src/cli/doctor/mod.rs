@@ -18,7 +18,7 @@ use crate::error::ExitCode;
 use crate::mounts;
 use crate::report;
 use crate::report::doctor::Style;
-use crate::root::Root;
+use crate::root::{Root, RootPath};
 
 /// Runs `doctor`.
 pub fn run(cli: &Cli, args: &DoctorArgs) -> Result<ExitCode> {
@@ -75,17 +75,14 @@ fn bundled(
 /// Of a mounted disk, the deployment does not show the disk itself: for this run it does, where the running one has
 /// it, so that boot entries, kernels and the other deployments are seen.
 fn with_disk(root: Root, disk: &Path) -> Result<Root> {
-    let deployment = root.shown().to_owned();
-    if deployment == disk {
-        return Ok(root);
-    }
-    for (from, to) in [(disk.to_owned(), "sysroot"), (disk.join("boot"), "boot")] {
-        if let Err(error) = mounts::bind_for_us(&from, &deployment.join(to)) {
-            log::info!("{error}");
+    let below = root.shown().strip_prefix(disk).ok();
+    match below.and_then(Path::to_str) {
+        None | Some("") => Ok(root),
+        Some(deployment) => {
+            let deployment = RootPath::parse(&format!("/{deployment}"))?;
+            Ok(mounts::show_disk(disk, &deployment)?)
         }
     }
-    // What is open already does not show what was bound since.
-    Ok(Root::open(&deployment)?)
 }
 
 /// What one check looks for, whatever this node is like.

@@ -1,7 +1,6 @@
 //! The configs that are at hand in an initramfs, nearest first: named, from the server, of the image, in the cache,
 //! on a medium.
 
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,18 +12,17 @@ use crate::command::HostRunner;
 use crate::document;
 use crate::paths;
 use crate::render;
-use crate::root::Root;
+use crate::root::{Root, RootPath};
 use crate::source::{self, Medium, MediumError, cache};
 
 /// What to apply, as an argument of `apply`; nothing where the node's own choice is meant, or nothing is there.
 pub fn choose(
-    path: &Path,
     root: &Root,
     parameters: &Parameters,
     recorded: bool,
 ) -> Result<(Option<String>, Option<Medium>)> {
     if let Some(named) = &parameters.config {
-        return Ok((Some(argument(named, path, parameters, root)?), None));
+        return Ok((Some(argument(named, parameters, root)?), None));
     }
     if let Some(server) = &parameters.server {
         let name = fetched(root, parameters, None, Some(server))?;
@@ -33,7 +31,7 @@ pub fn choose(
     if parameters.mode == Mode::Apply && recorded {
         return Ok((None, None));
     }
-    let mut all = of_image(path);
+    let mut all = of_image(Some(root));
     all.extend(of_cache(root)?);
     let medium = match (all.is_empty(), parameters.mode) {
         (false, _) => None,
@@ -60,17 +58,18 @@ pub fn choose(
 }
 
 /// A path of the initramfs, else of the root; what is in the cache is named there; a URL is fetched first.
-fn argument(named: &str, path: &Path, parameters: &Parameters, root: &Root) -> Result<String> {
+fn argument(named: &str, parameters: &Parameters, root: &Root) -> Result<String> {
     if named.contains("://") {
         let name = fetched(root, parameters, Some(named), None)?;
         return Ok(format!("cached:{name}"));
     }
-    let on_root = path.join(named.trim_start_matches('/'));
-    let on_root = on_root.exists() && !Path::new(named).exists();
-    Ok(match named.strip_prefix('/') {
-        Some(relative) if on_root => path.join(relative).display().to_string(),
-        _ => named.to_owned(),
-    })
+    if source::is_there(named) {
+        return Ok(named.to_owned());
+    }
+    let on_root = RootPath::parse(named).ok();
+    let on_root = on_root.map(|path| root.outer_name(&path)).transpose()?;
+    let on_root = on_root.flatten().map(|path| path.display().to_string());
+    Ok(on_root.unwrap_or_else(|| named.to_owned()))
 }
 
 /// Gets a config into the cache of the root; gives its name.
@@ -86,19 +85,41 @@ fn fetched(
         source: url.map(str::to_owned),
         server: base.map(str::to_owned),
         pool: parameters.pool().map(str::to_owned),
-        ca: Path::new(&authority).exists().then_some(authority),
+        ca: source::is_there(&authority).then_some(authority),
         timeout: parameters.timeout.as_secs().max(1),
         ..FetchArgs::default()
     };
     fetch::into_cache(root, &args).context("fetching the config")
 }
 
-/// Of the initramfs, and of the image's own root.
-pub fn of_image(path: &Path) -> Vec<AtHand> {
+/// Of the initramfs, and of the image's own root where that is mounted.
+pub fn of_image(root: Option<&Root>) -> Vec<AtHand> {
     let mut all = of_directory(&format!("/{}", paths::IMAGE_CONFIGS), "in the initramfs");
-    let on_root = path.join(paths::IMAGE_CONFIGS);
-    all.extend(of_directory(&on_root.display().to_string(), "in the image"));
+    if let Some(root) = root {
+        let documents = documents_of(root).unwrap_or_default();
+        all.extend(
+            documents
+                .iter()
+                .flat_map(|path| of_file(path, "in the image")),
+        );
+    }
     all
+}
+
+/// The files in the directory of the root, by the names under which the initramfs opens them: no link on the root
+/// leads to one of the initramfs.
+fn documents_of(root: &Root) -> Result<Vec<String>> {
+    let directory = RootPath::fixed(paths::IMAGE_CONFIGS);
+    let mut all = Vec::new();
+    for name in root.list(&directory)? {
+        let path = directory.join(&name)?;
+        if source::is_document(&name)
+            && let Some(path) = root.outer_name(&path)?
+        {
+            all.push(path.display().to_string());
+        }
+    }
+    Ok(all)
 }
 
 /// Every config in a directory; what is none is said and passed over.

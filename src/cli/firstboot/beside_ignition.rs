@@ -41,7 +41,7 @@ const AGAIN: Duration = Duration::from_secs(30);
 pub fn run(parameters: &Parameters) -> Result<ExitCode> {
     let started = Instant::now();
     let mut next = started + parameters.timeout;
-    while !Path::new(FETCHED).exists() {
+    while !source::is_there(FETCHED) {
         thread::sleep(LOOK);
         if Instant::now() < next {
             continue;
@@ -143,7 +143,7 @@ fn all_at_hand(parameters: &Parameters) -> (Vec<AtHand>, Option<Medium>) {
             None,
         );
     }
-    let all = at_hand::of_image(Path::new("/nowhere"));
+    let all = at_hand::of_image(None);
     if !all.is_empty() {
         return (all, None);
     }
@@ -174,7 +174,7 @@ fn make_ignition_read() -> Result<()> {
     let platform =
         ignition::platform(&environment).context("the platform of this boot is not known")?;
     let answer = HostRunner.run(&ignition::fetch_offline(platform))?;
-    if answer.status != Some(0) || !Path::new(FETCHED).exists() {
+    if answer.status != Some(0) || !source::is_there(FETCHED) {
         bail!(
             "Ignition does not take it: {}",
             ignition::why(&answer.stderr)

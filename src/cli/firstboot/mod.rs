@@ -179,7 +179,7 @@ impl Attempt {
                 Some(runtime::path(runtime::GIVEN).display().to_string()),
                 None,
             ),
-            _ => at_hand::choose(path, &root, parameters, facts.recorded)?,
+            _ => at_hand::choose(&root, parameters, facts.recorded)?,
         };
         if argument.is_none() && reason == Reason::FirstBoot {
             let why = "a first boot without a config, and none is at hand";
