@@ -508,8 +508,13 @@ fn user_drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
     drifts
 }
 
-/// Only a hash that the config gives is compared.
+/// Only a hash that the config gives is compared; a line that no login can read is wrong in any case.
 fn password_drift(desired: &Desired, node: &NodeState) -> Option<Drift> {
+    if node.accounts.is_broken("core") {
+        let path = RootPath::fixed(paths::SHADOW);
+        let detail = "the line of core is broken: a line break or a colon is in its password, or fields are missing";
+        return Some(unchecked(DriftKind::Password, &path, detail.into()));
+    }
     let wanted = desired.password_hash.as_deref()?;
     let found = node.accounts.password("core")?;
     if wanted == found {

@@ -1028,8 +1028,8 @@ fn a_tool_that_refuses_is_quoted_with_its_entry() {
             "passwd.users[0]: useradd: UID 1100 is not unique.",
         ),
         (
-            users(json!([{"name": "a"}, {"name": "old", "gecos": "a:b"}])),
-            "passwd.users[1]: usermod: invalid field 'a:b'",
+            users(json!([{"name": "a"}, {"name": "old", "homeDir": "home"}])),
+            "passwd.users[1]: usermod: homedir must be an absolute path",
         ),
         (
             groups(json!([{"name": "g"}, {"name": "h", "gid": 10}])),
@@ -1453,7 +1453,8 @@ fn a_tool_that_hangs_is_a_problem_of_its_entry() {
     let root = Root::open(tree.dir()).unwrap();
     let text = users(json!([{"name": "a"}])).to_string();
     let config = mco_rescue::document::parse(text.as_bytes(), "a test").unwrap();
-    let prepared = mco_rescue::accounts::prepare(&root, &config, &Stuck)
+    let desired = mco_rescue::document::Desired::of(&config);
+    let prepared = mco_rescue::accounts::prepare(&root, &config, &desired, &Stuck)
         .unwrap()
         .unwrap();
     let problem = prepared.problem.unwrap();

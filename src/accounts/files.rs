@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::shadow_lines::is_whole;
 use crate::paths;
 
 /// The files that shadow-utils changes, in the order in which they are written.
@@ -153,9 +154,15 @@ impl AccountFiles {
         self.shadow_password(name)
     }
 
-    /// The password field that `shadow` has for a user.
+    /// The password field that `shadow` has for a user, in a line that is whole.
     pub fn shadow_password(&self, name: &str) -> Option<String> {
-        self.field(paths::SHADOW, name, 1)
+        let text = self.text(paths::SHADOW);
+        let mut lines = text.lines().filter(|line| is_whole(line));
+        lines.find_map(|line| {
+            let mut fields = line.split(':');
+            let found = fields.next() == Some(name);
+            fields.next().filter(|_| found).map(str::to_owned)
+        })
     }
 
     /// The same files with other texts in fields that hold exactly the first of a pair.

@@ -9,13 +9,15 @@ mod copy;
 mod defaults;
 mod files;
 mod homes;
+mod shadow_lines;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::command::shadow::Tool;
 use crate::command::{CommandError, CommandLine, CommandRunner};
-use crate::document::MachineConfig;
 use crate::document::ignition::{Passwd, User};
+use crate::document::{Desired, MachineConfig};
 use crate::error::Reason;
 use crate::node::accounts::set_password;
 use crate::paths;
@@ -29,6 +31,7 @@ use copy::PrivateCopy;
 pub use defaults::Defaults;
 pub use files::{AccountFiles, GroupEntry, UserEntry, WRITTEN};
 pub use homes::{Home, MAX_OWNED, Owned};
+pub use shadow_lines::{is_whole, mended};
 
 /// The accounts before and after, and the homes between them.
 #[derive(Debug, Clone)]
@@ -84,6 +87,7 @@ impl Prepared {
 pub fn prepare(
     root: &Root,
     config: &MachineConfig,
+    desired: &Desired,
     runner: &dyn CommandRunner,
 ) -> Result<Option<Prepared>, RootError> {
     let passwd = &config.ignition.passwd;
@@ -92,20 +96,24 @@ pub fn prepare(
     }
     let (before, unreadable) = read(root);
     let settings = settings(root)?;
+    let base = with_whole_lines(&before, passwd);
     let mut run = Run {
         runner,
         settings: &settings,
         unreadable,
-        base: before.clone(),
-        files: before.clone(),
+        files: base.clone(),
+        base,
         copy: None,
         ran: 0,
         hashes: Vec::new(),
         notices: Vec::new(),
     };
-    let problem = run.all(passwd).err().map(|notice| Notice {
-        subject: config.place(notice.subject),
-        ..notice
+    let problem = refused(desired).or_else(|| {
+        let notice = run.all(passwd).err()?;
+        Some(Notice {
+            subject: config.place(notice.subject),
+            ..notice
+        })
     });
     let after = match problem {
         None => run.outcome(),
@@ -125,6 +133,28 @@ pub fn prepare(
         prepared.look(root, passwd)?;
     }
     Ok(Some(prepared))
+}
+
+/// A value of an entry that no line of an account file can hold: no tool gets to see it.
+fn refused(desired: &Desired) -> Option<Notice> {
+    let mut refused = desired.unsupported.iter();
+    let part = refused.find(|part| part.path.starts_with("passwd."))?;
+    Some(notice(&part.path, &part.message))
+}
+
+/// The account files with the shadow lines of configured users made whole: the tools pass a broken one over.
+fn with_whole_lines(before: &AccountFiles, passwd: &Passwd) -> AccountFiles {
+    let mut files = before.clone();
+    let names: BTreeSet<String> = before.users().into_iter().map(|user| user.name).collect();
+    for user in &passwd.users {
+        let bytes = files.bytes(paths::SHADOW).unwrap_or_default();
+        let text = std::str::from_utf8(bytes).unwrap_or_default();
+        let is_known = |name: &str| names.contains(name);
+        if let Some(mended) = mended(text, &user.name, &is_known).filter(|_| is_known(&user.name)) {
+            files.insert(paths::SHADOW, mended.into_bytes());
+        }
+    }
+    files
 }
 
 /// Files that say how the tools work; those that are there.
@@ -218,7 +248,7 @@ impl Run<'_> {
     fn all(&mut self, passwd: &Passwd) -> Result<(), Notice> {
         for (index, group) in passwd.groups.iter().enumerate() {
             let at = format!("passwd.groups[{index}]");
-            let stand_in = self.stand_in(&at, group_password(group))?;
+            let stand_in = self.stand_in(group_password(group));
             if let Some(change) = of_group(&self.files, group, &stand_in) {
                 self.carry_out(&at, &group.name, &change)?;
             }
@@ -229,7 +259,7 @@ impl Run<'_> {
         }
         for (index, user) in passwd.users.iter().enumerate() {
             let at = format!("passwd.users[{index}]");
-            let stand_in = self.stand_in(&at, user_password(user))?;
+            let stand_in = self.stand_in(user_password(user));
             if let Some(change) = of_user(&self.files, user, &stand_in) {
                 self.carry_out(&at, &user.name, &change)?;
             }
@@ -242,18 +272,13 @@ impl Run<'_> {
     }
 
     /// A word that goes through the tools in place of a hash.
-    fn stand_in(&mut self, at: &str, hash: Option<&str>) -> Result<String, Notice> {
+    fn stand_in(&mut self, hash: Option<&str>) -> String {
         let Some(hash) = hash else {
-            return Ok(String::new());
+            return String::new();
         };
-        if hash.contains([':', '\n']) {
-            let message =
-                "is no password hash: a colon or a line break is in it. Make one with `mkpasswd`";
-            return Err(notice(&format!("{at}.passwordHash"), message));
-        }
         let stand_in = format!("*mco-rescue-{}*", self.hashes.len());
         self.hashes.push((stand_in.clone(), hash.to_owned()));
-        Ok(stand_in)
+        stand_in
     }
 
     fn carry_out(&mut self, at: &str, name: &str, change: &Change) -> Result<(), Notice> {

@@ -78,7 +78,7 @@ fn look(
     desired: &Desired,
     old: Option<&Desired>,
 ) -> Result<(NodeState, Option<Prepared>), RootError> {
-    let accounts = accounts::prepare(root, config, &HostRunner)?;
+    let accounts = accounts::prepare(root, config, desired, &HostRunner)?;
     let old = old.filter(|old| !std::ptr::eq(*old, desired));
     let interest = plan::interest(desired, old, accounts.as_ref());
     let mut node = node::observe(root, &interest, &HostRunner)?;

@@ -1,6 +1,7 @@
 //! What a MachineConfig wants on disk: paths parsed, modes defaulted, digests known.
 
 use super::ignition::{Dropin, File, NodeOwner, Unit};
+use super::lines;
 use super::machine_config::MachineConfig;
 use super::resource::{Contents, Measured};
 use crate::root::RootPath;
@@ -151,6 +152,7 @@ impl Desired {
             ..Self::default()
         };
         desired.unsupported = sections(config, prefix);
+        desired.unsupported.extend(lines::refused(config, prefix));
         for (index, file) in config.ignition.storage.files.iter().enumerate() {
             let at = config.place(format!("{prefix}storage.files[{index}]"));
             match desired_file(file, &at, config) {

@@ -7,6 +7,7 @@ mod finding;
 pub mod ignition;
 mod json;
 mod layer;
+mod lines;
 mod machine_config;
 pub mod merge;
 pub mod pointer;

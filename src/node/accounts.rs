@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::accounts::AccountFiles;
+use crate::accounts::{AccountFiles, is_whole, mended};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
@@ -59,19 +59,33 @@ impl Accounts {
         }
     }
 
-    /// The password field of a user, if the shadow file could be read and has the user.
+    /// The password field of a user, if the shadow file could be read and has a whole line for the user.
     pub fn password(&self, user: &str) -> Option<&str> {
-        self.shadow.as_deref()?.lines().find_map(|line| {
+        let mut lines = self.shadow.as_deref()?.lines();
+        lines.find_map(|line| {
             let mut fields = line.split(':');
             let (name, password) = (fields.next()?, fields.next()?);
-            // A line with less is no entry, and is not changed either.
-            fields.next().filter(|_| name == user).map(|_| password)
+            (name == user && is_whole(line)).then_some(password)
         })
     }
 
-    /// The shadow file with another password field for `user`; `None` where it has no such line.
+    /// Whether a line of the user in the shadow file is broken, so that the system cannot read it.
+    pub fn is_broken(&self, user: &str) -> bool {
+        self.mended(user).is_some()
+    }
+
+    /// The shadow file with another password field for `user`, whose line is made whole where it is broken; `None`
+    /// where the file has no line for the user.
     pub fn shadow_with(&self, user: &str, hash: &str) -> Option<String> {
-        set_password(self.shadow.as_deref()?, user, hash)
+        match self.mended(user) {
+            Some(mended) => set_password(&mended, user, hash),
+            None => set_password(self.shadow.as_deref()?, user, hash),
+        }
+    }
+
+    fn mended(&self, user: &str) -> Option<String> {
+        let is_known = |name: &str| self.users.contains_key(name);
+        mended(self.shadow.as_deref()?, user, &is_known)
     }
 
     /// The same with other account files, such as those that a run is about to write.
@@ -98,9 +112,10 @@ impl Accounts {
 pub fn set_password(shadow: &str, user: &str, hash: &str) -> Option<String> {
     let mut found = false;
     let lines = shadow.split_inclusive('\n').map(|line| {
+        let whole = is_whole(line.strip_suffix('\n').unwrap_or(line));
         let mut fields: Vec<&str> = line.split(':').collect();
         match fields.as_mut_slice() {
-            [name, password, _, ..] if *name == user => {
+            [name, password, _, ..] if whole && *name == user => {
                 found = true;
                 *password = hash;
                 fields.join(":")
@@ -197,13 +212,19 @@ mod tests {
     }
 
     #[test]
-    fn a_line_with_too_few_fields_is_neither_read_nor_changed() {
-        let accounts = Accounts {
-            shadow: Some("core:!broken\ncore:*:19000:\n".to_owned()),
+    fn a_broken_line_is_not_read_and_is_made_whole_when_it_changes() {
+        let accounts = |shadow: &str| Accounts {
+            shadow: Some(shadow.to_owned()),
             ..Accounts::default()
         };
-        assert_eq!(accounts.password("core"), Some("*"));
-        let after = accounts.shadow_with("core", "x");
-        assert_eq!(after.as_deref(), Some("core:!broken\ncore:x:19000:\n"));
+        let broken = accounts("core:!broken\ncore:*:19000:\n");
+        assert_eq!(broken.password("core"), None);
+        assert!(broken.is_broken("core") && !broken.is_broken("root"));
+        let after = broken.shadow_with("core", "x");
+        assert_eq!(after.as_deref(), Some("core:x:::::::\n"));
+        let beside = accounts("core:!broken\ncore:*:19000::::::\n");
+        assert_eq!(beside.password("core"), Some("*"));
+        let after = beside.shadow_with("core", "x");
+        assert_eq!(after.as_deref(), Some("core:x:19000::::::\n"));
     }
 }

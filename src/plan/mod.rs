@@ -397,10 +397,13 @@ struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     fn block(&mut self, subject: impl Into<String>, message: impl Into<String>) {
-        self.plan.blockers.push(Notice {
+        let notice = Notice {
             subject: subject.into(),
             message: message.into(),
-        });
+        };
+        if !self.plan.blockers.contains(&notice) {
+            self.plan.blockers.push(notice);
+        }
     }
 
     fn notice(&mut self, subject: impl Into<String>, message: impl Into<String>) {

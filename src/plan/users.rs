@@ -20,6 +20,9 @@ impl Builder<'_> {
         let desired = self.inputs.desired;
         let had_users = self.inputs.old.is_some_and(|old| old.has_users);
         if !desired.has_users && !had_users {
+            if self.node().accounts.is_broken("core") {
+                self.password();
+            }
             return;
         }
         let Some(&core) = self.node().accounts.users.get("core") else {
@@ -79,7 +82,8 @@ impl Builder<'_> {
         };
         let path = RootPath::fixed(paths::SHADOW);
         let node = self.node();
-        if node.accounts.password("core") == Some(hash.as_str()) {
+        let is_set = node.accounts.password("core") == Some(hash.as_str());
+        if is_set && !node.accounts.is_broken("core") {
             return;
         }
         let (Some(text), Some(found)) =
@@ -99,13 +103,13 @@ impl Builder<'_> {
             return;
         }
         let wanted = text_object(text.as_bytes(), found.mode, found.owner());
-        self.put(
-            &path,
-            wanted,
-            Payload::Bytes(text.into_bytes()),
-            Section::Users,
-            "password of core",
-        );
+        let why = if node.accounts.is_broken("core") {
+            "the line of core is broken"
+        } else {
+            "password of core"
+        };
+        let payload = Payload::Bytes(text.into_bytes());
+        self.put(&path, wanted, payload, Section::Users, why);
     }
 
     /// The password field to be set; `None`: leave it.
@@ -113,6 +117,11 @@ impl Builder<'_> {
         let desired = self.inputs.desired;
         if let Some(hash) = &desired.password_hash {
             return Some(hash.clone());
+        }
+        // No login reads a broken line, and the config does not say what was in it.
+        let accounts = &self.node().accounts;
+        if accounts.is_broken("core") {
+            return Some(accounts.password("core").unwrap_or(LOCKED).to_owned());
         }
         let config_had_one = self
             .inputs

@@ -208,7 +208,9 @@ pub fn accounts(data: &[u8]) {
         let Some(changed) = accounts.shadow_with(user, "$6$a$b") else {
             continue;
         };
-        assert_eq!(changed.matches('\n').count(), text.matches('\n').count());
+        if !accounts.is_broken(user) {
+            assert_eq!(changed.matches('\n').count(), text.matches('\n').count());
+        }
         let after = Accounts {
             shadow: Some(changed),
             ..Accounts::default()

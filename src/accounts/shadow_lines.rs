@@ -1,0 +1,150 @@
+//! Lines of `shadow(5)`: which are whole, and how one that was broken is made whole again.
+//!
+//! A password with a line break or a colon in it tears its line apart: no login reads what is left of it.
+
+use std::collections::BTreeSet;
+
+/// Fields of a line: name, password, seven more.
+const FIELDS: usize = 9;
+/// Fields of a line in the oldest form, which is still read.
+const FIELDS_OF_OLD: usize = 5;
+/// A password field that nothing matches.
+const LOCKED: &str = "*";
+
+/// Whether the system reads a line, given without its line break, as an entry.
+pub fn is_whole(line: &str) -> bool {
+    let fields: Vec<&str> = line.split(':').collect();
+    let number = |field: &&str| field.is_empty() || field.parse::<i64>().is_ok();
+    let right_count = [FIELDS, FIELDS_OF_OLD].contains(&fields.len());
+    right_count && !name(line).is_empty() && fields.iter().skip(2).all(|field| number(field))
+}
+
+/// The text with one whole line for `user`, whose password is locked if it had none; `None` where none of the user's
+/// lines is broken. `is_known` tells the accounts that `passwd` has.
+pub fn mended(text: &str, user: &str, is_known: &dyn Fn(&str) -> bool) -> Option<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_of_user = |line: &&str| !user.is_empty() && name(line) == user;
+    let mut of_user = lines.iter().filter(|line| is_of_user(line));
+    if of_user.all(|line| is_whole(line)) {
+        return None;
+    }
+    let mut has_line = lines.iter().any(|line| is_of_user(&line) && is_whole(line));
+    let (mut seen, mut kept) = (BTreeSet::new(), Vec::new());
+    let mut rest = lines.as_slice();
+    while let Some((line, behind)) = rest.split_first() {
+        rest = behind;
+        if !is_of_user(&line) || is_whole(line) {
+            seen.insert(name(line));
+            kept.push((*line).to_owned());
+            continue;
+        }
+        let is_next = |line: &str| {
+            let other = name(line);
+            is_whole(line) && (other == user || is_known(other) && !seen.contains(other))
+        };
+        let pieces = pieces(line, behind, &is_next);
+        rest = behind.get(pieces.len() - 1..).unwrap_or_default();
+        if !has_line {
+            kept.push(rebuilt(user, &pieces.concat()));
+            has_line = true;
+        }
+    }
+    Some(kept.iter().map(|line| format!("{line}\n")).collect())
+}
+
+/// A broken line with the lines behind it that were part of it.
+fn pieces<'t>(line: &'t str, behind: &[&'t str], is_next: &dyn Fn(&str) -> bool) -> Vec<&'t str> {
+    let mut pieces = vec![line];
+    let mut colons = line.matches(':').count();
+    let mut behind = behind.iter().take_while(|line| !is_next(line));
+    while colons < FIELDS - 1
+        && let Some(piece) = behind.next()
+    {
+        colons += piece.matches(':').count();
+        pieces.push(piece);
+    }
+    pieces
+}
+
+/// A whole line, with the days of the broken one where they can be told.
+fn rebuilt(user: &str, joined: &str) -> String {
+    let fields: Vec<&str> = joined.split(':').collect();
+    let days = fields.len().checked_sub(FIELDS - 2).filter(|at| *at >= 2);
+    let days = days.and_then(|at| fields.get(at..)).unwrap_or_default();
+    let line = format!("{user}:{LOCKED}:{}", days.join(":"));
+    if is_whole(&line) {
+        line
+    } else {
+        format!("{user}:{LOCKED}:::::::")
+    }
+}
+
+fn name(line: &str) -> &str {
+    line.split(':').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn known(name: &str) -> bool {
+        ["root", "core", "last"].contains(&name)
+    }
+
+    #[test]
+    fn the_system_reads_nine_fields_or_five() {
+        for line in ["a:*:19000:0:99999:7:::", "a:*:::::::", "a::1:2:3"] {
+            assert!(is_whole(line), "{line}");
+        }
+        for line in [
+            "",
+            "a",
+            "a:*",
+            "a:*:19000:",
+            "a:$6$x:y:19000:0:99999:7:::",
+            "a:*:x:0:99999:7:::",
+            ":*:19000:0:99999:7:::",
+        ] {
+            assert!(!is_whole(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_text_without_a_broken_line_of_the_user_is_left() {
+        for text in ["", "core:*:1::::::\n", "x:broken\ncore:*:1::::::", "x:y\n"] {
+            assert_eq!(mended(text, "core", &known), None, "{text}");
+        }
+        assert_eq!(mended(":x\n", "", &known), None);
+    }
+
+    #[test]
+    fn what_is_left_of_a_line_without_its_days_gets_none() {
+        let mended = mended("core:$6$x\nlast:*:1::::::\n", "core", &known);
+        assert_eq!(mended.as_deref(), Some("core:*:::::::\nlast:*:1::::::\n"));
+    }
+
+    proptest! {
+        /// Whatever came into the password: afterwards the line is as it was, and so are all others.
+        #[test]
+        fn any_password_is_taken_out_of_its_line(password in "[a:\n\r$!xor0 ]{0,12}|[^\0]{0,12}") {
+            let (head, tail) = ("root:!:1::::::\n", "last:*:2::::::\n");
+            let broken = format!("{head}core:{password}:19000:0:99999:7:::\n{tail}");
+            let whole = format!("{head}core:*:19000:0:99999:7:::\n{tail}");
+            let lines: Vec<&str> = broken.lines().collect();
+            // A value that is a line of its own is left where it is.
+            prop_assume!(!lines.iter().any(|line| name(line) == "core" && is_whole(line)));
+            let mended = mended(&broken, "core", &known);
+            prop_assert_eq!(mended.as_deref(), Some(whole.as_str()));
+        }
+
+        #[test]
+        fn mending_is_done_once(text in "([a-c]|core|root)(:[x0-9]{0,3}){0,9}\n{0,3}([a-c:0-9]{0,9}\n){0,4}") {
+            if let Some(text) = mended(&text, "core", &known) {
+                prop_assert_eq!(super::mended(&text, "core", &known), None);
+                let of_core = |line: &&str| name(line) == "core";
+                prop_assert_eq!(text.lines().filter(of_core).count(), 1);
+            }
+        }
+    }
+}
