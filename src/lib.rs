@@ -28,6 +28,7 @@ pub mod memory;
 pub mod mounts;
 pub mod net;
 pub mod object;
+pub mod owned;
 pub mod parallel;
 pub mod paths;
 pub mod privileges;

@@ -433,3 +433,446 @@ fn without_day(shadow: &str) -> String {
     };
     shadow.lines().map(line).collect()
 }
+
+/// Paths that belong to this program or to the daemon, and those in their way.
+const OWNED: &[&str] = &[
+    "/var/lib/mco-rescue",
+    "/var/lib/mco-rescue/marker",
+    "/var/lib/mco-rescue/intent.json",
+    "/var/lib/mco-rescue/journal.json",
+    "/var/lib/mco-rescue/committed",
+    "/var/lib/mco-rescue/status.json",
+    "/var/lib/mco-rescue/awaited.json",
+    "/var/lib/mco-rescue/stage/x",
+    "/var/lib/mco-rescue/history/x",
+    "/var/lib/mco-rescue/cache/x.json",
+    "/var/lib/mco-rescue/own/deep/x",
+    "/run/mco-rescue/x",
+    "/etc/machine-config-daemon/currentconfig",
+    "/etc/machine-config-daemon/currentimage",
+    "/etc/machine-config-daemon/orig/etc/a.conf.mcdorig",
+    "/etc/machine-config-daemon/noorig/etc/a.conf.mcdnoorig",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/shadow",
+    "/etc/gshadow",
+];
+
+fn storage(storage: Value) -> Value {
+    machine_config("rendered-worker-1", json!({"storage": storage}))
+}
+
+#[test]
+fn what_belongs_to_us_or_to_the_daemon_is_refused_by_name() {
+    let mut wrong = Vec::new();
+    let mut cases = 0;
+    for path in OWNED {
+        let entries = [
+            ("files", file(path, 0o644, "x\n")),
+            (
+                "links",
+                json!({"path": path, "target": "/etc/x", "overwrite": true}),
+            ),
+            ("directories", json!({"path": path, "mode": 0o755})),
+        ];
+        for (section, entry) in entries {
+            for form in [storage, |storage| bare(json!({"storage": storage}))] {
+                let mut parts = serde_json::Map::new();
+                parts.insert(section.to_owned(), json!([entry]));
+                let config = form(Value::Object(parts));
+                let prefix = if config["spec"].is_object() {
+                    "spec.config."
+                } else {
+                    ""
+                };
+                let place = format!("{prefix}storage.{section}[0]");
+                cases += 1;
+                if let Err(problem) = is_refused(&TestRoot::new(), &config, &place) {
+                    wrong.push(format!("{path}: {problem}"));
+                }
+            }
+        }
+    }
+    // Above them nothing may stand but a directory, and another name leads there too.
+    for (path, link) in [
+        ("/var/lib", None),
+        ("/etc/machine-config-daemon", None),
+        ("/run/mco-rescue", None),
+        ("/srv/mco-rescue/marker", Some(("srv", "var/lib"))),
+        (
+            "/mcd/currentconfig",
+            Some(("mcd", "etc/machine-config-daemon")),
+        ),
+    ] {
+        let root = TestRoot::new();
+        root.write("etc/machine-config-daemon/x", "");
+        if let Some((name, target)) = link {
+            root.link(name, target);
+        }
+        let entry = json!({"path": path, "target": "/etc/x", "overwrite": true});
+        cases += 1;
+        let config = storage(json!({"links": [entry]}));
+        if let Err(problem) = is_refused(&root, &config, "spec.config.storage.links[0]") {
+            wrong.push(format!("{path}: {problem}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    say(&format!("{cases} entries at owned paths are refused"));
+}
+
+#[test]
+fn what_follows_from_users_is_not_brought_as_a_file_too() {
+    let users = json!({"users": [{"name": "core", "passwordHash": "$6$a", "sshAuthorizedKeys": ["ssh-ed25519 A"]}]});
+    let keys = "/home/core/.ssh/authorized_keys.d/ignition";
+    for (path, taken, flags) in [
+        (keys, "var/home", &["--files-only"][..]),
+        (
+            "/var/home/core/.ssh/authorized_keys.d/ignition",
+            "var/home",
+            &[],
+        ),
+        ("/etc/shadow", "home", &["--allow-account-files"]),
+    ] {
+        let root = TestRoot::new();
+        if taken == "var/home" {
+            std::fs::create_dir_all(root.path("var")).unwrap();
+            std::fs::rename(root.path("home"), root.path("var/home")).unwrap();
+            root.link("home", "var/home");
+        }
+        let before = root.everything();
+        let config = json!({"passwd": users, "storage": {"files": [file(path, 0o600, "x\n")]}});
+        let config = root.config(&machine_config("rendered-worker-1", config));
+        let args = [&["apply", "--yes", config.path()], flags].concat();
+        let run = root.run(&args).exits(1);
+        let said = run.out().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            said.contains("spec.config.storage.files[0]: ") && said.contains("passwd.users"),
+            "{said}"
+        );
+        assert_eq!(root.everything(), before);
+    }
+}
+
+#[test]
+fn an_account_file_as_a_whole_needs_a_word_and_owners_are_looked_up_in_it() {
+    if !is_root() {
+        return say("SKIP: owners need root");
+    }
+    let root = TestRoot::new();
+    let accounts = root.read("etc/passwd") + "svc:x:1500:1500::/:/sbin/nologin\n";
+    let owned = json!({"path": "/etc/svc.conf", "mode": 0o600, "overwrite": true, "user": {"name": "svc"},
+        "contents": {"source": "data:,x"}});
+    let config = storage(json!({"files": [file("/etc/passwd", 0o644, &accounts), owned]}));
+    is_refused(&root, &config, "spec.config.storage.files[0]").unwrap();
+    let config = root.config(&config);
+    let path = config.path();
+    root.run(&["apply", "--yes", "--allow-account-files", path])
+        .ok();
+    assert_eq!(root.everything()["etc/svc.conf"].owner.0, 1500);
+    root.run(&["verify", path]).ok();
+}
+
+#[test]
+fn names_that_are_too_long_are_refused_by_place() {
+    let name = |length: usize| "n".repeat(length);
+    let unit = |length: usize, dropin: usize| {
+        let dropin = json!({"name": name(dropin - 5) + ".conf", "contents": "[Unit]\n"});
+        let name = name(length - 8) + ".service";
+        let parts = json!([{"name": name, "contents": "[Unit]\n", "dropins": [dropin]}]);
+        machine_config("rendered-worker-1", json!({"systemd": {"units": parts}}))
+    };
+    let one = |path: String| storage(json!({"files": [file(&path, 0o644, "x\n")]}));
+    let of_bare = |path: String| bare(json!({"storage": {"files": [file(&path, 0o644, "x\n")]}}));
+    let place = "spec.config.storage.files[0]";
+    for (config, place) in [
+        (one(format!("/etc/{}", name(246))), Some(place)),
+        (one(format!("/etc/{}", name(245))), None),
+        (one(format!("/etc/{}", name(256))), Some(place)),
+        (one(format!("/etc/{}/x", name(256))), Some(place)),
+        (
+            of_bare(format!("/etc/{}", name(256))),
+            Some("storage.files[0]"),
+        ),
+        (of_bare(format!("/etc/{}", name(255))), None),
+        (unit(254, 20), Some("spec.config.systemd.units[0]")),
+        (unit(253, 255), None),
+        (unit(20, 256), Some("spec.config.systemd.units[0]")),
+    ] {
+        let root = TestRoot::new();
+        match place {
+            Some(place) => is_refused(&root, &config, place).unwrap(),
+            None => {
+                let config = root.config(&config);
+                root.run(&["apply", "--files-only", "--yes", config.path()])
+                    .ok();
+                root.run(&["verify", config.path()]).ok();
+            }
+        }
+    }
+}
+
+/// Every rendered config that is at hand, and where it is from.
+fn real_configs() -> Vec<std::path::PathBuf> {
+    let mut all = Vec::new();
+    for folder in ["rendered", "pairs", "controllers/base", "machineconfigs"] {
+        let Some(folder) = support::shared_data(folder) else {
+            continue;
+        };
+        let mut folders = vec![folder];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|e| e == "json" || e == "yaml") {
+                    all.push(path);
+                }
+            }
+        }
+    }
+    all.sort();
+    all
+}
+
+/// No path or value of a config that the operator rendered is taken for one that must not be.
+#[test]
+fn no_real_config_is_refused_for_its_paths_or_values() {
+    let words = [
+        "is not for a config",
+        "is written for",
+        "is the same as",
+        "does not fit",
+        "names no",
+        "is no unit name",
+        "is no password hash",
+        "the name has",
+    ];
+    let (mut looked_at, mut wrong) = (0, Vec::new());
+    for path in real_configs() {
+        let root = TestRoot::new();
+        let text = path.to_str().unwrap();
+        let run = root.run(&["plan", "--files-only", "--output", "json", text]);
+        let Ok(plan) = serde_json::from_str::<Value>(&run.out()) else {
+            continue;
+        };
+        looked_at += 1;
+        let blockers = plan["blockers"].to_string();
+        if let Some(word) = words.iter().find(|word| blockers.contains(*word)) {
+            wrong.push(format!("{text}: {word}: {blockers}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    say(&format!("{looked_at} real configs were planned"));
+    assert!(looked_at > 0 || support::shared_data("rendered").is_none());
+}
+
+/// A root as OSTree systems have it: some directories are behind links.
+fn with_links() -> TestRoot {
+    let root = TestRoot::new();
+    for (name, real, target) in [
+        ("opt", "var/opt", "var/opt"),
+        ("usr/local", "var/usrlocal", "../var/usrlocal"),
+    ] {
+        std::fs::create_dir_all(root.path(real)).unwrap();
+        root.link(name, target);
+    }
+    std::fs::rename(root.path("home"), root.path("var/home")).unwrap();
+    root.link("home", "var/home");
+    root
+}
+
+/// Applies, then finds nothing to do.
+fn is_applied_once(root: &TestRoot, config: &Value) -> Result<(), String> {
+    let written = root.config(config);
+    let path = written.path();
+    let apply = root.run(&["apply", "--yes", path]);
+    let verify = root.run(&["verify", path]);
+    let plan = root.run(&["plan", "--output", "json", path]);
+    let left = serde_json::from_str::<Value>(&plan.out()).unwrap_or_default();
+    if (apply.code(), verify.code(), &left["steps"]) != (0, 0, &json!([])) {
+        return Err(format!(
+            "apply {}, verify {}: {}{}{}",
+            apply.code(),
+            verify.code(),
+            apply.err(),
+            verify.out(),
+            left["steps"]
+        ));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_new_directory_by_two_names_is_made_once() {
+    let plain = |path: &str| file(path, 0o644, path);
+    let directory = |path: &str, mode: u32| json!({"path": path, "mode": mode});
+    let core = json!({"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 A"]}]});
+    let cases = [
+        json!({"storage": {"files": [plain("/opt/n/a"), plain("/var/opt/n/b")]}}),
+        json!({"storage": {"files": [plain("/var/opt/n/m/a"), plain("/opt/n/m/b")]}}),
+        json!({"storage": {"files": [plain("/usr/local/n/a"), plain("/var/usrlocal/n/b")]}}),
+        json!({"storage": {"directories": [directory("/opt/n", 0o711)], "files": [plain("/var/opt/n/m/b")]}}),
+        json!({"storage": {"directories": [directory("/var/opt/n", 0o711), directory("/opt/n/m", 0o700)],
+            "files": [plain("/var/opt/n/m/b")]}}),
+        json!({"storage": {"files": [plain("/opt/n/a")], "links": [
+            {"path": "/var/opt/n/l", "target": "/etc/x"},
+            {"path": "/var/opt/h", "target": "/var/opt/n/a", "hard": true}]}}),
+        json!({"passwd": core, "storage": {"files": [plain("/var/home/core/.ssh/config")]}}),
+        json!({"passwd": core, "storage": {"files": [plain("/var/home/core/.config/a"), plain("/home/core/.config/b")]}}),
+    ];
+    for config in cases {
+        for form in [|config| machine_config("rendered-worker-1", config), bare] {
+            if config["passwd"].is_object() && !is_root() {
+                continue;
+            }
+            let root = with_links();
+            let config = form(config.clone());
+            is_applied_once(&root, &config).unwrap_or_else(|problem| panic!("{config}: {problem}"));
+            for (path, entry) in root.snapshot() {
+                let below = path.strip_prefix("var/home/core/.ssh").is_some();
+                if below && is_root() && entry.kind == 'd' {
+                    assert_eq!((entry.owner.0, entry.mode), (1000, 0o700), "{path}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_hard_link_to_the_other_name_shares_the_new_file() {
+    let root = with_links();
+    root.write("opt/a", "old\n");
+    let links = json!([{"path": "/opt/h", "target": "/var/opt/a", "hard": true}]);
+    let config = storage(json!({"files": [file("/opt/a", 0o644, "new\n")], "links": links}));
+    is_applied_once(&root, &config).unwrap();
+    assert_eq!(root.read("var/opt/h"), "new\n");
+}
+
+#[test]
+fn one_file_by_two_names_is_refused_with_both_places() {
+    let one = |path: &str| file(path, 0o644, path);
+    let link = |path: &str| json!({"path": path, "target": "/etc/x", "overwrite": true});
+    let directory = |path: &str| json!({"path": path, "mode": 0o700});
+    for (config, place, other) in [
+        (
+            json!({"files": [one("/opt/a"), one("/var/opt/a")]}),
+            "files[1]",
+            "storage.files[0]",
+        ),
+        (
+            json!({"files": [one("/opt/n/a")], "links": [link("/var/opt/n/a")]}),
+            "links[0]",
+            "storage.files[0]",
+        ),
+        (
+            json!({"files": [one("/opt/n")], "directories": [directory("/var/opt/n")]}),
+            "directories[0]",
+            "storage.files[0]",
+        ),
+        (
+            json!({"directories": [directory("/opt/n"), directory("/var/opt/n")]}),
+            "directories[1]",
+            "storage.directories[0]",
+        ),
+    ] {
+        for (prefix, config) in [
+            ("spec.config.", storage(config.clone())),
+            ("", bare(json!({"storage": config}))),
+        ] {
+            let root = with_links();
+            let place = format!("{prefix}storage.{place}");
+            is_refused(&root, &config, &place).unwrap();
+            let config = root.config(&config);
+            let plan = root.run(&["plan", "--output", "json", config.path()]);
+            assert!(blockers(&plan).iter().any(|(_, said)| said.contains(other)));
+        }
+    }
+}
+
+#[test]
+fn a_mask_beside_a_file_of_the_same_name_is_refused() {
+    let root = TestRoot::new();
+    let path = "/etc/systemd/system/x.service";
+    let config = json!({
+        "storage": {"files": [file(path, 0o644, "[Unit]\n")]},
+        "systemd": {"units": [{"name": "x.service", "mask": true}]},
+    });
+    let config = machine_config("rendered-worker-1", config);
+    is_refused(&root, &config, "spec.config.systemd.units[0]").unwrap();
+}
+
+/// What one name loses another brings: the file stays.
+#[test]
+fn a_file_that_changes_only_its_name_is_not_removed_as_stale() {
+    let root = with_links();
+    let config = |name: &str, path: &str| {
+        machine_config(
+            name,
+            json!({"storage": {"files": [file(path, 0o644, "x\n")]}}),
+        )
+    };
+    root.apply(&config("rendered-worker-1", "/opt/n/a"));
+    let next = config("rendered-worker-2", "/var/opt/n/a");
+    is_applied_once(&root, &next).unwrap();
+    assert_eq!(root.read("var/opt/n/a"), "x\n");
+}
+
+#[test]
+fn what_lies_below_a_link_that_gives_way_is_refused() {
+    let root = with_links();
+    let directory = json!({"path": "/opt", "mode": 0o755, "overwrite": true});
+    let config = json!({"directories": [directory], "files": [file("/opt/n/a", 0o644, "x")]});
+    is_refused(&root, &storage(config.clone()), "/opt/n/a").unwrap();
+    is_refused(&root, &bare(json!({"storage": config})), "/opt/n/a").unwrap();
+}
+
+/// Trees of files, links and directories, each by one of its names: they are refused, or applied once.
+#[test]
+fn any_tree_by_mixed_names_is_refused_or_applied_once() {
+    let mut state: u64 = 0x5eed;
+    let mut random = move |below: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let (mut refused, mut applied) = (0, 0);
+    for _ in 0..80 {
+        let mut parts = json!({"files": [], "directories": [], "links": []});
+        for number in 0..2 + random(4) {
+            let top = ["/opt", "/var/opt", "/usr/local", "/var/usrlocal"][random(4) as usize];
+            let deep = 1 + random(3);
+            let names = (0..deep).map(|_| ["/a", "/b"][random(2) as usize]);
+            let path = format!("{top}{}", names.collect::<String>());
+            let path = if random(3) == 0 {
+                format!("{path}{number}")
+            } else {
+                path
+            };
+            let (section, entry) = match random(4) {
+                0 => ("directories", json!({"path": path, "mode": 0o700})),
+                1 => ("links", json!({"path": path, "target": "/etc/x"})),
+                _ => ("files", file(&path, 0o644, &path)),
+            };
+            parts[section].as_array_mut().unwrap().push(entry);
+        }
+        let config = match random(2) {
+            0 => storage(parts),
+            _ => bare(json!({"storage": parts})),
+        };
+        let root = with_links();
+        let before = root.everything();
+        let written = root.config(&config);
+        let apply = root.run(&["apply", "--yes", written.path()]);
+        if apply.code() == 1 {
+            refused += 1;
+            assert_eq!(root.everything(), before, "{config}");
+        } else {
+            applied += 1;
+            assert_eq!(apply.code(), 0, "{config}: {}", apply.err());
+            is_applied_once(&root, &config).unwrap_or_else(|problem| panic!("{config}: {problem}"));
+        }
+    }
+    say(&format!("{applied} trees applied once, {refused} refused"));
+    assert!(applied > 10 && refused > 10);
+}

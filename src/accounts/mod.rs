@@ -227,6 +227,23 @@ fn read(root: &Root) -> (AccountFiles, Option<RootError>) {
     (files, unreadable)
 }
 
+/// The account files with those that a config brings as a whole: owners are looked up in what will be there. `None`
+/// where it brings none.
+pub fn brought(root: &Root, desired: &Desired) -> Option<AccountFiles> {
+    let file = |path: &'static str| Some((path, desired.file(&RootPath::fixed(path))?));
+    let brought: Vec<_> = WRITTEN.into_iter().filter_map(file).collect();
+    if brought.is_empty() {
+        return None;
+    }
+    let (mut files, _) = read(root);
+    for (path, file) in brought {
+        if let Ok(bytes) = file.contents.bytes() {
+            files.insert(path, bytes);
+        }
+    }
+    Some(files)
+}
+
 /// The commands, one after the other.
 struct Run<'a> {
     runner: &'a dyn CommandRunner,

@@ -16,7 +16,7 @@ pub fn is_whole(line: &str) -> bool {
     let fields: Vec<&str> = line.split(':').collect();
     let number = |field: &&str| field.is_empty() || field.parse::<i64>().is_ok();
     let right_count = [FIELDS, FIELDS_OF_OLD].contains(&fields.len());
-    right_count && !name(line).is_empty() && fields.iter().skip(2).all(|field| number(field))
+    right_count && !name(line).is_empty() && fields.iter().skip(2).all(number)
 }
 
 /// The text with one whole line for `user`, whose password is locked if it had none; `None` where none of the user's
@@ -28,12 +28,12 @@ pub fn mended(text: &str, user: &str, is_known: &dyn Fn(&str) -> bool) -> Option
     if of_user.all(|line| is_whole(line)) {
         return None;
     }
-    let mut has_line = lines.iter().any(|line| is_of_user(&line) && is_whole(line));
+    let mut has_line = lines.iter().any(|line| is_of_user(line) && is_whole(line));
     let (mut seen, mut kept) = (BTreeSet::new(), Vec::new());
     let mut rest = lines.as_slice();
     while let Some((line, behind)) = rest.split_first() {
         rest = behind;
-        if !is_of_user(&line) || is_whole(line) {
+        if !is_of_user(line) || is_whole(line) {
             seen.insert(name(line));
             kept.push((*line).to_owned());
             continue;

@@ -306,6 +306,11 @@ pub struct PlanArgs {
     #[arg(long)]
     pub allow_lockout: bool,
 
+    /// Allow a config that brings /etc/passwd, /etc/group, /etc/shadow or /etc/gshadow as a
+    /// whole file; accounts that the file does not list are gone [default: refuse it]
+    #[arg(long)]
+    pub allow_account_files: bool,
+
     /// Leave the rest to the daemon: the record stays as it is, and once the files are in
     /// place /run/machine-config-daemon-force is made. When the daemon starts in this
     /// boot, it compares nothing, writes all files and units of the desired config anew,
@@ -505,6 +510,7 @@ impl PlanArgs {
             ignore_unsupported: self.ignore_unsupported,
             files_only: self.files_only,
             allow_lockout: self.allow_lockout,
+            allow_account_files: self.allow_account_files,
             request_force: self.request_mcd_force,
         }
     }

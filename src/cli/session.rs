@@ -82,6 +82,9 @@ fn look(
     let old = old.filter(|old| !std::ptr::eq(*old, desired));
     let interest = plan::interest(desired, old, accounts.as_ref());
     let mut node = node::observe(root, &interest, &HostRunner)?;
+    if let Some(files) = accounts::brought(root, desired) {
+        node.accounts = node.accounts.with(&files);
+    }
     if let Some(accounts) = &accounts {
         node.accounts = node.accounts.with(&accounts.after);
     }

@@ -82,6 +82,8 @@ pub struct NodeState {
     pub system: System,
     /// The SELinux policy of the root, and the labels of the objects.
     pub labels: Labels,
+    /// Directories that are elsewhere than their path says, as links lead there.
+    pub elsewhere: BTreeMap<RootPath, RootPath>,
     /// Whether a package owns the file; only for paths that were asked, on a live root with rpm.
     pub packaged: BTreeMap<RootPath, bool>,
 }
@@ -152,6 +154,7 @@ pub fn observe(
         },
         host,
         labels: Labels::read(root),
+        elsewhere: BTreeMap::new(),
         packaged: BTreeMap::new(),
     };
     let labels = node.labels.usable();
@@ -200,6 +203,19 @@ impl NodeState {
         self.objects.get(path)
     }
 
+    /// Where a path leads when the links above it are followed, as far as the directories are there.
+    pub fn real(&self, path: &RootPath) -> RootPath {
+        if self.elsewhere.is_empty() {
+            return path.clone();
+        }
+        let real = path.ancestors().skip(1).find_map(|above| {
+            let real = self.elsewhere.get(&above)?;
+            let below = path.relative().strip_prefix(above.relative())?;
+            real.join(below).ok()
+        });
+        real.unwrap_or_else(|| path.clone())
+    }
+
     /// The mount of the nearest existing directory at or above a path's parent.
     pub fn mount_for(&self, path: &RootPath) -> u64 {
         let known = path
@@ -219,7 +235,8 @@ impl NodeState {
         self.mount_points.extend(seen.mount_points);
         self.mounts.extend(seen.mounts);
         add(&mut self.labels.found, seen.labels);
-        self.labels.elsewhere.extend(seen.elsewhere);
+        self.labels.elsewhere.extend(seen.elsewhere.clone());
+        self.elsewhere.extend(seen.elsewhere);
     }
 
     fn observe_below(&mut self, root: &Root, path: &RootPath) -> Result<(), RootError> {

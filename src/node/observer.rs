@@ -275,13 +275,10 @@ impl<'r> Observer<'r> {
             let mount = mount_of(&dir).map_err(|errno| at(path, errno))?;
             self.seen.mounts.insert(mount.id, mount);
         }
-        if self.labels {
-            let real = self.root.real_path(dir.as_fd());
-            let real = real.filter(|real| real != path);
-            self.seen
-                .elsewhere
-                .extend(real.map(|real| (path.clone(), real)));
-        }
+        let real = self.root.real_path(dir.as_fd());
+        let real = real.filter(|real| real != path);
+        let elsewhere = real.map(|real| (path.clone(), real));
+        self.seen.elsewhere.extend(elsewhere);
         Ok(true)
     }
 }

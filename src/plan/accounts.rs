@@ -186,7 +186,7 @@ impl Builder<'_> {
             uid,
             gid,
         };
-        self.made.insert(path.clone());
+        self.note_made(path);
         self.push(step, Payload::None, Section::Accounts, why);
     }
 
@@ -302,7 +302,7 @@ impl Builder<'_> {
         origin: &str,
     ) {
         let Some(text) = keys_text(user) else { return };
-        let there = self.node().object(path).is_some() || self.made.contains(path);
+        let there = self.node().object(path).is_some() || self.is_made(path);
         if !there && !may_have_home(user) {
             let message = format!(
                 "the keys need the home {path}, which is not there, and noCreateHome is set"
@@ -325,7 +325,7 @@ impl Builder<'_> {
         let Ok(file) = path.join(paths::KEYS) else {
             return;
         };
-        if self.touched.contains(&file) {
+        if self.is_touched(&file) {
             let message =
                 format!("{file} is written for another user too. Give each a home of its own");
             return self.block(origin, message);
@@ -339,7 +339,7 @@ impl Builder<'_> {
 
     /// A directory of the user; links are not followed here, as they may lead anywhere.
     fn keys_directory(&mut self, path: &RootPath, owner: (u32, u32)) {
-        if self.touched.contains(path) || self.made.contains(path) {
+        if self.is_touched(path) || self.is_made(path) {
             return;
         }
         match self.node().object(path).cloned() {
@@ -419,12 +419,10 @@ impl Builder<'_> {
         let links = desired.links.iter().map(|link| (&link.path, &link.origin));
         let directories = desired.directories.iter();
         let directories = directories
-            .filter(|directory| !self.made.contains(&directory.path))
+            .filter(|directory| !self.is_made(&directory.path))
             .map(|directory| (&directory.path, &directory.origin));
         let all = files.chain(links).chain(directories);
-        let twice: Vec<_> = all
-            .filter(|(path, _)| self.touched.contains(path))
-            .collect();
+        let twice: Vec<_> = all.filter(|(path, _)| self.is_touched(path)).collect();
         for (path, origin) in twice {
             let message = format!(
                 "{path} is changed for an entry of passwd too. Apply the two one after the other"

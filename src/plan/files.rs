@@ -1,5 +1,8 @@
 //! Files, their originals, and files that the config has no more (mcd-contract 6.3 to 6.5).
 
+use std::collections::BTreeSet;
+
+use super::claims::{NAME_MAX, longest_name};
 use super::{Builder, Payload, Section};
 use crate::document::{Desired, DesiredFile, KernelType};
 use crate::drift::{dropin_path, is_exempt, noun, text_object, unit_path, wanted_file};
@@ -8,6 +11,9 @@ use crate::node::Recorded;
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
+
+/// What a stamp is called after the name of its file.
+const NOORIG_SUFFIX: &str = ".mcdnoorig";
 
 /// Where the daemon keeps what it must know to give a path back.
 #[derive(Debug, Clone)]
@@ -28,7 +34,7 @@ impl Keeping {
         };
         Self {
             orig: below(paths::ORIG, ".mcdorig"),
-            noorig: below(paths::NOORIG, ".mcdnoorig"),
+            noorig: below(paths::NOORIG, NOORIG_SUFFIX),
             twin: if path.is_in("etc") {
                 below("usr", "")
             } else {
@@ -141,6 +147,7 @@ impl Builder<'_> {
     }
 
     fn file(&mut self, file: &DesiredFile, wanted: Object) {
+        self.short_enough(file);
         self.original(&file.path);
         let why = why(self.node().object(&file.path), &wanted);
         self.put(
@@ -150,6 +157,19 @@ impl Builder<'_> {
             Section::Files,
             why,
         );
+    }
+
+    /// The stamp of a file has a longer name than the file itself; the daemon fails over one that is too long.
+    fn short_enough(&mut self, file: &DesiredFile) {
+        let longest = longest_name(&file.path);
+        let most = NAME_MAX - NOORIG_SUFFIX.len();
+        if file.path.name().len() > most && longest <= NAME_MAX {
+            let message = format!(
+                "the name has {longest} bytes, and the daemon's stamp for it, NAME{NOORIG_SUFFIX}, must not have more than \
+                 {NAME_MAX}. Shorten it to {most}"
+            );
+            self.block(file.origin.clone(), message);
+        }
     }
 
     /// Keeps the original of a file that is about to be ours, or stamps that there was none.
@@ -249,8 +269,11 @@ impl Builder<'_> {
     pub(super) fn stale(&mut self) {
         let Some(old) = self.inputs.old else { return };
         let desired = self.inputs.desired;
+        // By another name it may still be there.
+        let wanted = desired.files.iter();
+        let wanted: BTreeSet<RootPath> = wanted.map(|file| self.real(&file.path)).collect();
         for file in &old.files {
-            let gone = desired.file(&file.path).is_none();
+            let gone = !wanted.contains(&self.real(&file.path));
             if gone && !never_stale(&file.path) && !is_unit_path(desired, &file.path) {
                 self.stale_path(&file.path, true);
             }
@@ -271,7 +294,9 @@ impl Builder<'_> {
     }
 
     fn stale_unit_path(&mut self, path: &RootPath) {
-        if self.inputs.desired.file(path).is_none() {
+        let real = self.real(path);
+        let mut wanted = self.inputs.desired.files.iter();
+        if !wanted.any(|file| self.real(&file.path) == real) {
             self.stale_path(path, false);
         }
     }

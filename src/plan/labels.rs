@@ -82,7 +82,7 @@ impl Builder<'_> {
     /// A label alone is no reason to write an object anew: the daemon does not look at labels.
     fn wrong_labels(&mut self) {
         let mut wrong = self.node().labels.mislabelled(&self.node().objects);
-        wrong.retain(|one| !self.touched.contains(&one.path) && !one.path.is_in(paths::ORIG));
+        wrong.retain(|one| !self.is_touched(&one.path) && !one.path.is_in(paths::ORIG));
         let Some(Mislabelled {
             path: first,
             found,

@@ -10,6 +10,7 @@ mod at_work;
 mod bare;
 mod capabilities;
 mod carried_out;
+mod claims;
 pub mod enablement;
 mod files;
 mod guard;
@@ -26,7 +27,7 @@ mod space;
 mod units;
 mod users;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -248,6 +249,8 @@ pub struct Options {
     pub files_only: bool,
     /// The last key and password of `core` may go.
     pub allow_lockout: bool,
+    /// Account files may be replaced as a whole.
+    pub allow_account_files: bool,
     /// The daemon is to do the rest: the record stays as it is, and the force file is made.
     pub request_force: bool,
 }
@@ -354,6 +357,7 @@ pub fn plan(inputs: Inputs<'_>, options: Options) -> Plan {
         touched: BTreeSet::new(),
     };
     builder.document();
+    builder.claims();
     if inputs.desired.bare {
         builder.bare();
         builder.accounts();
@@ -391,7 +395,9 @@ struct Builder<'a> {
     inputs: Inputs<'a>,
     options: Options,
     plan: Plan,
+    /// Directories that are made, by where they are.
     made: BTreeSet<RootPath>,
+    /// Paths that change, by where they are.
     touched: BTreeSet<RootPath>,
 }
 
@@ -580,7 +586,7 @@ impl<'a> Builder<'a> {
         why: &str,
         in_the_way: InTheWay,
     ) {
-        if self.made.contains(path) && !new.is_directory() {
+        if self.is_made(path) && !new.is_directory() {
             let message = "other parts of the config lie below it, so it cannot be a file or link. Take one of them out";
             return self.block(path.to_string(), message);
         }
@@ -612,7 +618,8 @@ impl<'a> Builder<'a> {
     }
 
     fn push(&mut self, step: Step, payload: Payload, section: Section, why: &str) {
-        self.touched.insert(step.path().clone());
+        let real = self.real(step.path());
+        self.touched.insert(real);
         let label = self.label(&step, &payload, section);
         self.plan.steps.push(PlannedStep {
             step,
@@ -639,14 +646,11 @@ impl<'a> Builder<'a> {
 
     /// A path is planned once; directories and what cannot be seen are not touched at all.
     fn may_touch(&mut self, path: &RootPath, old: Option<&Object>, in_the_way: InTheWay) -> bool {
-        if self.touched.contains(path) {
+        if self.is_touched(path) {
             return false;
         }
         // What is in the way may be replaced by a directory of the same plan.
-        let made_above = path
-            .ancestors()
-            .skip(1)
-            .any(|above| self.made.contains(&above));
+        let made_above = path.ancestors().skip(1).any(|above| self.is_made(&above));
         if let Some(errno) = self.node().obstructed.get(path).filter(|_| !made_above) {
             self.block(
                 path.to_string(),
@@ -673,26 +677,41 @@ impl<'a> Builder<'a> {
         false
     }
 
-    /// A config that puts one thing below another which is no directory can never be true.
+    /// A config that puts one thing below another which is no directory can never be true; and what lies below a link
+    /// cannot be judged while a directory takes the link's place.
     fn paths_below_files(&mut self) {
+        let leads = |path: &RootPath| self.node().directories.contains_key(path);
         let put = |planned: &PlannedStep| match &planned.step {
-            Step::Put { path, new, .. } if !new.is_directory() => Some(path.clone()),
+            Step::Put { path, new, .. } if !new.is_directory() => Some((self.real(path), false)),
+            Step::Put {
+                path,
+                old: Some(old),
+                ..
+            } if !old.is_directory() && leads(path) => Some((path.clone(), true)),
             _ => None,
         };
-        let files: BTreeSet<RootPath> = self.plan.steps.iter().filter_map(put).collect();
-        let conflict = |planned: &PlannedStep| {
+        let above: BTreeMap<RootPath, bool> = self.plan.steps.iter().filter_map(put).collect();
+        let mut conflicts = Vec::new();
+        for planned in &self.plan.steps {
             let path = planned.step.path();
-            let above = path
-                .ancestors()
-                .skip(1)
-                .find(|above| files.contains(above))?;
-            Some((path.clone(), above))
-        };
-        let conflicts: Vec<_> = self.plan.steps.iter().filter_map(conflict).collect();
-        for (path, above) in conflicts {
-            let message = format!(
-                "lies below {above}, which the config makes a file or link. Take one of them out"
-            );
+            let real = self.real(path);
+            let above_real = real.ancestors().skip(1).map(|above| (above, false));
+            let above_name = path.ancestors().skip(1).map(|above| (above, true));
+            let mut all = above_real.chain(above_name);
+            let found = all.find(|(one, is_link)| above.get(one) == Some(is_link));
+            conflicts.extend(found.map(|found| (path.clone(), found)));
+        }
+        for (path, (above, is_link)) in conflicts {
+            let message = if is_link {
+                format!(
+                    "lies below {above}, which leads elsewhere now, and which the config makes a directory. Apply the \
+                     two one after the other"
+                )
+            } else {
+                format!(
+                    "lies below {above}, which the config makes a file or link. Take one of them out"
+                )
+            };
             self.block(path.to_string(), message);
         }
     }
@@ -703,7 +722,7 @@ impl<'a> Builder<'a> {
             .ancestors()
             .skip(1)
             .take_while(|above| {
-                !self.node().directories.contains_key(above) && !self.made.contains(above)
+                !self.node().directories.contains_key(above) && !self.is_made(above)
             })
             .collect();
         for directory in missing.into_iter().rev() {
@@ -715,7 +734,7 @@ impl<'a> Builder<'a> {
                 uid,
                 gid,
             };
-            self.made.insert(directory);
+            self.note_made(&directory);
             self.push(
                 step,
                 Payload::None,
@@ -728,9 +747,14 @@ impl<'a> Builder<'a> {
     /// 0755 and root as the daemon makes them; below the home of core 0700 and core.
     fn directory_rule(&self, directory: &RootPath) -> (u32, (u32, u32)) {
         match self.node().accounts.users.get("core") {
-            Some(&core) if directory.is_in(paths::CORE_HOME) => (0o700, core),
+            Some(&core) if self.is_of_core(directory) => (0o700, core),
             _ => (0o755, (0, 0)),
         }
+    }
+
+    fn is_of_core(&self, directory: &RootPath) -> bool {
+        let home = self.real(&RootPath::fixed(paths::CORE_HOME));
+        self.real(directory).is_in(home.relative())
     }
 
     /// Without `CAP_CHOWN` every owner stays ours; said once, not per file.

@@ -74,7 +74,7 @@ impl Builder<'_> {
 
     fn make_directory(&mut self, directory: &DesiredDirectory, owner: (u32, u32)) {
         let path = &directory.path;
-        if self.made.contains(path) {
+        if self.is_made(path) {
             return self.as_given(directory);
         }
         if !self.may_touch(path, None, InTheWay::Stays) {
@@ -88,7 +88,7 @@ impl Builder<'_> {
             uid,
             gid,
         };
-        self.made.insert(path.clone());
+        self.note_made(path);
         self.push(
             step,
             Payload::None,
@@ -116,14 +116,15 @@ impl Builder<'_> {
             why,
             InTheWay::Goes,
         );
-        self.made.insert(directory.path.clone());
+        self.note_made(&directory.path);
     }
 
     /// A directory that is made for a user already gets what the config gives.
     fn as_given(&mut self, directory: &DesiredDirectory) {
         let given = self.given_ids(directory.user.as_ref(), directory.group.as_ref());
         let Ok((user, group)) = given else { return };
-        let host = &self.inputs.node.host;
+        let (host, node) = (&self.inputs.node.host, self.node());
+        let wanted = node.real(&directory.path);
         for planned in &mut self.plan.steps {
             if let Step::MakeDirectory {
                 path,
@@ -131,7 +132,7 @@ impl Builder<'_> {
                 uid,
                 gid,
             } = &mut planned.step
-                && *path == directory.path
+                && node.real(path) == wanted
             {
                 *mode = directory.mode.unwrap_or(*mode);
                 (*uid, *gid) = host.attainable((user.unwrap_or(*uid), group.unwrap_or(*gid)));
@@ -210,9 +211,15 @@ impl Builder<'_> {
             .steps
             .iter()
             .find_map(|planned| match &planned.step {
-                Step::Put { path, new, .. } if *path == target => Some(new.clone()),
+                Step::Put { path, new, .. } if self.real(path) == self.real(&target) => {
+                    Some((path.clone(), new.clone()))
+                }
                 _ => None,
             });
+        let (target, planned) = match planned {
+            Some((path, object)) => (path, Some(object)),
+            None => (target, None),
+        };
         let node = self.node();
         let same_file = match (node.stamps.get(&link.path), node.stamps.get(&target)) {
             (Some(a), Some(b)) => a.same_file(b),

@@ -87,7 +87,7 @@ impl Builder<'_> {
 
     fn kubeconfig(&mut self) {
         let path = RootPath::fixed(paths::KUBECONFIG);
-        if self.touched.contains(&path) {
+        if self.is_touched(&path) {
             return;
         }
         let Some(found) = self.node().object(&path) else {
@@ -97,7 +97,7 @@ impl Builder<'_> {
         let is_file = matches!(found.kind, Kind::File { .. });
         if is_file
             && found.mode != 0o600
-            && !self.touched.contains(&path)
+            && !self.is_touched(&path)
             && self.inputs.desired.file(&path).is_none()
         {
             let old = Attributes::from(found);
@@ -115,7 +115,7 @@ impl Builder<'_> {
     /// Whether this run does what the first-boot service is there for: image and kernel arguments are known and
     /// will be as wanted. A first boot itself decides when its files are written.
     fn does_its_work(&self) -> bool {
-        let first = self.touched.contains(&RootPath::fixed(paths::ENCAPSULATED));
+        let first = self.is_touched(&RootPath::fixed(paths::ENCAPSULATED));
         self.node().system.facts().is_some() && !self.options.files_only && !first
     }
 
@@ -141,9 +141,8 @@ impl Builder<'_> {
     /// The service that leaves on-cluster layering does at the next boot what the first-boot service does.
     fn revert(&mut self) {
         let all = [paths::REVERT_LINK, paths::REVERT_UNIT, paths::REVERT].map(RootPath::fixed);
-        let ours = |path: &RootPath| {
-            self.touched.contains(path) || self.inputs.desired.file(path).is_some()
-        };
+        let ours =
+            |path: &RootPath| self.is_touched(path) || self.inputs.desired.file(path).is_some();
         let there = all.iter().any(|path| self.node().object(path).is_some());
         if !there || all.iter().any(ours) {
             return;
@@ -165,7 +164,7 @@ impl Builder<'_> {
     /// It is of use until the daemon has taken the node in; a later one would make it take the node for a new one.
     fn node_annotations(&mut self) {
         let path = RootPath::fixed(paths::NODE_ANNOTATIONS);
-        if !self.inputs.records.node_annotations || self.touched.contains(&path) {
+        if !self.inputs.records.node_annotations || self.is_touched(&path) {
             return;
         }
         if self.inputs.records.first_boot_over && self.inputs.desired.file(&path).is_none() {

@@ -67,6 +67,7 @@ fn plan_on_a_node(config: &MachineConfig) {
             ignore_unsupported: true,
             files_only: true,
             allow_lockout: true,
+            allow_account_files: true,
         },
     ] {
         let inputs = Inputs {

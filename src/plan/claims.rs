@@ -1,0 +1,187 @@
+//! Paths that a config may not bring: those with an owner ([`OWNED`]), those that two of its parts write, and those
+//! that no file system can have. A path is judged by where it leads: one directory may have two names.
+
+use std::collections::BTreeMap;
+
+use super::Builder;
+use crate::drift::{dropin_path, unit_path};
+use crate::owned::{OWNED, Owned, Rule};
+use crate::paths;
+use crate::root::RootPath;
+
+/// The longest name that a file system takes, in bytes.
+pub(super) const NAME_MAX: usize = 255;
+
+/// A path that a part of the config writes.
+struct Claim {
+    /// As the document has it.
+    path: RootPath,
+    /// Where that leads.
+    real: RootPath,
+    /// The place in the document.
+    origin: String,
+    /// A directory is made or kept, and holds what others put into it.
+    is_directory: bool,
+}
+
+impl Builder<'_> {
+    /// Blocks every path of the config that it may not bring.
+    pub(super) fn claims(&mut self) {
+        let brought = self.brought();
+        let owned: Vec<(RootPath, &Owned)> = OWNED
+            .iter()
+            .map(|owned| (self.real(&RootPath::fixed(owned.path)), owned))
+            .collect();
+        for claim in &brought {
+            self.overlong(claim);
+            for (place, owned) in &owned {
+                self.owned(claim, place, owned);
+            }
+        }
+        let mut all = self.follow_from_users();
+        all.extend(brought);
+        self.claimed_twice(&all);
+    }
+
+    fn claim(&self, path: &RootPath, origin: &str) -> Claim {
+        Claim {
+            path: path.clone(),
+            real: self.real(path),
+            origin: origin.to_owned(),
+            is_directory: false,
+        }
+    }
+
+    /// What entries of the config name or make a path of.
+    fn brought(&self) -> Vec<Claim> {
+        let desired = self.inputs.desired;
+        let files = desired.files.iter().map(|file| (&file.path, &file.origin));
+        let links = desired.links.iter().map(|link| (&link.path, &link.origin));
+        let named = files.chain(links);
+        let mut all: Vec<Claim> = named
+            .map(|(path, origin)| self.claim(path, origin))
+            .collect();
+        let directories = desired.directories.iter();
+        all.extend(directories.map(|directory| Claim {
+            is_directory: true,
+            ..self.claim(&directory.path, &directory.origin)
+        }));
+        let prefix = if desired.bare { "" } else { "spec.config." };
+        for (index, unit) in desired.units.iter().enumerate() {
+            let origin = format!("{prefix}systemd.units[{index}]");
+            let origin = self.inputs.config.place(origin);
+            let is_written = unit.text().is_some() || unit.mask == Some(true);
+            let path = unit_path(&unit.name).filter(|_| is_written);
+            let dropins = unit.dropins.iter().filter(|one| one.text().is_some());
+            let dropins = dropins.filter_map(|one| dropin_path(&unit.name, &one.name));
+            let paths = path.into_iter().chain(dropins);
+            all.extend(paths.map(|path| self.claim(&path, &origin)));
+        }
+        all
+    }
+
+    /// What comes of the users of a MachineConfig; those of a bare config have a check of their own.
+    fn follow_from_users(&self) -> Vec<Claim> {
+        let (desired, old) = (self.inputs.desired, self.inputs.old);
+        if desired.bare || !self.node().accounts.users.contains_key("core") {
+            return Vec::new();
+        }
+        let had_users = old.is_some_and(|old| old.has_users);
+        let keys = (desired.has_users || had_users).then_some(paths::CORE_KEYS);
+        let shadow = desired.password_hash.as_ref().map(|_| paths::SHADOW);
+        let origin = self.inputs.config.place("spec.config.passwd.users".into());
+        let paths = keys.into_iter().chain(shadow).map(RootPath::fixed);
+        paths.map(|path| self.claim(&path, &origin)).collect()
+    }
+
+    /// One name can be written by one part only, whatever it is called there.
+    fn claimed_twice(&mut self, claims: &[Claim]) {
+        let mut known: BTreeMap<&RootPath, &Claim> = BTreeMap::new();
+        for claim in claims {
+            let Some(first) = known.get(&claim.real) else {
+                known.insert(&claim.real, claim);
+                continue;
+            };
+            let (path, other, by) = (&claim.path, &first.path, &first.origin);
+            let message = if path == other {
+                format!("{path} is written for {by} too. Take one of the two out")
+            } else {
+                format!(
+                    "{path} is the same as {other} of {by}: links above it lead there. Take one of the two out"
+                )
+            };
+            self.block(claim.origin.clone(), message);
+        }
+    }
+
+    fn owned(&mut self, claim: &Claim, place: &RootPath, owned: &Owned) {
+        let inside = claim.real == *place || owned.tree && claim.real.is_in(place.relative());
+        let around = !claim.is_directory && place.is_in(claim.real.relative());
+        let rendered = owned.rule == Rule::Rendered && self.inputs.desired.bare;
+        if !(inside || around) || rendered {
+            return;
+        }
+        let (path, why) = (&claim.path, owned.why);
+        let what = if inside {
+            format!("{path} is not for a config: {why}")
+        } else {
+            format!(
+                "{path} is not for a config, as /{} is below it: {why}",
+                owned.path
+            )
+        };
+        match owned.rule {
+            Rule::Accounts if inside && self.options.allow_account_files => {
+                let message = format!("{path} is replaced as a whole, as asked: {why}");
+                self.notice(claim.origin.clone(), message);
+            }
+            Rule::Accounts if inside => {
+                let message = format!(
+                    "{what}. Use passwd.users in its place, or --allow-account-files if that is meant"
+                );
+                self.block(claim.origin.clone(), message);
+            }
+            _ => self.block(
+                claim.origin.clone(),
+                format!("{what}. Take it out of the config"),
+            ),
+        }
+    }
+
+    fn overlong(&mut self, claim: &Claim) {
+        let longest = longest_name(&claim.path);
+        if longest > NAME_MAX {
+            let message = format!(
+                "a name in its path has {longest} bytes, and a file system takes {NAME_MAX} at most. Shorten it"
+            );
+            self.block(claim.origin.clone(), message);
+        }
+    }
+
+    /// Where a path leads, as far as directories above it are there.
+    pub(super) fn real(&self, path: &RootPath) -> RootPath {
+        self.node().real(path)
+    }
+
+    /// Whether this plan makes a directory, by whatever name.
+    pub(super) fn is_made(&self, path: &RootPath) -> bool {
+        self.made.contains(&self.real(path))
+    }
+
+    /// Whether this plan changes a path, by whatever name.
+    pub(super) fn is_touched(&self, path: &RootPath) -> bool {
+        self.touched.contains(&self.real(path))
+    }
+
+    /// Keeps in mind that this plan makes a directory.
+    pub(super) fn note_made(&mut self, path: &RootPath) {
+        let real = self.real(path);
+        self.made.insert(real);
+    }
+}
+
+/// The length of the longest name in a path, in bytes.
+pub(super) fn longest_name(path: &RootPath) -> usize {
+    let names = path.relative().split('/').map(str::len);
+    names.max().unwrap_or_default()
+}
