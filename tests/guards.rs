@@ -707,6 +707,15 @@ struct Daemon {
 impl Daemon {
     /// `child`: name and one argument of the child; none for a daemon that is idle.
     fn with(child: Option<(&str, &str)>) -> Self {
+        Self::of("machine-config-daemon", child)
+    }
+
+    /// Another program, which is idle.
+    fn named(name: &str) -> Self {
+        Self::of(name, None)
+    }
+
+    fn of(own: &str, child: Option<(&str, &str)>) -> Self {
         use std::os::unix::process::CommandExt;
         let dir = tempfile::tempdir().unwrap();
         let script = child.map_or("read line".to_owned(), |(name, argument)| {
@@ -717,7 +726,7 @@ impl Daemon {
             nix::unistd::mkfifo(pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
         }
         let mut command = Command::new("bash");
-        command.arg0("machine-config-daemon").args(["-c", &script]);
+        command.arg0(own).args(["-c", &script]);
         command.current_dir(dir.path()).stdin(Stdio::piped());
         let child = command.process_group(0).spawn().unwrap();
         // Opening waits for the reader: from here on the child is what its name says.
@@ -797,11 +806,13 @@ fn a_staged_deployment_and_a_scheduled_shutdown_are_evidence() {
 struct Container {
     dir: std::path::PathBuf,
     daemon: Daemon,
+    /// A child of the daemon, in a cgroup further below.
+    child: Daemon,
 }
 
 impl Container {
-    /// `None`, said aloud, where no cgroups can be made.
-    fn new(live: &Live) -> Option<Self> {
+    /// `below`: the daemon's own cgroup within that of its container. `None`, said aloud, where no cgroups can be made.
+    fn new(live: &Live, below: &str) -> Option<Self> {
         let mount_point = live.root.path("sys/fs/cgroup");
         fs::create_dir_all(&mount_point).unwrap();
         let mut command = Command::new("mount");
@@ -809,13 +820,19 @@ impl Container {
         let slice = mount_point.join(format!("kubepods-test-{}.slice", std::process::id()));
         let dir = slice.join("crio-0a.scope");
         let mounted = command.status().is_ok_and(|status| status.success());
-        if !mounted || fs::create_dir_all(&dir).is_err() || !dir.join("cgroup.kill").exists() {
+        let inner = dir.join(below).join("inner");
+        if !mounted || fs::create_dir_all(&inner).is_err() || !dir.join("cgroup.kill").exists() {
             say("SKIP: no cgroup (version 2, with freeze and kill) can be made here");
             return None;
         }
-        let daemon = Daemon::with(None);
-        fs::write(dir.join("cgroup.procs"), daemon.child.id().to_string()).unwrap();
-        Some(Self { dir, daemon })
+        let (daemon, child) = (Daemon::with(None), Daemon::named("sh"));
+        for (one, dir) in [
+            (&daemon, inner.parent().unwrap()),
+            (&child, inner.as_path()),
+        ] {
+            fs::write(dir.join("cgroup.procs"), one.child.id().to_string()).unwrap();
+        }
+        Some(Self { dir, daemon, child })
     }
 
     fn events(&self) -> String {
@@ -823,20 +840,29 @@ impl Container {
     }
 }
 
+fn remove_cgroups(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().unwrap().is_dir() {
+            remove_cgroups(&entry.path());
+        }
+    }
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while fs::remove_dir(dir).is_err() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 impl Drop for Container {
     fn drop(&mut self) {
         let _ = fs::write(self.dir.join("cgroup.kill"), "1");
         let _ = self.daemon.child.wait();
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while fs::remove_dir(&self.dir).is_err() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        let _ = fs::remove_dir(self.dir.parent().unwrap());
+        let _ = self.child.child.wait();
+        remove_cgroups(self.dir.parent().unwrap());
     }
 }
 
 /// Runs in the root with its n-th rename tampered with.
-fn tampered_live(live: &Live, what: &str, nth: usize) -> Output {
+fn tampered_live(live: &Live, what: &str, nth: impl std::fmt::Display) -> Output {
     let mut command = Command::new("strace");
     command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=renameat", "-e"]);
     command.arg(format!("inject=renameat:{what}:when={nth}"));
@@ -848,6 +874,7 @@ fn tampered_live(live: &Live, what: &str, nth: usize) -> Output {
 /// The rename of the mark `committed`: before it those of marker, intent and journal.
 const COMMITTED: usize = 4;
 
+/// One test, as every run sees the daemons of all others.
 #[test]
 fn the_container_of_the_daemon_stands_still_until_it_is_ended_or_let_go() {
     if !is_root() || !can_trace() {
@@ -855,35 +882,83 @@ fn the_container_of_the_daemon_stands_still_until_it_is_ended_or_let_go() {
         return;
     }
     with_mounts(|| {
-        // Killed half-way: it stands still until recovery, which ends it.
+        // As runc leaves it, and as crun does.
+        for below in ["", "container"] {
+            stands_still_until_it_is_ended_or_let_go(below);
+        }
+        nothing_stands_still_after_an_end_half_way();
+    });
+}
+
+fn stands_still_until_it_is_ended_or_let_go(below: &str) {
+    // Killed half-way: it stands still until recovery, which ends it.
+    let live = Live::new();
+    let Some(container) = Container::new(&live, below) else {
+        return;
+    };
+    tampered_live(&live, "signal=KILL", COMMITTED);
+    assert!(live.root.exists("var/lib/mco-rescue/journal.json"));
+    assert!(container.events().contains("populated 1\nfrozen 1"));
+    live.run(&["recover"]).ok();
+    assert!(live.root.exists("etc/plain"));
+    is_ended(&container);
+    drop((container, live));
+    // Killed half-way and taken back: it goes on as it was.
+    let live = Live::new();
+    let Some(container) = Container::new(&live, below) else {
+        return;
+    };
+    tampered_live(&live, "signal=KILL", COMMITTED);
+    live.run(&["recover", "--back"]).ok();
+    assert!(!live.root.exists("etc/plain"));
+    assert!(container.events().contains("populated 1\nfrozen 0"));
+    // Failed (the marker is there by now): it goes on too.
+    let ended = tampered_live(&live, "error=EIO", COMMITTED - 1);
+    assert_eq!(ended.status.code(), Some(4), "{ended:?}");
+    assert!(container.events().contains("populated 1\nfrozen 0"));
+    // Done: it is ended.
+    let said = flat(&live.run(&["apply", "--yes", "/config"]).ok());
+    assert!(said.contains("stands still"), "{said}");
+    is_ended(&container);
+}
+
+fn nothing_stands_still_after_an_end_half_way() {
+    // The first file is in place; from there on every rename fails, also the one that would put it back.
+    let live = Live::new();
+    live.root.write("etc/plain", "old\n");
+    let Some(container) = Container::new(&live, "container") else {
+        return;
+    };
+    let ended = tampered_live(&live, "error=EIO", format!("{}+", COMMITTED + 1));
+    assert_eq!(ended.status.code(), Some(5), "{ended:?}");
+    assert!(container.events().contains("populated 1\nfrozen 0"));
+    drop((container, live));
+    // Killed, and its journal cannot be read any more.
+    let live = Live::new();
+    let Some(container) = Container::new(&live, "container") else {
+        return;
+    };
+    tampered_live(&live, "signal=KILL", COMMITTED);
+    assert!(container.events().contains("populated 1\nfrozen 1"));
+    live.root.write("var/lib/mco-rescue/journal.json", "{");
+    assert_eq!(live.run(&["recover"]).code(), 5);
+    assert!(container.events().contains("populated 1\nfrozen 0"));
+}
+
+#[test]
+fn a_daemon_that_cannot_stand_still_is_said() {
+    with_mounts(|| {
         let live = Live::new();
-        let Some(container) = Container::new(&live) else {
-            return;
-        };
-        tampered_live(&live, "signal=KILL", COMMITTED);
-        assert!(live.root.exists("var/lib/mco-rescue/journal.json"));
-        assert!(container.events().contains("populated 1\nfrozen 1"));
-        live.run(&["recover"]).ok();
-        assert!(live.root.exists("etc/plain"));
-        is_ended(&container);
-        drop((container, live));
-        // Killed half-way and taken back: it goes on as it was.
-        let live = Live::new();
-        let Some(container) = Container::new(&live) else {
-            return;
-        };
-        tampered_live(&live, "signal=KILL", COMMITTED);
-        live.run(&["recover", "--back"]).ok();
-        assert!(!live.root.exists("etc/plain"));
-        assert!(container.events().contains("populated 1\nfrozen 0"));
-        // Failed (the marker is there by now): it goes on too.
-        let ended = tampered_live(&live, "error=EIO", COMMITTED - 1);
-        assert_eq!(ended.status.code(), Some(4), "{ended:?}");
-        assert!(container.events().contains("populated 1\nfrozen 0"));
-        // Done: it is ended.
-        let said = flat(&live.run(&["apply", "--yes", "/config"]).ok());
-        assert!(said.contains("stands still"), "{said}");
-        is_ended(&container);
+        let _daemon = Daemon::with(None);
+        let said = flat(&live.run(&["plan", "/config"]).ok());
+        assert!(
+            said.contains("it runs and cannot be made to stand still: its cgroup"),
+            "{said}"
+        );
+        assert!(
+            said.contains("crictl stop $(crictl ps -q --name machine-config-daemon)"),
+            "{said}"
+        );
     });
 }
 

@@ -1,5 +1,8 @@
 //! What is going on on a live node: processes, units, a transaction of the OS. No judgement here.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
 use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System, UpdateKind};
 
 use crate::command::{CommandRunner, rpm_ostree, systemctl};
@@ -13,6 +16,8 @@ pub const FIRST_BOOT_SERVICE: &str = "machine-config-daemon-firstboot.service";
 
 /// Name of the daemon's program.
 pub const DAEMON: &str = "machine-config-daemon";
+/// Lets the daemon start anew, by hand.
+pub const START_ANEW: &str = "crictl stop $(crictl ps -q --name machine-config-daemon)";
 /// Units that update a node, or reboot it for an update.
 const UNITS: [&str; 7] = [
     FIRST_BOOT_PULL,
@@ -31,6 +36,8 @@ pub struct Activity {
     pub processes: Vec<Process>,
     /// The cgroup of this process.
     pub own_cgroup: Option<String>,
+    /// What can be done with the cgroups of the daemon's containers.
+    pub containers: BTreeMap<String, Controls>,
     /// The units that update a node, as systemd knows them.
     pub units: Vec<UnitActivity>,
     /// What the running transaction of rpm-ostree does.
@@ -39,6 +46,15 @@ pub struct Activity {
     pub staged: bool,
     /// A shutdown is scheduled.
     pub shutdown: bool,
+}
+
+/// What the kernel can do with a cgroup and all below it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Controls {
+    /// Make its processes stand still.
+    pub freeze: bool,
+    /// End its processes: since kernel 5.14.
+    pub kill: bool,
 }
 
 /// A process.
@@ -60,6 +76,20 @@ impl Process {
         let first = self.args.first().map_or("", String::as_str);
         first.rsplit('/').next().unwrap_or(first)
     }
+}
+
+/// The cgroup of a whole container, by that of one of its processes: some runtimes (crun) put processes into a cgroup
+/// below the container's own.
+pub fn container_of(cgroup: &str) -> Option<&str> {
+    let (pods, _) = cgroup.match_indices("/kubepods").next()?;
+    let (end, scope) = cgroup
+        .get(pods..)?
+        .match_indices(".scope")
+        .find(|(at, scope)| {
+            let rest = cgroup.get(pods + at + scope.len()..);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })?;
+    cgroup.get(..pods + end + scope.len())
 }
 
 /// A unit's state.
@@ -109,8 +139,16 @@ impl Activity {
             log::info!("asking systemd: {error}");
             Vec::new()
         });
+        let processes = processes();
+        let containers = of_daemons(&processes).into_iter();
         Ok(Self {
-            processes: processes(),
+            containers: containers
+                .map(|cgroup| {
+                    let controls = controls(&cgroup);
+                    (cgroup, controls)
+                })
+                .collect(),
+            processes,
             own_cgroup: cgroup("self"),
             units,
             transaction,
@@ -128,6 +166,21 @@ pub fn daemon_runs(root: &Root) -> bool {
         Vec::new()
     };
     all.iter().any(|process| process.program() == DAEMON)
+}
+
+/// The containers that a daemon runs in, on a live root.
+pub fn daemon_containers(root: &Root) -> Vec<String> {
+    if root.is_live() {
+        of_daemons(&processes())
+    } else {
+        Vec::new()
+    }
+}
+
+fn of_daemons(processes: &[Process]) -> Vec<String> {
+    let daemons = processes.iter().filter(|one| one.program() == DAEMON);
+    let containers = daemons.filter_map(|one| container_of(one.cgroup.as_deref()?));
+    containers.map(str::to_owned).collect()
 }
 
 fn processes() -> Vec<Process> {
@@ -162,4 +215,66 @@ fn cgroup(process: &str) -> Option<String> {
     let text = std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("0::"))?;
     Some(line.to_owned())
+}
+
+/// Where cgroup version 2 is mounted: alone, or beside version 1.
+const CGROUP_MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+
+/// The directory of a cgroup that exists and can be frozen. Its path may come from a journal: nothing in it climbs.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "cgroupfs of the running kernel, not a path of the node's root"
+)]
+pub fn cgroup_directory(cgroup: &str) -> Option<PathBuf> {
+    let relative = cgroup.strip_prefix('/')?;
+    let climbs = |part: &str| matches!(part, "" | "." | "..");
+    if relative.split('/').any(climbs) {
+        return None;
+    }
+    let places = CGROUP_MOUNTS.iter();
+    let mut places = places.map(|mount| Path::new(mount).join(relative));
+    places.find(|dir| dir.join("cgroup.freeze").exists())
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "cgroupfs of the running kernel, not a path of the node's root"
+)]
+fn controls(cgroup: &str) -> Controls {
+    let dir = cgroup_directory(cgroup);
+    Controls {
+        freeze: dir.is_some(),
+        kill: dir.is_some_and(|dir| dir.join("cgroup.kill").exists()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_is_named_by_its_scope_whatever_is_below() {
+        let pod = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice";
+        let scope = format!("{pod}/crio-0a.scope");
+        for cgroup in ["", "/container", "/container/init.scope"] {
+            let found = format!("{scope}{cgroup}");
+            assert_eq!(container_of(&found), Some(scope.as_str()), "{cgroup}");
+        }
+        for none in [
+            pod,
+            "/",
+            "/user.slice/session-1.scope",
+            "/kubepods.slice/a.scoped/b",
+            "/system.slice/machine-config-daemon.service",
+        ] {
+            assert_eq!(container_of(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn no_path_leads_out_of_the_hierarchy() {
+        for bad in ["", "/", "a", "/../etc", "/a/../..", "//a", "/a/./b"] {
+            assert_eq!(cgroup_directory(bad), None, "{bad:?}");
+        }
+    }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::Notice;
-use crate::node::activity::DAEMON;
+use crate::node::activity::{Controls, DAEMON, START_ANEW, container_of};
 use crate::node::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process};
 
 /// Its subcommand that completes a first boot.
@@ -71,21 +71,71 @@ fn system_wide(activity: &Activity, wanted: bool) -> Vec<Notice> {
     all
 }
 
-/// The cgroups of the daemon's containers. Only what is a container for sure, and not our own.
+/// The cgroups of the daemon's containers, each with all below it. Only what is a container for sure, what can be
+/// frozen, and not our own.
 pub fn containers(activity: &Activity) -> Vec<String> {
     let daemons = activity.processes.iter().filter(|p| p.program() == DAEMON);
-    let cgroups = daemons.filter_map(|daemon| daemon.cgroup.as_deref());
-    let container = |cgroup: &&str| {
-        let ours = activity.own_cgroup.as_deref().unwrap_or_default();
-        cgroup.contains("/kubepods")
-            && cgroup.ends_with(".scope")
-            && ours != *cgroup
-            && !ours.starts_with(&format!("{cgroup}/"))
-    };
-    let mut all: Vec<String> = cgroups.filter(container).map(str::to_owned).collect();
+    let cgroups = daemons.filter_map(|daemon| frozen_with(activity, daemon).ok());
+    let mut all: Vec<String> = cgroups.map(|(cgroup, _)| cgroup.to_owned()).collect();
     all.sort();
     all.dedup();
     all
+}
+
+/// What the daemon that watches files does while names change, and afterwards: one notice for each that runs, and
+/// no two of the same words.
+pub fn watching(activity: &Activity) -> Vec<Notice> {
+    let daemons = activity.processes.iter().filter(|one| {
+        let argument = one.args.get(1).map_or("", String::as_str);
+        one.program() == DAEMON && !WORKING.contains(&argument)
+    });
+    let mut all: Vec<Notice> = Vec::new();
+    for daemon in daemons {
+        let said = notice(DAEMON, meanwhile(frozen_with(activity, daemon)));
+        if !all.contains(&said) {
+            all.push(said);
+        }
+    }
+    all
+}
+
+fn meanwhile(frozen: Result<(&str, Controls), String>) -> String {
+    match frozen {
+        Ok((_, Controls { kill: true, .. })) => {
+            "its container stands still while names change, and is ended afterwards, so that it starts anew and judges \
+             the finished state"
+                .to_owned()
+        }
+        Ok(_) => format!(
+            "its container stands still while names change, but this kernel cannot end it (since 5.14): let it start \
+             anew afterwards: {START_ANEW}"
+        ),
+        Err(why) => format!(
+            "it runs and cannot be made to stand still: {why}. It may judge a half while names change: let it start \
+             anew afterwards: {START_ANEW}"
+        ),
+    }
+}
+
+/// The container of a daemon and what can be done with it; else why it cannot be frozen.
+fn frozen_with<'a>(
+    activity: &Activity,
+    daemon: &'a Process,
+) -> Result<(&'a str, Controls), String> {
+    let Some(cgroup) = daemon.cgroup.as_deref() else {
+        return Err("no cgroup of version 2 is known of it".to_owned());
+    };
+    let Some(container) = container_of(cgroup) else {
+        return Err(format!("its cgroup {cgroup} is of no container"));
+    };
+    let ours = activity.own_cgroup.as_deref().unwrap_or_default();
+    if ours == container || ours.starts_with(&format!("{container}/")) {
+        return Err("this program runs in the same container".to_owned());
+    }
+    match activity.containers.get(container) {
+        Some(controls) if controls.freeze => Ok((container, *controls)),
+        _ => Err(format!("no cgroup.freeze was found of {container}")),
+    }
 }
 
 /// Evidence that stands against a run.
@@ -269,31 +319,75 @@ mod tests {
         assert_eq!(evidence(&activity, false), []);
     }
 
+    /// A daemon in a cgroup, seen by a program in another.
+    fn daemon_in(cgroup: Option<&str>, own: &str, controls: Controls) -> Activity {
+        let mut daemon = process(5, 1, "/usr/bin/machine-config-daemon start");
+        daemon.cgroup = cgroup.map(str::to_owned);
+        let mut other = process(6, 1, "kubelet");
+        other.cgroup = Some("/kubepods.slice/crio-0b.scope".to_owned());
+        let container = cgroup.and_then(container_of).map(str::to_owned);
+        Activity {
+            processes: vec![daemon, other],
+            own_cgroup: Some(own.to_owned()),
+            containers: container.into_iter().map(|one| (one, controls)).collect(),
+            ..Activity::default()
+        }
+    }
+
+    const SCOPE: &str = "/kubepods.slice/kubepods-pod1.slice/crio-0a.scope";
+    const ALL: Controls = Controls {
+        freeze: true,
+        kill: true,
+    };
+
     #[test]
     fn only_a_container_that_is_not_ours_may_be_frozen() {
-        let scope = "/kubepods.slice/kubepods-pod1.slice/crio-0a.scope";
-        let of = |cgroup: &str, own: &str| {
-            let mut daemon = process(5, 1, "/usr/bin/machine-config-daemon start");
-            daemon.cgroup = Some(cgroup.to_owned());
-            let mut other = process(6, 1, "kubelet");
-            other.cgroup = Some("/kubepods.slice/crio-0b.scope".to_owned());
-            containers(&Activity {
-                processes: vec![daemon, other],
-                own_cgroup: Some(own.to_owned()),
-                ..Activity::default()
-            })
-        };
-        assert_eq!(of(scope, "/user.slice/session-1.scope"), [scope]);
-        let none: [&str; 0] = [];
-        assert_eq!(of(scope, scope), none);
-        assert_eq!(of(scope, &format!("{scope}/below")), none);
+        let below = format!("{SCOPE}/container");
+        for cgroup in [SCOPE, &below] {
+            let of = |own: &str| containers(&daemon_in(Some(cgroup), own, ALL));
+            assert_eq!(of("/user.slice/session-1.scope"), [SCOPE]);
+            let none: [&str; 0] = [];
+            assert_eq!(of(SCOPE), none);
+            assert_eq!(of(&format!("{SCOPE}/below")), none);
+        }
         for no_container in [
             "/",
             "/system.slice/machine-config-daemon.service",
             "/kubepods.slice",
         ] {
-            assert_eq!(of(no_container, "/user.slice"), none);
+            let none: [&str; 0] = [];
+            let activity = daemon_in(Some(no_container), "/user.slice", ALL);
+            assert_eq!(containers(&activity), none);
         }
+    }
+
+    #[test]
+    fn a_running_daemon_that_is_not_frozen_or_not_ended_is_said() {
+        let freeze_only = Controls {
+            freeze: true,
+            kill: false,
+        };
+        let (no, own) = (Controls::default(), "/user.slice");
+        for (cgroup, own, controls, words) in [
+            (Some(SCOPE), own, ALL, "is ended afterwards"),
+            (Some(SCOPE), own, freeze_only, "this kernel cannot end it"),
+            (Some(SCOPE), own, no, "no cgroup.freeze was found"),
+            (Some(SCOPE), SCOPE, ALL, "runs in the same container"),
+            (Some("/"), own, ALL, "its cgroup / is of no container"),
+            (None, own, no, "no cgroup of version 2 is known of it"),
+        ] {
+            let said = watching(&daemon_in(cgroup, own, controls));
+            assert_eq!(said.len(), 1);
+            let message = &said[0].message;
+            assert!(message.contains(words), "{message}");
+            assert_eq!(
+                message.contains("crictl stop"),
+                controls != ALL || words != "is ended afterwards"
+            );
+        }
+        assert_eq!(watching(&Activity::default()), []);
+        let at_work = of(vec![process(5, 1, "machine-config-daemon pivot")]);
+        assert_eq!(watching(&at_work), [], "is evidence of its own");
     }
 
     #[test]

@@ -48,12 +48,5 @@ pub fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allowed: Al
 /// The daemon watches files: it must not judge a half.
 fn freeze(plan: &mut Plan, activity: &Activity) {
     plan.freeze = at_work::containers(activity);
-    if !plan.freeze.is_empty() {
-        let message = "its container stands still while names change, and is ended afterwards, so that it starts anew \
-                       and judges the finished state";
-        plan.notices.push(Notice {
-            subject: "machine-config-daemon".to_owned(),
-            message: message.to_owned(),
-        });
-    }
+    plan.notices.extend(at_work::watching(activity));
 }

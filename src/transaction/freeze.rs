@@ -6,11 +6,10 @@
 //! `recover` lets them go too, and a reboot forgets them. Letting go of what runs or is gone does nothing.
 
 use std::io;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Where cgroup v2 is mounted: alone, or beside version 1.
-const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+use crate::node::activity::{START_ANEW, cgroup_directory as directory};
+
 /// Longer than any process needs that is not stuck in the kernel.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -45,7 +44,7 @@ pub fn end(cgroups: &[String]) {
     for dir in cgroups.iter().filter_map(|cgroup| directory(cgroup)) {
         // Kernels before 5.14 cannot; then it goes on where it was.
         if let Err(error) = write(&dir.join("cgroup.kill"), "1") {
-            log::warn!("ending {}: {error}; restart the daemon", dir.display());
+            log::warn!("ending {}: {error}. Next: {START_ANEW}", dir.display());
         }
     }
     thaw(cgroups);
@@ -56,31 +55,14 @@ pub fn thaw(cgroups: &[String]) {
     for dir in cgroups.iter().filter_map(|cgroup| directory(cgroup)) {
         match write(&dir.join("cgroup.freeze"), "0") {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                log::warn!("thawing {}: {error}", dir.display());
+                let dir = dir.display();
+                log::warn!(
+                    "thawing {dir}: {error}; the daemon stands still until: echo 0 >{dir}/cgroup.freeze"
+                );
             }
             _ => {}
         }
     }
-}
-
-/// A cgroup that exists. Its path may come from a journal: nothing in it climbs.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "cgroupfs of the running kernel, not a path of the node's root"
-)]
-fn directory(cgroup: &str) -> Option<PathBuf> {
-    let relative = cgroup.strip_prefix('/')?;
-    if relative.is_empty()
-        || relative
-            .split('/')
-            .any(|part| matches!(part, "" | "." | ".."))
-    {
-        return None;
-    }
-    let mut places = MOUNTS
-        .iter()
-        .map(|mount| PathBuf::from(mount).join(relative));
-    places.find(|dir| dir.join("cgroup.freeze").exists())
 }
 
 fn is_frozen(events: &str) -> bool {
@@ -106,13 +88,6 @@ fn write(path: &std::path::Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_path_leads_out_of_the_hierarchy() {
-        for bad in ["", "/", "a", "/../etc", "/a/../..", "//a", "/a/./b"] {
-            assert_eq!(directory(bad), None, "{bad:?}");
-        }
-    }
 
     #[test]
     fn the_kernel_says_when_all_stand_still() {

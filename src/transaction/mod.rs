@@ -151,6 +151,8 @@ pub fn run(
         }
         Err(error) => {
             let failed = Err(run.undo(&error));
+            // Half-way, a person has to act first: until then the daemon does not stand still.
+            freeze::thaw(request.freeze);
             is_told(run.state.write(paths::STATUS, &describe(&failed)));
             failed
         }

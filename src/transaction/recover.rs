@@ -17,6 +17,7 @@ use super::lock::Lock;
 use super::state::{State, StateError};
 use super::{HISTORY_KEPT, directory_fd};
 use crate::error::Reason;
+use crate::node::activity;
 use crate::paths;
 use crate::plan::FinishedRun;
 use crate::root::{Root, RootPath};
@@ -132,6 +133,18 @@ pub fn recover(
     deployment: Option<&str>,
     running: &Running<'_>,
 ) -> Result<Recovered, RecoverError> {
+    resolve(root, direction, deployment, running).inspect_err(|_| {
+        // A person has to look first; that may take days. What the journal names cannot be read in every state.
+        freeze::thaw(&activity::daemon_containers(root));
+    })
+}
+
+fn resolve(
+    root: &Root,
+    direction: Direction,
+    deployment: Option<&str>,
+    running: &Running<'_>,
+) -> Result<Recovered, RecoverError> {
     let Some(state) = State::open(root)? else {
         return Ok(Recovered::Nothing);
     };
@@ -211,10 +224,7 @@ impl Unfinished<'_> {
             .iter()
             .filter_map(|path| directory_fd(self.root, path))
             .collect();
-        let survey = Survey::of(self.root, journal, &dirs).inspect_err(|_| {
-            // Somebody has to look first; that may take days.
-            freeze::thaw(&journal.freeze);
-        })?;
+        let survey = Survey::of(self.root, journal, &dirs)?;
         if direction == Direction::Forward && survey.lost_forward.is_empty() {
             return self.finish(&survey, &dirs);
         }
