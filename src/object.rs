@@ -130,9 +130,14 @@ pub struct Stamp {
 }
 
 impl Stamp {
+    /// Device and inode.
+    pub fn inode(&self) -> (u64, u64) {
+        (self.dev, self.ino)
+    }
+
     /// Whether both are names of one inode.
     pub fn same_file(&self, other: &Self) -> bool {
-        (self.dev, self.ino) == (other.dev, other.ino)
+        self.inode() == other.inode()
     }
 
     /// Whether nothing but the change time differs: a new name, or other attributes, of what has the same bytes.

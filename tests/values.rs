@@ -2,11 +2,18 @@
 //! or what comes of it is exactly what it should be.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
+#[path = "support/faults.rs"]
+mod faults;
+#[path = "support/mounts.rs"]
+mod mounts;
 mod support;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use faults::{Scene, can_trace, demand, every, on_threads};
 use mco_rescue::kargs::Kargs;
+use mounts::{mount, with_mounts};
 use serde_json::{Value, json};
 use support::{Run, TestRoot, file, is_root, machine_config, say};
 
@@ -875,4 +882,204 @@ fn any_tree_by_mixed_names_is_refused_or_applied_once() {
     }
     say(&format!("{applied} trees applied once, {refused} refused"));
     assert!(applied > 10 && refused > 10);
+}
+
+/// Hard-linked files of a bare config, of which one changes mode or owner: what is there, and what is wanted.
+fn linked_files() -> Vec<(&'static str, TestRoot, Value)> {
+    let keep = |path: &str, mode: u32| json!({"path": path, "mode": mode});
+    let linked = || {
+        let root = TestRoot::new();
+        root.write("etc/a", "text\n");
+        std::fs::hard_link(root.path("etc/a"), root.path("etc/b")).unwrap();
+        root
+    };
+    let single = || {
+        let root = TestRoot::new();
+        root.write("etc/a", "text\n");
+        root
+    };
+    let to_a =
+        |path: &str| json!({"path": path, "target": "/etc/a", "hard": true, "overwrite": true});
+    let config = |storage: Value| bare(json!({"storage": storage}));
+    let mut all = vec![
+        (
+            "the same mode for both names",
+            linked(),
+            config(json!({"files": [keep("/etc/a", 0o600), keep("/etc/b", 0o600)]})),
+        ),
+        (
+            "another mode for each name",
+            linked(),
+            config(json!({"files": [keep("/etc/a", 0o600), keep("/etc/b", 0o640)]})),
+        ),
+        (
+            "a mode, and other contents at the other name",
+            linked(),
+            config(json!({"files": [keep("/etc/a", 0o600), file("/etc/b", 0o644, "new\n")]})),
+        ),
+        (
+            "a mode, and a new hard link to it",
+            single(),
+            config(json!({"files": [keep("/etc/a", 0o600)], "links": [to_a("/etc/n/b")]})),
+        ),
+        (
+            "a mode, and a hard link in place of something else",
+            {
+                let root = single();
+                root.write("etc/b", "else\n");
+                root
+            },
+            config(
+                json!({"files": [keep("/etc/a", 0o600)], "links": [to_a("/etc/b"), to_a("/etc/c")]}),
+            ),
+        ),
+        (
+            "a mode, and a link in place of the other name",
+            linked(),
+            config(json!({"files": [keep("/etc/a", 0o600)],
+                "links": [{"path": "/etc/b", "target": "/etc/x", "overwrite": true}]})),
+        ),
+    ];
+    if is_root() && Path::new("/usr/sbin/usermod").exists() {
+        let root = TestRoot::new();
+        root.write("home/core/one", "text\n");
+        std::os::unix::fs::chown(root.path("home/core/one"), Some(1000), Some(1000)).unwrap();
+        std::fs::hard_link(root.path("home/core/one"), root.path("home/core/two")).unwrap();
+        let user = json!({"name": "core", "uid": 1500});
+        all.push((
+            "a new owner for both names in a home",
+            root,
+            bare(json!({"passwd": {"users": [user]}})),
+        ));
+    } else {
+        say("SKIP: other ids need root and shadow-utils");
+    }
+    all
+}
+
+#[test]
+fn mode_and_owner_change_beside_other_names_of_the_same_file() {
+    for (what, root, config) in linked_files() {
+        is_applied_once(&root, &config).unwrap_or_else(|problem| panic!("{what}: {problem}"));
+        let files = config["storage"]["files"].as_array();
+        for entry in files.into_iter().flatten() {
+            let mode = entry["mode"].as_u64().unwrap();
+            let path = entry["path"].as_str().unwrap();
+            assert_eq!(u64::from(root.mode(path)), mode, "{what}: {path}");
+        }
+        for link in config["storage"]["links"].as_array().into_iter().flatten() {
+            let inode = |path: &Value| {
+                let path = root.path(path.as_str().unwrap());
+                std::fs::symlink_metadata(path).unwrap().ino()
+            };
+            if link["hard"] == json!(true) {
+                assert_eq!(inode(&link["path"]), inode(&link["target"]), "{what}");
+            }
+        }
+        if config["passwd"].is_object() {
+            for name in ["home/core/one", "home/core/two"] {
+                assert_eq!(root.everything()[name].owner.0, 1500, "{name}");
+            }
+        }
+    }
+}
+
+/// Calls at which a change of names or attributes is cut off.
+const CALLS: [&str; 4] = ["renameat", "renameat2", "fchmodat", "fchownat"];
+
+#[test]
+fn a_change_of_mode_beside_other_names_is_finished_or_undone_wherever_it_is_killed() {
+    if !can_trace() {
+        return;
+    }
+    let mut kills = 0;
+    // The tools for accounts make such calls too.
+    let files = linked_files().into_iter();
+    for (what, root, config) in files.filter(|(_, _, config)| !config["passwd"].is_object()) {
+        let scene = Scene::leading(&root, Some(config), &CALLS, &[]);
+        let points = every(&scene.clean, &CALLS);
+        kills += points.len();
+        let problems = on_threads(&points, |(call, nth)| {
+            let root = scene.killed_at(call, *nth);
+            let mut problems = scene.torn(&root);
+            problems.extend(demand(&root, &["recover"], 0));
+            problems.extend(scene.between(&root));
+            problems.extend(scene.applied_afterwards(&root));
+            let at = format!("{what}, killed at {call} {nth}");
+            problems.iter().map(|one| format!("{at}: {one}")).collect()
+        });
+        assert!(problems.is_empty(), "{}", problems.join("\n"));
+    }
+    say(&format!("{kills} kills, all finished or undone"));
+}
+
+#[test]
+fn an_id_that_means_none_to_the_kernel_is_refused() {
+    let mut entry = file("/etc/a", 0o644, "x");
+    let mut directory = json!({"path": "/etc/d"});
+    let mut link = json!({"path": "/etc/l", "target": "/x"});
+    for (section, entry) in [
+        ("files", &mut entry),
+        ("directories", &mut directory),
+        ("links", &mut link),
+    ] {
+        for key in ["user", "group"] {
+            let mut entry = entry.clone();
+            for (id, is_right) in [(4_294_967_295_u64, false), (4_294_967_294, true)] {
+                entry[key] = json!({"id": id});
+                let mut parts = serde_json::Map::new();
+                parts.insert(section.to_owned(), json!([entry]));
+                let parts = Value::Object(parts);
+                for (prefix, config) in [
+                    ("spec.config.", storage(parts.clone())),
+                    ("", bare(json!({"storage": parts}))),
+                ] {
+                    let root = TestRoot::new();
+                    let place = format!("{prefix}storage.{section}[0].{key}.id");
+                    if is_right {
+                        is_applied_once(&root, &config).unwrap();
+                    } else {
+                        is_refused(&root, &config, &place).unwrap();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A directory gives way to a file or link, and its contents come back with the run, whatever is a mount of its own.
+#[test]
+fn a_directory_that_gave_way_comes_back_across_mounts() {
+    for mounted in [
+        &["var"][..],
+        &["etc"],
+        &["etc", "var"],
+        &["var/lib/mco-rescue"],
+    ] {
+        with_mounts(|| {
+            let root = TestRoot::new();
+            for path in mounted {
+                let at = root.path(path);
+                std::fs::create_dir_all(&at).unwrap();
+                let copy = TestRoot::empty();
+                faults::copy_tree(&at, copy.dir());
+                mount(&["-t", "tmpfs", "tmpfs", at.to_str().unwrap()]);
+                faults::copy_tree(copy.dir(), &at);
+            }
+            for top in ["etc", "var/data"] {
+                root.write(&format!("{top}/d/deep/file"), "kept\n");
+                root.write(&format!("{top}/d/other"), "kept too\n");
+                root.chmod(&format!("{top}/d/deep"), 0o710);
+                root.link(&format!("{top}/d/link"), "other");
+            }
+            let before = root.snapshot();
+            let link = json!({"path": "/var/data/d", "target": "/etc/x", "overwrite": true});
+            let parts = json!({"files": [file("/etc/d", 0o644, "file\n")], "links": [link]});
+            is_applied_once(&root, &bare(json!({"storage": parts}))).unwrap();
+            assert_eq!(root.read("etc/d"), "file\n");
+            root.run(&["rollback", "--yes"]).ok();
+            let wrong = faults::differences(&before, &root);
+            assert!(wrong.is_empty(), "{mounted:?}: {}", wrong.join("\n"));
+        });
+    }
 }

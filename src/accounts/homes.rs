@@ -1,5 +1,7 @@
 //! Homes as they are: what a plan has to know to make, move or hand over one. Reads only.
 
+use std::collections::BTreeSet;
+
 use nix::sys::stat::FileStat;
 
 use super::defaults::Defaults;
@@ -35,8 +37,10 @@ pub struct Home {
 /// What changes owner when the ids of a user change.
 #[derive(Debug, Clone, Default)]
 pub struct Owned {
-    /// Every path with what is there; digests of files are left empty.
+    /// Every path with what is there, one for each file; digests of files are left empty.
     pub entries: Vec<(RootPath, Object)>,
+    /// Files among them that have more names.
+    several_names: BTreeSet<(u64, u64)>,
     /// There are more than [`MAX_OWNED`].
     pub too_many: bool,
     /// Some have names that are no text: those cannot be named in a step.
@@ -166,6 +170,13 @@ fn collect(
 fn note(root: &Root, path: &RootPath, stat: &FileStat, found: &mut Owned) -> Result<(), RootError> {
     if found.entries.len() >= MAX_OWNED {
         found.too_many = true;
+        return Ok(());
+    }
+    // Its owner changes under all names at once; a link is made anew, under each name.
+    let is_link = stat.st_mode & libc::S_IFMT == libc::S_IFLNK;
+    let is_directory = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
+    let several = stat.st_nlink > 1 && !is_link && !is_directory;
+    if several && !found.several_names.insert((stat.st_dev, stat.st_ino)) {
         return Ok(());
     }
     let Some(place) = root.place(path)? else {

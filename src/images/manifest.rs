@@ -109,11 +109,16 @@ impl Manifest {
     }
 }
 
-/// Go's name of an architecture that `uname -m` names.
+/// Go's name of an architecture, as images carry it; Rust and `uname -m` have other ones.
 pub fn go_architecture(machine: &str) -> &str {
     match machine {
         "x86_64" => "amd64",
+        "x86" => "386",
         "aarch64" => "arm64",
+        // Rust has one name for both byte orders.
+        "powerpc64" if cfg!(target_endian = "little") => "ppc64le",
+        "powerpc64" => "ppc64",
+        "loongarch64" => "loong64",
         other => other,
     }
 }
@@ -142,6 +147,22 @@ fn descriptor(raw: RawDescriptor) -> Result<Descriptor, ManifestError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_image_for_this_machine_is_found_under_the_name_that_go_has_for_it() {
+        for (rust, uname, go) in [
+            ("x86_64", "x86_64", "amd64"),
+            ("aarch64", "aarch64", "arm64"),
+            ("powerpc64", "ppc64le", "ppc64le"),
+            ("s390x", "s390x", "s390x"),
+            ("riscv64", "riscv64", "riscv64"),
+            ("loongarch64", "loongarch64", "loong64"),
+        ] {
+            assert_eq!(go_architecture(rust), go);
+            assert_eq!(go_architecture(uname), go);
+            assert_eq!(go_architecture(go), go);
+        }
+    }
 
     #[test]
     fn manifests_lists_and_other_things_are_told_apart() {

@@ -143,7 +143,7 @@ fn passwd(text: &str) -> BTreeMap<String, (u32, u32)> {
         let [name, _, uid, gid, ..] = fields.as_slice() else {
             return None;
         };
-        Some(((*name).to_owned(), (uid.parse().ok()?, gid.parse().ok()?)))
+        Some(((*name).to_owned(), (id(uid)?, id(gid)?)))
     };
     text.lines().filter_map(entry).collect()
 }
@@ -151,9 +151,14 @@ fn passwd(text: &str) -> BTreeMap<String, (u32, u32)> {
 fn group(text: &str) -> BTreeMap<String, u32> {
     let entry = |line: &str| {
         let mut fields = line.split(':');
-        Some((fields.next()?.to_owned(), fields.nth(1)?.parse().ok()?))
+        Some((fields.next()?.to_owned(), id(fields.nth(1)?)?))
     };
     text.lines().filter_map(entry).collect()
+}
+
+/// A number of a user or group; the last one means "leave it as it is" to the kernel.
+fn id(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|id| *id != u32::MAX)
 }
 
 fn other_keys(root: &Root) -> usize {

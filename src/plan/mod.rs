@@ -23,6 +23,7 @@ mod packages;
 mod quorum;
 mod records;
 mod rollback;
+mod second_names;
 mod space;
 mod units;
 mod users;
@@ -375,6 +376,7 @@ pub fn plan(inputs: Inputs<'_>, options: Options) -> Plan {
         builder.records();
     }
     builder.paths_below_files();
+    builder.second_names();
     builder.ownership();
     builder.labels();
     builder.space();

@@ -11,7 +11,7 @@ use super::flags::{self, FlagsError};
 use super::freeze;
 use super::jobs::{self, JobError, Running};
 use super::journal::{
-    ConfigRef, Intent, Journal, JournalStep, VERSION, is_staged_name, new_name, old_name,
+    ConfigRef, Intent, Journal, JournalStep, VERSION, away_name, is_staged_name, new_name, old_name,
 };
 use super::lock::Lock;
 use super::state::{State, StateError};
@@ -20,7 +20,7 @@ use crate::error::Reason;
 use crate::node::activity;
 use crate::paths;
 use crate::plan::FinishedRun;
-use crate::root::{Root, RootPath};
+use crate::root::{Place, Root, RootPath};
 use crate::signals::DeferredSignals;
 
 /// Which way an unfinished transaction is taken.
@@ -425,8 +425,8 @@ pub fn history_path(id: &str) -> RootPath {
         .unwrap_or_else(|_| RootPath::fixed(paths::HISTORY))
 }
 
-/// After the `committed` mark: directories that gave way go to the history, or where that is on another
-/// file system, for good.
+/// After the `committed` mark: directories that gave way go to the history. Where that is on another mount, a copy is
+/// there since they were staged; what has changed in them since is copied once more.
 ///
 /// # Errors
 /// What may pass, such as an I/O error: nothing is deleted then, and the next run tries again.
@@ -449,10 +449,39 @@ pub fn keep_trees(root: &Root, journal: &Journal) -> Result<(), RecoverError> {
         match kept {
             Ok(()) => {}
             Err(errno) if may_pass(errno) => return Err(failed(path, errno.into()).into()),
+            Err(Errno::EXDEV) => {
+                if let Some(history) = &history {
+                    copy_again(&stage, history, index, step);
+                }
+                remove_for_good(&stage, &name, step);
+            }
             Err(_) => remove_for_good(&stage, &name, step),
         }
     }
     Ok(())
+}
+
+/// The tree as it was when it gave way, in place of its copy of some moments before; where that fails, that one stays.
+fn copy_again(stage: &File, history: &File, index: usize, step: &JournalStep) {
+    let Ok(dir) = stage.as_fd().try_clone_to_owned() else {
+        return;
+    };
+    let tree = Place {
+        dir: dir.into(),
+        name: new_name(index),
+    };
+    let (kept, fresh) = (old_name(index), away_name(index));
+    let (history, path) = (history.as_fd(), step.step.path());
+    let copied = disk::copy_tree(&tree, history, &fresh, true).map_err(Reason::from);
+    let replaced = copied.and_then(|()| {
+        disk::remove_tree(history, kept.as_str())?;
+        Ok(disk::rename(history, &fresh, history, &kept)?)
+    });
+    if let Err(reason) = replaced {
+        log::warn!("keeping what changed in {path} while the run was made ready: {reason}");
+        // Half a copy is of no use.
+        let _ = disk::remove_tree(history, fresh.as_str());
+    }
 }
 
 fn may_pass(errno: Errno) -> bool {

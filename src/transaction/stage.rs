@@ -274,7 +274,10 @@ impl Staging<'_> {
                 match old {
                     None => Ok(None),
                     // It moves here whole when its name changes.
-                    Some(old) if old.is_directory() => self.unchanged(path, old).map(Some),
+                    Some(old) if old.is_directory() => {
+                        self.keep_tree(index, path, stage)?;
+                        self.unchanged(path, old).map(Some)
+                    }
                     Some(old) => self.keep_old(index, path, old, Some(stage)).map(Some),
                 }
             }
@@ -442,6 +445,24 @@ impl Staging<'_> {
             }
         }
         now.ok_or_else(|| StageError::Changed(path.clone()))
+    }
+
+    /// Where the history is on another mount, a directory that gives way cannot be moved there: a copy goes there now,
+    /// while a full disk still means that nothing has changed.
+    fn keep_tree(&self, index: usize, path: &RootPath, stage: &Stage) -> Result<(), StageError> {
+        let at = |errno: Errno| io_error(path, errno);
+        let here = mount_id(&stage.dir).map_err(at)?;
+        if here == mount_id(self.history).map_err(at)? {
+            return Ok(());
+        }
+        let place = self.place(path)?;
+        let name = old_name(index);
+        let copied = disk::copy_tree(&place, self.history.as_fd(), &name, self.sync_each);
+        copied.map_err(|e| {
+            let reason = Reason::from(e);
+            let message = format!("keeping what is in it for a rollback: {reason}");
+            StageError::Io(path.to_string(), message.into())
+        })
     }
 
     /// Gives the old object second names: one beside its new one for undoing, one in the history.

@@ -80,10 +80,12 @@ impl Check<'_> {
                     "has both id and name; keep one (V4)",
                 );
             }
-            if owner.id.is_some_and(|id| u32::try_from(id).is_err()) {
+            // The last number means "leave it as it is" to the kernel.
+            let is_id = |id: i64| u32::try_from(id).is_ok_and(|id| id != u32::MAX);
+            if owner.id.is_some_and(|id| !is_id(id)) {
                 self.error(
                     &format!("{at}.{key}.id"),
-                    "is no 32-bit user or group id; give a number from 0 to 4294967295",
+                    "is no user or group id; give a number from 0 to 4294967294",
                 );
             }
         }
