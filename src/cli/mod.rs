@@ -187,7 +187,8 @@ pub enum Command {
     /// Finish or undo an interrupted run
     ///
     /// Goes forward when every staged object is whole, else back. Stops without
-    /// touching anything when a path is neither as before nor as after.
+    /// touching anything when a path is neither as before nor as after; --leave
+    /// leaves it. What is on a file system that is gone is said, and stops nothing.
     #[command(after_long_help = examples::RECOVER)]
     Recover(RecoverArgs),
 
@@ -562,6 +563,11 @@ pub struct RecoverArgs {
     /// Undo the interrupted run even if it could be finished
     #[arg(long)]
     pub back: bool,
+
+    /// Leave PATH, and what is below it, as it is where it can be brought neither
+    /// forward nor back; may be given more than once
+    #[arg(long, value_name = "PATH")]
+    pub leave: Vec<String>,
 
     /// Run by a unit: nobody watches, and systemd has read the unit files already
     #[arg(long, hide = true, conflicts_with = "back")]

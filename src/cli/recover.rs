@@ -1,6 +1,6 @@
 //! `recover`: finish or undo an interrupted run.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::install::systemd_runs;
 use super::lent::Lent;
@@ -11,12 +11,15 @@ use crate::command::{CommandError, CommandRunner, HostRunner, systemctl};
 use crate::error::{ExitCode, RunError};
 use crate::node::Host;
 use crate::node::host::boot_id;
+use crate::plan::Notice;
 use crate::report;
 use crate::report::recover::Started;
 use crate::report::status::{LastRun, Outcome, Phase};
 use crate::root::{Root, RootPath};
 use crate::systemd::changed::{is_read_by_manager, units_at, wanted_at};
-use crate::transaction::{self, Direction, Lock, Pending, RecoverError, Recovered, Running};
+use crate::transaction::{
+    self, Direction, Leave, Lock, Pending, RecoverError, Recovered, Running, Wanted,
+};
 
 /// Runs `recover`.
 pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
@@ -32,7 +35,7 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
     } else {
         Direction::Forward
     };
-    let recovered = recover(&root, &lock, direction)?;
+    let recovered = recover(&root, &lock, direction, &leave(&args.leave)?)?;
     let is_there = |path: &RootPath| root.exists(path).unwrap_or_default();
     let units = (args.at_boot && systemd_runs(&root))
         .then(|| at_boot(recovered.changed(), &is_there, &HostRunner));
@@ -45,6 +48,17 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
     };
     report::print_result(text.as_bytes());
     Ok(ExitCode::Done)
+}
+
+/// What may stay as it is.
+fn leave(paths: &[String]) -> Result<Leave> {
+    let all = |path: &&String| path.trim_matches('/').is_empty() && path.starts_with('/');
+    let named = paths.iter().filter(|path| !all(path));
+    let named = named.map(|path| RootPath::parse(path).with_context(|| format!("--leave {path}")));
+    Ok(Leave {
+        all: paths.iter().any(|path| all(&path)),
+        paths: named.collect::<Result<_>>()?,
+    })
 }
 
 /// The manager has read the unit files before they changed: it reads them again, and the units that run
@@ -102,6 +116,10 @@ fn keep(root: &Root, lock: &Lock, recovered: &Recovered, units: &Started, starte
         name: name.into(),
         result,
     };
+    let left = recovered.left().iter().map(|left| Notice {
+        subject: left.path.to_string(),
+        message: format!("left as it is: {}", left.why),
+    });
     let run = LastRun {
         version: LastRun::VERSION,
         id: String::new(),
@@ -114,21 +132,25 @@ fn keep(root: &Root, lock: &Lock, recovered: &Recovered, units: &Started, starte
             phase("units", report::recover::units(units)),
         ],
         steps: recovered.changed().len(),
-        notices: Vec::new(),
+        notices: left.collect(),
     };
     transaction::write_last_run(root, lock, &run);
 }
 
 /// Recovers; what cannot be recovered leaves the node half-way.
-fn recover(root: &Root, lock: &Lock, direction: Direction) -> Result<Recovered> {
+fn recover(root: &Root, lock: &Lock, direction: Direction, leave: &Leave) -> Result<Recovered> {
     let deployment = Host::observe(root)?.deployment;
     let boot = root.is_live().then(boot_id).flatten();
     let running = Running {
         runner: &HostRunner,
         boot: boot.as_deref(),
     };
-    transaction::recover(root, lock, direction, deployment.as_deref(), &running)
-        .map_err(|error| failed(&error).into())
+    let wanted = Wanted {
+        direction,
+        leave,
+        deployment: deployment.as_deref(),
+    };
+    transaction::recover(root, lock, &wanted, &running).map_err(|error| failed(&error).into())
 }
 
 /// A run that was undone leaves nothing half-way.
@@ -141,9 +163,12 @@ fn failed(error: &RecoverError) -> RunError {
 
 /// An unfinished transaction comes first, always; what became of it is said.
 pub fn recover_first(root: &Root, lock: &Lock) -> Result<()> {
-    let recovered = recover(root, lock, Direction::Forward)?;
+    let recovered = recover(root, lock, Direction::Forward, &Leave::default())?;
     if recovered != Recovered::Nothing {
         log::warn!("{}", report::recover::sentence(&recovered));
+    }
+    for left in recovered.left() {
+        log::warn!("{} stays as it is: {}", left.path, left.why);
     }
     if root.is_live() {
         Lent { root, lock }.take_back()?;
@@ -155,6 +180,7 @@ pub fn recover_first(root: &Root, lock: &Lock) -> Result<()> {
 mod tests {
     use super::*;
     use crate::command::{CommandLine, CommandOutput};
+    use crate::transaction::Changes;
     use crate::transaction::journal::ConfigRef;
     use std::cell::RefCell;
 
@@ -188,7 +214,11 @@ mod tests {
             origin: String::new(),
         };
         let paths = paths.iter().map(|path| RootPath::parse(path).unwrap());
-        Recovered::Finished(config, paths.collect())
+        let changes = Changes {
+            changed: paths.collect(),
+            left: Vec::new(),
+        };
+        Recovered::Finished(config, changes)
     }
 
     #[test]

@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::wrap;
 use crate::root::RootPath;
 use crate::systemd::changed::is_read_by_manager;
-use crate::transaction::Recovered;
 use crate::transaction::journal::ConfigRef;
+use crate::transaction::{Left, Recovered};
 
 /// What a boot that goes on has made of its units.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +25,12 @@ pub enum Started {
 }
 
 #[derive(Serialize)]
+struct Stays<'a> {
+    path: &'a RootPath,
+    why: &'a str,
+}
+
+#[derive(Serialize)]
 struct Document<'a> {
     schema: &'static str,
     /// `nothing`, `swept`, `finished` or `undone`.
@@ -32,6 +38,8 @@ struct Document<'a> {
     config: Option<&'a ConfigRef>,
     /// Paths that changed.
     changed: &'a [RootPath],
+    /// Paths that stay as they are, each with the reason.
+    left: Vec<Stays<'a>>,
     /// At boot: the units that run from the files as they were before; null where that is not known.
     started_before: Option<&'a [String]>,
     /// At boot: the units that are enabled now, too late for this boot; null where that is not known.
@@ -56,10 +64,18 @@ pub fn json(recovered: &Recovered, units: Option<&Started>) -> serde_json::Resul
         result,
         config,
         changed: recovered.changed(),
+        left: recovered.left().iter().map(stays).collect(),
         started_before: known.map(|(before, _)| before),
         not_started: known.map(|(_, too_late)| too_late),
     };
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
+}
+
+fn stays(left: &Left) -> Stays<'_> {
+    Stays {
+        path: &left.path,
+        why: left.why,
+    }
 }
 
 /// For people. `started`: what is known of a boot that goes on.
@@ -77,7 +93,9 @@ pub fn text(recovered: &Recovered, started: Option<&Started>) -> String {
         }
         None => String::new(),
     };
-    wrap(&said, 0) + &next + "Next: mco-rescue verify\n"
+    let left = recovered.left().iter();
+    let left = left.map(|left| wrap(&format!("{} stays as it is: {}.", left.path, left.why), 0));
+    wrap(&said, 0) + &left.collect::<String>() + &next + "Next: mco-rescue verify\n"
 }
 
 /// What became of the units of a boot that goes on.

@@ -476,6 +476,6 @@ pub fn sync_directory(dir: &File) -> Result<(), Errno> {
 }
 
 /// Flushes a whole file system; an error since `dir` was opened is reported once.
-pub fn sync_file_system(dir: &File) -> Result<(), Errno> {
-    uninterrupted(|| syncfs(dir))
+pub fn sync_file_system(dir: impl AsFd) -> Result<(), Errno> {
+    uninterrupted(|| syncfs(dir.as_fd()))
 }

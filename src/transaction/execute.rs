@@ -1,8 +1,7 @@
 //! Changing names: one step forward, one step back, and what a path looks like in between.
 
 use std::cell::RefCell;
-use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
 
@@ -11,7 +10,7 @@ use super::journal::{JournalStep, away_name, new_name, old_name};
 use crate::error::Reason;
 use crate::object::{Kind, Object, Stamp};
 use crate::plan::{Attributes, Step};
-use crate::root::{Place, Places, ResolveError, Root, RootError, RootPath};
+use crate::root::{Place, Places, ResolveError, Root, RootError, RootPath, mount_id};
 
 /// Why a step could not be taken or taken back.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +21,12 @@ pub enum StepError {
     /// Resolving failed.
     #[error(transparent)]
     Root(#[from] RootError),
+    /// A staged object cannot be read.
+    #[error(
+        "reading what is staged for {0}: {1}. Nothing was changed. Next: mco-rescue recover; where it stays so: \
+         mco-rescue recover --leave {0}"
+    )]
+    Staged(RootPath, Reason),
     /// What is there is neither the old nor the new object.
     #[error(
         "{0} is neither as it was before nor as it should be after; it was changed by somebody else"
@@ -36,24 +41,52 @@ pub enum Progress {
     Before,
     /// Mode and owner are half changed.
     Between,
+    /// Nothing is there, although both sides have something.
+    Absent,
     /// The new object is there.
     After,
     /// Something else is.
     Foreign,
 }
 
+/// An object that going on or back takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    /// It takes none.
+    NotNeeded,
+    /// It is in the stage, by this name.
+    As(String),
+    /// It is missing, or not whole.
+    Missing,
+}
+
+/// The staging directories in the journal's order; `None` for one that is not there any more.
+pub type Stages<'a> = [Option<BorrowedFd<'a>>];
+
+/// Where the objects of a step can be moved to and from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Stage and target are on one mount.
+    Whole,
+    /// There is no stage any more.
+    NoStage,
+    /// There is no directory for the target.
+    NoDirectory,
+    /// The directory of the target is on another mount than the stage.
+    OtherMount,
+}
+
 /// Carries steps out below one root.
 pub struct Executor<'a> {
     root: &'a Root,
-    /// The staging directories, in the journal's order.
-    stages: &'a [File],
+    stages: &'a Stages<'a>,
     /// Where the last steps were taken.
     places: RefCell<Places>,
 }
 
 impl<'a> Executor<'a> {
     /// For steps of one root, whose staging directories stand in the journal's order.
-    pub fn new(root: &'a Root, stages: &'a [File]) -> Self {
+    pub fn new(root: &'a Root, stages: &'a Stages<'a>) -> Self {
         Self {
             root,
             stages,
@@ -99,47 +132,97 @@ impl<'a> Executor<'a> {
             Step::Metadata { new, old, .. } if is_between(found.as_ref(), *old, *new) => {
                 Progress::Between
             }
+            Step::Put { .. } | Step::Metadata { .. } if found.is_none() => Progress::Absent,
             _ => Progress::Foreign,
         })
     }
 
-    /// Whether the staged object of a step that is still to be taken is there and whole.
-    pub fn is_staged(&self, index: usize, step: &JournalStep) -> bool {
-        let staged = self.staged_object(step.stage, &new_name(index));
-        match &step.step {
-            Step::Put { new, .. } => staged.is_some_and(|found| found.is(new)),
-            Step::MakeDirectory { mode, uid, gid, .. } => {
-                let wanted = directory(*mode, *uid, *gid);
-                staged.is_some_and(|found| found.is(&wanted))
-            }
-            Step::Remove { .. } | Step::RemoveDirectory { .. } | Step::Metadata { .. } => true,
-        }
-    }
-
-    /// Whether a step that was taken can be taken back.
-    pub fn is_kept(&self, index: usize, step: &JournalStep) -> bool {
-        let kept = |name: String, old: &Object| {
-            self.staged_object(step.stage, &name)
-                .is_some_and(|found| found.is(old))
+    /// Whether the objects of a step can be moved between its stage and its target.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn reach(&self, step: &JournalStep) -> Result<Reach, StepError> {
+        let path = step.step.path();
+        let Some(stage) = self.stages.get(step.stage).copied().flatten() else {
+            return Ok(Reach::NoStage);
         };
-        match &step.step {
-            Step::Put { old: Some(old), .. } if step.step.exchanges() => kept(new_name(index), old),
-            Step::Put { old: Some(old), .. } => kept(old_name(index), old),
-            Step::Remove { old, .. } => kept(away_name(index), old),
-            Step::RemoveDirectory { mode, uid, gid, .. } => {
-                kept(new_name(index), &directory(*mode, *uid, *gid))
+        let place = match self.root.place(path) {
+            Ok(Some(place)) => place,
+            Ok(None) => return Ok(Reach::NoDirectory),
+            // Something else stands where the directory was.
+            Err(error) if error.cause == ResolveError::System(Errno::ENOTDIR) => {
+                return Ok(Reach::NoDirectory);
             }
-            _ => true,
+            Err(error) => return Err(error.into()),
+        };
+        let mount = |dir: BorrowedFd<'_>| {
+            mount_id(dir).map_err(|errno| StepError::Io(path.clone(), errno.into()))
+        };
+        let same = mount(place.dir.as_fd())? == mount(stage)?;
+        Ok(if same {
+            Reach::Whole
+        } else {
+            Reach::OtherMount
+        })
+    }
+
+    /// The name under which the new object of a step is staged, while it is there and whole; a step without one
+    /// needs none.
+    ///
+    /// # Errors
+    /// What the system said: such an object is neither there nor missing.
+    pub fn staged(&self, index: usize, step: &JournalStep) -> Result<Kept, StepError> {
+        match &step.step {
+            Step::Put { new, .. } => self.kept_as(step, new_name(index), new),
+            Step::MakeDirectory { mode, uid, gid, .. } => {
+                self.kept_as(step, new_name(index), &directory(*mode, *uid, *gid))
+            }
+            Step::Remove { .. } | Step::RemoveDirectory { .. } | Step::Metadata { .. } => {
+                Ok(Kept::NotNeeded)
+            }
         }
     }
 
-    fn staged_object(&self, stage: usize, name: &str) -> Option<Object> {
-        let dir = self.stages.get(stage)?.as_fd().try_clone_to_owned().ok()?;
+    /// The name under which the old object of a step is kept, while it is there and whole.
+    ///
+    /// # Errors
+    /// As [`staged`](Self::staged).
+    pub fn kept(&self, index: usize, step: &JournalStep) -> Result<Kept, StepError> {
+        match &step.step {
+            Step::Put { old: Some(old), .. } if step.step.exchanges() => {
+                self.kept_as(step, new_name(index), old)
+            }
+            Step::Put { old: Some(old), .. } => self.kept_as(step, old_name(index), old),
+            Step::Remove { old, .. } => self.kept_as(step, away_name(index), old),
+            Step::RemoveDirectory { mode, uid, gid, .. } => {
+                self.kept_as(step, new_name(index), &directory(*mode, *uid, *gid))
+            }
+            _ => Ok(Kept::NotNeeded),
+        }
+    }
+
+    fn kept_as(
+        &self,
+        step: &JournalStep,
+        name: String,
+        wanted: &Object,
+    ) -> Result<Kept, StepError> {
+        let Some(stage) = self.stages.get(step.stage).copied().flatten() else {
+            return Ok(Kept::Missing);
+        };
+        let failed = |reason: Reason| StepError::Staged(step.step.path().clone(), reason);
+        let dir = stage.try_clone_to_owned().map_err(|e| failed(e.into()))?;
         let place = Place {
             dir: dir.into(),
-            name: name.to_owned(),
+            name,
         };
-        place.observe().ok().flatten().map(|(object, _)| object)
+        let found = place.observe().map_err(|errno| failed(errno.into()))?;
+        let is_it = found.is_some_and(|(found, _)| found.is(wanted));
+        Ok(if is_it {
+            Kept::As(place.name)
+        } else {
+            Kept::Missing
+        })
     }
 
     /// Takes a step. `seen` is the stamp the target had when it was staged; without one, identity decides.
@@ -162,22 +245,28 @@ impl<'a> Executor<'a> {
             &step.step,
             Step::MakeDirectory { .. } | Step::Put { old: None, .. }
         );
-        if !is_new && !self.is_unchanged(&place, path, &step.step, seen)? {
-            return Err(StepError::Conflict(path.clone()));
-        }
-        let stage = self.stage(step, path)?;
-        let result = match &step.step {
-            put if put.exchanges() => disk::exchange(stage.as_fd(), &new_name(index), &place),
-            Step::Put { old: Some(_), .. } => {
-                disk::replace(stage.as_fd(), &new_name(index), &place)
+        let mut is_absent = false;
+        if !is_new {
+            match self.unchanged(&place, path, &step.step, seen)? {
+                Progress::Before | Progress::Between => {}
+                // Of a run that was interrupted; in a run of our own something took it away just now.
+                Progress::Absent if seen.is_none() => is_absent = true,
+                _ => return Err(StepError::Conflict(path.clone())),
             }
-            Step::MakeDirectory { .. } | Step::Put { old: None, .. } => {
-                match disk::place_new(stage.as_fd(), &new_name(index), &place) {
+        }
+        let stage = || self.stage(step, path);
+        let result = match &step.step {
+            Step::MakeDirectory { .. } | Step::Put { .. } if is_new || is_absent => {
+                match disk::place_new(stage()?, &new_name(index), &place) {
                     Err(Errno::EEXIST) => return Err(StepError::Conflict(path.clone())),
                     other => other,
                 }
             }
-            Step::Remove { .. } => disk::move_aside(&place, stage.as_fd(), &away_name(index)),
+            put if put.exchanges() => disk::exchange(stage()?, &new_name(index), &place),
+            Step::Put { .. } | Step::MakeDirectory { .. } => {
+                disk::replace(stage()?, &new_name(index), &place)
+            }
+            Step::Remove { .. } => disk::move_aside(&place, stage()?, &away_name(index)),
             // Somebody may have put something in; then it stays.
             Step::RemoveDirectory { .. } => {
                 disk::remove_directory(place.dir.as_fd(), &place.name).map(drop)
@@ -189,13 +278,14 @@ impl<'a> Executor<'a> {
         result.map_err(|errno| StepError::Io(path.clone(), errno.into()))
     }
 
-    fn is_unchanged(
+    /// How far the step is; with the stamp of its target nothing is read where that is still the same.
+    fn unchanged(
         &self,
         place: &Place,
         path: &RootPath,
         step: &Step,
         seen: Option<&Stamp>,
-    ) -> Result<bool, StepError> {
+    ) -> Result<Progress, StepError> {
         let has_old = !matches!(
             step,
             Step::MakeDirectory { .. } | Step::RemoveDirectory { .. } | Step::Put { old: None, .. }
@@ -205,41 +295,52 @@ impl<'a> Executor<'a> {
                 .stat()
                 .map_err(|errno| StepError::Io(path.clone(), errno.into()))?;
             if stat.as_ref().map(Stamp::from).as_ref() == Some(seen) {
-                return Ok(true);
+                return Ok(Progress::Before);
             }
         }
-        Ok(matches!(
-            self.progress(step)?,
-            Progress::Before | Progress::Between
-        ))
+        self.progress(step)
     }
 
     /// Takes a step back, however far it has come.
     pub fn back(&self, index: usize, step: &JournalStep) -> Result<(), StepError> {
         let path = step.step.path();
-        match self.progress(&step.step)? {
+        let is_absent = match self.progress(&step.step)? {
             Progress::Before => return Ok(()),
             Progress::Foreign => return Err(StepError::Conflict(path.clone())),
-            Progress::After | Progress::Between => {}
-        }
+            Progress::After | Progress::Between => false,
+            Progress::Absent => true,
+        };
         let place = self.place(path)?;
-        let stage = self.stage(step, path)?;
+        let stage = || self.stage(step, path);
         let result = match &step.step {
-            put if put.exchanges() => disk::exchange(stage.as_fd(), &new_name(index), &place),
+            put if put.exchanges() && is_absent => {
+                disk::place_new(stage()?, &new_name(index), &place)
+            }
+            Step::Put { old: Some(_), .. } if is_absent && !step.step.exchanges() => {
+                disk::place_new(stage()?, &old_name(index), &place)
+            }
+            Step::Metadata { .. } if is_absent => Ok(()),
+            put if put.exchanges() => disk::exchange(stage()?, &new_name(index), &place),
             // Somebody may have put something in; then it stays.
             Step::MakeDirectory { .. } => {
                 disk::remove_directory(place.dir.as_fd(), &place.name).map(drop)
             }
-            Step::Put { old: Some(_), .. } => {
-                disk::replace(stage.as_fd(), &old_name(index), &place)
+            Step::Put { old: Some(_), .. } => disk::replace(stage()?, &old_name(index), &place),
+            Step::Put { old: None, new, .. } => {
+                let moved = match self.stages.get(step.stage).copied().flatten() {
+                    Some(stage) => disk::move_aside(&place, stage, &new_name(index)),
+                    None => Err(Errno::EXDEV),
+                };
+                match moved {
+                    // Without a stage on its mount it goes for good: it is what the run put there.
+                    Err(Errno::EXDEV) if !new.is_directory() => {
+                        disk::remove_file(place.dir.as_fd(), &place.name)
+                    }
+                    other => other,
+                }
             }
-            Step::Put { old: None, .. } => {
-                disk::move_aside(&place, stage.as_fd(), &new_name(index))
-            }
-            Step::Remove { .. } => disk::place_new(stage.as_fd(), &away_name(index), &place),
-            Step::RemoveDirectory { .. } => {
-                disk::place_new(stage.as_fd(), &new_name(index), &place)
-            }
+            Step::Remove { .. } => disk::place_new(stage()?, &away_name(index), &place),
+            Step::RemoveDirectory { .. } => disk::place_new(stage()?, &new_name(index), &place),
             Step::Metadata { old, .. } => {
                 disk::set_attributes(&place, old.mode, (old.uid, old.gid))
             }
@@ -252,10 +353,9 @@ impl<'a> Executor<'a> {
         place.ok_or_else(|| StepError::Io(path.clone(), Errno::ENOENT.into()))
     }
 
-    fn stage(&self, step: &JournalStep, path: &RootPath) -> Result<&File, StepError> {
-        self.stages
-            .get(step.stage)
-            .ok_or_else(|| StepError::Io(path.clone(), Errno::ENOENT.into()))
+    fn stage(&self, step: &JournalStep, path: &RootPath) -> Result<BorrowedFd<'a>, StepError> {
+        let stage = self.stages.get(step.stage).copied().flatten();
+        stage.ok_or_else(|| StepError::Io(path.clone(), Errno::ENOENT.into()))
     }
 }
 

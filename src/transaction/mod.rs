@@ -23,10 +23,11 @@ mod recover;
 mod stage;
 mod state;
 mod store;
+mod survey;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
@@ -54,9 +55,12 @@ use state::{State, StateError};
 pub use force::{request_force, withdraw_force};
 pub use jobs::Running;
 pub use lock::{Lock, LockError, acquire};
-pub use recover::{Direction, Pending, RecoverError, Recovered, history, order, pending, recover};
+pub use recover::{
+    Changes, Pending, RecoverError, Recovered, Wanted, history, order, pending, recover,
+};
 pub use state::StateError as StateDirectoryError;
 pub use store::Store;
+pub use survey::{Direction, Leave, Left};
 
 /// How many finished runs are kept for `rollback`.
 const HISTORY_KEPT: usize = 3;
@@ -455,7 +459,7 @@ impl<'a> Run<'a> {
 
     /// Takes the steps that were not taken yet, up to `end`.
     fn forward(&mut self, journal: &Journal, end: usize) -> Result<(), RunError> {
-        let dirs = self.stage_dirs();
+        let dirs = stage_dirs(&self.stages);
         let executor = Executor::new(self.request.root, &dirs);
         for (index, step) in journal.steps.iter().enumerate().take(end).skip(self.taken) {
             log::debug!("{} {}", step.step.sign(), step.step.path());
@@ -479,13 +483,6 @@ impl<'a> Run<'a> {
                 Err(error.into())
             }
         }
-    }
-
-    fn stage_dirs(&self) -> Vec<File> {
-        self.stages
-            .iter()
-            .filter_map(|stage| stage.dir.try_clone().ok())
-            .collect()
     }
 
     fn finish(&self) -> Finished {
@@ -541,7 +538,7 @@ impl<'a> Run<'a> {
         let Some(journal) = &self.journal else {
             return Failure::Incomplete(error.to_string());
         };
-        let dirs = self.stage_dirs();
+        let dirs = stage_dirs(&self.stages);
         // The step that failed took no effect as a rule; a change of mode and owner may be half done.
         let executor = Executor::new(self.request.root, &dirs);
         let failed = journal
@@ -550,14 +547,12 @@ impl<'a> Run<'a> {
             .map(|step| executor.progress(&step.step));
         let took_effect = matches!(failed, Some(Ok(Progress::After | Progress::Between)));
         let taken = self.taken + usize::from(took_effect);
-        let undone = recover::undo_some(self.request.root, &self.state, journal, &dirs, taken);
-        if let Err(second) = &undone
-            && !matches!(second, RecoverError::LeftOvers)
-        {
+        let steps: Vec<usize> = (0..taken).collect();
+        let undone = recover::undo(self.request.root, &self.state, journal, &dirs, &steps);
+        if let Err(second) = undone {
             return Failure::Incomplete(format!("{error}; then, putting it back: {second}"));
         }
         let mut said = vec![error.to_string()];
-        said.extend(undone.err().map(|left| left.to_string()));
         said.extend(self.tell_again(journal));
         Failure::RolledBack(said.join("; "))
     }
@@ -571,6 +566,11 @@ impl<'a> Run<'a> {
             (_, failed) => Some(format!("then, with the old files: {}", failed.join("; "))),
         }
     }
+}
+
+fn stage_dirs(stages: &[Stage]) -> Vec<Option<BorrowedFd<'_>>> {
+    let dirs = stages.iter().map(|stage| Some(stage.dir.as_fd()));
+    dirs.collect()
 }
 
 fn go_on(signals: &DeferredSignals) -> Result<(), RunError> {
@@ -625,9 +625,4 @@ pub fn last_run(root: &Root) -> Result<Option<LastRun>, StateError> {
         Some(state) => state.read(root, paths::STATUS),
         None => Ok(None),
     }
-}
-
-fn directory_fd(root: &Root, path: &RootPath) -> Option<File> {
-    let dir = root.directory(path).ok().flatten()?;
-    disk::open_directory(dir.as_fd(), ".").ok()
 }

@@ -5,8 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
 
+use super::HISTORY_KEPT;
 use super::disk;
-use super::execute::{Executor, Progress, StepError};
+use super::execute::{Executor, Stages, StepError};
 use super::flags::{self, FlagsError};
 use super::freeze;
 use super::jobs::{self, JobError, Running};
@@ -15,22 +16,13 @@ use super::journal::{
 };
 use super::lock::Lock;
 use super::state::{State, StateError};
-use super::{HISTORY_KEPT, directory_fd};
+use super::survey::{Asked, Direction, Leave, Left, Stuck, Survey};
 use crate::error::Reason;
 use crate::node::activity;
 use crate::paths;
 use crate::plan::FinishedRun;
 use crate::root::{Place, Root, RootPath};
 use crate::signals::DeferredSignals;
-
-/// Which way an unfinished transaction is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// To its end; back where that is impossible.
-    Forward,
-    /// Back to how it was.
-    Back,
-}
 
 /// What an earlier run left.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,10 +44,19 @@ pub enum Recovered {
     Nothing,
     /// Staged names were swept.
     Swept(ConfigRef),
-    /// The interrupted run was brought to its end; these paths changed for that, in the order of the steps.
-    Finished(ConfigRef, Vec<RootPath>),
-    /// The interrupted run was undone; these paths changed for that, in the order of the steps.
-    Undone(ConfigRef, Vec<RootPath>),
+    /// The interrupted run was brought to its end.
+    Finished(ConfigRef, Changes),
+    /// The interrupted run was undone.
+    Undone(ConfigRef, Changes),
+}
+
+/// What became of the paths of an interrupted run, in the order of its steps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// These changed.
+    pub changed: Vec<RootPath>,
+    /// These could not be brought along and stay as they are.
+    pub left: Vec<Left>,
 }
 
 impl Recovered {
@@ -63,7 +64,15 @@ impl Recovered {
     pub fn changed(&self) -> &[RootPath] {
         match self {
             Self::Nothing | Self::Swept(_) => &[],
-            Self::Finished(_, changed) | Self::Undone(_, changed) => changed,
+            Self::Finished(_, changes) | Self::Undone(_, changes) => &changes.changed,
+        }
+    }
+
+    /// The paths that stay as they are.
+    pub fn left(&self) -> &[Left] {
+        match self {
+            Self::Nothing | Self::Swept(_) => &[],
+            Self::Finished(_, changes) | Self::Undone(_, changes) => &changes.left,
         }
     }
 }
@@ -80,17 +89,14 @@ pub enum RecoverError {
     /// Flags in the way.
     #[error(transparent)]
     Flags(#[from] FlagsError),
-    /// Paths that are neither old nor new.
+    /// No way is open.
+    #[error("{0}")]
+    Stuck(Box<Stuck>),
+    /// A path that was to be left.
     #[error(
-        "these paths are neither as before nor as after the interrupted run: {0}. Put each right by hand, \
-         or move it away, then run again"
+        "--leave {0}: no path of the interrupted run is there or below. Nothing was changed. Next: mco-rescue recover"
     )]
-    Conflicts(String),
-    /// Neither way is open.
-    #[error(
-        "staged objects are damaged or missing for: {0}. The interrupted run can be neither finished nor undone"
-    )]
-    Lost(String),
+    NotItsPath(RootPath),
     /// The journal is about another deployment's `etc`.
     #[error(
         "the interrupted run belongs to deployment {0}, but this is {1}. Boot into that deployment and run recover there, \
@@ -106,6 +112,17 @@ pub enum RecoverError {
     /// What the running system was told; the files were put back for it.
     #[error("{0}; the interrupted run was undone{1}")]
     Undone(Box<JobError>, String),
+}
+
+/// How recovery is wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// Which way.
+    pub direction: Direction,
+    /// What may stay as it is.
+    pub leave: &'a Leave,
+    /// The deployment whose `etc` this is.
+    pub deployment: Option<&'a str>,
 }
 
 /// What is left to be done on a root; reads only.
@@ -129,11 +146,10 @@ pub fn pending(root: &Root) -> Result<Pending, StateError> {
 pub fn recover(
     root: &Root,
     _lock: &Lock,
-    direction: Direction,
-    deployment: Option<&str>,
+    wanted: &Wanted<'_>,
     running: &Running<'_>,
 ) -> Result<Recovered, RecoverError> {
-    resolve(root, direction, deployment, running).inspect_err(|_| {
+    resolve(root, wanted, running).inspect_err(|_| {
         // A person has to look first; that may take days. What the journal names cannot be read in every state.
         freeze::thaw(&activity::daemon_containers(root));
     })
@@ -141,8 +157,7 @@ pub fn recover(
 
 fn resolve(
     root: &Root,
-    direction: Direction,
-    deployment: Option<&str>,
+    wanted: &Wanted<'_>,
     running: &Running<'_>,
 ) -> Result<Recovered, RecoverError> {
     let Some(state) = State::open(root)? else {
@@ -160,10 +175,8 @@ fn resolve(
     match (journal, committed, intent) {
         (Some(journal), Some(_), _) => {
             freeze::end(&journal.freeze);
-            keep_trees(root, &journal)?;
-            forget_undone(root, &journal);
-            close(root, &state, &journal.id, &with(&stages, &journal.stages))?;
-            Ok(Recovered::Finished(journal.config, Vec::new()))
+            tidy(root, &state, &journal, &with(&stages, &journal.stages));
+            Ok(Recovered::Finished(journal.config, Changes::default()))
         }
         (Some(journal), None, _) => {
             let unfinished = Unfinished {
@@ -173,11 +186,11 @@ fn resolve(
                 stages: &stages,
                 running,
             };
-            unfinished.resolve(direction, deployment)
+            unfinished.resolve(wanted)
         }
         (None, Some(_), Some(intent)) => {
-            close(root, &state, &intent.id, &stages)?;
-            Ok(Recovered::Finished(intent.config, Vec::new()))
+            said_only(close(root, &state, &intent.id, &stages));
+            Ok(Recovered::Finished(intent.config, Changes::default()))
         }
         (None, None, Some(intent)) => {
             discard(root, &state, &intent.id, &stages)?;
@@ -208,77 +221,91 @@ struct Unfinished<'a> {
 }
 
 impl Unfinished<'_> {
-    fn resolve(
-        self,
-        direction: Direction,
-        deployment: Option<&str>,
-    ) -> Result<Recovered, RecoverError> {
+    fn resolve(self, wanted: &Wanted<'_>) -> Result<Recovered, RecoverError> {
         let journal = &self.journal;
+        let (direction, deployment) = (wanted.direction, wanted.deployment);
         if direction == Direction::Forward && journal.deployment.as_deref() != deployment {
             let name = |deployment: Option<&str>| deployment.unwrap_or("(none)").to_owned();
             let (theirs, ours) = (name(journal.deployment.as_deref()), name(deployment));
             return Err(RecoverError::OtherDeployment(theirs, ours));
         }
-        let dirs: Vec<File> = journal
-            .stages
+        are_its_paths(journal, wanted.leave)?;
+        let dirs = open_stages(self.root, journal)?;
+        let stages: Vec<_> = dirs
             .iter()
-            .filter_map(|path| directory_fd(self.root, path))
+            .map(|dir| dir.as_ref().map(File::as_fd))
             .collect();
-        let survey = Survey::of(self.root, journal, &dirs)?;
-        if direction == Direction::Forward && survey.lost_forward.is_empty() {
-            return self.finish(&survey, &dirs);
+        match self.decide(wanted, &stages)? {
+            (Direction::Forward, survey) => self.finish(&survey, &stages),
+            (Direction::Back, survey) => self.take_back(&survey, &stages),
         }
-        if !survey.lost_back.is_empty() {
-            let lost = [survey.lost_forward, survey.lost_back].concat();
-            return Err(RecoverError::Lost(lost.join(", ")));
-        }
-        let changed = paths_of(journal, survey.taken());
-        // Nobody was told before the last file was in place.
-        let mut files = survey.progress.iter().take(journal.records_from);
-        let told = files.all(|progress| *progress == Progress::After);
-        undo(self.root, self.state, journal, &dirs)?;
+    }
+
+    fn decide(
+        &self,
+        wanted: &Wanted<'_>,
+        stages: &Stages<'_>,
+    ) -> Result<(Direction, Survey), RecoverError> {
+        let executor = Executor::new(self.root, stages);
+        let survey = Survey::of(self.root, &self.journal, &executor, wanted.leave)?;
+        let asked = Asked {
+            direction: wanted.direction,
+            leave: wanted.leave.clone(),
+        };
+        let decided = survey.decide(&self.journal, asked);
+        let direction = decided.map_err(|stuck| RecoverError::Stuck(Box::new(stuck)))?;
+        Ok((direction, survey))
+    }
+
+    /// Back: the files, and whatever was told of the new ones.
+    fn take_back(self, survey: &Survey, stages: &Stages<'_>) -> Result<Recovered, RecoverError> {
+        let journal = &self.journal;
+        let steps: Vec<usize> = survey.pending(Direction::Back).collect();
+        let changes = Changes {
+            changed: paths_of(journal, &steps),
+            left: survey.left(journal, Direction::Back),
+        };
+        // Nothing was told before the last file was in place.
+        let told = survey.all_files(journal);
+        undo(self.root, self.state, journal, stages, &steps)?;
         let left = jobs::left(journal, self.running).len();
         if left > 0 {
             let told = if told { left } else { 0 };
             let failed = jobs::tell_again(self.running.runner, journal, told);
             failed.iter().for_each(|said| log::warn!("{said}"));
         }
-        Ok(Recovered::Undone(self.journal.config, changed))
+        Ok(Recovered::Undone(self.journal.config, changes))
     }
 
-    /// Forward: the files, whoever is to be told, the records, and the mark.
-    fn finish(self, survey: &Survey, dirs: &[File]) -> Result<Recovered, RecoverError> {
+    /// Forward: the files, whatever is to be told, the records, and the mark.
+    fn finish(self, survey: &Survey, stages: &Stages<'_>) -> Result<Recovered, RecoverError> {
         let (root, journal) = (self.root, &self.journal);
-        let changed = paths_of(journal, survey.pending());
+        let steps: Vec<usize> = survey.pending(Direction::Forward).collect();
+        let changes = Changes {
+            changed: paths_of(journal, &steps),
+            left: survey.left(journal, Direction::Forward),
+        };
         flags::clear(root, &journal.held)?;
-        self.forward(survey, dirs, |index| index < journal.records_from)?;
+        let (files, records): (Vec<usize>, Vec<usize>) = steps
+            .iter()
+            .partition(|index| **index < journal.records_from);
+        self.forward(&files, stages)?;
         if !survey.has_records(journal) {
-            self.tell(dirs)?;
+            self.tell(survey, stages)?;
         }
-        self.forward(survey, dirs, |index| index >= journal.records_from)?;
+        self.forward(&records, stages)?;
         flags::restore(root, &journal.held)?;
-        sync_all(dirs)?;
+        sync_all(stages)?;
         self.state.write(paths::COMMITTED, &journal.id)?;
         freeze::end(&journal.freeze);
-        keep_trees(root, journal)?;
-        forget_undone(root, journal);
-        close(
-            root,
-            self.state,
-            &journal.id,
-            &with(self.stages, &journal.stages),
-        )?;
-        Ok(Recovered::Finished(self.journal.config, changed))
+        let all = with(self.stages, &journal.stages);
+        tidy(root, self.state, journal, &all);
+        Ok(Recovered::Finished(self.journal.config, changes))
     }
 
-    fn forward(
-        &self,
-        survey: &Survey,
-        dirs: &[File],
-        now: impl Fn(usize) -> bool,
-    ) -> Result<(), RecoverError> {
-        let executor = Executor::new(self.root, dirs);
-        for index in survey.pending().filter(|index| now(*index)) {
+    fn forward(&self, steps: &[usize], stages: &Stages<'_>) -> Result<(), RecoverError> {
+        let executor = Executor::new(self.root, stages);
+        for &index in steps {
             if let Some(step) = self.journal.steps.get(index) {
                 executor.forward(index, step, None)?;
             }
@@ -286,18 +313,21 @@ impl Unfinished<'_> {
         Ok(())
     }
 
-    /// In the same boot everybody is told, perhaps again. A job that fails undoes the run, as it would have then.
-    fn tell(&self, dirs: &[File]) -> Result<(), RecoverError> {
+    /// In the same boot everything is told, perhaps again. A job that fails undoes the run, as it would have then.
+    fn tell(&self, survey: &Survey, stages: &Stages<'_>) -> Result<(), RecoverError> {
         let (journal, runner) = (&self.journal, self.running.runner);
         let left = jobs::left(journal, self.running);
         if left.is_empty() {
             return Ok(());
         }
-        sync_all(dirs)?;
+        sync_all(stages)?;
         let Err((index, error)) = jobs::carry_out(runner, left) else {
             return Ok(());
         };
-        undo_some(self.root, self.state, journal, dirs, journal.records_from)?;
+        let taken = (0..journal.records_from)
+            .filter(|index| !survey.stays(*index, Direction::Forward))
+            .collect::<Vec<usize>>();
+        undo(self.root, self.state, journal, stages, &taken)?;
         let failed = jobs::tell_again(runner, journal, index + 1);
         let failed = failed
             .iter()
@@ -306,114 +336,92 @@ impl Unfinished<'_> {
     }
 }
 
+/// Every path that is to be left has to be one of the run, or above one.
+fn are_its_paths(journal: &Journal, leave: &Leave) -> Result<(), RecoverError> {
+    let is_its = |left: &&RootPath| {
+        let mut steps = journal.steps.iter();
+        steps.any(|step| step.step.path().is_in(left.relative()))
+    };
+    match leave.paths.iter().find(|left| !is_its(left)) {
+        Some(path) => Err(RecoverError::NotItsPath(path.clone())),
+        None => Ok(()),
+    }
+}
+
+/// The staging directories; `None` for one that is not there any more, or is not one.
+fn open_stages(root: &Root, journal: &Journal) -> Result<Vec<Option<File>>, RecoverError> {
+    let all = journal.stages.iter();
+    all.map(|path| open_stage(root, path)).collect()
+}
+
+fn open_stage(root: &Root, path: &RootPath) -> Result<Option<File>, RecoverError> {
+    let failed = |reason: Reason| RecoverError::State(StateError::System(path.to_string(), reason));
+    let dir = match root.directory(path) {
+        Ok(dir) => dir,
+        Err(error) if error.cause.is_obstacle() => None,
+        Err(error) => return Err(failed(error.into())),
+    };
+    let opened = dir.map(|dir| disk::open_directory(dir.as_fd(), "."));
+    opened.transpose().map_err(|errno| failed(errno.into()))
+}
+
 /// The paths of some steps.
-fn paths_of(journal: &Journal, indices: impl Iterator<Item = usize>) -> Vec<RootPath> {
-    let steps = indices.filter_map(|index| journal.steps.get(index));
+fn paths_of(journal: &Journal, indices: &[usize]) -> Vec<RootPath> {
+    let steps = indices.iter().filter_map(|index| journal.steps.get(*index));
     steps.map(|step| step.step.path().clone()).collect()
 }
 
-/// How far every step is, and which steps have lost what they need to go on or back.
-struct Survey {
-    progress: Vec<Progress>,
-    lost_forward: Vec<String>,
-    lost_back: Vec<String>,
-}
-
-impl Survey {
-    /// Looks at every path; stops at those that belong to neither side.
-    fn of(root: &Root, journal: &Journal, dirs: &[File]) -> Result<Self, RecoverError> {
-        let executor = Executor::new(root, dirs);
-        let progress = journal
-            .steps
-            .iter()
-            .map(|step| executor.progress(&step.step));
-        let progress: Vec<Progress> = progress.collect::<Result<_, _>>()?;
-        let paths = |fits: &dyn Fn(usize, &JournalStep, Progress) -> bool| -> Vec<String> {
-            let steps = journal.steps.iter().zip(&progress).enumerate();
-            let fitting = steps.filter(|(index, (step, progress))| fits(*index, step, **progress));
-            fitting
-                .map(|(_, (step, _))| step.step.path().to_string())
-                .collect()
-        };
-        let foreign = paths(&|_, _, progress| progress == Progress::Foreign);
-        if !foreign.is_empty() {
-            return Err(RecoverError::Conflicts(foreign.join(", ")));
-        }
-        let whole = dirs.len() == journal.stages.len();
-        let lost_forward = paths(&|index, step, progress| {
-            progress != Progress::After && !(whole && executor.is_staged(index, step))
-        });
-        let lost_back = paths(&|index, step, progress| {
-            progress == Progress::After && !(whole && executor.is_kept(index, step))
-        });
-        Ok(Self {
-            progress,
-            lost_forward,
-            lost_back,
-        })
-    }
-
-    /// Whether a record was written: then everybody was told before.
-    fn has_records(&self, journal: &Journal) -> bool {
-        let mut records = self.progress.iter().skip(journal.records_from);
-        records.any(|progress| *progress == Progress::After)
-    }
-
-    /// Steps that are still to be taken, or taken to their end.
-    fn pending(&self) -> impl Iterator<Item = usize> {
-        let steps = self.progress.iter().enumerate();
-        steps
-            .filter(|(_, progress)| matches!(progress, Progress::Before | Progress::Between))
-            .map(|(index, _)| index)
-    }
-
-    /// Steps that took effect, wholly or in part.
-    fn taken(&self) -> impl Iterator<Item = usize> {
-        let steps = self.progress.iter().enumerate();
-        steps
-            .filter(|(_, progress)| matches!(progress, Progress::After | Progress::Between))
-            .map(|(index, _)| index)
-    }
-}
-
-/// Takes every step back, last first, then forgets the transaction.
+/// Takes these steps back, last first, then forgets the transaction.
 pub fn undo(
     root: &Root,
     state: &State,
     journal: &Journal,
-    dirs: &[File],
-) -> Result<(), RecoverError> {
-    undo_some(root, state, journal, dirs, journal.steps.len())
-}
-
-/// Takes the first `taken` steps back, last first, then forgets the transaction.
-pub fn undo_some(
-    root: &Root,
-    state: &State,
-    journal: &Journal,
-    dirs: &[File],
-    taken: usize,
+    stages: &Stages<'_>,
+    steps: &[usize],
 ) -> Result<(), RecoverError> {
     // A mark that outlived the error would make the next run take a half-undone tree for a finished one.
     state.remove(paths::COMMITTED)?;
-    let executor = Executor::new(root, dirs);
-    if taken > 0 {
+    let executor = Executor::new(root, stages);
+    if !steps.is_empty() {
         flags::clear(root, &journal.held)?;
     }
-    for (index, step) in journal.steps.iter().enumerate().take(taken).rev() {
-        executor.back(index, step)?;
+    let mut last_first = steps.to_vec();
+    last_first.sort_unstable_by(|a, b| b.cmp(a));
+    for index in last_first {
+        if let Some(step) = journal.steps.get(index) {
+            executor.back(index, step)?;
+        }
     }
     flags::restore(root, &journal.held)?;
-    sync_all(dirs)?;
+    sync_all(stages)?;
     freeze::thaw(&journal.freeze);
     state.remove(paths::JOURNAL)?;
-    let intent: Option<Intent> = state.read(root, paths::INTENT)?;
+    // Everything is as before; what is left over now is swept by the next run.
+    let intent: Option<Intent> = state.read(root, paths::INTENT).unwrap_or_default();
     let stages = intent.map(|intent| intent.stages).unwrap_or_default();
-    discard(root, state, &journal.id, &with(&stages, &journal.stages))
+    let stages = with(&stages, &journal.stages);
+    said_only(discard(root, state, &journal.id, &stages));
+    Ok(())
 }
 
-fn sync_all(dirs: &[File]) -> Result<(), RecoverError> {
-    dirs.iter().try_for_each(|dir| {
+/// After the verdict nothing changes it: what is left over is said, and the next run tries again.
+fn said_only(result: Result<(), RecoverError>) {
+    if let Err(error) = result {
+        log::warn!("tidying up: {error}. Next: mco-rescue recover");
+    }
+}
+
+/// After the `committed` mark: what the run kept for itself goes where it belongs. Whatever fails is said.
+pub fn tidy(root: &Root, state: &State, journal: &Journal, stages: &[RootPath]) {
+    let tidied = keep_trees(root, journal).and_then(|()| {
+        forget_undone(root, journal);
+        close(root, state, &journal.id, stages)
+    });
+    said_only(tidied);
+}
+
+fn sync_all(stages: &Stages<'_>) -> Result<(), RecoverError> {
+    stages.iter().flatten().try_for_each(|dir| {
         disk::sync_file_system(dir).map_err(|errno| RecoverError::Sync(errno.into()))
     })
 }
@@ -583,6 +591,10 @@ pub fn close(
             Ok(()) | Err(Errno::ENOENT) => {}
             Err(errno) => return Err(StateError::System(name.to_string(), errno.into()).into()),
         }
+    } else {
+        // Left where it is, it would be taken for an unfinished run without end.
+        log::warn!("{history} is missing, so this run cannot be taken back");
+        state.forget(paths::JOURNAL)?;
     }
     let forgotten = forget_intent(state, swept);
     // A journal without the mark would be taken for an unfinished run.
