@@ -34,5 +34,6 @@ pub mod paths;
 pub mod privileges;
 pub mod root;
 pub mod runtime;
+pub mod sealed;
 pub mod signals;
 pub mod systemd;

@@ -151,7 +151,7 @@ impl Fault {
     }
 }
 
-/// What is the same in two runs: no descriptors, process ids or dates, and of a call that only looks not what it saw.
+/// What is the same in two runs: no descriptors, process ids, dates or digests, and of a call that only looks not what it saw.
 fn shape(line: &str) -> String {
     let call = line.split(" = ").next().unwrap().trim_end();
     let name = call.split('(').next().unwrap();
@@ -162,7 +162,7 @@ fn shape(line: &str) -> String {
     };
     let call: Vec<&str> = call.split(',').take(arguments).collect();
     let call = call.join(",");
-    let fixed = call.chars().filter(|c| !c.is_ascii_digit());
+    let fixed = call.chars().filter(|c| !c.is_ascii_hexdigit());
     fixed.take(48).collect()
 }
 

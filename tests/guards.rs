@@ -22,6 +22,7 @@ use mounts::{mount, with_mounts};
 use serde_json::{Value, json};
 use support::{
     PROGRAM, Run, TestRoot, copy_program, file, install, is_root, machine_config, null_device, say,
+    unsealed,
 };
 
 /// A root whose flags are taken away before it is removed.
@@ -1004,6 +1005,7 @@ fn runs_stay_in_order_when_the_clock_jumps_back() {
     fs::rename(&name, &future).unwrap();
     let journal = fs::read_to_string(future.join("journal.json")).unwrap();
     let old = name.file_name().unwrap().to_str().unwrap();
+    let journal = unsealed(&journal).to_string();
     fs::write(
         future.join("journal.json"),
         journal.replace(old, "9999999999999-1"),
@@ -1060,17 +1062,16 @@ fn a_marker_that_is_a_link_proves_nothing() {
 }
 
 #[test]
-fn a_damaged_mark_of_the_end_is_named_and_left_alone() {
+fn a_damaged_mark_of_the_end_is_named_and_goes() {
     let root = TestRoot::new();
     root.apply(&numbered(1));
     for text in ["", "{", "17"] {
-        root.write(&format!("{STATE}/committed"), text);
-        let before = root.everything();
         let config = root.config(&numbered(2));
         for args in [&["recover"][..], &["apply", "--yes", config.path()]] {
-            let run = root.run(args).exits(5);
+            root.write(&format!("{STATE}/committed"), text);
+            let run = root.run(args).ok();
             assert!(run.err().contains("committed"), "{}", run.err());
-            assert_eq!(root.everything(), before);
+            assert!(!root.exists(&format!("{STATE}/committed")));
         }
     }
 }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use notify::{Watcher, uses};
 use serde_json::{Value, json};
-use support::{PROGRAM, Run, TestRoot, file, is_root, machine_config, say};
+use support::{PROGRAM, Run, TestRoot, file, is_root, machine_config, say, unsealed};
 use tempfile::TempDir;
 use trace::can_trace;
 
@@ -429,18 +429,17 @@ fn a_forged_journal_leads_nobody_out_of_the_root() {
                 killed(&root, two.path(), 3);
                 root.link("etc/evil", outside.path());
                 let path = format!("{STATE}/journal.json");
-                let mut journal: Value = serde_json::from_str(&root.read(&path)).unwrap();
+                let mut journal = unsealed(&root.read(&path));
                 forge(&mut journal);
                 root.write(&path, &journal.to_string());
                 if committed {
-                    root.write(&format!("{STATE}/committed"), "\"x\"");
+                    root.write(&format!("{STATE}/committed"), &journal["id"].to_string());
                 }
                 // In the history too, where rollback looks.
                 for id in fs::read_dir(root.path(&format!("{STATE}/history"))).unwrap() {
                     let past = id.unwrap().path().join("journal.json");
                     if past.exists() {
-                        let mut journal: Value =
-                            serde_json::from_slice(&fs::read(&past).unwrap()).unwrap();
+                        let mut journal = unsealed(&fs::read_to_string(&past).unwrap());
                         forge(&mut journal);
                         fs::write(past, journal.to_string()).unwrap();
                     }

@@ -15,7 +15,7 @@ use faults::{
     left_over, traced, try_each,
 };
 use serde_json::{Value, json};
-use support::{Snapshot, TestRoot, file, machine_config};
+use support::{Snapshot, TestRoot, file, machine_config, unsealed};
 
 impl Scene {
     /// From one config to another. `None`, said aloud, where nothing can be traced.
@@ -461,25 +461,85 @@ fn refuses_recovery(root: &TestRoot, scene: &Scene, named: &[&str], codes: &[i32
     }
 }
 
+/// A file of ours, and what can be wrong with it.
+fn damaged(whole: &str) -> [(String, &'static str); 5] {
+    let newer = whole.replacen("\"version\":1", "\"version\":99", 1);
+    let other = whole.replacen("rendered-worker-new", "rendered-worker-odd", 1);
+    assert!(newer != whole && other != whole);
+    [
+        (whole[..whole.len() / 2].to_owned(), "cannot be read"),
+        (String::new(), "cannot be read"),
+        ("{}".to_owned(), "cannot be read"),
+        (newer, "version 99"),
+        (other, "checksum"),
+    ]
+}
+
 #[test]
-fn a_damaged_state_file_is_named_and_left_alone() {
+fn a_damaged_journal_is_named_and_left_alone_until_the_run_is_given_up() {
     let Some(scene) = Scene::update() else { return };
-    for name in ["journal.json", "intent.json"] {
-        let path = format!("{STATE}/{name}");
-        let whole = scene.half_way().read(&path);
-        let newer = whole.replacen("\"version\":1", "\"version\":99", 1);
-        assert_ne!(newer, whole);
-        let cases = [
-            (whole[..whole.len() / 2].to_owned(), "cannot be read"),
-            (String::new(), "cannot be read"),
-            ("{}".to_owned(), "cannot be read"),
-            (newer, "version 99"),
-        ];
-        for (text, words) in cases {
+    for (text, words) in damaged(&scene.half_way().read(JOURNAL)) {
+        let root = scene.half_way();
+        root.run(&["recover", "--give-up"]).exits(5);
+        fs::write(root.path(JOURNAL), text).unwrap();
+        let next = "Next: mco-rescue recover --give-up";
+        let named = [&format!("/{JOURNAL}"), words, next];
+        refuses_recovery(&root, &scene, &named, &[1, 5]);
+        let before = root.snapshot();
+        let run = root.run(&["recover", "--give-up"]).exits(3);
+        assert!(
+            run.out().contains("Next: mco-rescue apply"),
+            "{}",
+            run.out()
+        );
+        let after = root.snapshot();
+        assert!(
+            after
+                .iter()
+                .all(|(path, entry)| before.get(path) == Some(entry))
+        );
+        assert_eq!(root.run(&["recover"]).ok().out(), "Nothing to recover.\n");
+        let config = root.config(scene.new.as_ref().unwrap());
+        root.run(&["apply", "--yes", config.path()]).ok();
+        root.run(&["verify"]).ok();
+        let unlike = scene.unlike_new(&root).into_iter();
+        assert_eq!(
+            unlike
+                .filter(|what| !what.ends_with(" names"))
+                .collect::<Vec<_>>(),
+            [""; 0]
+        );
+    }
+}
+
+#[test]
+fn a_damaged_intent_is_said_and_the_journal_suffices() {
+    let Some(scene) = Scene::update() else { return };
+    let path = format!("{STATE}/intent.json");
+    for (text, words) in damaged(&scene.half_way().read(&path)) {
+        for way in [&["recover"][..], &["recover", "--back"]] {
             let root = scene.half_way();
-            fs::write(root.path(&path), text).unwrap();
-            refuses_recovery(&root, &scene, &[&format!("/{path}"), words], &[1, 5]);
+            fs::write(root.path(&path), &text).unwrap();
+            let run = root.run(way).ok();
+            assert!(run.err().contains(&format!("/{path}")), "{}", run.err());
+            assert!(run.err().contains(words), "{}", run.err());
+            assert_eq!(scene.between(&root), [""; 0]);
+            assert_eq!(left_over(&root), [""; 0]);
         }
+    }
+}
+
+#[test]
+fn the_mark_of_another_run_does_not_end_this_one() {
+    let Some(scene) = Scene::update() else { return };
+    for text in ["\"1-1\"", "{\"id\":\"1-1\"}", "{\"id\":", ""] {
+        let root = scene.half_way();
+        root.write(&format!("{STATE}/committed"), text);
+        let run = root.run(&["recover"]).ok();
+        assert!(run.err().contains("committed"), "{}", run.err());
+        assert_eq!(scene.unlike_new(&root), [""; 0]);
+        assert_eq!(left_over(&root), [""; 0]);
+        assert_eq!(scene.applied_afterwards(&root), [""; 0]);
     }
 }
 
@@ -518,7 +578,7 @@ fn the_run_of_another_deployment_is_never_finished_here() {
     let Some(scene) = Scene::update() else { return };
     let other = format!("{}.0", "a1".repeat(32));
     let root = scene.half_way();
-    let mut journal: Value = serde_json::from_str(&root.read(JOURNAL)).unwrap();
+    let mut journal = unsealed(&root.read(JOURNAL));
     journal["deployment"] = json!(other);
     fs::write(root.path(JOURNAL), journal.to_string()).unwrap();
     let before = root.everything();

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 
-use faults::{Call, JOURNAL, STATE, Scene, copy_tree, count, on_threads, traced};
+use faults::{Call, JOURNAL, STATE, copy_tree, count, on_threads, traced};
 use mounts::{mount, unmount, with_mounts};
 use scenes::{can_disturb, everything_is_asked_for};
 use serde_json::{Value, json};
@@ -424,6 +424,7 @@ impl Happens<'_> {
             _ => &["recover"],
         };
         let run = traced(&self.node.root, call, &[fault], args);
+        self.touched.extend(staying(&run.out));
         format!("{args:?} cut off at {call} number {nth}: {:?}", run.code)
     }
 }
@@ -540,13 +541,13 @@ fn staying(said: &str) -> Vec<String> {
 /// What a blocker says: the path is moved away. Says whether there was one.
 fn moved_away(node: &Node, said: &str) -> bool {
     let flat = flat(said);
-    let Some(at) = flat.find("Move it away, then run again") else {
+    let asks = ["Move it away, then", "move it away, then"];
+    let Some(at) = asks.iter().find_map(|words| flat.find(words)) else {
         return false;
     };
-    let Some((_, path)) = flat[..at].rsplit_once("- /") else {
-        return false;
-    };
-    let path = path.split(": ").next().unwrap();
+    let mut words = flat[..at].rsplit(' ');
+    let path = words.find(|word| word.starts_with('/')).unwrap();
+    let path = path.trim_end_matches(':');
     let outside = tempfile::tempdir_in("/dev/shm").unwrap();
     let status = Command::new("mv")
         .arg(node.root.path(path))
@@ -555,17 +556,19 @@ fn moved_away(node: &Node, said: &str) -> bool {
     status.unwrap().success()
 }
 
-/// What a blocker says of a link that leads nowhere: it goes. Says whether there was one.
+/// What a blocker says of something on the way to a path that is no directory: it goes. Says whether there was one.
 fn put_right(node: &Node, said: &str) -> bool {
     let flat = flat(said);
-    let Some((before, _)) = flat.split_once(" is there, but it leads to no directory") else {
+    let Some((before, _)) = flat.split_once("Put the directories above it right first") else {
         return false;
     };
-    if !flat.contains("Put the directories above it right first") {
-        return false;
-    }
-    let link = before.rsplit(' ').next().unwrap();
-    fs::remove_file(node.root.path(link)).is_ok()
+    let (before, _) = before.rsplit_once(": cannot be reached").unwrap();
+    let path = before.rsplit(' ').next().unwrap().trim_start_matches('/');
+    let ends = path.match_indices('/').map(|(end, _)| &path[..end]);
+    let in_the_way = ends
+        .map(|part| node.root.path(part))
+        .find(|part| !part.is_dir());
+    in_the_way.is_some_and(|part| fs::remove_file(part).is_ok())
 }
 
 /// The commands behind the last `Next:`.
@@ -753,5 +756,125 @@ fn a_path_that_was_changed_is_named_with_its_copies_and_may_be_left() {
             assert_eq!(update.mixed(root, &[path.to_owned()]), [""; 0]);
             assert!(!is_pending(&node));
         }
+    });
+}
+
+/// The state files that a cut leaves at every stage of a run: a name for it, and the tree.
+fn stages_of_a_run(update: &Update) -> Vec<(&'static str, Node)> {
+    let nth = |call: &str, name: &str| {
+        let same = update.clean.iter().filter(|one| one.name == call);
+        let at = same.clone().position(|one| one.line.contains(name));
+        at.unwrap() + 1
+    };
+    let mark = nth("renameat", ".committed.new");
+    let all = [
+        ("intent only", "linkat", 1),
+        (
+            "nothing renamed",
+            "renameat",
+            nth("renameat", ".journal.json.new") + 1,
+        ),
+        ("half renamed", "renameat", mark - 6),
+        ("all renamed", "renameat", mark),
+        ("committed", "unlinkat", nth("unlinkat", "old-") + 3),
+        (
+            "journal moved away",
+            "unlinkat",
+            nth("unlinkat", "\"intent.json\""),
+        ),
+        ("mark alone", "unlinkat", nth("unlinkat", "\"committed\"")),
+    ];
+    let of = |(name, call, nth)| (name, update.cut(call, nth));
+    all.into_iter().map(of).collect()
+}
+
+/// Our own files in a root, but the marker.
+fn state_files(root: &TestRoot) -> Vec<String> {
+    let all = root.everything().into_keys();
+    let is_state = |path: &String| {
+        let below = path.strip_prefix(&format!("{STATE}/")).unwrap_or_default();
+        below.ends_with(".json") || below == "committed"
+    };
+    all.filter(is_state).collect()
+}
+
+/// One flipped bit: what recovery makes of it, and what the printed commands lead to.
+fn flipped(update: &Update, tree: &Node, file: &str, bit: usize, on: bool) -> Vec<String> {
+    let node = Node::of(tree.root.dir());
+    let root = &node.root;
+    let path = root.path(file);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[bit / 8] ^= 1 << (bit % 8);
+    fs::write(&path, bytes).unwrap();
+    let before = root.snapshot();
+    let run = root.run(&["recover"]);
+    let mut problems = Vec::new();
+    if run.code() == 0 {
+        problems.extend(update.mixed(root, &[]));
+        if is_pending(&node) {
+            problems.push("something is pending".to_owned());
+        }
+    } else {
+        if root.snapshot() != before {
+            problems.push("the tree has changed".to_owned());
+        }
+        let name = file.strip_prefix(STATE).unwrap();
+        if !run.err().contains(name) || !run.err().contains("Next: mco-rescue recover --give-up") {
+            problems.push("the file and the way out are not named".to_owned());
+        }
+    }
+    if on && problems.is_empty() {
+        let touched = update.changed().into_iter().cloned().collect::<Vec<_>>();
+        problems.extend(follow(update, &node, &touched).err());
+    }
+    let said = format!("exit code {}, said: {}", run.code(), run.err());
+    let complain = |problem| format!("{file}, bit {bit}: {problem} ({said})");
+    problems.into_iter().map(complain).collect()
+}
+
+#[test]
+fn no_flipped_bit_of_a_state_file_makes_a_mix_of_two_configs() {
+    if !can_disturb() {
+        return;
+    }
+    with_mounts(|| {
+        let update = Update::new();
+        let trees = stages_of_a_run(&update);
+        let mut cases = Vec::new();
+        for (at, (_, node)) in trees.iter().enumerate() {
+            for file in state_files(&node.root) {
+                let bits = fs::metadata(node.root.path(&file)).unwrap().len() as usize * 8;
+                let step = if everything_is_asked_for() {
+                    7
+                } else {
+                    bits.div_ceil(12)
+                };
+                // Another bit of a byte every time.
+                let chosen = (0..bits).step_by(step).map(|bit| (bit + at * 3) % bits);
+                cases.extend(
+                    chosen
+                        .enumerate()
+                        .map(|(n, bit)| (at, file.clone(), bit, n % 4 == 0)),
+                );
+            }
+        }
+        let files: BTreeSet<(usize, &String)> =
+            cases.iter().map(|case| (case.0, &case.1)).collect();
+        let problems = on_threads(&cases, |(at, file, bit, on)| {
+            let (name, tree) = &trees[*at];
+            let complain = |problem| format!("{name}: {problem}");
+            flipped(&update, tree, file, *bit, *on)
+                .into_iter()
+                .map(complain)
+                .collect()
+        });
+        say(&format!(
+            "flipped bits: {} in {} files at {} stages of a run, {} problems",
+            cases.len(),
+            files.len(),
+            trees.len(),
+            problems.len()
+        ));
+        assert!(problems.is_empty(), "{}", problems.join("\n"));
     });
 }

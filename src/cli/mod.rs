@@ -569,6 +569,11 @@ pub struct RecoverArgs {
     #[arg(long, value_name = "PATH")]
     pub leave: Vec<String>,
 
+    /// Forget an interrupted run whose journal is damaged: every file stays as it is,
+    /// and the exit code is 3
+    #[arg(long, conflicts_with_all = ["back", "leave", "at_boot"])]
+    pub give_up: bool,
+
     /// Run by a unit: nobody watches, and systemd has read the unit files already
     #[arg(long, hide = true, conflicts_with = "back")]
     pub at_boot: bool,

@@ -35,7 +35,11 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
     } else {
         Direction::Forward
     };
-    let recovered = recover(&root, &lock, direction, &leave(&args.leave)?)?;
+    let recovered = if args.give_up {
+        transaction::give_up(&root, &lock).map_err(|error| failed(&error))?
+    } else {
+        recover(&root, &lock, direction, &leave(&args.leave)?)?
+    };
     let is_there = |path: &RootPath| root.exists(path).unwrap_or_default();
     let units = (args.at_boot && systemd_runs(&root))
         .then(|| at_boot(recovered.changed(), &is_there, &HostRunner));
@@ -47,7 +51,11 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
         Output::Text => report::recover::text(&recovered, units.as_ref()),
     };
     report::print_result(text.as_bytes());
-    Ok(ExitCode::Done)
+    Ok(match recovered {
+        // Files from before may stand beside those of the run.
+        Recovered::GivenUp(..) => ExitCode::Drift,
+        _ => ExitCode::Done,
+    })
 }
 
 /// What may stay as it is.
@@ -110,7 +118,7 @@ fn keep(root: &Root, lock: &Lock, recovered: &Recovered, units: &Started, starte
     let (outcome, config) = match recovered {
         Recovered::Finished(config, _) => (Outcome::Recovered, config),
         Recovered::Undone(config, _) => (Outcome::Undone, config),
-        Recovered::Swept(_) | Recovered::Nothing => return,
+        Recovered::Swept(_) | Recovered::Nothing | Recovered::GivenUp(..) => return,
     };
     let phase = |name: &str, result: String| Phase {
         name: name.into(),

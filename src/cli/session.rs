@@ -22,6 +22,7 @@ use crate::report::diff::unified;
 use crate::report::is_secret_step;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootError, RootPath};
+use crate::sealed;
 use crate::source::{self, Chosen, Http, Kept, api, cache, daemon_log};
 use crate::transaction::Store;
 use crate::transaction::journal::ConfigRef;
@@ -101,7 +102,7 @@ pub fn open_store(root: &Root, directory: &'static str) -> Result<Store> {
 pub fn keep(root: &Root, file: &'static str, value: &impl Serialize) -> Result<()> {
     let store = open_store(root, paths::STATE)?;
     let text = serde_json::to_vec_pretty(value)?;
-    Ok(store.put(RootPath::fixed(file).name(), &text)?)
+    Ok(store.put(RootPath::fixed(file).name(), &sealed::seal(&text))?)
 }
 
 /// What stands in for a config that was not named (design.md section 7).

@@ -1,8 +1,10 @@
 //! The daemon's records on the node: which config it believes the node to be in.
 
+use nix::errno::Errno;
+
 use crate::document::{self, MachineConfig};
 use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::root::{ResolveError, Root, RootError, RootPath};
 
 /// A MachineConfig kept on the node.
 #[derive(Debug, Clone)]
@@ -113,8 +115,12 @@ impl Records {
 
 fn unreadable(root: &Root) -> Result<Option<String>, RootError> {
     let path = RootPath::fixed(paths::CURRENT_CONFIG);
-    let bytes = root.read_within(&path, document::MAX_JSON)?;
-    Ok(bytes.and_then(|bytes| reader_says(&bytes)))
+    match root.read_within(&path, document::MAX_JSON) {
+        Ok(bytes) => Ok(bytes.and_then(|bytes| reader_says(&bytes))),
+        // Go's own words for reading one.
+        Err(error) if is_directory(&error) => Ok(Some(format!("read {path}: is a directory"))),
+        Err(error) => Err(error),
+    }
 }
 
 /// The words of Go's JSON reader for the first value of a text; nothing where it can be read.
@@ -167,18 +173,39 @@ fn same(
     Ok(None)
 }
 
+/// What there is to a record.
+enum Read {
+    Known(Box<MachineConfig>),
+    Bytes(Vec<u8>),
+    Nothing,
+}
+
+fn is_directory(error: &RootError) -> bool {
+    error.cause == ResolveError::System(Errno::EISDIR)
+}
+
 /// A record, and whether it is in JSON, as the daemon writes it.
 fn recorded(
     root: &Root,
     file: &'static str,
     known: &[&MachineConfig],
 ) -> Result<(Recorded, bool), RootError> {
-    if let Some(same) = same(root, file, known)? {
-        return Ok((Recorded::Present(Box::new(same)), true));
-    }
-    let bytes = root.read_within(&RootPath::fixed(file), document::MAX_JSON)?;
-    let Some(bytes) = bytes else {
-        return Ok((Recorded::Missing, false));
+    let read = || -> Result<_, RootError> {
+        if let Some(same) = same(root, file, known)? {
+            return Ok(Read::Known(Box::new(same)));
+        }
+        let bytes = root.read_within(&RootPath::fixed(file), document::MAX_JSON)?;
+        Ok(bytes.map_or(Read::Nothing, Read::Bytes))
+    };
+    let bytes = match read() {
+        Ok(Read::Known(config)) => return Ok((Recorded::Present(config), true)),
+        Ok(Read::Nothing) => return Ok((Recorded::Missing, false)),
+        Ok(Read::Bytes(bytes)) => bytes,
+        Err(error) if is_directory(&error) => {
+            let problem = format!("/{file} is a directory. Move it away, then apply a config");
+            return Ok((Recorded::Broken(problem), false));
+        }
+        Err(error) => return Err(error),
     };
     let json = bytes.trim_ascii_start().starts_with(b"{");
     let recorded = match document::parse(bytes, &format!("/{file}")) {

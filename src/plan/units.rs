@@ -22,7 +22,10 @@ impl Builder<'_> {
         for problem in simulated.problems {
             self.block(
                 "spec.config.systemd.units",
-                format!("{problem}. The daemon's update would fail over this too"),
+                format!(
+                    "{problem}. The daemon's update would fail over this too. Put it right or move it away, then run \
+                     again"
+                ),
             );
         }
         for notice in simulated.notices {

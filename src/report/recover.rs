@@ -33,7 +33,7 @@ struct Stays<'a> {
 #[derive(Serialize)]
 struct Document<'a> {
     schema: &'static str,
-    /// `nothing`, `swept`, `finished` or `undone`.
+    /// `nothing`, `swept`, `finished`, `undone` or `given-up`.
     result: &'static str,
     config: Option<&'a ConfigRef>,
     /// Paths that changed.
@@ -53,6 +53,7 @@ pub fn json(recovered: &Recovered, units: Option<&Started>) -> serde_json::Resul
         Recovered::Swept(config) => ("swept", Some(config)),
         Recovered::Finished(config, _) => ("finished", Some(config)),
         Recovered::Undone(config, _) => ("undone", Some(config)),
+        Recovered::GivenUp(config, _) => ("given-up", Some(config)),
     };
     let known: Option<(&[String], &[String])> = match units {
         Some(Started::Unconcerned) => Some((&[], &[])),
@@ -82,6 +83,7 @@ fn stays(left: &Left) -> Stays<'_> {
 pub fn text(recovered: &Recovered, started: Option<&Started>) -> String {
     let said = match recovered {
         Recovered::Nothing => return "Nothing to recover.\n".to_owned(),
+        Recovered::GivenUp(config, kept) => return given_up(config, kept.as_ref()),
         other => sentence(other),
     };
     let changed = recovered.changed();
@@ -96,6 +98,24 @@ pub fn text(recovered: &Recovered, started: Option<&Started>) -> String {
     let left = recovered.left().iter();
     let left = left.map(|left| wrap(&format!("{} stays as it is: {}.", left.path, left.why), 0));
     wrap(&said, 0) + &left.collect::<String>() + &next + "Next: mco-rescue verify\n"
+}
+
+fn given_up(config: &ConfigRef, kept: Option<&RootPath>) -> String {
+    let sentence = sentence(&Recovered::GivenUp(config.clone(), None));
+    let mut said = wrap(
+        &format!(
+            "{sentence} Every file is as it was: some from before, and some of that run. Only its config, applied again, \
+             makes the node whole."
+        ),
+        0,
+    );
+    if let Some(kept) = kept {
+        said.push_str(&format!("What it kept from before is in {kept}.\n"));
+    }
+    if !config.origin.is_empty() {
+        said.push_str(&wrap(&format!("It came from {}.", config.origin), 0));
+    }
+    said + "Next: mco-rescue apply CONFIG\n"
 }
 
 /// What became of the units of a boot that goes on.
@@ -142,5 +162,9 @@ pub fn sentence(recovered: &Recovered) -> String {
             config.name
         ),
         Recovered::Undone(config, _) => format!("An interrupted run was undone ({}).", config.name),
+        Recovered::GivenUp(config, _) => format!(
+            "An interrupted run was given up ({}): its journal is damaged.",
+            config.name
+        ),
     }
 }

@@ -23,6 +23,7 @@ use crate::error::Reason;
 use crate::node::{Recorded, Records};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
+use crate::sealed;
 use cache::{Cached, Entry};
 
 /// A YAML document may not be larger than this (64 MiB): the operator refuses rendered configs above 1.5 MiB.
@@ -116,6 +117,10 @@ pub fn remembered<T: DeserializeOwned>(
     let Some(bytes) = root.read(&path)? else {
         return Ok(None);
     };
+    if let Err(broken) = sealed::check(&bytes) {
+        log::warn!("{path} is damaged and is passed over: {broken}");
+        return Ok(None);
+    }
     match serde_json::from_slice::<T>(&bytes) {
         Ok(kept) if version(&kept) == known => Ok(Some(kept)),
         Ok(kept) => {

@@ -25,6 +25,17 @@ pub struct ConfigRef {
     pub origin: String,
 }
 
+impl ConfigRef {
+    /// Where nothing tells it any more.
+    pub fn unknown() -> Self {
+        Self {
+            name: "a config that is not known any more".to_owned(),
+            digest: String::new(),
+            origin: String::new(),
+        }
+    }
+}
+
 /// Written before anything else: what a run is about to touch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
@@ -40,6 +51,29 @@ pub struct Intent {
     pub stages: Vec<RootPath>,
     /// Directories in which names change or that are made.
     pub directories: Vec<RootPath>,
+}
+
+/// Everything of a run is in place: from here on only forward.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "AnyMark")]
+pub struct Mark {
+    /// The transaction.
+    pub id: String,
+}
+
+/// As it is written, or as it was before: the id alone.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum AnyMark {
+    Mark { id: String },
+    Id(String),
+}
+
+impl From<AnyMark> for Mark {
+    fn from(mark: AnyMark) -> Self {
+        let (AnyMark::Mark { id } | AnyMark::Id(id)) = mark;
+        Self { id }
+    }
 }
 
 /// All steps of a run. Its existence is the commit point.

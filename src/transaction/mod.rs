@@ -48,7 +48,7 @@ use crate::signals::DeferredSignals;
 use execute::{Executor, Progress, StepError};
 use flags::FlagsError;
 use jobs::JobError;
-use journal::{ConfigRef, Intent, Journal, JournalStep, VERSION};
+use journal::{ConfigRef, Intent, Journal, JournalStep, Mark, VERSION};
 use stage::{Stage, StageError, Staging};
 use state::{State, StateError};
 
@@ -56,7 +56,7 @@ pub use force::{request_force, withdraw_force};
 pub use jobs::Running;
 pub use lock::{Lock, LockError, acquire};
 pub use recover::{
-    Changes, Pending, RecoverError, Recovered, Wanted, history, order, pending, recover,
+    Changes, Pending, RecoverError, Recovered, Wanted, give_up, history, order, pending, recover,
 };
 pub use state::StateError as StateDirectoryError;
 pub use store::Store;
@@ -443,8 +443,11 @@ impl<'a> Run<'a> {
         self.tell(journal)?;
         self.forward(journal, journal.steps.len())?;
         flags::restore(self.request.root, &journal.held)?;
+        let mark = Mark {
+            id: self.id.clone(),
+        };
         self.state
-            .prepare(paths::COMMITTED, &self.id, self.sync_each)?;
+            .prepare(paths::COMMITTED, &mark, self.sync_each)?;
         // Their bytes go with the barrier, and their names with one flush: first the mark's.
         let status = describe(&Ok(self.finished()));
         let status = self.state.prepare(paths::STATUS, &status, self.sync_each);

@@ -12,16 +12,16 @@ use super::flags::{self, FlagsError};
 use super::freeze;
 use super::jobs::{self, JobError, Running};
 use super::journal::{
-    ConfigRef, Intent, Journal, JournalStep, VERSION, away_name, is_staged_name, new_name, old_name,
+    ConfigRef, Intent, Journal, JournalStep, Mark, away_name, is_staged_name, new_name, old_name,
 };
 use super::lock::Lock;
-use super::state::{State, StateError};
+use super::state::{self, State, StateError};
 use super::survey::{Asked, Direction, Leave, Left, Stuck, Survey};
 use crate::error::Reason;
 use crate::node::activity;
 use crate::paths;
 use crate::plan::FinishedRun;
-use crate::root::{Place, Root, RootPath};
+use crate::root::{Place, Root, RootError, RootPath};
 use crate::signals::DeferredSignals;
 
 /// What an earlier run left.
@@ -48,6 +48,8 @@ pub enum Recovered {
     Finished(ConfigRef, Changes),
     /// The interrupted run was undone.
     Undone(ConfigRef, Changes),
+    /// The interrupted run was given up; where its old objects are.
+    GivenUp(ConfigRef, Option<RootPath>),
 }
 
 /// What became of the paths of an interrupted run, in the order of its steps.
@@ -63,7 +65,7 @@ impl Recovered {
     /// The paths that changed.
     pub fn changed(&self) -> &[RootPath] {
         match self {
-            Self::Nothing | Self::Swept(_) => &[],
+            Self::Nothing | Self::Swept(_) | Self::GivenUp(..) => &[],
             Self::Finished(_, changes) | Self::Undone(_, changes) => &changes.changed,
         }
     }
@@ -71,7 +73,7 @@ impl Recovered {
     /// The paths that stay as they are.
     pub fn left(&self) -> &[Left] {
         match self {
-            Self::Nothing | Self::Swept(_) => &[],
+            Self::Nothing | Self::Swept(_) | Self::GivenUp(..) => &[],
             Self::Finished(_, changes) | Self::Undone(_, changes) => &changes.left,
         }
     }
@@ -97,6 +99,12 @@ pub enum RecoverError {
         "--leave {0}: no path of the interrupted run is there or below. Nothing was changed. Next: mco-rescue recover"
     )]
     NotItsPath(RootPath),
+    /// There is nothing to be given up.
+    #[error(
+        "--give-up is for an interrupted run whose journal is damaged; here none is. Nothing was changed. \
+         Next: mco-rescue recover"
+    )]
+    Whole,
     /// The journal is about another deployment's `etc`.
     #[error(
         "the interrupted run belongs to deployment {0}, but this is {1}. Boot into that deployment and run recover there, \
@@ -125,19 +133,65 @@ pub struct Wanted<'a> {
     pub deployment: Option<&'a str>,
 }
 
+/// What an interrupted run left in the state directory, as far as it can be read.
+struct Files {
+    journal: Option<Journal>,
+    /// The mark is of the run that journal or intent tell of.
+    committed: bool,
+    intent: Option<Intent>,
+    /// A mark alone, or one that says nothing.
+    stray_mark: bool,
+    /// An intent that says nothing.
+    lost_intent: bool,
+}
+
+impl Files {
+    /// Reads them. Without the journal nothing is known of the names; mark and intent can be done without.
+    fn read(root: &Root, state: &State) -> Result<Self, StateError> {
+        let journal: Option<Journal> = state.read(root, paths::JOURNAL)?;
+        let (mark, lost_mark) = or_damaged(state.read::<Mark>(root, paths::COMMITTED))?;
+        let (intent, lost_intent) = or_damaged(state.read::<Intent>(root, paths::INTENT))?;
+        let ids = [
+            journal.as_ref().map(|journal| &journal.id),
+            intent.as_ref().map(|intent| &intent.id),
+        ];
+        let id = ids.into_iter().flatten().next();
+        let committed = mark.as_ref().is_some_and(|mark| Some(&mark.id) == id);
+        Ok(Self {
+            journal,
+            committed,
+            intent,
+            stray_mark: lost_mark || (mark.is_some() && !committed),
+            lost_intent,
+        })
+    }
+}
+
+/// A damaged file is as good as none, and said; one that cannot be read now is an error.
+fn or_damaged<T>(read: Result<Option<T>, StateError>) -> Result<(Option<T>, bool), StateError> {
+    match read {
+        Ok(found) => Ok((found, false)),
+        Err(StateError::Damaged(file, why)) => {
+            let path = format!("/{}/{file}", paths::STATE);
+            log::warn!("{path} is damaged and is passed over: {why}");
+            Ok((None, true))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// What is left to be done on a root; reads only.
 pub fn pending(root: &Root) -> Result<Pending, StateError> {
     let Some(state) = State::open(root)? else {
         return Ok(Pending::Nothing);
     };
-    let journal: Option<Journal> = state.read(root, paths::JOURNAL)?;
-    let committed: Option<String> = state.read(root, paths::COMMITTED)?;
-    let intent: Option<Intent> = state.read(root, paths::INTENT)?;
-    Ok(match (journal, committed, intent) {
-        (Some(journal), Some(_), _) => Pending::Committed(journal.config),
-        (Some(journal), None, _) => Pending::Unfinished(journal.config, journal.deployment),
-        (None, Some(_), Some(intent)) => Pending::Committed(intent.config),
-        (None, None, Some(intent)) => Pending::Staged(intent.config),
+    let files = Files::read(root, &state)?;
+    Ok(match (files.journal, files.committed, files.intent) {
+        (Some(journal), true, _) => Pending::Committed(journal.config),
+        (Some(journal), false, _) => Pending::Unfinished(journal.config, journal.deployment),
+        (None, true, Some(intent)) => Pending::Committed(intent.config),
+        (None, false, Some(intent)) => Pending::Staged(intent.config),
+        (None, _, None) if files.lost_intent => Pending::Staged(ConfigRef::unknown()),
         (None, _, None) => Pending::Nothing,
     })
 }
@@ -165,20 +219,21 @@ fn resolve(
     };
     let _signals = DeferredSignals::new();
     state.sweep(root);
-    let journal: Option<Journal> = state.read(root, paths::JOURNAL)?;
-    let committed: Option<String> = state.read(root, paths::COMMITTED)?;
-    let intent: Option<Intent> = state.read(root, paths::INTENT)?;
-    let stages = intent
-        .as_ref()
-        .map(|intent| intent.stages.clone())
-        .unwrap_or_default();
-    match (journal, committed, intent) {
-        (Some(journal), Some(_), _) => {
+    let files = Files::read(root, &state)?;
+    if files.stray_mark {
+        // It is of no run that is known; what is in place shows by itself.
+        log::warn!("/{} belongs to no run and goes", paths::COMMITTED);
+        state.remove(paths::COMMITTED)?;
+    }
+    let stages = files.intent.iter().flat_map(|intent| intent.stages.clone());
+    let stages: Vec<RootPath> = stages.collect();
+    match (files.journal, files.committed, files.intent) {
+        (Some(journal), true, _) => {
             freeze::end(&journal.freeze);
             tidy(root, &state, &journal, &with(&stages, &journal.stages));
             Ok(Recovered::Finished(journal.config, Changes::default()))
         }
-        (Some(journal), None, _) => {
+        (Some(journal), false, _) => {
             let unfinished = Unfinished {
                 root,
                 state: &state,
@@ -188,20 +243,50 @@ fn resolve(
             };
             unfinished.resolve(wanted)
         }
-        (None, Some(_), Some(intent)) => {
+        (None, true, Some(intent)) => {
             said_only(close(root, &state, &intent.id, &stages));
             Ok(Recovered::Finished(intent.config, Changes::default()))
         }
-        (None, None, Some(intent)) => {
-            discard(root, &state, &intent.id, &stages)?;
+        (None, false, Some(intent)) => {
+            said_only(discard(root, &state, &intent.id, &stages));
             Ok(Recovered::Swept(intent.config))
         }
-        (None, Some(_), None) => {
-            state.remove(paths::COMMITTED)?;
-            Ok(Recovered::Nothing)
+        (None, _, None) if files.lost_intent => {
+            // Without a journal no name had changed.
+            state.remove(paths::INTENT)?;
+            Ok(Recovered::Swept(ConfigRef::unknown()))
         }
-        (None, None, None) => Ok(Recovered::Nothing),
+        (None, _, None) => Ok(Recovered::Nothing),
     }
+}
+
+/// Forgets a run whose journal is damaged: the tree stays as it is, with files from before and of the run. What the run
+/// kept stays in the history, and the journal beside its place.
+pub fn give_up(root: &Root, _lock: &Lock) -> Result<Recovered, RecoverError> {
+    let Some(state) = State::open(root)? else {
+        return Ok(Recovered::Nothing);
+    };
+    let _signals = DeferredSignals::new();
+    match state.read::<Journal>(root, paths::JOURNAL) {
+        Err(StateError::Damaged(..)) => {}
+        Ok(_) => return Err(RecoverError::Whole),
+        Err(error) => return Err(error.into()),
+    }
+    let (intent, _) = or_damaged(state.read::<Intent>(root, paths::INTENT))?;
+    // The journal would have named them.
+    freeze::thaw(&activity::daemon_containers(root));
+    state.set_aside(paths::JOURNAL)?;
+    let stages = intent.iter().flat_map(|intent| intent.stages.clone());
+    let swept = sweep_all(root, &stages.collect::<Vec<_>>());
+    state.forget(paths::COMMITTED)?;
+    said_only(forget_intent(&state, swept));
+    state.sync()?;
+    let (config, id) = intent.map_or((ConfigRef::unknown(), None), |intent| {
+        (intent.config, Some(intent.id))
+    });
+    let kept = id.map(|id| history_path(&id));
+    let kept = kept.filter(|path| matches!(open(root, path), Ok(Some(_))));
+    Ok(Recovered::GivenUp(config, kept))
 }
 
 fn with(a: &[RootPath], b: &[RootPath]) -> Vec<RootPath> {
@@ -296,7 +381,10 @@ impl Unfinished<'_> {
         self.forward(&records, stages)?;
         flags::restore(root, &journal.held)?;
         sync_all(stages)?;
-        self.state.write(paths::COMMITTED, &journal.id)?;
+        let mark = Mark {
+            id: journal.id.clone(),
+        };
+        self.state.write(paths::COMMITTED, &mark)?;
         freeze::end(&journal.freeze);
         let all = with(self.stages, &journal.stages);
         tidy(root, self.state, journal, &all);
@@ -544,16 +632,14 @@ fn finished_run(root: &Root, all: &RootPath, id: &str) -> Result<Option<Finished
     let damaged = |error: &dyn std::fmt::Display| {
         StateError::Damaged(format!("history/{id}"), error.to_string())
     };
+    let failed = |error: RootError| StateError::System(error.path.clone(), error.into());
     let objects = all.join(id).map_err(|e| damaged(&e))?;
     let name = RootPath::fixed(paths::JOURNAL);
     let path = objects.join(name.name()).map_err(|e| damaged(&e))?;
-    let Some(bytes) = root.read(&path).map_err(|e| damaged(&e))? else {
+    let Some(bytes) = root.read(&path).map_err(failed)? else {
         return Ok(None);
     };
-    let journal: Journal = serde_json::from_slice(&bytes).map_err(|e| damaged(&e))?;
-    if journal.version != VERSION {
-        return Err(damaged(&format!("is of version {}", journal.version)));
-    }
+    let journal: Journal = state::parse(&bytes).map_err(|why| damaged(&why))?;
     Ok(journal.undoes.is_none().then(|| finished(journal, objects)))
 }
 

@@ -8,12 +8,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::disk;
-use super::journal::MARKER_TEXT;
+use super::journal::{MARKER_TEXT, VERSION};
 use crate::error::Reason;
 use crate::node::Labels;
 use crate::object::Kind;
 use crate::paths;
 use crate::root::{Place, Root, RootPath};
+use crate::sealed;
 
 /// The state directory of a root, open.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub enum StateError {
     )]
     NotMounted,
     /// One of our files is damaged or from another version.
-    #[error("/{dir}/{0}: {1}. It is left as it is; look at it, and remove it only if you know what it was for", dir = paths::STATE)]
+    #[error("/{dir}/{0}: {1}. It is left as it is. {next}", dir = paths::STATE, next = way_out(.0))]
     Damaged(String, String),
     /// The kernel said no.
     #[error("{0}: {1}")]
@@ -108,19 +109,8 @@ impl State {
         let Some(bytes) = root.read(&path).map_err(|e| system(&path, e))? else {
             return Ok(None);
         };
-        let damaged = |e: serde_json::Error| {
-            StateError::Damaged(path.name().to_owned(), format!("cannot be read: {e}"))
-        };
-        let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(damaged)?;
-        if let Some(version) = value.get("version").and_then(serde_json::Value::as_u64)
-            && version != u64::from(super::journal::VERSION)
-        {
-            return Err(StateError::Damaged(
-                path.name().to_owned(),
-                format!("is of version {version}, this program knows 1"),
-            ));
-        }
-        serde_json::from_value(value).map(Some).map_err(damaged)
+        let damaged = |why| StateError::Damaged(path.name().to_owned(), why);
+        parse(&bytes).map(Some).map_err(damaged)
     }
 
     /// Writes one of our JSON files, durably.
@@ -144,7 +134,7 @@ impl State {
             paths::STATUS | paths::INSTALL => serde_json::to_vec_pretty(value),
             _ => serde_json::to_vec(value),
         };
-        let bytes = bytes.map_err(|e| system(&path, e))?;
+        let bytes = sealed::seal(&bytes.map_err(|e| system(&path, e))?);
         disk::write_beside(&self.dir, path.name(), &bytes, sync).map_err(|e| system(&path, e))
     }
 
@@ -180,6 +170,13 @@ impl State {
         }
     }
 
+    /// Puts one of our files beside its place, for a person to look at; durable with the next flush.
+    pub fn set_aside(&self, file: &'static str) -> Result<(), StateError> {
+        let path = RootPath::fixed(file);
+        let (dir, aside) = (self.dir.as_fd(), format!("{}.damaged", path.name()));
+        disk::rename(dir, path.name(), dir, &aside).map_err(|e| system(&path, e))
+    }
+
     /// Removes one of our files, durably.
     pub fn remove(&self, file: &'static str) -> Result<(), StateError> {
         self.forget(file)?;
@@ -191,6 +188,42 @@ impl State {
         let path = RootPath::fixed(file);
         disk::remove_file(self.dir.as_fd(), path.name()).map_err(|e| system(&path, e))
     }
+}
+
+/// What one of our JSON files says, if it is as it was written.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let unreadable = |e: serde_json::Error| format!("cannot be read: {e}");
+    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(unreadable)?;
+    let version = value.get("version").and_then(serde_json::Value::as_u64);
+    if let Some(version) = version.filter(|version| *version != u64::from(VERSION)) {
+        return Err(format!(
+            "is of version {version}, this program knows {VERSION}"
+        ));
+    }
+    sealed::check(bytes).map_err(|broken| broken.to_string())?;
+    serde_json::from_value(value).map_err(unreadable)
+}
+
+/// What leads on from a file that cannot be used.
+fn way_out(file: &str) -> String {
+    let named = |path| RootPath::fixed(path).name() == file;
+    if [paths::JOURNAL, paths::INTENT].into_iter().any(named) {
+        return "Without it the interrupted run can be neither finished nor undone. Next: mco-rescue recover --give-up"
+            .to_owned();
+    }
+    if named(paths::STATUS) {
+        return "The next run replaces it".to_owned();
+    }
+    if file.starts_with("history/") {
+        return format!(
+            "Without it that run cannot be taken back. Next: rm -r /{}/{file}; the runs before it can be taken back then",
+            paths::STATE
+        );
+    }
+    format!("Next: rm /{}/{file}", paths::STATE)
 }
 
 fn is_empty_var(root: &Root) -> bool {

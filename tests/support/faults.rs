@@ -322,6 +322,7 @@ pub struct Call {
 pub struct Traced {
     pub code: Option<i32>,
     pub signal: Option<i32>,
+    pub out: String,
     pub err: String,
     pub calls: Vec<Call>,
 }
@@ -363,6 +364,7 @@ pub fn traced(root: &TestRoot, trace: &str, inject: &[String], args: &[&str]) ->
     Traced {
         code: output.status.code(),
         signal: output.status.signal(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),
         calls: calls(&fs::read_to_string(log.path()).unwrap()),
     }

@@ -325,6 +325,15 @@ pub fn by_operator(pool: &str, text: &str) -> serde_json::Value {
     root.run(&args).ok().json()
 }
 
+/// A state file as JSON, without its seal: it can be written back with other contents.
+pub fn unsealed(text: &str) -> serde_json::Value {
+    let mut value: serde_json::Value = serde_json::from_str(text).unwrap();
+    if let Some(members) = value.as_object_mut() {
+        members.remove("checksum");
+    }
+    value
+}
+
 /// A file entry with plain text.
 pub fn file(path: &str, mode: u32, text: &str) -> serde_json::Value {
     let encoded: String = text.bytes().map(|b| format!("%{b:02X}")).collect();

@@ -1,0 +1,100 @@
+//! The seal of our own state files: the first member of the JSON object is the SHA-256 of everything behind it, so that
+//! a bit that a disk lost is seen, and people and programs read the file as before.
+//!
+//! A file without a seal is of an older version of this program, and is read as it is.
+
+use crate::root::sha256;
+
+const NAME: &str = "\"checksum\"";
+
+/// A file whose contents are not those that were written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("its contents are not those that were written (the checksum differs)")]
+pub struct Broken;
+
+/// Seals the text of a JSON object, compact or with line breaks.
+pub fn seal(text: &[u8]) -> Vec<u8> {
+    let Some(rest) = text.strip_prefix(b"{") else {
+        return text.to_vec();
+    };
+    let (begin, space) = match rest.first() {
+        Some(b'\n') => ("\n  ", " "),
+        Some(b'}') | None => return text.to_vec(),
+        Some(_) => ("", ""),
+    };
+    let head = format!("{{{begin}{NAME}:{space}\"{}\",", sha256(rest));
+    [head.as_bytes(), rest].concat()
+}
+
+/// Whether a file is as it was sealed.
+///
+/// # Errors
+/// Its contents are others.
+pub fn check(bytes: &[u8]) -> Result<(), Broken> {
+    let text = bytes.strip_prefix(b"{").unwrap_or(bytes).trim_ascii_start();
+    let Some(sealed) = text.strip_prefix(NAME.as_bytes()) else {
+        return Ok(());
+    };
+    match split(sealed) {
+        Some((digest, rest)) if sha256(rest).as_bytes() == digest => Ok(()),
+        _ => Err(Broken),
+    }
+}
+
+/// The digest, and what it is of.
+fn split(sealed: &[u8]) -> Option<(&[u8], &[u8])> {
+    let value = sealed.strip_prefix(b":")?.trim_ascii_start();
+    let (digest, rest) = value.strip_prefix(b"\"")?.split_at_checked(64)?;
+    Some((digest, rest.strip_prefix(b"\",")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn texts() -> Vec<(Value, Vec<u8>)> {
+        let value =
+            json!({"version": 1, "id": "1-1", "steps": [{"path": "/etc/a", "sha256": "0"}]});
+        vec![
+            (value.clone(), serde_json::to_vec(&value).unwrap()),
+            (value.clone(), serde_json::to_vec_pretty(&value).unwrap()),
+        ]
+    }
+
+    #[test]
+    fn what_is_sealed_is_the_same_object_with_one_member_more() {
+        for (value, text) in texts() {
+            assert_eq!(check(&text), Ok(()));
+            let sealed = seal(&text);
+            assert_eq!(check(&sealed), Ok(()));
+            let mut read: Value = serde_json::from_slice(&sealed).unwrap();
+            let checksum = read.as_object_mut().unwrap().remove("checksum");
+            assert_eq!(checksum.unwrap().as_str().unwrap().len(), 64);
+            assert_eq!(read, value);
+        }
+    }
+
+    #[test]
+    fn no_flipped_bit_gives_other_contents() {
+        let mut harmless = 0;
+        for (value, text) in texts() {
+            let sealed = seal(&text);
+            for bit in 0..sealed.len() * 8 {
+                let mut flipped = sealed.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                let read = serde_json::from_slice::<Value>(&flipped);
+                let Some(mut read) = read.ok().filter(|_| check(&flipped).is_ok()) else {
+                    continue;
+                };
+                // In the name of the member, or beside it.
+                harmless += 1;
+                let members = read.as_object_mut().unwrap();
+                members.retain(|name, _| value.get(name).is_some());
+                assert_eq!(read, value, "bit {bit}");
+            }
+        }
+        let of_the_name = texts().len() * (NAME.len() + 4) * 8;
+        assert!(harmless <= of_the_name, "{harmless}");
+    }
+}
