@@ -19,7 +19,7 @@ use nix::sys::stat::fstat;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 use crate::error::Reason;
-use crate::node::host::ostree_link;
+use crate::node::booted::ostree_link;
 use crate::node::sysroot::Deployed;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath, descriptor_path};

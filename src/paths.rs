@@ -82,6 +82,8 @@ pub const INITRD_RELEASE: &str = "etc/initrd-release";
 /// SELinux configuration of the root.
 pub const SELINUX_CONFIG: &str = "etc/selinux/config";
 
+/// There where OSTree booted the system, and then with what it did.
+pub const OSTREE_BOOTED: &str = "run/ostree-booted";
 /// Exists while a deployment waits for the next reboot.
 pub const STAGED_DEPLOYMENT: &str = "run/ostree/staged-deployment";
 /// Boot loader entries.
@@ -320,6 +322,7 @@ mod tests {
             CORE_AUTHORIZED_KEYS,
             INITRD_RELEASE,
             SELINUX_CONFIG,
+            OSTREE_BOOTED,
             STAGED_DEPLOYMENT,
             SCHEDULED_SHUTDOWN,
             BOOT,

@@ -6,7 +6,7 @@
 use crate::node::deployments::Deployments;
 use crate::node::os;
 use crate::paths;
-use crate::root::{Root, RootError, RootPath};
+use crate::root::{Root, RootError, RootPath, stat_of_open};
 
 /// The directory of one deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct DeployDirectory {
     pub name: String,
     /// Where it is.
     pub path: RootPath,
+    /// Device and inode, by which it is known wherever it is mounted.
+    pub identity: (u64, u64),
     /// The image in its origin file, as the daemon reads it; `None` where there is no such file.
     pub image: Option<String>,
 }
@@ -50,15 +52,24 @@ fn below(root: &Root, stateroots: &RootPath) -> Result<Vec<DeployDirectory>, Roo
             let Ok(path) = folder.join(&file) else {
                 continue;
             };
-            if !is_name(&file) || root.directory(&path)?.is_none() {
+            let directory = match is_name(&file) {
+                true => root.directory(&path)?,
+                false => None,
+            };
+            let Some(directory) = directory else {
                 continue;
-            }
+            };
+            let (stat, _) = stat_of_open(&directory).map_err(|errno| RootError {
+                path: path.to_string(),
+                cause: errno.into(),
+            })?;
             let origin = folder.join(&format!("{file}.origin"));
             let origin = origin.map_or(Ok(None), |path| root.read(&path))?;
             all.push(DeployDirectory {
                 stateroot: stateroot.clone(),
                 name: file,
                 path,
+                identity: (stat.st_dev, stat.st_ino),
                 image: origin.map(|bytes| os::of_origin(&String::from_utf8_lossy(&bytes))),
             });
         }
@@ -117,10 +128,23 @@ pub fn immutable(root: &Root, directory: &DeployDirectory) -> Result<Vec<RootPat
     Ok(found)
 }
 
-/// `CHECKSUM.SERIAL`.
-fn is_name(text: &str) -> bool {
+/// Whether a name is `CHECKSUM.SERIAL`.
+pub fn is_name(text: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     text.split_once('.').is_some_and(|(checksum, serial)| {
         checksum.len() == 64 && checksum.bytes().all(|b| b.is_ascii_hexdigit()) && digits(serial)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_checksum_and_serial_name_a_deployment() {
+        let checksum = "a1".repeat(32);
+        assert!(is_name(&format!("{checksum}.0")));
+        assert!(!is_name("rootfs.0"));
+        assert!(!is_name(&checksum));
+    }
 }

@@ -6,7 +6,9 @@ use nix::unistd::{getegid, geteuid};
 
 use crate::paths;
 use crate::privileges::{self, Capability};
-use crate::root::{Root, RootError, RootPath, descriptor_path};
+use crate::root::{Root, RootError, RootPath};
+
+use super::booted;
 
 /// Facts that do not depend on the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +43,7 @@ impl Host {
         let live = root.is_live();
         let capabilities = privileges::effective();
         let in_initramfs = !live && in_initramfs();
-        let deployment = deployment(root, live, in_initramfs);
+        let deployment = booted::deployment(root, live || in_initramfs);
         let separate_var = !live && (deployment.is_some() || in_initramfs);
         let exists = |path: &'static str| root.exists(&RootPath::fixed(path));
         Ok(Self {
@@ -115,56 +117,4 @@ pub fn kernel_command_line() -> Option<String> {
 pub fn boot_id() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(text.trim().to_owned())
-}
-
-/// The link of `ostree=`: `/ostree/boot.N/STATEROOT/BOOTCSUM/INDEX`.
-pub fn ostree_link() -> Option<String> {
-    let command_line = kernel_command_line()?;
-    let mut words = command_line.split_whitespace();
-    words
-        .find_map(|word| word.strip_prefix("ostree="))
-        .map(str::to_owned)
-}
-
-/// The deployment: where its kernel runs, of the kernel command line; else of the directory's own name.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "procfs of the running kernel, not a path of the node's root"
-)]
-fn deployment(root: &Root, live: bool, in_initramfs: bool) -> Option<String> {
-    // The deployment shows the physical root at its `sysroot`.
-    let of_boot = |link: String| {
-        let link = RootPath::fixed(paths::SYSROOT).join(&link).ok()?;
-        let target = root.read_link(&link).ok()??;
-        deployment_name(target.rsplit('/').next()?)
-    };
-    let booted = (live || in_initramfs).then(ostree_link).flatten();
-    if let Some(name) = booted.and_then(of_boot) {
-        return Some(name);
-    }
-    let path = std::fs::read_link(descriptor_path(root.as_fd())).ok()?;
-    deployment_name(path.file_name()?.to_str()?)
-}
-
-/// `CHECKSUM.SERIAL` if the name is one.
-fn deployment_name(name: &str) -> Option<String> {
-    let (checksum, serial) = name.split_once('.')?;
-    let valid = checksum.len() == 64
-        && checksum.bytes().all(|b| b.is_ascii_hexdigit())
-        && !serial.is_empty()
-        && serial.bytes().all(|b| b.is_ascii_digit());
-    valid.then(|| name.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_checksum_and_serial_name_a_deployment() {
-        let name = format!("{}.0", "a1".repeat(32));
-        assert_eq!(deployment_name(&name), Some(name.clone()));
-        assert_eq!(deployment_name("rootfs.0"), None);
-        assert_eq!(deployment_name(&"a1".repeat(32)), None);
-    }
 }

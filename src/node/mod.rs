@@ -3,6 +3,7 @@
 
 pub mod accounts;
 pub mod activity;
+pub mod booted;
 pub mod bootloader;
 pub mod builds;
 pub mod certificates;

@@ -7,6 +7,7 @@ use crate::kargs::Kargs;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
+use super::booted;
 use super::bootloader::{self, BootEntry};
 use super::deployments::{Deployments, StatusText};
 use super::host::Host;
@@ -56,7 +57,7 @@ impl System {
         host: &Host,
         runner: &dyn CommandRunner,
     ) -> Result<Self, RootError> {
-        if !host.live || host.deployment.is_none() {
+        if !host.live || (host.deployment.is_none() && !booted::by_ostree()) {
             return Ok(Self::NotAsked);
         }
         let answers = match answers(runner) {

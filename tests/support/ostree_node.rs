@@ -4,6 +4,8 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use crate::mounts::mount;
@@ -169,6 +171,35 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
         let _ = fs::remove_file(&link);
         let target = format!("../../../deploy/rhcos/deploy/{checksum}.0");
         std::os::unix::fs::symlink(target, link).unwrap();
+    }
+
+    /// As after a swap of boot entries: the directory that the kernel's `ostree=` leads through has got another name.
+    /// The root is the directory of what runs, as after a boot.
+    pub fn swaps_boot_entries(&self) {
+        let deployment = self.deployment_directory();
+        let (root, there) = (self.root.dir(), deployment.to_str().unwrap());
+        mount(&["--bind", root.to_str().unwrap(), there]);
+        let boot = self.root.path("sysroot/ostree");
+        fs::rename(boot.join("boot.1"), boot.join("boot.0")).unwrap();
+    }
+
+    /// The same where the root is an overlay that was made of that directory.
+    pub fn swaps_boot_entries_under_an_overlay(&self) {
+        let meta = fs::metadata(self.deployment_directory()).unwrap();
+        let mut booted = b"backing-root-device-inode\0\0\0\0\0\0\0".to_vec();
+        booted.extend(meta.dev().to_ne_bytes());
+        booted.extend(meta.ino().to_ne_bytes());
+        booted.extend(b"\0(tt)\x1a");
+        fs::write(self.root.path("run/ostree-booted"), booted).unwrap();
+        let boot = self.root.path("sysroot/ostree");
+        fs::rename(boot.join("boot.1"), boot.join("boot.0")).unwrap();
+    }
+
+    fn deployment_directory(&self) -> PathBuf {
+        let path = format!("sysroot/ostree/deploy/rhcos/deploy/{BOOTED}.0");
+        let path = self.root.path(&path);
+        fs::create_dir_all(&path).unwrap();
+        path
     }
 
     /// Sets what is booted.

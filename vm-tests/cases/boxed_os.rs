@@ -39,6 +39,7 @@ fn a_box_goes_to_the_new_image_with_one_reboot_and_back_with_another() {
     let said = story.node.ask(&format!("{PROGRAM} rollback --yes"));
     assert!(said.contains("systemctl reboot"), "{said}");
     assert_eq!(runs(&story.node), "2.0");
+    knows_what_runs(&story.node);
     story.node.reboot();
     is_all_of_a(&story.node, &story.a);
 }
@@ -79,6 +80,19 @@ fn a_box_leaves_nothing_on_the_host_also_when_its_keeper_is_killed() {
     node.cut();
     node.vanishes();
     assert_eq!(groups_left(), Vec::<PathBuf>::new());
+}
+
+/// Until the reboot the kernel's `ostree=` leads to a name that is gone, as the boot entries have changed places.
+fn knows_what_runs(node: &BoxNode) {
+    let link = "/sysroot/$(tr ' ' '\\n' </proc/cmdline | sed -n 's/^ostree=//p')";
+    assert_ne!(node.run(&format!("ls {link}")).code(), 0);
+    let status = node.ask(&format!("{PROGRAM} status"));
+    assert!(status.contains("Booted"), "{status}");
+    let doctor = node.run(&format!("{PROGRAM} doctor")).out();
+    assert!(!doctor.contains("not booted by"), "{doctor}");
+    let plan = node.run(&format!("{PROGRAM} plan a.json")).out();
+    assert!(!plan.contains("is not changed here"), "{plan}");
+    assert!(!plan.contains("Nothing to do"), "{plan}");
 }
 
 /// The node, and the two configs, which it has in `/root`.
