@@ -68,10 +68,7 @@ impl Trace {
     pub fn read(root: &Root, image: &ImageName) -> Result<Self, TraceError> {
         let registries = Registries::parse(&Registries::files(root)?)?;
         let secrets = Secrets::read(root)?;
-        let policy = root
-            .read(&RootPath::fixed(paths::POLICY))?
-            .ok_or(TraceError::NoPolicy)?;
-        let policy = Policy::parse(&String::from_utf8_lossy(&policy))?;
+        let policy = policy_of(root)?;
         Ok(Self::of(image, &registries, &secrets, &policy))
     }
 
@@ -139,6 +136,17 @@ impl Trace {
     }
 }
 
+/// The signature policy of a root, without which nothing can be pulled or copied.
+///
+/// # Errors
+/// It is missing, or cannot be understood.
+pub fn policy_of(root: &Root) -> Result<Policy, TraceError> {
+    let policy = root
+        .read(&RootPath::fixed(paths::POLICY))?
+        .ok_or(TraceError::NoPolicy)?;
+    Ok(Policy::parse(&String::from_utf8_lossy(&policy))?)
+}
+
 /// A place is blocked by the table of its own name, not of the image's: a mirror of a blocked registry is asked.
 fn source(
     name: String,
@@ -164,23 +172,24 @@ fn source(
     }
 }
 
+/// On one line, as a notice takes it.
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.table {
-            Some((prefix, file)) => writeln!(f, "{}: [[registry]] {prefix} of {file}", self.image)?,
-            None => writeln!(f, "{}: no [[registry]] names it", self.image)?,
+            Some((prefix, file)) => write!(f, "{}: [[registry]] {prefix} of {file}", self.image)?,
+            None => write!(f, "{}: no [[registry]] names it", self.image)?,
         }
         for source in &self.sources {
-            writeln!(f, "  {source}")?;
+            write!(f, "; {source}")?;
         }
         match (&self.secrets, &self.secrets_problem) {
             (Some(file), Some(problem)) => {
-                writeln!(f, "  credentials: {file} cannot be used: {problem}")?
+                write!(f, "; credentials: {file} cannot be used: {problem}")?;
             }
-            (Some(file), None) => writeln!(f, "  credentials: {file}")?,
-            (None, _) => writeln!(f, "  credentials: no file")?,
+            (Some(file), None) => write!(f, "; credentials: {file}")?,
+            (None, _) => f.write_str("; credentials: no file")?,
         }
-        write!(f, "  policy: {}", self.ruling)
+        write!(f, "; policy: {}", self.ruling)
     }
 }
 
@@ -223,7 +232,8 @@ mod tests {
         assert_eq!(trace.asked().count(), 1);
         assert_eq!(trace.blocked(), None);
         let text = trace.to_string();
-        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        assert!(!text.contains('\n'), "{text}");
+        let lines: Vec<&str> = text.split("; ").collect();
         assert!(
             lines[1].starts_with("mirror mirror.local:5000/q/os@sha256:aaa"),
             "{text}"

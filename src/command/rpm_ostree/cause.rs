@@ -82,6 +82,8 @@ pub enum Cause {
     NotFound(String),
     /// The fetching process, which is not root, may not read the image.
     FetcherDenied(String),
+    /// The fetching process looks for credentials where it may not read, as there is no file of them for it.
+    NoCredentials(String),
     /// A blob of the image is not there.
     MissingBlob(String),
     /// The image ends too early.
@@ -218,6 +220,7 @@ impl Cause {
             Self::NoSpace { .. } => "no-space",
             Self::NotFound(_) => "not-found",
             Self::FetcherDenied(_) => "fetcher-denied",
+            Self::NoCredentials(_) => "no-credentials",
             Self::MissingBlob(_) => "missing-blob",
             Self::Truncated(_) => "truncated",
             Self::Corrupt(_) => "corrupt",
@@ -277,7 +280,15 @@ impl Cause {
             Self::FetcherDenied(path) => {
                 format!("the fetching process is not root: give every directory above {path} mode 0755 and the files 0644")
             }
-            Self::MissingBlob(_) | Self::Truncated(_) | Self::Corrupt(_) => {
+            Self::NoCredentials(_) => {
+                "give it a file of credentials, the pull secret or an empty one: echo '{\"auths\": {}}' >/etc/ostree/auth.json; then run this again".into()
+            }
+            Self::Corrupt(_) => {
+                "run this again; if it comes again, the medium, mirror or registry has it so: copy the image there again, \
+                 skopeo copy --all --preserve-digests docker://IMAGE oci:PATH"
+                    .into()
+            }
+            Self::MissingBlob(_) | Self::Truncated(_) => {
                 "copy the image to the medium again: skopeo copy --all --preserve-digests docker://IMAGE oci:PATH".into()
             }
             Self::Unreachable(_) | Self::Refused(_) => {
@@ -364,6 +375,10 @@ impl fmt::Display for Cause {
             Self::FetcherDenied(path) => {
                 write!(f, "the user that fetches images may not read {path}")
             }
+            Self::NoCredentials(path) => write!(
+                f,
+                "the user that fetches images looks for credentials in {path}, which it may not read"
+            ),
             Self::MissingBlob(path) => write!(f, "a part of the image is missing: {path}"),
             Self::Truncated(words) => write!(f, "the image ends too early: {words}"),
             Self::Corrupt(words) => write!(f, "the image is damaged: {words}"),
@@ -531,7 +546,7 @@ fn of_image(text: &str) -> Option<Cause> {
         Some(Cause::NotFound(line()))
     } else if has("unexpected EOF") {
         Some(Cause::Truncated(line()))
-    } else if has("Corrupted ") || has("igest did not match") || has("checksum expected=") {
+    } else if has("orrupted ") || has("igest did not match") || has("checksum expected=") {
         Some(Cause::Corrupt(line()))
     } else {
         None
@@ -554,9 +569,11 @@ fn of_system(text: &str) -> Option<Cause> {
         })
     // As skopeo writes it; the C library, and with it ostree, begins with a capital.
     } else if text.contains("permission denied") {
-        Some(Cause::FetcherDenied(
-            path_in(line).unwrap_or(line).to_owned(),
-        ))
+        let path = path_in(line).unwrap_or(line).to_owned();
+        Some(match path.ends_with("/auth.json") {
+            true => Cause::NoCredentials(path),
+            false => Cause::FetcherDenied(path),
+        })
     // The other way round: only ostree meets the flags of deployments.
     } else if text.contains("Operation not permitted") {
         let inside = after(line, "unlinkat(").and_then(|rest| rest.split(')').next());
@@ -767,6 +784,18 @@ mod tests {
             (
                 "error: remote error: reading manifest 1 in q/os: manifest unknown",
                 "not-found",
+            ),
+            (
+                "error: Importing: Parsing layer blob sha256:37: failed to invoke method FinishPipe: failed to invoke method FinishPipe: corrupted blob, expecting sha256:37",
+                "corrupt",
+            ),
+            (
+                "error: Creating importer: failed to invoke method OpenImage: failed to invoke method OpenImage: stat /run/containers/989/auth.json: permission denied",
+                "no-credentials",
+            ),
+            (
+                "error: Creating importer: Failed to invoke skopeo proxy method OpenImage: remote error: getting username and password: reading JSON file \"/run/containers/989/auth.json\": open /run/containers/989/auth.json: permission denied",
+                "no-credentials",
             ),
             ("error: Packages not found: kernel-rt-core", "packages"),
             (
