@@ -86,15 +86,9 @@ fn podman(args: Vec<String>, timeout: Duration) -> CommandLine {
         program: "podman".to_owned(),
         args,
         timeout,
-        capabilities: &CAPABILITIES,
+        capabilities: &super::storage::CAPABILITIES,
     }
 }
-
-/// Those of the storage; and it looks at the container's files from within.
-const CAPABILITIES: [Capability; 8] = {
-    let [a, b, c, d, e, f, g] = super::storage::CAPABILITIES;
-    [a, b, c, d, e, f, g, Capability::CAP_SYS_CHROOT]
-};
 
 #[cfg(test)]
 mod tests {

@@ -33,8 +33,9 @@ pub struct Place {
 #[error("reading the answer of podman {0}: {1}; look at it: podman {0}")]
 pub struct StorageError(&'static str, String);
 
-/// Who writes the storage needs these: where skopeo lacks one, it takes itself for an ordinary user's and fails.
-pub const CAPABILITIES: [Capability; 7] = [
+/// What a program needs that writes the storage. Where skopeo lacks one, it takes itself for an ordinary user's and
+/// fails; from 1.18 on it unpacks layers in a root of their own.
+pub const CAPABILITIES: [Capability; 8] = [
     Capability::CAP_SYS_ADMIN,
     Capability::CAP_CHOWN,
     Capability::CAP_DAC_OVERRIDE,
@@ -42,6 +43,7 @@ pub const CAPABILITIES: [Capability; 7] = [
     Capability::CAP_FSETID,
     Capability::CAP_MKNOD,
     Capability::CAP_SETFCAP,
+    Capability::CAP_SYS_CHROOT,
 ];
 
 /// Copying an image takes as long as reading the medium.
@@ -60,6 +62,16 @@ pub fn bring(from: &str, image: &str) -> CommandLine {
         ],
         timeout: COPY,
         capabilities: &CAPABILITIES,
+    }
+}
+
+/// Asks whether there is a skopeo.
+pub fn version() -> CommandLine {
+    CommandLine {
+        program: "skopeo".to_owned(),
+        args: vec!["--version".to_owned()],
+        timeout: Duration::from_secs(60),
+        capabilities: &[],
     }
 }
 
