@@ -14,7 +14,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use mco_rescue::command::rpm_ostree::cause::Cause;
 use mco_rescue::command::{CommandLine, CommandRunner, HostRunner};
-use mco_rescue::images::medium::{BlobState, Report, Role, Verdict};
+use mco_rescue::images::medium::{AddressError, BlobState, Report, Role, Verdict};
 use mco_rescue::images::policy::Policy;
 use mco_rescue::images::pull::Trace;
 use mco_rescue::images::{Check, Digest, Form, ImageName, Medium, MediumError};
@@ -365,6 +365,68 @@ fn what_skopeo_copies_of_a_list_can_be_had_by_the_lists_digest() {
             "{transport}: {report:?}"
         );
     }
+}
+
+/// The descriptor under a name, as `skopeo copy … oci:PATH:NAME` writes it.
+fn named(mut descriptor: serde_json::Value, name: &str) -> serde_json::Value {
+    descriptor["annotations"] = json!({"org.opencontainers.image.ref.name": name});
+    descriptor
+}
+
+#[test]
+fn of_several_images_each_is_brought_by_its_name() {
+    with_storage(|| {
+        let (mut image, list) = Image::new().with_list();
+        let of_list = image.manifest.clone();
+        let other = image.make("another");
+        let size = fs::metadata(image.blob(&list)).unwrap().len();
+        let list = json!({"mediaType": INDEX, "digest": list.to_string(), "size": size});
+        image.write_index(&[
+            named(list, "release"),
+            named(
+                image.descriptor(&other, MANIFEST, "amd64"),
+                "quay.example/os:9.7",
+            ),
+        ]);
+        let medium = Medium::open(&image.path("os")).unwrap();
+        for (digest, name) in [(&of_list, "release"), (&other, "quay.example/os:9.7")] {
+            let address = medium.address(digest).unwrap().unwrap().to_string();
+            assert_eq!(address, format!("{}:{name}", medium.reference()));
+            let wanted = format!("quay.example/os@{digest}");
+            done(&storage::bring(&address, &wanted)).unwrap();
+        }
+        // Without the name the real one takes none.
+        let wanted = format!("quay.example/os@{other}");
+        let said = done(&storage::bring(&medium.reference(), &wanted)).unwrap_err();
+        assert!(said.contains("more than one image"), "{said}");
+    });
+}
+
+#[test]
+fn an_image_that_skopeo_cannot_be_led_to_is_named_with_the_reason() {
+    let mut image = Image::new();
+    let (first, other) = (image.manifest.clone(), image.make("another"));
+    let both = [&first, &other].map(|digest| image.descriptor(digest, MANIFEST, "amd64"));
+    let address = |image: &Image, digest: &Digest| {
+        let medium = Medium::open(&image.path("os")).unwrap();
+        medium.address(digest).unwrap().map(|address| address.name)
+    };
+    image.write_index(&both);
+    for digest in [&first, &other] {
+        assert_eq!(address(&image, digest), Err(AddressError::Nameless(2)));
+    }
+    // Of one name the first is taken.
+    image.write_index(&both.clone().map(|one| named(one, "os")));
+    assert_eq!(address(&image, &first), Ok(Some("os".to_owned())));
+    assert_eq!(address(&image, &other), Err(AddressError::Nameless(2)));
+    // One alone needs no name.
+    image.write_index(&both[..1]);
+    assert_eq!(address(&image, &first), Ok(None));
+
+    let colon = image.path("12:30");
+    fs::rename(image.path("os"), &colon).unwrap();
+    let medium = Medium::open(&colon).unwrap();
+    assert_eq!(medium.address(&first).unwrap(), Err(AddressError::Colon));
 }
 
 #[test]

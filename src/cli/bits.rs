@@ -7,10 +7,12 @@ use anyhow::Result;
 use super::BitsArgs;
 use crate::command::{CommandRunner, HostRunner};
 use crate::images::manifest::go_architecture;
-use crate::images::medium::{Check, Medium};
-use crate::images::pull::Trace;
+use crate::images::medium::{Address, Check, Medium};
+use crate::images::policy::Ruling;
+use crate::images::pull::{self, Trace};
 use crate::images::{ImageName, extensions, storage};
 use crate::node::deploy_directories;
+use crate::paths;
 use crate::plan::{Notice, OsStep, Plan, PlannedStep, Repository};
 use crate::root::Root;
 
@@ -39,6 +41,7 @@ impl BitsArgs {
 pub fn look(root: &Root, plan: &mut Plan, args: &BitsArgs, extensions: &str) -> Result<()> {
     old_deployments(root, plan)?;
     packages(plan, args.extensions_from.as_deref(), extensions);
+    extensions_image(root, plan);
     let image = plan.os.steps.iter().find_map(|step| match step {
         OsStep::Image { to, .. } => Some(to.clone()),
         _ => None,
@@ -52,8 +55,8 @@ pub fn look(root: &Root, plan: &mut Plan, args: &BitsArgs, extensions: &str) -> 
         }
     };
     match &args.os_from {
-        Some(path) => medium(plan, path, &name, &image),
-        None if args.from_storage => stored(plan, &image),
+        Some(path) => medium(root, plan, path, &name, &image),
+        None if args.from_storage => stored(root, plan, &image),
         None => traced(root, plan, &name),
     }
     Ok(())
@@ -138,7 +141,7 @@ fn old_deployments(root: &Root, plan: &mut Plan) -> Result<()> {
 }
 
 /// Only bit-exact copies can have the digest of the name.
-fn medium(plan: &mut Plan, path: &Path, name: &ImageName, image: &str) {
+fn medium(root: &Root, plan: &mut Plan, path: &Path, name: &ImageName, image: &str) {
     let Some(digest) = &name.digest else {
         let message = format!(
             "{image} has no digest, so no medium can be proven to hold it. Name it by its digest"
@@ -148,43 +151,108 @@ fn medium(plan: &mut Plan, path: &Path, name: &ImageName, image: &str) {
     let architecture = go_architecture(std::env::consts::ARCH);
     let examined = Medium::open(path).and_then(|medium| {
         let report = medium.examine(digest, architecture, &mut Check::Sizes)?;
-        Ok((medium, report))
+        let address = medium.address(digest)?;
+        Ok((medium, report, address))
     });
     let subject = path.display().to_string();
     match examined {
-        Ok((medium, report)) if report.is_exact() => {
-            let bring = OsStep::Bring {
-                from: medium.reference(),
-                image: image.to_owned(),
-            };
-            let at = plan
-                .os
-                .steps
-                .iter()
-                .position(|step| matches!(step, OsStep::Image { .. }));
-            plan.os.steps.insert(at.unwrap_or_default(), bring);
+        Ok((_, report, Ok(address))) if report.is_exact() => bring(root, plan, address, image),
+        Ok((_, report, Err(error))) if report.is_exact() => {
+            block(plan, &subject, error.to_string());
         }
-        Ok((medium, report)) => block(plan, &subject, report.words(name, &medium)),
+        Ok((medium, report, _)) => block(plan, &subject, report.words(name, &medium)),
         Err(error) => block(plan, &subject, error.to_string()),
     }
 }
 
-fn stored(plan: &mut Plan, image: &str) {
-    let subject = "containers-storage";
+/// skopeo copies it, which asks the policy as every copy does.
+fn bring(root: &Root, plan: &mut Plan, address: Address, image: &str) {
+    if let Err(error) = HostRunner.run(&storage::version()) {
+        return block(plan, "skopeo", format!("{error}; it copies the image"));
+    }
+    match pull::policy_of(root) {
+        Ok(policy) => {
+            let ruling = policy.of_medium(&without_links(&address));
+            if !ruling.accepts_anything() {
+                block(plan, "policy", refusal(&ruling, &address, image));
+            }
+        }
+        Err(error) => block(plan, "policy", error.to_string()),
+    }
+    let step = OsStep::Bring {
+        from: address.to_string(),
+        image: image.to_owned(),
+    };
+    let is_image = |step: &OsStep| matches!(step, OsStep::Image { .. });
+    let at = plan.os.steps.iter().position(is_image);
+    plan.os.steps.insert(at.unwrap_or_default(), step);
+}
+
+/// A medium has no signatures, so whatever is wanted besides a digest refuses it. The policy stays as it is.
+fn refusal(ruling: &Ruling, address: &Address, image: &str) -> String {
+    format!(
+        "/{} does not let {address} be copied: {ruling}. If its digest is proof enough: skopeo --insecure-policy copy \
+         --preserve-digests {address} containers-storage:{image}; then say --from-storage",
+        paths::POLICY
+    )
+}
+
+/// As the policy names it.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a medium that the caller named, never the node's root"
+)]
+fn without_links(address: &Address) -> Address {
+    let whole = address.path.canonicalize();
+    Address {
+        path: whole.unwrap_or_else(|_| address.path.clone()),
+        ..address.clone()
+    }
+}
+
+fn stored(root: &Root, plan: &mut Plan, image: &str) {
+    if let Err(error) = pull::policy_of(root) {
+        block(plan, "policy", error.to_string());
+    }
     let missing = format!(
         "{image} is not there under this very name. Bring it: skopeo copy --preserve-digests SOURCE containers-storage:{image}"
     );
-    match HostRunner.run(&storage::images(image)) {
-        Ok(answer) => match storage::stored(&answer.stdout, image) {
-            Ok(Some(_)) => {}
-            Ok(None) => block(plan, subject, missing),
-            Err(error) => block(plan, subject, error.to_string()),
-        },
-        Err(error) => block(
-            plan,
-            subject,
-            format!("{error}; podman knows what is in it"),
-        ),
+    match is_stored(image) {
+        Ok(true) => {}
+        Ok(false) => block(plan, "containers-storage", missing),
+        Err(error) => block(plan, "containers-storage", error),
+    }
+}
+
+/// Whether podman has it under this very name.
+fn is_stored(image: &str) -> Result<bool, String> {
+    let answer = HostRunner.run(&storage::images(image));
+    let answer = answer.map_err(|error| format!("{error}; podman knows what is in it"))?;
+    let found = storage::stored(&answer.stdout, image).map_err(|error| error.to_string())?;
+    Ok(found.is_some())
+}
+
+/// The image of extensions is pulled by podman, unless it is there.
+fn extensions_image(root: &Root, plan: &mut Plan) {
+    let from = plan.os.steps.iter().find_map(|step| match step {
+        OsStep::Repository(Repository::Image(image)) => Some(image.clone()),
+        _ => None,
+    });
+    let Some(image) = from else { return };
+    const SUBJECT: &str = "spec.baseOSExtensionsContainerImage";
+    let name = match (is_stored(&image), ImageName::parse(&image)) {
+        (Ok(true), _) => return,
+        (Ok(false), Ok(name)) => name,
+        (Err(error), _) => return block(plan, SUBJECT, error),
+        (_, Err(error)) => return block(plan, SUBJECT, error.to_string()),
+    };
+    match Trace::read(root, &name) {
+        Ok(trace) => {
+            if let Some(why) = trace.blocked() {
+                block(plan, SUBJECT, format!("{image} cannot be pulled: {why}"));
+            }
+        }
+        Err(error) => block(plan, SUBJECT, error.to_string()),
     }
 }
 

@@ -97,6 +97,44 @@ pub enum MediumError {
     },
 }
 
+/// Why no program finds an image of a medium, although it is there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// The rest of such a path is taken for a name.
+    #[error(
+        "its path has a colon, and skopeo takes what follows for the name of an image. Mount or move it elsewhere"
+    )]
+    Colon,
+    /// Only a name tells several images apart.
+    #[error(
+        "it holds {0} images, and the wanted one has no name of its own there, by which skopeo could find it. \
+         Put it into a directory alone: skopeo copy --all --preserve-digests docker://IMAGE oci:PATH"
+    )]
+    Nameless(usize),
+}
+
+/// Where skopeo finds an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// The form of its medium.
+    pub form: Form,
+    /// Where that is.
+    pub path: PathBuf,
+    /// Its name there, where several images are.
+    pub name: Option<String>,
+}
+
+impl fmt::Display for Address {
+    /// As skopeo and rpm-ostree read it, such as `oci:/mnt/os:9.6`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.form, self.path.display())?;
+        match &self.name {
+            Some(name) => write!(f, ":{name}"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// How closely blobs are looked at.
 pub enum Check<'a> {
     /// Their sizes: at once, whatever the medium.
@@ -247,6 +285,44 @@ impl Medium {
     /// As skopeo and rpm-ostree name it, such as `oci:/mnt/os`.
     pub fn reference(&self) -> String {
         format!("{}:{}", self.form, self.path.display())
+    }
+
+    /// Where skopeo finds the image of this digest, which is on it.
+    ///
+    /// # Errors
+    /// The medium cannot be read. What keeps skopeo from it is the inner error.
+    pub fn address(&self, wanted: &Digest) -> Result<Result<Address, AddressError>, MediumError> {
+        let mut address = Address {
+            form: self.form,
+            path: self.path.clone(),
+            name: None,
+        };
+        if !matches!(self.form, Form::OciDirectory | Form::OciArchive) {
+            return Ok(Ok(address));
+        }
+        if self.path.to_string_lossy().contains(':') {
+            return Ok(Err(AddressError::Colon));
+        }
+        let top = self.top()?;
+        if top.len() > 1 {
+            address.name = self.name_of(wanted, &top);
+            if address.name.is_none() {
+                return Ok(Err(AddressError::Nameless(top.len())));
+            }
+        }
+        Ok(Ok(address))
+    }
+
+    /// The name of the image, or of the list that it is in. skopeo takes the first of a name.
+    fn name_of(&self, wanted: &Digest, top: &[Descriptor]) -> Option<String> {
+        let holds = |one: &Descriptor| {
+            let inner = self.list(one).into_iter().flatten();
+            inner.into_iter().any(|inner| &inner.digest == wanted)
+        };
+        let exact = top.iter().find(|one| &one.digest == wanted);
+        let found = exact.or_else(|| top.iter().find(|one| holds(one)))?;
+        let first = top.iter().find(|one| one.name == found.name)?;
+        (first.digest == found.digest).then(|| found.name.clone())?
     }
 
     /// The digests of the images that it names, lists first.

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::Deserialize;
 
 use super::ImageName;
+use super::medium::Address;
 
 /// The policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,14 +77,17 @@ impl Policy {
         self.first("docker", &registry_scopes(image))
     }
 
+    /// What it says of an image of a medium; the path is to be whole, and without links.
+    pub fn of_medium(&self, address: &Address) -> Ruling {
+        let (transport, path) = (address.form.to_string(), address.path.to_string_lossy());
+        let named = address.name.iter().map(|name| format!("{path}:{name}"));
+        let scopes: Vec<String> = named.chain(scopes_of_path(&path)).collect();
+        self.first(&transport, &scopes)
+    }
+
     /// What it says of an image at a path: `oci`, `dir`.
     pub fn of_path(&self, transport: &str, path: &str) -> Ruling {
-        let parents = std::iter::successors(Some(path), |path| {
-            let (above, _) = path.rsplit_once('/')?;
-            (!above.is_empty()).then_some(above)
-        });
-        let scopes: Vec<String> = parents.map(str::to_owned).collect();
-        self.first(transport, &scopes)
+        self.first(transport, &scopes_of_path(path))
     }
 
     /// What it says of an image of `containers-storage`, by these scopes, the closest first.
@@ -160,6 +164,15 @@ fn accepts_anything(requirements: &[Requirement]) -> bool {
     requirements
         .iter()
         .all(|one| one.kind == "insecureAcceptAnything")
+}
+
+/// The path and the directories above it, the closest first.
+fn scopes_of_path(path: &str) -> Vec<String> {
+    let parents = std::iter::successors(Some(path), |path| {
+        let (above, _) = path.rsplit_once('/')?;
+        (!above.is_empty()).then_some(above)
+    });
+    parents.map(str::to_owned).collect()
 }
 
 /// The name, the repository, its parents, the host, and wildcards of the host's domains: the closest first.

@@ -107,7 +107,7 @@ mod tests {
     /// As `ostree-prepare-root` 2025.2 wrote it.
     const WRITTEN: &[u8] = b"backing-root-device-inode\0\0\0\0\0\0\0\
         \x02\x07\0\0\0\0\0\0\x1b\0\0\0\0\0\0\0\0(tt)\x1a\0\0\
-        root.transient\0\0\0\0b\x0f\0\0\0\0\0sysroot-ro\0\0\0\0\0\0\x01\0b\x0b6Ld";
+        root.transient\0\0\0\0b\x0f\0\0\0\0sysroot-ro\0\0\0\0\0\0\x01\0b\x0b6Ld";
 
     #[test]
     fn the_directory_that_the_root_was_made_of_is_read() {

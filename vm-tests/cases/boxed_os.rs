@@ -6,18 +6,22 @@
 //!
 //! 1. `apply` stages and `reboot` enters all of B at once; `rollback` and `reboot` enter all of A at once.
 //! 2. The power fails between staging and reboot: 1.0 comes up, and the kubelet finds A.
+//! 3. A medium that holds several images gives the right one by its name. What its copy would be refused for, no name
+//!    and a signature policy among it, is said by `plan`, and nothing was changed.
 //!
 //! Besides: a box itself leaves nothing on the host, however its end comes.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::configs;
 use super::node::PROGRAM;
-use super::os::{config_a, config_b, is_all_of_a, is_all_of_b, is_staged, runs};
+use super::os::{EVERYTHING, config_a, config_b, is_all_of_a, is_all_of_b, is_staged, runs};
 use crate::lab::boxes::{BoxNode, Registry, golden, groups_left, registry_of};
 use crate::lab::{Case, Shell};
+use crate::support::oci;
 
 /// Of a person who is far away.
 const KEY: &str =
@@ -63,6 +67,71 @@ fn a_box_loses_what_is_staged_at_a_power_cut_and_the_kubelet_finds_the_old_confi
         status.contains("the deployment from before was booted again"),
         "{status}"
     );
+}
+
+#[test]
+fn a_box_takes_the_image_from_a_medium_and_says_before_what_would_refuse_it() {
+    let Some(case) = Case::begin_in_box("box: image from a medium") else {
+        return;
+    };
+    let mut story = Story::in_a(&case);
+    let medium = story.node.media().join("os");
+    let index = two_images(&medium);
+    let before = story.node.ask(EVERYTHING);
+
+    story.is_refused("has no name of its own there");
+    fs::write(medium.join("index.json"), index).unwrap();
+    story.node.ask("cp /etc/containers/policy.json accepts");
+    story
+        .node
+        .ask(r#"echo '{"default": [{"type": "reject"}]}' >/etc/containers/policy.json"#);
+    story.is_refused("skopeo --insecure-policy copy");
+    story.node.ask("rm /etc/containers/policy.json");
+    story.is_refused("policy.json is missing");
+    story.node.ask("cp -p accepts /etc/containers/policy.json");
+    assert_eq!(
+        without_policy(&story.node.ask(EVERYTHING)),
+        without_policy(&before)
+    );
+
+    story.applies_b("--os-from /run/media/os");
+    is_staged(&story.node);
+    story.node.reboot();
+    is_all_of_b(&story.node, &story.b);
+}
+
+/// A medium with 2.0 and another image, which do not have names yet; gives the index in which they have.
+fn two_images(medium: &Path) -> String {
+    oci::image(medium);
+    let read = |dir: &Path| -> Value {
+        serde_json::from_slice(&fs::read(dir.join("index.json")).unwrap()).unwrap()
+    };
+    let mut index = read(medium);
+    let b = golden().oci();
+    let blobs = "blobs/sha256";
+    for blob in fs::read_dir(b.join(blobs)).unwrap() {
+        let blob = blob.unwrap();
+        let to = medium.join(blobs).join(blob.file_name());
+        let _ = fs::hard_link(blob.path(), to);
+    }
+    let all = index["manifests"].as_array_mut().unwrap();
+    all.push(read(&b)["manifests"][0].clone());
+    // The other one has to be another one with the stand-in too.
+    if all[0]["digest"] == all[1]["digest"] {
+        all[0]["digest"] = json!(format!("sha256:{}", "0".repeat(64)));
+    }
+    fs::write(medium.join("index.json"), index.to_string()).unwrap();
+    for (at, name) in ["other", "quay.example/okd/os:2.0"].into_iter().enumerate() {
+        index["manifests"][at]["annotations"] = json!({"org.opencontainers.image.ref.name": name});
+    }
+    index.to_string()
+}
+
+/// Its time is another one.
+fn without_policy(everything: &str) -> String {
+    let lines = everything.lines();
+    let others = lines.filter(|line| !line.contains("/etc/containers/policy.json"));
+    others.collect::<Vec<_>>().join("\n")
 }
 
 #[test]
@@ -129,6 +198,17 @@ impl<'a> Story<'a> {
     /// Has 2.0.
     fn registry(&self) -> Registry {
         self.node.registry(registry_of(&golden().oci()))
+    }
+
+    /// By `plan`, and with the same words by `apply`, from the medium.
+    fn is_refused(&self, why: &str) {
+        for verb in ["plan", "apply --yes"] {
+            let command = format!("{PROGRAM} {verb} --os-from /run/media/os b.json");
+            let run = self.node.run(&command).exits(1);
+            let said = run.out().split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(said.contains("Blockers"), "{verb}: {said}{}", run.err());
+            assert!(said.contains(why), "{verb}: {said}");
+        }
     }
 
     /// Ends as the person expects: with what is to be done next.
