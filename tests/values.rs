@@ -523,6 +523,13 @@ fn what_belongs_to_us_or_to_the_daemon_is_refused_by_name() {
             wrong.push(format!("{path}: {problem}"));
         }
     }
+    if is_root() && Path::new("/usr/sbin/useradd").exists() {
+        let home = json!({"name": "a", "homeDir": "/var/lib/mco-rescue/history/a"});
+        let config = bare(json!({"passwd": {"users": [home]}}));
+        cases += 1;
+        let refused = is_refused(&TestRoot::new(), &config, "passwd.users[0].homeDir");
+        wrong.extend(refused.err());
+    }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     say(&format!("{cases} entries at owned paths are refused"));
 }

@@ -100,7 +100,12 @@ impl ImageName {
         };
         let letter = |b: u8| b.is_ascii_alphanumeric() || b"._-/".contains(&b);
         let fits = |text: &str| !text.is_empty() && text.bytes().all(letter);
-        if !fits(path) || !tag.as_deref().is_none_or(fits) || format!("/{path}/").contains("//") {
+        let of_host = |b: u8| b.is_ascii_alphanumeric() || b"._-:[]".contains(&b);
+        if !host.bytes().all(of_host)
+            || !fits(path)
+            || !tag.as_deref().is_none_or(fits)
+            || format!("/{path}/").contains("//")
+        {
             return Err(NameError::Form(owned()));
         }
         Ok(Self {
@@ -170,6 +175,8 @@ mod tests {
         for text in [
             "quay.example/",
             "quay.example/a b",
+            "quay.example\n[x]/os",
+            "quay .example/os",
             "quay.example//os",
             "quay.example/os:",
         ] {

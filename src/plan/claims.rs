@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::Builder;
+use crate::accounts::Home;
 use crate::drift::{dropin_path, unit_path};
 use crate::owned::{OWNED, Owned, Rule};
 use crate::paths;
@@ -32,7 +33,7 @@ impl Builder<'_> {
             .iter()
             .map(|owned| (self.real(&RootPath::fixed(owned.path)), owned))
             .collect();
-        for claim in &brought {
+        for claim in brought.iter().chain(&self.homes()) {
             self.overlong(claim);
             for (place, owned) in &owned {
                 self.owned(claim, place, owned);
@@ -78,6 +79,21 @@ impl Builder<'_> {
             all.extend(paths.map(|path| self.claim(&path, &origin)));
         }
         all
+    }
+
+    /// Homes of a bare config, which are made and change hands.
+    fn homes(&self) -> Vec<Claim> {
+        let config = self.inputs.config;
+        let prepared = self.inputs.accounts.into_iter();
+        let homes = prepared.flat_map(|prepared| &prepared.homes);
+        let claim = |home: &Home| {
+            let origin = config.place(format!("passwd.users[{}].homeDir", home.index));
+            Some(Claim {
+                is_directory: true,
+                ..self.claim(home.path.as_ref().ok()?, &origin)
+            })
+        };
+        homes.filter_map(claim).collect()
     }
 
     /// What comes of the users of a MachineConfig; those of a bare config have a check of their own.

@@ -162,6 +162,10 @@ const MORE: &[&str] = &[
     r#"{"ignition":{"version":"2.2.0"},"systemd":{"units":[{"name":"a.service","dropins":[{"name":"a.conf"},{"name":"a.conf"}]}]}}"#,
     r#"{"ignition":{"version":"2.2.0"},"storage":{"links":[{"filesystem":"root","path":"/foo","target":"/b"}],"files":[{"filesystem":"root","path":"/foobar"}]}}"#,
     r#"{"ignition":{"version":"2.2.0"},"storage":{"directories":[{"filesystem":"root","path":"/a"}],"files":[{"filesystem":"root","path":"/a"}]}}"#,
+    // Values that break a line of a file.
+    r#"{"ignition":{"version":"3.5.0"},"passwd":{"users":[{"name":"core","passwordHash":"a:b","gecos":"a:b"}]}}"#,
+    r#"{"ignition":{"version":"3.5.0"},"systemd":{"units":[{"name":"a b.service","dropins":[{"name":"a\nb.conf"}]}]}}"#,
+    r#"{"metadata":{"name":"a"},"spec":{"kernelArguments":["a=\"b\nc\""],"extensions":["a b"]}}"#,
     // Ignored where it is applied, looked into where it is rendered.
     r#"{"ignition":{"version":"3.5.0"},"storage":{"disks":[{"device":[]}]}}"#,
     r#"{"ignition":{"version":"3.5.0"},"storage":{"disks":[{"device":"/dev/a","partitions":{}}]}}"#,
