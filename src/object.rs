@@ -31,6 +31,38 @@ pub enum Kind {
     },
 }
 
+/// What stands for the digest of a file that is too large to be read.
+const UNREAD: &str = "unread";
+
+impl Kind {
+    /// A file that is larger than anything a config brings: its size and the time of its last change stand for its
+    /// content.
+    pub fn unread(stat: &FileStat) -> Self {
+        Self::File {
+            size: u64::try_from(stat.st_size).unwrap_or_default(),
+            sha256: format!(
+                "{UNREAD}, modified {}.{:09}",
+                stat.st_mtime, stat.st_mtime_nsec
+            ),
+        }
+    }
+
+    /// Whether it is such a file.
+    pub fn is_unread(&self) -> bool {
+        matches!(self, Self::File { sha256, .. } if sha256.starts_with(UNREAD))
+    }
+
+    /// Whether a copy that was just written, and read for that, has the content of this.
+    pub fn is_copied_as(&self, copy: &Self) -> bool {
+        match (self, copy) {
+            (Self::File { size, .. }, Self::File { size: copied, .. }) if self.is_unread() => {
+                size == copied
+            }
+            _ => self == copy,
+        }
+    }
+}
+
 /// The identity of an object (design.md, section 3, step 4): inode numbers are not part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {

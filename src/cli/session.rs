@@ -27,6 +27,9 @@ use crate::source::{self, Chosen, Http, Kept, api, cache, daemon_log};
 use crate::transaction::Store;
 use crate::transaction::journal::ConfigRef;
 
+/// Larger files are no text that a person compares line by line.
+const MAX_DIFF: u64 = 4 << 20;
+
 /// Everything that was gathered, once.
 pub struct Session {
     /// The root.
@@ -349,7 +352,9 @@ impl Session {
                 (Kind::File { .. }, Kind::File { .. })
             );
             let record = planned.section == plan::Section::Records;
+            let is_large = old.size().max(new.size()) > MAX_DIFF;
             if !both_files
+                || is_large
                 || old.kind == new.kind
                 || record
                 || (is_secret_step(planned) && !show_secrets)

@@ -171,7 +171,7 @@ fn other_keys(root: &Root) -> usize {
         .filter(|name| *name != "ignition" && !name.starts_with('.'));
     files.extend(foreign.filter_map(|name| directory.join(name).ok()));
     let keys = |path: &RootPath| {
-        let bytes = root.read(path).ok().flatten().unwrap_or_default();
+        let bytes = root.read_small(path).ok().flatten().unwrap_or_default();
         count_keys(&String::from_utf8_lossy(&bytes))
     };
     files.iter().map(keys).sum()

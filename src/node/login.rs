@@ -52,11 +52,17 @@ pub fn read(root: &Root) -> Result<Login, RootError> {
         ..Login::default()
     };
     for path in paths {
-        if let Some(bytes) = root.read(&path)? {
+        if let Some(bytes) = root.read_small(&path)? {
             login.files.push(KeyFile {
                 path: path.to_string(),
                 keys: count_keys(&String::from_utf8_lossy(&bytes)),
                 refused: refused(root, &path, core)?,
+            });
+        } else if root.exists(&path)? {
+            login.files.push(KeyFile {
+                path: path.to_string(),
+                keys: 0,
+                refused: Some(format!("{path} is no file, or larger than 1 MiB")),
             });
         }
     }

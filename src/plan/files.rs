@@ -255,6 +255,14 @@ impl Builder<'_> {
             );
             return;
         }
+        if object.kind.is_unread() {
+            let message = format!(
+                "has {} bytes, more than a file of a config can have, and is not copied. Move it away, then run again",
+                object.size()
+            );
+            self.block(source.to_string(), message);
+            return;
+        }
         let (uid, gid) = self.node().host.attainable(object.owner());
         self.put(
             target,

@@ -33,6 +33,7 @@ pub use path::{RootPath, RootPathError};
 pub use places::{Places, Recent};
 pub use resolve::{Follow, ResolveError};
 
+use crate::document;
 use crate::object::{Kind, Object, Stamp};
 use crate::paths;
 use crate::signals::uninterrupted;
@@ -65,6 +66,12 @@ pub struct Place {
 
 /// Largest file that is read whole into memory: records and unit files are far below.
 const MAX_READ: u64 = 64 << 20;
+/// Largest file of keys that is read.
+const MAX_SMALL: u64 = 1 << 20;
+/// Largest file of root's whose digest is asked for; no config brings a larger one.
+const MAX_DIGEST: u64 = document::MAX_JSON;
+/// The same of a file that an ordinary user has, and could make as large as he likes.
+const MAX_DIGEST_OF_USERS: u64 = MAX_READ;
 
 impl Root {
     /// Opens `path` as the root. The path is resolved by the running system, everything later in root.
@@ -240,17 +247,36 @@ impl Root {
         }
     }
 
-    /// Opens the file at `path` for reading, links followed in root; `None` when there is no such file.
+    /// The bytes of a small file that may be an ordinary user's; `None` when there is no such file, or a larger one.
+    ///
+    /// # Errors
+    /// The system's word.
+    pub fn read_small(&self, path: &RootPath) -> Result<Option<Vec<u8>>, RootError> {
+        match self.read_within(path, MAX_SMALL) {
+            Err(error) if error.cause == ResolveError::System(Errno::EFBIG) => Ok(None),
+            read => read,
+        }
+    }
+
+    /// Opens the file at `path` for reading, links followed in root; `None` when there is no such file, or only a
+    /// device, pipe or socket.
     pub fn open_followed(&self, path: &RootPath) -> Result<Option<File>, RootError> {
-        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
-        let (dir, extra) = (self.dir.as_fd(), ResolveFlag::empty());
-        match resolve::open_in_root(dir, path.relative(), flags, extra) {
-            Ok(fd) => Ok(Some(File::from(fd))),
-            Err(error) if error.is_missing() => Ok(None),
-            Err(cause) => Err(RootError {
-                path: path.to_string(),
-                cause,
-            }),
+        let open = |flags: OFlag| {
+            let flags = flags | OFlag::O_CLOEXEC;
+            let (dir, extra) = (self.dir.as_fd(), ResolveFlag::empty());
+            match resolve::open_in_root(dir, path.relative(), flags, extra) {
+                Ok(fd) => Ok(Some(File::from(fd))),
+                Err(error) if error.is_missing() => Ok(None),
+                Err(cause) => Err(Self::error(path, cause)),
+            }
+        };
+        let Some(found) = open(OFlag::O_PATH)? else {
+            return Ok(None);
+        };
+        match resolve::kind(&fstat(&found).map_err(|errno| at(path, errno))?) {
+            SFlag::S_IFREG | SFlag::S_IFDIR => open(OFlag::O_RDONLY | OFlag::O_NONBLOCK),
+            // Opening a device may do something by itself; reading one, or a pipe, may never end.
+            _ => Ok(None),
         }
     }
 
@@ -261,9 +287,14 @@ impl Root {
         let Some(place) = self.place(path)? else {
             return Ok(None);
         };
+        let is_file = |stat: &FileStat| resolve::kind(stat) == SFlag::S_IFREG;
         let read = || {
+            // A device is not even opened.
+            if !place.stat()?.is_some_and(|stat| is_file(&stat)) {
+                return Ok(None);
+            }
             let file = place.open()?;
-            let is_file = resolve::kind(&fstat(&file)?) == SFlag::S_IFREG;
+            let is_file = is_file(&fstat(&file)?);
             is_file.then(|| read_whole(file, MAX_READ)).transpose()
         };
         match read() {
@@ -419,6 +450,7 @@ impl Place {
                 size: 0,
                 sha256: sha256(b""),
             },
+            SFlag::S_IFREG if is_too_large(stat) => Kind::unread(stat),
             SFlag::S_IFREG => {
                 let expected = u64::try_from(stat.st_size).unwrap_or_default();
                 let read = digest_of(self.open()?, expected);
@@ -444,10 +476,22 @@ pub fn descriptor_path(fd: BorrowedFd<'_>) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
+/// A sparse file costs an ordinary user nothing, and whoever reads it hours.
+fn is_too_large(stat: &FileStat) -> bool {
+    let limit = match stat.st_uid {
+        0 => MAX_DIGEST,
+        _ => MAX_DIGEST_OF_USERS,
+    };
+    u64::try_from(stat.st_size).unwrap_or_default() > limit
+}
+
 fn read_whole(file: File, limit: u64) -> Result<Vec<u8>, Errno> {
-    // With room for all of it at once: a vector that grows has it twice meanwhile.
     let size = fstat(&file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or_default());
-    let room = usize::try_from(size.min(limit)).unwrap_or_default();
+    if size > limit {
+        return Err(Errno::EFBIG);
+    }
+    // With room for all of it at once: a vector that grows has it twice meanwhile.
+    let room = usize::try_from(size).unwrap_or_default();
     let mut bytes = Vec::with_capacity(room.saturating_add(1));
     let mut bounded = file.take(limit + 1);
     let read = bounded.read_to_end(&mut bytes);
@@ -464,7 +508,12 @@ pub fn digest(reader: impl Read) -> io::Result<(u64, String)> {
 
 /// The same; whoever expects a number of bytes asks for no more once they came. Where 0 are expected, as the kernel
 /// says of files that it makes up, all are read.
-fn digest_of(mut reader: impl Read, expected: u64) -> io::Result<(u64, String)> {
+fn digest_of(reader: impl Read, expected: u64) -> io::Result<(u64, String)> {
+    // One that grows meanwhile is not followed.
+    let mut reader = reader.take(match expected {
+        0 => u64::MAX,
+        expected => expected,
+    });
     let mut hash = Sha256::new();
     let mut buffer = [0; 16 << 10];
     let mut size = 0;

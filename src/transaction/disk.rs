@@ -58,11 +58,12 @@ pub fn make_directory(
 /// Large files are written in pieces of this size, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// Makes a new file, 0600 until it is whole, from `reader`; gives size and digest of what was written.
+/// Makes a new file, 0600 until it is whole, from `reader`; gives size and digest of what was written. Of a reader
+/// that has more than is wanted, one byte more is taken.
 pub fn write_file(
     dir: BorrowedFd<'_>,
     name: &str,
-    mut reader: impl Read,
+    reader: impl Read,
     wanted: &Object,
     sync: bool,
 ) -> io::Result<Kind> {
@@ -78,6 +79,10 @@ pub fn write_file(
         _ => PIECE,
     };
     let mut buffer = vec![0; PIECE.min(expected.saturating_add(1))];
+    let mut reader = reader.take(match wanted.kind {
+        Kind::File { size, .. } => size.saturating_add(1),
+        _ => u64::MAX,
+    });
     loop {
         let n = fill(&mut reader, &mut buffer)?;
         let chunk = buffer.get(..n).unwrap_or_default();
@@ -156,6 +161,13 @@ pub fn keep(
     sync: bool,
 ) -> io::Result<()> {
     match linkat(&place.dir, place.name.as_str(), dir, name, AtFlags::empty()) {
+        Err(Errno::EXDEV | Errno::EPERM | Errno::EMLINK | Errno::EOPNOTSUPP)
+            if object.kind.is_unread() =>
+        {
+            let words =
+                "it is too large to be copied to another file system. Move it away, then run again";
+            Err(io::Error::other(words))
+        }
         Err(Errno::EXDEV | Errno::EPERM | Errno::EMLINK | Errno::EOPNOTSUPP) => {
             copy(place, object, dir, name, sync)
         }
@@ -182,7 +194,7 @@ pub fn copy(
     }
     let source = place.open()?;
     let kind = write_file(dir, name, &source, object, sync)?;
-    if kind != object.kind {
+    if !object.kind.is_copied_as(&kind) {
         return Err(io::Error::other("changed while it was copied"));
     }
     copy_label(place, dir, name)?;

@@ -365,8 +365,8 @@ fn remove_directory(root: &Root, path: &RootPath) -> Result<bool, Reason> {
     };
     // A link that has taken its place since is not ours.
     if !place
-        .observe()?
-        .is_some_and(|(found, _)| found.is_directory())
+        .shallow_kind()?
+        .is_some_and(|found| found == Kind::Directory)
     {
         return Ok(false);
     }

@@ -340,6 +340,11 @@ impl Staging<'_> {
                 .map_err(|e| io_error(path, e));
         }
         let kind = match &planned.payload {
+            Payload::CopyOf(source) if new.kind.is_unread() => {
+                let source = self.place(source)?;
+                return disk::keep(&source, new, dir, &name, self.sync_each)
+                    .map_err(|e| io_error(path, e));
+            }
             Payload::CopyOf(source) => {
                 let source_file = self
                     .root
@@ -356,7 +361,7 @@ impl Staging<'_> {
                     .map_err(|e| io_error(path, e))?
             }
         };
-        if kind != new.kind {
+        if !new.kind.is_copied_as(&kind) {
             return Err(StageError::WrongBytes(path.clone()));
         }
         Ok(())
