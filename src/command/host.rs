@@ -1,11 +1,18 @@
 //! The only place that starts a program.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
 
 use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
 use crate::privileges;
@@ -16,6 +23,13 @@ pub struct HostRunner;
 
 const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 const STDERR_TAIL: usize = 1024;
+/// No answer of a program is longer, in bytes.
+const MAX_OUTPUT: usize = 64 << 20;
+/// How long the output is waited for once the program has ended.
+const LEFT_BEHIND: Duration = Duration::from_secs(2);
+/// Between two looks, while nothing happens.
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(50);
 
 impl CommandRunner for HostRunner {
     fn run(&self, command: &CommandLine) -> Result<CommandOutput, CommandError> {
@@ -35,16 +49,17 @@ impl HostRunner {
         let failed =
             |e: std::io::Error| CommandError::Failed(command.program.clone(), e.to_string());
         let mut child = spawn(&program, command).map_err(failed)?;
-        let stdout = collect(child.stdout.take());
-        let stderr = collect(child.stderr.take());
-        let status = wait(&mut child, command, ended)?;
-        let text = |reader: thread::JoinHandle<Vec<u8>>| {
-            String::from_utf8_lossy(&reader.join().unwrap_or_default()).into_owned()
-        };
+        let mut output = Output::of(&mut child);
+        let ending = wait(&child, &mut output, command, ended);
+        // What it has started and left behind ends with it. Until it is waited for, no other group has its number.
+        kill_group(&child);
+        let status = child.wait().map_err(failed)?;
+        ending?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Ok(CommandOutput {
-            status,
-            stdout: text(stdout),
-            stderr: tail(text(stderr)),
+            status: status.code(),
+            stdout: text(&output.stdout.bytes),
+            stderr: tail(text(&output.stderr.bytes)),
         })
     }
 }
@@ -78,56 +93,135 @@ fn spawn(program: &PathBuf, line: &CommandLine) -> std::io::Result<Child> {
     // A group of its own, so that a time-out ends the program's children too.
     command.process_group(0);
     // What a thread gives up its children never have; ours stays as it is.
-    let started = thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            privileges::keep_for_program(line.capabilities);
-            command.spawn()
-        });
-        thread.join()
-    });
-    started.unwrap_or_else(|_| Err(std::io::Error::other("the thread that starts it ended")))
-}
-
-fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut pipe) = pipe {
-            // A broken pipe ends the text early; the exit status tells the rest.
-            let _ = pipe.read_to_end(&mut bytes);
-        }
-        bytes
+    let start = || {
+        privileges::keep_for_program(line.capabilities);
+        command.spawn()
+    };
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().spawn_scoped(scope, start)?;
+        let ended = |_| Err(std::io::Error::other("the thread that starts it ended"));
+        thread.join().unwrap_or_else(ended)
     })
 }
 
+/// What a program has written so far.
+struct Output {
+    stdout: Stream<ChildStdout>,
+    stderr: Stream<ChildStderr>,
+}
+
+/// One pipe, which is read without waiting.
+struct Stream<R> {
+    pipe: Option<R>,
+    bytes: Vec<u8>,
+}
+
+impl Output {
+    fn of(child: &mut Child) -> Self {
+        Self {
+            stdout: Stream::new(child.stdout.take()),
+            stderr: Stream::new(child.stderr.take()),
+        }
+    }
+
+    /// Takes what is there; says whether there was anything.
+    fn take(&mut self) -> bool {
+        let (out, err) = (self.stdout.take(), self.stderr.take());
+        out || err
+    }
+
+    /// Every writer has closed both.
+    fn is_whole(&self) -> bool {
+        self.stdout.pipe.is_none() && self.stderr.pipe.is_none()
+    }
+}
+
+impl<R: Read + AsFd> Stream<R> {
+    fn new(pipe: Option<R>) -> Self {
+        // A pipe that would have to be waited for is not read at all.
+        let is_ready = |pipe: &R| fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).is_ok();
+        Self {
+            pipe: pipe.filter(is_ready),
+            bytes: Vec::new(),
+        }
+    }
+
+    fn take(&mut self) -> bool {
+        let Some(pipe) = &mut self.pipe else {
+            return false;
+        };
+        let mut piece = [0; 16 << 10];
+        match pipe.read(&mut piece) {
+            Ok(0) => self.pipe = None,
+            Ok(n) => {
+                // The rest is taken as well, so that the program goes on, but no answer is that long.
+                let room = MAX_OUTPUT.saturating_sub(self.bytes.len()).min(n);
+                self.bytes
+                    .extend_from_slice(piece.get(..room).unwrap_or_default());
+                return true;
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            // A broken pipe ends the text early; the exit status tells the rest.
+            Err(_) => self.pipe = None,
+        }
+        false
+    }
+}
+
+/// Waits for the end of the program, and of what it writes.
 fn wait(
-    child: &mut Child,
+    child: &Child,
+    output: &mut Output,
     command: &CommandLine,
     ended: &dyn Fn() -> bool,
-) -> Result<Option<i32>, CommandError> {
-    let deadline = Instant::now() + command.timeout;
-    let mut pause = Duration::from_millis(1);
-    let mut interrupted = false;
+) -> Result<(), CommandError> {
+    let mut deadline = Instant::now() + command.timeout;
+    let mut pause = SHORTEST;
+    let mut has_ended = false;
     loop {
-        interrupted |= ended();
-        match child.try_wait() {
-            Ok(Some(status)) => return Ok(status.code()),
-            Ok(None) if interrupted || Instant::now() >= deadline => break,
-            Ok(None) => thread::sleep(pause),
-            Err(e) => return Err(CommandError::Failed(command.program.clone(), e.to_string())),
+        let more = output.take();
+        if !has_ended && is_ended(child) {
+            has_ended = true;
+            // A process that it has left behind may hold the pipes for ever.
+            deadline = deadline.min(Instant::now() + LEFT_BEHIND);
+            continue;
         }
-        pause = (pause * 2).min(Duration::from_millis(50));
+        let late = Instant::now() >= deadline;
+        if has_ended && (late || output.is_whole()) {
+            return Ok(());
+        }
+        if !has_ended && ended() {
+            return Err(CommandError::Interrupted(command.program.clone()));
+        }
+        if late {
+            let seconds = command.timeout.as_secs();
+            return Err(CommandError::TimedOut(command.program.clone(), seconds));
+        }
+        if more {
+            pause = SHORTEST;
+        } else {
+            thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST);
+        }
     }
-    let group = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap_or_default());
-    // It may have ended in between; then there is nobody to kill.
-    let _ = nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL);
-    let _ = child.wait();
-    if interrupted {
-        return Err(CommandError::Interrupted(command.program.clone()));
-    }
-    Err(CommandError::TimedOut(
-        command.program.clone(),
-        command.timeout.as_secs(),
-    ))
+}
+
+/// Whether it has ended; it is not waited for by that.
+fn is_ended(child: &Child) -> bool {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    !matches!(
+        waitid(Id::Pid(pid_of(child)), flags),
+        Ok(WaitStatus::StillAlive) | Err(Errno::EINTR)
+    )
+}
+
+fn pid_of(child: &Child) -> Pid {
+    Pid::from_raw(i32::try_from(child.id()).unwrap_or_default())
+}
+
+/// Ends the program and all that it started. It may have ended before; then there is nothing to kill.
+fn kill_group(child: &Child) {
+    let _ = killpg(pid_of(child), Signal::SIGKILL);
 }
 
 fn tail(text: String) -> String {
@@ -139,6 +233,7 @@ fn tail(text: String) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
     use crate::privileges::Capability;
@@ -199,6 +294,47 @@ mod tests {
             ))
             .unwrap_err();
         assert!(matches!(error, CommandError::TimedOut(..)));
+    }
+
+    #[test]
+    fn what_a_program_leaves_behind_neither_holds_it_up_nor_stays() {
+        for left in ["sleep 600 &", "trap '' TERM; (while :; do echo x; done) &"] {
+            let begun = Instant::now();
+            let script = format!("{left} echo $!; exit 3");
+            let command = line("sh", &["-c", &script], Duration::from_secs(60));
+            let out = HostRunner.run(&command).unwrap();
+            assert_eq!(out.status, Some(3));
+            assert!(begun.elapsed() < Duration::from_secs(20), "{left}");
+            let pid = out
+                .stdout
+                .lines()
+                .find_map(|word| word.parse().ok())
+                .unwrap();
+            // It was killed; its parent is whoever collects orphans here, which may take its time.
+            let end = Instant::now() + Duration::from_secs(20);
+            while is_alive(pid) && Instant::now() < end {
+                thread::yield_now();
+            }
+            assert!(!is_alive(pid), "{left} is still there");
+        }
+    }
+
+    fn is_alive(pid: i32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let state = stat
+            .rsplit_once(") ")
+            .and_then(|(_, rest)| rest.chars().next());
+        state.is_some_and(|state| state != 'Z')
+    }
+
+    #[test]
+    fn a_long_answer_comes_whole() {
+        let command = line(
+            "sh",
+            &["-c", "head -c 3000000 /dev/zero | tr '\\0' x"],
+            Duration::from_secs(60),
+        );
+        assert_eq!(HostRunner.run(&command).unwrap().stdout.len(), 3_000_000);
     }
 
     #[test]
