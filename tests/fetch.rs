@@ -601,6 +601,33 @@ fn a_labelled_medium_is_read_and_let_go() {
 }
 
 #[test]
+fn what_was_fetched_under_a_clock_of_the_future_is_not_the_latest_for_ever() {
+    let root = TestRoot::new();
+    let at_once = |number: usize| intact(&format!("{number}\n"));
+    // A full cache of before entries were counted, its clock years ahead.
+    for number in 0..5 {
+        let kept = import(&root, &at_once(number));
+        let path = format!("{CACHE}/{}.json", kept["digest"].as_str().unwrap());
+        let mut entry: Value = serde_json::from_str(&root.read(&path)).unwrap();
+        entry["fetched"] = json!(4_000_000_000_u64 + number as u64);
+        entry.as_object_mut().unwrap().remove("order");
+        root.write(&path, &entry.to_string());
+    }
+    root.apply(&at_once(0));
+    for number in 5..8 {
+        let new = at_once(number);
+        import(&root, &new);
+        let plan = root.run(&["plan", "--latest", "--output", "json"]).json();
+        assert_eq!(plan["config"], new["metadata"]["name"], "{plan}");
+        let listed = root.run(&["cache", "list", "--output", "json"]).ok().json();
+        assert_eq!(
+            listed["entries"][0]["name"], new["metadata"]["name"],
+            "{listed}"
+        );
+    }
+}
+
+#[test]
 fn the_latest_intact_config_of_the_pool_is_taken_when_asked() {
     let root = TestRoot::new();
     let said = flat(&root.run(&["plan", "--latest"]).exits(1));

@@ -345,7 +345,7 @@ pub fn keep(
 ) -> Result<Fetched> {
     let store = open_store(root, paths::CACHE)?;
     let before = cache::read(root).context("reading the cache")?;
-    let entry = cache::Entry::new(config, text, origin.to_owned(), now());
+    let entry = cache::Entry::new(config, text, origin.to_owned(), now()).after(&before);
     let known = cache::whole(&before).any(|old| old.digest == entry.digest);
     store.put(&entry.file_name(), &entry.to_text()?)?;
     let after = cache::read(root).context("reading the cache again")?;

@@ -70,7 +70,8 @@ pub fn read(root: &Root) -> Clock {
     }
 }
 
-fn now() -> u64 {
+/// Seconds since 1970 by the clock of the running system.
+pub fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map(|since| since.as_secs()).unwrap_or_default()
 }

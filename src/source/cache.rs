@@ -32,6 +32,9 @@ pub struct Entry {
     pub fetched: u64,
     /// Whether the hash in its name is that of its contents; `None`: the name has none.
     pub name_matches: Option<bool>,
+    /// Counts what was got, whatever the clock said meanwhile; 0 in files of before it was counted.
+    #[serde(default)]
+    order: u64,
     /// Lower-case hex SHA-256 of `document`.
     sha256: String,
     /// The document as it came.
@@ -65,9 +68,24 @@ impl Entry {
             origin,
             fetched,
             name_matches: render::name_matches(&config.record),
+            order: 0,
             sha256: sha256(document.as_bytes()),
             document,
         }
+    }
+
+    /// The same, got after everything that is in the cache.
+    pub fn after(self, all: &[Cached]) -> Self {
+        let last = whole(all).map(|entry| entry.order).max();
+        Self {
+            order: last.unwrap_or_default().saturating_add(1),
+            ..self
+        }
+    }
+
+    /// What is got later has a greater one. A clock may have been wrong, and only decides where nothing was counted.
+    fn age(&self) -> (u64, u64) {
+        (self.order, self.fetched)
     }
 
     /// Name of its file.
@@ -143,7 +161,7 @@ pub fn read(root: &Root) -> Result<Vec<Cached>, RootError> {
         });
     }
     all.sort_by_key(|cached| match cached {
-        Cached::Whole(entry) => std::cmp::Reverse(Some(entry.fetched)),
+        Cached::Whole(entry) => std::cmp::Reverse(Some(entry.age())),
         Cached::Damaged(..) => std::cmp::Reverse(None),
     });
     Ok(all)
@@ -160,7 +178,7 @@ pub fn whole(all: &[Cached]) -> impl Iterator<Item = &Entry> {
 /// Which entries go: the oldest of each pool beyond [`GENERATIONS`], but none that is in use.
 pub fn surplus<'a>(entries: &[&'a Entry], in_use: &[&str]) -> Vec<&'a Entry> {
     let mut newest_first = entries.to_vec();
-    newest_first.sort_by_key(|entry| std::cmp::Reverse(entry.fetched));
+    newest_first.sort_by_key(|entry| std::cmp::Reverse(entry.age()));
     let kept_before = |index: usize, entry: &Entry| {
         let before = newest_first.iter().take(index);
         before.filter(|other| other.pool == entry.pool).count()
@@ -224,6 +242,32 @@ mod tests {
         };
         assert_eq!(names(&[]), ["rendered-worker-1", "rendered-worker-0"]);
         assert_eq!(names(&["rendered-worker-0"]), ["rendered-worker-1"]);
+    }
+
+    #[test]
+    fn what_is_got_later_is_newer_whatever_the_clock_said() {
+        let future = 4_000_000_000;
+        // Files of before anything was counted, got under a clock that was years ahead.
+        let mut all: Vec<Cached> = (0..GENERATIONS as u64)
+            .map(|n| entry(&format!("rendered-worker-{n}"), "worker", future + n))
+            .map(|entry| Cached::Whole(entry.into()))
+            .collect();
+        for n in 0..3 {
+            let new = entry(
+                &format!("rendered-worker-new-{n}"),
+                "worker",
+                1_800_000_000 - n,
+            );
+            let new = new.after(&all);
+            all.push(Cached::Whole(new.into()));
+            let entries: Vec<&Entry> = whole(&all).collect();
+            let gone: Vec<String> = surplus(&entries, &[])
+                .iter()
+                .map(|e| e.name.clone())
+                .collect();
+            assert_eq!(gone, [format!("rendered-worker-{n}")]);
+            all.retain(|one| !matches!(one, Cached::Whole(entry) if gone.contains(&entry.name)));
+        }
     }
 
     #[test]

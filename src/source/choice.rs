@@ -397,7 +397,7 @@ mod tests {
             file: "/0.log".into(),
             line: Line::Starting,
         };
-        DaemonLog::of([trace]).unwrap()
+        DaemonLog::of([trace], 9).unwrap()
     }
 
     /// One situation: what there is, what is chosen and why, and why each other is not.

@@ -10,6 +10,7 @@ use std::io::{Read, Seek, SeekFrom};
 use nix::sys::stat::{FileStat, SFlag};
 use serde::{Deserialize, Serialize};
 
+use crate::node::clock;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
@@ -23,6 +24,8 @@ const MAX_FILES: usize = 8;
 const MAX_NAMES: usize = 256;
 /// How deep the copies lie, at most; nobody promises how they are laid out.
 const MAX_DEPTH: usize = 4;
+/// A clock that is set right by so many seconds makes no trace one of the future.
+const SLACK: u64 = 600;
 /// Pods of the daemon. Nobody but the operator can have one in this namespace.
 const POD: &str = "openshift-machine-config-operator_machine-config-daemon-";
 /// The container among those of the pod.
@@ -66,8 +69,10 @@ pub struct DaemonLog {
 }
 
 impl DaemonLog {
-    /// Of these, the last of each kind; `None` where there is none.
-    pub fn of(traces: impl IntoIterator<Item = Trace>) -> Option<Self> {
+    /// Of these, the last of each kind; `None` where there is none. Those of one file are in its order.
+    ///
+    /// A trace that is later than `now` was written under a clock that was wrong, and counts less than any other.
+    pub fn of(traces: impl IntoIterator<Item = Trace>, now: u64) -> Option<Self> {
         let mut log = Self {
             version: VERSION,
             wanted: None,
@@ -75,27 +80,43 @@ impl DaemonLog {
         };
         for trace in traces {
             if trace.line != Line::DiskOverrides {
-                keep_later(&mut log.wanted, &trace);
+                keep_later(&mut log.wanted, &trace, now);
             }
             if trace.line != Line::Starting {
-                keep_later(&mut log.current, &trace);
+                keep_later(&mut log.current, &trace, now);
             }
         }
         (log.wanted.is_some() || log.current.is_some()).then_some(log)
     }
 }
 
-fn keep_later(kept: &mut Option<Trace>, trace: &Trace) {
-    if kept.as_ref().is_none_or(|kept| kept.at <= trace.at) {
+fn keep_later(kept: &mut Option<Trace>, trace: &Trace, now: u64) {
+    // What follows in a file was written later, whatever the clock said, and so was what the next start of the
+    // container logs; between others only the clock tells.
+    let by_clock = |trace: &Trace| (trace.at <= now.saturating_add(SLACK), trace.at);
+    let is_later = |kept: &Trace| match (start(&kept.file), start(&trace.file)) {
+        _ if kept.file == trace.file => true,
+        (Some((of, before)), Some((same, after))) if of == same && before != after => {
+            before < after
+        }
+        _ => by_clock(kept) <= by_clock(trace),
+    };
+    if kept.as_ref().is_none_or(is_later) {
         *kept = Some(trace.clone());
     }
+}
+
+/// The directory of a container, and which of its starts a log is of: `PLACE/N.log`, rotated or not.
+fn start(file: &str) -> Option<(&str, u32)> {
+    let (place, name) = file.rsplit_once('/')?;
+    Some((place, name.split_once(".log")?.0.parse().ok()?))
 }
 
 /// What is known: the traces on the node and those that were kept.
 pub fn known(root: &Root) -> Result<Option<DaemonLog>, RootError> {
     let kept = remembered(root)?.into_iter();
     let kept = kept.flat_map(|log| [log.wanted, log.current]).flatten();
-    Ok(DaemonLog::of(kept.chain(read(root))))
+    Ok(DaemonLog::of(kept.chain(read(root)), clock::now()))
 }
 
 /// What was kept; nothing where the file is missing or damaged, which the log says.
@@ -404,21 +425,62 @@ mod tests {
 
     #[test]
     fn the_last_of_each_kind_counts() {
-        let trace = |name: &str, at, line| Trace {
-            name: name.into(),
-            from: None,
-            at,
-            file: "/f".into(),
-            line,
-        };
-        let log = DaemonLog::of([
-            trace("c", 5, Line::DiskOverrides),
-            trace("b", 3, Line::Starting),
-            trace("a", 2, Line::Completing),
-        ]);
+        let log = DaemonLog::of(
+            [
+                trace_in("/x", "c", 5, Line::DiskOverrides),
+                trace_in("/y", "b", 3, Line::Starting),
+                trace_in("/z", "a", 2, Line::Completing),
+            ],
+            9,
+        );
         let log = log.unwrap();
         assert_eq!(log.wanted.unwrap().name, "b");
         assert_eq!(log.current.unwrap().name, "c");
-        assert_eq!(DaemonLog::of([]), None);
+        assert_eq!(DaemonLog::of([], 0), None);
+    }
+
+    fn trace_in(file: &str, name: &str, at: u64, line: Line) -> Trace {
+        Trace {
+            name: name.into(),
+            from: None,
+            at,
+            file: file.into(),
+            line,
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_wrong_hides_nothing_newer() {
+        const NOW: u64 = 1_800_000_000;
+        let far = NOW + 86_400 * 3650;
+        let wanted = |traces: &[(&str, &str, u64)], now| {
+            let traces = traces.iter();
+            let traces = traces.map(|(file, name, at)| trace_in(file, name, *at, Line::Starting));
+            DaemonLog::of(traces, now).unwrap().wanted.unwrap().name
+        };
+        for (traces, newest) in [
+            // Between files, a time of the future counts less than any other.
+            (vec![("/a", "old", far), ("/b", "new", NOW - 9)], "new"),
+            (vec![("/b", "new", NOW - 9), ("/a", "old", far)], "new"),
+            // Two of the future: by the clock.
+            (vec![("/a", "old", far), ("/b", "new", far + 1)], "new"),
+            // In a file the order of the lines tells, and among starts of one container their number.
+            (vec![("/a", "old", NOW - 5), ("/a", "new", NOW - 9)], "new"),
+            (
+                vec![("/p/0.log", "old", far), ("/p/1.log", "new", 5)],
+                "new",
+            ),
+            (
+                vec![("/p/10.log", "new", 5), ("/p/9.log", "old", NOW - 5)],
+                "new",
+            ),
+            // Of other containers the number says nothing.
+            (
+                vec![("/p/1.log", "old", 5), ("/q/0.log", "new", NOW - 5)],
+                "new",
+            ),
+        ] {
+            assert_eq!(wanted(&traces, NOW), newest, "{traces:?}");
+        }
     }
 }
