@@ -24,6 +24,7 @@ pub mod error;
 pub mod images;
 pub mod kargs;
 pub mod labels;
+pub mod limits;
 pub mod memory;
 pub mod mounts;
 pub mod net;

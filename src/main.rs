@@ -6,8 +6,13 @@ use std::process::ExitCode;
 use clap::Parser;
 use mco_rescue::cli::{Cli, run};
 use mco_rescue::error;
-use mco_rescue::memory;
+use mco_rescue::limits;
+use mco_rescue::memory::{self, Memory};
 use mco_rescue::report::{inline, printable};
+use mco_rescue::signals;
+
+#[global_allocator]
+static MEMORY: Memory = Memory;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -27,7 +32,16 @@ fn main() -> ExitCode {
     if let Err(errno) = memory::keep_private() {
         log::info!("turning core dumps off: {}", error::Reason::from(errno));
     }
-    match run(&cli) {
+    if let Err(errno) = signals::outlive_size_limit() {
+        log::info!(
+            "taking a limit for files as an error: {}",
+            error::Reason::from(errno)
+        );
+    }
+    match limits::allow_open_files()
+        .map_err(Into::into)
+        .and_then(|()| run(&cli))
+    {
         Ok(code) => code.into(),
         Err(problem) => {
             // Whoever closed standard error does not want to know; the exit code still tells.

@@ -1,8 +1,15 @@
-//! What the process holds stays in it: password hashes and keys are in its memory.
+//! What the process holds stays in it: password hashes and keys are in its memory. Where there is no more of it, the
+//! program says so and ends.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 use nix::sys::prctl::set_dumpable;
 use nix::sys::resource::{Resource, setrlimit};
+
+use crate::error::ExitCode;
 
 /// From here on a crash leaves no core dump, of this process or of a program that it starts.
 ///
@@ -18,4 +25,77 @@ pub fn keep_private() -> Result<(), Errno> {
         set_dumpable(false)?;
     }
     Ok(())
+}
+
+/// The system's memory. Where none is left the cause is said, and the exit code tells how the node stands; without this
+/// a signal would end the program.
+pub struct Memory;
+
+/// Names are being changed.
+static HALF_WAY: AtomicBool = AtomicBool::new(false);
+
+/// As long as it lives, a run that has to end leaves something half-way.
+pub struct HalfWay(());
+
+impl HalfWay {
+    /// From here on.
+    pub fn begin() -> Self {
+        HALF_WAY.store(true, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for HalfWay {
+    fn drop(&mut self) {
+        HALF_WAY.store(false, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: every call is handed on to the system's allocator as it came; what it gives is given back unless it is null.
+unsafe impl GlobalAlloc for Memory {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        there(unsafe { System.alloc(layout) })
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        there(unsafe { System.alloc_zeroed(layout) })
+    }
+
+    unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as above.
+        there(unsafe { System.realloc(old, layout, size) })
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+fn there(memory: *mut u8) -> *mut u8 {
+    if memory.is_null() {
+        end();
+    }
+    memory
+}
+
+const UNCHANGED: &str = "error: no memory is left for this program, or its limit is too low (ulimit -v). Free some, \
+                         then run again; mco-rescue status says how the node stands\n";
+const CHANGING: &str = "error: no memory is left for this program, and the run is half-way. Free some. \
+                        Next: mco-rescue recover\n";
+
+/// Without memory nothing can be tidied up: `recover` does that from what is on disk.
+fn end() -> ! {
+    let (text, code) = if HALF_WAY.load(Ordering::Relaxed) {
+        (CHANGING, ExitCode::Incomplete)
+    } else {
+        (UNCHANGED, ExitCode::Error)
+    };
+    // SAFETY: the text is static, and both calls need no memory.
+    unsafe {
+        libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
+        libc::_exit(code as libc::c_int)
+    }
 }

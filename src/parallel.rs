@@ -29,7 +29,9 @@ pub fn in_parts<'t, T: Sync, R: Send>(
     };
     let take_all = || std::iter::from_fn(take).collect::<Vec<_>>();
     let mut done = thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(take_all)).collect();
+        // Where the system gives no more threads, the others take the parts.
+        let start = |_| thread::Builder::new().spawn_scoped(scope, take_all).ok();
+        let others: Vec<_> = (1..threads).filter_map(start).collect();
         let mut done = take_all();
         for other in others {
             match other.join() {

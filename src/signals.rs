@@ -4,7 +4,7 @@
 use std::mem::MaybeUninit;
 
 use nix::errno::Errno;
-use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
 
 /// What people and init systems send to end a program.
 const ENDING: [Signal; 4] = [
@@ -23,6 +23,22 @@ pub fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T,
             other => return other,
         }
     }
+}
+
+/// From here on a write beyond the limit for files (`ulimit -f`) fails with an error, which is said, and does not end
+/// the program by a signal. Programs that are started are not touched by it: no handler outlives their start.
+///
+/// # Errors
+/// What the kernel said.
+pub fn outlive_size_limit() -> Result<(), Errno> {
+    extern "C" fn go_on(_: libc::c_int) {}
+    let action = SigAction::new(
+        SigHandler::Handler(go_on),
+        SaFlags::SA_RESTART,
+        SigSet::empty(),
+    );
+    // SAFETY: the handler does nothing, which is safe at any time.
+    unsafe { sigaction(Signal::SIGXFSZ, &action) }.map(drop)
 }
 
 /// As long as it lives, signals that would end the program wait. Programs that are started meanwhile are not

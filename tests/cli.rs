@@ -1073,7 +1073,11 @@ fn no_secret_is_shown_however_much_is_said() {
         let (root, config) = secretive();
         let config = root.config(&config);
         let always = ["-v", "-v", "--output", output];
-        let sequence: [&[&str]; 10] = [
+        let sequence: [&[&str]; 14] = [
+            &["fetch", config.path()],
+            &["cache", "list"],
+            &["cache", "list", "--output", "json"],
+            &["plan", "--output", "json", config.path()],
             &["plan", config.path()],
             &["verify", config.path()],
             &["show", config.path()],
@@ -1149,6 +1153,26 @@ fn a_secret_that_leaves_the_config_is_not_shown() {
 }
 
 #[test]
+fn what_others_may_not_read_is_not_shown_even_where_a_group_may() {
+    let root = TestRoot::new();
+    root.write("etc/of-a-group", "old-private-word\n");
+    root.chmod("etc/of-a-group", 0o640);
+    let config = machine_config(
+        NAME,
+        json!({"storage": {"files": [file("/etc/of-a-group", 0o640, "new-private-word\n")]}}),
+    );
+    let config = root.config(&config);
+    for output in ["text", "json"] {
+        for command in ["plan", "verify"] {
+            let args = ["--output", output, command, config.path()];
+            let run = root.run(&args);
+            assert!(run.out().contains("/etc/of-a-group"), "{}", run.out());
+            assert_eq!(leaks(&args, &run), Vec::<String>::new());
+        }
+    }
+}
+
+#[test]
 fn a_file_that_is_private_on_one_side_only_is_not_shown() {
     let root = TestRoot::new();
     root.write("etc/becomes-private", "old-private-word\n");
@@ -1203,15 +1227,21 @@ fn what_is_no_secret_is_shown_without_asking() {
 
 // The screen.
 
-const ESCAPE: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{8}\r";
+const ESCAPE: &str =
+    "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{8}\r\u{202e}\u{2066}\u{200b}\u{feff}\u{2028}\u{e0041}";
 
-/// Control characters other than line ends and tabs in what a person sees.
+/// Control characters other than line ends and tabs in what a person sees, and those that turn or hide text.
 fn raw(args: &[&str], run: &Run) -> Vec<String> {
     let all = run.out() + &run.err();
-    let bad = all
-        .lines()
-        .filter(|line| line.chars().any(|c| c.is_control() && c != '\t'));
+    let bad = all.lines().filter(|line| {
+        line.chars()
+            .any(|c| (c.is_control() && c != '\t') || turns_or_hides(c))
+    });
     bad.map(|line| format!("{args:?}: {line:?}")).collect()
+}
+
+fn turns_or_hides(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..)
 }
 
 /// Every command on a node that differs, then on one where the config was applied.

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 mod support;
+#[path = "support/trace.rs"]
+mod trace;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -539,6 +541,165 @@ fn what_is_no_file_is_replaced_or_refused_but_never_read() {
             );
         }
     }
+}
+
+/// A file of 2 TiB that takes no room; anybody can make one where he may write.
+fn make_huge(root: &TestRoot, path: &str) {
+    let path = root.path(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let made = fs::File::create(&path).and_then(|file| file.set_len(HUGE));
+    made.unwrap();
+    let (uid, gid) = root.core();
+    chown(&path, Some(uid), Some(gid)).unwrap();
+}
+
+const HUGE: u64 = 2 << 40;
+
+/// A config with a file and keys in the home of core, and the node on which both are huge files.
+fn with_huge_files() -> (TestRoot, support::Config) {
+    let root = TestRoot::new();
+    make_huge(&root, "home/core/x.conf");
+    make_huge(&root, KEYS);
+    make_huge(&root, "home/core/.ssh/authorized_keys.d/other");
+    make_huge(&root, "home/core/.ssh/authorized_keys");
+    let mut config = keys();
+    config["spec"]["config"]["storage"] =
+        json!({"files": [file("/home/core/x.conf", 0o644, "of the config\n")]});
+    let config = root.config(&config);
+    (root, config)
+}
+
+#[test]
+fn a_huge_file_holds_no_command_up() {
+    let (root, config) = with_huge_files();
+    let size = |path: &str| fs::metadata(root.path(path)).unwrap().len();
+    for (args, code) in [
+        (vec!["verify", config.path()], Some(3)),
+        (vec!["plan", config.path()], Some(0)),
+        (vec!["doctor"], None),
+        (vec!["apply", "--yes", config.path()], Some(0)),
+        (vec!["verify"], Some(0)),
+        (vec!["rollback", "--yes"], Some(0)),
+        (vec!["verify", config.path()], Some(3)),
+        (vec!["recover"], Some(0)),
+    ] {
+        let end = bounded(&root, &args);
+        assert!(
+            end.code >= 0 && code.is_none_or(|code| end.code == code),
+            "{}",
+            end.said
+        );
+        if args[0] == "apply" {
+            assert_eq!(root.read("home/core/x.conf"), "of the config\n");
+            assert!(root.read(KEYS).contains("ssh-"));
+        }
+    }
+    // The rollback brought back what was there.
+    assert_eq!((size("home/core/x.conf"), size(KEYS)), (HUGE, HUGE));
+}
+
+#[test]
+fn a_huge_file_does_not_hold_up_the_recovery_of_a_run_that_was_cut_off() {
+    if !trace::can_trace() {
+        return;
+    }
+    let renames = ["renameat", "renameat2"];
+    let (root, config) = with_huge_files();
+    let run = trace::traced(
+        &root,
+        &renames.join(","),
+        &[],
+        &["apply", "--yes", config.path()],
+    );
+    let mut cuts = 0;
+    for name in renames {
+        let calls = run.calls.iter().filter(|call| call.name == name).count();
+        for number in 1..=calls {
+            let (root, config) = with_huge_files();
+            let cut = [format!("{name}:signal=KILL:when={number}")];
+            trace::traced(&root, name, &cut, &["apply", "--yes", config.path()]);
+            // What was there is huge; and somebody puts such files where the run has put its own.
+            let foreign = number % 3 == 0;
+            if foreign {
+                make_huge(&root, "home/core/x.conf");
+            }
+            let end = bounded(&root, &["recover"]);
+            assert!(
+                end.code == 0 || (foreign && end.code == 5),
+                "{cut:?}: {}",
+                end.said
+            );
+            let end = bounded(&root, &["verify", config.path()]);
+            assert!(end.code >= 0, "{cut:?}: {}", end.said);
+            cuts += 1;
+        }
+    }
+    assert!(cuts > 8, "only {cuts} cuts");
+}
+
+#[test]
+fn a_huge_file_is_not_copied_as_an_original() {
+    let root = TestRoot::new();
+    // As on an OSTree node: what the OS ships is what is in /etc.
+    root.write("usr/etc/other", "of the OS\n");
+    make_huge(&root, "usr/etc/x.conf");
+    make_huge(&root, "etc/x.conf");
+    let config = root.config(&one_file("/etc/x.conf"));
+    let end = bounded(&root, &["apply", "--yes", config.path()]);
+    assert_eq!(end.code, 1, "{}", end.said);
+    assert!(end.said.contains("/etc/x.conf"), "{}", end.said);
+    assert!(end.said.contains("Move it away"), "{}", end.said);
+    assert_eq!(fs::metadata(root.path("etc/x.conf")).unwrap().len(), HUGE);
+}
+
+/// Runs the program under a limit of the shell.
+fn limited(root: &TestRoot, limit: &str, args: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    let script = format!("ulimit {limit} && exec \"$@\"");
+    command.args(["-c", &script, "sh", PROGRAM, "--root"]);
+    command.arg(root.dir()).args(args).stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn a_limit_that_is_too_low_is_an_error_with_its_cause() {
+    let mut limits: Vec<String> = (3..24).map(|files| format!("-n {files}")).collect();
+    limits.extend((0..12).map(|blocks| format!("-f {blocks}")));
+    limits.extend((0..40).map(|step| format!("-v {}", 4_000 + 1_500 * step)));
+    let mut refused = 0;
+    for limit in limits {
+        let root = TestRoot::new();
+        root.write("etc/a.conf", "of the OS\n");
+        let mut config = one_file("/etc/a.conf");
+        let large = "word ".repeat(40_000);
+        config["spec"]["config"]["storage"]["files"]
+            .as_array_mut()
+            .unwrap()
+            .push(file("/etc/large.conf", 0o644, &large));
+        let config = root.config(&config);
+        // What the kernel cannot even start says nothing about us.
+        let starts = limited(&root, &limit, &["--version"]).output().unwrap();
+        if !starts.status.success() {
+            continue;
+        }
+        let before = root.snapshot();
+        let output = limited(&root, &limit, &["apply", "--yes", config.path()])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        match output.status.code() {
+            Some(0) => assert_eq!(root.read("etc/a.conf"), "of the config\n", "{limit}"),
+            Some(code @ (1 | 4)) => {
+                refused += 1;
+                assert!(said.contains("error: "), "{limit}: {said}");
+                assert_eq!(root.snapshot(), before, "{limit}: exit {code}: {said}");
+            }
+            other => panic!("ulimit {limit}: {other:?} ({}): {said}", output.status),
+        }
+        // Without the limit the next run does all of it.
+        root.run(&["apply", "--yes", config.path()]).ok();
+    }
+    assert!(refused > 20, "only {refused} limits were too low");
 }
 
 #[test]

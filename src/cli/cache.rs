@@ -19,7 +19,7 @@ pub fn run(cli: &Cli, command: &CacheCommand) -> Result<ExitCode> {
         CacheCommand::Export { name } => {
             let all = cache::read(&root).context("reading the cache")?;
             let entry = source::named(name, &all)?;
-            report::print(entry.document().as_bytes())?;
+            report::print_bytes(entry.document().as_bytes())?;
         }
         CacheCommand::Forget { name } => forget(&root, name)?,
     }
@@ -52,6 +52,6 @@ fn forget(root: &Root, name: &str) -> Result<()> {
         bail!("the cache is empty; there is nothing to forget");
     }
     open_store(root, paths::CACHE)?.remove(&file)?;
-    report::print(format!("Forgotten: {name}\n").as_bytes())?;
+    report::print(format!("Forgotten: {}\n", report::inline(name)).as_bytes())?;
     Ok(())
 }

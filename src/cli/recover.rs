@@ -9,8 +9,10 @@ use super::work::now;
 use super::{Cli, Output, RecoverArgs};
 use crate::command::{CommandError, CommandRunner, HostRunner, systemctl};
 use crate::error::{ExitCode, RunError};
+use crate::memory::HalfWay;
 use crate::node::Host;
 use crate::node::host::boot_id;
+use crate::paths;
 use crate::plan::Notice;
 use crate::report;
 use crate::report::recover::Started;
@@ -147,6 +149,9 @@ fn keep(root: &Root, lock: &Lock, recovered: &Recovered, units: &Started, starte
 
 /// Recovers; what cannot be recovered leaves the node half-way.
 fn recover(root: &Root, lock: &Lock, direction: Direction, leave: &Leave) -> Result<Recovered> {
+    let is_recorded = |file| root.exists(&RootPath::fixed(file));
+    let half_way = is_recorded(paths::INTENT)? || is_recorded(paths::JOURNAL)?;
+    let _half_way = half_way.then(HalfWay::begin);
     let deployment = Host::observe(root)?.deployment;
     let boot = root.is_live().then(boot_id).flatten();
     let running = Running {
@@ -158,7 +163,10 @@ fn recover(root: &Root, lock: &Lock, direction: Direction, leave: &Leave) -> Res
         leave,
         deployment: deployment.as_deref(),
     };
-    transaction::recover(root, lock, &wanted, &running).map_err(|error| failed(&error).into())
+    transaction::recover(root, lock, &wanted, &running).map_err(|error| match half_way {
+        true => failed(&error).into(),
+        false => anyhow::anyhow!("looking for an interrupted run: {error}"),
+    })
 }
 
 /// A run that was undone leaves nothing half-way.

@@ -34,7 +34,7 @@ pub fn run(args: &RenderArgs) -> Result<ExitCode> {
         }
     }
     let text = format!("{}\n", serde_json::to_string_pretty(&rendered)?);
-    report::print(text.as_bytes())?;
+    report::print_bytes(text.as_bytes())?;
     Ok(ExitCode::Done)
 }
 

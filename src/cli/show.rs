@@ -18,17 +18,16 @@ pub fn run(cli: &Cli, args: &ShowArgs) -> Result<ExitCode> {
         && let Some(recorded) = records.baseline().config()
         && let Ok(bytes) = contents(&Desired::of(recorded), path)
     {
-        report::print(&bytes)?;
+        report::print_bytes(&bytes)?;
         return Ok(ExitCode::Done);
     }
     let config = choose(&root, args.config.as_deref(), Unnamed::Recorded, &records)?.config;
     let desired = Desired::of(&config);
-    let bytes = match (&args.path, cli.output) {
-        (Some(path), _) => contents(&desired, path)?,
-        (None, Output::Json) => report::show::json(&config, &desired)?.into_bytes(),
-        (None, Output::Text) => report::show::text(&config, &desired).into_bytes(),
-    };
-    report::print(&bytes)?;
+    match (&args.path, cli.output) {
+        (Some(path), _) => report::print_bytes(&contents(&desired, path)?)?,
+        (None, Output::Json) => report::print(report::show::json(&config, &desired)?.as_bytes())?,
+        (None, Output::Text) => report::print(report::show::text(&config, &desired).as_bytes())?,
+    }
     Ok(ExitCode::Done)
 }
 

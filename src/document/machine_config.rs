@@ -272,8 +272,13 @@ fn parse_enveloped(
     }
     // The digest is over all of it, and does not depend on what it says.
     thread::scope(|scope| {
-        let digest = scope.spawn(|| sha256(text.as_bytes()));
-        let digest = || digest.join().unwrap_or_else(|_| sha256(text.as_bytes()));
+        let alone = || sha256(text.as_bytes());
+        let digest = thread::Builder::new().spawn_scoped(scope, alone).ok();
+        let digest = || {
+            digest
+                .and_then(|thread| thread.join().ok())
+                .unwrap_or_else(alone)
+        };
         parse_alone(text, envelope, prefix, origin, digest)
     })
 }

@@ -30,11 +30,23 @@ use crate::root::RootPath;
 /// Width of text output.
 pub const WIDTH: usize = 80;
 
-/// Writes to standard output. A reader that has gone away (`| head`) is no error.
+/// Writes a report to standard output, with every character spelled out that a reader would not see. A reader that has
+/// gone away (`| head`) is no error.
 ///
 /// # Errors
 /// What the system said, as the end of a sentence.
 pub fn print(text: &[u8]) -> io::Result<()> {
+    match std::str::from_utf8(text) {
+        Ok(text) if text.contains(is_invisible) => print_bytes(spelled_out(text).as_bytes()),
+        _ => print_bytes(text),
+    }
+}
+
+/// Writes what was asked for by its name, byte for byte, such as the contents of a file.
+///
+/// # Errors
+/// What the system said, as the end of a sentence.
+pub fn print_bytes(text: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -61,7 +73,32 @@ pub fn printable(text: &str) -> String {
         match c {
             '\n' | '\t' => out.push(c),
             c if c.is_control() => out.extend(c.escape_default()),
+            c if is_invisible(c) => out.extend(c.escape_unicode()),
             c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Characters that have no width, or turn the direction of what follows: with them a text reads as another one.
+fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Every such character as JSON escapes it, which text and JSON can both hold.
+fn spelled_out(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_invisible(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                out.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            out.push(c);
         }
     }
     out
@@ -105,7 +142,7 @@ pub fn count(number: usize, noun: &str) -> String {
 /// Whether the content at a path must not be shown: by mode, by path, or as part of somebody's account.
 pub fn is_secret(path: &RootPath, objects: &[Option<&Object>]) -> bool {
     let private =
-        |object: &&Object| matches!(object.kind, Kind::File { .. }) && object.mode & 0o044 == 0;
+        |object: &&Object| matches!(object.kind, Kind::File { .. }) && object.mode & 0o004 == 0;
     let account = path.is_in(paths::CORE_SSH) || path.is_in("root/.ssh");
     account || paths::SECRETS.contains(&path.relative()) || objects.iter().flatten().any(private)
 }
@@ -125,6 +162,9 @@ pub fn is_secret_step(planned: &PlannedStep) -> bool {
 /// Size and the beginning of the digest: enough to compare, nothing to read.
 pub fn fingerprint(object: &Object) -> String {
     match &object.kind {
+        Kind::File { size, .. } if object.kind.is_unread() => {
+            format!("{size} bytes, too large to be read")
+        }
         Kind::File { size, sha256 } => format!(
             "{size} bytes, sha256 {}",
             sha256.get(..12).unwrap_or(sha256)
@@ -172,6 +212,17 @@ mod tests {
     #[test]
     fn escape_sequences_do_not_reach_the_terminal() {
         assert_eq!(printable("a\x1b[31mb\r\n\tc"), "a\\u{1b}[31mb\\r\n\tc");
+    }
+
+    #[test]
+    fn what_turns_or_hides_text_is_spelled_out() {
+        assert_eq!(
+            printable("a\u{202e}b\u{200b}\u{2066}"),
+            "a\\u{202e}b\\u{200b}\\u{2066}"
+        );
+        assert_eq!(spelled_out("é\u{202e}\u{e0041}"), "é\\u202e\\udb40\\udc41");
+        // Letters of languages that are written from right to left are text like any other.
+        assert_eq!(printable("שלום سلام é 中"), "שלום سلام é 中");
     }
 
     #[test]

@@ -36,6 +36,8 @@ use nix::sys::stat::fstat;
 
 use crate::command::job::{Done, Job};
 use crate::error::Reason;
+use crate::limits;
+use crate::memory::HalfWay;
 use crate::node::Labels;
 use crate::object::Stamp;
 use crate::parallel;
@@ -143,9 +145,10 @@ pub fn run(
         }
         return Err(failure);
     }
-    if let Err(error) = run.write_journal() {
+    if let Err(error) = run.has_descriptors().and_then(|()| run.write_journal()) {
         return Err(run.abandon(&error));
     }
+    let _half_way = HalfWay::begin();
     freeze::freeze(request.freeze);
     // Signals still wait, so that what is written of the run is not cut off.
     match run.commit(&describe) {
@@ -188,6 +191,8 @@ enum RunError {
     Sync(RootPath, Reason),
     #[error("ended by {0} before the first change")]
     Signal(Signal),
+    #[error("looking for spare descriptors: {0}; raise the limit with ulimit -n 1024")]
+    Descriptors(Reason),
 }
 
 /// Fewer steps than this are staged by one thread.
@@ -516,6 +521,12 @@ impl<'a> Run<'a> {
             recover::remove_history(root, &recover::history_path(&self.id));
         }
         Ok(())
+    }
+
+    /// From here on none may be missing.
+    fn has_descriptors(&self) -> Result<(), RunError> {
+        let left = limits::has_descriptors(self.request.root.as_fd());
+        left.map_err(|errno| RunError::Descriptors(errno.into()))
     }
 
     /// Nothing was renamed yet: journal and staged names go, and the node is as it was.
