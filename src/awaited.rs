@@ -1,8 +1,9 @@
 //! What waits for the next boot: a deployment that was staged together with files (design.md section 4), and what
-//! that boot turned out to be. Values only; `cli/complete` looks and acts.
+//! that boot turned out to be. Values and judgements only; `cli/complete`, `cli/rollback` and `cli/os` look and act.
 
 use serde::{Deserialize, Serialize};
 
+use crate::kargs::Kargs;
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::order;
 
@@ -31,22 +32,43 @@ pub struct Awaited {
     /// power can fail after they are in place and before `run` is known; a newer run of the config is theirs.
     #[serde(default)]
     pub files_after: Option<String>,
+    /// The newest run of the history when this was staged, empty where there is none.
+    #[serde(default)]
+    pub head: Option<String>,
+    /// Runs before `run` whose deployments never ran either, the oldest first: their files go back with its own.
+    #[serde(default)]
+    pub earlier: Vec<String>,
     /// The boot in which this was written (`/proc/sys/kernel/random/boot_id`).
     pub boot: String,
     /// `CHECKSUM.SERIAL` of the deployment that ran then.
     pub from: String,
+    /// `CHECKSUM.SERIAL` of the deployment that `rollback` leads to, where `from` is a half itself.
+    #[serde(default)]
+    pub way_back: Option<String>,
+    /// `CHECKSUM.SERIAL` of the deployment that is to be booted, once it is known.
+    #[serde(default)]
+    pub staged: Option<String>,
     /// The image that is to be booted, byte for byte as the daemon compares it; `None`: it does not change.
     pub image: Option<String>,
     /// Words that the kernel command line must have.
     pub kernel_arguments: Vec<String>,
+    /// Words that it must not have any more.
+    #[serde(default)]
+    pub gone_arguments: Vec<String>,
     /// Seconds since 1970.
     pub since: u64,
     /// What became of it, where the wanted deployment did not come up.
     pub failed: Option<String>,
+    /// With that, the operating system and the files are of different configs.
+    #[serde(default)]
+    pub half: bool,
 }
 
 /// Version of the file.
 pub const VERSION: u32 = 1;
+
+/// The origin of an image that was staged alone, for the config that is recorded.
+pub const PIVOT: &str = "pivot";
 
 /// Runs that changed the operating system too; kept in `/var/lib/mco-rescue/os-runs.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +86,68 @@ pub struct OsRun {
     pub run: String,
     /// `CHECKSUM.SERIAL` of the deployment that ran before: `rollback` goes back there.
     pub from: String,
+    /// Runs before it whose deployments never ran, the oldest first: they are taken back with it.
+    #[serde(default)]
+    pub earlier: Vec<String>,
+}
+
+/// What configs asked for, by the deployment that was made for them; kept in `/var/lib/mco-rescue/asked.json`. The
+/// record of the daemon may be of a later config by now.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Asked {
+    /// Version of the file.
+    pub version: u32,
+    /// The oldest first.
+    pub deployments: Vec<AskedFor>,
+}
+
+/// What the config of one deployment asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct AskedFor {
+    /// `CHECKSUM.SERIAL`.
+    pub deployment: String,
+    /// Its whole command line: a name may come again with another one.
+    pub command_line: Vec<String>,
+    /// The kernel arguments that the config asked for.
+    pub arguments: Vec<String>,
+    /// The extensions that it asked for.
+    pub extensions: Vec<String>,
+}
+
+/// How many deployments are remembered; a node has three or four.
+const DEPLOYMENTS_KEPT: usize = 8;
+
+impl Asked {
+    /// What the config of a deployment asked for, if that is remembered. An image that was staged alone took its
+    /// command line from another one, and so what was asked for.
+    pub fn of(&self, deployment: &str, command_line: &Kargs) -> Option<&AskedFor> {
+        let mut alike = self
+            .deployments
+            .iter()
+            .rev()
+            .filter(|one| one.command_line == command_line.tokens());
+        let its = alike.clone().find(|one| one.deployment == deployment);
+        its.or_else(|| alike.next())
+    }
+
+    /// Remembers what the config of a deployment asked for.
+    pub fn remember(&mut self, one: AskedFor) {
+        self.version = VERSION;
+        self.deployments
+            .retain(|other| other.deployment != one.deployment);
+        self.deployments.push(one);
+        let too_many = self.deployments.len().saturating_sub(DEPLOYMENTS_KEPT);
+        self.deployments.drain(..too_many);
+    }
+}
+
+/// A finished run of the history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ran {
+    /// Its id.
+    pub id: String,
+    /// The config that it applied.
+    pub config: String,
 }
 
 /// What booted.
@@ -92,20 +176,180 @@ pub enum Arrival {
     Elsewhere(String),
 }
 
+/// A node beside what is awaited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scene<'a> {
+    /// What runs.
+    pub booted: &'a Booted,
+    /// `CHECKSUM.SERIAL` of what the next boot enters; `None` where rpm-ostree does not tell.
+    pub next: Option<&'a str>,
+    /// The finished runs, the newest first.
+    pub history: &'a [Ran],
+    /// A run of ours, or a transaction of rpm-ostree, is at work right now.
+    pub at_work: bool,
+}
+
+/// How it stands with what is awaited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is being made ready right now.
+    AtWork,
+    /// Everything is ready; only the reboot is missing.
+    Waits,
+    /// The run was cut off before its files.
+    CutOff,
+    /// The next boot does not enter it any more.
+    Dropped,
+    /// It failed in this very boot, and that was said.
+    Failed,
+    /// The node was booted since: that has to be judged.
+    Due(Arrival),
+}
+
+/// Which runs go back where the deployment from before came up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GoesBack {
+    /// These, the newest first.
+    Runs(Vec<String>),
+    /// None: this config came later, and only the newest run is ever taken back.
+    Superseded(String),
+}
+
+/// What a run that stages takes over from one that was awaited before.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Inherited {
+    /// Runs of files whose deployments never ran, the oldest first.
+    pub earlier: Vec<String>,
+    /// Where `rollback` leads, if what runs is a half.
+    pub way_back: Option<String>,
+}
+
+/// What `rollback` takes back where the last thing that was done has no files of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaving {
+    /// The deployment to go back to.
+    pub to: String,
+    /// Runs of files that go back with it, the newest first.
+    pub runs: Vec<String>,
+}
+
 impl Awaited {
     /// Judges a boot.
     pub fn judge(&self, booted: &Booted) -> Arrival {
         if booted.boot == self.boot {
             return Arrival::NotYet;
         }
-        let stayed = booted.deployment.as_deref() == Some(self.from.as_str());
-        match self.way {
-            Way::Back if stayed => Arrival::Stayed,
-            Way::Back => Arrival::Arrived,
-            Way::Forward if stayed => Arrival::Stayed,
-            Way::Forward => self
+        let deployment = booted.deployment.as_deref();
+        let stayed = deployment == Some(self.from.as_str());
+        match (self.way, &self.staged) {
+            _ if stayed => Arrival::Stayed,
+            (Way::Back, Some(wanted)) if deployment != Some(wanted) => {
+                let runs = deployment.unwrap_or("no deployment that is known");
+                Arrival::Elsewhere(format!("{wanted} was to run, {runs} runs"))
+            }
+            (Way::Back, _) => Arrival::Arrived,
+            (Way::Forward, _) => self
                 .missing(booted)
                 .map_or(Arrival::Arrived, Arrival::Elsewhere),
+        }
+    }
+
+    /// How it stands with it.
+    pub fn verdict(&self, scene: &Scene<'_>) -> Verdict {
+        let stays = scene.next.is_some() && scene.next == scene.booted.deployment.as_deref();
+        match self.judge(scene.booted) {
+            _ if scene.at_work => Verdict::AtWork,
+            Arrival::NotYet if self.failed.is_some() => Verdict::Failed,
+            Arrival::NotYet if self.lacks_files(scene.history) => Verdict::CutOff,
+            Arrival::NotYet if stays => Verdict::Dropped,
+            Arrival::NotYet => Verdict::Waits,
+            arrival => Verdict::Due(arrival),
+        }
+    }
+
+    /// Whether files were to come, and did not.
+    pub fn lacks_files(&self, history: &[Ran]) -> bool {
+        self.run.is_none() && self.files_after.is_some() && self.own_run(history).is_none()
+    }
+
+    /// The newest run of the history that brought its files.
+    pub fn own_run<'a>(&self, history: &'a [Ran]) -> Option<&'a Ran> {
+        history
+            .iter()
+            .find(|run| self.is_its_run(&run.id, &run.config))
+    }
+
+    /// Which runs go back, of the history from the newest on.
+    pub fn goes_back(&self, history: &[Ran]) -> GoesBack {
+        let belongs =
+            |run: &&Ran| self.is_its_run(&run.id, &run.config) || self.earlier.contains(&run.id);
+        let runs: Vec<String> = history
+            .iter()
+            .take_while(belongs)
+            .map(|run| run.id.clone())
+            .collect();
+        match history.first() {
+            Some(newest) if runs.is_empty() && history.iter().any(|run| belongs(&run)) => {
+                GoesBack::Superseded(newest.config.clone())
+            }
+            _ => GoesBack::Runs(runs),
+        }
+    }
+
+    /// What a run takes over that stages while `booted` runs.
+    pub fn inherited(&self, booted: &Booted, history: &[Ran]) -> Inherited {
+        let never_ran = booted.deployment.as_deref() == Some(self.from.as_str());
+        let was_judged = self.half && self.boot == booted.boot;
+        let is_half = was_judged
+            || self.image.is_some() && booted.image == self.image && self.lacks_files(history);
+        if self.way == Way::Back || !(never_ran || is_half) {
+            return Inherited::default();
+        }
+        let earlier = match self.goes_back(history) {
+            GoesBack::Runs(runs) => runs.into_iter().rev().collect(),
+            GoesBack::Superseded(_) => Vec::new(),
+        };
+        let half = || is_half.then(|| self.from.clone()).filter(|_| !never_ran);
+        Inherited {
+            earlier,
+            way_back: self.way_back.clone().or_else(half),
+        }
+    }
+
+    /// What `rollback` takes back of it, where it is the last thing that was done and has no files of its own.
+    pub fn leaving(&self, booted: &Booted, history: &[Ran]) -> Option<Leaving> {
+        let newest = history
+            .first()
+            .map(|run| run.id.clone())
+            .unwrap_or_default();
+        let is_last = self.head.as_ref().or(self.files_after.as_ref()) == Some(&newest);
+        let stays = booted.deployment.as_deref() == Some(self.from.as_str());
+        let is_over = stays && self.failed.is_some() && self.way_back.is_none();
+        if self.way == Way::Back || self.own_run(history).is_some() || !is_last || is_over {
+            return None;
+        }
+        let GoesBack::Runs(runs) = self.goes_back(history) else {
+            return None;
+        };
+        let to = self.way_back.clone().unwrap_or_else(|| self.from.clone());
+        Some(Leaving { to, runs })
+    }
+
+    /// Where the node came from with its run.
+    pub fn os_run(&self, run: String) -> OsRun {
+        OsRun {
+            run,
+            from: self.way_back.clone().unwrap_or_else(|| self.from.clone()),
+            earlier: self.earlier.clone(),
+        }
+    }
+
+    /// The command that brings the rest of it.
+    pub fn apply_command(&self) -> String {
+        if self.config.origin == PIVOT {
+            "mco-rescue apply".to_owned()
+        } else {
+            format!("mco-rescue apply cached:{}", self.config.name)
         }
     }
 
@@ -118,6 +362,7 @@ impl Awaited {
         }
     }
 
+    /// What is not as awaited where another deployment than the one from before runs.
     fn missing(&self, booted: &Booted) -> Option<String> {
         if let Some(image) = &self.image
             && booted.image.as_ref() != Some(image)
@@ -133,8 +378,19 @@ impl Awaited {
                 None => missing.push(word.as_str()),
             }
         }
-        (!missing.is_empty())
-            .then(|| format!("the kernel arguments {} are missing", missing.join(" ")))
+        if !missing.is_empty() {
+            return Some(format!(
+                "the kernel arguments {} are missing",
+                missing.join(" ")
+            ));
+        }
+        let left = self
+            .gone_arguments
+            .iter()
+            .filter(|word| present.contains(word));
+        let left: Vec<&str> = left.map(String::as_str).collect();
+        (!left.is_empty())
+            .then(|| format!("the kernel arguments {} are still there", left.join(" ")))
     }
 }
 
@@ -153,12 +409,18 @@ mod tests {
             },
             run: Some("1-1".into()),
             files_after: None,
+            head: None,
+            earlier: Vec::new(),
             boot: "then".into(),
             from: "aa.0".into(),
+            way_back: None,
+            staged: None,
             image: Some("quay.example/os@sha256:b".into()),
             kernel_arguments: vec!["nosmt".into(), "nosmt".into()],
+            gone_arguments: Vec::new(),
             since: 0,
             failed: None,
+            half: false,
         }
     }
 

@@ -11,7 +11,8 @@ use crate::document::{Desired, DesiredFile, MachineConfig, Owner};
 use crate::kargs::Kargs;
 use crate::node::accounts::is_locked;
 use crate::node::os_release::Class;
-use crate::node::{Accounts, NodeState};
+use crate::node::system::Facts;
+use crate::node::{Accounts, NodeState, Records};
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::plan::enablement::{self, DEV_NULL};
@@ -126,6 +127,55 @@ pub fn disordered_arguments(config: &MachineConfig, present: &Kargs) -> Option<D
         detail: format!("{list}: all there, but in another order, which counts here"),
         daemon: None,
     })
+}
+
+/// In what the operating system that runs is not that of the recorded config, in words.
+pub fn half(records: &Records, facts: &Facts) -> Option<String> {
+    let config = records.recorded()?;
+    let booted = facts.deployments.booted()?;
+    if facts.class == Class::Other {
+        return None;
+    }
+    let layered = records.current_image.as_deref();
+    let image = (!config.os_image_url.is_empty())
+        .then(|| image_drift(config, layered, &booted.image()))
+        .flatten();
+    let missing = missing_arguments(config, Some(&facts.booted_arguments));
+    let mut all: Vec<String> = [image, missing]
+        .into_iter()
+        .flatten()
+        .map(|drift| format!("{}: {}", drift.subject, drift.detail))
+        .collect();
+    all.extend(left_arguments(config, facts));
+    (!all.is_empty()).then(|| format!("{} is recorded, but {}", config.name, all.join("; ")))
+}
+
+/// Whether the next boot enters the operating system of the recorded config.
+pub fn is_next(records: &Records, facts: &Facts) -> bool {
+    let next = facts.deployments.next_boot().filter(|next| !next.booted);
+    let (Some(config), Some(next)) = (records.recorded(), next) else {
+        return false;
+    };
+    let layered = records.current_image.as_deref();
+    image_drift(config, layered, &next.image()).is_none()
+        && missing_arguments(config, Some(&facts.arguments)).is_none()
+}
+
+/// Arguments that the config of what runs asked for, and the recorded one does not.
+fn left_arguments(config: &MachineConfig, facts: &Facts) -> Option<String> {
+    let booted = facts.deployments.booted()?;
+    let asked = facts.asked.of(&booted.name(), &facts.booted_arguments)?;
+    let wanted = Kargs::of_entries(&config.kernel_arguments);
+    let left = |word: &&String| {
+        !wanted.tokens().contains(word) && facts.booted_arguments.tokens().contains(word)
+    };
+    let left: Vec<&str> = asked
+        .arguments
+        .iter()
+        .filter(left)
+        .map(String::as_str)
+        .collect();
+    (!left.is_empty()).then(|| format!("kernel arguments: {} still there", left.join(" ")))
 }
 
 /// Everything that differs from `desired`. The first entry with a daemon message is the daemon's verdict.

@@ -181,6 +181,8 @@ pub const HISTORY: &str = "var/lib/mco-rescue/history";
 pub const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
 /// Runs that changed the operating system too.
 pub const OS_RUNS: &str = "var/lib/mco-rescue/os-runs.json";
+/// What configs asked for of the operating system, by deployment.
+pub const ASKED: &str = "var/lib/mco-rescue/asked.json";
 /// The directories that `install` had to make.
 pub const INSTALL: &str = "var/lib/mco-rescue/install.json";
 /// This program, where its units run it.
@@ -194,6 +196,10 @@ pub const COMPLETE_UNIT: &str = "etc/systemd/system/mco-rescue-complete.service"
 /// Enables it.
 pub const COMPLETE_LINK: &str =
     "etc/systemd/system/multi-user.target.wants/mco-rescue-complete.service";
+/// The place of a mask that lasts until the next boot.
+pub const COMPLETE_RUNTIME_UNIT: &str = "run/systemd/system/mco-rescue-complete.service";
+/// The unit that completes, of an image that brings it along.
+pub const IMAGE_COMPLETE_UNIT: &str = "usr/lib/systemd/system/mco-rescue-complete.service";
 /// The recover unit, of an image that brings it along.
 pub const IMAGE_RECOVER_UNIT: &str = "usr/lib/systemd/system/mco-rescue-recover.service";
 /// Enables it.
@@ -353,12 +359,15 @@ mod tests {
             HISTORY,
             AWAITED,
             OS_RUNS,
+            ASKED,
             INSTALL,
             PROGRAM,
             RECOVER_UNIT,
             RECOVER_LINK,
             COMPLETE_UNIT,
             COMPLETE_LINK,
+            COMPLETE_RUNTIME_UNIT,
+            IMAGE_COMPLETE_UNIT,
             IMAGE_RECOVER_UNIT,
             IMAGE_RECOVER_LINK,
             FETCH_SERVICE,

@@ -114,6 +114,11 @@ impl Live {
         let systemctl = r#"case $1 in show) for unit; do [ ! -e "/units/$unit" ] || cat "/units/$unit"; done ;; *) echo "systemctl $*" >>/calls ;; esac"#;
         live.answers("systemctl", systemctl);
         live.units("activating", "inactive");
+        // What recovers at boot can be started.
+        live.root.write(
+            "units/mco-rescue-recover.service",
+            "LoadState=loaded\nResult=success\nConditionResult=yes\nExecMainStatus=0\n",
+        );
         live
     }
 
@@ -437,5 +442,81 @@ fn what_else_is_at_work_still_stands_against_it() {
         );
         assert_eq!(live.calls(), [""; 0]);
         live.is_untouched();
+    });
+}
+
+/// The unit that completes, and where a mask of it is.
+const UNIT: &str = "etc/systemd/system/mco-rescue-complete.service";
+
+#[test]
+fn nothing_is_staged_where_nothing_would_complete_it_unless_a_person_does() {
+    with_mounts(|| {
+        let live = Live::new(NEW, &["nosmt"]);
+        live.root.link(UNIT, "/dev/null");
+        let run = live.completes(&["--from-storage"]).exits(1);
+        for words in ["is masked", "systemctl unmask", "--complete-by-hand"] {
+            assert!(flat(&run).contains(words), "{}", run.out());
+        }
+        assert_eq!(live.calls(), [""; 0]);
+        live.is_untouched();
+
+        let by_hand = ["--from-storage", "--complete-by-hand"];
+        let said = flat(&live.completes(&by_hand).ok());
+        assert!(said.contains("run mco-rescue complete by hand"), "{said}");
+        assert!(!said.contains("the rest is done by"), "{said}");
+        assert_eq!(live.calls(), staging());
+    });
+}
+
+#[test]
+fn a_program_that_cannot_be_installed_stands_against_staging_at_once() {
+    for options in ["ro", "noexec"] {
+        with_mounts(|| {
+            let live = Live::new(NEW, &["nosmt"]);
+            fs::create_dir_all(live.root.path("usr/local")).unwrap();
+            let local = live.root.path("usr/local");
+            mount(&[
+                "-t",
+                "tmpfs",
+                "-o",
+                options,
+                "tmpfs",
+                local.to_str().unwrap(),
+            ]);
+            let run = live.completes(&["--from-storage"]).exits(1);
+            let words = if options == "ro" {
+                "/usr/local/bin is read-only"
+            } else {
+                "(203/EXEC), as /usr/local/bin is mounted noexec"
+            };
+            assert!(flat(&run).contains(words), "{}", run.out());
+            assert_eq!(live.calls(), [""; 0]);
+            live.is_untouched();
+        });
+    }
+}
+
+#[test]
+fn a_unit_that_systemd_cannot_run_stands_against_staging() {
+    with_mounts(|| {
+        let live = Live::new(NEW, &["nosmt"]);
+        live.root.write(
+            "units/mco-rescue-recover.service",
+            "LoadState=loaded\nResult=exit-code\nConditionResult=yes\nExecMainStatus=203\n",
+        );
+        let run = live.completes(&["--from-storage"]).exits(1);
+        let said = run.err().split_whitespace().collect::<Vec<_>>().join(" ");
+        for words in [
+            "nothing would complete this run",
+            "203/EXEC",
+            "--complete-by-hand",
+        ] {
+            assert!(said.contains(words), "{said}");
+        }
+        assert_eq!(live.calls(), [""; 0]);
+        live.is_untouched();
+        live.completes(&["--from-storage", "--complete-by-hand"])
+            .ok();
+        assert_eq!(live.calls(), staging());
     });
 }

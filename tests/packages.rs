@@ -94,6 +94,28 @@ fn extensions_come_from_a_directory_that_is_lent_and_taken_back() {
 }
 
 #[test]
+fn a_package_that_cannot_be_taken_away_is_a_failure() {
+    with_mounts(|| {
+        let node = node(json!({"extensions": ["usbguard"]}));
+        node.run(&APPLY).ok();
+        node.reboots_into(IMAGE);
+        let booted = node.root.read("stub/booted");
+        node.root.write(
+            "stub/booted",
+            &booted.replace("packages=\"\"", "packages=\"usbguard\""),
+        );
+        node.root.remove("var/lib/mco-rescue/awaited.json");
+        let none = config(json!({})).replace("rendered-worker-1", "rendered-worker-2");
+        node.root.write("none", &none);
+        node.root.write("stub/fails", "update --uninstall\n");
+        let run = node.run(&["apply", "--yes", "/none"]).exits(1);
+        assert!(run.err().contains("nothing is staged"), "{}", run.err());
+        assert!(!run.out().contains("Applied"), "{}", run.out());
+        assert!(!node.root.exists("stub/staged"));
+    });
+}
+
+#[test]
 fn a_realtime_kernel_is_given_back_and_swapped_again_around_another_image() {
     with_mounts(|| {
         let spec =

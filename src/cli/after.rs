@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use super::session::Session;
 use super::work::now;
 use crate::daemon::default_policies;
-use crate::document::FORCE_FILE;
+use crate::document::{FORCE_FILE, MachineConfig};
 use crate::plan::{self, Notice, Options, Plan, Rules};
 use crate::report::utc;
 use crate::root::{Root, RootPath};
@@ -49,7 +49,17 @@ pub fn look(
         .baseline()
         .config()
         .filter(|_| !session.desired.bare);
-    plan.after = Some(plan::after(plan, old, &session.chosen.config, rules));
+    let new = &session.chosen.config;
+    // What was staged for the config before never ran: only its files are changed.
+    let same_os = |old: &MachineConfig| MachineConfig {
+        os_image_url: new.os_image_url.clone(),
+        kernel_arguments: new.kernel_arguments.clone(),
+        extensions: new.extensions.clone(),
+        kernel_type: new.kernel_type,
+        ..old.clone()
+    };
+    let never_ran = old.filter(|_| plan.os.drops()).map(same_os);
+    plan.after = Some(plan::after(plan, never_ran.as_ref().or(old), new, rules));
     Ok(())
 }
 

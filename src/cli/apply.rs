@@ -1,13 +1,16 @@
 //! `apply`: lock, recover, observe, plan, ask, transact, verify, report.
 
+use std::cell::RefCell;
+
 use anyhow::{Result, bail};
 
 use super::after;
 use super::bits::Bits;
+use super::complete;
 use super::fetch;
 use super::firstboot::in_place;
 use super::install::{Beforehand, systemd_runs};
-use super::os::{self, Staging};
+use super::os::{self, Over, Staging};
 use super::predict;
 use super::quorum;
 use super::recover::recover_first;
@@ -48,6 +51,8 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     let mut session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
     let mut plan = planned(apply, &session)?;
     let beforehand = Beforehand::of(&session);
+    let completion = args.guards.completion();
+    completion.look(&session.root, &mut plan, beforehand.as_ref())?;
     if let Some(beforehand) = &beforehand {
         beforehand.announce(&mut plan);
     }
@@ -65,7 +70,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
             in_place::stop_service()?;
         }
         if let Some(beforehand) = beforehand {
-            beforehand.install(&session.root, &lock);
+            completion.install(&session.root, &lock, &plan, &beforehand)?;
             plan = plan_again(apply, &mut session, &plan)?;
         }
         told = change(cli, apply, &session, &lock, &plan, started)?;
@@ -85,6 +90,10 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
         force(&session, &plan);
     }
     let code = verify(cli, args, &session, &plan, &told)?;
+    if code == ExitCode::Done && plan.is_empty() && plan.os.is_empty() && !args.files_only {
+        complete::forget_failed(&session.root)?;
+        os::settle(&session.root)?;
+    }
     if apply.reboot && plan.reboots() && code == ExitCode::Done {
         os::reboot(&session.root, args.guards.ignore_quorum)?;
     }
@@ -184,9 +193,11 @@ fn carry_out(
         .node
         .system
         .facts()
-        .filter(|_| work.plan.os.needs_reboot())
+        .filter(|_| !work.plan.os.is_empty())
     else {
-        return work.transact().map(|finished| finished.told);
+        let finished = work.transact()?;
+        os::settle(&session.root)?;
+        return Ok(finished.told);
     };
     let staging = Staging {
         cli,
@@ -196,6 +207,9 @@ fn carry_out(
         config: session.config_ref(),
         bits,
         files: !work.plan.steps.is_empty(),
+        over: Over::look(&session.root, &complete::booted(&session.root)?)?,
+        expected: RefCell::default(),
+        staged: RefCell::default(),
     };
     // Should the next boot not bring it, it is at hand to be applied again.
     let config = &session.chosen.config;
@@ -209,6 +223,9 @@ fn carry_out(
     )?;
     staging.stage(facts)?;
     if work.plan.steps.is_empty() {
+        if !work.plan.os.needs_reboot() {
+            os::settle(&session.root)?;
+        }
         return Ok(Vec::new());
     }
     match work.transact() {
@@ -289,7 +306,10 @@ fn verify(
     };
     let text = match cli.output {
         Output::Json => report::verify::json(&session.heading(), findings)?,
-        Output::Text if drifts.is_empty() => done(session, plan, told, daemon.as_ref()),
+        Output::Text if drifts.is_empty() => {
+            let by_hand = args.guards.complete_by_hand;
+            done(session, plan, told, daemon.as_ref(), by_hand)
+        }
         Output::Text => {
             let said = daemon.as_ref().map(Forecast::text_with_next);
             report::verify::text(&session.heading(), findings) + &said.unwrap_or_default()
@@ -308,11 +328,23 @@ fn verify(
 }
 
 /// What was done, what the daemon will make of it, and what is next: of the run first, else for the daemon's sake.
-fn done(session: &Session, plan: &Plan, told: &Told, daemon: Option<&Forecast>) -> String {
+fn done(
+    session: &Session,
+    plan: &Plan,
+    told: &Told,
+    daemon: Option<&Forecast>,
+    by_hand: bool,
+) -> String {
     if plan.is_empty() {
         return daemon.map(Forecast::text_with_next).unwrap_or_default();
     }
     let after = match &plan.after {
+        _ if plan.os.needs_reboot() && by_hand => {
+            "The operating system is staged. No unit completes the run: after the reboot run mco-rescue\n\
+             complete by hand, before the kubelet starts.\n\
+             Next: systemctl reboot\n"
+                .to_owned()
+        }
         _ if plan.os.needs_reboot() => {
             "The operating system is staged; the rest is done by mco-rescue-complete at the next boot.\n\
              Next: systemctl reboot\n"

@@ -3,22 +3,28 @@
 
 use anyhow::{Context, Result, bail};
 
+use super::os;
 use super::recover::{at_boot, recover_first};
 use super::rollback::TakingBack;
 use super::session::{self, Session, Unnamed, open_root, open_store};
 use super::work::{Work, now};
 use super::{Cli, Output};
-use crate::awaited::{Arrival, Awaited, Booted, OsRun, OsRuns, VERSION, Way};
+use crate::awaited::{
+    Arrival, AskedFor, Awaited, Booted, GoesBack, OsRun, OsRuns, Ran, Scene, VERSION, Verdict, Way,
+};
 use crate::command::rpm_ostree::arguments::finalize_journal;
 use crate::command::{CommandRunner, HostRunner};
+use crate::drift::Drift;
 use crate::error::ExitCode;
-use crate::node::deployments::finalize_failure;
+use crate::node::deployments::{Deployment, Deployments, finalize_failure};
 use crate::node::host::boot_id;
+use crate::node::system::asked;
 use crate::node::{Host, Os};
 use crate::paths;
-use crate::plan::{Allowed, Options, Step};
+use crate::plan::{Allowed, FinishedRun, Options, Step};
 use crate::report::complete::{self, Completed};
 use crate::report::recover::Started;
+use crate::report::status::awaited_words;
 use crate::report::{self, count};
 use crate::root::{Root, RootPath};
 use crate::source;
@@ -39,6 +45,14 @@ pub fn keep(root: &Root, awaited: &Awaited) -> Result<()> {
 pub fn forget(root: &Root) -> Result<()> {
     let store = open_store(root, paths::STATE)?;
     Ok(store.remove(RootPath::fixed(paths::AWAITED).name())?)
+}
+
+/// What failed is not told any more.
+pub fn forget_failed(root: &Root) -> Result<()> {
+    match awaited(root)? {
+        Some(awaited) if awaited.failed.is_some() => forget(root),
+        _ => Ok(()),
+    }
 }
 
 /// Where the node came from with a run, if that changed the operating system.
@@ -63,6 +77,25 @@ pub fn keep_os_run(root: &Root, run: OsRun) -> Result<()> {
     session::keep(root, paths::OS_RUNS, &OsRuns { version, runs })
 }
 
+/// What configs of deployments asked for is remembered, before their record is replaced.
+pub fn remember_asked(root: &Root, one: AskedFor) -> Result<()> {
+    let mut all = asked(root)?;
+    if all.deployments.last() == Some(&one) {
+        return Ok(());
+    }
+    all.remember(one);
+    session::keep(root, paths::ASKED, &all)
+}
+
+/// The runs of a history, the newest first.
+pub fn ran(history: &[FinishedRun]) -> Vec<Ran> {
+    let ran = |run: &FinishedRun| Ran {
+        id: run.id.clone(),
+        config: run.config.clone(),
+    };
+    history.iter().map(ran).collect()
+}
+
 /// Runs `complete`.
 pub fn run(cli: &Cli) -> Result<ExitCode> {
     let root = open_root(cli)?;
@@ -72,32 +105,45 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     let lock = transaction::acquire(&root)?;
     recover_first(&root, &lock)?;
     let booted = booted(&root)?;
-    let arrival = awaited.judge(&booted);
-    let completed = match (&arrival, awaited.way) {
-        (Arrival::NotYet, _) => Completed::not_yet(&awaited),
-        (_, _) if awaited.failed.is_some() => Completed::failed(&awaited),
-        (Arrival::Arrived, Way::Forward) => {
-            let brought = bring_files(cli, &root, &lock, &awaited);
-            let mut completed = arrived(cli, &root, &awaited)?;
-            if let Err(error) = brought {
-                completed.failed = Some(format!("{error:#}"));
-            }
-            completed
-        }
-        (Arrival::Arrived, Way::Back) => {
-            take_back(&root, &lock, &awaited)?;
-            forget(&root)?;
-            Completed::back(&awaited)
-        }
-        (Arrival::Stayed, Way::Forward) => {
-            let why = why_stayed();
-            take_back(&root, &lock, &awaited)?;
-            give_up(&root, awaited, why)?
-        }
-        (Arrival::Stayed, Way::Back) => give_up(&root, awaited, why_stayed())?,
-        (Arrival::Elsewhere(what), _) => give_up(&root, awaited, what.clone())?,
+    let boot = Boot {
+        cli,
+        root: &root,
+        lock: &lock,
+        boot: &booted.boot,
+    };
+    let completed = match (awaited.judge(&booted), awaited.way) {
+        (Arrival::NotYet, _) => not_yet(&root, &awaited, &booted)?,
+        (Arrival::Arrived, Way::Forward) => boot.arrived(awaited)?,
+        (Arrival::Arrived, Way::Back) => boot.back(awaited)?,
+        (Arrival::Stayed, Way::Forward) => boot.stayed(awaited)?,
+        (Arrival::Stayed, Way::Back) => boot.not_taken(awaited, why_stayed())?,
+        (Arrival::Elsewhere(what), _) => boot.not_taken(awaited, what)?,
     };
     say(cli, &completed)
+}
+
+/// Nothing is done before the boot; what stands in its way is said.
+fn not_yet(root: &Root, awaited: &Awaited, booted: &Booted) -> Result<Completed> {
+    let history = ran(&transaction::history(root)?);
+    let next = os::deployments().ok();
+    let next = next.as_ref().and_then(Deployments::next_boot);
+    let next = next.map(Deployment::name);
+    let scene = Scene {
+        booted,
+        next: next.as_deref(),
+        history: &history,
+        at_work: false,
+    };
+    let verdict = awaited.verdict(&scene);
+    Ok(match verdict {
+        Verdict::Failed => Completed::failed(awaited),
+        Verdict::CutOff | Verdict::Dropped => Completed::failed(&Awaited {
+            failed: Some(awaited_words(awaited, &verdict)),
+            half: true,
+            ..awaited.clone()
+        }),
+        _ => Completed::not_yet(awaited),
+    })
 }
 
 fn say(cli: &Cli, completed: &Completed) -> Result<ExitCode> {
@@ -113,7 +159,8 @@ fn say(cli: &Cli, completed: &Completed) -> Result<ExitCode> {
     })
 }
 
-fn booted(root: &Root) -> Result<Booted> {
+/// What runs.
+pub fn booted(root: &Root) -> Result<Booted> {
     let host = Host::observe(root).context("looking at the node")?;
     if !host.live {
         bail!("only the node itself can tell what booted; run this on it");
@@ -130,9 +177,7 @@ fn booted(root: &Root) -> Result<Booted> {
 /// The run was cut off between the operating system and its files: they come now, out of the cache, before anything
 /// reads those from before (design.md section 4).
 fn bring_files(cli: &Cli, root: &Root, lock: &Lock, awaited: &Awaited) -> Result<()> {
-    let mut history = transaction::history(root)?.into_iter();
-    let were_to_come = awaited.run.is_none() && awaited.files_after.is_some();
-    if !were_to_come || history.any(|run| awaited.is_its_run(&run.id, &run.config)) {
+    if !awaited.lacks_files(&ran(&transaction::history(root)?)) {
         return Ok(());
     }
     let name = &awaited.config.name;
@@ -162,8 +207,7 @@ fn bring_files(cli: &Cli, root: &Root, lock: &Lock, awaited: &Awaited) -> Result
         jobs: &[],
     };
     let done = work.transact().with_context(|| format!("next: {again}"))?;
-    let from = awaited.from.clone();
-    keep_os_run(root, OsRun { run: done.id, from })?;
+    keep_os_run(root, awaited.os_run(done.id))?;
     tell_the_boot(root, plan.steps.iter().map(|planned| &planned.step));
     Ok(())
 }
@@ -178,59 +222,163 @@ fn tell_the_boot<'a>(root: &Root, steps: impl Iterator<Item = &'a Step>) {
     }
 }
 
-/// The deployment runs; the files have come along with it or not.
-fn arrived(cli: &Cli, root: &Root, awaited: &Awaited) -> Result<Completed> {
-    let session = Session::observe(open_root(cli)?, None, Unnamed::Recorded)?;
-    let drifts = session.drifts(&session.plan(Options::default()));
-    forget(root)?;
-    let mut completed = Completed::arrived(awaited);
-    if session.chosen.config.name != awaited.config.name {
-        let name = &session.chosen.config.name;
-        completed.failed = Some(format!("the node is recorded to be in {name}"));
-    } else if let Some(first) = drifts.first() {
-        let left = count(drifts.len(), "difference");
-        completed.failed = Some(format!(
-            "{left}, the first at {}: {}",
-            first.subject, first.detail
-        ));
-    }
-    Ok(completed)
+/// A boot that is judged.
+struct Boot<'a> {
+    cli: &'a Cli,
+    root: &'a Root,
+    lock: &'a Lock,
+    boot: &'a str,
 }
 
-/// Nobody can be asked at boot: what somebody changed since stays, and is said.
-fn take_back(root: &Root, lock: &Lock, awaited: &Awaited) -> Result<()> {
-    let mut runs = transaction::history(root)?.into_iter();
-    let Some(run) = runs.find(|run| awaited.is_its_run(&run.id, &run.config)) else {
-        if let Some(id) = &awaited.run {
+impl Boot<'_> {
+    /// The deployment runs; the files have come along with it or not.
+    fn arrived(&self, awaited: Awaited) -> Result<Completed> {
+        let brought = bring_files(self.cli, self.root, self.lock, &awaited);
+        let history = ran(&transaction::history(self.root)?);
+        if let Some(own) = awaited.own_run(&history)
+            && os_run(self.root, &own.id)?.is_none()
+        {
+            // The power failed before it was kept.
+            keep_os_run(self.root, awaited.os_run(own.id.clone()))?;
+        }
+        let session = Session::observe(open_root(self.cli)?, None, Unnamed::Recorded)?;
+        let drifts = session.drifts(&session.plan(Options::default()));
+        let recorded = &session.chosen.config.name;
+        let half = match brought {
+            Err(error) => Some(format!("{error:#}")),
+            Ok(()) if *recorded != awaited.config.name => {
+                Some(format!("the node is recorded to be in {recorded}"))
+            }
+            Ok(()) => drifts
+                .iter()
+                .find(|drift| drift.is_of_the_os())
+                .map(differs),
+        };
+        if let Some(words) = half {
+            let failed = self.give_up(awaited, words, true)?;
+            return Ok(Completed::half(&failed));
+        }
+        forget(self.root)?;
+        let mut completed = Completed::arrived(&awaited);
+        completed.failed = drifts.first().map(|first| {
+            let left = count(drifts.len(), "difference");
+            format!("{left}, the first at {}", differs(first))
+        });
+        Ok(completed)
+    }
+
+    /// The deployment from before came up again, as asked: its files come back too.
+    fn back(&self, awaited: Awaited) -> Result<Completed> {
+        let history = ran(&transaction::history(self.root)?);
+        if let GoesBack::Runs(runs) = awaited.goes_back(&history) {
+            self.take_back(&awaited, &runs)?;
+        }
+        match os::half(self.root)? {
+            Some(words) => {
+                let failed = self.give_up(awaited, words, true)?;
+                Ok(Completed::failed(&failed))
+            }
+            None => {
+                forget(self.root)?;
+                Ok(Completed::back(&awaited))
+            }
+        }
+    }
+
+    /// The deployment from before came up, not as asked: files that came with the other one go back.
+    fn stayed(&self, awaited: Awaited) -> Result<Completed> {
+        let history = ran(&transaction::history(self.root)?);
+        match awaited.goes_back(&history) {
+            GoesBack::Runs(runs) => {
+                let why = why_stayed();
+                self.take_back(&awaited, &runs)?;
+                let cleared = Awaited {
+                    // Its files are gone, so that they cannot be taken back again.
+                    run: None,
+                    files_after: None,
+                    earlier: Vec::new(),
+                    ..awaited
+                };
+                self.not_taken(cleared, why)
+            }
+            GoesBack::Superseded(config) => {
+                let why = format!("{config} was applied since, so nothing was taken back");
+                self.not_taken(awaited, why)
+            }
+        }
+    }
+
+    /// What was awaited does not run. That is said once, and then only while the node is a half.
+    fn not_taken(&self, awaited: Awaited, why: String) -> Result<Completed> {
+        let half = os::half(self.root)?;
+        let said = awaited.failed.is_some();
+        let superseded = awaited.run.is_some() && half.is_none();
+        if half.is_none() && (said || superseded) {
+            forget(self.root)?;
+            return Ok(Completed::settled(&awaited, &why));
+        }
+        let is_half = half.is_some();
+        let why = half.map_or(why.clone(), |words| format!("{why}; {words}"));
+        let failed = self.give_up(awaited, why, is_half)?;
+        Ok(Completed::failed(&failed))
+    }
+
+    /// Asking is not possible at boot: what was changed since stays, and is said.
+    fn take_back(&self, awaited: &Awaited, runs: &[String]) -> Result<()> {
+        if let Some(id) = awaited.run.as_ref().filter(|_| runs.is_empty()) {
             log::warn!("the run {id} is not in the history any more; its files stay as they are");
         }
-        return Ok(());
-    };
-    let back = TakingBack::prepare(root, run, true, Allowed::default())?;
-    for notice in &back.plan.notices {
-        log::warn!("{}: {}", notice.subject, notice.message);
+        for id in runs {
+            let mut history = transaction::history(self.root)?.into_iter();
+            if let Some(run) = history.find(|run| run.id == *id) {
+                self.take_run_back(run)?;
+            }
+        }
+        Ok(())
     }
-    if let Some(blocker) = back.plan.blockers.first() {
-        bail!(
-            "the files of {} cannot be taken back: {}: {}. Next: mco-rescue rollback",
-            awaited.config.name,
-            blocker.subject,
-            blocker.message
+
+    fn take_run_back(&self, run: FinishedRun) -> Result<()> {
+        let config = run.config.clone();
+        let back = TakingBack::prepare(self.root, run, true, Allowed::default())?;
+        for notice in &back.plan.notices {
+            log::warn!("{}: {}", notice.subject, notice.message);
+        }
+        if let Some(blocker) = back.plan.blockers.first() {
+            bail!(
+                "the files of {config} cannot be taken back: {}: {}. Next: mco-rescue rollback",
+                blocker.subject,
+                blocker.message
+            );
+        }
+        // Nothing that reads them runs yet.
+        back.carry_out(self.root, self.lock, now(), &[])?;
+        tell_the_boot(
+            self.root,
+            back.plan.steps.iter().map(|planned| &planned.step),
         );
+        Ok(())
     }
-    // Nothing that reads them runs yet.
-    back.carry_out(root, lock, now(), &[])?;
-    tell_the_boot(root, back.plan.steps.iter().map(|planned| &planned.step));
-    Ok(())
+
+    fn give_up(&self, awaited: Awaited, why: String, half: bool) -> Result<Awaited> {
+        let newest = transaction::history(self.root)?.into_iter().next();
+        let failed = Awaited {
+            boot: self.boot.to_owned(),
+            // Files that never came can still come.
+            head: awaited
+                .head
+                .clone()
+                .map(|_| newest.map(|run| run.id).unwrap_or_default()),
+            failed: Some(why),
+            half,
+            ..awaited
+        };
+        keep(self.root, &failed)?;
+        Ok(failed)
+    }
 }
 
-fn give_up(root: &Root, mut awaited: Awaited, why: String) -> Result<Completed> {
-    awaited.failed = Some(why);
-    // Its files were taken back, so that run cannot be taken back again.
-    awaited.run = None;
-    awaited.files_after = None;
-    keep(root, &awaited)?;
-    Ok(Completed::failed(&awaited))
+fn differs(drift: &Drift) -> String {
+    format!("{}: {}", drift.subject, drift.detail)
 }
 
 /// Why the deployment from before runs: what ostree said when the system went down, where the journal has it.

@@ -18,7 +18,10 @@ use crate::document::{self, Desired};
 use crate::drift::text_object;
 use crate::error::{ExitCode, Reason};
 use crate::install::archive::{Baked, entries};
-use crate::install::{self, FETCH, Found, RECOVER, Scope, Standing, Survey, cpio, managed};
+use crate::install::{
+    self, COMPLETE, FETCH, Found, RECOVER, Scope, Standing, Survey, cpio, managed,
+};
+use crate::node::space::Mounted;
 use crate::node::{Host, Labels, Records};
 use crate::paths;
 use crate::plan::{Notice, Plan};
@@ -238,15 +241,17 @@ impl Beforehand {
         });
     }
 
-    /// Puts it in place and says so. A failure is said, and stops nothing: the run itself needs none of it.
-    pub fn install(&self, root: &Root, lock: &Lock) {
+    /// Puts it in place and says so; else why it is not. A run of files alone needs none of it.
+    pub fn install(&self, root: &Root, lock: &Lock) -> Option<String> {
         match self.try_install(root, lock) {
-            Ok(said) => log::warn!("{said}"),
+            Ok(said) => {
+                log::warn!("{said}");
+                None
+            }
             Err(error) => {
-                log::warn!(
-                    "{}",
-                    report::install::without_recovery(&format!("{error:#}"))
-                );
+                let why = format!("{error:#}");
+                log::warn!("{}", report::install::without_recovery(&why));
+                Some(why)
             }
         }
     }
@@ -259,6 +264,104 @@ impl Beforehand {
         }
         Ok(report::install::now_at_boot())
     }
+}
+
+/// What completes a run at the next boot: a plan that stages is refused without it, unless that is done `by_hand`.
+pub struct Completion {
+    by_hand: bool,
+}
+
+impl Completion {
+    /// As asked for.
+    pub fn new(by_hand: bool) -> Self {
+        Self { by_hand }
+    }
+
+    /// Lets a plan that stages say why nothing would complete it.
+    ///
+    /// # Errors
+    /// A path that cannot be read.
+    pub fn look(
+        &self,
+        root: &Root,
+        plan: &mut Plan,
+        beforehand: Option<&Beforehand>,
+    ) -> Result<()> {
+        if !plan.os.needs_reboot() || !systemd_runs(root) {
+            return Ok(());
+        }
+        let Some(why) = not_completed(root, beforehand)? else {
+            return Ok(());
+        };
+        let subject = COMPLETE.to_owned();
+        if self.by_hand {
+            let message = format!("{why}. {}", report::install::BY_HAND);
+            plan.notices.push(Notice { subject, message });
+        } else {
+            let message = format!("{why}. {}", report::install::NOT_COMPLETED);
+            plan.blockers.push(Notice { subject, message });
+        }
+        Ok(())
+    }
+
+    /// Installs what is missing; a plan that stages ends here where that does not work.
+    ///
+    /// # Errors
+    /// It does not, and is not done by hand.
+    pub fn install(
+        &self,
+        root: &Root,
+        lock: &Lock,
+        plan: &Plan,
+        beforehand: &Beforehand,
+    ) -> Result<()> {
+        match beforehand.install(root, lock) {
+            Some(why) if plan.os.needs_reboot() && !self.by_hand => {
+                bail!(
+                    "nothing would complete this run at the next boot: {}. Nothing of the config was changed. \
+                     See to it: mco-rescue install. {}",
+                    why.trim_end_matches('.'),
+                    report::install::NOT_COMPLETED
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Why the unit that completes would not run at the next boot; nothing where no reason is seen.
+fn not_completed(root: &Root, beforehand: Option<&Beforehand>) -> Result<Option<String>> {
+    for path in [paths::COMPLETE_UNIT, paths::COMPLETE_RUNTIME_UNIT] {
+        let path = RootPath::fixed(path);
+        if install::is_mask(root, &path)? {
+            return Ok(Some(format!(
+                "is masked ({path}): nothing would complete this run at the next boot. Unmask it: systemctl unmask \
+                 {COMPLETE}"
+            )));
+        }
+    }
+    let due = beforehand.map_or(&[][..], |beforehand| beforehand.0.found.as_slice());
+    for found in due.iter().filter(|found| found.is_due()) {
+        let path = &found.item.path;
+        let directory = path.parent().unwrap_or_else(|| path.clone());
+        if Mounted::of(root, &directory)?.read_only {
+            return Ok(Some(format!(
+                "{path} cannot be installed, as {directory} is read-only: nothing would complete this run at the next \
+                 boot. Make it writable: findmnt -T {directory}"
+            )));
+        }
+    }
+    let program = RootPath::fixed(paths::PROGRAM);
+    let directory = program.parent().unwrap_or_else(|| program.clone());
+    let of_image = root.exists(&RootPath::fixed(paths::IMAGE_COMPLETE_UNIT))?
+        && !root.exists(&RootPath::fixed(paths::COMPLETE_UNIT))?;
+    if !of_image && Mounted::of(root, &directory)?.no_exec {
+        return Ok(Some(format!(
+            "cannot run {program} (203/EXEC), as {directory} is mounted noexec: nothing would complete this run at the \
+             next boot. Look: findmnt -T {directory}"
+        )));
+    }
+    Ok(None)
 }
 
 /// Whether the image brings the unit along, enabled, and nothing takes precedence over it.

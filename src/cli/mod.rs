@@ -34,6 +34,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use self::install::Completion;
 use crate::daemon::release::Release;
 use crate::error::ExitCode;
 use crate::plan::{Allowed, Options};
@@ -489,12 +490,21 @@ pub struct GuardArgs {
     #[arg(long)]
     pub ignore_quorum: bool,
 
+    /// Stage an operating system although no unit of ours would complete the run at the
+    /// next boot; mco-rescue complete has to be run there by hand [default: refuse]
+    #[arg(long)]
+    pub complete_by_hand: bool,
+
     /// The work of the first-boot service is done in its place.
     #[arg(skip)]
     pub first_boot: bool,
 }
 
 impl GuardArgs {
+    fn completion(&self) -> Completion {
+        Completion::new(self.complete_by_hand)
+    }
+
     fn allowed(&self) -> Allowed {
         Allowed {
             clear_immutable: self.clear_immutable,

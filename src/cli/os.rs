@@ -1,28 +1,31 @@
 //! Staging an operating system through rpm-ostree, one mutation at a time; and what has to be known at the next boot.
 
+use std::cell::RefCell;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use super::bits::Bits;
-use super::complete;
+use super::complete::{self, ran};
 use super::lent::Lent;
 use super::pins;
 use super::quorum;
 use super::work::now;
 use super::{Cli, Output};
-use crate::awaited::{Awaited, OsRun, VERSION, Way};
+use crate::awaited::{AskedFor, Awaited, Booted, Inherited, Leaving, PIVOT, VERSION, Way};
 use crate::command::rpm_ostree::arguments::{self, Target, Version};
 use crate::command::rpm_ostree::cause::Cause;
 use crate::command::rpm_ostree::packages::kernel_type_of;
 use crate::command::{CommandLine, CommandRunner, HostRunner, systemctl};
+use crate::drift;
 use crate::error::RunError;
 use crate::images::storage;
-use crate::kargs::Kargs;
+use crate::kargs::{Change, Kargs};
 use crate::node::deployments::{Deployment, Deployments};
 use crate::node::host::boot_id;
 use crate::node::system::{Facts, OF_DEPLOYMENTS, ask};
+use crate::node::{Host, Records, System};
 use crate::plan::{OsPlan, OsStep, PackageChange};
 use crate::report;
 use crate::root::Root;
@@ -51,6 +54,44 @@ pub struct Staging<'a> {
     pub bits: Bits,
     /// Whether files follow.
     pub files: bool,
+    /// What was awaited before.
+    pub over: Over,
+    /// The arguments that the next boot has to have, once they are known.
+    pub expected: RefCell<Option<Kargs>>,
+    /// `CHECKSUM.SERIAL` of what is staged, once it is.
+    pub staged: RefCell<Option<String>>,
+}
+
+/// What was awaited when a run began, and what that run takes over from it.
+#[derive(Debug, Default)]
+pub struct Over {
+    before: Option<Awaited>,
+    inherited: Inherited,
+    head: String,
+}
+
+impl Over {
+    /// Looks at what is awaited.
+    pub fn look(root: &Root, booted: &Booted) -> Result<Self> {
+        let before = complete::awaited(root)?;
+        let history = ran(&transaction::history(root)?);
+        let inherited = before
+            .as_ref()
+            .map(|before| before.inherited(booted, &history));
+        Ok(Self {
+            before,
+            inherited: inherited.unwrap_or_default(),
+            head: history
+                .first()
+                .map(|run| run.id.clone())
+                .unwrap_or_default(),
+        })
+    }
+
+    /// Whether the way back would be longer than the history: it keeps only some runs.
+    pub fn is_full(&self) -> bool {
+        self.inherited.earlier.len() >= transaction::HISTORY_KEPT
+    }
 }
 
 impl Staging<'_> {
@@ -58,7 +99,7 @@ impl Staging<'_> {
     ///
     /// What is awaited is written first: a power cut at any moment later is told at the next boot.
     pub fn stage(&self, facts: &Facts) -> Result<()> {
-        if !self.plan.needs_reboot() {
+        if self.plan.is_empty() {
             return Ok(());
         }
         // Whoever ends the run must not leave behind what rpm-ostreed is lent, nor what is half staged.
@@ -67,19 +108,21 @@ impl Staging<'_> {
             root: self.root,
             lock: self.lock,
         };
-        let before = complete::awaited(self.root)?;
-        complete::keep(self.root, &self.awaited(None)?)?;
+        if self.plan.needs_reboot() {
+            self.remember_asked()?;
+            complete::keep(self.root, &self.awaited(None)?)?;
+        }
         let staged = self.steps(facts, &lent, &signals);
         let taken_back = lent.take_back();
         let failed = match (staged.and_then(|()| self.proof()), taken_back) {
-            (Ok(()), Ok(())) => return Ok(()),
+            (Ok(()), Ok(())) => return self.is_staged(),
             (Ok(()), Err(error)) => (
                 format!("{error:#}"),
                 "see to it, then run this again".into(),
             ),
             (Err(failed), _) => failed,
         };
-        let error = self.undo(before.as_ref(), &failed.0, &failed.1);
+        let error = self.undo(&failed.0, &failed.1);
         if let Some(signal) = signals.waiting() {
             // Nobody is there to say it when the signal has its way.
             log::warn!("ended by {signal}: {error:#}");
@@ -104,14 +147,57 @@ impl Staging<'_> {
         Ok(())
     }
 
-    /// The files are in place: `run` can be taken back should the wanted deployment not come up.
-    pub fn remember_run(&self, run: String) -> Result<()> {
-        complete::keep(self.root, &self.awaited(Some(run.clone()))?)?;
-        let from = self.plan.booted.clone();
-        complete::keep_os_run(self.root, OsRun { run, from })
+    /// What runs, and what is staged now, were made for these configs; their records are replaced.
+    fn remember_asked(&self) -> Result<()> {
+        if let Some(asked) = &self.plan.booted_asked {
+            complete::remember_asked(self.root, asked.clone())?;
+        }
+        Ok(())
     }
 
-    /// The files could not be applied: what we staged goes, and nothing is awaited.
+    /// Everything is staged: it is awaited under its name from here on.
+    fn is_staged(&self) -> Result<()> {
+        if !self.plan.needs_reboot() {
+            return Ok(());
+        }
+        let awaited = self.awaited(None)?;
+        if let (Some(deployment), Some(present)) =
+            (&awaited.staged, self.expected.borrow().as_ref())
+            && let Some(asked) = self.staged_asked()
+        {
+            let asked = AskedFor {
+                deployment: deployment.clone(),
+                command_line: present.tokens().to_vec(),
+                ..asked
+            };
+            complete::remember_asked(self.root, asked)?;
+        }
+        complete::keep(self.root, &awaited)
+    }
+
+    /// What the config of what is staged asks for; an image alone is still of the one before.
+    fn staged_asked(&self) -> Option<AskedFor> {
+        if self.config.origin == PIVOT {
+            return self.plan.base_asked.clone();
+        }
+        Some(AskedFor {
+            arguments: self.plan.arguments.tokens().to_vec(),
+            extensions: self.plan.extensions.clone(),
+            ..AskedFor::default()
+        })
+    }
+
+    /// The files are in place: `run` can be taken back should the wanted deployment not come up.
+    pub fn remember_run(&self, run: String) -> Result<()> {
+        if !self.plan.needs_reboot() {
+            return settle(self.root);
+        }
+        let awaited = self.awaited(Some(run.clone()))?;
+        complete::keep(self.root, &awaited)?;
+        complete::keep_os_run(self.root, awaited.os_run(run))
+    }
+
+    /// The files could not be applied: what we staged goes, and what was awaited before is again.
     pub fn take_back(&self) -> Result<()> {
         if self.plan.steps.iter().any(OsStep::is_staging) {
             ask(&HostRunner, &arguments::drop_pending()).map_err(|cause| {
@@ -119,7 +205,14 @@ impl Staging<'_> {
             })?;
         }
         self.unpin();
-        complete::forget(self.root)
+        self.await_as_before()
+    }
+
+    fn await_as_before(&self) -> Result<()> {
+        match &self.over.before {
+            Some(before) => complete::keep(self.root, before),
+            None => complete::forget(self.root),
+        }
     }
 
     /// What we pinned and nobody needs now would fill `/boot` for ever.
@@ -139,16 +232,25 @@ impl Staging<'_> {
             way: Way::Forward,
             config: self.config.clone(),
             files_after: match run {
-                None if self.files => Some(newest_run(self.root)?),
+                None if self.files => Some(self.over.head.clone()),
                 _ => None,
             },
             run,
+            head: Some(self.over.head.clone()),
+            earlier: self.over.inherited.earlier.clone(),
             boot: boot_id().context("the kernel tells no boot id")?,
             from: self.plan.booted.clone(),
+            way_back: self.over.inherited.way_back.clone(),
+            staged: self.staged.borrow().clone(),
             image: self.plan.image.clone(),
             kernel_arguments: self.plan.arguments.tokens().to_vec(),
+            gone_arguments: match self.expected.borrow().as_ref() {
+                Some(expected) => self.plan.gone_arguments(expected),
+                None => Vec::new(),
+            },
             since: now(),
             failed: None,
+            half: false,
         })
     }
 
@@ -214,7 +316,9 @@ impl Staging<'_> {
             OsStep::Arguments { .. } => {
                 let present = next_arguments()?;
                 let wanted = present.towards(&self.plan.old_arguments, &self.plan.arguments);
-                arguments::kargs(&present.changes_to(&wanted))
+                let changes = present.changes_to(&wanted);
+                self.expected.replace(Some(wanted));
+                arguments::kargs(&changes)
             }
             OsStep::Packages { command, .. } => Some(arguments::change_packages(command)),
             OsStep::Repository(_) => None,
@@ -225,7 +329,7 @@ impl Staging<'_> {
         match step {
             OsStep::Image { to, .. } => deployments()
                 .is_ok_and(|all| all.next_boot().is_some_and(|next| next.image() == *to)),
-            OsStep::Arguments { .. } => self.arguments_are_there().unwrap_or_default(),
+            OsStep::Arguments { .. } => self.wrong_arguments().is_ok_and(|wrong| wrong.is_none()),
             OsStep::Packages { .. } => {
                 deployments().is_ok_and(|all| self.lacks_packages(all.next_boot()).is_none())
             }
@@ -236,12 +340,28 @@ impl Staging<'_> {
         }
     }
 
-    fn arguments_are_there(&self) -> Result<bool, Cause> {
-        let (present, wanted) = (next_arguments()?, &self.plan.arguments);
-        Ok(wanted.missing_from(&present).is_empty() && wanted.disordered(&present).is_empty())
+    /// What is wrong with the arguments of the next boot: what is wanted is missing, or what is to go is there.
+    fn wrong_arguments(&self) -> Result<Option<String>, Cause> {
+        let present = next_arguments()?;
+        let mut expected = self.expected.borrow_mut();
+        let changes = match expected.as_ref() {
+            Some(expected) => present.changes_to(expected),
+            None => Vec::new(),
+        };
+        let missing = self.plan.arguments.missing_from(&present).join(" ");
+        let disordered = self.plan.arguments.disordered(&present).join(" ");
+        expected.get_or_insert(present);
+        if !missing.is_empty() {
+            return Ok(Some(format!("{missing} is missing from what is staged")));
+        }
+        if !disordered.is_empty() {
+            return Ok(Some(format!("{disordered} is staged in another order")));
+        }
+        let words: Vec<String> = changes.iter().map(Change::option).collect();
+        Ok((!words.is_empty()).then(|| format!("what is staged still needs {}", words.join(" "))))
     }
 
-    /// What the next boot lacks of the packages; in the daemon's words where it has some.
+    /// What is wrong with the packages of the next boot; in the daemon's words where it has some.
     fn lacks_packages(&self, next: Option<&Deployment>) -> Option<String> {
         let Some(next) = next else {
             return Some("no staged deployment found after applying extensions".to_owned());
@@ -257,6 +377,15 @@ impl Staging<'_> {
         let lacking = "the following extension packages are missing from the staged deployment";
         if !missing.is_empty() {
             return Some(format!("{lacking}: [{}]", missing.join(" ")));
+        }
+        let is_there = |name: &&str| next.requested_packages.iter().any(|one| one == name);
+        let gone = self.plan.gone_packages().into_iter();
+        let left: Vec<&str> = gone.filter(is_there).collect();
+        if !left.is_empty() {
+            return Some(format!(
+                "packages that are to go are still in the staged deployment: [{}]",
+                left.join(" ")
+            ));
         }
         let kernel = kernel_type_of(next);
         let wanted = self
@@ -275,6 +404,12 @@ impl Staging<'_> {
         };
         let all = deployments().map_err(said)?;
         let look = || "look at it: rpm-ostree status".to_owned();
+        if !self.plan.needs_reboot() {
+            let stays = all.next_boot().is_some_and(|next| next.booted);
+            let words = "the next boot would still not enter what runs".to_owned();
+            return if stays { Ok(()) } else { Err((words, look())) };
+        }
+        self.staged.replace(all.next_boot().map(Deployment::name));
         if let Some(words) = self.lacks_packages(all.next_boot()) {
             return Err((words, look()));
         }
@@ -287,31 +422,33 @@ impl Staging<'_> {
             );
             return Err((words, look()));
         }
-        if self.arguments_are_there().map_err(said)? {
-            Ok(())
-        } else {
-            Err((
-                "kernel arguments are missing from what is staged, or in another order".to_owned(),
+        match self.wrong_arguments().map_err(said)? {
+            None => Ok(()),
+            Some(wrong) => Err((
+                format!("kernel arguments: {wrong}"),
                 "look at it: rpm-ostree kargs".to_owned(),
-            ))
+            )),
         }
     }
 
     /// Only what we staged is dropped, and what was awaited before is again.
-    fn undo(&self, before: Option<&Awaited>, words: &str, next: &str) -> anyhow::Error {
+    fn undo(&self, words: &str, next: &str) -> anyhow::Error {
         let dropped = match self.plan.steps.iter().any(OsStep::is_staging) {
             true => ask(&HostRunner, &arguments::drop_pending()).map(drop),
             false => Ok(()),
         };
         self.unpin();
-        let kept = match before {
-            Some(before) => complete::keep(self.root, before),
-            None => complete::forget(self.root),
-        };
-        match (dropped, kept) {
-            (Ok(()), Ok(())) => {
-                anyhow::anyhow!("{words}; nothing is staged, and no file was changed. Next: {next}")
-            }
+        match (dropped, self.await_as_before()) {
+            (Ok(()), Ok(())) => match &self.over.before {
+                Some(before) if self.plan.drops() && before.failed.is_none() => anyhow::anyhow!(
+                    "{words}; no file was changed, but what was staged for {name} is gone. Next: mco-rescue apply \
+                     cached:{name}, or mco-rescue rollback",
+                    name = before.config.name
+                ),
+                _ => anyhow::anyhow!(
+                    "{words}; nothing is staged, and no file was changed. Next: {next}"
+                ),
+            },
             (Err(cause), _) => RunError::Incomplete(format!(
                 "{words}; then, dropping what was staged: {cause}. Next: rpm-ostree cleanup -p"
             ))
@@ -319,11 +456,6 @@ impl Staging<'_> {
             (_, Err(error)) => error.context(words.to_owned()),
         }
     }
-}
-
-fn newest_run(root: &Root) -> Result<String> {
-    let newest = transaction::history(root)?.into_iter().next();
-    Ok(newest.map(|run| run.id).unwrap_or_default())
 }
 
 fn doing(step: &OsStep) -> &'static str {
@@ -392,53 +524,108 @@ pub enum WayBack {
     NextBoot,
 }
 
-/// Whether what is staged is what this run staged and still waits for: taking it back drops that too.
-pub fn is_staged_by(root: &Root, run: &str) -> Result<bool> {
-    let waits = |one: &Awaited| one.way == Way::Forward && one.run.as_deref() == Some(run);
+/// Whether what is staged is what a run of ours staged, and still waits for.
+pub fn is_staged_by_us(root: &Root) -> Result<bool> {
+    let waits = |one: &Awaited| one.way == Way::Forward && one.failed.is_none();
     let awaited = complete::awaited(root)?.filter(|_| root.is_live());
     let Some(awaited) = awaited.filter(waits) else {
         return Ok(false);
     };
-    let said = |cause: Cause| anyhow::anyhow!("{cause}. {}", cause.next());
-    let staged = deployments().map_err(said)?;
-    let staged = staged.staged().map(|staged| staged.image());
-    Ok(staged.is_some_and(|found| awaited.image.is_none_or(|image| image == found)))
+    let all = deployments().map_err(said)?;
+    let is_its = |staged: &Deployment| {
+        let image = awaited.image.as_ref();
+        let name = awaited.staged.as_ref();
+        // Without a name its staging was cut off.
+        image.is_none_or(|image| *image == staged.image())
+            && name.is_none_or(|name| *name == staged.name())
+    };
+    Ok(all.staged().is_some_and(is_its))
 }
 
-/// Makes the deployment that a run came from the one of the next boot.
-pub fn go_back(root: &Root, run: &OsRun, config: &str) -> Result<WayBack> {
-    let said = |cause: Cause| anyhow::anyhow!("{cause}. {}", cause.next());
-    let all = deployments().map_err(said)?;
-    let booted = all.running()?.name();
-    if booted == run.from {
-        ask(&HostRunner, &arguments::drop_pending()).map_err(said)?;
-        complete::forget(root)?;
-        return Ok(WayBack::StillHere);
+/// Whether taking this run back drops what is staged, too.
+pub fn is_staged_by(root: &Root, run: &str) -> Result<bool> {
+    let awaited = complete::awaited(root)?;
+    let its = awaited.is_some_and(|one| one.run.as_deref() == Some(run));
+    Ok(its && is_staged_by_us(root)?)
+}
+
+/// Nothing is awaited any more where the next boot enters what runs, as every finished run leaves it that stages nothing.
+pub fn settle(root: &Root) -> Result<()> {
+    if !root.is_live() || complete::awaited(root)?.is_none() {
+        return Ok(());
     }
-    let Some(before) = all.named(&run.from) else {
+    match deployments() {
+        Ok(all) if all.next_boot().is_some_and(|next| next.booted) => complete::forget(root),
+        Ok(_) => Ok(()),
+        Err(cause) => {
+            log::warn!("{cause}. {}", cause.next());
+            Ok(())
+        }
+    }
+}
+
+/// In what the operating system that runs is not that of the recorded config, in words.
+pub fn half(root: &Root) -> Result<Option<String>> {
+    let records = Records::read(root)?;
+    let System::Known(facts) = System::observe(root, &Host::observe(root)?, &HostRunner)? else {
+        return Ok(None);
+    };
+    Ok(drift::half(&records, &facts))
+}
+
+fn said(cause: Cause) -> anyhow::Error {
+    anyhow::anyhow!("{cause}. {}", cause.next())
+}
+
+/// Makes the deployment from before the one of the next boot.
+///
+/// What is awaited stays as it is where the node is there already: until the files are back, a boot has to bring them.
+pub fn go_back(root: &Root, leaving: &Leaving, config: &str) -> Result<WayBack> {
+    let mut all = deployments().map_err(said)?;
+    let booted = all.running()?.name();
+    if booted != leaving.to && all.named(&leaving.to).is_none() {
         bail!(
             "the deployment that ran before {config} is gone, so its operating system cannot come back by itself. \
              Stage its image: mco-rescue pivot IMAGE; or take only the files back: mco-rescue rollback --files-only"
         );
-    };
-    complete::keep(root, &awaited_back(run, config, booted)?)?;
-    let line = if all.staged().is_none()
-        && all
-            .rollback()
-            .is_some_and(|next| next.index == before.index)
-    {
-        arguments::rollback()
-    } else {
-        arguments::set_default(before.index)
-    };
-    if let Err(cause) = mutate(&line, &|| false) {
-        complete::forget(root)?;
-        return Err(said(cause).context("making the deployment from before the next one"));
     }
-    Ok(WayBack::NextBoot)
+    let is_back = booted == leaving.to;
+    if !is_back {
+        complete::keep(root, &awaited_back(leaving, config, booted)?)?;
+    }
+    let failed = |error: anyhow::Error| match complete::forget(root) {
+        Ok(()) if !is_back => error.context("making the deployment from before the next one"),
+        _ => error,
+    };
+    if is_back || all.staged().is_some() {
+        ask(&HostRunner, &arguments::drop_pending()).map_err(|cause| failed(said(cause)))?;
+        all = deployments().map_err(|cause| failed(said(cause)))?;
+    }
+    enter(&all, &leaving.to).map_err(|cause| failed(said(cause)))?;
+    Ok(if is_back {
+        WayBack::StillHere
+    } else {
+        WayBack::NextBoot
+    })
 }
 
-fn awaited_back(run: &OsRun, config: &str, booted: String) -> Result<Awaited> {
+/// Makes a deployment that is there, and not staged, the one of the next boot.
+fn enter(all: &Deployments, name: &str) -> Result<(), Cause> {
+    let Some(wanted) = all.named(name).filter(|wanted| wanted.index != 0) else {
+        return Ok(());
+    };
+    let rollback = all.rollback();
+    let line = if rollback.is_some_and(|next| next.index == wanted.index) {
+        arguments::rollback()
+    } else {
+        arguments::set_default(wanted.index)
+    };
+    mutate(&line, &|| false)
+}
+
+fn awaited_back(leaving: &Leaving, config: &str, booted: String) -> Result<Awaited> {
+    let mut runs = leaving.runs.iter();
+    let run = runs.next().cloned();
     Ok(Awaited {
         version: VERSION,
         way: Way::Back,
@@ -447,14 +634,20 @@ fn awaited_back(run: &OsRun, config: &str, booted: String) -> Result<Awaited> {
             digest: String::new(),
             origin: "rollback".to_owned(),
         },
-        run: Some(run.run.clone()),
+        run,
         files_after: None,
+        head: None,
+        earlier: runs.rev().cloned().collect(),
         boot: boot_id().context("the kernel tells no boot id")?,
         from: booted,
+        way_back: None,
+        staged: Some(leaving.to.clone()),
         image: None,
         kernel_arguments: Vec::new(),
+        gone_arguments: Vec::new(),
         since: now(),
         failed: None,
+        half: false,
     })
 }
 

@@ -1,15 +1,19 @@
 //! `pivot`: the OS image alone.
 
+use std::cell::RefCell;
+
 use anyhow::{Result, bail};
 
 use super::bits;
+use super::complete;
 use super::install::Beforehand;
-use super::os::{self, Staging};
+use super::os::{self, Over, Staging};
 use super::quorum;
 use super::recover::recover_first;
 use super::session::{guard, open_root};
 use super::work::confirm;
 use super::{Cli, Output, PivotArgs};
+use crate::awaited::PIVOT;
 use crate::command::HostRunner;
 use crate::error::ExitCode;
 use crate::node::system::System;
@@ -49,10 +53,14 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
         os: OsPlan::of_image(facts, &image),
         ..Plan::default()
     };
-    guard(&mut plan, &root, &node, args.guards.allowed())?;
+    let mut allowed = args.guards.allowed();
+    allowed.staged = os::is_staged_by_us(&root)?;
+    guard(&mut plan, &root, &node, allowed)?;
     bits::look(&root, &mut plan, &args.bits, "")?;
     quorum::look(&root, &mut plan, !args.guards.ignore_quorum)?;
     let beforehand = Beforehand::of_recorded(&root, &records);
+    let completion = args.guards.completion();
+    completion.look(&root, &mut plan, beforehand.as_ref())?;
     if let Some(beforehand) = &beforehand {
         beforehand.announce(&mut plan);
     }
@@ -63,9 +71,12 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
     if !plan.os.steps.is_empty() {
         confirm(cli, "Stage this image?")?;
         if let Some(beforehand) = beforehand {
-            beforehand.install(&root, &lock);
+            completion.install(&root, &lock, &plan, &beforehand)?;
         }
-        staging(cli, (&root, &lock), &plan, &records, args).stage(facts)?;
+        staging(cli, (&root, &lock), &plan, &records, args)?.stage(facts)?;
+        if !plan.os.needs_reboot() {
+            os::settle(&root)?;
+        }
     }
     end(cli, &root, &plan, args)
 }
@@ -91,9 +102,9 @@ fn staging<'a>(
     plan: &'a Plan,
     records: &Records,
     args: &PivotArgs,
-) -> Staging<'a> {
+) -> Result<Staging<'a>> {
     let recorded = records.recorded();
-    Staging {
+    Ok(Staging {
         cli,
         root,
         lock,
@@ -103,11 +114,14 @@ fn staging<'a>(
             digest: recorded
                 .map(|config| config.digest.clone())
                 .unwrap_or_default(),
-            origin: "pivot".to_owned(),
+            origin: PIVOT.to_owned(),
         },
         bits: args.bits.bits(),
         files: false,
-    }
+        over: Over::look(root, &complete::booted(root)?)?,
+        expected: RefCell::default(),
+        staged: RefCell::default(),
+    })
 }
 
 fn show(cli: &Cli, image: &str, plan: &Plan) -> Result<()> {
@@ -117,7 +131,7 @@ fn show(cli: &Cli, image: &str, plan: &Plan) -> Result<()> {
     let mut text = notices("Blockers", &plan.blockers);
     text += &operating_system(&plan.os);
     text += &notices("Notices", &plan.notices);
-    if !plan.os.needs_reboot() && plan.blockers.is_empty() {
+    if plan.os.is_empty() && plan.blockers.is_empty() {
         text += &format!("Nothing to do: {image} runs.\n");
     }
     Ok(report::print(text.as_bytes())?)
@@ -132,6 +146,8 @@ fn end(cli: &Cli, root: &Root, plan: &Plan, args: &PivotArgs) -> Result<ExitCode
         os::reboot(root, args.guards.ignore_quorum)?;
     } else if plan.os.needs_reboot() && cli.output == Output::Text {
         report::print_result(b"Staged.\nNext: systemctl reboot\n");
+    } else if !plan.os.is_empty() && cli.output == Output::Text {
+        report::print_result(b"What was staged is dropped; what runs stays.\n");
     }
     Ok(ExitCode::Done)
 }

@@ -23,7 +23,10 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     let mut plan = session.whole_plan(args)?;
     after::look(&session, &mut plan, args.options(), args.policy.as_deref())?;
     quorum::look(&session.root, &mut plan, false)?;
-    if let Some(beforehand) = Beforehand::of(&session) {
+    let beforehand = Beforehand::of(&session);
+    let completion = args.guards.completion();
+    completion.look(&session.root, &mut plan, beforehand.as_ref())?;
+    if let Some(beforehand) = beforehand {
         beforehand.announce(&mut plan);
     }
     let diffs = session.diffs(&plan, args.config.show_secrets);

@@ -10,14 +10,15 @@ use super::recover::recover_first;
 use super::session::{guard, open_root};
 use super::work::{Work, confirm, now};
 use super::{Cli, Output, RollbackArgs};
+use crate::awaited::{Awaited, Leaving, OsRun, Ran};
 use crate::command::HostRunner;
 use crate::command::job::Job;
 use crate::error::ExitCode;
 use crate::node::{self, Interest, NodeState, Records};
 use crate::paths;
 use crate::plan::{self, Allowed, FinishedRun, Notice, Plan};
-use crate::report;
 use crate::report::plan::{Diffs, Heading};
+use crate::report::{self, count};
 use crate::root::{Root, RootPath};
 use crate::source::api;
 use crate::transaction::journal::ConfigRef;
@@ -31,6 +32,25 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     recover_first(&root, &lock)?;
     if args.forget {
         return forget(cli, &root, args.if_done);
+    }
+    let whole = !args.files_only && root.is_live();
+    if whole && let Some((awaited, leaving)) = unfinished(&root)? {
+        let way = Together {
+            run: Ran {
+                id: String::new(),
+                config: awaited.config.name,
+            },
+            leaving,
+        };
+        let words = format!(
+            "Operating system:\n  - {}\n\n",
+            leaves(&way.run.config, &way.leaving)
+        );
+        if cli.output == Output::Text {
+            report::print(words.as_bytes())?;
+        }
+        confirm(cli, "Go back to before it?")?;
+        return way.leave(cli, &root, &lock, args);
     }
     let Some(run) = transaction::history(&root)?.into_iter().next() else {
         bail!(
@@ -48,6 +68,19 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     } else {
         back.announce_jobs(&root)
     };
+    let os_run = complete::os_run(&root, &back.run.id)?.filter(|_| whole);
+    let way = os_run
+        .map(|os_run| Together::of(&root, &back, &os_run))
+        .transpose()?;
+    if let Some(way) = way.as_ref().filter(|way| way.leaving.runs.len() > 1) {
+        back.plan.notices.push(Notice {
+            subject: "runs before it".to_owned(),
+            message: format!(
+                "{} whose operating system never ran: taken back with it",
+                count(way.leaving.runs.len() - 1, "run")
+            ),
+        });
+    }
     let heading = heading(&root, &back.run)?;
     let (run, plan) = (&back.run, &back.plan);
     if cli.output == Output::Text || !plan.blockers.is_empty() {
@@ -60,22 +93,117 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
         );
     }
     confirm(cli, "Take this run back?")?;
-    let of_the_os =
-        complete::os_run(&root, &run.id)?.filter(|_| !args.files_only && root.is_live());
-    if let Some(os_run) = of_the_os
-        && let WayBack::NextBoot = os::go_back(&root, &os_run, &run.config)?
+    let steps = plan.steps.len();
+    if let Some(way) = &way
+        && let WayBack::NextBoot = os::go_back(&root, &way.leaving, &run.config)?
     {
-        return next_boot(cli, &root, run, args);
+        return next_boot(cli, &root, &way.run, args);
     }
     back.carry_out(&root, &lock, started, &jobs)?;
-    let left = transaction::history(&root)?.len();
-    let recorded = recorded(&root)?;
+    let earlier = way.as_ref().map_or(&[][..], |way| way.earlier());
+    let more = take_back(&root, &lock, args, earlier)?;
+    os::settle(&root)?;
+    let ran = Ran {
+        id: run.id.clone(),
+        config: run.config.clone(),
+    };
+    end(cli, &root, &ran, steps + more)
+}
+
+/// Says what was taken back.
+fn end(cli: &Cli, root: &Root, run: &Ran, steps: usize) -> Result<ExitCode> {
+    let left = transaction::history(root)?.len();
+    let recorded = recorded(root)?;
     let text = match cli.output {
-        Output::Json => report::rollback::json(run, &recorded, plan.steps.len(), left)?,
-        Output::Text => report::rollback::text(run, &recorded, plan.steps.len(), left),
+        Output::Json => report::rollback::json(run, &recorded, steps, left)?,
+        Output::Text => report::rollback::text(run, &recorded, steps, left),
     };
     report::print_result(text.as_bytes());
     Ok(ExitCode::Done)
+}
+
+/// The last thing that was done, where that staged something and its files did not come, or it has none.
+fn unfinished(root: &Root) -> Result<Option<(Awaited, Leaving)>> {
+    let Some(awaited) = complete::awaited(root)? else {
+        return Ok(None);
+    };
+    let history = complete::ran(&transaction::history(root)?);
+    let leaving = awaited.leaving(&complete::booted(root)?, &history);
+    Ok(leaving.map(|leaving| (awaited, leaving)))
+}
+
+fn leaves(config: &str, leaving: &Leaving) -> String {
+    let short = leaving.to.get(..12).unwrap_or(&leaving.to);
+    let files = match leaving.runs.len() {
+        0 => "no file changes".to_owned(),
+        number => format!("the files of {} go back with it", count(number, "run")),
+    };
+    format!(
+        "back from what was staged for {config}\n    to the deployment from before ({short}); {files}"
+    )
+}
+
+/// What is taken back together: an operating system, and runs of files.
+struct Together {
+    run: Ran,
+    leaving: Leaving,
+}
+
+impl Together {
+    /// The newest run, with those before it whose operating system never ran.
+    fn of(root: &Root, back: &TakingBack, os_run: &OsRun) -> Result<Self> {
+        let history = transaction::history(root)?;
+        let belongs = |run: &&FinishedRun| run.id == os_run.run || os_run.earlier.contains(&run.id);
+        let runs = history.iter().take_while(belongs);
+        Ok(Self {
+            run: Ran {
+                id: back.run.id.clone(),
+                config: back.run.config.clone(),
+            },
+            leaving: Leaving {
+                to: os_run.from.clone(),
+                runs: runs.map(|run| run.id.clone()).collect(),
+            },
+        })
+    }
+
+    /// Those before the newest.
+    fn earlier(&self) -> &[String] {
+        self.leaving.runs.get(1..).unwrap_or_default()
+    }
+
+    /// Goes back where the last run has no files of its own.
+    fn leave(&self, cli: &Cli, root: &Root, lock: &Lock, args: &RollbackArgs) -> Result<ExitCode> {
+        if let WayBack::NextBoot = os::go_back(root, &self.leaving, &self.run.config)? {
+            return next_boot(cli, root, &self.run, args);
+        }
+        let steps = take_back(root, lock, args, &self.leaving.runs)?;
+        os::settle(root)?;
+        end(cli, root, &self.run, steps)
+    }
+}
+
+/// Takes runs back, the newest first; gives the number of steps.
+fn take_back(root: &Root, lock: &Lock, args: &RollbackArgs, runs: &[String]) -> Result<usize> {
+    let mut steps = 0;
+    for id in runs {
+        let mut history = transaction::history(root)?.into_iter();
+        let Some(run) = history.next().filter(|run| run.id == *id) else {
+            break;
+        };
+        let back = TakingBack::prepare(root, run, args.leave_changed, args.guards.allowed())?;
+        if let Some(blocker) = back.plan.blockers.first() {
+            bail!(
+                "{} cannot be taken back: {}: {}. Next: mco-rescue rollback",
+                back.run.config,
+                blocker.subject,
+                blocker.message
+            );
+        }
+        back.carry_out(root, lock, now(), &[])?;
+        steps += back.plan.steps.len();
+    }
+    Ok(steps)
 }
 
 /// Nothing goes back any more; the room is free for others.
@@ -87,6 +215,7 @@ fn forget(cli: &Cli, root: &Root, if_done: bool) -> Result<ExitCode> {
         return Ok(ExitCode::Done);
     }
     let gone = pins::let_go(root, |_| true)?;
+    complete::forget_failed(root)?;
     let text = match cli.output {
         Output::Json => report::rollback::forgotten_json(&gone)?,
         Output::Text => report::rollback::forgotten(&gone),
@@ -109,7 +238,7 @@ fn is_done(root: &Root) -> Result<bool> {
 }
 
 /// The files go back where their deployment runs again; here they belong to what is left.
-fn next_boot(cli: &Cli, root: &Root, run: &FinishedRun, args: &RollbackArgs) -> Result<ExitCode> {
+fn next_boot(cli: &Cli, root: &Root, run: &Ran, args: &RollbackArgs) -> Result<ExitCode> {
     let text = match cli.output {
         Output::Json => report::rollback::json(run, &None, 0, 0)?,
         Output::Text => report::rollback::awaits(run),

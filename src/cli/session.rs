@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
-use super::{Cli, PlanArgs, bits};
+use super::os::Over;
+use super::{Cli, PlanArgs, bits, complete};
 use crate::accounts::{self, Prepared};
 use crate::command::HostRunner;
 use crate::document::{Desired, Finding, MachineConfig, with_first_boot_files};
@@ -17,15 +18,15 @@ use crate::node::sysroot;
 use crate::node::{self, Activity, Host, NodeState, Recorded, Records};
 use crate::object::Kind;
 use crate::paths;
-use crate::plan::{self, Allowed, Inputs, Options, Payload, Plan, Step};
+use crate::plan::{self, Allowed, Inputs, Notice, Options, Payload, Plan, Step};
 use crate::report::diff::unified;
 use crate::report::is_secret_step;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootError, RootPath};
 use crate::sealed;
 use crate::source::{self, Chosen, Http, Kept, api, cache, daemon_log};
-use crate::transaction::Store;
 use crate::transaction::journal::ConfigRef;
+use crate::transaction::{self, Store};
 
 /// Larger files are no text that a person compares line by line.
 const MAX_DIFF: u64 = 4 << 20;
@@ -72,6 +73,25 @@ pub fn open_root(cli: &Cli) -> Result<Root> {
 pub fn guard(plan: &mut Plan, root: &Root, node: &NodeState, allowed: Allowed) -> Result<()> {
     let activity = Activity::observe(root, &HostRunner).context("looking for updates at work")?;
     plan::guard(plan, node, &activity, allowed);
+    Ok(())
+}
+
+/// The history has to hold every run that would have to go back, should the node not enter what is staged.
+fn way_back(root: &Root, plan: &mut Plan) -> Result<()> {
+    if plan.steps.is_empty() || !plan.os.needs_reboot() || !root.is_live() {
+        return Ok(());
+    }
+    let over = Over::look(root, &complete::booted(root)?)?;
+    if over.is_full() {
+        plan.blockers.push(Notice {
+            subject: "history".to_owned(),
+            message: format!(
+                "{} runs wait for a reboot, and the history holds no more of them: the way back would be lost. Reboot \
+                 into the last one: systemctl reboot; or take them back: mco-rescue rollback",
+                transaction::HISTORY_KEPT
+            ),
+        });
+    }
     Ok(())
 }
 
@@ -255,9 +275,13 @@ impl Session {
 
     /// The guarded plan, with how its image and packages are had.
     pub fn whole_plan(&self, args: &PlanArgs) -> Result<Plan> {
-        let mut plan = self.guarded_plan(args.options(), args.guards.allowed())?;
+        let mut allowed = args.guards.allowed();
+        // The plan says that it is dropped, or goes on from there.
+        allowed.staged = !args.files_only && super::os::is_staged_by_us(&self.root)?;
+        let mut plan = self.guarded_plan(args.options(), allowed)?;
         let extensions = &self.chosen.config.extensions_image;
         bits::look(&self.root, &mut plan, &args.bits, extensions)?;
+        way_back(&self.root, &mut plan)?;
         Ok(plan)
     }
 

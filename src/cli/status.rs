@@ -2,20 +2,24 @@
 
 use anyhow::{Context, Result};
 
+use super::complete;
 use super::handover;
 use super::predict::{self, Moment};
 use super::session::open_root;
 use super::{Cli, DaemonArgs, Output, StatusArgs};
+use crate::awaited::{Awaited, Scene, Verdict};
 use crate::command::HostRunner;
+use crate::drift;
 use crate::error::ExitCode;
+use crate::node::deployments::Deployment;
 use crate::node::{Baseline, Host, Recorded, Records, System};
 use crate::report;
 use crate::report::fetch::Seen;
-use crate::report::status::{Kept, LastRun, OsReport, StatusReport, pending_words};
+use crate::report::status::{Half, Kept, LastRun, OsReport, StatusReport, pending_words};
 use crate::root::Root;
 use crate::runtime;
 use crate::source::{api, daemon_log, policies};
-use crate::transaction::{self, Pending};
+use crate::transaction::{self, LockError, Pending};
 
 /// Runs `status`.
 pub fn run(cli: &Cli, args: &StatusArgs) -> Result<ExitCode> {
@@ -48,11 +52,29 @@ pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
         (_, Baseline::Unknown(why)) => Some(why.to_owned()),
         (_, Baseline::Known(_)) => None,
     };
+    let awaited = super::complete::awaited(root)?;
+    let verdict = awaited
+        .as_ref()
+        .map(|one| verdict(root, one, &system))
+        .transpose()?;
+    let half = match &verdict {
+        None | Some(Verdict::Failed) => system.facts(),
+        Some(_) => None,
+    };
+    let half = half.and_then(|facts| {
+        Some(Half {
+            words: drift::half(&records, facts)?,
+            reboot: drift::is_next(&records, facts),
+        })
+    });
     Ok(StatusReport {
         schema: "mco-rescue/status/v1",
         root: root.shown().display().to_string(),
         os: OsReport::of(&system, &super::pins::ours(root)?),
-        awaited: super::complete::awaited(root)?,
+        // What failed tells its half itself.
+        half: half.filter(|_| !awaited.as_ref().is_some_and(|one| one.half)),
+        awaited,
+        verdict,
         deployment: host.deployment,
         recorded,
         recorded_digest,
@@ -76,6 +98,31 @@ pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
             }
         },
     })
+}
+
+/// How it stands with what is awaited.
+fn verdict(root: &Root, awaited: &Awaited, system: &System) -> Result<Verdict> {
+    let facts = system.facts();
+    let history = complete::ran(&transaction::history(root)?);
+    let next = facts.and_then(|facts| facts.deployments.next_boot());
+    let next = next.map(Deployment::name);
+    let transaction = facts.is_some_and(|facts| facts.deployments.transaction.is_some());
+    let at_work = transaction || matches!(transaction::acquire(root), Err(LockError::Held(_)));
+    if !root.is_live() {
+        // A root that does not run has no boot to be judged.
+        return Ok(match awaited.lacks_files(&history) {
+            true => Verdict::CutOff,
+            false if awaited.failed.is_some() => Verdict::Failed,
+            false => Verdict::Waits,
+        });
+    }
+    let scene = Scene {
+        booted: &complete::booted(root)?,
+        next: next.as_deref(),
+        history: &history,
+        at_work: at_work && awaited.failed.is_none(),
+    };
+    Ok(awaited.verdict(&scene))
 }
 
 /// What was kept of the cluster, with what the log has told since.

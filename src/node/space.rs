@@ -3,7 +3,7 @@
 //! Staging looks at neither, so a shutdown fails half-way where nobody counted before.
 
 use nix::sys::stat::fstat;
-use nix::sys::statvfs::fstatvfs;
+use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 use crate::node::bootloader::{BootEntry, KernelDirectory};
 use crate::root::{Root, RootError, RootPath};
@@ -56,6 +56,43 @@ pub struct KernelRoom {
 const ENTRIES: u64 = 1 << 20;
 /// ostree's `min-free-space-percent`, where the repository's config does not say another number.
 pub const MIN_FREE_PERCENT: u64 = 3;
+
+/// How the file system of a directory is mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mounted {
+    /// Nothing can be written.
+    pub read_only: bool,
+    /// No program can be run.
+    pub no_exec: bool,
+}
+
+impl Mounted {
+    /// Of the directory, or of the next one above that is there.
+    ///
+    /// # Errors
+    /// It cannot be opened, or asked.
+    pub fn of(root: &Root, path: &RootPath) -> Result<Self, RootError> {
+        let mut opened = root.directory(path)?;
+        for above in path.ancestors() {
+            if opened.is_some() {
+                break;
+            }
+            opened = root.directory(&above)?;
+        }
+        let flags = match &opened {
+            Some(directory) => fstatvfs(directory).map(|stat| stat.flags()),
+            None => fstatvfs(root.as_fd()).map(|stat| stat.flags()),
+        };
+        let flags = flags.map_err(|errno| RootError {
+            path: path.to_string(),
+            cause: errno.into(),
+        })?;
+        Ok(Self {
+            read_only: flags.contains(FsFlags::ST_RDONLY),
+            no_exec: flags.contains(FsFlags::ST_NOEXEC),
+        })
+    }
+}
 
 impl Space {
     /// That of the file system on which a directory is; `None` where there is no directory.

@@ -1,11 +1,13 @@
 //! The operating system of a live OSTree node, as rpm-ostree and the boot partition tell it.
 
+use crate::awaited::{self, Asked};
 use crate::command::rpm_ostree::arguments::{self, Version};
 use crate::command::rpm_ostree::cause::Cause;
 use crate::command::{CommandLine, CommandRunner};
 use crate::kargs::Kargs;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
+use crate::source;
 
 use super::booted;
 use super::bootloader::{self, BootEntry};
@@ -38,6 +40,8 @@ pub struct Facts {
     pub arguments: Kargs,
     /// The arguments of the running kernel.
     pub booted_arguments: Kargs,
+    /// What the configs of deployments asked for, where a run has replaced their record.
+    pub asked: Asked,
     /// Of rpm-ostree.
     pub version: Version,
     /// What kind of system it is.
@@ -75,6 +79,7 @@ impl System {
             deployments,
             arguments: Kargs::parse(answers.arguments.trim()).without(&OF_DEPLOYMENTS),
             booted_arguments: Kargs::parse(booted.trim()).without(&OF_DEPLOYMENTS),
+            asked: asked(root)?,
             version: Version::read(&answers.version),
             class: OsRelease::read(root)?.class(),
             finalize_error: StatusText::read(&answers.text).finalize_error,
@@ -89,6 +94,16 @@ impl System {
             Self::NotAsked | Self::Silent(_) => None,
         }
     }
+}
+
+/// What configs of deployments asked for.
+///
+/// # Errors
+/// A path that cannot be read.
+pub fn asked(root: &Root) -> Result<Asked, RootError> {
+    let version = |kept: &Asked| kept.version;
+    let kept = source::remembered(root, paths::ASKED, awaited::VERSION, version)?;
+    Ok(kept.unwrap_or_default())
 }
 
 struct Answers {

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Builder, Notice};
+use crate::awaited::AskedFor;
 use crate::kargs::{Change, Kargs};
 use crate::node::deployments::{Deployment, Standing};
 use crate::node::os_release::Class;
@@ -97,8 +98,20 @@ pub struct OsPlan {
     pub steps: Vec<OsStep>,
     /// The image that the next boot has to enter; `None`: the config does not say.
     pub image: Option<String>,
-    /// The arguments that the config before asked for.
+    /// The arguments that the config asked for of whose deployment the next one is made.
     pub old_arguments: Kargs,
+    /// That config asked for extensions.
+    #[serde(skip)]
+    pub had_extensions: bool,
+    /// What the config asked for of whose deployment an image alone is made, where that is remembered.
+    #[serde(skip)]
+    pub base_asked: Option<AskedFor>,
+    /// What the config of what runs asked for; `None` where the record stays as it is.
+    #[serde(skip)]
+    pub booted_asked: Option<AskedFor>,
+    /// The extensions that this one asks for.
+    #[serde(skip)]
+    pub extensions: Vec<String>,
     /// The arguments that this one asks for.
     pub arguments: Kargs,
     /// Packages that the next boot has to bring on top of the image.
@@ -120,6 +133,12 @@ impl OsPlan {
         if let Some(booted) = facts.deployments.booted() {
             plan.booted = booted.name();
             plan.towards(facts, wanted);
+            let next = facts.deployments.next_boot().filter(|next| !next.booted);
+            let asked = match next.filter(|_| !plan.drops()) {
+                Some(next) => facts.asked.of(&next.name(), &facts.arguments),
+                None => facts.asked.of(&booted.name(), &facts.booted_arguments),
+            };
+            plan.base_asked = asked.cloned();
             plan.repository = plan.changes_image() && booted.is_layered();
             plan.pin(booted);
         }
@@ -174,7 +193,7 @@ impl OsPlan {
 
     /// What runs stays, whatever is cleaned up later.
     fn pin(&mut self, booted: &Deployment) {
-        if !booted.pinned && !self.steps.is_empty() {
+        if !booted.pinned && self.steps.iter().any(OsStep::is_staging) {
             let (index, deployment) = (booted.index, booted.name());
             self.steps.insert(0, OsStep::Pin { index, deployment });
         }
@@ -187,7 +206,39 @@ impl OsPlan {
 
     /// Whether the node has to be booted for the config to be in force.
     pub fn needs_reboot(&self) -> bool {
-        self.waits_for_reboot || !self.steps.is_empty()
+        self.waits_for_reboot || self.steps.iter().any(OsStep::is_staging)
+    }
+
+    /// Whether nothing is done, and nothing is awaited.
+    pub fn is_empty(&self) -> bool {
+        !self.waits_for_reboot && self.steps.is_empty()
+    }
+
+    /// Packages that are taken away, and do not come again.
+    pub fn gone_packages(&self) -> Vec<&str> {
+        let mut gone = Vec::new();
+        for step in &self.steps {
+            let OsStep::Packages { command, .. } = step else {
+                continue;
+            };
+            for (option, name) in command.iter().zip(command.iter().skip(1)) {
+                match option.as_str() {
+                    "--uninstall" => gone.push(name.as_str()),
+                    "--install" => gone.retain(|other| *other != name),
+                    _ => {}
+                }
+            }
+        }
+        gone
+    }
+
+    /// Arguments of the config before that are to go, where `present` is what the next boot has.
+    pub fn gone_arguments(&self, present: &Kargs) -> Vec<String> {
+        let stays = |word: &&String| {
+            self.arguments.tokens().contains(word) || present.tokens().contains(word)
+        };
+        let old = self.old_arguments.tokens().iter();
+        old.filter(|word| !stays(word)).cloned().collect()
     }
 }
 
@@ -232,11 +283,15 @@ impl Builder<'_> {
         let mut plan = OsPlan {
             booted: booted.name(),
             arguments: Kargs::of_entries(&config.kernel_arguments),
-            old_arguments: self.old_arguments(&facts.arguments),
+            extensions: config.extensions.clone(),
             ..OsPlan::default()
         };
         let mut changes = Vec::new();
         self.image(facts, &mut plan, &mut changes);
+        let base = self.base(facts, booted, &plan);
+        plan.old_arguments = Kargs::of_entries(&base.arguments);
+        plan.had_extensions = !base.extensions.is_empty();
+        plan.booted_asked = Some(self.asked_for(facts, booted, &facts.booted_arguments));
         self.arguments(facts, &mut plan, &mut changes);
         self.packages(facts, &mut plan, &mut changes);
         if changes.is_empty() {
@@ -260,12 +315,39 @@ impl Builder<'_> {
         self.plan.os = plan;
     }
 
-    /// What the config before asked for is taken away again. An unknown one asked for what is there of this one, as the
-    /// daemon has it on a first boot.
-    fn old_arguments(&self, present: &Kargs) -> Kargs {
-        match self.inputs.baseline.config() {
+    /// What the config of the deployment that the next one is made of asked for: that is taken away again.
+    fn base(&self, facts: &Facts, booted: &Deployment, plan: &OsPlan) -> AskedFor {
+        let next = facts.deployments.next_boot();
+        match next.filter(|next| !plan.drops() && !next.booted) {
+            Some(next) if facts.asked.of(&next.name(), &facts.arguments).is_some() => {
+                self.asked_for(facts, next, &facts.arguments)
+            }
+            Some(next) if facts.arguments != facts.booted_arguments => {
+                self.recorded(next, &facts.arguments)
+            }
+            // What is staged of a run that was cut off still has the arguments of what runs.
+            _ => self.asked_for(facts, booted, &facts.booted_arguments),
+        }
+    }
+
+    /// What the config of a deployment asked for: as remembered, else as recorded.
+    fn asked_for(&self, facts: &Facts, deployment: &Deployment, present: &Kargs) -> AskedFor {
+        let asked = facts.asked.of(&deployment.name(), present).cloned();
+        asked.unwrap_or_else(|| self.recorded(deployment, present))
+    }
+
+    /// As recorded. An unknown config asked for what is there of this one, as the daemon has it on a first boot.
+    fn recorded(&self, deployment: &Deployment, present: &Kargs) -> AskedFor {
+        let old = self.inputs.baseline.config();
+        let arguments = match old {
             Some(old) => Kargs::of_entries(&old.kernel_arguments),
             None => Kargs::first_boot(present, &self.inputs.config.kernel_arguments),
+        };
+        AskedFor {
+            deployment: deployment.name(),
+            command_line: present.tokens().to_vec(),
+            arguments: arguments.tokens().to_vec(),
+            extensions: old.map_or_else(Vec::new, |old| old.extensions.clone()),
         }
     }
 
@@ -399,6 +481,7 @@ pub(super) mod tests {
             },
             arguments: Kargs::parse(arguments),
             booted_arguments: Kargs::parse(booted_arguments),
+            asked: crate::awaited::Asked::default(),
             version: crate::command::rpm_ostree::arguments::Version::default(),
             class: Class::EnterpriseCoreos,
             finalize_error: None,
@@ -471,7 +554,7 @@ pub(super) mod tests {
             (
                 "it runs, and another is staged",
                 vec![staged(OLD), booted(NEW)],
-                vec![pin(1), dropped(OLD)],
+                vec![dropped(OLD)],
                 false,
             ),
             // After a rollback the other deployment is first, and neither staged nor booted.
@@ -492,7 +575,8 @@ pub(super) mod tests {
             let plan = OsPlan::of_image(&facts(all, "rw", "rw"), NEW);
             assert_eq!(plan.steps, steps, "{what}");
             assert_eq!(plan.waits_for_reboot, waits, "{what}");
-            assert_eq!(plan.needs_reboot(), waits || !steps.is_empty(), "{what}");
+            let stages = steps.iter().any(OsStep::is_staging);
+            assert_eq!(plan.needs_reboot(), waits || stages, "{what}");
             assert_eq!(plan.booted, "b.0", "{what}");
         }
     }

@@ -19,8 +19,6 @@ impl Builder<'_> {
     /// Adds what brings the packages of the config, and takes those away that it does not want any more.
     pub(super) fn packages(&mut self, facts: &Facts, plan: &mut OsPlan, changes: &mut Vec<Notice>) {
         let config = self.inputs.config;
-        let old = self.inputs.baseline.config();
-        let old = old.map_or(&[][..], |old| old.extensions.as_slice());
         if facts.class != Class::EnterpriseCoreos {
             if !config.extensions.is_empty() || config.kernel_type.as_str() != "default" {
                 self.notice(
@@ -34,7 +32,7 @@ impl Builder<'_> {
         let wanted = Wanted {
             kernel: config.kernel_type.as_str(),
             extensions: &config.extensions,
-            were: !old.is_empty(),
+            were: plan.had_extensions,
         };
         match plan.add_packages(facts, &wanted, ARCHITECTURE) {
             Ok(added) => changes.extend(added),

@@ -9,13 +9,19 @@ use crate::awaited::{Awaited, Way};
 #[derive(Debug, Clone, Serialize)]
 pub struct Completed {
     schema: &'static str,
-    /// `nothing`, `not-yet`, `arrived`, `back` or `failed`.
+    /// `nothing`, `not-yet`, `arrived`, `back`, `settled` or `failed`.
     pub outcome: &'static str,
     /// The config.
     pub config: Option<String>,
     /// Why the node is not as awaited.
     pub failed: Option<String>,
     way: Option<Way>,
+    /// The operating system and the files are of different configs.
+    half: bool,
+    /// Why nothing is awaited any more.
+    why: Option<String>,
+    #[serde(skip)]
+    apply: String,
 }
 
 impl Completed {
@@ -26,6 +32,9 @@ impl Completed {
             config: awaited.map(|awaited| awaited.config.name.clone()),
             failed: awaited.and_then(|awaited| awaited.failed.clone()),
             way: awaited.map(|awaited| awaited.way),
+            why: None,
+            half: awaited.is_some_and(|awaited| awaited.half),
+            apply: awaited.map(Awaited::apply_command).unwrap_or_default(),
         }
     }
 
@@ -49,6 +58,21 @@ impl Completed {
         Self::of("back", Some(awaited))
     }
 
+    /// What was staged runs, but not all of it.
+    pub fn half(awaited: &Awaited) -> Self {
+        Self::of("arrived", Some(awaited))
+    }
+
+    /// It did not come, and what runs is whole.
+    pub fn settled(awaited: &Awaited, why: &str) -> Self {
+        Self {
+            failed: None,
+            half: false,
+            why: Some(why.to_owned()),
+            ..Self::of("settled", Some(awaited))
+        }
+    }
+
     /// Another deployment came up.
     pub fn failed(awaited: &Awaited) -> Self {
         Self::of("failed", Some(awaited))
@@ -66,10 +90,15 @@ pub fn text(completed: &Completed) -> String {
     let failed = completed.failed.as_deref().unwrap_or_default();
     let next = match (completed.outcome, completed.way) {
         ("not-yet", _) => "Next: systemctl reboot\n".to_owned(),
+        (_, Some(Way::Forward)) if completed.half => format!(
+            "Next: {}\n      for all of it; or mco-rescue rollback, back to before it\n",
+            completed.apply
+        ),
         ("arrived", _) if !failed.is_empty() => {
             "Next: mco-rescue verify, then mco-rescue apply\n".to_owned()
         }
-        ("failed", Some(Way::Forward)) => format!("Next: mco-rescue apply cached:{name}\n"),
+        ("failed", Some(Way::Forward)) => format!("Next: {}\n", completed.apply),
+        ("failed", _) if completed.half => "Next: mco-rescue apply\n".to_owned(),
         ("failed", _) => "Next: mco-rescue rollback\n".to_owned(),
         _ => String::new(),
     };
@@ -80,8 +109,18 @@ pub fn text(completed: &Completed) -> String {
         ("arrived", _) if failed.is_empty() => {
             format!("{name} runs: image, kernel arguments, files and units are as wanted.")
         }
+        ("arrived", _) if completed.half => {
+            format!("What was staged for {name} runs, but the node is a half: {failed}.")
+        }
         ("arrived", _) => format!("{name} runs, but not all is as wanted: {failed}."),
+        ("settled", _) => format!(
+            "{name} is not awaited any more: {}. What runs is as recorded.",
+            completed.why.as_deref().unwrap_or_default()
+        ),
         ("back", _) => format!("The deployment from before {name} runs, and its files are back."),
+        (_, Some(Way::Forward)) if completed.half => {
+            format!("{name} did not come up whole, and the node is a half: {failed}.")
+        }
         (_, Some(Way::Forward)) => format!(
             "{name} did not come up: {failed}. The files are as they were before, so that the node is whole."
         ),

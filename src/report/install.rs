@@ -253,6 +253,14 @@ pub fn problem(check: &Check, not_labelled: &[(RootPath, Reason)]) -> Option<Str
     }
 }
 
+/// What stands against staging without it.
+pub const NOT_COMPLETED: &str = "Or pass it over with --complete-by-hand, and run mco-rescue complete right after \
+the reboot, before the kubelet starts";
+
+/// What then has to be done.
+pub const BY_HAND: &str = "Passed over as asked (--complete-by-hand): run mco-rescue complete right after the reboot, \
+before the kubelet starts; keep that from starting until then: systemctl disable kubelet";
+
 /// The consequence.
 pub fn without_recovery(why: &str) -> String {
     let why = why.trim_end_matches('.');

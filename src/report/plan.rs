@@ -141,11 +141,14 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> Str
 
 /// What is staged for the next boot; nothing where that is nothing.
 pub fn operating_system(os: &OsPlan) -> String {
-    if !os.needs_reboot() {
+    if os.is_empty() {
         return String::new();
     }
-    let mut out =
-        "Operating system, staged before the files, in force after a reboot:\n".to_owned();
+    let mut out = if os.needs_reboot() {
+        "Operating system, staged before the files, in force after a reboot:\n".to_owned()
+    } else {
+        "Operating system, before the files; what runs stays:\n".to_owned()
+    };
     for step in &os.steps {
         let text = match step {
             OsStep::Pin { deployment, .. } => {
@@ -229,7 +232,7 @@ fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
     if plan.steps.is_empty() && !plan.blockers.is_empty() {
         return String::new();
     }
-    if plan.steps.is_empty() && plan.os.needs_reboot() {
+    if plan.steps.is_empty() && !plan.os.is_empty() {
         return "No file, unit or record changes.\n\n".to_owned();
     }
     if plan.steps.is_empty() {

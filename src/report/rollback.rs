@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::count;
+use crate::awaited::Ran;
 use crate::node::deployments::Deployment;
-use crate::plan::FinishedRun;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -22,7 +22,7 @@ struct Document<'a> {
 
 /// For programs.
 pub fn json(
-    run: &FinishedRun,
+    run: &Ran,
     recorded: &Option<String>,
     steps: usize,
     left: usize,
@@ -68,7 +68,7 @@ pub fn forgotten(gone: &[Deployment]) -> String {
 }
 
 /// For people, where the files go back at the next boot only.
-pub fn awaits(run: &FinishedRun) -> String {
+pub fn awaits(run: &Ran) -> String {
     format!(
         "The deployment that ran before {} is the next one. Its files are put back when it runs\n\
          (mco-rescue-complete.service).\nNext: systemctl reboot\n",
@@ -77,7 +77,7 @@ pub fn awaits(run: &FinishedRun) -> String {
 }
 
 /// For people.
-pub fn text(run: &FinishedRun, recorded: &Option<String>, steps: usize, left: usize) -> String {
+pub fn text(run: &Ran, recorded: &Option<String>, steps: usize, left: usize) -> String {
     let then = match recorded {
         Some(_) => "verify",
         // Without a record there is no config to compare with.

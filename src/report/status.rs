@@ -7,7 +7,7 @@ use super::fetch::{Seen, seen};
 use super::firstboot::FirstBoot;
 use super::plan::notices;
 use super::{inline, utc, wrap};
-use crate::awaited::{Awaited, Way};
+use crate::awaited::{Awaited, Verdict, Way};
 use crate::node::System;
 use crate::node::deployments::{Deployment, Deployments};
 use crate::plan::Notice;
@@ -80,6 +80,11 @@ pub struct StatusReport {
     pub os: Option<OsReport>,
     /// What the next boot is waited for.
     pub awaited: Option<Awaited>,
+    /// How it stands with that.
+    #[serde(skip)]
+    pub verdict: Option<Verdict>,
+    /// In what the operating system that runs is not that of the record, where nothing waits for the next boot.
+    pub half: Option<Half>,
     /// Name of the recorded config.
     pub recorded: Option<String>,
     /// Digest of the recorded config.
@@ -104,6 +109,15 @@ pub struct StatusReport {
     /// What the daemon will do when it starts.
     #[serde(serialize_with = "described")]
     pub daemon: Option<Forecast>,
+}
+
+/// The operating system that runs is not that of the recorded config.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Half {
+    /// In what.
+    pub words: String,
+    /// The next boot enters the one that is.
+    pub reboot: bool,
 }
 
 /// What runs, and what the next boot would enter.
@@ -204,9 +218,23 @@ pub fn text(report: &StatusReport) -> String {
             line("", problem);
         }
     }
-    if let Some(awaited) = &report.awaited {
-        line("Awaited", &awaited_text(awaited, &report.history));
+    if let (Some(awaited), Some(verdict)) = (&report.awaited, &report.verdict) {
+        let (words, next) = (
+            awaited_words(awaited, verdict),
+            awaited_next(awaited, verdict),
+        );
+        out.push_str(&wrapped("Awaited", &format!("{words}. Next: {next}")));
     }
+    if let Some(half) = &report.half {
+        let next = if half.reboot {
+            "systemctl reboot"
+        } else {
+            "mco-rescue apply"
+        };
+        out.push_str(&wrapped("Half", &format!("{}. Next: {next}", half.words)));
+    }
+    let mut line =
+        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", inline(value)));
     line(
         "Recorded",
         report.recorded.as_deref().unwrap_or("(no config)"),
@@ -248,21 +276,47 @@ fn or_unknown(image: &str) -> &str {
     }
 }
 
-fn awaited_text(awaited: &Awaited, history: &[Kept]) -> String {
+fn wrapped(label: &str, text: &str) -> String {
+    format!("{label:<10}{}", wrap(&inline(text), 10).trim_start())
+}
+
+/// How it stands with what is awaited.
+pub fn awaited_words(awaited: &Awaited, verdict: &Verdict) -> String {
     let name = &awaited.config.name;
-    let came = |kept: &Kept| awaited.is_its_run(&kept.id, &kept.config);
-    let lacks_files = awaited.files_after.is_some() && !history.iter().any(came);
-    match (&awaited.failed, awaited.way) {
-        (Some(why), _) => {
-            format!("{name} did not come up: {why}. Next: mco-rescue apply cached:{name}")
+    let failed = awaited.failed.as_deref().unwrap_or_default();
+    match (verdict, awaited.way) {
+        (Verdict::AtWork, _) => format!("{name}: a run is at work right now"),
+        (Verdict::Failed, Way::Back) => format!("the way back from {name} was not taken: {failed}"),
+        (Verdict::Failed, _) if awaited.half => format!("{name} is a half: {failed}"),
+        (Verdict::Failed, _) => format!("{name} did not come up: {failed}"),
+        (Verdict::CutOff, _) => format!("{name}, but the run was cut off before its files"),
+        (Verdict::Dropped, Way::Back) => {
+            format!("the way back from {name}, but the next boot does not enter it any more")
         }
-        (None, Way::Forward) if lacks_files => format!(
-            "{name}, but the run was cut off before its files. Next: mco-rescue apply cached:{name}"
-        ),
-        (None, Way::Forward) => format!("{name}, at the next boot. Next: systemctl reboot"),
-        (None, Way::Back) => {
-            format!("the way back from {name}, at the next boot. Next: systemctl reboot")
+        (Verdict::Dropped, _) if awaited.run.is_none() && awaited.earlier.is_empty() => {
+            format!("the image for {name}, but it is not staged any more")
         }
+        (Verdict::Dropped, _) => {
+            format!("{name}, but it is not staged any more, and its files are in place")
+        }
+        (Verdict::Due(_), _) => format!("{name}: this boot was not looked at yet"),
+        (Verdict::Waits, Way::Forward) => format!("{name}, at the next boot"),
+        (Verdict::Waits, Way::Back) => format!("the way back from {name}, at the next boot"),
+    }
+}
+
+/// What to do then.
+pub fn awaited_next(awaited: &Awaited, verdict: &Verdict) -> String {
+    let apply = awaited.apply_command();
+    let either = format!("{apply}, or mco-rescue rollback");
+    match (verdict, awaited.way) {
+        (Verdict::AtWork, _) => "wait until it has ended: mco-rescue status".to_owned(),
+        (Verdict::Waits, _) => "systemctl reboot".to_owned(),
+        (Verdict::Due(_), _) => "mco-rescue complete".to_owned(),
+        (Verdict::Failed, Way::Back) if awaited.half => "mco-rescue apply".to_owned(),
+        (_, Way::Back) => "mco-rescue rollback".to_owned(),
+        (Verdict::Failed, _) if !awaited.half => apply,
+        _ => either,
     }
 }
 

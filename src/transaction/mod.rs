@@ -65,7 +65,7 @@ pub use store::Store;
 pub use survey::{Direction, Leave, Left};
 
 /// How many finished runs are kept for `rollback`.
-const HISTORY_KEPT: usize = 3;
+pub const HISTORY_KEPT: usize = 3;
 
 /// What a transaction is about.
 pub struct Request<'a> {
