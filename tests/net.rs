@@ -9,7 +9,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant, SystemTime};
 
-use http::{Authority, Response, Routes, Server, VALID, Years, loopback};
+use http::{
+    Authority, Identity, Response, Routes, Server, VALID, Years, loopback, marked_as_authority,
+};
 use mco_rescue::net::{
     self, ACCEPT, Answer, BundleError, Cause, FetchError, MAX_REDIRECTS, Progress, Proxy, Request,
     Settings, TlsProblem,
@@ -678,6 +680,130 @@ fn a_server_is_trusted_by_the_given_authority_only() {
             "{error}"
         );
         assert_eq!((error.attempts, server.connections() - before), (1, 1));
+    }
+}
+
+/// What a server is trusted by: the certificates in a PEM text.
+fn trusting_pem(pem: &str) -> Settings {
+    Settings {
+        certificates: net::certificates(pem.as_bytes()).unwrap(),
+        ..settings()
+    }
+}
+
+fn certificate_pem(identity: &Identity) -> String {
+    let pem = identity.pem();
+    let end = pem.find("-----BEGIN PRIVATE").unwrap();
+    pem[..end].to_owned()
+}
+
+#[test]
+fn a_server_certificate_that_is_marked_as_an_authority_is_verified_like_any_other() {
+    let (ours, other) = (Authority::new("ours"), Authority::new("other"));
+    let marked = |years| marked_as_authority(&["127.0.0.1"], years);
+    let alone = Identity::self_signed(marked(VALID));
+    let pem = certificate_pem(&alone);
+    let issued = ours.issue_with(marked(VALID));
+    // The server's certificate, what is trusted, and whether that is enough.
+    let same_name = Authority::new("ours");
+    let rows = [
+        (&alone, pem.clone(), true),
+        (&alone, other.pem.clone(), false),
+        (
+            &alone,
+            certificate_pem(&Identity::self_signed(marked(VALID))),
+            false,
+        ),
+        (&issued, ours.pem.clone(), true),
+        (&issued, other.pem.clone() + &ours.pem, true),
+        (&issued, certificate_pem(&issued), true),
+        (&issued, other.pem.clone(), false),
+        (&issued, same_name.pem.clone(), false),
+        (&issued, pem, false),
+    ];
+    for (row, (identity, trusted, enough)) in rows.into_iter().enumerate() {
+        let server = Server::tls(greeting(), identity);
+        match get(&trusting_pem(&trusted), &server.url("/")) {
+            Ok(answer) => assert!(enough && answer.bytes == b"hello", "row {row}"),
+            Err(error) => {
+                let unknown = matches!(error.cause, Cause::Tls(TlsProblem::UnknownIssuer(Some(_))));
+                assert!(!enough && unknown, "row {row}: {error}");
+                assert!(!error.to_string().contains("EndEntity"), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_marked_certificate_still_needs_its_name_its_dates_and_its_purpose() {
+    let refused = |params, url: &str| {
+        let identity = Identity::self_signed(params);
+        let server = Server::tls(greeting(), &identity);
+        let settings = resolving(
+            trusting_pem(&certificate_pem(&identity)),
+            &["other.example"],
+        );
+        let url = match url {
+            "" => server.url("/"),
+            host => server.url_of(host, "/"),
+        };
+        failure(once(&settings, &url)).cause
+    };
+    let names = &["127.0.0.1"][..];
+    let of = |years| marked_as_authority(names, years);
+    assert!(matches!(
+        refused(of(VALID), "other.example"),
+        Cause::Tls(TlsProblem::WrongName { .. })
+    ));
+    assert!(matches!(
+        refused(of(Years(2001, 2002)), ""),
+        Cause::Tls(TlsProblem::Expired { .. })
+    ));
+    assert!(matches!(
+        refused(of(Years(2090, 2091)), ""),
+        Cause::Tls(TlsProblem::NotYetValid { .. })
+    ));
+    let mut params = of(VALID);
+    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    let Cause::Tls(TlsProblem::BadCertificate(words)) = refused(params, "") else {
+        panic!("a client's certificate was accepted");
+    };
+    assert!(words.contains("serverAuth"), "{words}");
+}
+
+/// The certificate that people make by hand, with the program that they use for it.
+#[test]
+fn what_openssl_req_makes_is_accepted_where_it_is_trusted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    for kind in [
+        &["rsa:2048"][..],
+        &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"],
+    ] {
+        let mut openssl = Command::new("openssl");
+        openssl.args(["req", "-x509", "-nodes", "-days", "30", "-newkey"]);
+        openssl.args(kind);
+        openssl.args([
+            "-subj",
+            "/CN=bastion",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+        ]);
+        openssl
+            .arg("-out")
+            .arg(&certificate)
+            .arg("-keyout")
+            .arg(&key);
+        let made = openssl.output().unwrap();
+        assert!(made.status.success(), "{}", output_of(&made));
+        let read = |path| std::fs::read(path).unwrap();
+        let server = Server::tls(
+            greeting(),
+            &Identity::from_pem(&read(&certificate), &read(&key)),
+        );
+        let pem = String::from_utf8(read(&certificate)).unwrap();
+        let answer = get(&trusting_pem(&pem), &server.url("/"));
+        assert_eq!(answer.unwrap().bytes, b"hello");
     }
 }
 

@@ -31,6 +31,7 @@ setpriv            -                                             util-linux
 skopeo             -                                             skopeo
 podman             -                                             podman
 etcd               -                                             etcd-server
+openssl            -                                             openssl
 ip                 -                                             iproute2
 ostree             -                                             ostree
 unshare            -                                             util-linux

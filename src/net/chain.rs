@@ -5,13 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustls::RootCertStore;
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest, Sha256};
 use x509_parser::parse_x509_certificate;
 use x509_parser::x509::X509Name;
+
+use super::tls::Anchors;
 
 /// No server needs more; a longer chain is told up to here.
 const MAX_TOLD: usize = 6;
@@ -67,16 +66,12 @@ impl Presented {
 
     /// Whether these authorities would have been enough, for the server's name and at that time.
     pub fn would_be_verified_by(&self, authorities: &[CertificateDer<'static>]) -> bool {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(authorities.iter().cloned());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
-        let (Ok(verifier), Some((own, others))) = (verifier.build(), self.chain.split_first())
-        else {
+        let anchors = Anchors::new(authorities.into(), provider);
+        let Some((own, others)) = self.chain.split_first() else {
             return false;
         };
-        let verified = verifier.verify_server_cert(own, others, &self.name, &[], self.time);
-        verified.is_ok()
+        anchors.verify(own, others, &self.name, self.time).is_ok()
     }
 
     /// What the certificates say, the server's own first; `None` for one that cannot be read.

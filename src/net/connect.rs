@@ -129,7 +129,7 @@ impl Ways<'_> {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| Cause::BadUrl("its host is no name that a certificate can have".into()))?;
         let mut connection = ClientConnection::new(Arc::clone(&self.tls), name)
-            .map_err(|e| TlsProblem::Other(e.to_string()))?;
+            .map_err(|e| TlsProblem::Other(tls::words(&e)))?;
         while connection.is_handshaking() {
             connection
                 .complete_io(&mut wire)

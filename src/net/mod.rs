@@ -23,6 +23,7 @@ mod connect;
 mod dns;
 mod error;
 mod http;
+mod marked_ca;
 mod names;
 mod proxy;
 mod tls;

@@ -18,6 +18,7 @@ use rustls::{
 
 use super::chain::Presented;
 use super::error::TlsProblem;
+use super::marked_ca;
 
 /// Why a bundle was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -136,7 +137,7 @@ impl Identity {
 /// Whom we trust, and who we are.
 pub(super) struct Trust {
     identity: Option<Identity>,
-    roots: Arc<RootCertStore>,
+    certificates: Arc<[CertificateDer<'static>]>,
     provider: Arc<CryptoProvider>,
     refused: Refused,
 }
@@ -149,11 +150,9 @@ impl Trust {
         certificates: &[CertificateDer<'static>],
         identity: Option<Identity>,
     ) -> Self {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(certificates.iter().cloned());
         Self {
             identity,
-            roots: Arc::new(roots),
+            certificates: certificates.into(),
             provider: Arc::new(rustls::crypto::ring::default_provider()),
             refused: Refused::default(),
         }
@@ -169,7 +168,7 @@ impl Trust {
         };
         config
             .map(Arc::new)
-            .map_err(|e| TlsProblem::Other(e.to_string()))
+            .map_err(|e| TlsProblem::Other(words(&e)))
     }
 
     /// A client that verifies everything, but as of another time. Only for asking a server what time it
@@ -185,17 +184,15 @@ impl Trust {
         time: Option<UnixTime>,
     ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TlsProblem> {
         let provider = Arc::clone(&self.provider);
-        let roots = Arc::clone(&self.roots);
-        let inner = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider));
         let verifier = Verifier {
-            inner: inner.build().ok(),
+            anchors: Anchors::new(Arc::clone(&self.certificates), Arc::clone(&provider)),
             provider: Arc::clone(&provider),
             time,
             refused: Arc::clone(&self.refused),
         };
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|e| TlsProblem::Other(e.to_string()))?;
+            .map_err(|e| TlsProblem::Other(words(&e)))?;
         Ok(builder
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier)))
@@ -207,11 +204,54 @@ impl Trust {
     }
 }
 
+/// The certificates that are trusted, and the verification of a server's certificate by them.
+#[derive(Debug)]
+pub(super) struct Anchors {
+    certificates: Arc<[CertificateDer<'static>]>,
+    /// Missing where there is no usable certificate.
+    webpki: Option<Arc<WebPkiServerVerifier>>,
+}
+
+impl Anchors {
+    pub(super) fn new(
+        certificates: Arc<[CertificateDer<'static>]>,
+        provider: Arc<CryptoProvider>,
+    ) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(certificates.iter().cloned());
+        let webpki = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+        Self {
+            certificates,
+            webpki: webpki.build().ok(),
+        }
+    }
+
+    /// Verifies the certificate of the server `name` as of `time`.
+    pub(super) fn verify(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        time: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let Some(webpki) = &self.webpki else {
+            return Err(CertificateError::UnknownIssuer.into());
+        };
+        match webpki.verify_server_cert(end_entity, intermediates, name, &[], time) {
+            Err(Error::InvalidCertificate(CertificateError::Other(_)))
+                if marked_ca::is_marked(end_entity) =>
+            {
+                marked_ca::verify(end_entity, &self.certificates, name, time)
+            }
+            verified => verified,
+        }
+    }
+}
+
 /// The usual verifier, which keeps what it refuses for want of an authority, and may be told another time.
 #[derive(Debug)]
 struct Verifier {
-    /// Absent where nobody is trusted.
-    inner: Option<Arc<WebPkiServerVerifier>>,
+    anchors: Anchors,
     provider: Arc<CryptoProvider>,
     time: Option<UnixTime>,
     refused: Refused,
@@ -231,15 +271,12 @@ impl ServerCertVerifier for Verifier {
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         name: &ServerName<'_>,
-        ocsp: &[u8],
+        _ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let time = self.time.unwrap_or(now);
         let unknown = Error::InvalidCertificate(CertificateError::UnknownIssuer);
-        let verified = match &self.inner {
-            Some(inner) => inner.verify_server_cert(end_entity, intermediates, name, ocsp, time),
-            None => Err(unknown.clone()),
-        };
+        let verified = self.anchors.verify(end_entity, intermediates, name, time);
         // An authority that was made anew under its old name has another key: its signature looks wrong.
         let same_name = matches!(
             verified,
@@ -288,8 +325,70 @@ pub(super) fn problem(error: &io::Error) -> Option<TlsProblem> {
     Some(match error {
         Error::InvalidCertificate(problem) => of_certificate(problem),
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => TlsProblem::NotTls,
-        other => TlsProblem::Other(other.to_string()),
+        other => TlsProblem::Other(words(other)),
     })
+}
+
+/// An error of the TLS library in plain words, without the names of its types.
+pub(super) fn words(error: &Error) -> String {
+    match error {
+        Error::AlertReceived(alert) => {
+            format!("the server refused the connection: {}", spaced(alert))
+        }
+        Error::PeerIncompatible(why) => format!(
+            "the server and this program have no TLS version, cipher or signature in common ({})",
+            spaced(why)
+        ),
+        Error::PeerMisbehaved(why) => format!("the server broke the protocol: {}", spaced(why)),
+        Error::InvalidMessage(why) => {
+            format!("the server sent a damaged message: {}", spaced(why))
+        }
+        Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
+            "the server sent a message out of its turn".to_owned()
+        }
+        Error::NoCertificatesPresented => "the server showed no certificate".to_owned(),
+        Error::DecryptError => "a message of the server cannot be decrypted".to_owned(),
+        Error::InconsistentKeys(_) => "the key does not belong to the certificate".to_owned(),
+        Error::InvalidCertificate(problem) => certificate_words(problem),
+        Error::General(text) => text.clone(),
+        other => format!("the connection failed: {}", spaced(other)),
+    }
+}
+
+fn certificate_words(problem: &CertificateError) -> String {
+    let fixed = match problem {
+        CertificateError::BadEncoding => "it is damaged, or no X.509 certificate",
+        CertificateError::Revoked => "it is revoked",
+        CertificateError::UnhandledCriticalExtension => {
+            "it has a critical extension that is not known here"
+        }
+        CertificateError::BadSignature => "its signature is wrong",
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "its extended key usage does not allow a server (serverAuth)"
+        }
+        CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            "it is signed in a way that is not accepted here, such as SHA-1 or a short key"
+        }
+        other => return spaced(other),
+    };
+    fixed.to_owned()
+}
+
+/// `HandshakeFailure` as `handshake failure`; of `Other(OtherError(CaUsedAsEndEntity))` the innermost name.
+fn spaced(named: &impl std::fmt::Debug) -> String {
+    let text = format!("{named:?}");
+    let innermost = text.rsplit('(').next().unwrap_or_default();
+    let mut words = String::new();
+    let mut after_small = false;
+    for letter in innermost.chars().take_while(char::is_ascii_alphanumeric) {
+        if letter.is_ascii_uppercase() && after_small {
+            words.push(' ');
+        }
+        after_small = !letter.is_ascii_uppercase();
+        words.push(letter.to_ascii_lowercase());
+    }
+    words
 }
 
 fn of_certificate(problem: &CertificateError) -> TlsProblem {
@@ -312,7 +411,7 @@ fn of_certificate(problem: &CertificateError) -> TlsProblem {
             wanted: expected.to_str().into_owned(),
             names: presented.iter().map(|name| plain(name)).collect(),
         },
-        other => TlsProblem::BadCertificate(other.to_string()),
+        other => TlsProblem::BadCertificate(certificate_words(other)),
     }
 }
 
@@ -326,4 +425,41 @@ fn plain(name: &str) -> String {
 
 fn system_time(time: UnixTime) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(time.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::{AlertDescription, InvalidMessage, PeerIncompatible, PeerMisbehaved};
+
+    use super::*;
+
+    #[test]
+    fn no_message_has_a_name_of_a_rust_type() {
+        let errors = [
+            Error::AlertReceived(AlertDescription::HandshakeFailure),
+            Error::AlertReceived(AlertDescription::UnrecognizedName),
+            Error::PeerIncompatible(PeerIncompatible::ServerDoesNotSupportTls12Or13),
+            Error::PeerMisbehaved(PeerMisbehaved::IllegalMiddleboxChangeCipherSpec),
+            Error::InvalidMessage(InvalidMessage::MessageTooLarge),
+            Error::NoCertificatesPresented,
+            Error::DecryptError,
+            Error::PeerSentOversizedRecord,
+            Error::NoApplicationProtocol,
+            CertificateError::BadEncoding.into(),
+            CertificateError::InvalidPurpose.into(),
+            CertificateError::InvalidOcspResponse.into(),
+            CertificateError::Other(rustls::OtherError(Arc::new(io::Error::other("Inner(Odd)"))))
+                .into(),
+        ];
+        for error in errors {
+            let words = words(&error);
+            let joined = words
+                .as_bytes()
+                .windows(2)
+                .any(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());
+            assert!(!joined && !words.is_empty(), "{error:?}: {words}");
+        }
+        let alert = Error::AlertReceived(AlertDescription::HandshakeFailure);
+        assert!(words(&alert).ends_with(": handshake failure"));
+    }
 }

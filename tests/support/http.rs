@@ -12,6 +12,7 @@ use std::time::Duration;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair,
 };
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
@@ -429,8 +430,13 @@ impl Authority {
 
     /// A certificate for these names and addresses.
     pub fn issue(&self, names: &[&str], years: Years) -> Identity {
+        self.issue_with(params(names, years))
+    }
+
+    /// The same, for a certificate of any kind.
+    pub fn issue_with(&self, params: CertificateParams) -> Identity {
         let key = KeyPair::generate().unwrap();
-        let certificate = params(names, years).signed_by(&key, &self.issuer).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
         Identity {
             certificate: certificate.der().clone(),
             above: self.above.clone(),
@@ -444,6 +450,13 @@ fn of_authority(name: &str) -> CertificateParams {
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
+    params
+}
+
+/// Parameters of a server's certificate that is marked as an authority.
+pub fn marked_as_authority(names: &[&str], years: Years) -> CertificateParams {
+    let mut params = params(names, years);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params
 }
 
@@ -463,6 +476,26 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// A certificate that is signed with its own key.
+    pub fn self_signed(params: CertificateParams) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        Self {
+            certificate: certificate.der().clone(),
+            above: Vec::new(),
+            key: PrivateKeyDer::Pkcs8(key.serialize_der().into()),
+        }
+    }
+
+    /// From the two files that `openssl req -x509 -nodes` writes.
+    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Self {
+        Self {
+            certificate: CertificateDer::from_pem_slice(certificate).unwrap(),
+            above: Vec::new(),
+            key: PrivateKeyDer::from_pem_slice(key).unwrap(),
+        }
+    }
+
     /// Certificate and key as one PEM file.
     pub fn pem(&self) -> String {
         use base64::Engine;
