@@ -563,6 +563,7 @@ pub struct RenderArgs {
     pub extensions_image: Option<String>,
 
     /// Version of the operator, for the annotation generated-by-controller-version
+    /// [default: that of the MachineConfigs which a controller made]
     #[arg(long, value_name = "VERSION")]
     pub controller_version: Option<String>,
 }

@@ -8,6 +8,9 @@ use crate::render::{self, Input, Pool};
 use crate::report;
 use crate::source;
 
+/// Pools to which no MachineConfig of role worker belongs.
+const HAS_NO_WORKERS: [&str; 2] = ["master", "arbiter"];
+
 /// Runs `render`. What is printed is a document in any case, so there is one form of it.
 pub fn run(args: &RenderArgs) -> Result<ExitCode> {
     let mut inputs = Vec::new();
@@ -46,7 +49,7 @@ fn warn(inputs: &[Input], pool: &str) {
             log::warn!("{origin}: {name}: {finding}");
         }
         if ![pool, "worker"].contains(&input.role.as_str())
-            || pool == "master" && input.role != pool
+            || HAS_NO_WORKERS.contains(&pool) && input.role != pool
         {
             log::warn!(
                 "{origin}: {name} has the role {}; is it one of pool {pool}?",

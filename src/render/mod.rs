@@ -49,8 +49,8 @@ pub struct Input {
     pub config: MachineConfig,
     /// The role that its label names.
     pub role: String,
-    /// The controller itself made it, so its images do not count.
-    generated: bool,
+    /// Version of the controller that made it; its images do not count then.
+    generated_by: Option<String>,
     /// Its Ignition config in spec 3.5.
     ignition: Option<Section>,
 }
@@ -128,19 +128,20 @@ fn read_object(text: &str, origin: &str) -> Result<Input, DocumentError> {
         )));
     }
     let role = role(at("/metadata/labels")).map_err(refused)?;
-    let generated = at("/metadata/annotations").is_some_and(|all| all.get(GENERATED_BY).is_some());
+    let generated_by = at("/metadata/annotations").and_then(|all| all.get(GENERATED_BY));
+    let generated_by = generated_by.map(|version| version.as_str().unwrap_or_default().to_owned());
     let (config, ignition) = match at("/spec/config").cloned() {
         None => (document::parse(text.as_bytes(), origin)?, None),
         // The rules of older specs are their own; what comes of them has to follow ours.
-        Some(old) if is_spec_2(&old) => {
+        Some(mut old) if is_spec_2(&old) => {
+            let dropped = drop_create(&mut old);
             let new = to_v3_5(&old).map_err(refused)?;
             if let Some(place) = object.pointer_mut("/spec/config") {
                 *place = Value::Object(new.clone());
             }
-            (
-                document::parse(object.to_string().as_bytes(), origin)?,
-                Some(new),
-            )
+            let mut checked = document::parse(object.to_string().as_bytes(), origin)?;
+            checked.warnings.extend(dropped);
+            (checked, Some(new))
         }
         Some(config) => {
             let checked = document::parse(text.as_bytes(), origin)?;
@@ -150,7 +151,7 @@ fn read_object(text: &str, origin: &str) -> Result<Input, DocumentError> {
     Ok(Input {
         config,
         role,
-        generated,
+        generated_by,
         ignition,
     })
 }
@@ -168,6 +169,27 @@ fn role(labels: Option<&Value>) -> Result<String, Finding> {
     let role = labels.get(ROLE).and_then(Value::as_str);
     let missing = || Finding::error("metadata.labels", format!("the label {ROLE} is missing"));
     role.map(str::to_owned).ok_or_else(missing)
+}
+
+/// Removes `create` of the users of a spec 2 config, as the operator's conversion does. What is no such list stays, and
+/// is refused by the conversion.
+fn drop_create(config: &mut Value) -> Vec<Finding> {
+    let users = config.pointer_mut("/passwd/users");
+    let users = users.and_then(Value::as_array_mut).into_iter().flatten();
+    let mut dropped = Vec::new();
+    for (index, user) in users.enumerate() {
+        let create = user
+            .as_object_mut()
+            .and_then(|user| user.shift_remove("create"));
+        if create.is_some() {
+            let at = format!("spec.config.passwd.users[{index}].create");
+            dropped.push(Finding::warning(
+                at,
+                "left out, as the operator leaves it out",
+            ));
+        }
+    }
+    dropped
 }
 
 fn version(config: &Value) -> &str {
@@ -224,13 +246,14 @@ fn set_version(config: &mut Section) {
 /// Renders the MachineConfigs of a pool, in whatever order they are given.
 pub fn render(mut inputs: Vec<Input>, pool: &Pool) -> Result<Value, DocumentError> {
     in_merge_order(&mut inputs)?;
+    let controller = controller_version(&inputs, pool.controller_version.as_deref())?;
     let origin = format!("the rendered config of pool {}", pool.name);
     let spec = spec(&inputs, pool).map_err(|finding| refused(&origin, finding))?;
     let hash = name_hash(&spec).map_err(|finding| refused(&origin, finding))?;
     let object = json!({
         "apiVersion": "machineconfiguration.openshift.io/v1",
         "kind": "MachineConfig",
-        "metadata": metadata(pool, &format!("rendered-{}-{hash}", pool.name), &spec),
+        "metadata": metadata(pool, controller, &format!("rendered-{}-{hash}", pool.name), &spec),
         "spec": spec,
     });
     let text = object.to_string();
@@ -266,10 +289,35 @@ fn in_merge_order(inputs: &mut [Input]) -> Result<(), DocumentError> {
     Ok(())
 }
 
-fn metadata(pool: &Pool, name: &str, spec: &Value) -> Value {
+/// The version of the controller that renders: the `given` one, else that of the configs which a controller made. The
+/// operator refuses a pool while one of these is of another version.
+fn controller_version<'a>(
+    inputs: &'a [Input],
+    given: Option<&'a str>,
+) -> Result<Option<&'a str>, DocumentError> {
+    let mut own = given;
+    for input in inputs {
+        let Some(version) = input.generated_by.as_deref().filter(|one| !one.is_empty()) else {
+            continue;
+        };
+        let own = *own.get_or_insert(version);
+        if version != own {
+            let message = format!(
+                "ignoring MC {} generated by older version {version} (my version: {own}); give the MachineConfigs of \
+                 one release, and with --controller-version its operator's version",
+                input.config.name
+            );
+            let at = "metadata.annotations";
+            return Err(refused(&input.config.origin, Finding::error(at, message)));
+        }
+    }
+    Ok(own)
+}
+
+fn metadata(pool: &Pool, controller: Option<&str>, name: &str, spec: &Value) -> Value {
     let mut annotations = Map::new();
-    if let Some(version) = &pool.controller_version {
-        annotations.insert(GENERATED_BY.to_owned(), version.clone().into());
+    if let Some(version) = controller {
+        annotations.insert(GENERATED_BY.to_owned(), version.into());
     }
     let image = spec.get("osImageURL").and_then(Value::as_str);
     if pool.os_image.is_some() && pool.os_image.as_deref() != image {
@@ -331,7 +379,10 @@ fn image<'a>(
     default: Option<&'a str>,
     of: impl Fn(&'a MachineConfig) -> &'a String,
 ) -> &'a str {
-    let asked = inputs.iter().rev().filter(|input| !input.generated);
+    let asked = inputs
+        .iter()
+        .rev()
+        .filter(|input| input.generated_by.is_none());
     let mut images = asked.map(|input| of(&input.config).as_str());
     let image = images.find(|image| !image.is_empty());
     image.or(default).unwrap_or_default()
