@@ -1054,6 +1054,31 @@ fn an_id_that_means_none_to_the_kernel_is_refused() {
     }
 }
 
+/// A root on which some directories are mounts of their own, and two directories are about to give way.
+fn across_mounts(mounted: &[&str]) -> TestRoot {
+    let root = TestRoot::new();
+    for path in mounted {
+        let at = root.path(path);
+        std::fs::create_dir_all(&at).unwrap();
+        let copy = TestRoot::empty();
+        faults::copy_tree(&at, copy.dir());
+        mount(&["-t", "tmpfs", "tmpfs", at.to_str().unwrap()]);
+        faults::copy_tree(copy.dir(), &at);
+    }
+    for top in ["etc", "var/data"] {
+        root.write(&format!("{top}/d/deep/file"), "kept\n");
+        root.write(&format!("{top}/d/other"), "kept too\n");
+        root.chmod(&format!("{top}/d/deep"), 0o710);
+        root.link(&format!("{top}/d/link"), "other");
+    }
+    root
+}
+
+fn gives_way() -> Value {
+    let link = json!({"path": "/var/data/d", "target": "/etc/x", "overwrite": true});
+    bare(json!({"storage": {"files": [file("/etc/d", 0o644, "file\n")], "links": [link]}}))
+}
+
 /// A directory gives way to a file or link, and its contents come back with the run, whatever is a mount of its own.
 #[test]
 fn a_directory_that_gave_way_comes_back_across_mounts() {
@@ -1064,29 +1089,52 @@ fn a_directory_that_gave_way_comes_back_across_mounts() {
         &["var/lib/mco-rescue"],
     ] {
         with_mounts(|| {
-            let root = TestRoot::new();
-            for path in mounted {
-                let at = root.path(path);
-                std::fs::create_dir_all(&at).unwrap();
-                let copy = TestRoot::empty();
-                faults::copy_tree(&at, copy.dir());
-                mount(&["-t", "tmpfs", "tmpfs", at.to_str().unwrap()]);
-                faults::copy_tree(copy.dir(), &at);
-            }
-            for top in ["etc", "var/data"] {
-                root.write(&format!("{top}/d/deep/file"), "kept\n");
-                root.write(&format!("{top}/d/other"), "kept too\n");
-                root.chmod(&format!("{top}/d/deep"), 0o710);
-                root.link(&format!("{top}/d/link"), "other");
-            }
+            let root = across_mounts(mounted);
             let before = root.snapshot();
-            let link = json!({"path": "/var/data/d", "target": "/etc/x", "overwrite": true});
-            let parts = json!({"files": [file("/etc/d", 0o644, "file\n")], "links": [link]});
-            is_applied_once(&root, &bare(json!({"storage": parts}))).unwrap();
+            is_applied_once(&root, &gives_way()).unwrap();
             assert_eq!(root.read("etc/d"), "file\n");
             root.run(&["rollback", "--yes"]).ok();
             let wrong = faults::differences(&before, &root);
             assert!(wrong.is_empty(), "{mounted:?}: {}", wrong.join("\n"));
         });
     }
+}
+
+#[test]
+fn a_killed_run_across_mounts_keeps_the_directory_that_gave_way() {
+    if !can_trace() {
+        return;
+    }
+    with_mounts(|| {
+        let calls = ["renameat", "renameat2", "mkdirat", "unlinkat", "linkat"];
+        let mut kills = 0;
+        for mounted in [&["var"][..], &["etc", "var"]] {
+            let root = across_mounts(mounted);
+            let before = root.snapshot();
+            let config = root.config(&gives_way());
+            let args = ["apply", "--yes", config.path()];
+            let clean = faults::traced(&root, &calls.join(","), &[], &args);
+            assert_eq!(clean.code, Some(0), "{}", clean.err);
+            let after = root.snapshot();
+            for (call, nth) in every(&clean.calls, &calls) {
+                let root = across_mounts(mounted);
+                faults::kill(&root, call, nth, &args);
+                kills += 1;
+                let mut problems = demand(&root, &["recover"], 0);
+                let unlike_new = faults::differences(&after, &root);
+                let unlike_old = faults::differences(&before, &root);
+                if !unlike_new.is_empty() {
+                    problems.extend(unlike_old);
+                }
+                problems.extend(demand(&root, &args, 0));
+                problems.extend(faults::differences(&after, &root));
+                problems.extend(demand(&root, &["rollback", "--yes"], 0));
+                problems.extend(faults::differences(&before, &root));
+                problems.extend(faults::left_over(&root));
+                let problems = problems.join("\n");
+                assert!(problems.is_empty(), "{mounted:?}, {call} {nth}: {problems}");
+            }
+        }
+        say(&format!("{kills} kills across mounts, nothing was lost"));
+    });
 }

@@ -546,10 +546,8 @@ pub fn keep_trees(root: &Root, journal: &Journal) -> Result<(), RecoverError> {
             Ok(()) => {}
             Err(errno) if may_pass(errno) => return Err(failed(path, errno.into()).into()),
             Err(Errno::EXDEV) => {
-                if let Some(history) = &history {
-                    copy_again(&stage, history, index, step);
-                }
-                remove_for_good(&stage, &name, step);
+                let kept = keep_across(&stage, history.as_ref(), index, step);
+                kept.map_err(|reason| failed(path, reason))?;
             }
             Err(_) => remove_for_good(&stage, &name, step),
         }
@@ -557,27 +555,53 @@ pub fn keep_trees(root: &Root, journal: &Journal) -> Result<(), RecoverError> {
     Ok(())
 }
 
+/// Takes a tree away whose copy is in the history; a run that is cut off here goes on where it was.
+fn keep_across(
+    stage: &File,
+    history: Option<&File>,
+    index: usize,
+    step: &JournalStep,
+) -> Result<(), Reason> {
+    let (name, away) = (new_name(index), away_name(index));
+    if place_in(stage, &name)?.stat()?.is_some() {
+        if let Some(history) = history {
+            copy_again(stage, history, index, step);
+        }
+        // From here on no half of it is taken for the whole.
+        disk::rename(stage.as_fd(), &name, stage.as_fd(), &away)?;
+    }
+    remove_for_good(stage, &away, step);
+    Ok(())
+}
+
 /// The tree as it was when it gave way, in place of its copy of some moments before; where that fails, that one stays.
+/// One of the two is there at any moment.
 fn copy_again(stage: &File, history: &File, index: usize, step: &JournalStep) {
-    let Ok(dir) = stage.as_fd().try_clone_to_owned() else {
-        return;
-    };
-    let tree = Place {
-        dir: dir.into(),
-        name: new_name(index),
-    };
     let (kept, fresh) = (old_name(index), away_name(index));
-    let (history, path) = (history.as_fd(), step.step.path());
-    let copied = disk::copy_tree(&tree, history, &fresh, true).map_err(Reason::from);
+    // A run that was killed here has left half a copy.
+    let copied = disk::remove_tree(history.as_fd(), fresh.as_str()).map_err(Reason::from);
     let replaced = copied.and_then(|()| {
-        disk::remove_tree(history, kept.as_str())?;
-        Ok(disk::rename(history, &fresh, history, &kept)?)
+        let tree = place_in(stage, &new_name(index))?;
+        disk::copy_tree(&tree, history.as_fd(), &fresh, true)?;
+        disk::sync_file_system(history)?;
+        disk::exchange(history.as_fd(), &fresh, &place_in(history, &kept)?)?;
+        Ok(disk::sync_directory(history)?)
     });
     if let Err(reason) = replaced {
+        let path = step.step.path();
         log::warn!("keeping what changed in {path} while the run was made ready: {reason}");
-        // Half a copy is of no use.
-        let _ = disk::remove_tree(history, fresh.as_str());
     }
+    if let Err(errno) = disk::remove_tree(history.as_fd(), fresh.as_str()) {
+        log::warn!("removing {fresh} of the history: {}", Reason::from(errno));
+    }
+}
+
+fn place_in(dir: &File, name: &str) -> std::io::Result<Place> {
+    let dir = dir.as_fd().try_clone_to_owned()?;
+    Ok(Place {
+        dir: dir.into(),
+        name: name.to_owned(),
+    })
 }
 
 fn may_pass(errno: Errno) -> bool {
