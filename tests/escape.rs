@@ -703,6 +703,49 @@ fn a_limit_that_is_too_low_is_an_error_with_its_cause() {
 }
 
 #[test]
+fn a_limit_that_is_too_low_for_going_back_leaves_a_way_back() {
+    let mut limits: Vec<String> = [0, 1, 2, 4, 8].map(|blocks| format!("-f {blocks}")).into();
+    limits.extend((0..8).map(|step| format!("-v {}", 6_000 + 4_000 * step)));
+    limits.extend([4, 8, 16, 40].map(|files| format!("-n {files}")));
+    for limit in limits {
+        let root = TestRoot::new();
+        root.write("etc/x.conf", "of the OS\n");
+        let starts = limited(&root, &limit, &["--version"]).output().unwrap();
+        if !starts.status.success() {
+            continue;
+        }
+        let config = root.config(&one_file("/etc/x.conf"));
+        let before = root.snapshot();
+        root.run(&["apply", "--yes", config.path()]).ok();
+        let after = root.snapshot();
+        let end = |args: &[&str]| {
+            let output = limited(&root, &limit, args).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let Some(code) = output.status.code() else {
+                panic!("ulimit {limit}: {args:?}: {}: {said}", output.status);
+            };
+            assert!(
+                code == 0 || said.contains("error: "),
+                "{limit}: {code}: {said}"
+            );
+            (code, said)
+        };
+        let (code, said) = end(&["rollback", "--yes"]);
+        let wanted = match code {
+            0 => &before,
+            1 | 4 => &after,
+            _ => panic!("ulimit {limit}: {code}: {said}"),
+        };
+        assert_eq!(&root.snapshot(), wanted, "{limit}: {code}: {said}");
+        let (code, said) = end(&["recover"]);
+        assert!(code == 0 || code == 1, "{limit}: {code}: {said}");
+        root.run(&["recover"]).ok();
+        root.run(&["apply", "--yes", config.path()]).ok();
+        assert_eq!(root.snapshot(), after, "{limit}");
+    }
+}
+
+#[test]
 fn what_is_no_file_is_never_taken_for_an_original() {
     let mut problems = Vec::new();
     for kind in special_kinds() {

@@ -149,8 +149,10 @@ fn keep(root: &Root, lock: &Lock, recovered: &Recovered, units: &Started, starte
 
 /// Recovers; what cannot be recovered leaves the node half-way.
 fn recover(root: &Root, lock: &Lock, direction: Direction, leave: &Leave) -> Result<Recovered> {
-    let is_recorded = |file| root.exists(&RootPath::fixed(file));
-    let half_way = is_recorded(paths::INTENT)? || is_recorded(paths::JOURNAL)?;
+    let mut half_way = false;
+    for file in [paths::INTENT, paths::JOURNAL, paths::COMMITTED] {
+        half_way |= root.exists(&RootPath::fixed(file))?;
+    }
     let _half_way = half_way.then(HalfWay::begin);
     let deployment = Host::observe(root)?.deployment;
     let boot = root.is_live().then(boot_id).flatten();

@@ -60,11 +60,8 @@ fn cut_off(evidence: &Evidence, network: &Network) -> Option<Finding> {
         None => return down(evidence, prepared),
     };
     let fits = |one: &&AtHand| one.network == Some(other) && one.fetched.is_some();
-    let ready = configs
-        .at_hand
-        .iter()
-        .filter(fits)
-        .max_by_key(|one| one.fetched);
+    // The cache lists its newest first, which no clock tells as well.
+    let ready = configs.at_hand.iter().find(fits);
     let source = ready.map_or("FILE".to_owned(), |one| one.at.clone());
     let means = format!(
         "A change of the cluster network was cut off: {other} runs, and the node was prepared for {prepared}. No pod \
