@@ -775,3 +775,25 @@ fn a_config_that_needs_no_reboot_over_a_staged_one_stays() {
         assert_eq!(node.whole(), Some('a'));
     });
 }
+
+#[test]
+fn nothing_goes_back_at_a_boot_where_nothing_would_complete_it() {
+    with_mounts(|| {
+        let mut node = Node::new();
+        node.takes(Act::Apply('b')).unwrap().ok();
+        node.takes(Act::RebootNew).unwrap().ok();
+        fs::create_dir_all(node.node.root.path("run/systemd/system")).unwrap();
+        let unit = "etc/systemd/system/mco-rescue-complete.service";
+        node.node.root.link(unit, "/dev/null");
+        let run = node.run(&["rollback", "--yes"]).exits(1);
+        let said = flat(&run);
+        assert!(
+            said.contains("mco-rescue-complete.service is masked"),
+            "{said}"
+        );
+        assert!(node.lines()[0].booted, "the next boot enters what runs");
+        node.run(&["rollback", "--yes", "--complete-by-hand"]).ok();
+        node.takes(Act::RebootNew).unwrap().ok();
+        assert_eq!(node.whole(), Some('a'));
+    });
+}

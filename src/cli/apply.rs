@@ -346,7 +346,8 @@ fn done(
                 .to_owned()
         }
         _ if plan.os.needs_reboot() => {
-            "The operating system is staged; the rest is done by mco-rescue-complete at the next boot.\n\
+            "The operating system is staged; the rest is done by mco-rescue-complete at the\n\
+             next boot.\n\
              Next: systemctl reboot\n"
                 .to_owned()
         }

@@ -329,6 +329,23 @@ impl Completion {
     }
 }
 
+/// Refuses where nothing would put the files back at the next boot, unless that is done `by_hand`.
+///
+/// # Errors
+/// The refusal, or a path that cannot be read.
+pub fn refuse_without_completion(root: &Root, by_hand: bool) -> Result<()> {
+    if by_hand || !systemd_runs(root) {
+        return Ok(());
+    }
+    match not_completed(root, None)? {
+        Some(why) => bail!(
+            "{COMPLETE} {why}. Nothing was changed. {}",
+            report::install::NOT_COMPLETED
+        ),
+        None => Ok(()),
+    }
+}
+
 /// Why the unit that completes would not run at the next boot; nothing where no reason is seen.
 fn not_completed(root: &Root, beforehand: Option<&Beforehand>) -> Result<Option<String>> {
     for path in [paths::COMPLETE_UNIT, paths::COMPLETE_RUNTIME_UNIT] {

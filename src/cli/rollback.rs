@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::complete;
-use super::install::systemd_runs;
+use super::install::{refuse_without_completion, systemd_runs};
 use super::os::{self, WayBack};
 use super::pins;
 use super::recover::recover_first;
@@ -49,6 +49,7 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
         if cli.output == Output::Text {
             report::print(words.as_bytes())?;
         }
+        way.is_completed(&root, args)?;
         confirm(cli, "Go back to before it?")?;
         return way.leave(cli, &root, &lock, args);
     }
@@ -91,6 +92,9 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
             "refusing to take {} back: see the blockers above; nothing was changed",
             run.config
         );
+    }
+    if let Some(way) = &way {
+        way.is_completed(&root, args)?;
     }
     confirm(cli, "Take this run back?")?;
     let steps = plan.steps.len();
@@ -165,6 +169,15 @@ impl Together {
                 runs: runs.map(|run| run.id.clone()).collect(),
             },
         })
+    }
+
+    /// Files that go back at the next boot need the unit that completes.
+    fn is_completed(&self, root: &Root, args: &RollbackArgs) -> Result<()> {
+        let runs = complete::booted(root)?.deployment;
+        if runs.as_ref() == Some(&self.leaving.to) {
+            return Ok(());
+        }
+        refuse_without_completion(root, args.guards.complete_by_hand)
     }
 
     /// Those before the newest.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::count;
+use super::{count, wrap};
 use crate::awaited::Ran;
 use crate::node::deployments::Deployment;
 
@@ -69,11 +69,12 @@ pub fn forgotten(gone: &[Deployment]) -> String {
 
 /// For people, where the files go back at the next boot only.
 pub fn awaits(run: &Ran) -> String {
-    format!(
-        "The deployment that ran before {} is the next one. Its files are put back when it runs\n\
-         (mco-rescue-complete.service).\nNext: systemctl reboot\n",
+    let said = format!(
+        "The deployment that ran before {} is the next one. Its files are put back when it runs \
+         (mco-rescue-complete.service).",
         run.config
-    )
+    );
+    wrap(&said, 0) + "Next: systemctl reboot\n"
 }
 
 /// For people.

@@ -8,6 +8,8 @@
 //! 2. The power fails between staging and reboot: 1.0 comes up, and the kubelet finds A.
 //! 3. A medium that holds several images gives the right one by its name. What its copy would be refused for, no name
 //!    and a signature policy among it, is said by `plan`, and nothing was changed.
+//! 4. What was staged is left for A again, or dropped by another hand: only what was staged last is awaited, `status`
+//!    promises nothing that does not come, and both of the ways that it prints lead to one config.
 //!
 //! Besides: a box itself leaves nothing on the host, however its end comes.
 
@@ -62,11 +64,46 @@ fn a_box_loses_what_is_staged_at_a_power_cut_and_the_kubelet_finds_the_old_confi
     story.node.boot();
     is_all_of_a(&story.node, &story.a);
     let status = story.node.ask(&format!("{PROGRAM} status"));
-    assert!(status.contains(configs::name(&story.b)), "{status}");
+    let said = status.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains(configs::name(&story.b)), "{status}");
     assert!(
-        status.contains("the deployment from before was booted again"),
+        said.contains("the deployment from before was booted again"),
         "{status}"
     );
+    // It is told once: the next boot of a whole node forgets it.
+    story.node.reboot();
+    is_all_of_a(&story.node, &story.a);
+    story.awaits_nothing();
+}
+
+#[test]
+fn a_box_waits_only_for_what_was_staged_last() {
+    let Some(case) = Case::begin_in_box("box: staged over, and dropped") else {
+        return;
+    };
+    let mut story = Story::in_a(&case);
+    let registry = story.registry();
+    story.applies_b("");
+    story.node.ask(&format!("{PROGRAM} apply --yes a.json"));
+    drop(registry);
+    story.node.reboot();
+    is_all_of_a(&story.node, &story.a);
+    story.awaits_nothing();
+
+    // Dropped by another hand: both ways out.
+    let registry = story.registry();
+    story.applies_b("");
+    story.is_dropped();
+    story.node.ask(&format!("{PROGRAM} rollback --yes"));
+    story.awaits_nothing();
+    story.applies_b("");
+    story.is_dropped();
+    let again = format!("{PROGRAM} apply --yes cached:{}", configs::name(&story.b));
+    story.node.ask(&again);
+    drop(registry);
+    story.node.reboot();
+    is_all_of_b(&story.node, &story.b);
+    story.awaits_nothing();
 }
 
 #[test]
@@ -209,6 +246,24 @@ impl<'a> Story<'a> {
             assert!(said.contains("Blockers"), "{verb}: {said}{}", run.err());
             assert!(said.contains(why), "{verb}: {said}");
         }
+    }
+
+    /// Somebody else drops what is staged, and `status` says what that means.
+    fn is_dropped(&self) {
+        self.node.ask("rpm-ostree cleanup -p");
+        let status = self.node.ask(&format!("{PROGRAM} status"));
+        let said = status.split_whitespace().collect::<Vec<_>>().join(" ");
+        let name = configs::name(&self.b);
+        let words = format!(
+            "{name}, but it is not staged any more, and its files are in place. Next: mco-rescue apply cached:{name}, or \
+             mco-rescue rollback"
+        );
+        assert!(said.contains(&words), "{status}");
+    }
+
+    fn awaits_nothing(&self) {
+        let run = self.node.run("ls /var/lib/mco-rescue/awaited.json");
+        assert_ne!(run.code(), 0, "{}", run.out());
     }
 
     /// Ends as the person expects: with what is to be done next.
