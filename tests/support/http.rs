@@ -132,6 +132,15 @@ impl Response {
         self
     }
 
+    /// The same with another last byte, if it has this many bytes or more.
+    pub fn damaged(mut self, from: usize) -> Self {
+        let is_long = self.bytes.len() >= from;
+        if let Some(last) = self.bytes.last_mut().filter(|_| is_long) {
+            *last ^= 0xff;
+        }
+        self
+    }
+
     /// The answer of a proxy to CONNECT.
     pub fn tunnel(to: SocketAddr) -> Self {
         Self {

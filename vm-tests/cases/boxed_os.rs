@@ -10,18 +10,23 @@
 //!    and a signature policy among it, is said by `plan`, and nothing was changed.
 //! 4. What was staged is left for A again, or dropped by another hand: only what was staged last is awaited, `status`
 //!    promises nothing that does not come, and both of the ways that it prints lead to one config.
+//! 5. `/boot` fills up before the shutdown: 1.0 comes up, the kubelet finds A, and the error of the finalization is told.
+//!    It still has no room, and this time that is said before anything is staged. With room B comes.
+//! 6. What a registry gives damaged, and a fetcher without credentials, are told for what they are (rpm-ostree alone).
 //!
 //! Besides: a box itself leaves nothing on the host, however its end comes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
 use super::configs;
 use super::node::PROGRAM;
 use super::os::{EVERYTHING, config_a, config_b, is_all_of_a, is_all_of_b, is_staged, runs};
-use crate::lab::boxes::{BoxNode, Registry, golden, groups_left, registry_of};
+use crate::lab::boxes::{BoxNode, Engine, Registry, golden, groups_left, registry_of};
 use crate::lab::{Case, Shell};
 use crate::support::oci;
 
@@ -172,6 +177,71 @@ fn without_policy(everything: &str) -> String {
 }
 
 #[test]
+fn a_box_whose_boot_partition_fills_up_says_so_and_does_it_again() {
+    let Some(case) = Case::begin_in_box("box: finalization fails") else {
+        return;
+    };
+    let mut story = Story::in_a(&case);
+    let registry = story.registry();
+    story.applies_b("");
+    drop(registry);
+    // To the last block: root may use what is reserved.
+    story.node.ask("mount -o remount,rw /boot && { cat /dev/zero >/boot/fill || true; } 2>/dev/null && mount -o remount,ro /boot");
+    story.node.reboot();
+    is_all_of_a(&story.node, &story.a);
+    let failed = story.node.ask("systemctl --failed --no-legend --plain");
+    assert!(failed.contains("mco-rescue-complete.service"), "{failed}");
+    let status = story.node.ask(&format!("{PROGRAM} status"));
+    assert!(status.contains("No space left on device"), "{status}");
+
+    let registry = story.registry();
+    let refused = story
+        .node
+        .run(&format!("{PROGRAM} apply --yes b.json"))
+        .exits(1);
+    assert!(refused.out().contains("/boot"), "{}", refused.out());
+    is_all_of_a(&story.node, &story.a);
+    story
+        .node
+        .ask("mount -o remount,rw /boot && rm /boot/fill && mount -o remount,ro /boot");
+    story.applies_b("");
+    drop(registry);
+    story.node.reboot();
+    is_all_of_b(&story.node, &story.b);
+}
+
+#[test]
+fn a_box_tells_a_damaged_blob_from_a_fetcher_without_credentials() {
+    let Some(case) = Case::begin_in_box("box: damaged on the way") else {
+        return;
+    };
+    if golden().engine == Engine::StandIn {
+        return case.tell("SKIP: the stand-in fetches nothing");
+    }
+    let story = Story::in_a(&case);
+    // Blobs from this size on are damaged.
+    let damaged = Arc::new(AtomicUsize::new(0));
+    let (whole, from) = (registry_of(&golden().oci()), Arc::clone(&damaged));
+    let _registry = story.node.registry(move |request| {
+        let response = whole(request);
+        match request.path().contains("/blobs/") {
+            true => response.damaged(from.load(Ordering::SeqCst)),
+            false => response,
+        }
+    });
+    // The config of the image first, then a layer.
+    for size in [0, 100_000] {
+        damaged.store(size, Ordering::SeqCst);
+        story.fails_with(&["the image is damaged", "run this again"]);
+    }
+    damaged.store(usize::MAX, Ordering::SeqCst);
+    story.node.ask(
+        "rm /etc/ostree/auth.json && podman system info >/dev/null && chmod 0700 /run/containers",
+    );
+    story.fails_with(&["looks for credentials", "/etc/ostree/auth.json"]);
+}
+
+#[test]
 fn a_box_leaves_nothing_on_the_host_also_when_its_keeper_is_killed() {
     let Some(case) = Case::begin_in_box("box: nothing is left") else {
         return;
@@ -264,6 +334,20 @@ impl<'a> Story<'a> {
     fn awaits_nothing(&self) {
         let run = self.node.run("ls /var/lib/mco-rescue/awaited.json");
         assert_ne!(run.code(), 0, "{}", run.out());
+    }
+
+    /// With these words, and nothing was changed.
+    fn fails_with(&self, told: &[&str]) {
+        let before = self.node.ask(EVERYTHING);
+        let run = self
+            .node
+            .run(&format!("{PROGRAM} apply --yes b.json"))
+            .exits(1);
+        for words in told {
+            assert!(run.err().contains(words), "{words}: {}", run.err());
+        }
+        assert_eq!(self.node.ask(EVERYTHING), before, "{told:?}");
+        self.case.tell(&run.err());
     }
 
     /// Ends as the person expects: with what is to be done next.

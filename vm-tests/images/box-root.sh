@@ -23,5 +23,5 @@ mmdebstrap --quiet --variant=minbase --mode=root --format=directory \
     --dpkgopt=force-unsafe-io --include="$(IFS=,; echo "${packages[*]}")" \
     trixie "$out"
 # Every box has a copy of the tree: what only running containers need goes, and what no program reads.
-rm -rf "$out"/usr/lib/{cni,podman,locale} "$out"/usr/libexec/podman "$out"/usr/lib/*-linux-gnu/gconv \
+rm -rf "$out"/usr/lib/{cni,locale} "$out"/usr/libexec/podman "$out"/usr/lib/*-linux-gnu/gconv \
     "$out"/usr/share/{info,zoneinfo} "$out"/var/cache/apt/* "$out"/var/lib/apt/lists/*

@@ -546,12 +546,20 @@ fn of_image(text: &str) -> Option<Cause> {
         Some(Cause::NotFound(line()))
     } else if has("unexpected EOF") {
         Some(Cause::Truncated(line()))
-    } else if has("orrupted ") || has("igest did not match") || has("checksum expected=") {
+    } else if DAMAGED.iter().any(|words| has(words)) {
         Some(Cause::Corrupt(line()))
     } else {
         None
     }
 }
+
+/// What ostree, skopeo and podman say of bytes that do not have their digest.
+const DAMAGED: [&str; 4] = [
+    "orrupted ",
+    "igest did not match",
+    "does not match expected sha256:",
+    "checksum expected=",
+];
 
 /// What the system says at the end of the line.
 fn of_system(text: &str) -> Option<Cause> {
@@ -787,6 +795,10 @@ mod tests {
             ),
             (
                 "error: Importing: Parsing layer blob sha256:37: failed to invoke method FinishPipe: failed to invoke method FinishPipe: corrupted blob, expecting sha256:37",
+                "corrupt",
+            ),
+            (
+                "error: Preparing import: Fetching manifest: failed to invoke method GetFullConfig: failed to invoke method GetFullConfig: Download config.json digest sha256:e6 does not match expected sha256:06",
                 "corrupt",
             ),
             (
