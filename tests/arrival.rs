@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use mounts::with_mounts;
 use ostree_node::{IMAGE, NEXT, OstreeNode};
 use serde_json::{Value, json};
-use support::{file, machine_config};
+use support::{file, machine_config, unsealed};
 
 const RECORD: &str = "etc/machine-config-daemon/currentconfig";
 const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
@@ -51,7 +51,7 @@ fn killed_before_the_files() -> OstreeNode {
     node.root.write("stub/hangs", "\n");
     node.reboots_into(NEXT);
     // This machine is not booted for the test: the run was made in the boot before.
-    let mut awaited: Value = serde_json::from_str(&node.root.read(AWAITED)).unwrap();
+    let mut awaited = unsealed(&node.root.read(AWAITED));
     awaited["boot"] = json!("00000000-0000-0000-0000-000000000000");
     node.root.write(AWAITED, &awaited.to_string());
     node
