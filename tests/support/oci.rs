@@ -38,7 +38,14 @@ pub fn derived(from: &Path, dir: &Path, layer: &Path, version: &str) -> String {
     for kept in manifest["layers"].as_array().unwrap() {
         fs::hard_link(blob(from, kept), blob(dir, kept)).unwrap();
     }
-    let layer = tar(&["--owner=0", "--group=0", "--mtime=@0"], layer, "usr");
+    // Without padding: a reader that stops at the end of the archive does not leave a rest to its writer.
+    let options = [
+        "--owner=0",
+        "--group=0",
+        "--mtime=@0",
+        "--blocking-factor=1",
+    ];
+    let layer = tar(&options, layer, "usr");
     let push = |list: &mut Value, one: Value| list.as_array_mut().unwrap().push(one);
     push(&mut manifest["layers"], put(dir, &layer, "layer.v1.tar"));
     let id = Digest::of(&layer).to_string();

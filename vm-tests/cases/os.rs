@@ -288,9 +288,10 @@ fn is_reached_over_ssh(fleet: &mut Fleet, booted: &Booted) {
     fleet.host_with("node", own);
 }
 
-/// What no refusal may change: files, deployments, arguments, and what is awaited.
+/// What no refusal may change: files, deployments, arguments, and what is awaited. What a config has asked for of a
+/// deployment that runs may be noted.
 pub const EVERYTHING: &str = "sudo find /etc /var/lib/mco-rescue /var/home -xdev -type f ! -name .pwd.lock \
-    ! -path '*/cache/*' -printf '%p %s %T@ %m\\n' | sort; sudo ostree admin status; \
+    ! -path '*/cache/*' ! -name asked.json -printf '%p %s %T@ %m\\n' | sort; sudo ostree admin status; \
     sudo rpm-ostree kargs; ls /boot/loader/entries /boot/ostree";
 
 /// The node, and the two configs.

@@ -577,10 +577,12 @@ fn of_system(text: &str) -> Option<Cause> {
         })
     // As skopeo writes it; the C library, and with it ostree, begins with a capital.
     } else if text.contains("permission denied") {
-        let path = path_in(line).unwrap_or(line).to_owned();
-        Some(match path.ends_with("/auth.json") {
-            true => Cause::NoCredentials(path),
-            false => Cause::FetcherDenied(path),
+        let mut words = line
+            .split([' ', '"', '\''])
+            .map(|word| word.trim_end_matches([':', ',']));
+        Some(match words.find(|word| word.ends_with("/auth.json")) {
+            Some(path) => Cause::NoCredentials(path.to_owned()),
+            None => Cause::FetcherDenied(path_in(line).unwrap_or(line).to_owned()),
         })
     // The other way round: only ostree meets the flags of deployments.
     } else if text.contains("Operation not permitted") {
