@@ -164,6 +164,8 @@ pub const ANCHORS: &str = "etc/pki/ca-trust/source/anchors";
 pub const STATE: &str = "var/lib/mco-rescue";
 /// Proves that this `var` is the node's real one.
 pub const MARKER: &str = "var/lib/mco-rescue/marker";
+/// The kubelet is stopped for a run.
+pub const STOPPED: &str = "var/lib/mco-rescue/stopped.json";
 /// What a run is about to touch.
 pub const INTENT: &str = "var/lib/mco-rescue/intent.json";
 /// All steps of a run; its existence is the commit point.
@@ -351,6 +353,7 @@ mod tests {
             IMAGE_AUTHORITY,
             STATE,
             MARKER,
+            STOPPED,
             INTENT,
             JOURNAL,
             COMMITTED,

@@ -596,6 +596,58 @@ fn workloads_run_again_where_the_run_fails() {
     });
 }
 
+const STOPPED: &str = "var/lib/mco-rescue/stopped.json";
+
+#[test]
+fn a_run_that_is_killed_before_its_journal_leaves_no_kubelet_stopped() {
+    with_mounts(|| {
+        for (kills, next) in [
+            ("stop -- kubelet.service\n", &["recover"][..]),
+            ("stopp aa11\n", &["recover"]),
+            ("stopp bb22\n", &["recover", "--back"]),
+            ("stopp aa11\n", &["complete"]),
+        ] {
+            let live = unsafe_registries();
+            live.root.write("kills", kills);
+            live.apply(&["--stop-workloads"]);
+            live.root.remove("kills");
+            let calls = live.calls();
+            assert!(
+                !calls.iter().any(|call| call.starts_with(KUBELET_STARTS)),
+                "{calls:?}"
+            );
+            assert!(live.root.exists(STOPPED), "{kills}");
+            // Nothing is awaited, so `complete` has nothing to do; the next run of any kind has.
+            let next = if next == ["complete"] {
+                live.apply(&[]).ok()
+            } else {
+                live.run(next).ok()
+            };
+            let calls = live.calls();
+            assert!(
+                calls.iter().any(|call| call.starts_with(KUBELET_STARTS)),
+                "{kills}: {calls:?}"
+            );
+            let said = next.err();
+            assert!(
+                said.contains("the kubelet, which an interrupted run had stopped"),
+                "{said}"
+            );
+            assert!(!live.root.exists(STOPPED), "{kills}");
+        }
+        // One that ends keeps nothing, and what another boot had stopped runs since.
+        let live = unsafe_registries();
+        live.apply(&["--stop-workloads"]).ok();
+        assert!(!live.root.exists(STOPPED));
+        live.root
+            .write(STOPPED, "{\"version\": 1, \"boot\": \"another\"}");
+        live.calls();
+        live.run(&["recover"]).ok();
+        assert!(!live.root.exists(STOPPED));
+        assert_eq!(live.calls(), [""; 0]);
+    });
+}
+
 const KUBELET_STARTS: &str = "systemctl start -- kubelet.service";
 
 #[test]

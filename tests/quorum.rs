@@ -193,6 +193,24 @@ fn no_reboot_is_made_by_which_quorum_would_be_lost() {
 }
 
 #[test]
+fn no_pods_are_stopped_by_which_quorum_would_be_lost() {
+    with_node(|node| {
+        let mut etcd = Etcd::start(&node.root, 3);
+        waits_until(node, |said| !said.contains("etcd:"));
+        etcd.stop(2);
+        waits_until(node, |said| {
+            said.contains("1 of 3 members of etcd are left")
+        });
+        let stop = ["apply", "--yes", "--stop-workloads", "/config"];
+        let refused = flat(&node.run(&stop).exits(1).out());
+        assert!(refused.contains("Blockers (1): - etcd:"), "{refused}");
+        assert!(refused.contains("--ignore-quorum"), "{refused}");
+        assert_eq!(node.calls(), Vec::<String>::new());
+        assert!(!node.root.exists("etc/new"));
+    });
+}
+
+#[test]
 fn the_playbook_shows_why_a_reboot_is_refused_and_stops() {
     let Some(mut fleet) = Fleet::new() else {
         return;

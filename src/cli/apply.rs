@@ -125,7 +125,7 @@ fn change(
     started: u64,
 ) -> Result<Told> {
     let (mut jobs, left) = jobs(apply, session, plan);
-    let stopped = stop_workloads(apply, plan)?;
+    let stopped = stop_workloads(apply, session, plan)?;
     let restarts = stopped.is_some() && !plan.reboots() && systemd_runs(&session.root);
     jobs.extend(restarts.then(Stopped::job));
     let work = Work {
@@ -139,11 +139,16 @@ fn change(
         more: if plan.reboots() { &LATER } else { &[] },
         jobs: &jobs,
     };
-    let done = carry_out(cli, session, &work, apply.plan.bits.bits())?;
-    if let Some(stopped) = stopped.filter(|_| restarts || plan.reboots()) {
-        stopped.end();
+    let done = carry_out(cli, session, &work, apply.plan.bits.bits());
+    if let Some(stopped) = stopped {
+        if done.is_ok() && (restarts || plan.reboots()) {
+            stopped.end();
+        } else {
+            drop(stopped);
+        }
+        workloads::forget(&session.root);
     }
-    Ok(Told { done, left })
+    Ok(Told { done: done?, left })
 }
 
 /// Everything that would be done, and what stands against it.
@@ -151,9 +156,19 @@ fn planned(apply: &ApplyArgs, session: &Session) -> Result<Plan> {
     let args = &apply.plan;
     let mut plan = session.whole_plan(args)?;
     after::look(session, &mut plan, args.options(), args.policy.as_deref())?;
-    let refuses = apply.reboot && !args.guards.ignore_quorum;
-    quorum::look(&session.root, &mut plan, refuses)?;
+    // Stopping the pods takes the node's etcd away, as a reboot does.
+    let stops = apply.stop_workloads && stops_workloads(&plan);
+    let refuses = (apply.reboot || stops) && !args.guards.ignore_quorum;
+    if stops || plan.reboots() {
+        quorum::look(&session.root, &mut plan, refuses)?;
+    }
     Ok(plan)
+}
+
+/// Whether the daemon would have drained the node for this.
+fn stops_workloads(plan: &Plan) -> bool {
+    let after = plan.after.as_ref();
+    after.is_some_and(|after| after.drain.is_some()) || plan.os.needs_reboot()
 }
 
 /// What the running system is told, and what it is not.
@@ -167,17 +182,22 @@ fn jobs(apply: &ApplyArgs, session: &Session, plan: &Plan) -> (Vec<Job>, Vec<Job
 }
 
 /// Stops the kubelet and its pods, if asked to, where the daemon would have drained the node.
-fn stop_workloads(apply: &ApplyArgs, plan: &Plan) -> Result<Option<Stopped<'static>>> {
-    let after = plan.after.as_ref();
-    let drains = after.is_some_and(|after| after.drain.is_some());
+fn stop_workloads(
+    apply: &ApplyArgs,
+    session: &Session,
+    plan: &Plan,
+) -> Result<Option<Stopped<'static>>> {
     if !apply.stop_workloads {
         return Ok(None);
     }
-    if !drains && !plan.os.needs_reboot() {
+    if !stops_workloads(plan) {
         log::warn!("the daemon would not drain the node for this; no workload is stopped");
         return Ok(None);
     }
-    let stopped = workloads::stop(&HostRunner)?;
+    quorum::allows_stopping(&session.root, apply.plan.guards.ignore_quorum)?;
+    workloads::is_possible(&HostRunner)?;
+    workloads::note(&session.root)?;
+    let stopped = workloads::stop(&HostRunner).inspect_err(|_| workloads::forget(&session.root))?;
     log::warn!("the kubelet and {} are stopped", count(stopped.pods, "pod"));
     Ok(Some(stopped))
 }

@@ -57,7 +57,9 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
     allowed.staged = os::is_staged_by_us(&root)?;
     guard(&mut plan, &root, &node, allowed)?;
     bits::look(&root, &mut plan, &args.bits, "")?;
-    quorum::look(&root, &mut plan, !args.guards.ignore_quorum)?;
+    if plan.reboots() {
+        quorum::look(&root, &mut plan, !args.guards.ignore_quorum)?;
+    }
     let beforehand = Beforehand::of_recorded(&root, &records);
     let completion = args.guards.completion();
     completion.look(&root, &mut plan, beforehand.as_ref())?;

@@ -22,7 +22,9 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     let session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
     let mut plan = session.whole_plan(args)?;
     after::look(&session, &mut plan, args.options(), args.policy.as_deref())?;
-    quorum::look(&session.root, &mut plan, false)?;
+    if plan.reboots() {
+        quorum::look(&session.root, &mut plan, false)?;
+    }
     let beforehand = Beforehand::of(&session);
     let completion = args.guards.completion();
     completion.look(&session.root, &mut plan, beforehand.as_ref())?;

@@ -14,13 +14,21 @@ use crate::source;
 const PATIENCE: Duration = Duration::from_secs(5);
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Adds to a plan that ends in a reboot what etcd says of it. `blocks`: a reboot is asked for, and nobody said that
+/// Adds to a plan that takes the node away what etcd says of it. `blocks`: that is asked for, and nothing says that
 /// quorum does not matter.
 pub fn look(root: &Root, plan: &mut Plan, blocks: bool) -> Result<()> {
-    if plan.reboots() {
-        plan::add_quorum(plan, &ask(root)?, blocks);
-    }
+    plan::add_quorum(plan, &ask(root)?, blocks);
     Ok(())
+}
+
+/// Refuses to stop the pods where quorum would be lost now.
+pub fn allows_stopping(root: &Root, ignored: bool) -> Result<()> {
+    match plan::quorum(&ask(root)?) {
+        Quorum::Lost(why) if !ignored => Err(anyhow::anyhow!(
+            "not stopping the workloads: {why}. Nothing was changed"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a reboot by which quorum would be lost now.

@@ -6,6 +6,7 @@ use super::install::systemd_runs;
 use super::lent::Lent;
 use super::session::open_root;
 use super::work::now;
+use super::workloads;
 use super::{Cli, Output, RecoverArgs};
 use crate::command::{CommandError, CommandRunner, HostRunner, systemctl};
 use crate::error::{ExitCode, RunError};
@@ -42,6 +43,7 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
     } else {
         recover(&root, &lock, direction, &leave(&args.leave)?)?
     };
+    workloads::start_again(&root)?;
     let is_there = |path: &RootPath| root.exists(path).unwrap_or_default();
     let units = (args.at_boot && systemd_runs(&root))
         .then(|| at_boot(recovered.changed(), &is_there, &HostRunner));
@@ -188,6 +190,7 @@ pub fn recover_first(root: &Root, lock: &Lock) -> Result<()> {
     for left in recovered.left() {
         log::warn!("{} stays as it is: {}", left.path, left.why);
     }
+    workloads::start_again(root)?;
     if root.is_live() {
         Lent { root, lock }.take_back()?;
     }

@@ -3,12 +3,69 @@
 //! No drain: nothing is moved elsewhere first, and no budget is asked.
 
 use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
 
+use super::session::{keep, open_store};
 use crate::command::job::Job;
-use crate::command::{CommandRunner, crictl, systemctl};
+use crate::command::{CommandRunner, HostRunner, crictl, systemctl};
+use crate::node::host::boot_id;
+use crate::paths;
+use crate::root::{Root, RootPath};
 use crate::signals::DeferredSignals;
+use crate::source;
 
 const KUBELET: &str = "kubelet.service";
+const VERSION: u32 = 1;
+
+/// Kept in `/var/lib/mco-rescue/stopped.json` while the kubelet is stopped: a run that is killed leaves it, and the next
+/// one starts the kubelet again. A boot does so by itself.
+#[derive(Debug, Serialize, Deserialize)]
+struct Note {
+    version: u32,
+    /// The boot in which it was stopped.
+    boot: Option<String>,
+}
+
+/// Durable before anything is stopped.
+pub fn note(root: &Root) -> Result<()> {
+    let note = Note {
+        version: VERSION,
+        boot: boot_id(),
+    };
+    keep(root, paths::STOPPED, &note).context("noting that the kubelet is stopped")
+}
+
+/// The kubelet runs again, or a boot will start it.
+pub fn forget(root: &Root) {
+    let forget = || -> Result<()> {
+        let store = open_store(root, paths::STATE)?;
+        Ok(store.remove(RootPath::fixed(paths::STOPPED).name())?)
+    };
+    if let Err(error) = forget() {
+        log::warn!("forgetting that the kubelet was stopped: {error:#}");
+    }
+}
+
+/// Starts the kubelet again where a run that was killed had stopped it in this boot.
+///
+/// # Errors
+/// It does not start.
+pub fn start_again(root: &Root) -> Result<()> {
+    if !root.exists(&RootPath::fixed(paths::STOPPED))? {
+        return Ok(());
+    }
+    let known = |note: &Note| note.version;
+    let note = source::remembered(root, paths::STOPPED, VERSION, known)?;
+    let here = root.is_live() && note.is_none_or(|note| note.boot == boot_id());
+    if here {
+        systemctl::start(&HostRunner, KUBELET).with_context(|| {
+            format!("starting the kubelet, which an interrupted run had stopped. Next: systemctl start {KUBELET}")
+        })?;
+        log::warn!("the kubelet, which an interrupted run had stopped, is started again");
+    }
+    forget(root);
+    Ok(())
+}
 
 /// The kubelet, and with it its pods, are stopped as long as this lives, whatever becomes of the run; a signal that
 /// would end the program waits until they are started again.
@@ -21,16 +78,22 @@ pub struct Stopped<'a> {
     signals: DeferredSignals,
 }
 
+/// Asked first: where nothing answers, nothing is stopped.
+///
+/// # Errors
+/// No crictl, or no container runtime.
+pub fn is_possible(runner: &dyn CommandRunner) -> Result<()> {
+    crictl::pods(runner).map(drop).context(
+        "asking the container runtime for its pods; nothing was changed. Stop the workloads by other means, or leave \
+         --stop-workloads out",
+    )
+}
+
 /// Stops the kubelet, so that it starts nothing again, then every pod in the order in which the runtime lists them.
 ///
 /// # Errors
 /// No crictl, or a pod that does not stop; the kubelet runs again then, and brings back what was stopped.
 pub fn stop(runner: &dyn CommandRunner) -> Result<Stopped<'_>> {
-    // Asked first: where nobody answers, nothing is stopped.
-    crictl::pods(runner).context(
-        "asking the container runtime for its pods; nothing was changed. Stop the workloads by other means, or leave \
-         --stop-workloads out",
-    )?;
     let mut stopped = Stopped {
         runner,
         pods: 0,
@@ -147,7 +210,7 @@ mod tests {
     #[test]
     fn without_crictl_nothing_is_stopped() {
         let node = node(false, "none");
-        let error = format!("{:#}", stop(&node).err().unwrap());
+        let error = format!("{:#}", is_possible(&node).err().unwrap());
         assert!(error.contains("crictl is not installed"), "{error}");
         assert!(error.contains("nothing was changed"), "{error}");
         assert!(node.said.take().is_empty());
