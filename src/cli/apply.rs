@@ -92,7 +92,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     let code = verify(cli, args, &session, &plan, &told)?;
     if code == ExitCode::Done && plan.is_empty() && plan.os.is_empty() && !args.files_only {
         complete::forget_failed(&session.root)?;
-        os::settle(&session.root)?;
+        os::settle(&session.root);
     }
     if apply.reboot && plan.reboots() && code == ExitCode::Done {
         os::reboot(&session.root, args.guards.ignore_quorum)?;
@@ -216,7 +216,7 @@ fn carry_out(
         .filter(|_| !work.plan.os.is_empty())
     else {
         let finished = work.transact()?;
-        os::settle(&session.root)?;
+        os::settle(&session.root);
         return Ok(finished.told);
     };
     let staging = Staging {
@@ -244,7 +244,7 @@ fn carry_out(
     staging.stage(facts)?;
     if work.plan.steps.is_empty() {
         if !work.plan.os.needs_reboot() {
-            os::settle(&session.root)?;
+            os::settle(&session.root);
         }
         return Ok(Vec::new());
     }

@@ -190,7 +190,8 @@ impl Staging<'_> {
     /// The files are in place: `run` can be taken back should the wanted deployment not come up.
     pub fn remember_run(&self, run: String) -> Result<()> {
         if !self.plan.needs_reboot() {
-            return settle(self.root);
+            settle(self.root);
+            return Ok(());
         }
         let awaited = self.awaited(Some(run.clone()))?;
         complete::keep(self.root, &awaited)?;
@@ -550,7 +551,15 @@ pub fn is_staged_by(root: &Root, run: &str) -> Result<bool> {
 }
 
 /// Nothing is awaited any more where the next boot enters what runs, as every finished run leaves it that stages nothing.
-pub fn settle(root: &Root) -> Result<()> {
+///
+/// The run is over by then: what fails here is said, and does not change how it ended.
+pub fn settle(root: &Root) {
+    if let Err(error) = try_settle(root) {
+        log::warn!("all is in place, but what is awaited cannot be settled: {error:#}. Next: mco-rescue status");
+    }
+}
+
+fn try_settle(root: &Root) -> Result<()> {
     if !root.is_live() || complete::awaited(root)?.is_none() {
         return Ok(());
     }

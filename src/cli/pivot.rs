@@ -77,7 +77,7 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
         }
         staging(cli, (&root, &lock), &plan, &records, args)?.stage(facts)?;
         if !plan.os.needs_reboot() {
-            os::settle(&root)?;
+            os::settle(&root);
         }
     }
     end(cli, &root, &plan, args)

@@ -106,7 +106,7 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     back.carry_out(&root, &lock, started, &jobs)?;
     let earlier = way.as_ref().map_or(&[][..], |way| way.earlier());
     let more = take_back(&root, &lock, args, earlier)?;
-    os::settle(&root)?;
+    os::settle(&root);
     let ran = Ran {
         id: run.id.clone(),
         config: run.config.clone(),
@@ -114,10 +114,16 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     end(cli, &root, &ran, steps + more)
 }
 
+fn said<T>(error: &dyn std::fmt::Display, instead: T) -> T {
+    log::warn!("the run is taken back, but {error:#}. Next: mco-rescue status");
+    instead
+}
+
 /// Says what was taken back.
 fn end(cli: &Cli, root: &Root, run: &Ran, steps: usize) -> Result<ExitCode> {
-    let left = transaction::history(root)?.len();
-    let recorded = recorded(root)?;
+    // All is in place: what cannot be read now does not change that.
+    let left = transaction::history(root).map_or_else(|error| said(&error, 0), |all| all.len());
+    let recorded = recorded(root).unwrap_or_else(|error| said(&error, None));
     let text = match cli.output {
         Output::Json => report::rollback::json(run, &recorded, steps, left)?,
         Output::Text => report::rollback::text(run, &recorded, steps, left),
@@ -191,7 +197,7 @@ impl Together {
             return next_boot(cli, root, &self.run, args);
         }
         let steps = take_back(root, lock, args, &self.leaving.runs)?;
-        os::settle(root)?;
+        os::settle(root);
         end(cli, root, &self.run, steps)
     }
 }

@@ -92,6 +92,8 @@ pub struct Evidence {
     pub records: Look<Records>,
     /// A run of ours that was interrupted.
     pub pending: Look<Pending>,
+    /// Staging directories of runs of ours that are over.
+    pub strays: Vec<RootPath>,
     /// The last run of ours.
     pub last_run: Option<LastRun>,
     /// The boot that one of our runs waits for.

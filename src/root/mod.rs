@@ -334,17 +334,25 @@ impl Root {
                 });
             }
         };
-        let mut dir = Dir::from_fd(fd).map_err(|errno| at(path, errno))?;
-        let mut names = Vec::new();
-        for entry in dir.iter() {
-            let entry = entry.map_err(|errno| at(path, errno))?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name != "." && name != ".." {
-                names.push(name);
-            }
-        }
-        names.sort();
-        Ok(names)
+        names_in(fd).map_err(|errno| at(path, errno))
+    }
+
+    /// The names at the top of the root, sorted.
+    pub fn list_top(&self) -> Result<Vec<String>, RootError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let open = || nix::fcntl::openat(&self.dir, ".", flags, Mode::empty());
+        let names = uninterrupted(open).and_then(names_in);
+        names.map_err(at_root)
+    }
+
+    /// Where disks of this machine are mounted below the root; empty where that cannot be told.
+    pub fn mount_points(&self) -> Vec<RootPath> {
+        let own = std::fs::read_link(descriptor_path(self.as_fd())).ok();
+        let own = own.and_then(|path| path.to_str().map(str::to_owned));
+        let below = own.map_or_else(Vec::new, |own| mount::points_below(&own));
+        let paths = below.into_iter();
+        let paths = paths.filter_map(|path| RootPath::parse(&format!("/{path}")).ok());
+        paths.collect()
     }
 
     /// The nearest existing directory at or above the parent of `path`, with its path (`None`: the root itself).
@@ -483,6 +491,19 @@ fn is_too_large(stat: &FileStat) -> bool {
         _ => MAX_DIGEST_OF_USERS,
     };
     u64::try_from(stat.st_size).unwrap_or_default() > limit
+}
+
+fn names_in(fd: OwnedFd) -> Result<Vec<String>, Errno> {
+    let mut dir = Dir::from_fd(fd)?;
+    let mut names = Vec::new();
+    for entry in dir.iter() {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name != "." && name != ".." {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
 }
 
 fn read_whole(file: File, limit: u64) -> Result<Vec<u8>, Errno> {

@@ -42,6 +42,44 @@ pub fn mount_of(dir: impl AsFd) -> Result<Mount, Errno> {
     })
 }
 
+/// Where local disks are mounted below a directory, of which this is the real path: relative to it.
+pub(super) fn points_below(directory: &str) -> Vec<String> {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "procfs of the running kernel, not a path of the node's root"
+    )]
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    points_in(&mounts, directory)
+}
+
+/// File systems on which something outlives a boot.
+const LOCAL: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"];
+
+/// Lines like `36 35 98:0 /of/the/disk /mnt rw,noatime shared:1 - ext4 /dev/root rw`.
+fn points_in(mounts: &str, directory: &str) -> Vec<String> {
+    let directory = directory.trim_end_matches('/');
+    let point = |line: &str| {
+        let (place, kind) = line.split_once(" - ")?;
+        let kind = kind.split(' ').next()?;
+        let place = unescaped(place.split(' ').nth(4)?);
+        let below = place.strip_prefix(directory)?.strip_prefix('/')?;
+        (LOCAL.contains(&kind) && !below.is_empty()).then(|| below.to_owned())
+    };
+    mounts.lines().filter_map(point).collect()
+}
+
+/// Spaces and the like are in octal there.
+fn unescaped(text: &str) -> String {
+    let pairs = [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ];
+    let replace = |text: String, (code, letter): &(&str, &str)| text.replace(code, letter);
+    pairs.iter().fold(text.to_owned(), replace)
+}
+
 /// What holds a name in place, whatever the permissions say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hold {
@@ -148,4 +186,19 @@ fn mount_id_from_proc(fd: i32) -> Result<u64, Errno> {
         .lines()
         .find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
     id.ok_or(Errno::ENOSYS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::points_in;
+
+    #[test]
+    fn only_local_disks_below_the_directory_count() {
+        let mounts = "1 0 8:1 / / rw - xfs /dev/sda1 rw\n2 1 8:2 / /var rw shared:1 - xfs /dev/sda2 rw\n\
+                      3 2 0:5 / /var/lib/nfs rw - nfs4 a:/b rw\n4 2 8:3 / /var/lib/my\\040disk rw - ext4 /dev/sdb rw\n\
+                      5 1 0:6 / /various rw - tmpfs tmpfs rw\n";
+        assert_eq!(points_in(mounts, "/"), ["var", "var/lib/my disk"]);
+        assert_eq!(points_in(mounts, "/var"), ["lib/my disk"]);
+        assert_eq!(points_in(mounts, "/mnt"), [""; 0]);
+    }
 }

@@ -23,6 +23,7 @@ mod recover;
 mod stage;
 mod state;
 mod store;
+mod strays;
 mod survey;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,6 +60,7 @@ pub use jobs::Running;
 pub use lock::{Lock, LockError, acquire};
 pub use recover::{
     Changes, Pending, RecoverError, Recovered, Wanted, give_up, history, order, pending, recover,
+    strays,
 };
 pub use state::StateError as StateDirectoryError;
 pub use store::Store;

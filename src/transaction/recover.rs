@@ -1,11 +1,12 @@
 //! Finishing or undoing what an interrupted run left; may itself be interrupted and run again.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
+use nix::sys::stat::fstat;
 
-use super::HISTORY_KEPT;
 use super::disk;
 use super::execute::{Executor, Stages, StepError};
 use super::flags::{self, FlagsError};
@@ -17,6 +18,7 @@ use super::journal::{
 use super::lock::Lock;
 use super::state::{self, State, StateError};
 use super::survey::{Asked, Direction, Leave, Left, Stuck, Survey};
+use super::{HISTORY_KEPT, strays as stray_stages};
 use crate::error::Reason;
 use crate::node::activity;
 use crate::paths;
@@ -196,7 +198,7 @@ pub fn pending(root: &Root) -> Result<Pending, StateError> {
     })
 }
 
-/// Finishes or undoes. Without anything pending it does nothing.
+/// Finishes or undoes. Without anything pending it only removes what runs that are over have left.
 pub fn recover(
     root: &Root,
     _lock: &Lock,
@@ -219,7 +221,41 @@ fn resolve(
     };
     let _signals = DeferredSignals::new();
     state.sweep(root);
-    let files = Files::read(root, &state)?;
+    let recovered = recover_run(root, &state, wanted, running)?;
+    if let Ok(id) = pending_id(root, &state) {
+        for path in stray_stages::sweep(root, id.as_deref()) {
+            log::warn!("{path}, which an earlier run had left, is removed");
+        }
+    }
+    Ok(recovered)
+}
+
+/// The run that still needs its stages.
+fn pending_id(root: &Root, state: &State) -> Result<Option<String>, StateError> {
+    let journal: Option<Journal> = state.read(root, paths::JOURNAL)?;
+    let intent: Option<Intent> = state.read(root, paths::INTENT)?;
+    let of_intent = intent.map(|intent| intent.id);
+    Ok(journal.map(|journal| journal.id).or(of_intent))
+}
+
+/// The staging directories of runs that are over; reads only.
+pub fn strays(root: &Root) -> Vec<RootPath> {
+    let id = match State::open(root) {
+        Ok(Some(state)) => pending_id(root, &state),
+        Ok(None) => Ok(None),
+        Err(error) => Err(error),
+    };
+    // Whose they are is not known where the state cannot be read.
+    id.map_or_else(|_| Vec::new(), |id| stray_stages::find(root, id.as_deref()))
+}
+
+fn recover_run(
+    root: &Root,
+    state: &State,
+    wanted: &Wanted<'_>,
+    running: &Running<'_>,
+) -> Result<Recovered, RecoverError> {
+    let files = Files::read(root, state)?;
     if files.stray_mark {
         // It is of no run that is known; what is in place shows by itself.
         log::warn!("/{} belongs to no run and goes", paths::COMMITTED);
@@ -230,13 +266,13 @@ fn resolve(
     match (files.journal, files.committed, files.intent) {
         (Some(journal), true, _) => {
             freeze::end(&journal.freeze);
-            tidy(root, &state, &journal, &with(&stages, &journal.stages));
+            tidy(root, state, &journal, &with(&stages, &journal.stages));
             Ok(Recovered::Finished(journal.config, Changes::default()))
         }
         (Some(journal), false, _) => {
             let unfinished = Unfinished {
                 root,
-                state: &state,
+                state,
                 journal,
                 stages: &stages,
                 running,
@@ -244,11 +280,11 @@ fn resolve(
             unfinished.resolve(wanted)
         }
         (None, true, Some(intent)) => {
-            said_only(close(root, &state, &intent.id, &stages));
+            said_only(close(root, state, &intent.id, &stages));
             Ok(Recovered::Finished(intent.config, Changes::default()))
         }
         (None, false, Some(intent)) => {
-            said_only(discard(root, &state, &intent.id, &stages));
+            said_only(discard(root, state, &intent.id, &stages));
             Ok(Recovered::Swept(intent.config))
         }
         (None, _, None) if files.lost_intent => {
@@ -686,7 +722,7 @@ pub fn close(
     id: &str,
     stages: &[RootPath],
 ) -> Result<(), RecoverError> {
-    let swept = sweep_all(root, stages);
+    let swept = sweep_all(root, stages) && flush_others(root, state, stages);
     let history = history_path(id);
     let opened = open(root, &history).map_err(|e| StateError::System(history.to_string(), e))?;
     if let Some(history) = opened {
@@ -724,6 +760,7 @@ pub fn discard(
     stages: &[RootPath],
 ) -> Result<(), RecoverError> {
     let swept = sweep_all(root, stages) & remove_history(root, &history_path(id));
+    let swept = swept && flush_others(root, state, stages);
     state.sweep(root);
     forget_intent(state, swept)?;
     Ok(state.sync()?)
@@ -753,6 +790,40 @@ fn sweep_all(root: &Root, stages: &[RootPath]) -> bool {
     all & remove_if_empty(root, &RootPath::fixed(paths::STAGE))
 }
 
+/// Flushes the file systems that were swept, but that of the state: there no name goes for good after the intent. What
+/// another one forgets at a power cut nothing would tell of any more.
+fn flush_others(root: &Root, state: &State, stages: &[RootPath]) -> bool {
+    let Ok(own) = fstat(state.dir()) else {
+        return false;
+    };
+    let mut done = BTreeSet::from([own.st_dev]);
+    let parents: BTreeSet<Option<RootPath>> = stages.iter().map(RootPath::parent).collect();
+    parents.iter().all(|parent| {
+        let flushed = flush(root, parent.as_ref(), &mut done);
+        if let Err(reason) = &flushed {
+            let shown = parent.as_ref().map_or("/".to_owned(), RootPath::to_string);
+            log::warn!("flushing the file system of {shown}: {reason}");
+        }
+        flushed.is_ok()
+    })
+}
+
+fn flush(root: &Root, dir: Option<&RootPath>, done: &mut BTreeSet<u64>) -> Result<(), Reason> {
+    let dir = match dir {
+        Some(path) => match root.directory(path) {
+            Ok(Some(dir)) => dir,
+            Ok(None) => return Ok(()),
+            Err(error) if error.cause.is_obstacle() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        },
+        None => root.as_fd().try_clone_to_owned()?,
+    };
+    if done.insert(fstat(&dir)?.st_dev) {
+        disk::sync_file_system(disk::open_directory(dir.as_fd(), ".")?)?;
+    }
+    Ok(())
+}
+
 pub fn remove_history(root: &Root, directory: &RootPath) -> bool {
     let journal = RootPath::fixed(paths::JOURNAL);
     let is_ours = |name: &str| is_staged_name(name) || name == journal.name();
@@ -764,7 +835,7 @@ pub fn remove_history(root: &Root, directory: &RootPath) -> bool {
 
 /// Removes our own names from a directory, then the directory. Foreign names stay, and are said.
 /// False where something of ours is left.
-fn empty(
+pub fn empty(
     root: &Root,
     directory: &RootPath,
     is_ours: impl Fn(&str) -> bool,

@@ -113,6 +113,14 @@ fn new_config() -> Value {
     )
 }
 
+/// Where the last run is taken back.
+pub fn taking_back() -> Scene {
+    let root = furnished();
+    root.apply(&old_config());
+    root.apply(&new_config());
+    Scene::leading(&root, None, &WATCHED, &[])
+}
+
 /// From one MachineConfig to another. `standing` is what the file system refuses all the time.
 pub fn update(standing: &[&str]) -> Scene {
     let root = furnished();

@@ -97,6 +97,7 @@ impl Evidence {
     fn of_ours(&mut self, root: &Root) {
         self.records = Records::read(root).into();
         self.pending = transaction::pending(root).into();
+        self.strays = transaction::strays(root);
         self.last_run = transaction::last_run(root).ok().flatten();
         self.awaited = complete::awaited(root).into();
         let firstboot = || runtime::read_json(runtime::FIRSTBOOT);

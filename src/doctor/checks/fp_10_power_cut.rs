@@ -25,6 +25,7 @@ be pulled again. Objects of the booted commit: ostree fsck reads all of them, wh
 fn judge(evidence: &Evidence) -> Verdict {
     let mut verdict = Verdict::healthy()
         .and(run(evidence))
+        .and(strays(evidence))
         .and(record(evidence))
         .and(empty(evidence))
         .and(first_boot(evidence))
@@ -67,6 +68,20 @@ fn run(evidence: &Evidence) -> Option<Finding> {
                 format!("/{}", paths::STATE),
                 format!("applying {}", config.name),
             )
+            .next(format!("mco-rescue recover{}", evidence.at_root())),
+    )
+}
+
+fn strays(evidence: &Evidence) -> Option<Finding> {
+    if evidence.strays.is_empty() {
+        return None;
+    }
+    let means = "They hold files from before, secrets among them, and nothing needs them any more.";
+    let what = "staging directories of runs that are over are left";
+    let places = evidence.strays.iter();
+    Some(
+        Finding::new(Severity::Warning, what, means)
+            .seen_all(places.map(|path| Fact::new(path.to_string(), "left by mco-rescue")))
             .next(format!("mco-rescue recover{}", evidence.at_root())),
     )
 }
