@@ -555,7 +555,9 @@ pub fn is_staged_by(root: &Root, run: &str) -> Result<bool> {
 /// The run is over by then: what fails here is said, and does not change how it ended.
 pub fn settle(root: &Root) {
     if let Err(error) = try_settle(root) {
-        log::warn!("all is in place, but what is awaited cannot be settled: {error:#}. Next: mco-rescue status");
+        log::warn!(
+            "all is in place, but what is awaited cannot be settled: {error:#}. Next: mco-rescue status"
+        );
     }
 }
 

@@ -437,7 +437,7 @@ mod tests {
     fn no_message_has_a_name_of_a_rust_type() {
         let errors = [
             Error::AlertReceived(AlertDescription::HandshakeFailure),
-            Error::AlertReceived(AlertDescription::UnrecognizedName),
+            Error::AlertReceived(AlertDescription::UnrecognisedName),
             Error::PeerIncompatible(PeerIncompatible::ServerDoesNotSupportTls12Or13),
             Error::PeerMisbehaved(PeerMisbehaved::IllegalMiddleboxChangeCipherSpec),
             Error::InvalidMessage(InvalidMessage::MessageTooLarge),
