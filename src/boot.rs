@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use crate::plan::fit::{Accepted, Doubt};
+
 /// How long is waited for a server, an address or Ignition when the kernel command line does not say.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// No boot waits longer than this.
@@ -36,6 +38,8 @@ pub struct Parameters {
     pub server: Option<String>,
     /// `mco_rescue.timeout=`, in seconds.
     pub timeout: Duration,
+    /// `mco_rescue.allow=`: doubts about the config that are passed over, as the options of apply name them.
+    pub allow: Accepted,
     /// What cannot be understood, and is passed over.
     pub problems: Vec<String>,
 }
@@ -47,6 +51,7 @@ impl Default for Parameters {
             config: None,
             server: None,
             timeout: DEFAULT_TIMEOUT,
+            allow: Accepted::default(),
             problems: Vec::new(),
         }
     }
@@ -64,8 +69,9 @@ impl Parameters {
                 Some(".config") => all.config = given(value),
                 Some(".server") => all.server = given(value),
                 Some(".timeout") => all.timeout(value),
+                Some(".allow") => all.allow(value),
                 Some(other) if other.starts_with('.') => all.problem(format!(
-                    "{name} is no kernel argument of mco-rescue; it knows mco_rescue, and .config, .server, .timeout"
+                    "{name} is no kernel argument of mco-rescue; it knows mco_rescue, and .config, .server, .timeout, .allow"
                 )),
                 _ => {}
             }
@@ -93,6 +99,18 @@ impl Parameters {
                 MAX_TIMEOUT.as_secs(),
                 self.timeout.as_secs()
             )),
+        }
+    }
+
+    fn allow(&mut self, value: &str) {
+        for name in value.split(',') {
+            match self.allow.with(name) {
+                Some(allow) => self.allow = allow,
+                None => self.problem(format!(
+                    "mco_rescue.allow={name} is none of {}; it is passed over",
+                    Doubt::ALL.map(Doubt::option).join(", ")
+                )),
+            }
         }
     }
 
@@ -217,7 +235,7 @@ pub fn only<'a>(at_hand: &'a [AtHand], pool: Option<&str>) -> Result<&'a AtHand,
         return Err(match damaged.first() {
             Some(one) => format!(
                 "{} ({}) is not what the hash in its name says; it is not taken unasked. To take it all the same: \
-                 mco_rescue=apply mco_rescue.config={}",
+                 mco_rescue=apply mco_rescue.config={} mco_rescue.allow=edited-config",
                 one.name, one.place, one.argument
             ),
             None => "no config is at hand".to_owned(),

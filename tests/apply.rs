@@ -419,7 +419,7 @@ fn an_empty_first_boot_record_makes_nothing_stale() {
 #[test]
 fn the_record_is_the_object_as_it_was_received() {
     let root = TestRoot::new();
-    let text = r#"{ "kind":"MachineConfig",  "metadata": {"name":"rendered-worker-z", "uid":"1"},
+    let text = r#"{ "kind":"MachineConfig",  "metadata": {"name":"rendered-worker-z", "uid":"1", "ownerReferences":[{"name":"worker"}]},
         "spec": {"config": {"storage": {"files": [ ]}, "ignition":{"version":"3.2.0"}}, "kernelType":"", "extensions":null} }"#;
     let config = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(config.path(), format!("\n{text}\n")).unwrap();

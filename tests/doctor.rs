@@ -23,7 +23,7 @@ use mounts::with_mounts;
 use ostree_node::{BOOTED, IMAGE, NEXT, OstreeNode};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
-use support::{PROGRAM, Run, TestRoot, file, machine_config, say};
+use support::{PROGRAM, Run, TestRoot, file, kubelet_unit, machine_config, say};
 use sysroot::Sysroot;
 
 /// Exit codes.
@@ -50,7 +50,7 @@ fn prepared_for(network: &str, name: &str) -> Value {
         name,
         json!({
             "storage": {"files": [file("/etc/pool.conf", 0o644, "a\n"), file("/etc/other.conf", 0o600, "b\n")]},
-            "systemd": {"units": [{"name": "ovs-configuration.service", "enabled": true, "contents": unit}]},
+            "systemd": {"units": [{"name": "ovs-configuration.service", "enabled": true, "contents": unit}, kubelet_unit()]},
         }),
     );
     config["spec"]["osImageURL"] = IMAGE.into();

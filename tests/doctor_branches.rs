@@ -28,7 +28,9 @@ use mounts::{mount, with_mounts};
 use ostree_node::{BOOTED, IMAGE, NEXT, OstreeNode};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
-use support::{Config, PROGRAM, Run, TestRoot, by_operator, file, machine_config, say};
+use support::{
+    Config, PROGRAM, Run, TestRoot, by_operator, file, kubelet_unit, machine_config, say,
+};
 
 /// Exit codes.
 const FINE: i32 = 0;
@@ -73,7 +75,7 @@ fn prepared_for(network: &str, name: &str) -> Value {
         name,
         json!({
             "storage": {"files": [file("/etc/pool.conf", 0o644, "a\n"), file("/etc/other.conf", 0o600, "b\n")]},
-            "systemd": {"units": [{"name": "ovs-configuration.service", "contents": unit}]},
+            "systemd": {"units": [{"name": "ovs-configuration.service", "contents": unit}, kubelet_unit()]},
         }),
     );
     config["spec"]["osImageURL"] = IMAGE.into();

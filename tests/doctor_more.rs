@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime};
 
 use ostree_node::IMAGE;
 use serde_json::{Value, json};
-use support::{PROGRAM, Run, TestRoot, file, is_root, machine_config, say};
+use support::{PROGRAM, Run, TestRoot, file, is_root, kubelet_unit, machine_config, say};
 
 const RECORD: &str = "etc/machine-config-daemon/currentconfig";
 const NAME: &str = "rendered-worker-a";
@@ -38,7 +38,7 @@ fn config() -> Value {
             file("/etc/of-config.conf", 0o644, "x\n"),
             file("/var/lib/kubelet/config.json", 0o600, PULL_SECRET),
         ]},
-        "systemd": {"units": [{"name": "own.service", "enabled": true, "contents": unit}]},
+        "systemd": {"units": [{"name": "own.service", "enabled": true, "contents": unit}, kubelet_unit()]},
         "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]},
     });
     let mut config = machine_config(NAME, ignition);

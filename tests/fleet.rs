@@ -14,7 +14,8 @@ use ansible::Fleet;
 use serde_json::{Value, json};
 use support::{PROGRAM, TestRoot, by_operator, file, machine_config, unused_port};
 
-const NAME: &str = "rendered-worker-0123456789abcdef0123456789abcdef";
+/// As long as a real one, and without a digest that could be wrong.
+const NAME: &str = "rendered-worker-0123456789abcdef0123456789abcdex";
 const HASH: &str = "$6$salt$thehashthatnobodymaysee";
 const SECRET: &str = "thesecretthatnobodymaysee";
 
@@ -307,7 +308,7 @@ fn options_are_passed_on_and_a_wrong_one_changes_nothing() {
 
     // Arguments of the kernel cannot be set on a root that does not run.
     let mut config = config();
-    config["metadata"]["name"] = json!("rendered-worker-11111111111111111111111111111111");
+    config["metadata"]["name"] = json!("rendered-worker-1111111111111111111111111111111x");
     config["spec"]["kernelArguments"] = json!(["nohz=on"]);
     pair.fleet.write("the config.json", &config.to_string());
     let refused = pair.fleet.play(&pair.given(), &[]).fails();

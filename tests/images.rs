@@ -77,6 +77,11 @@ impl Image {
         self.put(manifest.to_string().as_bytes())
     }
 
+    /// The config of a manifest names the machine that it is for; a list names several.
+    fn architecture(&self, image: &Digest) -> Option<String> {
+        Medium::open(&self.path("os")).unwrap().architecture(image)
+    }
+
     /// Puts a list for two machines on top, as a release has it.
     fn with_list(mut self) -> (Self, Digest) {
         let arm = self.make("arm64");
@@ -291,6 +296,11 @@ fn a_list_gives_the_image_of_this_machine_by_name() {
         (report.blobs[0].role, report.blobs[1].role),
         (Role::List, Role::Manifest)
     );
+    assert_eq!(
+        image.architecture(&image.manifest).as_deref(),
+        Some("amd64")
+    );
+    assert_eq!(image.architecture(&list), None);
     // The image in the list can be wanted by its own digest too.
     assert_eq!(image.examine(&image.manifest).verdict, Verdict::Exact(None));
     let medium = Medium::open(&image.path("os")).unwrap();

@@ -25,7 +25,8 @@ const RECOVER: &str = "etc/systemd/system/mco-rescue-recover.service";
 const RECOVER_LINK: &str = "etc/systemd/system/sysinit.target.wants/mco-rescue-recover.service";
 const TIMER: &str = "etc/systemd/system/mco-rescue-fetch.timer";
 const TIMER_LINK: &str = "etc/systemd/system/timers.target.wants/mco-rescue-fetch.timer";
-const NAME: &str = "rendered-worker-0123456789abcdef0123456789abcdef";
+/// As long as a real one, and without a digest that could be wrong.
+const NAME: &str = "rendered-worker-0123456789abcdef0123456789abcdex";
 
 /// Calls that change names, attributes or durability, and those that write.
 const CHANGING: [&str; 12] = [
@@ -285,7 +286,7 @@ fn used() -> (TestRoot, Snapshot) {
     let kept = root.config(&config);
     root.run(&["fetch", kept.path()]).ok();
     let next = machine_config(
-        "rendered-worker-fedcba9876543210fedcba9876543210",
+        "rendered-worker-fedcba9876543210fedcba987654321x",
         json!({"storage": {"files": [file("/etc/plain", 0o644, "next\n")]}}),
     );
     root.apply(&next);

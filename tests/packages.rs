@@ -279,6 +279,30 @@ fn a_signal_ends_the_transaction_and_takes_everything_back() {
 }
 
 #[test]
+fn an_image_for_another_architecture_is_refused_and_staged_when_asked() {
+    with_mounts(|| {
+        let node = node(json!({"osImageURL": NEXT}));
+        node.program(
+            "podman",
+            &format!(r#"echo '[{{"Id": "ab12", "RepoDigests": ["{NEXT}"], "Arch": "mips64"}}]'"#),
+        );
+        let policy = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
+        node.root.write("etc/containers/policy.json", policy);
+        let storage = ["plan", "/config", "--from-storage"];
+        let said = node.run(&storage).exits(1).out();
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        for words in ["is for mips64, and this machine is", "--other-architecture"] {
+            assert!(said.contains(words), "{said}");
+        }
+        node.run(&[&storage[..], &["--other-architecture"]].concat())
+            .ok();
+        let image = ["pivot", NEXT, "--from-storage", "--yes"];
+        node.run(&image).exits(1);
+        assert_eq!(node.calls().len(), 0, "{:?}", node.calls());
+    });
+}
+
+#[test]
 fn one_image_of_the_storage_is_excepted_from_a_strict_policy_while_it_is_staged() {
     with_mounts(|| {
         let node = node(json!({"osImageURL": NEXT}));

@@ -171,7 +171,9 @@ fn going_from_any_rendered_config_to_another_leaves_exactly_the_other() {
     {
         let root = TestRoot::new();
         root.run(&["apply", "--yes", first]).ok();
-        root.run(&["apply", "--yes", "--files-only", path]).ok();
+        let options = ["--files-only", "--allow-removals"];
+        root.run(&[&["apply", "--yes", path], &options[..]].concat())
+            .ok();
         check_files(&root, config);
         check_units(&root, config);
         let fresh = TestRoot::new();

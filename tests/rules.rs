@@ -25,7 +25,7 @@ fn documents(kind: In, config: &Value) -> Vec<(&'static str, Value)> {
         all.push(("", config.clone()));
     }
     if kind != In::Bare {
-        let name = "rendered-worker-5f0c2d7e8a914b3c6d1e0f9a8b7c6d5e";
+        let name = "rendered-worker-5f0c2d7e8a914b3c6d1e0f9a8b7c6d5x";
         all.push(("spec.config.", machine_config(name, config.clone())));
     }
     all
@@ -220,7 +220,7 @@ fn a_document_with_many_errors_names_them_all() {
         },
         "systemd": {"units": [{"name": "a", "contents": "[", "dropins": [{"name": "b"}]}]},
     });
-    let name = "rendered-worker-5f0c2d7e8a914b3c6d1e0f9a8b7c6d5e";
+    let name = "rendered-worker-5f0c2d7e8a914b3c6d1e0f9a8b7c6d5x";
     let mut document = machine_config(name, config);
     document["spec"]["extensions"] = json!(["none"]);
     document["spec"]["kernelType"] = json!("none");

@@ -13,6 +13,7 @@ use crate::images::pull::{self, Trace};
 use crate::images::{ImageName, extensions, storage};
 use crate::node::deploy_directories;
 use crate::paths;
+use crate::plan::fit::{Accepted, Doubt, Doubtful};
 use crate::plan::{Notice, OsStep, Plan, PlannedStep, Repository};
 use crate::root::Root;
 
@@ -38,7 +39,13 @@ impl BitsArgs {
 
 /// Adds to a plan what stands against getting its image and packages, and the steps that bring them from media.
 /// `extensions`: the image of extensions that the config names, or nothing.
-pub fn look(root: &Root, plan: &mut Plan, args: &BitsArgs, extensions: &str) -> Result<()> {
+pub fn look(
+    root: &Root,
+    plan: &mut Plan,
+    args: &BitsArgs,
+    accepted: Accepted,
+    extensions: &str,
+) -> Result<()> {
     old_deployments(root, plan)?;
     packages(plan, args.extensions_from.as_deref(), extensions);
     extensions_image(root, plan);
@@ -55,8 +62,8 @@ pub fn look(root: &Root, plan: &mut Plan, args: &BitsArgs, extensions: &str) -> 
         }
     };
     match &args.os_from {
-        Some(path) => medium(root, plan, path, &name, &image),
-        None if args.from_storage => stored(root, plan, &image),
+        Some(path) => medium(root, plan, path, (&name, &image), accepted),
+        None if args.from_storage => stored(root, plan, &image, accepted),
         None => traced(root, plan, &name),
     }
     Ok(())
@@ -141,7 +148,13 @@ fn old_deployments(root: &Root, plan: &mut Plan) -> Result<()> {
 }
 
 /// Only bit-exact copies can have the digest of the name.
-fn medium(root: &Root, plan: &mut Plan, path: &Path, name: &ImageName, image: &str) {
+fn medium(
+    root: &Root,
+    plan: &mut Plan,
+    path: &Path,
+    (name, image): (&ImageName, &str),
+    accepted: Accepted,
+) {
     let Some(digest) = &name.digest else {
         let message = format!(
             "{image} has no digest, so no medium can be proven to hold it. Name it by its digest"
@@ -156,13 +169,29 @@ fn medium(root: &Root, plan: &mut Plan, path: &Path, name: &ImageName, image: &s
     });
     let subject = path.display().to_string();
     match examined {
-        Ok((_, report, Ok(address))) if report.is_exact() => bring(root, plan, address, image),
+        Ok((medium, report, Ok(address))) if report.is_exact() => {
+            let found = medium.architecture(digest);
+            judge_architecture(plan, found.as_deref(), image, accepted);
+            bring(root, plan, address, image);
+        }
         Ok((_, report, Err(error))) if report.is_exact() => {
             block(plan, &subject, error.to_string());
         }
         Ok((medium, report, _)) => block(plan, &subject, report.words(name, &medium)),
         Err(error) => block(plan, &subject, error.to_string()),
     }
+}
+
+/// An image for another machine is staged without complaint, and does not boot.
+fn judge_architecture(plan: &mut Plan, found: Option<&str>, image: &str, accepted: Accepted) {
+    let own = go_architecture(std::env::consts::ARCH);
+    let Some(found) = found.filter(|found| *found != own) else {
+        return;
+    };
+    let why = format!(
+        "{image} is for {found}, and this machine is {own}: it would not boot. Take the release for {own}"
+    );
+    Doubtful::new(Doubt::OtherArchitecture, "spec.osImageURL", why).add_to(plan, accepted);
 }
 
 /// skopeo copies it, which asks the policy as every copy does.
@@ -210,26 +239,27 @@ fn without_links(address: &Address) -> Address {
     }
 }
 
-fn stored(root: &Root, plan: &mut Plan, image: &str) {
+fn stored(root: &Root, plan: &mut Plan, image: &str, accepted: Accepted) {
     if let Err(error) = pull::policy_of(root) {
         block(plan, "policy", error.to_string());
     }
     let missing = format!(
         "{image} is not there under this very name. Bring it: skopeo copy --preserve-digests SOURCE containers-storage:{image}"
     );
-    match is_stored(image) {
-        Ok(true) => {}
-        Ok(false) => block(plan, "containers-storage", missing),
+    match in_storage(image) {
+        Ok(Some(found)) => {
+            judge_architecture(plan, found.architecture.as_deref(), image, accepted);
+        }
+        Ok(None) => block(plan, "containers-storage", missing),
         Err(error) => block(plan, "containers-storage", error),
     }
 }
 
-/// Whether podman has it under this very name.
-fn is_stored(image: &str) -> Result<bool, String> {
+/// What podman has under this very name.
+fn in_storage(image: &str) -> Result<Option<storage::Stored>, String> {
     let answer = HostRunner.run(&storage::images(image));
     let answer = answer.map_err(|error| format!("{error}; podman knows what is in it"))?;
-    let found = storage::stored(&answer.stdout, image).map_err(|error| error.to_string())?;
-    Ok(found.is_some())
+    storage::stored(&answer.stdout, image).map_err(|error| error.to_string())
 }
 
 /// The image of extensions is pulled by podman, unless it is there.
@@ -240,9 +270,9 @@ fn extensions_image(root: &Root, plan: &mut Plan) {
     });
     let Some(image) = from else { return };
     const SUBJECT: &str = "spec.baseOSExtensionsContainerImage";
-    let name = match (is_stored(&image), ImageName::parse(&image)) {
-        (Ok(true), _) => return,
-        (Ok(false), Ok(name)) => name,
+    let name = match (in_storage(&image), ImageName::parse(&image)) {
+        (Ok(Some(_)), _) => return,
+        (Ok(None), Ok(name)) => name,
         (Err(error), _) => return block(plan, SUBJECT, error),
         (_, Err(error)) => return block(plan, SUBJECT, error.to_string()),
     };

@@ -13,8 +13,10 @@ use crate::command::HostRunner;
 use crate::document::{self, MachineConfig, has_hash};
 use crate::error::ExitCode;
 use crate::net::{self, Answer, Cause, FetchError, Request, TlsProblem};
+use crate::node::identity::{Identity, Membership};
 use crate::node::{Host, Records};
 use crate::paths;
+use crate::render;
 use crate::report;
 use crate::report::fetch::{Fetched, Outcome, PassedOver, Seen};
 use crate::root::{Root, sha256};
@@ -317,6 +319,15 @@ fn check(config: &MachineConfig, args: &FetchArgs, origin: &str) -> Result<()> {
              before the server and drops the Accept header, or whether it is older than Ignition 3"
         );
     }
+    let proven = || render::name_matches(&config.record) == Some(true);
+    let why = config.why_not_rendered(false).filter(|_| !config.bare);
+    if let Some(why) = why.and_then(|_| config.why_not_rendered(proven())) {
+        bail!(
+            "{origin}: {} is not a rendered config ({why}); nothing was kept. Merge all of its pool: mco-rescue render \
+             POOL FILES... > rendered.json, and fetch that",
+            config.name
+        );
+    }
     if config.bare || config.emptied {
         bail!(
             "{origin}: holds no whole MachineConfig. A Machine Config Server has it at /config/POOL, \
@@ -361,7 +372,14 @@ pub fn keep(
         store.remove(&old.file_name())?;
         forgotten.push(old.name.clone());
     }
+    let node = Identity::observe(root, records, None);
+    let own_pool = match entry.pool.as_deref().map(|pool| node.membership(pool)) {
+        Some(Membership::Member) => Some(true),
+        Some(Membership::Stranger(_)) => Some(false),
+        Some(Membership::Unknown) | None => None,
+    };
     Ok(Fetched {
+        own_pool,
         name: entry.name.clone(),
         pool: entry.pool.clone(),
         digest: entry.digest.clone(),

@@ -37,6 +37,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use self::install::Completion;
 use crate::daemon::release::Release;
 use crate::error::ExitCode;
+use crate::plan::fit::Accepted;
 use crate::plan::{Allowed, Options};
 use crate::privileges;
 use crate::source::LATEST;
@@ -334,6 +335,10 @@ pub struct PlanArgs {
     #[command(flatten)]
     pub guards: GuardArgs,
 
+    /// What may be passed over in the config.
+    #[command(flatten)]
+    pub doubts: DoubtArgs,
+
     /// The daemon that starts afterwards.
     #[command(flatten)]
     pub daemon: DaemonArgs,
@@ -422,6 +427,7 @@ impl ApplyArgs {
                 first_boot: true,
                 ..args.guards.clone()
             },
+            doubts: args.doubts.clone(),
             ..PlanArgs::default()
         };
         Self {
@@ -468,6 +474,10 @@ pub struct PivotArgs {
     #[arg(long)]
     pub reboot: bool,
 
+    /// Stage an image for another architecture than this machine's [default: refuse]
+    #[arg(long)]
+    pub other_architecture: bool,
+
     /// What may be passed over on the node.
     #[command(flatten)]
     pub guards: GuardArgs,
@@ -498,6 +508,53 @@ pub struct GuardArgs {
     /// The work of the first-boot service is done in its place.
     #[arg(skip)]
     pub first_boot: bool,
+}
+
+/// Doubts about the config that may be passed over, each by itself.
+#[derive(Debug, Clone, Default, Args)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "one option each, independent of the others"
+)]
+pub struct DoubtArgs {
+    /// Apply a MachineConfig that is not a rendered one: what it does not name is removed
+    /// [default: refuse; render merges all of a pool]
+    #[arg(long)]
+    pub not_rendered: bool,
+
+    /// Allow a plan that takes away more than a tenth of the recorded config, or a part of
+    /// kubelet, CRI-O, network or sshd [default: refuse]
+    #[arg(long)]
+    pub allow_removals: bool,
+
+    /// Apply the config of another pool than the node's [default: refuse]
+    #[arg(long)]
+    pub other_pool: bool,
+
+    /// Apply the config of another cluster than the node's [default: refuse]
+    #[arg(long)]
+    pub other_cluster: bool,
+
+    /// Stage an image for another architecture than this machine's [default: refuse]
+    #[arg(long)]
+    pub other_architecture: bool,
+
+    /// Apply a config whose contents do not match the hash in its name [default: refuse]
+    #[arg(long)]
+    pub edited_config: bool,
+}
+
+impl DoubtArgs {
+    fn accepted(&self) -> Accepted {
+        Accepted {
+            not_rendered: self.not_rendered,
+            removals: self.allow_removals,
+            other_pool: self.other_pool,
+            other_cluster: self.other_cluster,
+            other_architecture: self.other_architecture,
+            edited_config: self.edited_config,
+        }
+    }
 }
 
 impl GuardArgs {
@@ -631,6 +688,10 @@ pub struct FirstbootArgs {
     /// What may be passed over on the node.
     #[command(flatten)]
     pub guards: GuardArgs,
+
+    /// What may be passed over in the config.
+    #[command(flatten)]
+    pub doubts: DoubtArgs,
 
     /// Reboot at the end, where something is staged for the next boot
     #[arg(long, requires = "complete")]

@@ -18,6 +18,7 @@ use crate::command::HostRunner;
 use crate::error::ExitCode;
 use crate::node::system::System;
 use crate::node::{self, Host, Interest, Records};
+use crate::plan::fit::Accepted;
 use crate::plan::{OsPlan, Plan};
 use crate::report;
 use crate::report::plan::{notices, operating_system};
@@ -56,7 +57,11 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
     let mut allowed = args.guards.allowed();
     allowed.staged = os::is_staged_by_us(&root)?;
     guard(&mut plan, &root, &node, allowed)?;
-    bits::look(&root, &mut plan, &args.bits, "")?;
+    let accepted = Accepted {
+        other_architecture: args.other_architecture,
+        ..Accepted::default()
+    };
+    bits::look(&root, &mut plan, &args.bits, accepted, "")?;
     if plan.reboots() {
         quorum::look(&root, &mut plan, !args.guards.ignore_quorum)?;
     }

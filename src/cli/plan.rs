@@ -46,8 +46,10 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
                 text.push_str(&(report::wrap(&said, 0) + "\n"));
             }
             text + &report::plan::text(&heading, &plan, &diffs, cli.verbose > 0)
-                + &daemon.map_or_else(String::new, |daemon| daemon.text(begin(&plan, &daemon)))
-                + &next(&plan)
+                + &daemon
+                    .as_ref()
+                    .map_or_else(String::new, |daemon| daemon.text(begin(&plan, daemon)))
+                + &next(&plan, daemon.as_ref())
         }
     };
     report::print(text.as_bytes())?;
@@ -69,13 +71,21 @@ pub fn begin(plan: &Plan, daemon: &Forecast) -> &'static str {
     }
 }
 
-fn next(plan: &Plan) -> String {
+fn next(plan: &Plan, daemon: Option<&Forecast>) -> String {
     if !plan.blockers.is_empty() {
         return "apply would refuse. Next: see to the blockers above.\n".to_owned();
     }
     if plan.is_empty() {
-        String::new()
-    } else {
-        "Next: mco-rescue apply, with the same arguments.\n".to_owned()
+        return String::new();
+    }
+    let instead = daemon
+        .filter(|daemon| daemon.stops())
+        .and_then(Forecast::next);
+    match instead {
+        Some(next) => report::wrap(
+            &format!("The daemon would stop over this plan, as said above. Next: {next}"),
+            0,
+        ),
+        None => "Next: mco-rescue apply, with the same arguments.\n".to_owned(),
     }
 }

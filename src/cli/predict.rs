@@ -19,7 +19,7 @@ use crate::daemon::forecast::{Evidence, Witnesses, branches, evidence};
 use crate::daemon::start::{
     Annotation, Annotations, Api, AtHand, Compared, Os, PREFIX, Record, Situation, Triggers,
 };
-use crate::document::{Desired, MachineConfig};
+use crate::document::{Desired, MachineConfig, brings_kubelet};
 use crate::drift;
 use crate::images::storage;
 use crate::node::activity::daemon_runs;
@@ -28,7 +28,7 @@ use crate::node::system::Facts;
 use crate::node::{self, Host, Interest, NodeState, Recorded, Records, System};
 use crate::paths;
 use crate::plan::{self, Force, Plan};
-use crate::render;
+use crate::render::{self, NameHash};
 use crate::report::daemon::Forecast;
 use crate::root::{Root, RootError, RootPath};
 use crate::source::cache::{self, Cached, Entry};
@@ -355,7 +355,12 @@ impl<'a> Found<'a> {
     /// Whether a config is what its name says. That takes a digest of all of it, so it is asked once.
     fn is_proven(&self, config: &MachineConfig) -> bool {
         let mut known = self.proven.borrow_mut();
-        let prove = || render::name_matches(&config.record) == Some(true);
+        let own = self.moment.session();
+        let own = own.filter(|session| session.chosen.config.digest == config.digest);
+        let prove = || match own {
+            Some(session) => *session.name_hash() == NameHash::Right,
+            None => render::name_matches(&config.record) == Some(true),
+        };
         *known.entry(config.digest.clone()).or_insert_with(prove)
     }
 
@@ -371,6 +376,16 @@ impl<'a> Found<'a> {
             (None, Recorded::Broken(why)) => Record::Refused(why),
             (None, Recorded::Present(config)) => Record::Present(config),
         }
+    }
+
+    /// Whether the config of the record lacks the kubelet's unit, and is none that the operator has rendered.
+    fn no_kubelet(&self) -> bool {
+        let Record::Present(config) = self.record() else {
+            return false;
+        };
+        let doubtful =
+            || !config.has_rendered_name() || render::name_matches(&config.record) == Some(false);
+        !config.emptied && !brings_kubelet(&config.ignition) && doubtful()
     }
 
     fn forecast(
@@ -413,6 +428,8 @@ impl<'a> Found<'a> {
             node: self.node.clone(),
             running: self.running,
             after_reboot: self.next_boot.is_some(),
+            planned: matches!(self.moment, Moment::After(..)),
+            no_kubelet: self.no_kubelet(),
             told: self.evidence.told,
             told_words: self.evidence.words(),
             at: self.evidence.at,

@@ -362,6 +362,7 @@ fn show(cli: &Cli, heading: &Heading, plan: &Plan) -> Result<()> {
 fn heading(root: &Root, run: &FinishedRun) -> Result<Heading> {
     Ok(Heading {
         config: before(run),
+        name_hash: None,
         digest: String::new(),
         origin: origin(run),
         chosen: "the last run that can be taken back".to_owned(),

@@ -14,17 +14,20 @@ use crate::command::HostRunner;
 use crate::document::{Desired, Finding, MachineConfig, with_first_boot_files};
 use crate::drift::{self, Drift};
 use crate::mounts;
+use crate::node::identity::{self, Claims, Identity};
 use crate::node::sysroot;
 use crate::node::{self, Activity, Host, NodeState, Recorded, Records};
 use crate::object::Kind;
 use crate::paths;
+use crate::plan::fit::{self, Accepted, Evidence};
 use crate::plan::{self, Allowed, Inputs, Notice, Options, Payload, Plan, Step};
+use crate::render::{self, NameHash};
 use crate::report::diff::unified;
 use crate::report::is_secret_step;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootError, RootPath};
 use crate::sealed;
-use crate::source::{self, Chosen, Http, Kept, api, cache, daemon_log};
+use crate::source::{self, Chosen, Http, Kept, LATEST, api, cache, daemon_log};
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{self, Store};
 
@@ -49,6 +52,8 @@ pub struct Session {
     pub accounts: Option<Prepared>,
     /// Where the node differs from the config, once it was asked.
     differs: OnceCell<Vec<Drift>>,
+    /// How the hash in the config's name stands to its contents, once it was asked.
+    name_hash: OnceCell<NameHash>,
 }
 
 /// Opens the root of the command line; of the disk of an OSTree system, the deployment that it would boot, with its
@@ -162,11 +167,16 @@ fn choose_by(
         ),
         _ => (None, None),
     };
+    let node = match (config, unnamed) {
+        (None, Unnamed::Wanted) | (Some(LATEST), _) => Identity::observe(root, records, None),
+        _ => Identity::default(),
+    };
     let kept = Kept {
         records,
         cache: &cache,
         annotations: annotations.as_ref(),
         log: log.as_ref(),
+        node: &node,
     };
     Ok(source::choose(config, &kept, http)?)
 }
@@ -222,6 +232,7 @@ impl Session {
             node,
             accounts,
             differs: OnceCell::new(),
+            name_hash: OnceCell::new(),
         })
     }
 
@@ -273,16 +284,61 @@ impl Session {
         Ok(plan)
     }
 
-    /// The guarded plan, with how its image and packages are had.
+    /// The guarded plan, with doubts about the config, and with how its image and packages are had.
     pub fn whole_plan(&self, args: &PlanArgs) -> Result<Plan> {
         let mut allowed = args.guards.allowed();
         // The plan says that it is dropped, or goes on from there.
         allowed.staged = !args.files_only && super::os::is_staged_by_us(&self.root)?;
         let mut plan = self.guarded_plan(args.options(), allowed)?;
+        let accepted = args.doubts.accepted();
+        self.doubt(&mut plan, accepted)?;
         let extensions = &self.chosen.config.extensions_image;
-        bits::look(&self.root, &mut plan, &args.bits, extensions)?;
+        bits::look(&self.root, &mut plan, &args.bits, accepted, extensions)?;
         way_back(&self.root, &mut plan)?;
         Ok(plan)
+    }
+
+    /// Adds to a plan what speaks against this config on this node, before everything else. A plan without steps
+    /// changes nothing, and a bare Ignition config names no pool or cluster.
+    pub fn doubt(&self, plan: &mut Plan, accepted: Accepted) -> Result<()> {
+        if plan.is_empty() || self.desired.bare {
+            return Ok(());
+        }
+        let old = self.old.as_deref();
+        let node = Identity::observe(&self.root, &self.records, old);
+        let config = &self.chosen.config;
+        let hash = self.name_hash();
+        let mut all = fit::doubts(&Evidence {
+            name: &config.name,
+            not_rendered: config.why_not_rendered(*hash == NameHash::Right),
+            hash,
+            claims: &Claims::of(config, &self.desired),
+            node: &node,
+        });
+        all.extend(old.and_then(|old| plan::removals(plan, old, &self.desired)));
+        let others = std::mem::take(&mut plan.blockers);
+        for doubtful in all {
+            doubtful.add_to(plan, accepted);
+        }
+        plan.blockers.extend(others);
+        Ok(())
+    }
+
+    /// How the hash in the config's name stands to its contents; all of them are read for that, once.
+    pub fn name_hash(&self) -> &NameHash {
+        let config = &self.chosen.config;
+        self.name_hash.get_or_init(|| {
+            let found = render::name_hash_of(&config.record);
+            let image = identity::layered_image(&self.desired)
+                .or_else(|| identity::layered_image_kept(&self.root));
+            match found {
+                NameHash::Wrong if image.as_ref() == Some(&config.os_image_url) => {
+                    let why = "the Machine Config Server put the image of a layered pool into it";
+                    NameHash::Unknown(why.to_owned())
+                }
+                found => found,
+            }
+        })
     }
 
     /// The differences. `plan` is that of this session; directories, links and bare configs are judged by it.
@@ -350,6 +406,7 @@ impl Session {
         };
         Heading {
             config: self.chosen.config.name.clone(),
+            name_hash: (!self.desired.bare).then(|| self.name_hash().clone()),
             digest: self.chosen.config.digest.clone(),
             origin: self.chosen.config.origin.clone(),
             chosen: self.chosen.why.clone(),

@@ -182,13 +182,16 @@ pub fn branches(here: &Situation<'_>, evidence: &Evidence, record: Option<&str>)
     };
     let first = go(None, true);
     let told = evidence.annotations.desired != Annotation::Unknown;
-    let other = record.filter(|name| first.desired.as_deref() != Some(*name));
+    // No pool is ever in a config that was not rendered.
+    let wanted = record.filter(|name| name.starts_with("rendered-"));
+    let other = wanted.filter(|name| first.desired.as_deref() != Some(*name));
     match (told, record) {
         (true, _) if !evidence.doubtful => vec![first],
         (true, Some(_)) => either(first, go(Some(other.unwrap_or(ANOTHER)), false)),
-        (false, Some(record)) if first.prediction.state == State::Unknown => {
-            either(go(Some(record), false), go(Some(ANOTHER), false))
-        }
+        (false, Some(_)) if first.prediction.state == State::Unknown => match wanted {
+            Some(record) => either(go(Some(record), false), go(Some(ANOTHER), false)),
+            None => vec![go(Some(ANOTHER), false)],
+        },
         _ => vec![first],
     }
 }

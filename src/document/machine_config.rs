@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use super::finding::{DocumentError, Finding, Severity};
 use super::ignition::{self, File, Ignition, Parsed};
 use super::layer::Layer;
+use super::provenance::Provenance;
 use super::spec2::{Converted, Places};
 use super::text::Text;
 use super::{check, json, served, yaml};
@@ -59,6 +60,8 @@ pub struct MachineConfig {
     pub name: String,
     /// The pool, from the controlling owner reference.
     pub pool: Option<String>,
+    /// What the object says of its own making.
+    pub provenance: Provenance,
     /// `spec.osImageURL`.
     pub os_image_url: String,
     /// `spec.baseOSExtensionsContainerImage`.
@@ -156,12 +159,30 @@ struct Envelope<'t> {
 struct Metadata {
     name: Option<String>,
     owner_references: Option<Vec<OwnerReference>>,
+    labels: Option<Value>,
+    annotations: Option<Value>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct OwnerReference {
     name: Option<String>,
+    kind: Option<String>,
+}
+
+impl Metadata {
+    fn provenance(&self) -> Provenance {
+        let text = |map: &Option<Value>, key: &str| {
+            let value = map.as_ref()?.get(format!("{GROUP}{key}"))?.as_str()?;
+            Some(value.to_owned())
+        };
+        let owners = self.owner_references.iter().flatten();
+        Provenance {
+            role: text(&self.labels, "role"),
+            owners: owners.map(|owner| owner.kind.clone()).collect(),
+            generated: text(&self.annotations, "generated-by-controller-version").is_some(),
+        }
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -178,6 +199,9 @@ struct Spec<'t> {
     fips: Option<bool>,
     kernel_type: Option<String>,
 }
+
+/// The group of the operator's objects, and of its labels and annotations.
+const GROUP: &str = "machineconfiguration.openshift.io/";
 
 /// The largest JSON document that is read (1.5 GiB): one with a file of 1 GiB, in base64.
 pub const MAX_JSON: u64 = 3 << 29;
@@ -311,6 +335,7 @@ fn parse_alone(
         .map(|raw| json::from_str_but::<Spec<'_>>(raw.get(), "config", &at, &mut findings));
     let spec = spec.transpose().map_err(|finding| vec![finding])?;
     let spec = spec.unwrap_or_default();
+    let provenance = metadata.provenance();
     let name = checked_name(metadata.name, prefix, &mut findings);
     let kernel_type = kernel_type(spec.kernel_type.as_deref(), prefix, &mut findings);
     let part = ignition_part(spec.config, &format!("{prefix}spec.config"), &mut findings);
@@ -336,6 +361,7 @@ fn parse_alone(
         pool: metadata
             .owner_references
             .and_then(|refs| refs.into_iter().next()?.name),
+        provenance,
         os_image_url: spec.os_image_url.unwrap_or_default(),
         extensions_image: spec.extensions_image.unwrap_or_default(),
         kernel_arguments: spec.kernel_arguments.unwrap_or_default(),
@@ -408,6 +434,7 @@ fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, V
     Ok(MachineConfig {
         name: format!("ignition-{}", digest.get(..12).unwrap_or_default()),
         pool: None,
+        provenance: Provenance::default(),
         os_image_url: String::new(),
         extensions_image: String::new(),
         kernel_arguments: Vec::new(),
@@ -429,7 +456,6 @@ fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, V
 
 /// What is not a MachineConfig is refused by its name. The daemon's own record has no kind.
 fn check_kind(envelope: &Envelope, prefix: &str) -> Result<(), Finding> {
-    const GROUP: &str = "machineconfiguration.openshift.io/";
     match envelope.kind.as_deref() {
         None | Some("MachineConfig") => {}
         Some(other) => {

@@ -366,6 +366,21 @@ impl Medium {
         Ok(report)
     }
 
+    /// The architecture that the config of an image names, as Go names it; nothing of a list, or where it cannot be
+    /// read.
+    pub fn architecture(&self, image: &Digest) -> Option<String> {
+        #[derive(serde::Deserialize)]
+        struct Config {
+            architecture: String,
+        }
+        let Ok(Manifest::Image { config, .. }) = self.manifest(&self.manifest_file(image)) else {
+            return None;
+        };
+        let bytes = self.bounded(&self.blob_file(&config.digest)).ok()?;
+        let config: Config = serde_json::from_slice(&bytes).ok()?;
+        Some(config.architecture).filter(|name| !name.is_empty())
+    }
+
     /// Adds a manifest and everything that it takes to the report, and judges.
     fn descend(
         &self,

@@ -17,6 +17,8 @@ pub struct Stored {
     pub id: String,
     /// The name with digest, byte for byte as it was asked for.
     pub repo_digest: String,
+    /// As Go names it, where podman is new enough to say.
+    pub architecture: Option<String>,
 }
 
 /// Where the storage is.
@@ -106,6 +108,8 @@ pub fn stored(answer: &str, image: &str) -> Result<Option<Stored>, StorageError>
         id: String,
         #[serde(default)]
         repo_digests: Option<Vec<String>>,
+        #[serde(default)]
+        arch: Option<String>,
     }
     // With no image podman answers nothing at all, or an empty list.
     if answer.trim().is_empty() {
@@ -119,6 +123,7 @@ pub fn stored(answer: &str, image: &str) -> Result<Option<Stored>, StorageError>
         Some(Stored {
             id: one.id,
             repo_digest,
+            architecture: one.arch.filter(|name| !name.is_empty()),
         })
     });
     Ok(found)
@@ -208,6 +213,7 @@ mod tests {
         let stored = Stored {
             id: "12ab".into(),
             repo_digest: NAME.into(),
+            architecture: None,
         };
         (place, stored)
     }

@@ -12,6 +12,7 @@ pub mod deploy_directories;
 pub mod deployments;
 pub mod etcd;
 pub mod host;
+pub mod identity;
 pub mod images_on_disk;
 mod labels;
 pub mod login;

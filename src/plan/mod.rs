@@ -13,6 +13,7 @@ mod carried_out;
 mod claims;
 pub mod enablement;
 mod files;
+pub mod fit;
 mod guard;
 mod held;
 mod interest;
@@ -22,6 +23,7 @@ mod os;
 mod packages;
 mod quorum;
 mod records;
+mod removals;
 mod rollback;
 mod second_names;
 mod space;
@@ -49,6 +51,7 @@ pub use interest::interest;
 pub use labels::restorecon;
 pub use os::{OsPlan, OsStep, PackageChange, Repository};
 pub use quorum::{Quorum, add as add_quorum, quorum};
+pub use removals::removals;
 pub use rollback::{FinishedRun, rollback};
 
 /// One change of one path.

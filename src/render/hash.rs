@@ -31,11 +31,11 @@ const KEYS: [&str; 7] = [
 
 /// The hash in the name of a rendered config with this `spec`: 32 lower-case hex digits.
 pub fn name_hash(spec: &Value) -> Result<String, Finding> {
-    digest(&Node::from(spec))
+    digest(&Node::from(spec), &KEYS)
 }
 
-fn digest(spec: &Node<'_>) -> Result<String, Finding> {
-    let hashed = hashed(spec)?;
+fn digest(spec: &Node<'_>, keys: &[&'static str]) -> Result<String, Finding> {
+    let hashed = hashed(spec, keys)?;
     let mut digest = Md5::new().chain_update(SALT);
     go_yaml::write(&hashed, &mut |piece| digest.update(piece));
     Ok(hex(&digest.finalize()))
@@ -44,18 +44,18 @@ fn digest(spec: &Node<'_>) -> Result<String, Finding> {
 /// The YAML that is hashed: the spec as the operator's types hold it.
 pub fn hashed_text(spec: &Value) -> Result<String, Finding> {
     let mut text = String::new();
-    go_yaml::write(&hashed(&Node::from(spec))?, &mut |piece| {
+    go_yaml::write(&hashed(&Node::from(spec), &KEYS)?, &mut |piece| {
         text.push_str(piece)
     });
     Ok(text)
 }
 
-fn hashed<'t>(spec: &Node<'t>) -> Result<Node<'t>, Finding> {
+fn hashed<'t>(spec: &Node<'t>, keys: &[&'static str]) -> Result<Node<'t>, Finding> {
     if !matches!(spec, Node::Object(_)) {
         return Err(Finding::error("spec", "is not an object"));
     }
     let mut all = Vec::new();
-    for key in KEYS {
+    for key in keys.iter().copied() {
         let value = spec.get(key).filter(|value| **value != Node::Null);
         let value = value.cloned().unwrap_or_else(|| absent(key));
         if !fits(key, &value) {
@@ -90,17 +90,86 @@ fn fits(key: &str, value: &Node<'_>) -> bool {
     }
 }
 
-/// Whether the name of a rendered config, given as the text of its object, has the hash of its spec.
+/// How the hash in the name of a rendered config stands to its contents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NameHash {
+    /// It is that of the contents.
+    Right,
+    /// It is not.
+    Wrong,
+    /// The name has none.
+    Missing,
+    /// It cannot be computed here, and why.
+    Unknown(String),
+}
+
+impl NameHash {
+    /// A short name for programs.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Right => "right",
+            Self::Wrong => "wrong",
+            Self::Missing => "missing",
+            Self::Unknown(_) => "unknown",
+        }
+    }
+}
+
+/// Compares the name of a rendered config, given as the text of its object, with the hash of its spec.
 ///
-/// Nothing when the name has none or the text is no MachineConfig. The encapsulated config of a first
-/// boot does not match (its Ignition part was emptied), nor does a copy whose image was replaced.
-pub fn name_matches(record_json: &str) -> Option<bool> {
-    let record: Node<'_> = serde_json::from_str(record_json).ok()?;
-    let name = record.get("metadata")?.get("name")?.as_str()?;
+/// The encapsulated config of a first boot does not match (its Ignition part was emptied), nor does a copy whose image
+/// was replaced. An operator of before 4.12 hashed fewer keys, a newer one may hash more.
+pub fn name_hash_of(record_json: &str) -> NameHash {
+    let Ok(record) = serde_json::from_str::<Node<'_>>(record_json) else {
+        return NameHash::Missing;
+    };
+    let name = record
+        .get("metadata")
+        .and_then(|metadata| metadata.get("name"));
+    let named = name.and_then(Node::as_str).and_then(hash_in);
+    let (Some(named), Some(spec)) = (named, record.get("spec")) else {
+        return NameHash::Missing;
+    };
+    let all = match digest(spec, &KEYS) {
+        Ok(all) => all,
+        Err(finding) => return NameHash::Unknown(finding.to_string()),
+    };
+    let given: Vec<&str> = KEYS
+        .into_iter()
+        .filter(|key| spec.get(key).is_some())
+        .collect();
+    let older = || digest(spec, &given).is_ok_and(|older| older == named);
+    if all == named || (given.len() < KEYS.len() && older()) {
+        return NameHash::Right;
+    }
+    match newer_key(spec) {
+        Some(key) => NameHash::Unknown(format!("spec.{key} is of a newer operator")),
+        None => NameHash::Wrong,
+    }
+}
+
+/// The hash in a rendered name.
+fn hash_in(name: &str) -> Option<&str> {
     let (_, hash) = name.strip_prefix("rendered-")?.rsplit_once('-')?;
     let is_hash = hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_hexdigit());
-    let spec = record.get("spec").filter(|_| is_hash)?;
-    Some(digest(spec).ok()? == hash)
+    is_hash.then_some(hash)
+}
+
+fn newer_key(spec: &Node<'_>) -> Option<String> {
+    let Node::Object(entries) = spec else {
+        return None;
+    };
+    let mut names = entries.iter().map(|(name, _)| name.to_string());
+    names.find(|name| !KEYS.contains(&name.as_str()))
+}
+
+/// Whether the name of a rendered config has the hash of its spec; nothing where that cannot be said.
+pub fn name_matches(record_json: &str) -> Option<bool> {
+    match name_hash_of(record_json) {
+        NameHash::Right => Some(true),
+        NameHash::Wrong => Some(false),
+        NameHash::Missing | NameHash::Unknown(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -133,5 +202,35 @@ mod tests {
         let wrong = format!("rendered-a-b-{}", "0".repeat(32));
         let record = json!({"metadata": {"name": wrong}, "spec": {}});
         assert_eq!(name_matches(&record.to_string()), Some(false));
+    }
+
+    #[test]
+    fn operators_of_all_ages_are_understood() {
+        let old = json!({"osImageURL": "a", "config": {}, "kernelArguments": [], "fips": false, "kernelType": ""});
+        let keys = [
+            "osImageURL",
+            "config",
+            "kernelArguments",
+            "fips",
+            "kernelType",
+        ];
+        let hash = digest(&Node::from(&old), &keys).unwrap();
+        let named = |hash: &str, spec: &Value| {
+            let name = format!("rendered-worker-{hash}");
+            name_hash_of(&json!({"metadata": {"name": name}, "spec": spec}).to_string())
+        };
+        assert_eq!(named(&hash, &old), NameHash::Right);
+        let mut edited = old.clone();
+        edited["fips"] = json!(true);
+        assert_eq!(named(&hash, &edited), NameHash::Wrong);
+        edited["osImageStream"] = json!("x");
+        assert!(
+            matches!(named(&hash, &edited), NameHash::Unknown(why) if why.contains("osImageStream"))
+        );
+        edited["fips"] = json!("yes");
+        assert!(
+            matches!(named(&hash, &edited), NameHash::Unknown(why) if why.contains("spec.fips"))
+        );
+        assert_eq!(named("a", &old), NameHash::Missing);
     }
 }

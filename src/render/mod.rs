@@ -17,7 +17,7 @@ use crate::document::{
     self, DocumentError, Finding, KernelType, MachineConfig, Severity, spec2, yaml,
 };
 
-pub use hash::{hashed_text, name_hash, name_matches};
+pub use hash::{NameHash, hashed_text, name_hash, name_hash_of, name_matches};
 
 const ROLE: &str = "machineconfiguration.openshift.io/role";
 const GENERATED_BY: &str = "machineconfiguration.openshift.io/generated-by-controller-version";

@@ -24,6 +24,11 @@ pub struct Forecast {
     pub running: bool,
     /// A reboot is waited for, and told of is what comes after it.
     pub after_reboot: bool,
+    /// It is what will be once a plan is carried out.
+    #[serde(skip)]
+    pub planned: bool,
+    /// The recorded config has no kubelet.service, so no pod starts on the node, and no daemon either.
+    pub no_kubelet: bool,
     /// `currentConfig`, where it is known.
     pub current: Option<String>,
     /// The config that the node is, or will be, recorded to be in.
@@ -70,7 +75,17 @@ impl Forecast {
         for other in rest {
             out.push_str(&self.possible(other));
         }
+        if self.no_kubelet {
+            let words = "But the recorded config has no kubelet.service: without a kubelet no daemon starts";
+            out.push_str(&hanging(words));
+        }
         out
+    }
+
+    /// Whether the daemon stops over what it finds, in the most likely case.
+    pub fn stops(&self) -> bool {
+        let first = self.branches.first().map(|branch| branch.prediction.state);
+        matches!(first, Some(State::Degraded | State::Unreconcilable))
     }
 
     /// Of the node as it is, with the next step.
@@ -152,12 +167,21 @@ impl Forecast {
 
     /// What to do about the first branch that is not as anybody wants it.
     pub fn next(&self) -> Option<String> {
+        if self.no_kubelet {
+            return Some("mco-rescue doctor".to_owned());
+        }
         let first = self.branches.first()?;
         let seen = &first.prediction;
         let said = seen.error.as_deref().unwrap_or_default();
         match seen.state {
             State::Degraded if said.contains("osImageURL") || said.contains("kernel arguments") => {
                 Some("mco-rescue plan, which stages what the operating system lacks".to_owned())
+            }
+            State::Degraded if said.starts_with("unexpected on-disk state") && self.planned => {
+                Some(
+                    "mco-rescue fetch, for the config of that name as the cluster has it"
+                        .to_owned(),
+                )
             }
             State::Degraded if said.starts_with("unexpected on-disk state") => {
                 Some("mco-rescue verify, then mco-rescue apply".to_owned())
@@ -173,6 +197,7 @@ impl Forecast {
             {
                 Some("mco-rescue status --for-cluster, for when the API is back".to_owned())
             }
+            State::Degraded if self.planned => Some("mco-rescue doctor".to_owned()),
             State::Degraded => {
                 Some("mco-rescue plan CONFIG, then apply: it writes the record anew".to_owned())
             }

@@ -1,5 +1,7 @@
 //! What `fetch` kept and what `cache` holds, as text and as JSON (`mco-rescue/fetch/v1`, `mco-rescue/cache/v1`).
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::{count, inline, utc, wrap};
@@ -57,6 +59,8 @@ pub struct Fetched {
     pub new: bool,
     /// Whether the node is recorded to be in it.
     pub recorded: bool,
+    /// Whether its pool is the node's; nothing where nothing tells.
+    pub own_pool: Option<bool>,
     /// Names of older configs that made room.
     pub forgotten: Vec<String>,
 }
@@ -79,7 +83,11 @@ pub fn json(outcome: &Outcome) -> serde_json::Result<String> {
 
 /// For people.
 pub fn text(outcome: &Outcome) -> String {
-    let mut out: String = outcome.kept.iter().map(kept).collect();
+    let pools: BTreeSet<&Option<String>> = outcome.kept.iter().map(|one| &one.pool).collect();
+    let mut out = match pools.len() {
+        0 | 1 => outcome.kept.iter().map(|one| kept(one, true)).collect(),
+        _ => by_pool(&outcome.kept, &pools),
+    };
     for passed in &outcome.passed_over {
         out.push_str(&format!("Not kept  {}\n", inline(&passed.path)));
         out.push_str(&wrap(&passed.why, 10));
@@ -144,14 +152,45 @@ fn annotated(seen: &Annotations) -> String {
     )
 }
 
-fn kept(fetched: &Fetched) -> String {
+/// Several pools: only what is of the node's own is suggested.
+fn by_pool(all: &[Fetched], pools: &BTreeSet<&Option<String>>) -> String {
+    let mut out = String::new();
+    for pool in pools {
+        let of_pool = all.iter().filter(|one| one.pool == **pool);
+        let own = of_pool.clone().any(|one| one.own_pool == Some(true));
+        let name = inline(pool.as_deref().unwrap_or("(none)"));
+        let mark = if own { " (this node's)" } else { "" };
+        out.push_str(&format!("Pool      {name}{mark}\n"));
+        out.extend(of_pool.map(|one| kept(one, one.own_pool == Some(true))));
+    }
+    if all.iter().all(|one| one.own_pool != Some(true)) {
+        let said = match all.iter().all(|one| one.own_pool == Some(false)) {
+            true => "None of these pools is this node's. Next: mco-rescue fetch, for its own pool",
+            false => {
+                "Nothing on this node tells which pool it is of. Next: mco-rescue plan cached:NAME, with a config of \
+                 its pool"
+            }
+        };
+        out.push_str(&wrap(said, 0));
+    }
+    out
+}
+
+/// `suggests`: it may be named as the next step.
+fn kept(fetched: &Fetched, suggests: bool) -> String {
     let mut out = format!("Kept      {}\n", inline(&fetched.name));
     out.push_str(&format!("From      {}\n", inline(&fetched.origin)));
     out.push_str(&format!("Name      {}\n", name_words(fetched.name_matches)));
     for name in &fetched.forgotten {
         out.push_str(&format!("Forgotten {}\n", inline(name)));
     }
+    let foreign = || {
+        let pool = fetched.pool.as_deref().unwrap_or_default();
+        format!("It is of pool {pool}, and this node is of another one.")
+    };
     let next = match (fetched.recorded, fetched.new) {
+        _ if suggests && fetched.own_pool == Some(false) => foreign(),
+        (false, true) if !suggests => return out,
         (true, _) => "It is the config that the node is recorded to be in.".to_owned(),
         (false, false) => "The cache had it already.".to_owned(),
         (false, true) => format!("Next: mco-rescue plan cached:{}", fetched.name),

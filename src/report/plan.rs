@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::daemon::{Forecast, described};
 use super::{WIDTH, after, count, fingerprint, inline, is_secret_step, utc, wrap};
@@ -10,6 +10,7 @@ use crate::plan::{
     Force, Held, Notice, OsPlan, OsStep, PackageChange, Plan, PlannedStep, Repository, Section,
     Step,
 };
+use crate::render::NameHash;
 use crate::root::RootPath;
 use crate::source::Candidate;
 
@@ -18,6 +19,9 @@ use crate::source::Candidate;
 pub struct Heading {
     /// Name of the config.
     pub config: String,
+    /// How the hash in its name stands to its contents; nothing of what bears no such name.
+    #[serde(serialize_with = "hash_word")]
+    pub name_hash: Option<NameHash>,
     /// SHA-256 of the object as received.
     pub digest: String,
     /// Where it was read from.
@@ -62,6 +66,22 @@ struct StepEntry<'a> {
     diff: Option<&'a str>,
 }
 
+fn hash_word<S: Serializer>(hash: &Option<NameHash>, out: S) -> Result<S::Ok, S::Error> {
+    hash.as_ref().map(NameHash::word).serialize(out)
+}
+
+/// The verdict on the hash in a name.
+fn hash_words(hash: &NameHash) -> String {
+    match hash {
+        NameHash::Right => "right: the contents are those of the name".to_owned(),
+        NameHash::Wrong => {
+            "WRONG: the contents were changed since the config got its name".to_owned()
+        }
+        NameHash::Missing => "none in the name, so the contents cannot be checked".to_owned(),
+        NameHash::Unknown(why) => format!("not checked: {why}"),
+    }
+}
+
 /// Diffs by path, made where files may be read.
 pub type Diffs = BTreeMap<RootPath, String>;
 
@@ -103,8 +123,12 @@ pub fn json(
 /// The plan for people. `verbose` lists directories and originals one by one.
 pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
     let mut out = String::new();
+    out.push_str(&format!("{:<10}{}\n", "Config", inline(&heading.config)));
+    if let Some(hash) = &heading.name_hash {
+        out.push_str(&format!("{:<10}", "Hash"));
+        out.push_str(wrap(&hash_words(hash), 10).trim_start());
+    }
     for (label, value) in [
-        ("Config", &heading.config),
         ("From", &heading.origin),
         ("Chosen", &heading.chosen),
         ("Root", &heading.root),

@@ -132,10 +132,7 @@ impl Entry {
 
 /// The pool of a config: its owner, else the middle of its rendered name.
 pub fn pool_of(config: &MachineConfig) -> Option<String> {
-    let of_name = || {
-        let (pool, _) = config.name.strip_prefix("rendered-")?.rsplit_once('-')?;
-        Some(pool.to_owned())
-    };
+    let of_name = || document::pool_in(&config.name).map(str::to_owned);
     config.pool.clone().or_else(of_name)
 }
 

@@ -4,12 +4,15 @@
 //! unasked: the daemon would take it back with a reboot, and a late fetch is no new config. Every other config that
 //! something speaks for is told with the reason why it lost.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::api::Annotations;
 use super::cache::{self, Cached, Entry};
 use super::daemon_log::{DaemonLog, Trace};
 use crate::document::MachineConfig;
+use crate::node::identity::{Identity, Membership};
 use crate::node::{Baseline, Recorded, Records};
 use crate::paths;
 use crate::report::utc;
@@ -25,6 +28,37 @@ pub struct Kept<'a> {
     pub annotations: Option<&'a Annotations>,
     /// What the daemon's log shows, the weakest evidence.
     pub log: Option<&'a DaemonLog>,
+    /// Which pool the node is of.
+    pub node: &'a Identity,
+}
+
+/// The newest config of the cache that fits and is of the node's pool; where nothing tells which pool that is, of the
+/// only pool that the cache has.
+///
+/// # Errors
+/// The pools among which nothing decides; none where no config fits.
+pub fn newest<'a>(
+    kept: &Kept<'a>,
+    fits: impl Fn(&Entry) -> bool,
+) -> Result<&'a Entry, Vec<String>> {
+    let pool = |entry: &Entry| entry.pool.clone().unwrap_or_default();
+    let stands = |entry: &Entry| {
+        kept.node
+            .membership(entry.pool.as_deref().unwrap_or_default())
+    };
+    let all: Vec<&Entry> = cache::whole(kept.cache)
+        .filter(|entry| fits(entry))
+        .collect();
+    if let Some(own) = all.iter().find(|entry| stands(entry) == Membership::Member) {
+        return Ok(own);
+    }
+    let unknown = |entry: &&&Entry| stands(entry) == Membership::Unknown;
+    let left: Vec<&&Entry> = all.iter().filter(unknown).collect();
+    let pools: BTreeSet<String> = left.iter().map(|entry| pool(entry)).collect();
+    match left.first() {
+        Some(newest) if pools.len() == 1 => Ok(newest),
+        _ => Err(pools.into_iter().collect()),
+    }
 }
 
 /// A config that was not taken.
@@ -197,10 +231,19 @@ fn with_hints(why: String, kept: &Kept<'_>) -> String {
         let (name, origin) = (best.wants(), best.origin());
         format!(". The cluster last wanted {name} by {origin}, which the cache does not have intact: mco-rescue fetch")
     });
-    let newest = cache::whole(kept.cache).next().map(|newest| {
-        let name = &newest.name;
-        format!(". The newest in the cache is {name}: `mco-rescue plan cached:{name}`")
-    });
+    let newest = match newest(kept, |_| true) {
+        Ok(newest) => {
+            let name = &newest.name;
+            Some(format!(
+                ". The newest in the cache is {name}: `mco-rescue plan cached:{name}`"
+            ))
+        }
+        Err(pools) if pools.is_empty() => None,
+        Err(pools) => Some(format!(
+            ". The cache has configs of several pools ({}), and nothing here tells which is this node's: mco-rescue cache list",
+            pools.join(", ")
+        )),
+    };
     let hints: String = wanted.into_iter().chain(newest).collect();
     why + &hints
 }
@@ -328,6 +371,7 @@ fn unasked(cached: &Cached, pick: &Pick<'_>) -> Option<Candidate> {
 mod tests {
     use super::*;
     use crate::document;
+    use crate::node::identity::Witness;
     use crate::root::RootPath;
     use crate::source::daemon_log::Line;
 
@@ -678,6 +722,7 @@ mod tests {
                 cache: &row.cache,
                 annotations: annotations.as_ref(),
                 log: log.as_ref(),
+                node: &Identity::default(),
             };
             match (by_itself(&kept), row.chosen) {
                 (Ok(choice), Ok((name, why))) => {
@@ -704,6 +749,7 @@ mod tests {
             cache: &[cached(A, true)],
             annotations: None,
             log: None,
+            node: &Identity::default(),
         };
         assert!(matches!(by_itself(&kept).unwrap().pick, Pick::Record(_)));
     }
@@ -717,9 +763,51 @@ mod tests {
             cache: &[],
             annotations: None,
             log: None,
+            node: &Identity::default(),
         };
         let choice = by_itself(&kept).unwrap();
         assert_eq!(choice.pick.name(), "rendered-worker-a");
         assert!(choice.why.contains("first boot"), "{}", choice.why);
+    }
+
+    #[test]
+    fn the_newest_is_of_the_nodes_pool_or_of_the_only_one() {
+        let records = records(Recorded::Missing, 0);
+        let of = |name: &str, at: u64| {
+            let config = config(name);
+            Cached::Whole(Box::new(Entry::new(
+                &config,
+                config.record.to_string(),
+                "x".into(),
+                at,
+            )))
+        };
+        let (worker, master) = (of("rendered-worker-a", 1), of("rendered-master-b", 2));
+        let both = [master.clone(), worker.clone()];
+        let node = |pools: &[&str]| Identity {
+            pools: pools.iter().map(|pool| Witness::new(*pool, "x")).collect(),
+            ..Identity::default()
+        };
+        let none: Vec<String> = Vec::new();
+        let two = vec!["master".to_owned(), "worker".to_owned()];
+        for (cache, pools, wanted) in [
+            (&both[..], &["worker"][..], Ok("rendered-worker-a")),
+            (&both[..], &["master"], Ok("rendered-master-b")),
+            (&both[..], &["infra"], Err(none.clone())),
+            (&both[..], &[], Err(two)),
+            (&both[1..], &[], Ok("rendered-worker-a")),
+            (&both[..0], &["worker"], Err(none)),
+        ] {
+            let node = node(pools);
+            let kept = Kept {
+                records: &records,
+                cache,
+                annotations: None,
+                log: None,
+                node: &node,
+            };
+            let found = newest(&kept, |_| true).map(|entry| entry.name.as_str());
+            assert_eq!(found, wanted, "{pools:?}");
+        }
     }
 }

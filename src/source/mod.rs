@@ -20,6 +20,7 @@ use serde::de::DeserializeOwned;
 
 use crate::document::{self, DocumentError, MachineConfig};
 use crate::error::Reason;
+use crate::node::identity::Membership;
 use crate::node::{Recorded, Records};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
@@ -67,6 +68,12 @@ pub enum SourceError {
         "the cache has no intact rendered config of {0}. Next: mco-rescue cache list, or mco-rescue fetch"
     )]
     NoLatest(String),
+    /// Nothing tells which of the pools is the node's.
+    #[error(
+        "the cache has configs of several pools ({0}), and nothing here tells which is this node's. Name one: \
+         mco-rescue cache list, then cached:NAME"
+    )]
+    SeveralPools(String),
     /// The cache has several.
     #[error("{0:?} is the beginning of several configs in the cache: {1}. Give the whole name")]
     Ambiguous(String, String),
@@ -85,6 +92,19 @@ pub enum SourceError {
         path = paths::MCS_CONTENT
     )]
     Encapsulated(String),
+    /// A part of a rendered config, without an Ignition part of its own.
+    #[error(
+        "{origin}: {name} is not a rendered config ({why}), and it names no file, unit or user: applying it would remove \
+         everything. Merge all of its pool: mco-rescue render POOL FILES... > rendered.json"
+    )]
+    NotRendered {
+        /// The document.
+        origin: String,
+        /// The config.
+        name: String,
+        /// What shows it.
+        why: String,
+    },
     /// Something that it refers to could not be had.
     #[error("{place}: {problem}")]
     Reference {
@@ -143,7 +163,7 @@ pub fn choose(
 ) -> Result<Chosen, SourceError> {
     let (records, cache) = (kept.records, kept.cache);
     let mut given = match argument {
-        Some(LATEST) => latest(records, cache)?,
+        Some(LATEST) => latest(kept)?,
         Some(name) if name.starts_with("cached:") => cached(name, cache)?,
         Some("-") => parse(read_named("-")?, "standard input")?,
         Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
@@ -156,6 +176,11 @@ pub fn choose(
         None => return taken(by_itself(kept).map_err(SourceError::NoneRecorded)?),
     };
     given.config = references::complete(given.config, fetch)?;
+    let (config, part) = (&given.config, given.config.why_not_rendered(true));
+    if let Some(why) = part.filter(|_| config.emptied) {
+        let (origin, name) = (config.origin.clone(), config.name.clone());
+        return Err(SourceError::NotRendered { origin, name, why });
+    }
     if given.config.emptied {
         whole(given, records, cache)
     } else {
@@ -210,20 +235,21 @@ fn cached(argument: &str, cache: &[Cached]) -> Result<Chosen, SourceError> {
 }
 
 /// The config of the node's pool that was fetched last, and is what its name says.
-fn latest(records: &Records, cache: &[Cached]) -> Result<Chosen, SourceError> {
-    let pool = records.recorded().and_then(cache::pool_of);
-    let fits =
-        |entry: &&Entry| entry.name_matches == Some(true) && (pool.is_none() || entry.pool == pool);
-    let newest = cache::whole(cache).find(fits);
-    let Some(newest) = newest else {
-        return Err(SourceError::NoLatest(
-            pool.unwrap_or_else(|| "any pool".to_owned()),
-        ));
+fn latest(kept: &Kept<'_>) -> Result<Chosen, SourceError> {
+    let newest = choice::newest(kept, |entry| entry.name_matches == Some(true));
+    let newest = newest.map_err(|pools| match pools.is_empty() {
+        true => SourceError::NoLatest(kept.node.pool().unwrap_or("any pool").to_owned()),
+        false => SourceError::SeveralPools(pools.join(", ")),
+    })?;
+    let pool = newest.pool.as_deref().unwrap_or_default();
+    let why = match kept.node.membership(pool) {
+        Membership::Member => "the one of the node's pool that was fetched last, as asked",
+        _ => "the one that was fetched last, as asked; nothing here tells the node's pool",
     };
     Ok(Chosen {
         config: newest.config()?,
-        why: "the one of the node's pool that was fetched last, as asked".to_owned(),
-        others: rivals(newest, cache),
+        why: why.to_owned(),
+        others: rivals(newest, kept.cache),
     })
 }
 

@@ -73,17 +73,22 @@ pub fn of_api(root: &Root) -> Result<Option<String>, RootError> {
     Ok(host(&text).map(|host| format!("https://{host}:{PORT}")))
 }
 
-fn host(text: &str) -> Option<String> {
+/// The host of the API in the shell assignments of `apiserver-url.env`, as it is written there.
+pub fn api_host(text: &str) -> Option<String> {
     let value = text
         .lines()
         .find_map(|line| line.trim().strip_prefix("KUBERNETES_SERVICE_HOST="))?;
-    let host = value.trim_matches(['\'', '"']);
-    let host = if host.contains(':') && !host.starts_with('[') {
+    let host = value.trim_matches(['\'', '"', '[', ']']);
+    (!host.is_empty()).then(|| host.to_owned())
+}
+
+fn host(text: &str) -> Option<String> {
+    let host = api_host(text)?;
+    Some(if host.contains(':') {
         format!("[{host}]")
     } else {
-        host.to_owned()
-    };
-    (!host.is_empty()).then_some(host)
+        host
+    })
 }
 
 /// A server as a person names it: a URL, or a host with or without port.

@@ -289,7 +289,7 @@ impl Run {
     }
 }
 
-/// A rendered MachineConfig with this Ignition config (its version is added).
+/// A rendered MachineConfig with this Ignition config (its version is added), with the marks that the operator gives it.
 pub fn machine_config(name: &str, mut ignition: serde_json::Value) -> serde_json::Value {
     if ignition.get("ignition").is_none() {
         ignition["ignition"] = serde_json::json!({"version": "3.5.0"});
@@ -297,7 +297,7 @@ pub fn machine_config(name: &str, mut ignition: serde_json::Value) -> serde_json
     serde_json::json!({
         "apiVersion": "machineconfiguration.openshift.io/v1",
         "kind": "MachineConfig",
-        "metadata": {"name": name},
+        "metadata": rendered_metadata(name),
         "spec": {
             "osImageURL": "registry.example/os@sha256:0",
             "baseOSExtensionsContainerImage": "",
@@ -307,6 +307,34 @@ pub fn machine_config(name: &str, mut ignition: serde_json::Value) -> serde_json
             "fips": false,
             "kernelType": "default",
         },
+    })
+}
+
+/// The unit without which no rendered config is a whole one.
+pub fn kubelet_unit() -> serde_json::Value {
+    serde_json::json!({"name": "kubelet.service", "contents": "[Service]\nExecStart=/usr/bin/kubelet\n"})
+}
+
+/// Owner and annotation of a rendered MachineConfig of the pool in its name.
+pub fn rendered_metadata(name: &str) -> serde_json::Value {
+    let pool = name
+        .strip_prefix("rendered-")
+        .and_then(|rest| rest.rsplit_once('-'));
+    let pool = pool.map_or("worker", |(pool, _)| pool);
+    serde_json::json!({
+        "name": name,
+        "annotations": {
+            "machineconfiguration.openshift.io/generated-by-controller-version": "7ff337a4ffac8e7562692181178ede61e4b2eec5",
+            "machineconfiguration.openshift.io/release-image-version": "",
+        },
+        "ownerReferences": [{
+            "apiVersion": "machineconfiguration.openshift.io/v1",
+            "kind": "MachineConfigPool",
+            "name": pool,
+            "uid": "00000000-0000-0000-0000-000000000000",
+            "controller": true,
+            "blockOwnerDeletion": true,
+        }],
     })
 }
 

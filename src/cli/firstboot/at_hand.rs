@@ -9,7 +9,9 @@ use anyhow::{Context, Result, bail};
 use crate::boot::{self, AtHand, Mode, Parameters};
 use crate::cli::{FetchArgs, fetch};
 use crate::command::HostRunner;
-use crate::document;
+use crate::document::{self, MachineConfig};
+use crate::node::Records;
+use crate::node::identity::{Identity, Membership};
 use crate::paths;
 use crate::render;
 use crate::root::{Root, RootPath};
@@ -49,12 +51,36 @@ pub fn choose(
             parameters.timeout.as_secs()
         );
     }
+    if parameters.pool().is_none() {
+        of_own_pool(root, &mut all)?;
+    }
     if all.is_empty() {
         return Ok((None, None));
     }
     let only = boot::only(&all, parameters.pool()).map_err(anyhow::Error::msg)?;
     log::info!("{} is at hand ({})", only.name, only.place);
     Ok((Some(only.argument.clone()), medium))
+}
+
+/// Leaves what may be of the node's pool.
+fn of_own_pool(root: &Root, all: &mut Vec<AtHand>) -> Result<()> {
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let node = Identity::observe(root, &records, None);
+    all.retain(|one| {
+        let stands = one.pool.as_deref().map(|pool| node.membership(pool));
+        if let Some(Membership::Stranger(witness)) = stands {
+            log::warn!(
+                "{} ({}) is passed over: this node is of pool {} by {}",
+                one.name,
+                one.place,
+                witness.says,
+                witness.place
+            );
+            return false;
+        }
+        true
+    });
+    Ok(())
 }
 
 /// A path of the initramfs, else of the root; what is in the cache is named there; a URL is fetched first.
@@ -133,7 +159,8 @@ pub fn of_directory(directory: &str, place: &'static str) -> Vec<AtHand> {
 pub fn of_file(path: &str, place: &'static str) -> Vec<AtHand> {
     let config = source::read_named(path)
         .map_err(anyhow::Error::from)
-        .and_then(|bytes| Ok(document::parse(bytes, path)?));
+        .and_then(|bytes| Ok(document::parse(bytes, path)?))
+        .and_then(rendered);
     match config {
         Ok(config) => vec![AtHand {
             pool: cache::pool_of(&config),
@@ -146,6 +173,16 @@ pub fn of_file(path: &str, place: &'static str) -> Vec<AtHand> {
             log::warn!("{path} is passed over: {error:#}");
             Vec::new()
         }
+    }
+}
+
+/// Of a part of a rendered config the node would get nothing else.
+fn rendered(config: MachineConfig) -> Result<MachineConfig> {
+    let proven = render::name_matches(&config.record) == Some(true);
+    let why = config.why_not_rendered(proven).filter(|_| !config.bare);
+    match why {
+        Some(why) => bail!("{} is not a rendered config: {why}", config.name),
+        None => Ok(config),
     }
 }
 

@@ -21,6 +21,7 @@ use crate::mounts::{self, Access, BootRoot};
 use crate::node::Host;
 use crate::node::host::kernel_command_line;
 use crate::paths;
+use crate::plan::fit::Accepted;
 use crate::plan::{Allowed, Options};
 use crate::privileges::Capability;
 use crate::report::console;
@@ -190,7 +191,8 @@ impl Attempt {
         recover_first(&root, &lock)?;
         self.phase = "reading the config and the root";
         let first = facts.never_booted && !facts.recorded;
-        let name = self.transact(root, argument.as_deref(), deadline, first, &lock)?;
+        let asked = (argument.as_deref(), deadline, parameters.allow);
+        let name = self.transact(root, asked, first, &lock)?;
         drop(lock);
         opened.give_back();
         if reason == Reason::Given {
@@ -204,8 +206,7 @@ impl Attempt {
     fn transact(
         &mut self,
         root: Root,
-        argument: Option<&str>,
-        timeout: Duration,
+        (argument, timeout, accepted): (Option<&str>, Duration, Accepted),
         first: bool,
         lock: &transaction::Lock,
     ) -> Result<String> {
@@ -213,7 +214,8 @@ impl Attempt {
         let mut session = Session::in_boot(root, argument, timeout, first)?;
         let name = session.chosen.config.name.clone();
         self.phase = "planning";
-        let plan = session.guarded_plan(Options::default(), Allowed::default())?;
+        let mut plan = session.guarded_plan(Options::default(), Allowed::default())?;
+        session.doubt(&mut plan, accepted)?;
         for notice in &plan.notices {
             log::info!("{}: {}", notice.subject, notice.message);
         }
@@ -222,7 +224,10 @@ impl Attempt {
             .map(|b| format!("{}: {}", b.subject, b.message))
             .collect();
         if !blockers.is_empty() {
-            bail!("{name} cannot be applied: {}", blockers.join("; "));
+            bail!(
+                "{name} cannot be applied: {} (at boot an option --NAME is mco_rescue.allow=NAME)",
+                blockers.join("; ")
+            );
         }
         self.phase = "applying";
         if !plan.is_empty() {

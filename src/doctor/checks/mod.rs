@@ -28,11 +28,12 @@ mod fp_30_console;
 mod fp_31_kubelet_authority;
 mod fp_32_name_servers;
 mod fp_33_locked_out;
+mod fp_60_no_kubelet;
 
 use super::Check;
 
 /// All checks, in the order in which they are told among equals.
-pub const CHECKS: [Check; 28] = [
+pub const CHECKS: [Check; 29] = [
     fp_01_not_booted::CHECK,
     fp_02_no_config::CHECK,
     fp_03_drift::CHECK,
@@ -61,4 +62,5 @@ pub const CHECKS: [Check; 28] = [
     fp_31_kubelet_authority::CHECK,
     fp_32_name_servers::CHECK,
     fp_33_locked_out::CHECK,
+    fp_60_no_kubelet::CHECK,
 ];

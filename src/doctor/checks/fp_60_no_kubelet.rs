@@ -1,0 +1,63 @@
+//! FP-60: the recorded config is no whole one.
+
+use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
+use crate::document::brings_kubelet;
+use crate::node::Records;
+use crate::paths;
+
+/// The check.
+pub const CHECK: Check = Check {
+    id: "FP-60",
+    title: "the recorded config is not a whole one",
+    looks_at: "whether the recorded config brings the kubelet, and is a rendered one",
+    explain: "Every rendered config brings kubelet.service. A record without it comes from a single MachineConfig, such \
+as 99-worker-ssh, that was applied as if it were the rendered one: everything else of the node's config was removed \
+with it, and the node compares as clean with what is left.\n\n\
+mco-rescue rollback takes that run back. Where it is too old for that: apply the rendered config of the pool, from the \
+cache, from another node of the pool, or made with mco-rescue render POOL FILES...",
+    judge,
+};
+
+fn judge(evidence: &Evidence) -> Verdict {
+    let Some(records) = evidence.records.get() else {
+        return Verdict::unseen("the recorded config: the records cannot be read");
+    };
+    let recorded = records.baseline().config().or(records.recorded());
+    let Some(config) = recorded.filter(|config| !config.emptied) else {
+        return Verdict::healthy();
+    };
+    let foreign = config
+        .why_not_rendered(false)
+        .filter(|_| !config.has_rendered_name());
+    if brings_kubelet(&config.ignition) && foreign.is_none() {
+        return Verdict::healthy();
+    }
+    let means = "The files and units of a node are not in it: the node may not join the cluster, or not start again.";
+    let mut finding = Finding::new(
+        Severity::Critical,
+        "the recorded config is not a whole one",
+        means,
+    );
+    if !brings_kubelet(&config.ignition) {
+        finding = finding.seen(format!("/{}", paths::CURRENT_CONFIG), "no kubelet.service");
+    }
+    if let Some(why) = foreign {
+        finding = finding.seen(config.name.clone(), why);
+    }
+    Verdict::found(next(evidence, records, finding))
+}
+
+fn next(evidence: &Evidence, records: &Records, finding: Finding) -> Finding {
+    let last = evidence
+        .last_run
+        .as_ref()
+        .map(|run| run.config.name.clone());
+    let is_last = last.is_some() && last == records.name();
+    let finding = match is_last {
+        true => finding.next(format!("mco-rescue rollback{}", evidence.at_root())),
+        false => finding,
+    };
+    finding
+        .next(format!("mco-rescue cache list{}", evidence.at_root()))
+        .next(format!("mco-rescue plan{} CONFIG", evidence.at_root()))
+}

@@ -1,0 +1,408 @@
+//! Which pool and which cluster a node is of, by the files that it keeps: the record, the annotations, kubeconfigs, and
+//! the config that it was provisioned with.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::{Recorded, Records};
+use crate::document::{self, Desired, MachineConfig, pointer, yaml};
+use crate::net;
+use crate::paths;
+use crate::root::{Root, RootPath, sha256};
+use crate::source::{api, authorities, cache, daemon_log, server};
+
+/// Bundles that are compared with those of the same path only: each has signers of its own.
+const BUNDLES: [&str; 3] = [
+    "etc/kubernetes/ca.crt",
+    "etc/kubernetes/kubelet-ca.crt",
+    paths::KUBECONFIG,
+];
+/// The configs that a node was provisioned with.
+const POINTERS: [&str; 2] = ["boot/ignition/config.ign", "usr/lib/ignition/user.ign"];
+/// The unit whose labels tell a control-plane node from a worker.
+const KUBELET: &str = "kubelet.service";
+
+/// Digests of the certificates in each bundle, by the bundle's path.
+pub type Bundles = BTreeMap<&'static str, BTreeSet<String>>;
+
+/// Something that a file says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Witness {
+    /// The pool, or the host.
+    pub says: String,
+    /// Where it says so, for people.
+    pub place: String,
+}
+
+impl Witness {
+    /// What is said in a place.
+    pub fn new(says: impl Into<String>, place: impl Into<String>) -> Self {
+        Self {
+            says: says.into(),
+            place: place.into(),
+        }
+    }
+}
+
+/// What the node's own files say of it.
+#[derive(Debug, Clone, Default)]
+pub struct Identity {
+    /// Pools that the cluster or the daemon put the node in.
+    pub pools: Vec<Witness>,
+    /// Pools that it was provisioned for, or runs as. A custom pool is provisioned as `worker`.
+    pub provisioned: Vec<Witness>,
+    /// Hosts of its API.
+    pub hosts: Vec<Witness>,
+    /// Certificates of its authorities.
+    pub bundles: Bundles,
+}
+
+/// The same of a config.
+#[derive(Debug, Clone, Default)]
+pub struct Claims {
+    /// Its pool.
+    pub pool: Option<String>,
+    /// Hosts of the API that it leads to.
+    pub hosts: Vec<String>,
+    /// Certificates of the authorities that it brings.
+    pub bundles: Bundles,
+}
+
+impl Claims {
+    /// Reads a config.
+    pub fn of(config: &MachineConfig, desired: &Desired) -> Self {
+        let text = |path: &str| text_in(desired, path);
+        let url = text(paths::APISERVER_URL);
+        let mut hosts: Vec<String> = url
+            .as_deref()
+            .and_then(server::api_host)
+            .into_iter()
+            .collect();
+        hosts.extend(
+            text(paths::KUBECONFIG)
+                .iter()
+                .flat_map(|text| hosts_in(text)),
+        );
+        let bundle = |path: &'static str| Some((path, certificates(text(path)?.as_bytes())));
+        Self {
+            pool: cache::pool_of(config),
+            hosts,
+            bundles: whole(BUNDLES.into_iter().filter_map(bundle)),
+        }
+    }
+}
+
+/// How a pool stands to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Membership<'a> {
+    /// Something says that the node is of it.
+    Member,
+    /// Something says that the node is of another one, and nothing that it is of this one.
+    Stranger(&'a Witness),
+    /// Nothing speaks for it or against it.
+    Unknown,
+}
+
+/// Pools of the control plane; every other pool is made from `worker`.
+const CONTROL_PLANE: [&str; 2] = ["master", "arbiter"];
+
+impl Identity {
+    /// The pool that the best evidence names.
+    pub fn pool(&self) -> Option<&str> {
+        let first = self.pools.first().or(self.provisioned.first());
+        first.map(|witness| witness.says.as_str())
+    }
+
+    /// How a pool stands to this node.
+    pub fn membership(&self, pool: &str) -> Membership<'_> {
+        let told = match self.pools.is_empty() {
+            true => &self.provisioned,
+            false => &self.pools,
+        };
+        let Some(first) = told.first() else {
+            return Membership::Unknown;
+        };
+        if told.iter().any(|witness| witness.says == pool) {
+            return Membership::Member;
+        }
+        // A custom pool is provisioned as worker, and its kubelet runs as one.
+        let worker = self
+            .provisioned
+            .iter()
+            .any(|witness| witness.says == "worker");
+        let custom = worker && !CONTROL_PLANE.contains(&pool);
+        match self.pools.is_empty() && custom {
+            true => Membership::Unknown,
+            false => Membership::Stranger(first),
+        }
+    }
+
+    /// Looks at the node. `recorded`: what the recorded config wants on disk. A file that cannot be read says nothing.
+    pub fn observe(root: &Root, records: &Records, recorded: Option<&Desired>) -> Self {
+        let initial = initial_annotations(root);
+        let mut found = Self {
+            pools: told_pools(root, records, &initial),
+            ..Self::default()
+        };
+        found.look_at_provisioning(root);
+        found.look_at_hosts(root, recorded);
+        for path in BUNDLES {
+            let of_record = recorded.and_then(|recorded| text_in(recorded, path));
+            let on_disk = root.read(&RootPath::fixed(path)).ok().flatten();
+            let mut all = certificates(&on_disk.unwrap_or_default());
+            all.extend(certificates(of_record.unwrap_or_default().as_bytes()));
+            found.bundles.extend(whole([(path, all)]));
+        }
+        found
+    }
+
+    fn look_at_provisioning(&mut self, root: &Root) {
+        for path in POINTERS {
+            let Some(text) = text_of(root, path) else {
+                continue;
+            };
+            for source in pointer::servers(&text) {
+                let place = format!("the pointer config /{path}");
+                if let Some(pool) = pointer::pool(&source) {
+                    self.provisioned.push(Witness::new(pool, &place));
+                }
+                self.hosts
+                    .extend(host_of(&source).map(|host| Witness::new(host, &place)));
+            }
+        }
+        let unit = text_of(root, &format!("{}/{KUBELET}", paths::UNITS));
+        if let Some(role) = unit.as_deref().and_then(role_in) {
+            self.provisioned
+                .push(Witness::new(role, format!("/{}/{KUBELET}", paths::UNITS)));
+        }
+        if root
+            .exists(&RootPath::fixed(paths::ETCD_POD))
+            .unwrap_or(false)
+        {
+            self.provisioned
+                .push(Witness::new("master", format!("/{}", paths::ETCD_POD)));
+        }
+    }
+
+    fn look_at_hosts(&mut self, root: &Root, recorded: Option<&Desired>) {
+        let mut add = |text: Option<String>, place: &str| {
+            let host = text.as_deref().and_then(server::api_host);
+            self.hosts
+                .extend(host.map(|host| Witness::new(host, place)));
+        };
+        let of_record = recorded.and_then(|recorded| text_in(recorded, paths::APISERVER_URL));
+        add(of_record, "the recorded config");
+        add(
+            text_of(root, paths::APISERVER_URL),
+            &format!("/{}", paths::APISERVER_URL),
+        );
+        for path in [paths::KUBELET_KUBECONFIG, paths::KUBECONFIG] {
+            let text = text_of(root, path).unwrap_or_default();
+            let hosts = hosts_in(&text).into_iter();
+            self.hosts
+                .extend(hosts.map(|host| Witness::new(host, format!("/{path}"))));
+        }
+    }
+}
+
+/// The pools in the names that the record, the API, the daemon's log and the first boot give.
+fn told_pools(root: &Root, records: &Records, initial: &BTreeMap<String, String>) -> Vec<Witness> {
+    let mut all = Vec::new();
+    let mut add = |pool: Option<String>, place: String| {
+        all.extend(pool.map(|pool| Witness::new(pool, place)));
+    };
+    let recorded = records.recorded();
+    add(
+        recorded.and_then(cache::pool_of),
+        format!("its record, {}", records.name().unwrap_or_default()),
+    );
+    if let (None, Recorded::Present(served)) = (recorded, &records.mcs_content) {
+        add(cache::pool_of(served), format!("/{}", paths::MCS_CONTENT));
+    }
+    let mut add_name = |name: Option<&str>, place: &str| {
+        let pool = name.and_then(document::pool_in).map(str::to_owned);
+        add(pool, format!("{place} {}", name.unwrap_or_default()));
+    };
+    if let Ok(Some(seen)) = api::remembered(root) {
+        add_name(seen.desired.as_deref(), "its annotation desiredConfig,");
+        add_name(seen.current.as_deref(), "its annotation currentConfig,");
+    }
+    if let Ok(Some(log)) = daemon_log::known(root) {
+        let wanted = log.wanted.as_ref().map(|trace| trace.name.as_str());
+        add_name(wanted, "the daemon's log,");
+    }
+    add_name(
+        initial.get("desiredConfig").map(String::as_str),
+        "the annotations of its first boot,",
+    );
+    all
+}
+
+/// The annotations that the Machine Config Server gave along, also where the daemon has put them away.
+fn initial_annotations(root: &Root) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for path in [paths::NODE_ANNOTATIONS, paths::NODE_ANNOTATIONS_KEPT] {
+        let text = text_of(root, path).unwrap_or_default();
+        let given: BTreeMap<String, String> = serde_json::from_str(&text).unwrap_or_default();
+        for (key, value) in given {
+            if let Some(key) = key.strip_prefix("machineconfiguration.openshift.io/") {
+                all.entry(key.to_owned()).or_insert(value);
+            }
+        }
+    }
+    all
+}
+
+/// The image that a served config says to be that of a layered pool.
+pub fn layered_image(desired: &Desired) -> Option<String> {
+    let text = text_in(desired, paths::NODE_ANNOTATIONS)?;
+    let all: BTreeMap<String, String> = serde_json::from_str(&text).ok()?;
+    all.get("machineconfiguration.openshift.io/currentImage")
+        .cloned()
+}
+
+/// The same, as the node has kept it.
+pub fn layered_image_kept(root: &Root) -> Option<String> {
+    initial_annotations(root).remove("currentImage")
+}
+
+fn text_of(root: &Root, path: &str) -> Option<String> {
+    let path = RootPath::parse(&format!("/{path}")).ok()?;
+    let read = root.read(&path);
+    let read = read.inspect_err(|error| log::info!("looking for pool and cluster: {error}"));
+    let bytes = read.ok().flatten()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn text_in(desired: &Desired, path: &str) -> Option<String> {
+    let path = RootPath::parse(&format!("/{path}")).ok()?;
+    let mut added = desired.additions.iter();
+    let file = desired
+        .file(&path)
+        .or_else(|| added.find(|file| file.path == path))?;
+    let bytes = file.contents.bytes().ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn certificates(bytes: &[u8]) -> BTreeSet<String> {
+    let blocks = authorities::pem(bytes);
+    let all = net::system_certificates(blocks.as_bytes());
+    all.iter().map(|der| sha256(der)).collect()
+}
+
+/// A bundle without a certificate says nothing.
+fn whole(all: impl IntoIterator<Item = (&'static str, BTreeSet<String>)>) -> Bundles {
+    all.into_iter()
+        .filter(|(_, certificates)| !certificates.is_empty())
+        .collect()
+}
+
+/// The hosts of the clusters in a kubeconfig; not those of the machine itself.
+fn hosts_in(kubeconfig: &str) -> Vec<String> {
+    let document = yaml::parse(kubeconfig).unwrap_or_default();
+    let clusters = document.get("clusters").and_then(Value::as_array);
+    let servers = clusters.into_iter().flatten();
+    let servers = servers.filter_map(|one| one.pointer("/cluster/server")?.as_str());
+    let own = |host: &String| !["localhost", "127.0.0.1", "::1"].contains(&host.as_str());
+    servers.filter_map(host_of).filter(own).collect()
+}
+
+/// The host of a URL, in lower case, an IPv6 address without brackets.
+fn host_of(url: &str) -> Option<String> {
+    let (_, rest) = url.split_once("://")?;
+    let place = rest.split(['/', '?', '#']).next()?;
+    let host = match place.strip_prefix('[') {
+        Some(address) => address.split(']').next()?,
+        None => place.split(':').next()?,
+    };
+    (!host.is_empty()).then(|| host.to_lowercase())
+}
+
+/// `master` or `worker`, by the labels that the kubelet gives its Node.
+fn role_in(unit: &str) -> Option<&'static str> {
+    let labels = unit.split_once("--node-labels=")?.1;
+    let labels = labels.split_whitespace().next()?;
+    let has = |role: &str| {
+        let wanted = format!("node-role.kubernetes.io/{role}");
+        labels
+            .split(',')
+            .any(|label| label.trim_end_matches('=') == wanted)
+    };
+    match (has("master") || has("control-plane"), has("worker")) {
+        (true, _) => Some("master"),
+        (false, true) => Some("worker"),
+        (false, false) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_roles_are_read_from_the_texts_that_nodes_have() {
+        for (url, host) in [
+            ("https://api-int.Example:6443", Some("api-int.example")),
+            ("https://[fd00::1]:22623/config/worker", Some("fd00::1")),
+            ("https://10.0.0.1/config/worker", Some("10.0.0.1")),
+            ("data:,x", None),
+            ("https://", None),
+        ] {
+            assert_eq!(host_of(url).as_deref(), host, "{url}");
+        }
+        let kubeconfig = "clusters:\n- cluster: {server: 'https://localhost:6443'}\n- cluster: {server: 'https://a.b:6443'}\n";
+        assert_eq!(hosts_in(kubeconfig), ["a.b"]);
+        assert!(hosts_in("kind: Config\n").is_empty() && hosts_in("[").is_empty());
+        let label = "node-role.kubernetes.io";
+        for (unit, role) in [
+            (
+                format!("kubelet --node-labels={label}/control-plane,{label}/master,x=y \\\n"),
+                Some("master"),
+            ),
+            (
+                format!("kubelet --node-labels={label}/worker,a={label}/master"),
+                Some("worker"),
+            ),
+            ("kubelet --node-labels=a=b".to_owned(), None),
+            ("kubelet".to_owned(), None),
+        ] {
+            assert_eq!(role_in(&unit), role, "{unit}");
+        }
+    }
+
+    #[test]
+    fn a_pool_is_a_stranger_only_if_nothing_speaks_for_it() {
+        let of = |pools: &[&str], provisioned: &[&str]| {
+            let all = |list: &[&str]| list.iter().map(|one| Witness::new(*one, "x")).collect();
+            Identity {
+                pools: all(pools),
+                provisioned: all(provisioned),
+                ..Identity::default()
+            }
+        };
+        for (pool, pools, provisioned, wanted) in [
+            ("worker", &["worker"][..], &[][..], "member"),
+            ("master", &["worker"], &["master"], "worker"),
+            // The cluster moves it to another pool.
+            ("infra", &["worker", "infra"], &[], "member"),
+            ("worker", &["infra"], &["worker"], "infra"),
+            ("worker", &[], &["worker"], "member"),
+            ("infra", &[], &["worker"], "unknown"),
+            ("master", &[], &["worker"], "worker"),
+            ("arbiter", &[], &["worker"], "worker"),
+            ("worker", &[], &["master"], "master"),
+            ("worker", &[], &["infra"], "infra"),
+            ("infra", &[], &["infra", "worker"], "member"),
+            ("worker", &[], &[], "unknown"),
+        ] {
+            let node = of(pools, provisioned);
+            let found = match node.membership(pool) {
+                Membership::Member => "member",
+                Membership::Stranger(witness) => &witness.says,
+                Membership::Unknown => "unknown",
+            };
+            assert_eq!(found, wanted, "{pool} {pools:?} {provisioned:?}");
+        }
+    }
+}
