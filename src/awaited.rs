@@ -91,7 +91,7 @@ pub struct OsRun {
     pub earlier: Vec<String>,
 }
 
-/// What configs asked for, by the deployment that was made for them; kept in `/var/lib/mco-rescue/asked.json`. The
+/// Requests of configs, by the deployment that was made for them; kept in `/var/lib/mco-rescue/asked.json`. The
 /// record of the daemon may be of a later config by now.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Asked {
@@ -101,7 +101,7 @@ pub struct Asked {
     pub deployments: Vec<AskedFor>,
 }
 
-/// What the config of one deployment asked for.
+/// The requests of the config of one deployment.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AskedFor {
     /// `CHECKSUM.SERIAL`.
@@ -118,7 +118,7 @@ pub struct AskedFor {
 const DEPLOYMENTS_KEPT: usize = 8;
 
 impl Asked {
-    /// What the config of a deployment asked for, if that is remembered. An image that was staged alone took its
+    /// Finds the requests of the config of a deployment, if they are remembered. An image that was staged alone took its
     /// command line from another one, and so what was asked for.
     pub fn of(&self, deployment: &str, command_line: &Kargs) -> Option<&AskedFor> {
         let mut alike = self
@@ -215,7 +215,7 @@ pub enum GoesBack {
     Superseded(String),
 }
 
-/// What a run that stages takes over from one that was awaited before.
+/// The part of an awaited run that a run which stages takes over.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Inherited {
     /// Runs of files whose deployments never ran, the oldest first.
@@ -224,7 +224,7 @@ pub struct Inherited {
     pub way_back: Option<String>,
 }
 
-/// What `rollback` takes back where the last thing that was done has no files of its own.
+/// The way of `rollback` where the last thing that was done has no files of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaving {
     /// The deployment to go back to.
@@ -267,7 +267,7 @@ impl Awaited {
         }
     }
 
-    /// Whether files were to come, and did not.
+    /// True where files were to come, and did not.
     pub fn lacks_files(&self, history: &[Ran]) -> bool {
         self.run.is_none() && self.files_after.is_some() && self.own_run(history).is_none()
     }
@@ -296,7 +296,7 @@ impl Awaited {
         }
     }
 
-    /// What a run takes over that stages while `booted` runs.
+    /// Gives the part that a run takes over which stages while `booted` runs.
     pub fn inherited(&self, booted: &Booted, history: &[Ran]) -> Inherited {
         let never_ran = booted.deployment.as_deref() == Some(self.from.as_str());
         let was_judged = self.half && self.boot == booted.boot;
@@ -316,7 +316,7 @@ impl Awaited {
         }
     }
 
-    /// What `rollback` takes back of it, where it is the last thing that was done and has no files of its own.
+    /// Gives the way of `rollback`, where this is the last thing that was done and has no files of its own.
     pub fn leaving(&self, booted: &Booted, history: &[Ran]) -> Option<Leaving> {
         let newest = history
             .first()
@@ -362,7 +362,7 @@ impl Awaited {
         }
     }
 
-    /// What is not as awaited where another deployment than the one from before runs.
+    /// Names a difference to what is awaited, where the deployment from before does not run.
     fn missing(&self, booted: &Booted) -> Option<String> {
         if let Some(image) = &self.image
             && booted.image.as_ref() != Some(image)

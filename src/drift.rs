@@ -150,7 +150,7 @@ pub fn half(records: &Records, facts: &Facts) -> Option<String> {
     (!all.is_empty()).then(|| format!("{} is recorded, but {}", config.name, all.join("; ")))
 }
 
-/// Whether the next boot enters the operating system of the recorded config.
+/// True where the next boot enters the operating system of the recorded config.
 pub fn is_next(records: &Records, facts: &Facts) -> bool {
     let next = facts.deployments.next_boot().filter(|next| !next.booted);
     let (Some(config), Some(next)) = (records.recorded(), next) else {

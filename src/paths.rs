@@ -183,7 +183,7 @@ pub const HISTORY: &str = "var/lib/mco-rescue/history";
 pub const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
 /// Runs that changed the operating system too.
 pub const OS_RUNS: &str = "var/lib/mco-rescue/os-runs.json";
-/// What configs asked for of the operating system, by deployment.
+/// Requests of configs for the operating system, by deployment.
 pub const ASKED: &str = "var/lib/mco-rescue/asked.json";
 /// The directories that `install` had to make.
 pub const INSTALL: &str = "var/lib/mco-rescue/install.json";

@@ -272,7 +272,7 @@ impl Node {
         self.node.root.write("stub/d", &text.concat());
     }
 
-    /// What the list says is booted, boots.
+    /// Boots the deployment that the list calls booted.
     fn boot(&mut self) {
         self.boots += 1;
         let booted = self.lines().into_iter().find(|line| line.booted).unwrap();
@@ -311,7 +311,7 @@ impl Node {
         awaited.then(|| self.run(&["complete"]))
     }
 
-    /// What is staged is written at an orderly shutdown: it, what ran, and what is pinned stay.
+    /// An orderly shutdown writes the staged deployment; it, the one that ran, and pinned ones stay.
     fn finalize(&self) {
         let mut lines = self.lines();
         if !lines[0].staged {

@@ -47,7 +47,7 @@ pub fn forget(root: &Root) -> Result<()> {
     Ok(store.remove(RootPath::fixed(paths::AWAITED).name())?)
 }
 
-/// What failed is not told any more.
+/// Forgets a failure that was reported.
 pub fn forget_failed(root: &Root) -> Result<()> {
     match awaited(root)? {
         Some(awaited) if awaited.failed.is_some() => forget(root),
@@ -77,7 +77,7 @@ pub fn keep_os_run(root: &Root, run: OsRun) -> Result<()> {
     session::keep(root, paths::OS_RUNS, &OsRuns { version, runs })
 }
 
-/// What configs of deployments asked for is remembered, before their record is replaced.
+/// Remembers the requests of the config of a deployment, before its record is replaced.
 pub fn remember_asked(root: &Root, one: AskedFor) -> Result<()> {
     let mut all = asked(root)?;
     if all.deployments.last() == Some(&one) {
@@ -308,7 +308,7 @@ impl Boot<'_> {
         }
     }
 
-    /// What was awaited does not run. That is said once, and then only while the node is a half.
+    /// Reports once that the awaited deployment does not run, and then only while the node is a half.
     fn not_taken(&self, awaited: Awaited, why: String) -> Result<Completed> {
         let half = os::half(self.root)?;
         let said = awaited.failed.is_some();

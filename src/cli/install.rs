@@ -266,7 +266,8 @@ impl Beforehand {
     }
 }
 
-/// What completes a run at the next boot: a plan that stages is refused without it, unless that is done `by_hand`.
+/// The check that a unit completes a run at the next boot: a plan that stages is refused without one, unless that is
+/// done `by_hand`.
 pub struct Completion {
     by_hand: bool,
 }

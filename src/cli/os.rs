@@ -54,7 +54,7 @@ pub struct Staging<'a> {
     pub bits: Bits,
     /// Whether files follow.
     pub files: bool,
-    /// What was awaited before.
+    /// The run that was awaited before.
     pub over: Over,
     /// The arguments that the next boot has to have, once they are known.
     pub expected: RefCell<Option<Kargs>>,
@@ -62,7 +62,7 @@ pub struct Staging<'a> {
     pub staged: RefCell<Option<String>>,
 }
 
-/// What was awaited when a run began, and what that run takes over from it.
+/// The run that was awaited when another one began, and the part that is taken over from it.
 #[derive(Debug, Default)]
 pub struct Over {
     before: Option<Awaited>,
@@ -88,7 +88,7 @@ impl Over {
         })
     }
 
-    /// Whether the way back would be longer than the history: it keeps only some runs.
+    /// True where the way back would be longer than the history, which keeps only some runs.
     pub fn is_full(&self) -> bool {
         self.inherited.earlier.len() >= transaction::HISTORY_KEPT
     }
@@ -147,7 +147,7 @@ impl Staging<'_> {
         Ok(())
     }
 
-    /// What runs, and what is staged now, were made for these configs; their records are replaced.
+    /// Remembers the requests of the config that runs: its record is about to be replaced.
     fn remember_asked(&self) -> Result<()> {
         if let Some(asked) = &self.plan.booted_asked {
             complete::remember_asked(self.root, asked.clone())?;
@@ -175,7 +175,7 @@ impl Staging<'_> {
         complete::keep(self.root, &awaited)
     }
 
-    /// What the config of what is staged asks for; an image alone is still of the one before.
+    /// Gives the requests of the config that is staged; an image alone is still of the one before.
     fn staged_asked(&self) -> Option<AskedFor> {
         if self.config.origin == PIVOT {
             return self.plan.base_asked.clone();
@@ -341,7 +341,7 @@ impl Staging<'_> {
         }
     }
 
-    /// What is wrong with the arguments of the next boot: what is wanted is missing, or what is to go is there.
+    /// Names wrong arguments of the next boot: a wanted one is missing, or one that is to go is there.
     fn wrong_arguments(&self) -> Result<Option<String>, Cause> {
         let present = next_arguments()?;
         let mut expected = self.expected.borrow_mut();
@@ -362,7 +362,7 @@ impl Staging<'_> {
         Ok((!words.is_empty()).then(|| format!("what is staged still needs {}", words.join(" "))))
     }
 
-    /// What is wrong with the packages of the next boot; in the daemon's words where it has some.
+    /// Names wrong packages of the next boot, in the daemon's words where it has some.
     fn lacks_packages(&self, next: Option<&Deployment>) -> Option<String> {
         let Some(next) = next else {
             return Some("no staged deployment found after applying extensions".to_owned());
@@ -525,7 +525,7 @@ pub enum WayBack {
     NextBoot,
 }
 
-/// Whether what is staged is what a run of ours staged, and still waits for.
+/// True where the staged deployment is of a run of ours that still waits for it.
 pub fn is_staged_by_us(root: &Root) -> Result<bool> {
     let waits = |one: &Awaited| one.way == Way::Forward && one.failed.is_none();
     let awaited = complete::awaited(root)?.filter(|_| root.is_live());
@@ -543,7 +543,7 @@ pub fn is_staged_by_us(root: &Root) -> Result<bool> {
     Ok(all.staged().is_some_and(is_its))
 }
 
-/// Whether taking this run back drops what is staged, too.
+/// True where taking this run back drops the staged deployment, too.
 pub fn is_staged_by(root: &Root, run: &str) -> Result<bool> {
     let awaited = complete::awaited(root)?;
     let its = awaited.is_some_and(|one| one.run.as_deref() == Some(run));
@@ -590,7 +590,8 @@ fn said(cause: Cause) -> anyhow::Error {
 
 /// Makes the deployment from before the one of the next boot.
 ///
-/// What is awaited stays as it is where the node is there already: until the files are back, a boot has to bring them.
+/// The record of what is awaited stays where the node is there already: until the files are back, a boot has to bring
+/// them.
 pub fn go_back(root: &Root, leaving: &Leaving, config: &str) -> Result<WayBack> {
     let mut all = deployments().map_err(said)?;
     let booted = all.running()?.name();

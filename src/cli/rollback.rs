@@ -153,7 +153,7 @@ fn leaves(config: &str, leaving: &Leaving) -> String {
     )
 }
 
-/// What is taken back together: an operating system, and runs of files.
+/// An operating system, and runs of files, that are taken back together.
 struct Together {
     run: Ran,
     leaving: Leaving,

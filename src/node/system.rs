@@ -40,7 +40,7 @@ pub struct Facts {
     pub arguments: Kargs,
     /// The arguments of the running kernel.
     pub booted_arguments: Kargs,
-    /// What the configs of deployments asked for, where a run has replaced their record.
+    /// Requests of the configs of deployments, where a run has replaced their record.
     pub asked: Asked,
     /// Of rpm-ostree.
     pub version: Version,
@@ -96,7 +96,7 @@ impl System {
     }
 }
 
-/// What configs of deployments asked for.
+/// Reads the requests of the configs of deployments.
 ///
 /// # Errors
 /// A path that cannot be read.

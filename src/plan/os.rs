@@ -103,10 +103,10 @@ pub struct OsPlan {
     /// That config asked for extensions.
     #[serde(skip)]
     pub had_extensions: bool,
-    /// What the config asked for of whose deployment an image alone is made, where that is remembered.
+    /// Requests of the config from whose deployment an image alone is made, where they are remembered.
     #[serde(skip)]
     pub base_asked: Option<AskedFor>,
-    /// What the config of what runs asked for; `None` where the record stays as it is.
+    /// Requests of the config that runs; `None` where the record stays as it is.
     #[serde(skip)]
     pub booted_asked: Option<AskedFor>,
     /// The extensions that this one asks for.
@@ -209,7 +209,7 @@ impl OsPlan {
         self.waits_for_reboot || self.steps.iter().any(OsStep::is_staging)
     }
 
-    /// Whether nothing is done, and nothing is awaited.
+    /// True where nothing is done, and nothing is awaited.
     pub fn is_empty(&self) -> bool {
         !self.waits_for_reboot && self.steps.is_empty()
     }
@@ -315,7 +315,7 @@ impl Builder<'_> {
         self.plan.os = plan;
     }
 
-    /// What the config of the deployment that the next one is made of asked for: that is taken away again.
+    /// Requests of the config from whose deployment the next one is made: they are taken away again.
     fn base(&self, facts: &Facts, booted: &Deployment, plan: &OsPlan) -> AskedFor {
         let next = facts.deployments.next_boot();
         match next.filter(|next| !plan.drops() && !next.booted) {
@@ -330,7 +330,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What the config of a deployment asked for: as remembered, else as recorded.
+    /// Requests of the config of a deployment: as remembered, else as recorded.
     fn asked_for(&self, facts: &Facts, deployment: &Deployment, present: &Kargs) -> AskedFor {
         let asked = facts.asked.of(&deployment.name(), present).cloned();
         asked.unwrap_or_else(|| self.recorded(deployment, present))

@@ -58,7 +58,7 @@ impl Completed {
         Self::of("back", Some(awaited))
     }
 
-    /// What was staged runs, but not all of it.
+    /// The staged deployment runs, but not all of its run is there.
     pub fn half(awaited: &Awaited) -> Self {
         Self::of("arrived", Some(awaited))
     }

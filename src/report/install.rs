@@ -253,11 +253,11 @@ pub fn problem(check: &Check, not_labelled: &[(RootPath, Reason)]) -> Option<Str
     }
 }
 
-/// What stands against staging without it.
+/// The way past a refusal to stage without the unit.
 pub const NOT_COMPLETED: &str = "Or pass it over with --complete-by-hand, and run mco-rescue complete right after \
 the reboot, before the kubelet starts";
 
-/// What then has to be done.
+/// The work that a person then has to do.
 pub const BY_HAND: &str = "Passed over as asked (--complete-by-hand): run mco-rescue complete right after the reboot, \
 before the kubelet starts; keep that from starting until then: systemctl disable kubelet";
 

@@ -305,7 +305,7 @@ pub fn awaited_words(awaited: &Awaited, verdict: &Verdict) -> String {
     }
 }
 
-/// What to do then.
+/// The next command for it.
 pub fn awaited_next(awaited: &Awaited, verdict: &Verdict) -> String {
     let apply = awaited.apply_command();
     let either = format!("{apply}, or mco-rescue rollback");
