@@ -69,7 +69,7 @@ pub enum MountError {
     },
     /// A directory cannot be opened.
     #[error("{0}. A healthy node has a directory there; look at it with ls -ld")]
-    Root(#[from] RootError),
+    Root(RootError),
     /// The deployment cannot get its `var`.
     #[error(
         "its var has to be bound first, as root, or by hand: mount --bind {from} {to}: {reason}",
@@ -83,6 +83,13 @@ pub enum MountError {
         /// What the kernel said.
         reason: Reason,
     },
+}
+
+/// Its words are part of the message, so it is no cause of its own.
+impl From<RootError> for MountError {
+    fn from(error: RootError) -> Self {
+        Self::Root(error)
+    }
 }
 
 /// The root of a boot, as it was found and as we need it (ignition-contract 10.3).

@@ -299,6 +299,7 @@ fn a_var_that_is_a_link_is_refused_and_named() {
         ] {
             assert!(said.contains(words), "no {words:?} in {said}");
         }
+        assert_eq!(said.matches("a symbolic link").count(), 1, "{said}");
         assert_eq!(tree(Path::new(&hostile.outside)), before, "{said}");
     }
 }
