@@ -1,16 +1,22 @@
 //! One run at a time on a root: the second is refused with the holder's name, and reading is free.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
+#[path = "support/mounts.rs"]
+mod mounts;
 mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use mounts::{mount, with_mounts};
 use serde_json::{Value, json};
-use support::{PROGRAM, TestRoot, file, machine_config, say};
+use support::{PROGRAM, TestRoot, file, install, is_root, machine_config, say};
+
+const STATE: &str = "var/lib/mco-rescue";
 
 fn config(name: &str, text: &str) -> Value {
     let files: Vec<Value> = (0..20)
@@ -28,9 +34,17 @@ struct Holder {
 impl Holder {
     /// `None`, said aloud, where there is no `flock`.
     fn of(directory: &Path) -> Option<Self> {
-        let mut command = Command::new("flock");
-        command.arg("--exclusive").arg("--no-fork").arg(directory);
-        command.args(["sh", "-c", "echo held; exec cat"]);
+        Self::run_by(&[], directory, Path::new("cat"))
+    }
+
+    /// The same, started through others, by a program that does as `cat`.
+    fn run_by(wrapper: &[&str], directory: &Path, program: &Path) -> Option<Self> {
+        let line = [wrapper, &["flock", "--exclusive", "--no-fork"]].concat();
+        let mut command = Command::new(line[0]);
+        command.args(&line[1..]).arg(directory);
+        command
+            .args(["sh", "-c", "echo held; exec \"$0\""])
+            .arg(program);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let Ok(mut child) = command.spawn() else {
             say("SKIP: flock is not installed");
@@ -55,7 +69,8 @@ impl Drop for Holder {
 #[test]
 fn a_second_run_names_the_process_and_command_that_hold_the_lock() {
     let root = TestRoot::new();
-    let Some(holder) = Holder::of(&root.path("var")) else {
+    fs::create_dir(root.path(STATE)).unwrap();
+    let Some(holder) = Holder::of(&root.path(STATE)) else {
         return;
     };
     let config = root.config(&config("rendered-worker-a", "a\n"));
@@ -71,11 +86,121 @@ fn a_second_run_names_the_process_and_command_that_hold_the_lock() {
 }
 
 #[test]
+fn no_lock_that_every_user_can_take_keeps_a_run_out() {
+    let root = TestRoot::new();
+    let open = ["", "var", "var/lib", "etc"].map(|path| root.path(path));
+    for path in &open {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    // Its name proves nothing.
+    let scratch = tempfile::tempdir_in("/var/tmp").unwrap();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let named = scratch.path().join("mco-rescue");
+    install("/bin/cat".as_ref(), &named);
+    let nobody: &[&str] = match is_root() {
+        true => &[
+            "setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+        ],
+        false => &[],
+    };
+    let program = if is_root() {
+        named.as_path()
+    } else {
+        Path::new("cat")
+    };
+    let holders = open
+        .iter()
+        .map(|path| Holder::run_by(nobody, path, program))
+        .collect::<Option<Vec<_>>>();
+    let Some(_holders) = holders else { return };
+    let first = root.config(&config("rendered-worker-a", "a\n"));
+    root.run(&["apply", "--yes", first.path()]).ok();
+    root.run(&["recover"]).ok();
+    root.run(&["rollback", "--yes"]).ok();
+    assert_eq!(root.mode(STATE), 0o700);
+    if is_root() {
+        let mut command = Command::new("setpriv");
+        let command = command.args(&nobody[1..]).args(["flock", "--nonblock"]);
+        let status = command.arg(root.path(STATE)).arg("true").output();
+        assert!(!status.unwrap().status.success(), "a user can lock it");
+    }
+}
+
+#[test]
+fn a_run_of_a_version_that_locked_the_root_itself_still_keeps_the_next_one_out() {
+    let root = TestRoot::new();
+    let scratch = tempfile::tempdir_in("/var/tmp").unwrap();
+    let named = scratch.path().join("mco-rescue");
+    install("/bin/cat".as_ref(), &named);
+    let config = root.config(&config("rendered-worker-a", "a\n"));
+    for path in ["", "var"] {
+        let Some(holder) = Holder::run_by(&[], &root.path(path), &named) else {
+            return;
+        };
+        let before = root.everything();
+        let run = root.run(&["apply", "--yes", config.path()]).exits(1);
+        let said = format!("process {}", holder.child.id());
+        assert!(run.err().contains(&said), "{}", run.err());
+        assert_eq!(root.everything(), before);
+    }
+    root.run(&["apply", "--yes", config.path()]).ok();
+}
+
+#[test]
+fn of_two_very_first_runs_started_at_once_none_disturbs_the_other() {
+    for round in 1..=8 {
+        let root = TestRoot::new();
+        if round % 2 == 0 {
+            fs::remove_dir_all(root.path("var")).unwrap();
+        }
+        let text = format!("{round}\n");
+        let config = root.config(&config(&format!("rendered-worker-{round}"), &text));
+        let start = || {
+            let mut command = root.command(&["apply", "--yes", config.path()]);
+            command.stdin(Stdio::null()).stdout(Stdio::piped());
+            command.stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let children = [start(), start(), start()];
+        let ends = children.map(|child| child.wait_with_output().unwrap());
+        let done = |end: &&Output| end.status.code() == Some(0);
+        assert!(ends.iter().filter(done).count() >= 1, "{ends:?}");
+        for end in ends.iter().filter(|end| !done(end)) {
+            assert_eq!(end.status.code(), Some(1), "{end:?}");
+            let said = String::from_utf8_lossy(&end.stderr);
+            assert!(said.contains("another run holds the lock"), "{said}");
+        }
+        root.run(&["verify", config.path()]).ok();
+        assert_eq!(root.run(&["recover"]).ok().code(), 0);
+    }
+}
+
+#[test]
+fn on_a_read_only_root_the_plan_is_shown_and_the_run_ends_before_anything() {
+    with_mounts(|| {
+        let root = TestRoot::new();
+        let config = root.config(&config("rendered-worker-a", "a\n"));
+        let dir = root.dir().to_str().unwrap();
+        mount(&["--bind", dir, dir]);
+        mount(&["-o", "remount,bind,ro", dir]);
+        let before = root.everything();
+        let run = root.run(&["apply", "--yes", config.path()]).exits(1);
+        assert!(run.out().contains("/etc/of-config/0.conf"), "{}", run.out());
+        assert!(run.out().contains("read-only"), "{}", run.out());
+        assert!(run.err().contains("nothing was changed"), "{}", run.err());
+        root.run(&["recover"]).ok();
+        assert_eq!(root.everything(), before);
+    });
+}
+
+#[test]
 fn looking_needs_no_lock() {
     let root = TestRoot::new();
     let value = config("rendered-worker-a", "a\n");
     root.apply(&value);
-    let Some(_holder) = Holder::of(&root.path("var")) else {
+    let Some(_holder) = Holder::of(&root.path(STATE)) else {
         return;
     };
     let config = root.config(&value);

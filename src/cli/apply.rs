@@ -64,6 +64,9 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
         );
     }
     let mut told = Told::default();
+    if plan.is_empty() {
+        lock.keep_parents();
+    }
     if !plan.is_empty() {
         confirm(cli, "Apply this plan?")?;
         if args.guards.first_boot {

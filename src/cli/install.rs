@@ -409,7 +409,7 @@ fn remove(cli: &Cli, root: &Root) -> Result<ExitCode> {
              Next: systemctl reboot, then mco-rescue status; nothing was removed"
         );
     }
-    let mut paths = to_remove(root)?;
+    let mut paths = to_remove(root, &lock)?;
     if cli.output == Output::Text {
         report::print(report::install::about_to_remove(&paths).as_bytes())?;
     }
@@ -426,7 +426,7 @@ fn remove(cli: &Cli, root: &Root) -> Result<ExitCode> {
 }
 
 /// What of ours is there, links before units before the program; and what stays, with the reason.
-fn to_remove(root: &Root) -> Result<Removed> {
+fn to_remove(root: &Root, lock: &Lock) -> Result<Removed> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let config = records.recorded().map(Desired::of);
     let managed = config.as_ref().map(managed).unwrap_or_default();
@@ -445,7 +445,8 @@ fn to_remove(root: &Root) -> Result<Removed> {
         }
     }
     for path in [paths::TIMER_STAMP, paths::RUNTIME, paths::STATE].map(RootPath::fixed) {
-        if root.exists(&path)? {
+        let only_for_us = path == RootPath::fixed(paths::STATE) && lock.made_the_state();
+        if !only_for_us && root.exists(&path)? {
             ours.push(path);
         }
     }
@@ -570,7 +571,7 @@ fn write(file: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let name = file.file_name().and_then(|name| name.to_str());
     let name = name.context("the path does not end in a file name")?;
     let root = Root::open(directory)?;
-    let lock = transaction::acquire(&root)?;
+    let lock = transaction::acquire_elsewhere(&root)?;
     let path = RootPath::parse(&format!("/{name}"))?;
     let object = text_object(bytes, mode, Host::observe(&root)?.attainable((0, 0)));
     let placement = Placement {

@@ -1,42 +1,94 @@
-//! One run at a time: a lock on the root directory and its `var`, which needs no file of its own.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "locks are taken on directories that root/ has opened"
-)]
+//! One run at a time: a lock on the state directory, which needs no file of its own.
+//!
+//! Only its owner can open that directory. A directory that every user can open would let every user keep all runs out.
 
+use std::cell::Cell;
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
-use nix::sys::stat::{FileStat, Mode, fstat, major, minor};
-use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System, UpdateKind};
+use nix::sys::stat::{FileStat, fstat, major, minor};
+use nix::unistd::geteuid;
+use sysinfo::{Pid, Process, ProcessRefreshKind, ProcessesToUpdate, System, UpdateKind};
 
+use super::disk;
+use super::state::{StateError, make_path_noting};
 use crate::error::Reason;
-use crate::root::{Root, RootError, RootPath};
-use crate::signals::uninterrupted;
+use crate::node::{Host, Labels};
+use crate::paths;
+use crate::root::{Place, Root, RootError, RootPath};
 
-/// The right to run a transaction; only `acquire` makes one. It ends with its descriptors: unlocking them
-/// could fail, and by then there is nobody to tell.
+/// The right to run a transaction; only [`acquire`] makes one. It ends with its descriptors: unlocking them
+/// could fail, and a failure could no longer be reported.
 #[derive(Debug)]
 pub struct Lock {
-    _root: File,
-    _var: Option<File>,
+    /// The locked directory, or why there is none: then nothing can be written on this root.
+    held: Result<File, String>,
+    /// Directories that did not exist before, from the top.
+    made: Vec<Place>,
+    /// Those above the state directory stay: a config counts on them.
+    keeps_parents: Cell<bool>,
+    /// The directories that versions before this one lock.
+    _older: Vec<File>,
+}
+
+impl Lock {
+    /// Refuses to write where the lock could not be taken.
+    ///
+    /// # Errors
+    /// The reason, which was no obstacle to looking.
+    pub fn require(&self) -> Result<(), LockError> {
+        match &self.held {
+            Ok(_) => Ok(()),
+            Err(why) => Err(LockError::Impossible(why.clone())),
+        }
+    }
+
+    /// The node is as its config wants it with the directories above the state directory, so they stay.
+    pub fn keep_parents(&self) {
+        self.keeps_parents.set(true);
+    }
+
+    /// Whether the state directory exists only for this lock.
+    pub fn made_the_state(&self) -> bool {
+        !self.made.is_empty()
+    }
+}
+
+/// A run that kept nothing leaves nothing.
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let all = self.made.iter().rev();
+        let most = if self.keeps_parents.get() {
+            1
+        } else {
+            usize::MAX
+        };
+        for place in all.take(most) {
+            // What holds something by now stays.
+            if let Err(errno) = disk::remove_directory(place.dir.as_fd(), &place.name) {
+                log::info!("removing {}: {}", place.name, Reason::from(errno));
+            }
+        }
+    }
 }
 
 /// Why the lock could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Somebody else has it.
+    /// Another process has it.
     #[error("another run holds the lock on this root: {0}. Wait for it to end, then try again")]
     Held(String),
+    /// The state directory cannot be made.
+    #[error("{0}")]
+    Impossible(String),
     /// The directory could not be opened.
     #[error(transparent)]
     Root(#[from] RootError),
-    /// The kernel said no.
-    #[error("locking the root: {0}")]
+    /// The kernel refused.
+    #[error("locking {place}: {0}. Run it as root, or as the owner of the root", place = RootPath::fixed(paths::STATE))]
     System(Reason),
 }
 
@@ -46,40 +98,158 @@ impl From<Errno> for LockError {
     }
 }
 
-/// Takes the lock, without waiting: on the root, and on its `var`, which two deployments share.
+/// Takes the lock, without waiting. Two deployments share it with their `var`.
+///
+/// Where the state directory does not exist it is made, and goes with the lock if it stays empty. Where it cannot be
+/// made, the plan may still be looked at: [`Lock::require`] stands before everything that writes.
+///
+/// # Errors
+/// Another run, or what the kernel said.
 pub fn acquire(root: &Root) -> Result<Lock, LockError> {
-    let own = lock(root.as_fd())?;
-    let var = root.directory(&RootPath::fixed("var"))?;
-    let var = var.map(|var| lock(var.as_fd())).transpose()?;
+    let older = lock_older(root)?;
+    loop {
+        let (dir, made) = match open_or_make(root)? {
+            Ok(opened) => opened,
+            Err(why) => {
+                return Ok(Lock {
+                    held: Err(why.to_string()),
+                    made: Vec::new(),
+                    keeps_parents: Cell::default(),
+                    _older: older,
+                });
+            }
+        };
+        try_lock(&dir)?.map_err(LockError::Held)?;
+        // A run that ended meanwhile may have taken the directory with it.
+        if is_the_state(root, &dir)? {
+            return Ok(Lock {
+                held: Ok(dir),
+                made,
+                keeps_parents: Cell::default(),
+                _older: older,
+            });
+        }
+    }
+}
+
+/// Locks a directory itself: for a file that is no part of a node.
+///
+/// # Errors
+/// Another run, or what the kernel said.
+pub fn acquire_elsewhere(directory: &Root) -> Result<Lock, LockError> {
+    let dir = disk::open_directory(directory.as_fd(), ".")?;
+    try_lock(&dir)?.map_err(LockError::Held)?;
     Ok(Lock {
-        _root: own,
-        _var: var,
+        held: Ok(dir),
+        made: Vec::new(),
+        keeps_parents: Cell::default(),
+        _older: Vec::new(),
     })
 }
 
-fn lock(dir: BorrowedFd<'_>) -> Result<File, LockError> {
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let open = || nix::fcntl::openat(dir, ".", flags, Mode::empty());
-    let dir = File::from(uninterrupted(open)?);
+/// The state directory with what had to be made for it; the inner error is that it cannot be made.
+fn open_or_make(root: &Root) -> Result<Result<(File, Vec<Place>), StateError>, LockError> {
+    if let Some(dir) = root.directory(&RootPath::fixed(paths::STATE))? {
+        return Ok(Ok((disk::open_directory(dir.as_fd(), ".")?, Vec::new())));
+    }
+    if Host::observe(root)?.var_missing {
+        return Ok(Err(StateError::NotMounted));
+    }
+    let mut made = Vec::new();
+    let path = RootPath::fixed(paths::STATE);
+    let opened = make_path_noting(root, &path, &Labels::read(root), &mut made);
+    Ok(match opened {
+        Ok(dir) => Ok((dir, made)),
+        Err(error) => {
+            for place in made.iter().rev() {
+                // The first error is the one that matters.
+                let _ = disk::remove_directory(place.dir.as_fd(), &place.name);
+            }
+            Err(error)
+        }
+    })
+}
+
+fn is_the_state(root: &Root, dir: &File) -> Result<bool, LockError> {
+    let Some(there) = root.directory(&RootPath::fixed(paths::STATE))? else {
+        return Ok(false);
+    };
+    let (own, there) = (fstat(dir)?, fstat(there)?);
+    Ok((own.st_dev, own.st_ino) == (there.st_dev, there.st_ino))
+}
+
+/// The inner error tells which process holds the lock.
+fn try_lock(dir: &File) -> Result<Result<(), String>, LockError> {
     loop {
         match dir.try_lock() {
-            Ok(()) => return Ok(dir),
-            Err(TryLockError::WouldBlock) => return Err(LockError::Held(holder(&dir))),
+            Ok(()) => return Ok(Ok(())),
+            Err(TryLockError::WouldBlock) => return Ok(Err(holder(dir))),
             Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Interrupted => {}
             Err(TryLockError::Error(e)) => return Err(LockError::System(e.into())),
         }
     }
 }
 
+/// Versions before this one lock the root and its `var`: they are kept out, and one that runs keeps us out. A lock of
+/// any other program means nothing there.
+fn lock_older(root: &Root) -> Result<Vec<File>, LockError> {
+    let var = root.directory(&RootPath::fixed("var"))?;
+    let all = [
+        disk::open_directory(root.as_fd(), ".").ok(),
+        var.and_then(|var| disk::open_directory(var.as_fd(), ".").ok()),
+    ];
+    let mut locked = Vec::new();
+    for dir in all.into_iter().flatten() {
+        match dir.try_lock() {
+            Ok(()) => locked.push(dir),
+            Err(TryLockError::WouldBlock) if is_held_by_us(&dir) => {
+                return Err(LockError::Held(holder(&dir)));
+            }
+            Err(_) => log::info!("another program holds a lock on the root, which means nothing"),
+        }
+    }
+    Ok(locked)
+}
+
+/// Whether this program holds a lock, run by root or by our own user. The name alone proves nothing: every user can
+/// give it to a program.
+fn is_held_by_us(dir: &File) -> bool {
+    let Some(pid) = holder_pid(dir) else {
+        return false;
+    };
+    let ours = |process: &Process| {
+        let user = process.user_id().map(|user| **user);
+        let name = process.name().to_string_lossy().starts_with(PROGRAM);
+        name && user.is_some_and(|user| user == 0 || user == geteuid().as_raw())
+    };
+    look_at(pid, &ours).unwrap_or_default()
+}
+
+/// The name of this program as the kernel knows it.
+const PROGRAM: &str = "mco-rescue";
+
+/// Asks about a process; `None` where it is gone.
+fn look_at<T>(pid: u32, ask: &dyn Fn(&Process) -> T) -> Option<T> {
+    let mut system = System::new().ok()?;
+    let what = ProcessRefreshKind::nothing()
+        .with_cmd(UpdateKind::Always)
+        .with_user(UpdateKind::Always);
+    let pid = Pid::from_u32(pid);
+    system.refresh_processes_specifics(ProcessesToUpdate::Some(&[pid]), true, what);
+    system.process(pid).map(ask)
+}
+
 /// Who holds the lock, as far as the kernel tells.
 fn holder(dir: &File) -> String {
-    let pid = fstat(dir.as_fd())
-        .ok()
-        .and_then(|stat| lock_owner(&kernel_locks(), &stat));
-    match pid {
+    match holder_pid(dir) {
         Some(pid) => describe(pid),
         None => "a process that cannot be seen from here".to_owned(),
     }
+}
+
+fn holder_pid(dir: &File) -> Option<u32> {
+    let stat = fstat(dir.as_fd()).ok()?;
+    lock_owner(&kernel_locks(), &stat)
 }
 
 #[allow(
@@ -110,25 +280,17 @@ fn find_lock(locks: &str, inode: u64, device: Option<&str>) -> Option<u32> {
 }
 
 fn describe(pid: u32) -> String {
-    let Ok(mut system) = System::new() else {
-        return format!("process {pid}");
+    let words = |process: &Process| {
+        let command = process.cmd().iter();
+        let command: Vec<_> = command.map(|part| part.to_string_lossy()).collect();
+        let running = Duration::from_secs(process.run_time());
+        format!(
+            "process {pid} ({}), running for {} s",
+            command.join(" "),
+            running.as_secs()
+        )
     };
-    let what = ProcessRefreshKind::nothing().with_cmd(UpdateKind::Always);
-    system.refresh_processes_specifics(ProcessesToUpdate::Some(&[Pid::from_u32(pid)]), true, what);
-    let Some(process) = system.process(Pid::from_u32(pid)) else {
-        return format!("process {pid}");
-    };
-    let command: Vec<_> = process
-        .cmd()
-        .iter()
-        .map(|part| part.to_string_lossy())
-        .collect();
-    let running = Duration::from_secs(process.run_time());
-    format!(
-        "process {pid} ({}), running for {} s",
-        command.join(" "),
-        running.as_secs()
-    )
+    look_at(pid, &words).unwrap_or_else(|| format!("process {pid}"))
 }
 
 #[cfg(test)]

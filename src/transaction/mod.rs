@@ -57,7 +57,7 @@ use state::{State, StateError};
 
 pub use force::{request_force, withdraw_force};
 pub use jobs::Running;
-pub use lock::{Lock, LockError, acquire};
+pub use lock::{Lock, LockError, acquire, acquire_elsewhere};
 pub use recover::{
     Changes, Pending, RecoverError, Recovered, Wanted, give_up, history, order, pending, recover,
     strays,
@@ -132,6 +132,7 @@ pub fn run(
     describe: impl Fn(&Result<Finished, Failure>) -> LastRun,
 ) -> Result<Finished, Failure> {
     let unchanged = |error: &dyn std::fmt::Display| Failure::NothingChanged(error.to_string());
+    request.lock.require().map_err(|e| unchanged(&e))?;
     // A signal must not end the run between two names; while there are only staged ones it undoes them.
     let signals = DeferredSignals::new();
     let _accounts = pwd_lock::for_steps(request.root, request.steps, request.labels)

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::disk;
 use super::journal::VERSION;
-use super::lock::Lock;
+use super::lock::{Lock, LockError};
 use super::state::{State, StateError};
 use crate::error::Reason;
 use crate::node::{Host, Labels};
@@ -37,6 +37,9 @@ pub enum PlaceError {
         "{0} is a link to {1}, and nothing can be made there. Make that directory, or mount what holds it, then run it again"
     )]
     Link(RootPath, String),
+    /// Nothing may be written without the lock.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// The state directory.
     #[error(transparent)]
     State(#[from] StateError),
@@ -74,11 +77,12 @@ struct Made {
 /// Something else in the way, or what the system said.
 pub fn make_parent(
     root: &Root,
-    _lock: &Lock,
+    lock: &Lock,
     path: &RootPath,
     host: &Host,
     labels: &Labels,
 ) -> Result<(), PlaceError> {
+    lock.require()?;
     let missing = missing_directories(root, path)?;
     if missing.is_empty() {
         return Ok(());
@@ -215,9 +219,10 @@ fn make_directory(
 /// What the system said; the name holds what it held before.
 pub fn put(
     root: &Root,
-    _lock: &Lock,
+    lock: &Lock,
     placement: &Placement<'_>,
 ) -> Result<Option<Reason>, PlaceError> {
+    lock.require()?;
     try_put(root, placement).map_err(|reason| PlaceError::Put(placement.path.clone(), reason))
 }
 
@@ -264,10 +269,11 @@ fn write_and_rename(
 /// A broken disk.
 pub fn relabel(
     root: &Root,
-    _lock: &Lock,
+    lock: &Lock,
     path: &RootPath,
     label: &str,
 ) -> Result<Option<Reason>, PlaceError> {
+    lock.require()?;
     let relabel = || {
         let place = root.place(path)?.ok_or(Errno::ENOENT)?;
         set_label(&place, &place.name, label)
@@ -287,7 +293,8 @@ fn set_label(place: &Place, name: &str, label: &str) -> Result<Option<Reason>, R
 ///
 /// # Errors
 /// What the system said.
-pub fn sweep(root: &Root, _lock: &Lock, path: &RootPath) -> Result<(), PlaceError> {
+pub fn sweep(root: &Root, lock: &Lock, path: &RootPath) -> Result<(), PlaceError> {
+    lock.require()?;
     try_sweep(root, path).map_err(|reason| PlaceError::Remove(path.clone(), reason))
 }
 
@@ -306,7 +313,8 @@ fn try_sweep(root: &Root, path: &RootPath) -> Result<(), Reason> {
 ///
 /// # Errors
 /// What the system said.
-pub fn remove(root: &Root, _lock: &Lock, path: &RootPath) -> Result<bool, PlaceError> {
+pub fn remove(root: &Root, lock: &Lock, path: &RootPath) -> Result<bool, PlaceError> {
+    lock.require()?;
     try_remove(root, path).map_err(|reason| PlaceError::Remove(path.clone(), reason))
 }
 
@@ -326,7 +334,8 @@ fn try_remove(root: &Root, path: &RootPath) -> Result<bool, Reason> {
 ///
 /// # Errors
 /// What the system said.
-pub fn remove_tree(root: &Root, _lock: &Lock, path: &RootPath) -> Result<bool, PlaceError> {
+pub fn remove_tree(root: &Root, lock: &Lock, path: &RootPath) -> Result<bool, PlaceError> {
+    lock.require()?;
     let remove = || {
         let Some(place) = root.place(path)? else {
             return Ok(false);
@@ -342,7 +351,8 @@ pub fn remove_tree(root: &Root, _lock: &Lock, path: &RootPath) -> Result<bool, P
 ///
 /// # Errors
 /// What the system said.
-pub fn remove_directories(root: &Root, _lock: &Lock) -> Result<Vec<RootPath>, PlaceError> {
+pub fn remove_directories(root: &Root, lock: &Lock) -> Result<Vec<RootPath>, PlaceError> {
+    lock.require()?;
     let Some(state) = State::open(root)? else {
         return Ok(Vec::new());
     };
@@ -380,7 +390,11 @@ fn remove_directory(root: &Root, path: &RootPath) -> Result<bool, Reason> {
 ///
 /// # Errors
 /// A directory that is not ours, or what the system said.
-pub fn remove_state(root: &Root, _lock: &Lock) -> Result<bool, PlaceError> {
+pub fn remove_state(root: &Root, lock: &Lock) -> Result<bool, PlaceError> {
+    lock.require()?;
+    if lock.made_the_state() {
+        return Ok(false);
+    }
     let path = RootPath::fixed(paths::STATE);
     let Some(place) = root.place(&path)? else {
         return Ok(false);

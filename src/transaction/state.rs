@@ -247,6 +247,16 @@ pub fn make_path_durably(
 
 /// Makes a directory of ours with everything above it (0755), itself 0700, and opens it.
 pub fn make_path(root: &Root, path: &RootPath, labels: &Labels) -> Result<File, StateError> {
+    make_path_noting(root, path, labels, &mut Vec::new())
+}
+
+/// The same; adds every directory that did not exist to `made`, from the top.
+pub fn make_path_noting(
+    root: &Root,
+    path: &RootPath,
+    labels: &Labels,
+    made: &mut Vec<Place>,
+) -> Result<File, StateError> {
     let mut all: Vec<RootPath> = path.ancestors().collect();
     all.reverse();
     for directory in &all {
@@ -258,8 +268,13 @@ pub fn make_path(root: &Root, path: &RootPath, labels: &Labels) -> Result<File, 
             .map_err(|e| system(directory, e))?
             .is_none()
         {
-            disk::make_directory(place.dir.as_fd(), &place.name, mode, own_ids())
-                .map_err(|e| system(directory, e))?;
+            let (dir, name) = (place.dir.clone(), place.name.clone());
+            let is_new = disk::make_directory(dir.as_fd(), &name, mode, own_ids());
+            // Made and then not given away is made as well.
+            if !matches!(is_new, Ok(false)) {
+                made.push(Place { dir, name });
+            }
+            is_new.map_err(|e| system(directory, e))?;
             label(&place, directory, labels).map_err(|e| system(directory, e))?;
         }
     }

@@ -230,6 +230,7 @@ impl Attempt {
             );
         }
         self.phase = "applying";
+        lock.keep_parents();
         if !plan.is_empty() {
             let work = super::work::Work {
                 root: &session.root,
