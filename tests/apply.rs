@@ -365,6 +365,90 @@ fn the_last_way_in_is_not_taken_away_unasked() {
     assert!(root.read("etc/shadow").contains("core:*:"));
 }
 
+/// Whether core can log in, by what is on disk alone.
+fn can_log_in(root: &TestRoot) -> bool {
+    let keys = ["authorized_keys", "authorized_keys.d/ignition"].map(|name| {
+        std::fs::read_to_string(root.path(&format!("home/core/.ssh/{name}"))).unwrap_or_default()
+    });
+    let shadow = std::fs::read_to_string(root.path("etc/shadow")).unwrap_or_default();
+    let password = shadow.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        (fields[0] == "core" && fields.len() > 2).then(|| fields[1].to_owned())
+    });
+    keys.iter().any(|text| text.contains("ssh-ed25519"))
+        || password.is_some_and(|hash| hash.starts_with("$6$"))
+}
+
+#[test]
+fn whatever_shadow_is_like_no_run_takes_the_last_way_in() {
+    let of_root = "root:*:19000:0:99999:7:::\n";
+    let shadows = [
+        (
+            "a line for core",
+            format!("{of_root}core:*:19000:0:99999:7:::\n"),
+        ),
+        (
+            "a password by hand",
+            format!("{of_root}core:$6$by$hand:19000::::::\n"),
+        ),
+        ("no line for core", of_root.to_owned()),
+        ("a line with too few fields", format!("{of_root}core:*\n")),
+        ("an empty file", String::new()),
+        ("no file", "-".to_owned()),
+    ];
+    let key = json!(["ssh-ed25519 AAAA a"]);
+    let next = [
+        json!([{"name": "core", "passwordHash": "$6$s$h"}]),
+        json!([{"name": "core", "passwordHash": "$6$s$h", "sshAuthorizedKeys": key}]),
+        json!([{"name": "core", "passwordHash": "the password itself"}]),
+        json!([{"name": "core", "sshAuthorizedKeys": ["# ssh-rsa in a comment"]}]),
+        json!([{"name": "core", "sshAuthorizedKeys": key}]),
+        json!([]),
+    ];
+    let (mut refused, mut done) = (0, 0);
+    for (what, shadow) in &shadows {
+        for next in &next {
+            for by_hand in [false, true] {
+                let root = TestRoot::new();
+                root.apply(&users(
+                    A,
+                    json!([{"name": "core", "sshAuthorizedKeys": key}]),
+                ));
+                match shadow.as_str() {
+                    "-" => root.remove("etc/shadow"),
+                    text => root.write("etc/shadow", text),
+                }
+                if by_hand {
+                    let text = "ssh-ed25519 CCCC by hand\n";
+                    root.write("home/core/.ssh/authorized_keys", text);
+                }
+                assert!(can_log_in(&root));
+                let given = root.config(&users(B, next.clone()));
+                let run = root.run(&["apply", "--yes", given.path()]);
+                let flat = run.out().split_whitespace().collect::<Vec<_>>().join(" ");
+                let case = format!("{what}, {next}, by hand: {by_hand}: {flat}{}", run.err());
+                match run.code() {
+                    0 => done += 1,
+                    1 => {
+                        assert!(flat.contains("Use --allow-lockout"), "{case}");
+                        // The refusal was right.
+                        root.run(&["apply", "--yes", "--allow-lockout", given.path()]);
+                        assert!(!can_log_in(&root), "{case}");
+                        refused += 1;
+                        continue;
+                    }
+                    // What cannot be set is a difference that stays.
+                    3 => done += 1,
+                    other => panic!("{other}: {case}"),
+                }
+                assert!(can_log_in(&root), "{case}");
+            }
+        }
+    }
+    // With a key by hand nothing is refused; else what leaves neither key nor password.
+    assert_eq!((refused, done), (19, 53));
+}
+
 #[test]
 fn ssh_directory_in_foreign_hands_is_given_back_with_what_is_in_it() {
     if !is_root() {

@@ -132,6 +132,23 @@ pub fn is_locked(hash: &str) -> bool {
     hash.is_empty() || hash.starts_with(['*', '!'])
 }
 
+/// Whether a password field can let a user in with a password: crypt(5) gives nothing else, and most often such a value is
+/// the password itself.
+pub fn opens(hash: &str) -> bool {
+    let plain = |text: &str| {
+        let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'.' || b == b'/';
+        text.bytes().all(letter)
+    };
+    match hash.strip_prefix('$') {
+        Some(rest) => rest.split('$').filter(|part| !part.is_empty()).count() >= 2,
+        // DES, and its form with more rounds.
+        None => match hash.strip_prefix('_') {
+            Some(rest) => rest.len() == 19 && plain(rest),
+            None => hash.len() == 13 && plain(hash),
+        },
+    }
+}
+
 fn text(root: &Root, file: &'static str) -> Result<String, RootError> {
     let bytes = root.read(&RootPath::fixed(file))?.unwrap_or_default();
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -214,6 +231,32 @@ mod tests {
         assert_eq!(after, "root:!:1::::::\ncore:$6$a$b:19000:0:99999:7:::\n");
         assert_eq!(accounts.shadow_with("nobody", "x"), None);
         assert_eq!(accounts.password("core"), Some("*"));
+    }
+
+    #[test]
+    fn only_what_crypt_gives_opens() {
+        for hash in [
+            "$6$salt$hash",
+            "$y$j9T$salt$hash",
+            "$2b$12$saltandhash",
+            "abJnggxhB/yWI",
+            "_J9..rasmBYk8r9AiWNc",
+        ] {
+            assert!(opens(hash), "{hash}");
+        }
+        for hash in [
+            "",
+            "*",
+            "!",
+            "!!",
+            "!$6$salt$hash",
+            "x",
+            "secret",
+            "$6$",
+            "$",
+        ] {
+            assert!(!opens(hash), "{hash}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use nix::sys::stat::FileStat;
 
-use super::accounts::{Accounts, count_keys, is_locked};
+use super::accounts::{Accounts, count_keys, opens};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
@@ -67,7 +67,7 @@ pub fn read(root: &Root) -> Result<Login, RootError> {
         }
     }
     login.passwords = accounts.shadow.as_ref().map(|_| {
-        let open = |user: &&str| accounts.password(user).is_some_and(|hash| !is_locked(hash));
+        let open = |user: &&str| accounts.password(user).is_some_and(opens);
         let users = ["core", "root"].into_iter().filter(open);
         users.map(str::to_owned).collect()
     });

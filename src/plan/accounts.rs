@@ -8,7 +8,7 @@ use super::{Attributes, Builder, InTheWay, Notice, Payload, Section, Step};
 use crate::accounts::{Home, MAX_OWNED, Prepared, WRITTEN, keys_text, may_have_home};
 use crate::document::ignition::User;
 use crate::drift::{noun, text_object};
-use crate::node::accounts::{count_keys, is_locked};
+use crate::node::accounts::{count_keys, opens};
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::{RootPath, sha256};
@@ -378,7 +378,7 @@ impl Builder<'_> {
         if prepared.before.user("core").is_none() {
             return;
         }
-        let usable = |password: Option<String>| password.is_some_and(|found| !is_locked(&found));
+        let usable = |password: Option<String>| password.is_some_and(|found| opens(&found));
         let had_keys = self.has_keys();
         if !had_keys && !usable(prepared.before.password("core")) {
             return;

@@ -6,8 +6,8 @@
 
 use super::{Attributes, Builder, Payload, Section};
 use crate::drift::{keys_object, keys_text, text_object};
-use crate::node::accounts::{count_keys, is_locked};
-use crate::object::Kind;
+use crate::node::accounts::{count_keys, is_locked, opens};
+use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
 
@@ -139,12 +139,7 @@ impl Builder<'_> {
     fn lockout(&mut self) {
         let desired = self.inputs.desired;
         let accounts = &self.node().accounts;
-        let password_after = match self.wanted_password() {
-            Some(hash) => !is_locked(&hash),
-            None => accounts
-                .password("core")
-                .is_some_and(|found| !is_locked(found)),
-        };
+        let password_after = self.has_password_after();
         let keys_after = desired
             .keys
             .iter()
@@ -165,10 +160,24 @@ impl Builder<'_> {
         }
     }
 
+    /// Whether core can log in with a password afterwards. One that cannot be set is passed over, and opens nothing.
+    fn has_password_after(&self) -> bool {
+        let settable = |hash: &String| {
+            let text = self.node().accounts.shadow_with("core", hash);
+            let shadow = self.node().object(&RootPath::fixed(paths::SHADOW));
+            let is_file = |found: &Object| matches!(found.kind, Kind::File { .. });
+            text.is_some() && shadow.is_some_and(is_file)
+        };
+        match self.wanted_password().filter(settable) {
+            Some(hash) => opens(&hash),
+            None => self.node().accounts.password("core").is_some_and(opens),
+        }
+    }
+
     /// Whether core can log in now.
     fn has_access(&self) -> bool {
         let password = self.node().accounts.password("core");
-        self.has_keys() || password.is_some_and(|found| !is_locked(found))
+        self.has_keys() || password.is_some_and(opens)
     }
 
     /// Whether core has keys now.
