@@ -55,6 +55,14 @@ pub fn make_directory(
     Ok(true)
 }
 
+/// Takes an open directory of ours from all other users.
+pub fn make_private(dir: &File) -> Result<(), Errno> {
+    if fstat(dir)?.st_mode & 0o077 == 0 {
+        return Ok(());
+    }
+    fchmod(dir, Mode::from_bits_truncate(0o700))
+}
+
 /// Large files are written in pieces of this size, in bytes.
 const PIECE: usize = 64 << 10;
 

@@ -24,24 +24,27 @@ use crate::root::{Place, Root, RootError, RootPath};
 /// could fail, and a failure could no longer be reported.
 #[derive(Debug)]
 pub struct Lock {
-    /// The locked directory, or why there is none: then nothing can be written on this root.
-    held: Result<File, String>,
+    /// The locked state directory; none for a file that is no part of a node. Else why it cannot be made: then nothing can
+    /// be written on this root.
+    held: Result<Option<File>, String>,
     /// Directories that did not exist before, from the top.
     made: Vec<Place>,
     /// Those above the state directory stay: a config counts on them.
     keeps_parents: Cell<bool>,
-    /// The directories that versions before this one lock.
+    /// The directories that versions before this one lock, and one that holds no node.
     _older: Vec<File>,
 }
 
 impl Lock {
-    /// Refuses to write where the lock could not be taken.
+    /// Refuses to write where the lock could not be taken. A state directory that other users can open is closed: they
+    /// could lock it.
     ///
     /// # Errors
     /// The reason, which was no obstacle to looking.
     pub fn require(&self) -> Result<(), LockError> {
         match &self.held {
-            Ok(_) => Ok(()),
+            Ok(Some(dir)) => Ok(disk::make_private(dir)?),
+            Ok(None) => Ok(()),
             Err(why) => Err(LockError::Impossible(why.clone())),
         }
     }
@@ -123,7 +126,7 @@ pub fn acquire(root: &Root) -> Result<Lock, LockError> {
         // A run that ended meanwhile may have taken the directory with it.
         if is_the_state(root, &dir)? {
             return Ok(Lock {
-                held: Ok(dir),
+                held: Ok(Some(dir)),
                 made,
                 keeps_parents: Cell::default(),
                 _older: older,
@@ -140,10 +143,10 @@ pub fn acquire_elsewhere(directory: &Root) -> Result<Lock, LockError> {
     let dir = disk::open_directory(directory.as_fd(), ".")?;
     try_lock(&dir)?.map_err(LockError::Held)?;
     Ok(Lock {
-        held: Ok(dir),
+        held: Ok(None),
         made: Vec::new(),
         keeps_parents: Cell::default(),
-        _older: Vec::new(),
+        _older: vec![dir],
     })
 }
 
