@@ -125,6 +125,7 @@ def make_root(root):
         (root / directory).mkdir(parents=True)
     if os.geteuid() == 0:
         os.chown(root / "home/core", 1000, 1000)
+    (root / "etc/os-release").write_text('ID="rhcos"\nVARIANT_ID=coreos\n')
     (root / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\ncore:x:1000:1000::/home/core:/bin/sh\n")
     (root / "etc/group").write_text("root:x:0:\ncore:x:1000:\n")
     flush(root)

@@ -37,6 +37,10 @@ make_node() {
     mkdir -p node/var/lib node/home/core
     chmod 0700 node/home/core
     echo 0f1e2d3c4b5a69788796a5b4c3d2e1f0 | node_file etc/machine-id
+    echo worker-0 | node_file etc/hostname
+    printf '%s\n' 'ID="rhcos"' 'VARIANT_ID=coreos' \
+        'PRETTY_NAME="Red Hat Enterprise Linux CoreOS 418.94"' |
+        node_file etc/os-release
     printf '%s\n' "root:x:0:0::/root:/bin/bash" "core:x:$uid:$gid::/home/core:/bin/bash" |
         node_file etc/passwd
     printf '%s\n' 'root:*:20000::::::' 'core:*:20000::::::' | node_file etc/shadow

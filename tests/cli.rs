@@ -584,8 +584,18 @@ fn plan_and_apply_take_the_recorded_config_by_default_and_repair_drift() {
 // Status.
 
 #[test]
-fn status_of_an_empty_directory_says_that_there_is_nothing() {
+fn status_of_an_empty_directory_is_no_status_of_a_node() {
     let empty = tempfile::tempdir().unwrap();
+    let root = empty.path().to_str().unwrap();
+    let (code, out, err) = program(&["--root", root, "status"]);
+    assert_eq!((code, out.as_str()), (1, ""), "{err}");
+    assert!(err.contains("there is no system at this root"), "{err}");
+}
+
+#[test]
+fn status_of_a_node_without_a_run_says_that_there_is_nothing() {
+    let empty = tempfile::tempdir().unwrap();
+    fs::create_dir(empty.path().join("etc")).unwrap();
     let root = empty.path().to_str().unwrap();
     let (code, out, err) = program(&["--root", root, "status"]);
     assert_eq!(code, 0, "{err}");
@@ -600,11 +610,10 @@ fn status_of_an_empty_directory_says_that_there_is_nothing() {
         (&status["recorded"], &status["last_run"]),
         (&Value::Null, &Value::Null)
     );
-    assert_eq!(
-        fs::read_dir(empty.path()).unwrap().count(),
-        0,
-        "status made something"
-    );
+    for (path, names) in [(empty.path().to_owned(), 1), (empty.path().join("etc"), 0)] {
+        let found = fs::read_dir(path).unwrap().count();
+        assert_eq!(found, names, "status made something");
+    }
 }
 
 #[test]

@@ -393,7 +393,8 @@ fn nothing_is_removed_while_a_boot_is_awaited() {
 #[test]
 fn started_at_boot_without_need_it_ends_well_even_while_another_run_has_the_lock() {
     let root = TestRoot::new();
-    let dir = fs::File::open(root.dir()).unwrap();
+    fs::create_dir(root.path("var/lib/mco-rescue")).unwrap();
+    let dir = fs::File::open(root.path("var/lib/mco-rescue")).unwrap();
     dir.lock().unwrap();
     let said = run(&root, &["recover"]).exits(1).err();
     assert!(said.contains("holds the lock"), "{said}");
@@ -1036,10 +1037,16 @@ fn an_initramfs_archive_has_the_program_its_units_and_the_configs_of_the_caller(
 #[test]
 fn the_same_archive_comes_of_the_same_program_and_may_be_read_by_all_without_configs() {
     let root = TestRoot::empty();
+    root.chmod("", 0o755);
     let image = |name: &str| root.path(name).to_str().unwrap().to_owned();
     for name in ["a", "b"] {
         run(&root, &["install", "--initramfs", &image(name)]).ok();
     }
+    let there: Vec<String> = root.everything().into_keys().collect();
+    assert_eq!(
+        (there, root.mode("")),
+        (vec!["a".into(), "b".into()], 0o755)
+    );
     assert_eq!(fs::read(image("a")).unwrap(), fs::read(image("b")).unwrap());
     assert_eq!(root.mode("a"), 0o644);
 }

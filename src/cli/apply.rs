@@ -17,7 +17,7 @@ use super::recover::recover_first;
 use super::session::{Session, Unnamed, open_root};
 use super::work::{Work, confirm, now};
 use super::workloads::{self, Stopped};
-use super::{ApplyArgs, Cli, Output, PlanArgs};
+use super::{ApplyArgs, Cli, Output, PlanArgs, machine};
 use crate::command::HostRunner;
 use crate::command::job::{Done, Job};
 use crate::drift;
@@ -43,6 +43,7 @@ const LATER: [Capability; 4] = [
 pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     let (started, args) = (now(), &apply.plan);
     let root = open_root(cli)?;
+    machine::expect_node(&root, args.guards.not_a_node)?;
     if apply.stop_workloads && !root.is_live() {
         bail!("--stop-workloads is for the node that runs; leave it out for another root");
     }

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 
 use super::session::{open_root, open_store};
-use super::{CacheCommand, Cli, Output};
+use super::{CacheCommand, Cli, Output, machine};
 use crate::error::ExitCode;
 use crate::node::Records;
 use crate::paths;
@@ -14,6 +14,7 @@ use crate::source::{self, cache};
 /// Runs `cache`.
 pub fn run(cli: &Cli, command: &CacheCommand) -> Result<ExitCode> {
     let root = open_root(cli)?;
+    machine::expect_system(&root)?;
     match command {
         CacheCommand::List => list(cli, &root)?,
         CacheCommand::Export { name } => {

@@ -8,7 +8,7 @@ use super::after::in_file;
 use super::cluster;
 use super::session::{self, open_root, open_store};
 use super::work::now;
-use super::{Cli, FetchArgs, Output};
+use super::{Cli, FetchArgs, Output, machine};
 use crate::command::HostRunner;
 use crate::document::{self, MachineConfig, has_hash};
 use crate::error::ExitCode;
@@ -40,6 +40,7 @@ struct Got {
 /// Runs `fetch`.
 pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
+    machine::expect_system(&root)?;
     let records = Records::read(&root).context("reading the daemon's records")?;
     let mut outcome = Outcome::default();
     let brought = args

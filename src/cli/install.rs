@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 use super::complete;
 use super::session::{Session, open_root};
 use super::work::confirm;
-use super::{Cli, InstallArgs, Output};
+use super::{Cli, InstallArgs, Output, machine};
 use crate::command::systemctl::{self, StartResult};
 use crate::command::{CommandRunner, HostRunner};
 use crate::document::{self, Desired};
@@ -37,11 +37,12 @@ pub fn run(cli: &Cli, args: &InstallArgs) -> Result<ExitCode> {
     match &args.initramfs {
         Some(file) => archive(cli, file, &args.configs),
         None if args.remove => remove(cli, &open_root(cli)?),
-        None => install(cli, &open_root(cli)?),
+        None => install(cli, &open_root(cli)?, args.not_a_node),
     }
 }
 
-fn install(cli: &Cli, root: &Root) -> Result<ExitCode> {
+fn install(cli: &Cli, root: &Root, meant: bool) -> Result<ExitCode> {
+    machine::expect_node(root, meant)?;
     let lock = transaction::acquire(root)?;
     let records = Records::read(root).context("reading the daemon's records")?;
     let config = records.recorded().map(Desired::of);
@@ -393,6 +394,7 @@ fn image_recovers(root: &Root) -> bool {
 
 /// Takes everything away again.
 fn remove(cli: &Cli, root: &Root) -> Result<ExitCode> {
+    machine::expect_system(root)?;
     let lock = transaction::acquire(root)?;
     let pending = transaction::pending(root)?;
     if let (word, Some(config)) = report::status::pending_words(&pending) {

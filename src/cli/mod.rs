@@ -13,6 +13,7 @@ mod firstboot;
 mod handover;
 mod install;
 mod lent;
+mod machine;
 mod os;
 mod pages;
 mod pins;
@@ -505,6 +506,11 @@ pub struct GuardArgs {
     #[arg(long)]
     pub complete_by_hand: bool,
 
+    /// Go on although this machine is no node of a cluster: no CoreOS, not booted by
+    /// OSTree, and without any record of the daemon [default: refuse]
+    #[arg(long)]
+    pub not_a_node: bool,
+
     /// The work of the first-boot service is done in its place.
     #[arg(skip)]
     pub first_boot: bool,
@@ -654,6 +660,10 @@ pub struct InstallArgs {
     /// history; asks first
     #[arg(long)]
     pub remove: bool,
+
+    /// Install although this machine is no node of a cluster [default: refuse]
+    #[arg(long, conflicts_with_all = ["remove", "initramfs"])]
+    pub not_a_node: bool,
 
     /// Change nothing on the node: write an archive with the program and the units of
     /// the dracut module, to be loaded after the distribution's initramfs

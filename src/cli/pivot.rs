@@ -12,7 +12,7 @@ use super::quorum;
 use super::recover::recover_first;
 use super::session::{guard, open_root};
 use super::work::confirm;
-use super::{Cli, Output, PivotArgs};
+use super::{Cli, Output, PivotArgs, machine};
 use crate::awaited::PIVOT;
 use crate::command::HostRunner;
 use crate::error::ExitCode;
@@ -21,7 +21,7 @@ use crate::node::{self, Host, Interest, Records};
 use crate::plan::fit::Accepted;
 use crate::plan::{OsPlan, Plan};
 use crate::report;
-use crate::report::plan::{notices, operating_system};
+use crate::report::plan::{machine as of_machine, notices, operating_system};
 use crate::root::Root;
 use crate::transaction;
 use crate::transaction::journal::ConfigRef;
@@ -34,6 +34,7 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
             "the operating system is staged on the running node only; with --root nothing can be. Boot the node first"
         );
     }
+    machine::expect_node(&root, args.guards.not_a_node)?;
     let records = Records::read(&root)?;
     let image = wanted(args, &records)?;
     let lock = transaction::acquire(&root)?;
@@ -71,7 +72,7 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
     if let Some(beforehand) = &beforehand {
         beforehand.announce(&mut plan);
     }
-    show(cli, &image, &plan)?;
+    show(cli, &root, &image, &plan)?;
     if !plan.blockers.is_empty() {
         bail!("refusing to stage {image}: see the blockers above; nothing was changed");
     }
@@ -131,11 +132,12 @@ fn staging<'a>(
     })
 }
 
-fn show(cli: &Cli, image: &str, plan: &Plan) -> Result<()> {
+fn show(cli: &Cli, root: &Root, image: &str, plan: &Plan) -> Result<()> {
     if cli.output == Output::Json {
         return Ok(());
     }
-    let mut text = notices("Blockers", &plan.blockers);
+    let mut text = of_machine(&machine::heading(&machine::observe(root)?)) + "\n";
+    text += &notices("Blockers", &plan.blockers);
     text += &operating_system(&plan.os);
     text += &notices("Notices", &plan.notices);
     if plan.os.is_empty() && plan.blockers.is_empty() {

@@ -7,17 +7,23 @@ use super::install::Beforehand;
 use super::predict;
 use super::quorum;
 use super::session::{Session, Unnamed, open_root};
-use super::{Cli, Output, PlanArgs};
+use super::{Cli, Output, PlanArgs, machine};
 use crate::error::ExitCode;
-use crate::plan::Plan;
+use crate::node::Machine;
+use crate::plan::{Notice, Plan, wrong_machine};
 use crate::report;
 use crate::report::daemon::Forecast;
+use crate::report::plan::Diffs;
 use crate::report::status::pending_words;
 use crate::transaction;
 
 /// Runs `plan`.
 pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
+    let machine = machine::observe(&root)?;
+    if let Some(against) = wrong_machine(&machine, args.guards.not_a_node) {
+        return refuse(cli, &machine, against);
+    }
     let pending = transaction::pending(&root)?;
     let session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
     let mut plan = session.whole_plan(args)?;
@@ -58,6 +64,21 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     } else {
         ExitCode::Error
     })
+}
+
+/// No config is looked at for another machine: its changes are none of this plan.
+fn refuse(cli: &Cli, machine: &Machine, against: Notice) -> Result<ExitCode> {
+    let heading = machine::heading(machine);
+    let plan = Plan {
+        blockers: vec![against],
+        ..Plan::default()
+    };
+    let text = match cli.output {
+        Output::Json => report::plan::json(&heading, &plan, &Diffs::new(), &None)?,
+        Output::Text => report::plan::refused(&heading, &plan.blockers) + &next(&plan, None),
+    };
+    report::print(text.as_bytes())?;
+    Ok(ExitCode::Error)
 }
 
 /// When the daemon is told of.

@@ -7,7 +7,7 @@ use super::lent::Lent;
 use super::session::open_root;
 use super::work::now;
 use super::workloads;
-use super::{Cli, Output, RecoverArgs};
+use super::{Cli, Output, RecoverArgs, machine};
 use crate::command::{CommandError, CommandRunner, HostRunner, systemctl};
 use crate::error::{ExitCode, RunError};
 use crate::memory::HalfWay;
@@ -27,6 +27,7 @@ use crate::transaction::{
 /// Runs `recover`.
 pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
+    machine::expect_system(&root)?;
     // Started without need, as `install` does to see whether it can be: then the lock may be somebody's.
     if args.at_boot && transaction::pending(&root)? == Pending::Nothing {
         return Ok(ExitCode::Done);

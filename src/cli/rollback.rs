@@ -9,7 +9,7 @@ use super::pins;
 use super::recover::recover_first;
 use super::session::{guard, open_root};
 use super::work::{Work, confirm, now};
-use super::{Cli, Output, RollbackArgs};
+use super::{Cli, Output, RollbackArgs, machine};
 use crate::awaited::{Awaited, Leaving, OsRun, Ran};
 use crate::command::HostRunner;
 use crate::command::job::Job;
@@ -28,6 +28,7 @@ use crate::transaction::{self, Lock};
 pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     let started = now();
     let root = open_root(cli)?;
+    machine::expect_node(&root, args.guards.not_a_node)?;
     let lock = transaction::acquire(&root)?;
     recover_first(&root, &lock)?;
     if args.forget {
@@ -366,9 +367,9 @@ fn heading(root: &Root, run: &FinishedRun) -> Result<Heading> {
         digest: String::new(),
         origin: origin(run),
         chosen: "the last run that can be taken back".to_owned(),
-        root: root.shown().display().to_string(),
         recorded: recorded(root)?.unwrap_or_else(|| "(no record)".to_owned()),
         others: Vec::new(),
+        ..machine::heading(&machine::observe(root)?)
     })
 }
 

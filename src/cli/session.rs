@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use super::os::Over;
-use super::{Cli, PlanArgs, bits, complete};
+use super::{Cli, PlanArgs, bits, complete, machine};
 use crate::accounts::{self, Prepared};
 use crate::command::HostRunner;
 use crate::document::{Desired, Finding, MachineConfig, with_first_boot_files};
@@ -16,7 +16,7 @@ use crate::drift::{self, Drift};
 use crate::mounts;
 use crate::node::identity::{self, Claims, Identity};
 use crate::node::sysroot;
-use crate::node::{self, Activity, Host, NodeState, Recorded, Records};
+use crate::node::{self, Activity, Host, Machine, NodeState, Recorded, Records};
 use crate::object::Kind;
 use crate::paths;
 use crate::plan::fit::{self, Accepted, Evidence};
@@ -48,6 +48,8 @@ pub struct Session {
     pub old: Option<Arc<Desired>>,
     /// The node, with the accounts that will be there afterwards.
     pub node: NodeState,
+    /// The machine.
+    pub machine: Machine,
     /// What becomes of the accounts of a bare config.
     pub accounts: Option<Prepared>,
     /// Where the node differs from the config, once it was asked.
@@ -224,6 +226,7 @@ impl Session {
         let seen = look(&root, &chosen.config, &desired, old.as_deref());
         let (node, accounts) = seen.context("looking at the node")?;
         Ok(Self {
+            machine: machine::observe(&root)?,
             root,
             records,
             chosen,
@@ -405,6 +408,8 @@ impl Session {
             Recorded::Present(config) => config.name.clone(),
         };
         Heading {
+            node: machine::name(&self.machine),
+            system: machine::system(&self.machine),
             config: self.chosen.config.name.clone(),
             name_hash: (!self.desired.bare).then(|| self.name_hash().clone()),
             digest: self.chosen.config.digest.clone(),

@@ -6,7 +6,7 @@ use super::complete;
 use super::handover;
 use super::predict::{self, Moment};
 use super::session::open_root;
-use super::{Cli, DaemonArgs, Output, StatusArgs};
+use super::{Cli, DaemonArgs, Output, StatusArgs, machine};
 use crate::awaited::{Awaited, Scene, Verdict};
 use crate::command::HostRunner;
 use crate::drift;
@@ -24,6 +24,7 @@ use crate::transaction::{self, LockError, Pending};
 /// Runs `status`.
 pub fn run(cli: &Cli, args: &StatusArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
+    machine::expect_system(&root)?;
     if args.for_cluster {
         return handover::run(cli, args, &root);
     }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::session::{Session, Unnamed, open_root};
-use super::{Cli, ConfigArgs, Output};
+use super::{Cli, ConfigArgs, Output, machine};
 use crate::drift;
 use crate::error::ExitCode;
 use crate::plan::Options;
@@ -12,7 +12,9 @@ use crate::report::verify::Findings;
 
 /// Runs `verify`.
 pub fn run(cli: &Cli, args: &ConfigArgs) -> Result<ExitCode> {
-    let session = Session::observe(open_root(cli)?, args.choice(), Unnamed::Recorded)?;
+    let root = open_root(cli)?;
+    machine::expect_system(&root)?;
+    let session = Session::observe(root, args.choice(), Unnamed::Recorded)?;
     // The plan knows both sides of everything that differs.
     let plan = session.plan(Options::default());
     let drifts = session.drifts(&plan);

@@ -15,8 +15,12 @@ use crate::root::RootPath;
 use crate::source::Candidate;
 
 /// What surrounds a plan.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Heading {
+    /// Host name of the machine.
+    pub node: String,
+    /// Its system.
+    pub system: String,
     /// Name of the config.
     pub config: String,
     /// How the hash in its name stands to its contents; nothing of what bears no such name.
@@ -122,7 +126,7 @@ pub fn json(
 
 /// The plan for people. `verbose` lists directories and originals one by one.
 pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
-    let mut out = String::new();
+    let mut out = machine(heading);
     out.push_str(&format!("{:<10}{}\n", "Config", inline(&heading.config)));
     if let Some(hash) = &heading.name_hash {
         out.push_str(&format!("{:<10}", "Hash"));
@@ -131,7 +135,6 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> Str
     for (label, value) in [
         ("From", &heading.origin),
         ("Chosen", &heading.chosen),
-        ("Root", &heading.root),
         ("Recorded", &heading.recorded),
     ] {
         out.push_str(&format!("{label:<10}{}\n", inline(value)));
@@ -161,6 +164,22 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> Str
     out.push_str(&plan.after.as_ref().map(after::text).unwrap_or_default());
     out.push_str(&notices("Notices", &plan.notices));
     out
+}
+
+/// The machine that is about to be changed: every plan begins with it.
+pub fn machine(heading: &Heading) -> String {
+    let lines = [
+        ("Node", &heading.node),
+        ("System", &heading.system),
+        ("Root", &heading.root),
+    ];
+    let line = |(label, value): (&str, &String)| format!("{label:<10}{}\n", inline(value));
+    lines.into_iter().map(line).collect()
+}
+
+/// A plan that was not made, as the machine is the wrong one.
+pub fn refused(heading: &Heading, blockers: &[Notice]) -> String {
+    format!("{}\n{}", machine(heading), notices("Blockers", blockers))
 }
 
 /// What is staged for the next boot; nothing where that is nothing.

@@ -16,6 +16,11 @@ use tempfile::TempDir;
 /// The program under test, as it is shipped: static.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_mco-rescue");
 
+/// The system of a [`TestRoot`].
+pub const OS_RELEASE: &str = "NAME=\"Red Hat Enterprise Linux CoreOS\"\nID=\"rhcos\"\nVARIANT_ID=coreos\n\
+    VERSION_ID=\"4.18\"\nVERSION=\"418.94.202501221327-0\"\n\
+    PRETTY_NAME=\"Red Hat Enterprise Linux CoreOS 418.94.202501221327-0\"\n";
+
 /// A root directory that looks like a node which has booted before.
 pub struct TestRoot {
     dir: TempDir,
@@ -34,7 +39,7 @@ pub struct Entry {
 pub type Snapshot = BTreeMap<String, Entry>;
 
 impl TestRoot {
-    /// Accounts, a machine id, a kubeconfig, empty `var/lib`; `core` owns its home.
+    /// A CoreOS with accounts, a machine id, a kubeconfig, empty `var/lib`; `core` owns its home.
     pub fn new() -> Self {
         let root = Self {
             dir: scratch_directory(),
@@ -61,6 +66,8 @@ impl TestRoot {
             "root:*:19000:0:99999:7:::\ncore:*:19000:0:99999:7:::\n",
         );
         root.chmod("etc/shadow", 0o600);
+        root.write("usr/lib/os-release", OS_RELEASE);
+        root.link("etc/os-release", "../usr/lib/os-release");
         root.write("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
         root.write("etc/kubernetes/kubeconfig", "kind: Config\n");
         root.chmod("etc/kubernetes/kubeconfig", 0o600);

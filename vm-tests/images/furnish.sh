@@ -12,6 +12,9 @@ file() {
 }
 
 echo localhost | file etc/hostname
+# The program changes nothing on a system that is no CoreOS.
+printf '%s\n' 'ID=rhcos' 'VARIANT_ID=coreos' 'PRETTY_NAME="A node for the virtual machines"' |
+    file usr/lib/os-release
 # With an empty file systemd would not take it for a first boot.
 echo uninitialized | file etc/machine-id
 : | file etc/resolv.conf

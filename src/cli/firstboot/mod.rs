@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use super::recover::recover_first;
 use super::session::Session;
 use super::work::now;
-use super::{Cli, FirstbootArgs};
+use super::{Cli, FirstbootArgs, machine};
 use crate::boot::{self, Facts, Mode, Parameters, Reason, Work};
 use crate::error::ExitCode;
 use crate::mounts::{self, Access, BootRoot};
@@ -58,6 +58,7 @@ pub fn run(cli: &Cli, args: &FirstbootArgs) -> Result<ExitCode> {
     let mut attempt = Attempt {
         phase: "looking at the root",
         why: String::new(),
+        not_a_node: args.guards.not_a_node,
     };
     let result = attempt.run(&path, &parameters);
     tell(&attempt, result, started, &path)
@@ -123,6 +124,8 @@ fn is_unfinished(path: &Path) -> bool {
 struct Attempt {
     phase: &'static str,
     why: String,
+    /// The machine is meant although it is no node.
+    not_a_node: bool,
 }
 
 impl Attempt {
@@ -186,6 +189,7 @@ impl Attempt {
             let why = "a first boot without a config, and none is at hand";
             return Ok(FirstBoot::ended("nothing", why, None));
         }
+        machine::expect_node(&root, self.not_a_node)?;
         let opened = BootRoot::prepare(path, Access::Write)?;
         let lock = transaction::acquire(&root)?;
         recover_first(&root, &lock)?;

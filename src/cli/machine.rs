@@ -1,0 +1,58 @@
+//! The right machine, before anything else: nothing is locked, made or written on a root that is no node.
+
+use anyhow::{Context, Result, bail};
+
+use crate::node::Machine;
+use crate::plan::{Notice, no_system, wrong_machine};
+use crate::report::plan::Heading;
+use crate::report::wrap;
+use crate::root::Root;
+
+/// Looks at the machine.
+pub fn observe(root: &Root) -> Result<Machine> {
+    Machine::observe(root).context("looking at the machine")
+}
+
+/// Refuses a machine that is no node of a cluster, unless it is `meant`.
+pub fn expect_node(root: &Root, meant: bool) -> Result<()> {
+    refuse(wrong_machine(&observe(root)?, meant))
+}
+
+/// Refuses a directory that holds no system.
+pub fn expect_system(root: &Root) -> Result<()> {
+    refuse(no_system(&observe(root)?))
+}
+
+fn refuse(against: Option<Notice>) -> Result<()> {
+    match against {
+        Some(Notice { subject, message }) => {
+            let message = wrap(&format!("{message}. Nothing was changed."), 2);
+            bail!("{subject}\n{}", message.trim_end())
+        }
+        None => Ok(()),
+    }
+}
+
+/// What a plan is headed with where no config is looked at.
+pub fn heading(machine: &Machine) -> Heading {
+    Heading {
+        root: machine.root.clone(),
+        node: name(machine),
+        system: system(machine),
+        ..Heading::default()
+    }
+}
+
+/// The host name, for people.
+pub fn name(machine: &Machine) -> String {
+    let name = machine.name.clone();
+    name.unwrap_or_else(|| "(no /etc/hostname)".to_owned())
+}
+
+/// The system, for people.
+pub fn system(machine: &Machine) -> String {
+    match machine.system.as_str() {
+        "" => "(no os-release)".to_owned(),
+        name => name.to_owned(),
+    }
+}

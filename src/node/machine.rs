@@ -1,0 +1,96 @@
+//! The machine that a root belongs to: its name, its system, and the traces that a node of a cluster has.
+
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
+
+use super::Host;
+use super::os_release::{Class, OsRelease};
+
+/// Traces of the daemon, and of the first boot that it begins with.
+const RECORDS: [&str; 6] = [
+    paths::CURRENT_CONFIG,
+    paths::NODE_ANNOTATIONS,
+    paths::NODE_ANNOTATIONS_KEPT,
+    paths::ENCAPSULATED,
+    paths::ENCAPSULATED_KEPT,
+    paths::MCS_CONTENT,
+];
+
+/// Traces of a run of ours that is unfinished, or that can be taken back.
+const RUNS: [&str; 4] = [
+    paths::JOURNAL,
+    paths::INTENT,
+    paths::COMMITTED,
+    paths::AWAITED,
+];
+
+/// Facts about a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Machine {
+    /// The root as it was given on the command line.
+    pub root: String,
+    /// It is the root of the running system.
+    pub live: bool,
+    /// The host name; `None` where the root does not tell it.
+    pub name: Option<String>,
+    /// The system's name with its version; empty where no `os-release` is there.
+    pub system: String,
+    /// `os-release` says that it is a CoreOS.
+    pub is_coreos: bool,
+    /// It was booted by OSTree, or the root is a deployment.
+    pub is_deployment: bool,
+    /// The first trace of the daemon, or of a run of ours.
+    pub record: Option<String>,
+    /// There is an `/etc` or a `/usr`.
+    pub has_system: bool,
+    /// It looks like the `/etc` of a system.
+    pub is_etc: bool,
+    /// Another root is mounted at `/host`, as debug pods have it.
+    pub has_host: bool,
+}
+
+impl Machine {
+    /// Looks at a root.
+    ///
+    /// # Errors
+    /// An `os-release` or host name that cannot be read.
+    pub fn observe(root: &Root) -> Result<Self, RootError> {
+        let host = Host::observe(root)?;
+        let release = OsRelease::read(root)?;
+        // A path that cannot be looked at is no trace.
+        let exists = |path: &str| {
+            let path = RootPath::parse(&format!("/{path}"));
+            path.is_ok_and(|path| root.exists(&path).unwrap_or_default())
+        };
+        let record = || RECORDS.into_iter().chain(RUNS).find(|path| exists(path));
+        let history = RootPath::fixed(paths::HISTORY);
+        let kept = || root.list(&history).is_ok_and(|runs| !runs.is_empty());
+        let record = record().or_else(|| kept().then_some(paths::HISTORY));
+        Ok(Self {
+            root: root.shown().display().to_string(),
+            live: host.live,
+            name: name(root, host.live)?,
+            system: release.name().to_owned(),
+            is_coreos: is_coreos(&release),
+            is_deployment: host.deployment.is_some() || host.live && exists(paths::OSTREE_BOOTED),
+            record: record.map(|path| format!("/{path}")),
+            has_system: exists("etc") || exists("usr"),
+            is_etc: ["passwd", "machine-id", "hostname"].into_iter().any(exists),
+            has_host: exists("host/etc"),
+        })
+    }
+}
+
+/// Of another root's machine, only what the root itself tells: the kernel's name is that of this machine.
+fn name(root: &Root, live: bool) -> Result<Option<String>, RootError> {
+    let fixed = root.read(&RootPath::fixed(paths::HOSTNAME))?;
+    let fixed = fixed.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
+    let of_kernel = || live.then(sysinfo::System::host_name)?.ok();
+    Ok(fixed.filter(|name| !name.is_empty()).or_else(of_kernel))
+}
+
+/// The classes that the daemon knows, and the ids that those systems have had.
+fn is_coreos(release: &OsRelease) -> bool {
+    let id = release.get("ID");
+    release.class() != Class::Other || matches!(id, "fcos" | "fedora-coreos")
+}
