@@ -888,3 +888,38 @@ fn a_sysroot_of_the_real_ostree_is_read_as_it_is() {
         );
     }
 }
+
+#[test]
+fn what_was_changed_by_hand_is_read_from_the_status() {
+    for (name, booted, staged) in [
+        ("t1-16-status-json-B", "", ""),
+        ("t4-02-foreign-kargs-staged-json", "", ""),
+        ("t4-03-unlocked-json", "/usr is unlocked (development)", ""),
+        (
+            "t6-20-staged-override-local-rpm-json",
+            "",
+            "local packages: nano-5.6-1.el9.noarch, packages of the image that are replaced: 1",
+        ),
+        (
+            "t6-21-live-applied-json",
+            "packages are applied live, until the next boot",
+            "local packages: nano-5.6-1.el9.noarch, packages of the image that are replaced: 1",
+        ),
+        (
+            "t6-22-booted-override-local-rpm-json",
+            "local packages: nano-5.6-1.el9.noarch, packages of the image that are replaced: 1",
+            "",
+        ),
+    ] {
+        let Some(text) = text(&format!("runs-2025.6/{name}.txt")) else {
+            return;
+        };
+        let json = &text[text.find("\n{").unwrap()..text.rfind("\n}").unwrap() + 2];
+        let here = Deployments::read(json).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let said = |one: Option<&mco_rescue::node::deployments::Deployment>| {
+            one.map(|one| one.by_hand().join(", ")).unwrap_or_default()
+        };
+        assert_eq!(said(here.booted()), booted, "{name}");
+        assert_eq!(said(here.staged()), staged, "{name}");
+    }
+}

@@ -71,7 +71,7 @@ fn extensions_come_from_a_directory_that_is_lent_and_taken_back() {
         let said = plan.out().split_whitespace().collect::<Vec<_>>().join(" ");
         for words in [
             "packages come from /packages",
-            "extensions: rpm-ostree update --install krb5-workstation --install libkadm5 --install usbguard",
+            "extensions: rpm-ostree install krb5-workstation libkadm5 usbguard",
         ] {
             assert!(said.contains(words), "no {words:?} in {said}");
         }
@@ -81,7 +81,7 @@ fn extensions_come_from_a_directory_that_is_lent_and_taken_back() {
             node.calls(),
             [
                 "ostree admin pin 0",
-                "rpm-ostree update --install krb5-workstation --install libkadm5 --install usbguard",
+                "rpm-ostree install krb5-workstation libkadm5 usbguard",
                 "  with a repository",
             ]
         );
@@ -107,7 +107,7 @@ fn a_package_that_cannot_be_taken_away_is_a_failure() {
         node.root.remove("var/lib/mco-rescue/awaited.json");
         let none = config(json!({})).replace("rendered-worker-1", "rendered-worker-2");
         node.root.write("none", &none);
-        node.root.write("stub/fails", "update --uninstall\n");
+        node.root.write("stub/fails", "uninstall\n");
         let run = node.run(&["apply", "--yes", "/none"]).exits(1);
         assert!(run.err().contains("nothing is staged"), "{}", run.err());
         assert!(!run.out().contains("Applied"), "{}", run.out());
@@ -155,7 +155,7 @@ fn a_realtime_kernel_is_given_back_and_swapped_again_around_another_image() {
 fn packages_that_cannot_be_had_leave_the_node_as_it_was() {
     with_mounts(|| {
         let node = node(json!({"extensions": ["usbguard"], "kernelArguments": ["nohz=on"]}));
-        node.root.write("stub/fails", "update\n");
+        node.root.write("stub/fails", "install\n");
         let said = node.run(&APPLY).exits(1).err();
         for words in [
             "staging the extensions",
@@ -236,7 +236,7 @@ fn files_only_leaves_packages_alone_and_says_so() {
         let said = node
             .run(&["apply", "--yes", "/config", "--files-only"])
             .exits(0);
-        assert!(said.out().contains("--install usbguard"), "{}", said.out());
+        assert!(said.out().contains("install usbguard"), "{}", said.out());
         assert_eq!(node.calls(), Vec::<String>::new());
         assert!(node.root.exists("etc/new"));
     });
@@ -247,7 +247,7 @@ fn files_only_leaves_packages_alone_and_says_so() {
 fn a_signal_ends_the_transaction_and_takes_everything_back() {
     with_mounts(|| {
         let node = node(json!({"extensions": ["usbguard"]}));
-        node.root.write("stub/hangs", "update\n");
+        node.root.write("stub/hangs", "install\n");
         let never = node.root.path("stub/never");
         nix::unistd::mkfifo(&never, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let child = node.start(&APPLY);
@@ -364,5 +364,171 @@ fn a_repository_of_a_boot_before_goes_with_the_files_or_gives_way_to_ours() {
             nothing_is_lent(&node);
             assert!(node.root.exists("etc/new"));
         }
+    });
+}
+
+/// A config that is recorded and on disk, as a node is in it.
+fn recorded(spec: Value) -> OstreeNode {
+    let node = node(spec);
+    let record = node.root.read("config");
+    node.root
+        .write("etc/machine-config-daemon/currentconfig", &record);
+    node.root.write("etc/new", "new\n");
+    node
+}
+
+fn flat(run: &support::Run) -> String {
+    let said = run.out() + &run.err();
+    said.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_forecast_knows_the_packages_that_are_staged() {
+    with_mounts(|| {
+        let node = node(json!({"extensions": ["usbguard"]}));
+        // STUB of rpm: what runs has no package of an extension, and owns no file.
+        node.program(
+            "rpm",
+            r#"case $1 in -q) echo "package $2 is not installed"; exit 1 ;; *) shift 3; for file in "$@"; do echo "file $file is not owned by any package"; done; exit 1 ;; esac"#,
+        );
+        let degraded = "extension package verification failed";
+        for args in [
+            &["plan", "/config", "--extensions-from", "/packages"][..],
+            &APPLY,
+            &["status"],
+        ] {
+            let said = flat(&node.run(args).ok());
+            assert!(!said.contains(degraded), "{args:?}: {said}");
+            assert!(said.contains("adopted, no reboot"), "{args:?}: {said}");
+        }
+        // Without that boot it is so.
+        node.run(&["rollback", "--yes"]).ok();
+        assert!(!node.root.exists("stub/staged"));
+        node.root.write("etc/new", "new\n");
+        node.root.write(
+            "etc/machine-config-daemon/currentconfig",
+            &node.root.read("config"),
+        );
+        let said = flat(&node.run(&["status"]).ok());
+        assert!(said.contains(degraded), "{said}");
+    });
+}
+
+#[test]
+fn what_somebody_else_staged_of_the_same_image_is_not_taken_for_ours() {
+    with_mounts(|| {
+        let foreign = |write: &dyn Fn(&OstreeNode), words: &str| {
+            let node = recorded(json!({}));
+            node.root.write("run/ostree/staged-deployment", "");
+            write(&node);
+            let said = flat(&node.run(&["plan", "/config"]).exits(1));
+            let drop = format!("drop what is staged: {IMAGE} with {words}");
+            for words in [drop.as_str(), "an OS deployment is staged", "--takeover"] {
+                assert!(said.contains(words), "no {words:?} in {said}");
+            }
+            assert!(!said.contains("staged already"), "{said}");
+            node.run(&["apply", "--yes", "/config", "--takeover"]).ok();
+            assert!(node.calls().contains(&"rpm-ostree cleanup -p".to_owned()));
+        };
+        let staged = |node: &OstreeNode, more: &str| {
+            let text = format!(
+                "image=ostree-unverified-registry:{IMAGE}\npackages=\"\"\nremovals=\"\"\n{more}\n"
+            );
+            node.root.write("stub/staged", &text);
+        };
+        foreign(
+            &|node| {
+                staged(node, "");
+                node.root.write("stub/kargs", "rw foreign=1\n");
+                node.root.write("stub/kargs-before", "rw\n");
+            },
+            "kernel argument foreign=1",
+        );
+        foreign(&|node| staged(node, "packages=vim"), "package vim");
+        let local = r#"byhand='"requested-local-packages": ["nano-5.6-1"], "base-local-replacements": [[["a"],["b"]]],'"#;
+        foreign(
+            &|node| staged(node, local),
+            "local packages: nano-5.6-1, packages of the image that are replaced: 1",
+        );
+        // What this config, or the one before, asks for is ours, whoever staged it.
+        let node = recorded(json!({"kernelArguments": ["nohz=on"]}));
+        staged(&node, "");
+        node.root.write("stub/kargs", "rw nohz=on\n");
+        let said = flat(&node.run(&["plan", "/config"]).ok());
+        assert!(said.contains("staged already"), "{said}");
+    });
+}
+
+#[test]
+fn what_was_changed_by_hand_is_in_plan_status_and_doctor() {
+    with_mounts(|| {
+        for (json, words) in [
+            (
+                r#""unlocked": "development","#,
+                "/usr is unlocked (development)",
+            ),
+            (
+                r#""unlocked": "transient", "live-replaced": "13666cef","#,
+                "packages are applied live, until the next boot",
+            ),
+            (
+                r#""base-local-replacements": [[["a"],["b"]]],"#,
+                "packages of the image that are replaced: 1",
+            ),
+        ] {
+            let node = recorded(json!({}));
+            let booted = node.root.read("stub/booted");
+            node.root
+                .write("stub/booted", &format!("{booted}byhand='{json}'\n"));
+            let said = flat(&node.run(&["plan", "/config"]).ok());
+            let plan = format!("what runs: was changed by hand: {words}");
+            assert!(said.contains(&plan), "no {plan:?} in {said}");
+            let said = flat(&node.run(&["status"]).ok());
+            assert!(
+                said.contains(&format!("changed by hand: {words}")),
+                "{said}"
+            );
+            let said = flat(&node.run(&["doctor"]));
+            assert!(
+                said.contains("the operating system was changed by hand"),
+                "{said}"
+            );
+            assert!(said.contains(words), "{said}");
+        }
+    });
+}
+
+#[test]
+fn an_image_that_is_kept_on_the_node_comes_back_without_a_registry() {
+    with_mounts(|| {
+        let node = node(json!({}));
+        node.reboots_into(NEXT);
+        node.root
+            .write("stub/pinned", &format!("{}\n", ostree_node::BOOTED));
+        let plan = flat(&node.run(&["plan", "/config"]).ok());
+        let words = format!(
+            "image {IMAGE}, instead of {NEXT}: it is on the node (b0b0b0b0b0b0), nothing is fetched"
+        );
+        assert!(plan.contains(&words), "no {words:?} in {plan}");
+        assert!(!plan.contains("pull:"), "{plan}");
+        node.run(&["apply", "--yes", "/config"]).ok();
+        let call = format!(
+            "rpm-ostree rebase --custom-origin-url=pivot://{IMAGE} \
+             --custom-origin-description=Managed by machine-config-operator {}",
+            ostree_node::BOOTED
+        );
+        assert!(node.calls().contains(&call), "{:?}", node.calls());
+        let status = flat(&node.run(&["status"]).ok());
+        assert!(
+            status.contains(&format!("Staged {IMAGE} (runs after a reboot)")),
+            "{status}"
+        );
+        // A way that is asked for is taken.
+        let stored = node.run(&["plan", "/config", "--from-storage", "--takeover"]);
+        assert!(
+            !flat(&stored).contains("nothing is fetched"),
+            "{}",
+            stored.out()
+        );
     });
 }

@@ -81,7 +81,15 @@ case $verb in
     cancel) ;;
     cleanup) past=; each pending >new; put ;;
     rebase)
-        for word in "$@"; do case $word in -*) ;; *) to=${word#ostree-unverified-registry:} ;; esac; done
+        named=
+        for word in "$@"; do
+            case $word in
+                --custom-origin-url=*) named=${word#*pivot://} ;;
+                -*) ;;
+                *) to=${word#ostree-unverified-registry:} ;;
+            esac
+        done
+        to=${named:-$to}
         [ "$to" != "$im" ] || fail "Old and new refs are equal: $to"
         im=$to; stage
         [ ! -e kills ] || kill -KILL "$PPID" ;;

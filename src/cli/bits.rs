@@ -49,6 +49,9 @@ pub fn look(
     old_deployments(root, plan)?;
     packages(plan, args.extensions_from.as_deref(), extensions);
     extensions_image(root, plan);
+    if args.bits() == Bits::Storage {
+        plan.os.fetch_image();
+    }
     let image = plan.os.steps.iter().find_map(|step| match step {
         OsStep::Image { to, .. } => Some(to.clone()),
         _ => None,

@@ -313,6 +313,13 @@ impl Staging<'_> {
                 };
                 Some(arguments::rebase(&target, version))
             }
+            OsStep::Kept { to, commit, .. } => {
+                let target = Target::Commit {
+                    checksum: commit.clone(),
+                    image: to.clone(),
+                };
+                Some(arguments::rebase(&target, version))
+            }
             // What was staged before may have brought its own: only now it is known what is missing.
             OsStep::Arguments { .. } => {
                 let present = next_arguments()?;
@@ -328,7 +335,7 @@ impl Staging<'_> {
 
     fn is_done(&self, step: &OsStep) -> bool {
         match step {
-            OsStep::Image { to, .. } => deployments()
+            OsStep::Image { to, .. } | OsStep::Kept { to, .. } => deployments()
                 .is_ok_and(|all| all.next_boot().is_some_and(|next| next.image() == *to)),
             OsStep::Arguments { .. } => self.wrong_arguments().is_ok_and(|wrong| wrong.is_none()),
             OsStep::Packages { .. } => {
@@ -465,6 +472,7 @@ fn doing(step: &OsStep) -> &'static str {
         OsStep::DropStaged { .. } => "dropping what is staged",
         OsStep::Bring { .. } => "bringing the image (this can take minutes)",
         OsStep::Image { .. } => "staging the image (this can take minutes)",
+        OsStep::Kept { .. } => "staging the image of a deployment that is kept",
         OsStep::Arguments { .. } => "staging the kernel arguments",
         OsStep::Repository(_) => "making the packages of the extensions known",
         OsStep::Packages { what, .. } => match what {

@@ -113,6 +113,8 @@ pub fn of_plan(session: &Session, plan: &Plan, args: &PlanArgs) -> Option<Foreca
 struct NextBoot {
     config: String,
     image: Option<String>,
+    /// Packages that are still to be staged; the others are in what is staged.
+    packages: Vec<String>,
 }
 
 fn next_boot(root: &Root, moment: Moment<'_>) -> Result<Option<NextBoot>> {
@@ -120,6 +122,7 @@ fn next_boot(root: &Root, moment: Moment<'_>) -> Result<Option<NextBoot>> {
         Moment::After(session, plan) => plan.os.needs_reboot().then(|| NextBoot {
             config: session.chosen.config.name.clone(),
             image: plan.os.image.clone(),
+            packages: plan.os.packages.clone(),
         }),
         Moment::Now(_) | Moment::Beside(_) => {
             let awaited = complete::awaited(root)?;
@@ -127,6 +130,7 @@ fn next_boot(root: &Root, moment: Moment<'_>) -> Result<Option<NextBoot>> {
             awaited.filter(comes).map(|awaited| NextBoot {
                 config: awaited.config.name,
                 image: awaited.image,
+                packages: Vec::new(),
             })
         }
     })
@@ -306,14 +310,28 @@ impl<'a> Found<'a> {
         let booted = brought.or(booted);
         self.os.class = facts.class;
         self.triggers.staged |= facts.deployments.staged().is_some();
-        if self.os.packages.is_none() && facts.class == Class::EnterpriseCoreos {
-            self.os.packages = installed(&config.extensions);
+        if facts.class == Class::EnterpriseCoreos {
+            self.note_packages(facts, &config.extensions);
         }
         let other_image = booted.as_ref() != Some(&config.os_image_url);
         if self.initial.is_some() && facts.class != Class::Other && other_image {
             self.os.podman = podman_fails(&config.os_image_url);
         }
         self.os.booted = booted;
+    }
+
+    /// What rpm has, and what the boot that is waited for brings.
+    fn note_packages(&mut self, facts: &Facts, extensions: &[String]) {
+        let Some(found) = installed(extensions) else {
+            return;
+        };
+        let all = self.os.packages.get_or_insert_default();
+        all.extend(found);
+        if let Some(next) = &self.next_boot {
+            all.extend(next.packages.iter().cloned());
+            let staged = facts.deployments.staged().into_iter();
+            all.extend(staged.flat_map(|staged| staged.requested_packages.iter().cloned()));
+        }
     }
 
     fn image(&self) -> Option<String> {

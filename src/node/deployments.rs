@@ -47,6 +47,8 @@ pub struct Deployment {
     pub unlocked: String,
     /// It waits for `finalize-deployment`. Some versions do not say so here, but in `run/ostree/staged-deployment`.
     pub finalization_locked: bool,
+    /// Packages were applied to the running tree; they are in what is staged, and not in what its name says.
+    pub live: bool,
     /// The refspec of a deployment of a plain commit.
     pub refspec: Option<String>,
     /// `custom-origin`: an URL, and words about it.
@@ -267,6 +269,16 @@ impl Deployments {
         }
     }
 
+    /// The commit of a kept deployment, whose content is what the name says: a digest names one content only.
+    pub fn kept_commit(&self, standing: &Standing) -> Option<String> {
+        let Standing::Kept(index) = standing else {
+            return None;
+        };
+        let kept = self.all.get(*index)?;
+        digest_in(&kept.image())?;
+        Some(kept.base().to_owned())
+    }
+
     /// Digests of the layers that are on the node already, as far as manifests tell.
     pub fn layers(&self) -> Vec<String> {
         let manifests = self
@@ -306,6 +318,37 @@ impl Deployment {
         !matches!(self.unlocked.as_str(), "" | "none")
     }
 
+    /// What no config asks for and the name of the image does not tell: who changed it did so by hand.
+    pub fn by_hand(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        if self.live {
+            all.push("packages are applied live, until the next boot".to_owned());
+        } else if self.is_unlocked() {
+            all.push(format!("/usr is unlocked ({})", self.unlocked));
+        }
+        if !self.local_packages.is_empty() {
+            all.push(format!("local packages: {}", self.local_packages.join(" ")));
+        }
+        if self.replacements > 0 {
+            let count = self.replacements;
+            all.push(format!("packages of the image that are replaced: {count}"));
+        }
+        let gone = self.removals.iter().filter(|name| !is_of_kernel(name));
+        let gone: Vec<&str> = gone.map(String::as_str).collect();
+        if !gone.is_empty() {
+            all.push(format!(
+                "packages of the image that are removed: {}",
+                gone.join(" ")
+            ));
+        }
+        all
+    }
+
+    /// The commit of its image, below all packages.
+    pub fn base(&self) -> &str {
+        self.base_checksum.as_deref().unwrap_or(&self.checksum)
+    }
+
     /// Whether packages were added, taken away or replaced on the node.
     pub fn is_layered(&self) -> bool {
         let lists = [
@@ -315,6 +358,11 @@ impl Deployment {
         ];
         lists.iter().any(|list| !list.is_empty()) || self.replacements > 0
     }
+}
+
+/// Whether a package is of a kernel: `spec.kernelType` asks for these.
+pub fn is_of_kernel(package: &str) -> bool {
+    package == "kernel" || package.starts_with("kernel-")
 }
 
 /// What only the text of `rpm-ostree status` says.
@@ -424,6 +472,10 @@ struct Raw {
     #[serde(default)]
     unlocked: Option<String>,
     #[serde(default)]
+    live_inprogress: Value,
+    #[serde(default)]
+    live_replaced: Value,
+    #[serde(default)]
     finalization_locked: Option<bool>,
     #[serde(default)]
     version: Option<String>,
@@ -480,6 +532,7 @@ impl Raw {
             staged: self.staged.unwrap_or_default(),
             pinned: self.pinned.unwrap_or_default(),
             unlocked: self.unlocked.unwrap_or_default(),
+            live: !self.live_inprogress.is_null() || !self.live_replaced.is_null(),
             finalization_locked: self.finalization_locked.unwrap_or_default(),
             refspec: self.origin,
             custom_origin: self.custom_origin.and_then(|parts| {

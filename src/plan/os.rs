@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Builder, Notice};
 use crate::awaited::AskedFor;
+use crate::command::rpm_ostree::packages::{layered_by, packages_of};
 use crate::kargs::{Change, Kargs};
-use crate::node::deployments::{Deployment, Standing};
+use crate::node::deployments::{Deployment, Standing, is_of_kernel};
 use crate::node::os_release::Class;
 use crate::node::space::{Fit, MIN_FREE_PERCENT};
 use crate::node::system::{Facts, System};
@@ -42,6 +43,15 @@ pub enum OsStep {
         from: String,
         /// What is wanted: the origin will carry exactly this.
         to: String,
+    },
+    /// The image of a deployment that is kept on the node is staged: nothing is fetched.
+    Kept {
+        /// What runs.
+        from: String,
+        /// What is wanted: the origin will name exactly this.
+        to: String,
+        /// The commit of the image.
+        commit: String,
     },
     /// Other kernel arguments are staged.
     Arguments {
@@ -86,7 +96,7 @@ impl OsStep {
     pub fn is_staging(&self) -> bool {
         matches!(
             self,
-            Self::Image { .. } | Self::Arguments { .. } | Self::Packages { .. }
+            Self::Image { .. } | Self::Kept { .. } | Self::Arguments { .. } | Self::Packages { .. }
         )
     }
 }
@@ -132,7 +142,7 @@ impl OsPlan {
         let mut plan = Self::default();
         if let Some(booted) = facts.deployments.booted() {
             plan.booted = booted.name();
-            plan.towards(facts, wanted);
+            plan.towards(facts, wanted, &[]);
             let next = facts.deployments.next_boot().filter(|next| !next.booted);
             let asked = match next.filter(|_| !plan.drops()) {
                 Some(next) => facts.asked.of(&next.name(), &facts.arguments),
@@ -147,8 +157,24 @@ impl OsPlan {
 
     /// Whether another image is staged.
     pub fn changes_image(&self) -> bool {
-        let is_image = |step: &OsStep| matches!(step, OsStep::Image { .. });
+        let is_image = |step: &OsStep| matches!(step, OsStep::Image { .. } | OsStep::Kept { .. });
         self.steps.iter().any(is_image)
+    }
+
+    /// Whether another image has to be had from somewhere.
+    fn fetches_image(&self) -> bool {
+        let fetches = |step: &OsStep| matches!(step, OsStep::Image { .. });
+        self.steps.iter().any(fetches)
+    }
+
+    /// The image comes from a medium or from containers-storage, as asked, and not from a deployment that is kept.
+    pub fn fetch_image(&mut self) {
+        for step in &mut self.steps {
+            if let OsStep::Kept { from, to, .. } = step {
+                let (from, to) = (std::mem::take(from), std::mem::take(to));
+                *step = OsStep::Image { from, to };
+            }
+        }
     }
 
     /// Whether what was staged before is dropped.
@@ -157,8 +183,8 @@ impl OsPlan {
         self.steps.iter().any(drops)
     }
 
-    /// Adds what leads to an image; says what changes.
-    fn towards(&mut self, facts: &Facts, wanted: &str) -> Option<Notice> {
+    /// Adds what leads to an image; says what changes. `foreign`: what is staged and was asked for by no config.
+    fn towards(&mut self, facts: &Facts, wanted: &str, foreign: &[String]) -> Option<Notice> {
         self.image = Some(wanted.to_owned());
         let deployments = &facts.deployments;
         let standing = deployments.standing(wanted, None);
@@ -167,6 +193,16 @@ impl OsPlan {
         let goes_on = deployments.next_boot().map(Deployment::image).as_deref() == Some(wanted);
         match (&standing, deployments.staged()) {
             (Standing::Booted, _) if goes_on => return None,
+            (Standing::Staged, Some(staged)) if !foreign.is_empty() => {
+                let what = format!("{} with {}", named(staged), foreign.join(", "));
+                self.steps.push(OsStep::DropStaged { what: what.clone() });
+                if from == wanted {
+                    let message = format!("{what}: this config does not ask for that");
+                    return Some(change("the staged deployment", message));
+                }
+                let (from, to) = (from.clone(), wanted.to_owned());
+                self.steps.push(OsStep::Image { from, to });
+            }
             (Standing::Booted, Some(staged)) => {
                 let what = named(staged);
                 self.steps.push(OsStep::DropStaged { what: what.clone() });
@@ -182,7 +218,10 @@ impl OsPlan {
                 });
                 self.steps.extend(dropped);
                 let (from, to) = (from.clone(), wanted.to_owned());
-                self.steps.push(OsStep::Image { from, to });
+                self.steps.push(match deployments.kept_commit(&standing) {
+                    Some(commit) => OsStep::Kept { from, to, commit },
+                    None => OsStep::Image { from, to },
+                });
             }
         }
         Some(change(
@@ -221,11 +260,10 @@ impl OsPlan {
             let OsStep::Packages { command, .. } = step else {
                 continue;
             };
-            for (option, name) in command.iter().zip(command.iter().skip(1)) {
-                match option.as_str() {
-                    "--uninstall" => gone.push(name.as_str()),
-                    "--install" => gone.retain(|other| *other != name),
-                    _ => {}
+            for (comes, name) in layered_by(command) {
+                match comes {
+                    true => gone.retain(|other| *other != name),
+                    false => gone.push(name),
                 }
             }
         }
@@ -287,6 +325,7 @@ impl Builder<'_> {
             ..OsPlan::default()
         };
         let mut changes = Vec::new();
+        self.changed_by_hand(booted);
         self.image(facts, &mut plan, &mut changes);
         let base = self.base(facts, booted, &plan);
         plan.old_arguments = Kargs::of_entries(&base.arguments);
@@ -359,8 +398,65 @@ impl Builder<'_> {
             layered => layered,
         };
         if !wanted.is_empty() {
-            changes.extend(plan.towards(facts, wanted));
+            let foreign = self.foreign(facts);
+            changes.extend(plan.towards(facts, wanted, &foreign));
         }
+    }
+
+    /// Nothing of it is in a config, so nothing of it is changed here.
+    fn changed_by_hand(&mut self, booted: &Deployment) {
+        let by_hand = booted.by_hand();
+        if !by_hand.is_empty() {
+            let message = format!(
+                "was changed by hand: {}. It is left alone; see rpm-ostree status",
+                by_hand.join("; ")
+            );
+            self.notice("what runs", message);
+        }
+    }
+
+    /// What is staged beyond what runs and beyond what this config and the one before ask for.
+    fn foreign(&self, facts: &Facts) -> Vec<String> {
+        let Some((booted, staged)) = facts.deployments.booted().zip(facts.deployments.staged())
+        else {
+            return Vec::new();
+        };
+        // What a run staged for a config is that config's, whatever this one asks for.
+        let run = facts.asked.of(&staged.name(), &facts.arguments);
+        let configs = [Some(self.inputs.config), self.inputs.baseline.config()];
+        let configs = configs.into_iter().flatten();
+        let extensions = configs.clone().map(|config| &config.extensions);
+        let packages: Vec<&str> = extensions
+            .chain(run.map(|run| &run.extensions))
+            .filter_map(|names| packages_of(names).ok())
+            .flatten()
+            .collect();
+        let mut arguments: Vec<Kargs> = configs
+            .map(|config| &config.kernel_arguments)
+            .chain(run.map(|run| &run.arguments))
+            .map(|entries| Kargs::of_entries(entries))
+            .collect();
+        arguments.push(facts.booted_arguments.clone());
+        let mut all = Vec::new();
+        for token in facts.arguments.tokens() {
+            if !arguments.iter().any(|known| known.tokens().contains(token)) {
+                all.push(format!("kernel argument {token}"));
+            }
+        }
+        for name in &staged.requested_packages {
+            let known = booted.requested_packages.contains(name) || is_of_kernel(name);
+            if !known && !packages.contains(&name.as_str()) {
+                all.push(format!("package {name}"));
+            }
+        }
+        let known = booted.by_hand();
+        all.extend(
+            staged
+                .by_hand()
+                .into_iter()
+                .filter(|one| !known.contains(one)),
+        );
+        all
     }
 
     fn arguments(&mut self, facts: &Facts, plan: &mut OsPlan, changes: &mut Vec<Notice>) {
@@ -393,7 +489,7 @@ impl Builder<'_> {
     fn room(&mut self, facts: &Facts, plan: &OsPlan) {
         // Another kernel of the same image takes the same room.
         let kernel = |step: &OsStep| matches!(step, OsStep::Packages { what, .. } if *what != PackageChange::Extensions);
-        if !plan.changes_image() && !plan.steps.iter().any(kernel) {
+        if !plan.fetches_image() && !plan.steps.iter().any(kernel) {
             return;
         }
         if let Some((space, room)) = &facts.boot
@@ -518,6 +614,22 @@ pub(super) mod tests {
         }
     }
 
+    fn kept(commit: &str) -> OsStep {
+        OsStep::Kept {
+            from: OLD.to_owned(),
+            to: NEW.to_owned(),
+            commit: commit.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_name_without_digest_may_stand_for_another_content_by_now() {
+        let kept = deployment("quay.example/os:latest", "n");
+        let facts = facts(vec![booted(OLD), kept], "rw", "rw");
+        let plan = OsPlan::of_image(&facts, "quay.example/os:latest");
+        assert!(plan.fetches_image(), "{plan:?}");
+    }
+
     fn dropped(what: &str) -> OsStep {
         OsStep::DropStaged {
             what: what.to_owned(),
@@ -529,6 +641,10 @@ pub(super) mod tests {
         let pinned = Deployment {
             pinned: true,
             ..booted(OLD)
+        };
+        let layered = Deployment {
+            base_checksum: Some("base".to_owned()),
+            ..deployment(NEW, "n")
         };
         let rows = [
             ("runs already", vec![booted(NEW)], vec![], false),
@@ -567,7 +683,13 @@ pub(super) mod tests {
             (
                 "kept as a later entry",
                 vec![booted(OLD), deployment(NEW, "n")],
-                vec![pin(0), image()],
+                vec![pin(0), kept("n")],
+                false,
+            ),
+            (
+                "kept with packages on top",
+                vec![booted(OLD), layered],
+                vec![pin(0), kept("base")],
                 false,
             ),
         ];

@@ -123,8 +123,8 @@ impl OsPlan {
         let Some(line) = extensions(wanted.extensions, base)? else {
             return Ok(None);
         };
-        self.repository |= line.args.iter().any(|argument| argument == "--install");
-        let message = line.args.iter().skip(1).cloned().collect::<Vec<_>>();
+        self.repository |= line.args.first().is_some_and(|verb| verb == "install");
+        let message = line.args.clone();
         self.steps.push(step(PackageChange::Extensions, &line));
         Ok(Some(Notice {
             subject: "spec.extensions".to_owned(),
@@ -182,7 +182,10 @@ mod tests {
         };
         let said = plan.add_packages(&facts, &wanted, "x86_64").unwrap();
         let words = |step: &OsStep| match step {
-            OsStep::Packages { command, .. } => Some(command[..2].join(" ")),
+            OsStep::Packages { command, .. } if command[0] == "override" => {
+                Some(command[..2].join(" "))
+            }
+            OsStep::Packages { command, .. } => Some(command[0].clone()),
             OsStep::Image { .. } => Some("rebase".to_owned()),
             OsStep::DropStaged { .. } => Some("drop".to_owned()),
             _ => None,
@@ -242,7 +245,7 @@ mod tests {
             none,
             false,
         );
-        let update = "update --install";
+        let more = "install";
         row(
             "one more",
             vec![booted(NEW)],
@@ -250,10 +253,10 @@ mod tests {
             "default",
             &["usbguard"],
             false,
-            &[update],
+            &[more],
             true,
         );
-        let less = "update --uninstall";
+        let less = "uninstall";
         row(
             "not wanted any more",
             vec![old_has_new()],
@@ -322,7 +325,7 @@ mod tests {
             "realtime",
             &["usbguard"],
             false,
-            &[back, "rebase", "override remove", update],
+            &[back, "rebase", "override remove", more],
             true,
         );
         let waits = vec![with(staged(NEW), &["usbguard"], &[]), booted(OLD)];
@@ -344,7 +347,7 @@ mod tests {
             "default",
             &["usbguard"],
             false,
-            &["drop", "rebase", update],
+            &["drop", "rebase", more],
             true,
         );
     }
@@ -352,7 +355,7 @@ mod tests {
     #[test]
     fn what_changes_is_said() {
         let (_, _, said) = planned(vec![booted(NEW)], NEW, "realtime", &["sysstat"], false);
-        assert_eq!(said, ["default -> realtime", "--install sysstat"]);
+        assert_eq!(said, ["default -> realtime", "install sysstat"]);
     }
 
     #[test]

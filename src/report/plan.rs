@@ -202,6 +202,12 @@ pub fn operating_system(os: &OsPlan) -> String {
             OsStep::Bring { from, image } => format!("bring {image} from {from}"),
             OsStep::Image { from, to } if from.is_empty() => format!("image {to}"),
             OsStep::Image { from, to } => format!("image {to}, instead of {from}"),
+            OsStep::Kept { from, to, commit } => {
+                let short = commit.get(..12).unwrap_or(commit);
+                format!(
+                    "image {to}, instead of {from}: it is on the node ({short}), nothing is fetched"
+                )
+            }
             OsStep::Arguments { changes } => format!("kernel arguments {}", changes.join(" ")),
             OsStep::Repository(Repository::Directory(from)) => format!("packages come from {from}"),
             OsStep::Repository(Repository::Image(image)) => format!("packages come from {image}"),

@@ -127,6 +127,10 @@ pub struct OsReport {
     pub booted: String,
     /// Whether it is pinned.
     pub pinned: bool,
+    /// What was changed on the node beside the image that runs.
+    pub by_hand: Vec<String>,
+    /// The same of what is staged.
+    pub staged_by_hand: Vec<String>,
     /// Deployments that are kept as a way back, by their images.
     pub kept: Vec<String>,
     /// The image that is staged.
@@ -143,6 +147,8 @@ impl OsReport {
             System::Silent(why) => Some(Self {
                 booted: String::new(),
                 pinned: false,
+                by_hand: Vec::new(),
+                staged_by_hand: Vec::new(),
                 kept: Vec::new(),
                 staged: None,
                 problem: Some(why.clone()),
@@ -152,6 +158,8 @@ impl OsReport {
                 Some(Self {
                     booted: all.booted().map(Deployment::image).unwrap_or_default(),
                     pinned: all.pinned_copy_of_booted().is_some(),
+                    by_hand: all.booted().map(Deployment::by_hand).unwrap_or_default(),
+                    staged_by_hand: all.staged().map(Deployment::by_hand).unwrap_or_default(),
                     kept: kept(all, ours),
                     staged: all.staged().map(Deployment::image),
                     problem: facts.finalize_error.clone(),
@@ -202,6 +210,9 @@ pub fn text(report: &StatusReport) -> String {
     if let Some(os) = &report.os {
         let pinned = if os.pinned { " (pinned)" } else { "" };
         line("Booted", &format!("{}{pinned}", or_unknown(&os.booted)));
+        for words in &os.by_hand {
+            line("", &format!("changed by hand: {words}"));
+        }
         for image in &os.kept {
             line(
                 "Kept",
@@ -213,6 +224,9 @@ pub fn text(report: &StatusReport) -> String {
                 "Staged",
                 &format!("{} (runs after a reboot)", or_unknown(staged)),
             );
+            for words in &os.staged_by_hand {
+                line("", &format!("changed by hand: {words}"));
+            }
         }
         if let Some(problem) = &os.problem {
             line("", problem);

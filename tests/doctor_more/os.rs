@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -334,6 +335,31 @@ fn a_board_whose_clock_stands_at_its_epoch_is_told_apart_from_one_that_differs()
             &found(&doctor_on(node), "FP-15", "critical"),
             &["the clock is behind"],
         );
+    });
+}
+
+#[test]
+fn a_directory_that_is_no_deployment_any_more_has_no_newer_etc() {
+    live(|node| {
+        record_on(node, |_| {});
+        let left = |name: &str| {
+            let other = format!("sysroot/ostree/deploy/rhcos/deploy/{name}/{RECORD}");
+            let mut newer = config();
+            newer["metadata"]["name"] = json!("rendered-worker-newer");
+            node.root.write(&other, &newer.to_string());
+            let future = SystemTime::now() + Duration::from_secs(3600);
+            let file = fs::File::options().write(true).open(node.root.path(&other));
+            file.unwrap().set_modified(future).unwrap();
+        };
+        // Its staging was lost with the power, and its directory stayed.
+        left(&format!("{}.0", "5eed".repeat(16)));
+        assert_eq!(of(&doctor_on(node), "FP-17"), Vec::<Value>::new());
+        // One that rpm-ostree lists was booted.
+        node.reboots_into(NEXT);
+        record_on(node, |_| {});
+        left(&format!("{BOOTED}.0"));
+        let text = found(&doctor_on(node), "FP-17", "warning");
+        says(&text, &["rendered-worker-newer"]);
     });
 }
 

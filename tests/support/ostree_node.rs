@@ -26,15 +26,18 @@ pub const NEXT: &str =
 const LINK: &str = "sysroot/ostree/boot.1/rhcos/0/0";
 
 /// STUB of rpm-ostree: what is staged is a file with its image, its packages and its removals; all calls are kept.
-/// `fails` holds the first words of a command that fails, `hangs` of one that never ends its work.
+/// `fails` holds the first words of a command that fails, `hangs` of one that never ends its work. No registry answers
+/// where packages would be updated. `byhand` of `booted` or `staged` is put into the status as it is.
 const RPM_OSTREE: &str = r#"
 cd /stub
 json() { list=; for word in $*; do list="$list${list:+, }\"$word\""; done; }
 deployment() {
     json $packages; requested=$list; json $removals
     is=false; [ "$1" != "$pinned" ] || is=true
-    printf '{"checksum": "%s", "serial": %s, "osname": "rhcos", "staged": %s, "booted": %s, "pinned": %s, "container-image-reference": "%s", "requested-packages": [%s], "requested-base-removals": [%s]}' \
-        "$1" "$2" "$3" "$4" "$is" "$image" "$requested" "$list"
+    case $image in pivot://*) origin="\"custom-origin\": [\"$image\", \"words\"]" ;; *) origin="\"container-image-reference\": \"$image\"" ;; esac
+    printf '{"checksum": "%s", "serial": %s, "osname": "rhcos", "staged": %s, "booted": %s, "pinned": %s, %s, %s "requested-packages": [%s], "requested-base-removals": [%s]}' \
+        "$1" "$2" "$3" "$4" "$is" "$origin" "$byhand" "$requested" "$list"
+    byhand=
 }
 stage() { printf 'image=%s\npackages="%s"\nremovals="%s"\n' "$image" "$packages" "$removals" >staged; }
 read -r pinned <pinned; read -r fails <fails; read -r hangs <hangs; read -r kargs <kargs
@@ -57,9 +60,14 @@ all=$*
 if [ -n "$fails" ]; then case $* in $fails*) echo 'error: Packages not found: nonsense' >&2; exit 1 ;; esac; fi
 verb=$1; shift
 case $verb in
-    cleanup) rm -f staged ;;
+    cleanup)
+        rm -f staged
+        if [ -e kargs-before ]; then read -r kargs <kargs-before; echo "$kargs" >kargs; rm -f kargs-before; fi ;;
     cancel) ;;
-    rebase) for word in "$@"; do case $word in -*) ;; *) image=$word ;; esac; done; stage ;;
+    rebase)
+        origin=
+        for word in "$@"; do case $word in --custom-origin-url=*) origin=${word#*=} ;; -*) ;; *) image=$word ;; esac; done
+        image=${origin:-$image}; stage ;;
     kargs)
         before=$kargs
         for word in "$@"; do case $word in --append=*) kargs="$kargs ${word#*=}" ;; esac; done
@@ -74,11 +82,20 @@ case $verb in
             kargs=$kept
         done
         if [ "$kargs" = "$before" ]; then echo 'No changes.'; exit; fi
+        [ -e kargs-before ] || echo "$before" >kargs-before
         echo "$kargs" >kargs; stage ;;
-    update | override)
+    update)
+        case $image in
+            ostree-unverified-registry:*) echo 'error: Creating importer: failed to invoke method OpenImage: pinging container registry: dial tcp: connect: connection refused' >&2; exit 1 ;;
+        esac ;;
+    install | uninstall | override)
         into=; [ "$verb $1" != 'override remove' ] || into=removals
         [ "$verb $1" != 'override reset' ] || removals=
-        [ $verb = update ] || shift
+        case $verb in
+            override) shift ;;
+            install) while [ $# -gt 0 ] && [ "$1" != --uninstall ]; do [ -e /stub/forgets ] || packages="$packages $1"; shift; done ;;
+            uninstall) for word in "$@"; do set -- "$@" --uninstall "$word"; shift; done ;;
+        esac
         while [ $# -gt 0 ]; do
             case $1 in
                 --install) [ -e /stub/forgets ] || packages="$packages $2"; shift ;;
@@ -222,7 +239,11 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
             "stub/booted",
             &before.replace(BOOTED, ARRIVED).replace(IMAGE, image),
         );
-        self.root.remove("stub/staged");
+        for file in ["stub/staged", "stub/kargs-before"] {
+            if self.root.exists(file) {
+                self.root.remove(file);
+            }
+        }
         self.boots(ARRIVED);
         let origin = format!("sysroot/ostree/deploy/rhcos/deploy/{ARRIVED}.0.origin");
         let text =

@@ -199,6 +199,9 @@ pub fn change_packages(command: &[String]) -> CommandLine {
 }
 
 /// Puts packages on top of the image; `None` where there is nothing to do.
+///
+/// The daemon says `update`, which asks the registry for the image first and fails without one, even where the image is
+/// named by its digest. What is asked for comes in the same order.
 pub fn layer(install: &[&str], uninstall: &[&str]) -> Option<CommandLine> {
     let sorted = |names: &[&str]| {
         let mut names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -206,10 +209,15 @@ pub fn layer(install: &[&str], uninstall: &[&str]) -> Option<CommandLine> {
         names
     };
     let (install, uninstall) = (sorted(install), sorted(uninstall));
-    let args = std::iter::once("update".to_owned())
-        .chain(each("--install", &install))
-        .chain(each("--uninstall", &uninstall));
-    (!install.is_empty() || !uninstall.is_empty()).then(|| rpm_ostree(LARGE, args))
+    let args = match (install.is_empty(), uninstall.is_empty()) {
+        (true, true) => return None,
+        (true, false) => [vec!["uninstall".to_owned()], uninstall],
+        (false, _) => {
+            let away = each("--uninstall", &uninstall);
+            [vec!["install".to_owned()], [install, away].concat()]
+        }
+    };
+    Some(rpm_ostree(LARGE, args.concat()))
 }
 
 /// Keeps a deployment, by its place in the list, from being cleaned up.
@@ -398,7 +406,11 @@ mod tests {
     fn packages_come_in_the_daemons_order() {
         assert_eq!(
             line(&layer(&["usbguard", "kata-containers"], &["sysstat"]).unwrap()),
-            "rpm-ostree update --install kata-containers --install usbguard --uninstall sysstat"
+            "rpm-ostree install kata-containers usbguard --uninstall sysstat"
+        );
+        assert_eq!(
+            line(&layer(&[], &["usbguard", "sysstat"]).unwrap()),
+            "rpm-ostree uninstall sysstat usbguard"
         );
         assert_eq!(layer(&[], &[]), None);
         assert_eq!(

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::arguments::{layer, override_remove, override_reset};
 use crate::command::CommandLine;
-use crate::node::deployments::Deployment;
+use crate::node::deployments::{Deployment, is_of_kernel};
 
 /// The packages of the image that another kernel replaces.
 const KERNEL: [&str; 5] = [
@@ -80,7 +80,7 @@ pub fn kernel_type(kind: &str, architecture: &str) -> Result<Option<CommandLine>
 /// The command that gives the image's own kernel back; `None` where the deployment has it, or only half of a
 /// replacement, which the daemon leaves alone.
 pub fn undo_kernel(booted: &Deployment) -> Option<CommandLine> {
-    let of_kernel = |name: &&String| *name == "kernel" || name.starts_with("kernel-");
+    let of_kernel = |name: &&String| is_of_kernel(name);
     let other = |name: &&String| name.starts_with("kernel-rt-") || name.starts_with("kernel-64k-");
     let removed: Vec<&str> = names(booted.removals.iter().filter(of_kernel));
     let installed: Vec<&str> = names(booted.requested_packages.iter().filter(other));
@@ -150,6 +150,23 @@ pub fn extensions(
     let ours: BTreeSet<&str> = ours.filter(|name| !required.contains(name)).collect();
     let uninstall: Vec<&str> = ours.intersection(&installed).copied().collect();
     Ok(layer(&install, &uninstall))
+}
+
+/// The packages that a command puts on top of the image (`true`) or takes from there.
+pub fn layered_by(command: &[String]) -> Vec<(bool, &str)> {
+    let mut words = command.iter().map(String::as_str);
+    let verb = words.next().unwrap_or_default();
+    let mut all = Vec::new();
+    while let Some(word) = words.next() {
+        match (word, verb) {
+            ("--install", _) => all.extend(words.next().map(|name| (true, name))),
+            ("--uninstall", _) => all.extend(words.next().map(|name| (false, name))),
+            (name, "install") => all.push((true, name)),
+            (name, "uninstall") => all.push((false, name)),
+            _ => {}
+        }
+    }
+    all
 }
 
 /// Packages of these extensions that a deployment does not have (mcd-contract 8.5).
@@ -241,10 +258,28 @@ mod tests {
             .unwrap();
         assert_eq!(
             command.args.join(" "),
-            "update --install krb5-workstation --install libkadm5 --install sysstat --uninstall usbguard"
+            "install krb5-workstation libkadm5 sysstat --uninstall usbguard"
         );
         assert_eq!(extensions(&wanted(&["usbguard"]), &booted), Ok(None));
         assert!(extensions(&wanted(&["nonsense"]), &booted).is_err());
+    }
+
+    #[test]
+    fn every_command_says_what_comes_and_what_goes() {
+        for (command, comes, goes) in [
+            ("install a b --uninstall c", "a b", "c"),
+            ("uninstall a b", "", "a b"),
+            ("override reset kernel --uninstall rt", "", "rt"),
+            ("override remove kernel --install rt", "rt", ""),
+        ] {
+            let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
+            let of = |wanted: bool| {
+                let all = layered_by(&command).into_iter();
+                let names: Vec<&str> = all.filter(|one| one.0 == wanted).map(|one| one.1).collect();
+                names.join(" ")
+            };
+            assert_eq!((of(true).as_str(), of(false).as_str()), (comes, goes));
+        }
     }
 
     #[test]

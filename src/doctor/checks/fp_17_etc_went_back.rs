@@ -33,10 +33,18 @@ fn judge(evidence: &Evidence) -> Verdict {
     let written = evidence.upkeep.record_written.unwrap_or_default();
     let staged = evidence.facts().ok();
     let staged = staged.and_then(|facts| Some(facts.deployments.staged()?.name()));
+    // A directory that is no deployment (its staging was lost) was never booted, and nothing enters it.
+    let left_over = |other: &&Elsewhere| {
+        let known = evidence
+            .facts()
+            .map(|facts| facts.deployments.named(&other.deployment));
+        known.is_ok_and(|known| known.is_none())
+    };
     let newer = elsewhere.iter().filter(|other| {
         other.config != record
             && other.written > written
             && staged.as_ref() != Some(&other.deployment)
+            && !left_over(other)
     });
     let newest = newer.max_by_key(|other| other.written);
     Verdict::healthy().and(newest.map(|other| did(evidence, other, &record, written)))

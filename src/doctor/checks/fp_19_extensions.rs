@@ -1,7 +1,8 @@
-//! FP-19: packages of extensions, or a kernel, that the config wants and the deployment lacks.
+//! FP-19: packages of extensions, or a kernel, that the config wants and the deployment lacks; and what no config asks
+//! for.
 
 use crate::command::rpm_ostree::packages::{kernel_type_of, missing_packages};
-use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
+use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::document::MachineConfig;
 use crate::node::Records;
 use crate::node::deployments::Deployment;
@@ -16,13 +17,17 @@ pub const CHECK: Check = Check {
 come from the extensions image, which the daemon has to pull at the moment of the change; offline it is not there, \
 and releases before 2026 went on as if it had worked.\n\n\
 mco-rescue plan shows the commands that bring the packages; apply --extensions-from DIRECTORY takes them from a \
-medium with the unpacked image. rpm-ostree status shows what is layered now.",
+medium with the unpacked image. rpm-ostree status shows what is layered now.\n\n\
+Replaced packages, local packages and an unlocked /usr are in no config, and the daemon does not see them: the name \
+of the image is as wanted, its content is not. rpm-ostree override reset --all and rpm-ostree uninstall PACKAGE take \
+the packages back; an unlocked /usr is as before after a reboot.",
     judge,
 };
 
 fn judge(evidence: &Evidence) -> Verdict {
+    let verdict = Verdict::healthy().and(by_hand(evidence));
     let Some(config) = evidence.records.get().and_then(Records::recorded) else {
-        return Verdict::healthy();
+        return verdict;
     };
     let wants = !config.extensions.is_empty() || config.kernel_type.as_str() != "default";
     let other_os = evidence
@@ -30,15 +35,36 @@ fn judge(evidence: &Evidence) -> Verdict {
         .is_ok_and(|facts| facts.class != Class::EnterpriseCoreos);
     if other_os {
         // The daemon changes packages nowhere else.
-        return Verdict::healthy();
+        return verdict;
     }
     match deployment(evidence) {
-        Some(deployment) => Verdict::healthy().and(lacking(evidence, config, &deployment)),
-        None if wants => Verdict::unseen(
-            "packages of extensions: rpm-ostree was not asked, and no origin file tells; look at: rpm-ostree status",
+        Some(deployment) => verdict.and(lacking(evidence, config, &deployment)),
+        None if wants => verdict.and_unseen(
+            "packages of extensions: rpm-ostree was not asked, and no origin file tells; look at: rpm-ostree status"
+                .to_owned(),
         ),
-        None => Verdict::healthy(),
+        None => verdict,
     }
+}
+
+fn by_hand(evidence: &Evidence) -> Option<Finding> {
+    let deployments = &evidence.facts().ok()?.deployments;
+    let of = |what: &str, one: Option<&Deployment>| {
+        let words = one.map(Deployment::by_hand).unwrap_or_default();
+        words
+            .into_iter()
+            .map(move |words| Fact::new(what, words))
+            .collect::<Vec<_>>()
+    };
+    let staged = of("what is staged", deployments.staged());
+    let facts = [of("what runs", deployments.booted()), staged].concat();
+    let means = "No config asks for it, and the daemon does not see it: the name of the image is as wanted, its \
+content is not. The next image may lose it, or fail over it.";
+    (!facts.is_empty()).then(|| {
+        let what = "the operating system was changed by hand";
+        let finding = Finding::new(Severity::Notice, what, means);
+        finding.seen_all(facts).next("rpm-ostree status")
+    })
 }
 
 /// What runs; else what the origin file asks for.
@@ -79,7 +105,7 @@ Degraded over it.";
     (!facts.is_empty()).then(|| {
         let facts = facts
             .into_iter()
-            .map(|(place, said)| crate::doctor::Fact::new(place, said));
+            .map(|(place, said)| Fact::new(place, said));
         finding
             .seen_all(facts)
             .seen("the extensions image", &config.extensions_image)
