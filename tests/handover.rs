@@ -175,6 +175,7 @@ fn a_force_file_alone_is_asked_about_and_removed() {
 fn the_daemon_is_asked_to_do_the_rest_by_name_only() {
     let (old, mut new) = two();
     new["spec"]["osImageURL"] = json!("registry.example/os@sha256:1");
+    support::name_anew(&mut new);
     let Some(root) = live(&old) else { return };
     annotate(&root, &old, &new);
     root.write("config", &new.to_string());
@@ -221,6 +222,7 @@ fn what_is_staged_is_told_of_as_it_is_after_the_reboot() {
     let (old, mut new) = two();
     let other = format!("registry.example/os@sha256:{}", "1".repeat(64));
     new["spec"]["osImageURL"] = json!(other);
+    support::name_anew(&mut new);
     let Some(root) = live(&old) else { return };
     annotate(&root, &old, &new);
     root.write("config", &new.to_string());

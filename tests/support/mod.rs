@@ -317,6 +317,14 @@ pub fn machine_config(name: &str, mut ignition: serde_json::Value) -> serde_json
     })
 }
 
+/// Gives a rendered config that was changed the name that the operator would give it.
+pub fn name_anew(config: &mut serde_json::Value) {
+    let hash = mco_rescue::render::name_hash(&config["spec"]).unwrap();
+    let name = config["metadata"]["name"].as_str().unwrap();
+    let (pool, _) = name.rsplit_once('-').unwrap();
+    config["metadata"]["name"] = serde_json::json!(format!("{pool}-{hash}"));
+}
+
 /// The unit without which no rendered config is a whole one.
 pub fn kubelet_unit() -> serde_json::Value {
     serde_json::json!({"name": "kubelet.service", "contents": "[Service]\nExecStart=/usr/bin/kubelet\n"})
