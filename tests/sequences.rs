@@ -1,4 +1,4 @@
-//! All sequences of up to four of what can happen to a node whose operating system changes: three configs, an image
+//! All sequences of up to three (`SEQUENCES=4`: four) of what can happen to a node whose operating system changes: three configs, an image
 //! alone, the way back, a staging that is dropped, boots and power cuts. The program itself runs on every state that they
 //! lead to; rpm-ostree and ostree are stand-ins with real lists of deployments, which behave as the captures say.
 //!
@@ -582,9 +582,7 @@ fn explore(node: &mut Node, longest: usize) -> (usize, Vec<String>) {
 #[test]
 fn every_sequence_ends_whole_or_says_how_to_get_there() {
     with_mounts(|| {
-        // `make faults` takes the longest.
-        let all = std::env::var("MCO_RESCUE_FAULTS").is_ok_and(|word| word == "all");
-        let longest = if all { 4 } else { 3 };
+        let longest = std::env::var("SEQUENCES").map_or(3, |text| text.parse().unwrap());
         let mut node = Node::new();
         let (states, wrong) = explore(&mut node, longest);
         let sequences: usize = (1..=longest)
