@@ -25,7 +25,9 @@ use serde_json::{Value, json};
 
 use super::configs;
 use super::node::PROGRAM;
-use super::os::{EVERYTHING, config_a, config_b, is_all_of_a, is_all_of_b, is_staged, runs};
+use super::os::{
+    EVERYTHING, config_a, config_b, is_all_of_a, is_all_of_b, is_staged, runs, unwrapped,
+};
 use crate::lab::boxes::{BoxNode, Engine, Registry, golden, groups_left, registry_of};
 use crate::lab::{Case, Shell};
 use crate::support::oci;
@@ -69,7 +71,7 @@ fn a_box_loses_what_is_staged_at_a_power_cut_and_the_kubelet_finds_the_old_confi
     story.node.boot();
     is_all_of_a(&story.node, &story.a);
     let status = story.node.ask(&format!("{PROGRAM} status"));
-    let said = status.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = unwrapped(&status);
     assert!(said.contains(configs::name(&story.b)), "{status}");
     assert!(
         said.contains("the deployment from before was booted again"),
@@ -191,7 +193,7 @@ fn a_box_whose_boot_partition_fills_up_says_so_and_does_it_again() {
     is_all_of_a(&story.node, &story.a);
     let failed = story.node.ask("systemctl --failed --no-legend --plain");
     assert!(failed.contains("mco-rescue-complete.service"), "{failed}");
-    let status = story.node.ask(&format!("{PROGRAM} status"));
+    let status = unwrapped(&story.node.ask(&format!("{PROGRAM} status")));
     assert!(status.contains("No space left on device"), "{status}");
 
     let registry = story.registry();
@@ -312,7 +314,7 @@ impl<'a> Story<'a> {
         for verb in ["plan", "apply --yes"] {
             let command = format!("{PROGRAM} {verb} --os-from /run/media/os b.json");
             let run = self.node.run(&command).exits(1);
-            let said = run.out().split_whitespace().collect::<Vec<_>>().join(" ");
+            let said = unwrapped(&run.out());
             assert!(said.contains("Blockers"), "{verb}: {said}{}", run.err());
             assert!(said.contains(why), "{verb}: {said}");
         }
@@ -322,7 +324,7 @@ impl<'a> Story<'a> {
     fn is_dropped(&self) {
         self.node.ask("rpm-ostree cleanup -p");
         let status = self.node.ask(&format!("{PROGRAM} status"));
-        let said = status.split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = unwrapped(&status);
         let name = configs::name(&self.b);
         let words = format!(
             "{name}, but it is not staged any more, and its files are in place. Next: mco-rescue apply cached:{name}, or \

@@ -75,14 +75,10 @@ fn a_staging_that_a_power_cut_loses_leaves_the_kubelet_the_old_config() {
     booted.guest.cut();
     let mut booted = story.boot();
     story.is_all_of_a(&booted);
-    let status = booted.ask(&format!("sudo {PROGRAM} status"));
+    let status = unwrapped(&booted.ask(&format!("sudo {PROGRAM} status")));
     assert!(status.contains(configs::name(&story.b)), "{status}");
     assert!(
-        status
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" ")
-            .contains("the deployment from before was booted again"),
+        status.contains("the deployment from before was booted again"),
         "{status}"
     );
     case.tell(&status);
@@ -124,7 +120,7 @@ fn a_finalization_that_fails_at_shutdown_is_told_and_done_again() {
     ] {
         assert!(failed.contains(unit), "{failed}");
     }
-    let status = booted.ask(&format!("sudo {PROGRAM} status"));
+    let status = unwrapped(&booted.ask(&format!("sudo {PROGRAM} status")));
     assert!(status.contains("No space left on device"), "{status}");
     let journal = booted.ask("sudo journalctl -b -u mco-rescue-complete.service -o cat");
     assert!(
@@ -579,6 +575,11 @@ fn install(from: &Path, to: &Path) {
 /// The version that is written in the tree that runs.
 pub fn runs(booted: &impl Shell) -> String {
     booted.ask("cat /usr/lib/os-version")
+}
+
+/// What a screen says, wherever its lines were broken.
+pub fn unwrapped(screen: &str) -> String {
+    screen.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 pub fn deployments(booted: &impl Shell) -> Value {
