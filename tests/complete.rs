@@ -16,7 +16,9 @@ use std::process::{Command, Output, Stdio};
 
 use mounts::{mount, with_mounts};
 use serde_json::{Value, json};
-use support::{PROGRAM, Run, TestRoot, copy_program, file, install, machine_config, oci, say};
+use support::{
+    POLICY, PROGRAM, Run, TestRoot, copy_program, file, install, machine_config, oci, say,
+};
 
 const TRIGGER: &str = "etc/ignition-machine-config-encapsulated.json";
 const KEPT: &str = "etc/ignition-machine-config-encapsulated.json.bak";
@@ -103,6 +105,7 @@ impl Live {
             "staged.json",
             &status(json!([deployment_of(NEW, 'b', true), booted])),
         );
+        root.write(POLICY.0, POLICY.1);
         let live = Self { root };
         live.is_given(image, arguments);
         live.answers("rpm-ostree", RPM_OSTREE);
@@ -259,9 +262,6 @@ fn the_real_skopeo_brings_an_image_of_a_medium_into_the_storage() {
         live.root.write("staged.json", &staged);
         copy_program(&live.root, "/usr/bin/skopeo");
         fs::create_dir_all(live.root.path("var/tmp")).unwrap();
-        let policy = json!({"default": [{"type": "insecureAcceptAnything"}]});
-        live.root
-            .write("etc/containers/policy.json", &policy.to_string());
         let storage = "[storage]\ndriver = \"vfs\"\nrunroot = \"/run/containers\"\ngraphroot = \"/var/lib/containers\"\n";
         live.root.write("etc/containers/storage.conf", storage);
 

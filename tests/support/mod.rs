@@ -21,6 +21,12 @@ pub const OS_RELEASE: &str = "NAME=\"Red Hat Enterprise Linux CoreOS\"\nID=\"rhc
     VERSION_ID=\"4.18\"\nVERSION=\"418.94.202501221327-0\"\n\
     PRETTY_NAME=\"Red Hat Enterprise Linux CoreOS 418.94.202501221327-0\"\n";
 
+/// The containers' policy file as the image of every node brings it; without one, nothing can be pulled.
+pub const POLICY: (&str, &str) = (
+    "etc/containers/policy.json",
+    r#"{"default": [{"type": "insecureAcceptAnything"}]}"#,
+);
+
 /// A root directory that looks like a node which has booted before.
 pub struct TestRoot {
     dir: TempDir,

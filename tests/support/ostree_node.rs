@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use crate::mounts::mount;
-use crate::support::{PROGRAM, Run, TestRoot, copy_program, install, null_device};
+use crate::support::{POLICY, PROGRAM, Run, TestRoot, copy_program, install, null_device};
 
 /// Checksum of the deployment that runs.
 pub const BOOTED: &str = "b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0";
@@ -157,6 +157,7 @@ impl OstreeNode {
             "etc/os-release",
             "ID=rhcos\nVARIANT_ID=coreos\nVERSION_ID=9.6\n",
         );
+        node.root.write(POLICY.0, POLICY.1);
         node.boots(BOOTED);
         node.runs(IMAGE, "", "");
         for file in ["fails", "hangs", "pinned", "log"] {
