@@ -3,6 +3,7 @@
 use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
 use crate::document::MachineConfig;
 use crate::drift::{self, Drift, DriftKind};
+use crate::node::Recorded;
 
 /// The check.
 pub const CHECK: Check = Check {
@@ -25,6 +26,9 @@ fn judge(evidence: &Evidence) -> Verdict {
     let Some(records) = evidence.records.get() else {
         return verdict.and_unseen("the record cannot be read");
     };
+    if matches!(records.current_config, Recorded::Broken(_)) {
+        return verdict.and_unseen("the record cannot be read");
+    }
     let Some(config) = records
         .recorded()
         .filter(|_| !evidence.first_boot_files.encapsulated)
