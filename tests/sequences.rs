@@ -608,6 +608,22 @@ fn flat(run: &Run) -> String {
     said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// Found by the table of sequences of four: the half of a killed run is chosen again in the boot menu.
+#[test]
+fn a_half_that_is_chosen_again_is_led_out_of() {
+    with_mounts(|| {
+        for letter in ['a', 'b', 'c'] {
+            let mut node = Node::new();
+            node.takes(Act::Killed);
+            node.takes(Act::RebootNew);
+            node.takes(Act::Apply(letter));
+            node.takes(Act::RebootOld);
+            let led = node.follow(&mut Vec::new());
+            assert!(led.is_ok(), "{letter}: {}", led.unwrap_err());
+        }
+    });
+}
+
 #[test]
 fn an_argument_that_cannot_be_taken_away_is_a_failure() {
     with_mounts(|| {

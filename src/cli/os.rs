@@ -634,7 +634,9 @@ fn enter(all: &Deployments, name: &str) -> Result<(), Cause> {
     let Some(wanted) = all.named(name).filter(|wanted| wanted.index != 0) else {
         return Ok(());
     };
-    let rollback = all.rollback();
+    // Where another deployment comes first already, rpm-ostree's rollback makes the one that runs the first again.
+    let runs_first = all.booted().is_some_and(|booted| booted.index == 0);
+    let rollback = all.rollback().filter(|_| runs_first);
     let line = if rollback.is_some_and(|next| next.index == wanted.index) {
         arguments::rollback()
     } else {

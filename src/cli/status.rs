@@ -68,14 +68,17 @@ pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
             reboot: drift::is_next(&records, facts),
         })
     });
+    // A failure that the next boot mends is told as that half.
+    let is_told = awaited.as_ref().is_some_and(|one| one.half);
+    let is_told = is_told && !half.as_ref().is_some_and(|half| half.reboot);
     Ok(StatusReport {
         schema: "mco-rescue/status/v1",
         root: root.shown().display().to_string(),
         os: OsReport::of(&system, &super::pins::ours(root)?),
         // What failed tells its half itself.
-        half: half.filter(|_| !awaited.as_ref().is_some_and(|one| one.half)),
+        verdict: verdict.filter(|_| half.is_none() || is_told || !half_only(&awaited)),
+        half: half.filter(|_| !is_told),
         awaited,
-        verdict,
         deployment: host.deployment,
         recorded,
         recorded_digest,
@@ -99,6 +102,11 @@ pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
             }
         },
     })
+}
+
+/// True where all that is told of what is awaited is that the node is a half.
+fn half_only(awaited: &Option<Awaited>) -> bool {
+    awaited.as_ref().is_some_and(|awaited| awaited.half)
 }
 
 /// How it stands with what is awaited.
