@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
-use support::{PROGRAM, TestRoot, file, is_root, machine_config, say};
+use support::{PROGRAM, TestRoot, file, is_root, kubelet_unit, machine_config, say};
 
 fn config() -> serde_json::Value {
     let mut entry = file("/etc/x", 0o640, "x");
@@ -19,6 +19,7 @@ fn config() -> serde_json::Value {
         "rendered-worker-a",
         json!({
             "storage": {"files": [entry]},
+            "systemd": {"units": [kubelet_unit()]},
             "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]},
         }),
     )
@@ -69,7 +70,7 @@ fn an_error_is_told_whatever_somebody_wants_to_see_of_the_stack() {
     assert_eq!(code, Some(0), "{said}");
     // What cannot be looked at is passed over, and every failure on the way is an error that somebody made.
     let (code, said) = run(&["doctor"], root.dir());
-    assert!(code.is_some() && said.contains("28 checks"), "{said}");
+    assert!(code.is_some() && said.contains("29 checks"), "{said}");
 }
 
 #[test]
