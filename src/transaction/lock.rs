@@ -203,11 +203,9 @@ fn lock_older(root: &Root) -> Result<Vec<File>, LockError> {
     ];
     let mut locked = Vec::new();
     for dir in all.into_iter().flatten() {
-        match dir.try_lock() {
+        match try_lock(&dir)? {
             Ok(()) => locked.push(dir),
-            Err(TryLockError::WouldBlock) if is_held_by_us(&dir) => {
-                return Err(LockError::Held(holder(&dir)));
-            }
+            Err(holder) if is_held_by_us(&dir) => return Err(LockError::Held(holder)),
             Err(_) => log::info!("another program holds a lock on the root, which means nothing"),
         }
     }
