@@ -452,7 +452,8 @@ mod tests {
                 .into(),
         ];
         for error in errors {
-            let words = words(&error);
+            // The one name that is the field's own: of an extended key usage.
+            let words = words(&error).replace("serverAuth", "");
             let joined = words
                 .as_bytes()
                 .windows(2)
