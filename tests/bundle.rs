@@ -11,7 +11,7 @@ use std::path::Path;
 
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
-use support::{TestRoot, file, machine_config};
+use support::{TestRoot, file, kubelet_unit, machine_config};
 
 const CANARY: &str = "CanaryThatNobodyMaySee";
 
@@ -23,6 +23,7 @@ fn node() -> TestRoot {
         "rendered-worker-1",
         json!({
             "storage": {"files": [file("/etc/token", 0o600, &secret), file("/etc/plain", 0o644, "plain\n")]},
+            "systemd": {"units": [kubelet_unit()]},
             "passwd": {"users": [{"name": "core", "passwordHash": format!("$6$salt${CANARY}")}]},
         }),
     );
