@@ -10,6 +10,8 @@ use crate::root::RootPath;
 const JOURNAL_BYTES: u64 = 1024;
 /// Directories, markers and the status file.
 const OVERHEAD_BYTES: u64 = 64 << 10;
+/// The same in inodes: each file has a new version beside it for a moment.
+const OVERHEAD_INODES: u64 = 16;
 const BLOCK: u64 = 4096;
 
 #[derive(Default, Clone, Copy)]
@@ -50,7 +52,7 @@ impl Builder<'_> {
         }
         let own = needs.entry(state).or_default();
         own.bytes += OVERHEAD_BYTES;
-        own.inodes += 8;
+        own.inodes += OVERHEAD_INODES;
         for (id, need) in needs {
             self.check_mount(id, need);
         }
