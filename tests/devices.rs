@@ -211,7 +211,15 @@ fn a_disk_that_goes_read_only_is_mended_when_it_can_be_written_again() {
             *ends.lock().unwrap().entry(code).or_default() += 1;
             let told = match code {
                 0 => !said.contains("error:"),
-                1 | 4 => said.contains("read-only file system"),
+                // Where the plan was not made yet, its blocker says it.
+                1 if said.contains("see the blockers above") => {
+                    let config = root.config(scene.new.as_ref().unwrap());
+                    root.run(&["plan", config.path()])
+                        .out()
+                        .contains("read-only mount")
+                }
+                1 => said.contains("read-only file system"),
+                4 => said.contains("read-only file system"),
                 5 => said.contains("read-only file system") && said.contains("mco-rescue recover"),
                 _ => false,
             };

@@ -212,6 +212,9 @@ impl Fact {
     }
 }
 
+/// The check that reports a root without a system; no other check can say anything there.
+const SAYS_NO_SYSTEM: &str = "FP-02";
+
 /// Lets every check judge.
 pub fn examine(checks: &[Check], evidence: &Evidence) -> Diagnosis {
     let mut diagnosis = Diagnosis {
@@ -219,7 +222,11 @@ pub fn examine(checks: &[Check], evidence: &Evidence) -> Diagnosis {
         checks: Vec::new(),
     };
     for check in checks {
-        let verdict = (check.judge)(evidence);
+        let verdict = if evidence.has_system || check.id == SAYS_NO_SYSTEM {
+            (check.judge)(evidence)
+        } else {
+            Verdict::unseen("there is no system at this root")
+        };
         diagnosis.checks.push(Looked {
             id: check.id,
             title: check.title,

@@ -185,7 +185,7 @@ fn hanging(label: &str, text: &str) -> String {
     let wrapped = wrap(text, 2 + INDENT);
     let label: String = format!("  {label:<INDENT$}");
     if label.chars().count() > 2 + INDENT {
-        return format!("{}\n{wrapped}", label.trim_end());
+        return wrap(&label, 2) + &wrapped;
     }
     label + wrapped.trim_start()
 }

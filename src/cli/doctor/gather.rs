@@ -180,6 +180,10 @@ impl Evidence {
             }
         };
         let layered = records.current_image.clone();
+        let broken = match &records.current_config {
+            Recorded::Broken(problem) => Some(problem.clone()),
+            Recorded::Missing | Recorded::Present(_) => None,
+        };
         let config = records.recorded().map(|config| config.os_image_url.clone());
         let compared = || {
             self.compared
@@ -191,6 +195,10 @@ impl Evidence {
             .or_else(|| config.filter(|image| !image.is_empty()))
             .or_else(compared)
             .filter(|image| !image.is_empty());
+        if let (None, Some(problem)) = (&image, broken) {
+            self.pull = Look::Unseen(problem);
+            return;
+        }
         self.pull = Look::Seen(image.map(|image| Pull {
             trace: self.trace(root, &image),
             image,

@@ -49,6 +49,9 @@ fn judge(evidence: &Evidence) -> Verdict {
     let Some(records) = evidence.records.get() else {
         return Verdict::unseen("whether a config was ever recorded: the records cannot be read");
     };
+    if matches!(records.current_config, Recorded::Broken(_)) {
+        return Verdict::unseen("whether a config was ever recorded: the records cannot be read");
+    }
     let nothing = matches!(
         (&records.current_config, &records.mcs_content),
         (Recorded::Missing, Recorded::Missing)
