@@ -131,6 +131,7 @@ fn said_of(config: &MachineConfig) -> Vec<String> {
     let before = document::parse(empty, "it").unwrap();
     let refused = document::refusals(&before, config).into_iter();
     all.extend(refused.flat_map(|refusal| [refusal.sentence, refusal.reason]));
+    all.extend(config.why_not_rendered(false));
     all
 }
 
@@ -162,6 +163,11 @@ const MORE: &[&str] = &[
     r#"{"ignition":{"version":"2.2.0"},"systemd":{"units":[{"name":"a.service","dropins":[{"name":"a.conf"},{"name":"a.conf"}]}]}}"#,
     r#"{"ignition":{"version":"2.2.0"},"storage":{"links":[{"filesystem":"root","path":"/foo","target":"/b"}],"files":[{"filesystem":"root","path":"/foobar"}]}}"#,
     r#"{"ignition":{"version":"2.2.0"},"storage":{"directories":[{"filesystem":"root","path":"/a"}],"files":[{"filesystem":"root","path":"/a"}]}}"#,
+    // What is no rendered config, each by another mark.
+    r#"{"metadata":{"name":"99-a","labels":{"machineconfiguration.openshift.io/role":"worker"}},"spec":{}}"#,
+    r#"{"metadata":{"name":"a","ownerReferences":[{"kind":"KubeletConfig"}]},"spec":{}}"#,
+    r#"{"metadata":{"name":"a"},"spec":{}}"#,
+    r#"{"metadata":{"name":"rendered-worker-a"},"spec":{}}"#,
     // Values that break a line of a file.
     r#"{"ignition":{"version":"3.5.0"},"passwd":{"users":[{"name":"core","passwordHash":"a:b","gecos":"a:b"}]}}"#,
     r#"{"ignition":{"version":"3.5.0"},"systemd":{"units":[{"name":"a b.service","dropins":[{"name":"a\nb.conf"}]}]}}"#,
