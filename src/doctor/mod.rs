@@ -285,7 +285,11 @@ mod tests {
     #[test]
     fn the_worst_comes_first_and_what_was_not_seen_is_kept() {
         let checks = [check("FP-01", notice), check("FP-02", critical)];
-        let diagnosis = examine(&checks, &Evidence::default());
+        let evidence = Evidence {
+            has_system: true,
+            ..Evidence::default()
+        };
+        let diagnosis = examine(&checks, &evidence);
         let ids: Vec<&str> = diagnosis.findings.iter().map(|one| one.id).collect();
         assert_eq!(ids, ["FP-02", "FP-01"]);
         assert_eq!(diagnosis.worst(), Some(Severity::Critical));

@@ -249,7 +249,11 @@ mod tests {
             explain: "one\n\ntwo",
             judge,
         };
-        examine(&[check], &Evidence::default())
+        let evidence = Evidence {
+            has_system: true,
+            ..Evidence::default()
+        };
+        examine(&[check], &evidence)
     }
 
     #[test]

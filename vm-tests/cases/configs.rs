@@ -72,7 +72,8 @@ pub fn before_and_after() -> (Value, Value) {
             "in a directory of its own\n",
         ));
         let units = json!([
-            {"name": "kubelet.service", "enabled": !mask, "contents": idle(&format!("kubelet {text}"))},
+            {"name": "kubelet.service", "enabled": true, "contents": idle(&format!("kubelet {text}"))},
+            {"name": "agent.service", "enabled": !mask, "contents": idle(&format!("agent {text}"))},
             {"name": "site.service", "mask": mask},
             gone,
         ]);
