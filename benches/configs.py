@@ -65,7 +65,11 @@ def machine_config(storage=None, units=None):
     return {
         "apiVersion": "machineconfiguration.openshift.io/v1",
         "kind": "MachineConfig",
-        "metadata": {"name": f"rendered-worker-{0:032x}"},
+        # No digest in the name: it would have to be that of the contents.
+        "metadata": {
+            "name": "rendered-worker-bench",
+            "ownerReferences": [{"kind": "MachineConfigPool", "name": "worker"}],
+        },
         "spec": {"config": config, "osImageURL": "", "kernelType": "default"},
     }
 
