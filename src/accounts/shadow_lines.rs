@@ -11,7 +11,7 @@ const FIELDS_OF_OLD: usize = 5;
 /// A password field that nothing matches.
 const LOCKED: &str = "*";
 
-/// Whether the system reads a line, given without its line break, as an entry.
+/// Returns true where the system reads a line, given without its line break, as an entry.
 pub fn is_whole(line: &str) -> bool {
     let fields: Vec<&str> = line.split(':').collect();
     let number = |field: &&str| field.is_empty() || field.parse::<i64>().is_ok();

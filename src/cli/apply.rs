@@ -169,7 +169,7 @@ fn planned(apply: &ApplyArgs, session: &Session) -> Result<Plan> {
     Ok(plan)
 }
 
-/// Whether the daemon would have drained the node for this.
+/// Returns true where the daemon would drain the node for this plan.
 fn stops_workloads(plan: &Plan) -> bool {
     let after = plan.after.as_ref();
     after.is_some_and(|after| after.drain.is_some()) || plan.os.needs_reboot()

@@ -291,20 +291,19 @@ impl Builder<'_> {
             for dropin in &unit.dropins {
                 let kept = now.is_some_and(|now| now.dropins.iter().any(|d| d.name == dropin.name));
                 if let Some(path) = dropin_path(&unit.name, &dropin.name).filter(|_| !kept) {
-                    self.stale_unit_path(&path);
+                    self.stale_unit_path(&path, &wanted);
                 }
             }
             let had_file = unit.text().is_some() || unit.mask == Some(true);
             if let Some(path) = unit_path(&unit.name).filter(|_| now.is_none() && had_file) {
-                self.stale_unit_path(&path);
+                self.stale_unit_path(&path, &wanted);
             }
         }
     }
 
-    fn stale_unit_path(&mut self, path: &RootPath) {
-        let real = self.real(path);
-        let mut wanted = self.inputs.desired.files.iter();
-        if !wanted.any(|file| self.real(&file.path) == real) {
+    /// Plans the removal of a unit's path, unless a file of the config, one of `wanted`, leads to the same place.
+    fn stale_unit_path(&mut self, path: &RootPath, wanted: &BTreeSet<RootPath>) {
+        if !wanted.contains(&self.real(path)) {
             self.stale_path(path, false);
         }
     }
