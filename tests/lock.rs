@@ -6,7 +6,7 @@ mod mounts;
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
@@ -41,20 +41,20 @@ impl Holder {
     fn run_by(wrapper: &[&str], directory: &Path, program: &Path) -> Option<Self> {
         let line = [wrapper, &["flock", "--exclusive", "--no-fork"]].concat();
         let mut command = Command::new(line[0]);
-        command.args(&line[1..]).arg(directory);
-        command
-            .args(["sh", "-c", "echo held; exec \"$0\""])
-            .arg(program);
+        command.args(&line[1..]).arg(directory).arg(program);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let Ok(mut child) = command.spawn() else {
             say("SKIP: flock is not installed");
             return None;
         };
+        // The program itself answers, so that it runs, under its own name, when this returns.
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(b"held\n").unwrap();
         let mut line = String::new();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         output.read_line(&mut line).unwrap();
         assert_eq!(line, "held\n");
-        let input = child.stdin.take();
+        let input = Some(input);
         Some(Self { child, input })
     }
 }
