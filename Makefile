@@ -47,6 +47,8 @@ test: ## formatting, lints, docs, shell scripts, then every test
 	cargo clippy --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked
 	@$(MAKE) shellcheck
+	@if grep -rIlE '^(<{7} |>{7} )' --exclude-dir=target --exclude-dir=.git .; then \
+	    echo 'These files hold both sides of a merge: leave one of them.' >&2; exit 1; fi
 	@$(MAKE) static
 	VM_BINARY='$(abspath $(binary))' cargo test --locked
 
