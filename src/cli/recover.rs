@@ -44,7 +44,10 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
     } else {
         recover(&root, &lock, direction, &leave(&args.leave)?)?
     };
-    workloads::start_again(&root)?;
+    // The recovery is done, whatever becomes of the kubelet: an error would say that nothing was changed.
+    if let Err(error) = workloads::start_again(&root) {
+        log::warn!("{error:#}");
+    }
     let is_there = |path: &RootPath| root.exists(path).unwrap_or_default();
     let units = (args.at_boot && systemd_runs(&root))
         .then(|| at_boot(recovered.changed(), &is_there, &HostRunner));

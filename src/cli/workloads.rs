@@ -49,13 +49,28 @@ pub fn forget(root: &Root) {
 /// Starts the kubelet again where a run that was killed had stopped it in this boot.
 ///
 /// # Errors
-/// It does not start.
+/// The note of that run cannot be read, or the kubelet does not start.
 pub fn start_again(root: &Root) -> Result<()> {
-    if !root.exists(&RootPath::fixed(paths::STOPPED))? {
+    let note = || -> Result<Option<Option<Note>>> {
+        if !root.exists(&RootPath::fixed(paths::STOPPED))? {
+            return Ok(None);
+        }
+        let known = |note: &Note| note.version;
+        Ok(Some(source::remembered(
+            root,
+            paths::STOPPED,
+            VERSION,
+            known,
+        )?))
+    };
+    let unread = || {
+        format!(
+            "checking that no interrupted run has left the kubelet stopped. If it does not run: systemctl start {KUBELET}"
+        )
+    };
+    let Some(note) = note().with_context(unread)? else {
         return Ok(());
-    }
-    let known = |note: &Note| note.version;
-    let note = source::remembered(root, paths::STOPPED, VERSION, known)?;
+    };
     let here = root.is_live() && note.is_none_or(|note| note.boot == boot_id());
     if here {
         systemctl::start(&HostRunner, KUBELET).with_context(|| {

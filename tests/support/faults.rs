@@ -347,8 +347,10 @@ pub fn count(calls: &[Call], name: &str) -> usize {
 /// Runs the program under strace, with these faults.
 pub fn traced(root: &TestRoot, trace: &str, inject: &[String], args: &[&str]) -> Traced {
     let log = tempfile::NamedTempFile::new().unwrap();
-    let mut command = Command::new("strace");
+    // With one processor the program looks at one thing after the other, so that a call has the same number every time.
+    let mut command = Command::new("taskset");
     command
+        .args(["--cpu-list", &one_processor(), "strace"])
         .args(["-f", "-qq", "-s", "256", "-o"])
         .arg(log.path());
     command.args(["-e", &format!("trace={trace}")]);
@@ -368,6 +370,17 @@ pub fn traced(root: &TestRoot, trace: &str, inject: &[String], args: &[&str]) ->
         err: String::from_utf8_lossy(&output.stderr).into_owned(),
         calls: calls(&fs::read_to_string(log.path()).unwrap()),
     }
+}
+
+/// One of those that this process may use, in turns.
+fn one_processor() -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let allowed = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
+    let allowed: Vec<usize> = (0..nix::sched::CpuSet::count())
+        .filter(|processor| allowed.is_set(*processor).unwrap())
+        .collect();
+    let turn = NEXT.fetch_add(1, Ordering::Relaxed);
+    allowed[turn % allowed.len()].to_string()
 }
 
 /// Lines like `1234 renameat(5, "new-3", 7, "x.conf") = 0`.
