@@ -1,5 +1,5 @@
 //! Every cause for which a `fetch` fails, produced for real: one table of what is said and what to do next, which
-//! README.md repeats.
+//! docs/fetch-and-cache.md repeats.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 #[path = "support/http.rs"]
@@ -343,7 +343,7 @@ fn contents(node: &Node, table: &mut Vec<Row>) {
 }
 
 #[test]
-fn every_cause_is_told_with_what_to_do_next_and_readme_says_the_same() {
+fn every_cause_is_told_with_what_to_do_next_and_the_manual_says_the_same() {
     let node = Node::new();
     let mut table = Vec::new();
     network(&node, &mut table);
@@ -351,8 +351,8 @@ fn every_cause_is_told_with_what_to_do_next_and_readme_says_the_same() {
     protocol(&node, &mut table);
     answers(&node, &mut table);
     contents(&node, &mut table);
-    let readme = std::fs::read_to_string("README.md").unwrap();
-    let rows: Vec<&str> = readme
+    let manual = std::fs::read_to_string("docs/fetch-and-cache.md").unwrap();
+    let rows: Vec<&str> = manual
         .lines()
         .filter(|line| line.starts_with('|'))
         .collect();
@@ -372,7 +372,7 @@ fn every_cause_is_told_with_what_to_do_next_and_readme_says_the_same() {
             .any(|line| [cause, words, next].iter().all(|text| line.contains(*text)));
         assert!(
             told,
-            "README.md has no row for {cause} with {words:?} and {next:?}"
+            "docs/fetch-and-cache.md has no row for {cause} with {words:?} and {next:?}"
         );
         let last = said.rsplit("error: ").next().unwrap();
         say(&format!("| {cause} | {last} |"));
