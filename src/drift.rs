@@ -200,7 +200,7 @@ pub fn verdict(name: &str, drifts: &[Drift]) -> Option<String> {
     ))
 }
 
-/// Whether the daemon neither validates nor overwrites a file.
+/// Whether the daemon leaves a file out of its validation.
 pub fn is_exempt(path: &RootPath) -> bool {
     paths::EXEMPT.contains(&path.relative())
 }

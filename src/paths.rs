@@ -257,9 +257,12 @@ pub const HOSTNAME: &str = "etc/hostname";
 /// The host of the API, which is that of the Machine Config Server too; shell assignments.
 pub const APISERVER_URL: &str = "etc/kubernetes/apiserver-url.env";
 
-/// Files that the daemon neither validates nor overwrites (contract sections 7 and 10).
+/// The authority of the kubelet's clients; the daemon's updates leave it out (contract section 6.3).
+pub const KUBELET_CA: &str = "etc/kubernetes/kubelet-ca.crt";
+/// Files that the daemon does not validate, as it writes them from what the cluster says, too (contract sections 7 and
+/// 10).
 pub const EXEMPT: [&str; 3] = [
-    "etc/kubernetes/kubelet-ca.crt",
+    KUBELET_CA,
     "etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
     "etc/mco/internal-registry-pull-secret.json",
 ];

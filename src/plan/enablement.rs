@@ -4,8 +4,7 @@
 //! Deliberate differences from the daemon:
 //! - an instance of a template that exists is enabled although systemd lists no file of that name;
 //! - when the last file of a removed unit goes, its links go too instead of dangling;
-//! - a unit that is to be off loses its runtime links too, which systemctl leaves until the next boot;
-//! - directories of links that become empty are left where they are.
+//! - a unit that is to be off loses its runtime links too, which systemctl leaves until the next boot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -320,9 +319,7 @@ impl Play {
     fn remove(&mut self, unit: &Unit) {
         self.preset(&unit.name);
         let path = unit_file(&unit.name);
-        if unit.text().is_some() || unit.mask == Some(true) {
-            self.forget(&path);
-        }
+        self.forget(&path);
         for dropin in &unit.dropins {
             self.forget(&format!("{path}.d/{}", dropin.name));
         }

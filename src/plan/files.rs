@@ -7,7 +7,7 @@ use super::{Builder, Payload, Section};
 use crate::document::{Desired, DesiredFile, KernelType};
 use crate::drift::{dropin_path, is_exempt, noun, text_object, unit_path, wanted_file};
 use crate::kargs::Kargs;
-use crate::node::Recorded;
+use crate::node::{Packaged, Recorded};
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
@@ -55,7 +55,7 @@ enum Origin {
     Os(RootPath),
     /// There was none.
     None,
-    /// No package database, no twin: nobody can tell.
+    /// No package database has it, and no twin tells.
     Unknown,
 }
 
@@ -68,7 +68,7 @@ impl Builder<'_> {
                 self.bare_file(file, bare);
                 continue;
             }
-            if is_exempt(&file.path) && self.node().object(&file.path).is_some() {
+            if self.is_left_to_the_daemon(file) {
                 continue;
             }
             match wanted_file(file, self.node()) {
@@ -79,6 +79,18 @@ impl Builder<'_> {
                 ),
             }
         }
+    }
+
+    /// The daemon writes some files from what the cluster says, too, so a newer one than the config's stays; only where
+    /// the config itself changes one, its update writes it. The kubelet's authority is never among what it writes.
+    fn is_left_to_the_daemon(&self, file: &DesiredFile) -> bool {
+        // In spec 2 the daemon validates them all the same.
+        let exempt = is_exempt(&file.path) && !self.inputs.desired.spec2;
+        if !exempt || self.node().object(&file.path).is_none() {
+            return false;
+        }
+        let changes = |old: &Desired| old.file(&file.path).is_none_or(|old| differ(old, file));
+        file.path.relative() == paths::KUBELET_CA || !self.inputs.old.is_some_and(changes)
     }
 
     /// A node that was never recorded gets the server's additions too, as its first boot would have; a
@@ -193,6 +205,8 @@ impl Builder<'_> {
                     );
                 }
             }
+            // A copy says that there was one; only the package database itself can say that it is wrong.
+            Origin::None if self.has_copy(&orig) && !self.is_foreign(path) => {}
             Origin::None => {
                 if self.node().object(&noorig).is_none() {
                     self.remove(&orig, Section::Originals, "there was no original");
@@ -206,6 +220,7 @@ impl Builder<'_> {
                     );
                 }
             }
+            Origin::Unknown if self.has_copy(&orig) => {}
             Origin::Unknown => {
                 self.notice(
                     path.to_string(),
@@ -213,6 +228,15 @@ impl Builder<'_> {
                 );
             }
         }
+    }
+
+    fn has_copy(&self, orig: &RootPath) -> bool {
+        self.node().object(orig).is_some()
+    }
+
+    /// Whether the package database was asked, and no package owns what is there.
+    fn is_foreign(&self, path: &RootPath) -> bool {
+        self.node().packaged.get(path) == Some(&Packaged::Foreign)
     }
 
     /// rpm is asked on a live root only; a stamp over an OS file would delete it one day, so doubt means no stamp.
@@ -225,14 +249,13 @@ impl Builder<'_> {
         let twin = Keeping::of(path)
             .twin
             .filter(|twin| node.object(twin).is_some());
-        let owned = node.packaged.get(path).copied();
-        match (owned, twin) {
+        match (node.packaged.get(path), twin) {
             // What is on disk is the config's by now; the OS's own copy is the original.
             (_, Some(twin)) if ours => Origin::Os(twin),
-            (_, Some(_)) | (Some(true), _) => Origin::Os(path.clone()),
-            (Some(false), None) => Origin::None,
+            (_, Some(_)) | (Some(Packaged::Owned), _) => Origin::Os(path.clone()),
+            (Some(Packaged::Foreign), None) => Origin::None,
             (None, None) if node.host.has_usr_etc && path.is_in("etc") => Origin::None,
-            (None, None) => Origin::Unknown,
+            (None | Some(Packaged::Unanswered), None) => Origin::Unknown,
         }
     }
 
@@ -294,8 +317,8 @@ impl Builder<'_> {
                     self.stale_unit_path(&path, &wanted);
                 }
             }
-            let had_file = unit.text().is_some() || unit.mask == Some(true);
-            if let Some(path) = unit_path(&unit.name).filter(|_| now.is_none() && had_file) {
+            // An older config may have had the unit's contents, which went without the file.
+            if let Some(path) = unit_path(&unit.name).filter(|_| now.is_none()) {
                 self.stale_unit_path(&path, &wanted);
             }
         }
@@ -308,7 +331,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Stamp: delete. Original: restore it if it still is one. Neither: delete (mcd-contract 6.5).
+    /// Stamp: delete. Original: restore it unless it is known to be none. Neither: delete (mcd-contract 6.5).
     fn stale_path(&mut self, path: &RootPath, check_origin: bool) {
         let Keeping {
             orig: Some(orig),
@@ -322,9 +345,9 @@ impl Builder<'_> {
         let why = "the config has it no more";
         let stamped = node.object(&noorig).is_some();
         let kept = node.object(&orig).is_some();
-        let of_the_os = node.packaged.get(path) == Some(&true)
-            || twin.is_some_and(|twin| node.object(&twin).is_some());
-        if !stamped && kept && (of_the_os || !check_origin) {
+        let has_twin = twin.is_some_and(|twin| node.object(&twin).is_some());
+        let is_original = has_twin || !check_origin || !self.is_foreign(path);
+        if !stamped && kept && is_original {
             self.copy(
                 &orig,
                 path,
@@ -354,8 +377,20 @@ pub(super) fn why(found: Option<&Object>, wanted: &Object) -> &'static str {
     }
 }
 
+fn differ(one: &DesiredFile, other: &DesiredFile) -> bool {
+    let of = |file: &DesiredFile| {
+        (
+            file.sha256.clone(),
+            file.mode,
+            file.user.clone(),
+            file.group.clone(),
+        )
+    };
+    of(one) != of(other)
+}
+
 fn never_stale(path: &RootPath) -> bool {
-    paths::NEVER_STALE.contains(&path.relative()) || is_exempt(path) || path.is_in(paths::CERTS_D)
+    paths::NEVER_STALE.contains(&path.relative()) || path.is_in(paths::CERTS_D)
 }
 
 /// A file that has become a unit or drop-in of the new config stays.

@@ -11,6 +11,7 @@ mod bare;
 mod capabilities;
 mod carried_out;
 mod claims;
+mod emptied;
 pub mod enablement;
 mod files;
 pub mod fit;
@@ -108,6 +109,9 @@ pub enum Step {
         old: Attributes,
     },
 }
+
+/// The bit of a directory that hands its group down.
+const SETGID: u32 = 0o2000;
 
 /// Mode and owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -378,6 +382,7 @@ pub fn plan(inputs: Inputs<'_>, options: Options) -> Plan {
     builder.units();
     if !inputs.desired.bare {
         builder.stale();
+        builder.emptied_directories();
         builder.records();
     }
     builder.paths_below_files();
@@ -733,11 +738,11 @@ impl<'a> Builder<'a> {
             })
             .collect();
         for directory in missing.into_iter().rev() {
-            let (mode, owner) = self.directory_rule(&directory);
-            let (uid, gid) = self.node().host.attainable(owner);
+            let rule = self.directory_rule(&directory);
+            let (uid, gid) = self.node().host.attainable((rule.uid, rule.gid));
             let step = Step::MakeDirectory {
                 path: directory.clone(),
-                mode,
+                mode: rule.mode,
                 uid,
                 gid,
             };
@@ -751,12 +756,48 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// 0755 and root as the daemon makes them; below the home of core 0700 and core.
-    fn directory_rule(&self, directory: &RootPath) -> (u32, (u32, u32)) {
-        match self.node().accounts.users.get("core") {
+    /// 0755 and root as the daemon makes them; below the home of core 0700 and core. Below a directory with the setgid
+    /// bit the kernel hands down its group and that bit.
+    fn directory_rule(&self, directory: &RootPath) -> Attributes {
+        let (mode, (uid, gid)) = match self.node().accounts.users.get("core") {
             Some(&core) if self.is_of_core(directory) => (0o700, core),
             _ => (0o755, (0, 0)),
+        };
+        let above = directory
+            .parent()
+            .and_then(|above| self.directory_at(&above));
+        match above.filter(|above| above.mode & SETGID != 0) {
+            Some(above) => Attributes {
+                mode: mode | SETGID,
+                uid,
+                gid: above.gid,
+            },
+            None => Attributes { mode, uid, gid },
         }
+    }
+
+    /// Mode and owner of a directory that is there, or that this plan makes.
+    fn directory_at(&self, path: &RootPath) -> Option<Attributes> {
+        if let Some(found) = self.node().directories.get(path) {
+            let (uid, gid) = found.owner;
+            let mode = found.mode;
+            return Some(Attributes { mode, uid, gid });
+        }
+        let wanted = self.real(path);
+        let mut steps = self.plan.steps.iter().rev();
+        steps.find_map(|planned| match &planned.step {
+            Step::MakeDirectory {
+                path,
+                mode,
+                uid,
+                gid,
+            } if self.real(path) == wanted => Some(Attributes {
+                mode: *mode,
+                uid: *uid,
+                gid: *gid,
+            }),
+            _ => None,
+        })
     }
 
     fn is_of_core(&self, directory: &RootPath) -> bool {
