@@ -8,7 +8,7 @@ use mco_rescue::cli::{Cli, run};
 use mco_rescue::error;
 use mco_rescue::limits;
 use mco_rescue::memory::{self, Memory};
-use mco_rescue::report::{inline, printable};
+use mco_rescue::report::{one_line, printable};
 use mco_rescue::signals;
 
 #[global_allocator]
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     env_logger::Builder::new()
         .filter_level(level)
         .format(|out, record| {
-            let text = inline(&record.args().to_string());
+            let text = one_line(&record.args().to_string());
             writeln!(out, "{}: {text}", record.level().as_str().to_lowercase())
         })
         .init();

@@ -193,11 +193,16 @@ fn inverse(run: &FinishedRun, index: usize, step: &Step, section: Section) -> Pl
             (back, Payload::None)
         }
     };
+    let why = match step.sign() {
+        '-' => "was not there before",
+        '+' => "was there before",
+        _ => "as it was before",
+    };
     PlannedStep {
         step,
         payload,
         section,
-        why: "as it was before".to_owned(),
+        why: why.to_owned(),
         label: None,
     }
 }

@@ -187,7 +187,8 @@ impl Forecast {
                 Some("mco-rescue verify, then mco-rescue apply".to_owned())
             }
             State::Degraded if said.contains("kubeconfig") => Some(
-                "put /etc/kubernetes/kubeconfig back, from another node of the pool".to_owned(),
+                "mco-rescue doctor, which says how /etc/kubernetes/kubeconfig comes back"
+                    .to_owned(),
             ),
             State::Degraded if said.starts_with("extension package") => {
                 Some("rpm-ostree status: the packages have to be layered".to_owned())

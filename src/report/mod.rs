@@ -113,11 +113,27 @@ pub fn inline(text: &str) -> String {
     printable(&escaped.collect::<String>())
 }
 
+/// A message of several lines on one line: each line break becomes a semicolon, or a blank after `:`, `;` or `,`.
+///
+/// For sentences; a name keeps its line break, spelled out, by [`inline`].
+pub fn one_line(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let joined = lines.fold(String::new(), |mut out, line| {
+        if out.ends_with([':', ';', ',']) {
+            out.push(' ');
+        } else if !out.is_empty() {
+            out.push_str("; ");
+        }
+        out + line
+    });
+    inline(&joined)
+}
+
 /// Breaks a text into lines of at most [`WIDTH`] columns, each led by `indent` blanks. Words stay whole.
 pub fn wrap(text: &str, indent: usize) -> String {
     let mut out = String::new();
     let mut width = 0;
-    for word in inline(text).split_whitespace() {
+    for word in one_line(text).split_whitespace() {
         let long = word.chars().count();
         if width == 0 || width + 1 + long > WIDTH {
             out.push_str(if width == 0 { "" } else { "\n" });
@@ -223,6 +239,16 @@ mod tests {
         assert_eq!(spelled_out("é\u{202e}\u{e0041}"), "é\\u202e\\udb40\\udc41");
         // Letters of languages that are written from right to left are text like any other.
         assert_eq!(printable("שלום سلام é 中"), "שלום سلام é 中");
+    }
+
+    #[test]
+    fn a_message_of_several_lines_shows_no_escape() {
+        let said = "2 errors\n  a: x\n  b: y\n";
+        assert_eq!(one_line(said), "2 errors; a: x; b: y");
+        assert_eq!(
+            wrap("exit status 1:\n  no room\n", 2),
+            "  exit status 1: no room\n"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 
 use super::daemon::{Forecast, described};
-use super::{WIDTH, after, count, fingerprint, inline, is_secret_step, utc, wrap};
+use super::{WIDTH, after, count, fingerprint, inline, is_secret_step, one_line, utc, wrap};
 use crate::plan::{
     Force, Held, Notice, OsPlan, OsStep, PackageChange, Plan, PlannedStep, Repository, Section,
     Step,
@@ -137,7 +137,7 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> Str
         ("Chosen", &heading.chosen),
         ("Recorded", &heading.recorded),
     ] {
-        out.push_str(&format!("{label:<10}{}\n", inline(value)));
+        out.push_str(&format!("{label:<10}{}\n", one_line(value)));
     }
     for (index, other) in heading.others.iter().enumerate() {
         let label = if index == 0 { "Not taken" } else { "" };
@@ -295,11 +295,13 @@ fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
             .filter(|planned| planned.section == section)
             .collect();
         let brief = |planned: &&&PlannedStep| {
-            let on_the_way = matches!(planned.step, Step::MakeDirectory { .. });
+            let on_the_way = matches!(
+                planned.step,
+                Step::MakeDirectory { .. } | Step::RemoveDirectory { .. }
+            );
             let listed = matches!(section, Section::Nodes | Section::Accounts);
             !verbose && !listed && (section == Section::Originals || on_the_way)
         };
-        let hidden = steps.iter().filter(brief).count();
         if steps.is_empty() {
             continue;
         }
@@ -311,16 +313,30 @@ fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
                     .for_each(|line| out.push_str(&format!("        {line}\n")));
             }
         }
-        if hidden > 0 {
-            let what = match (section, hidden) {
-                (Section::Originals, _) => count(hidden, "original"),
-                (_, 1) => "1 directory".to_owned(),
-                _ => format!("{hidden} directories"),
-            };
-            out.push_str(&format!("    + {what} (-v lists them)\n"));
-        }
+        let hidden: Vec<char> = steps
+            .iter()
+            .filter(brief)
+            .map(|planned| planned.step.sign())
+            .collect();
+        out.push_str(&counted(section, &hidden));
     }
     out.push('\n');
+    out
+}
+
+/// A line for all new ones of a section that are not listed, one for the changed, one for the gone.
+fn counted(section: Section, signs: &[char]) -> String {
+    let mut out = String::new();
+    for sign in ['+', '~', '-'] {
+        let number = signs.iter().filter(|one| **one == sign).count();
+        let what = match (section, number) {
+            (_, 0) => continue,
+            (Section::Originals, _) => count(number, "original"),
+            (_, 1) => "1 directory".to_owned(),
+            _ => format!("{number} directories"),
+        };
+        out.push_str(&format!("    {sign} {what} (-v lists them)\n"));
+    }
     out
 }
 

@@ -6,7 +6,7 @@ use super::daemon::{Forecast, described};
 use super::fetch::{Seen, seen};
 use super::firstboot::FirstBoot;
 use super::plan::notices;
-use super::{inline, utc, wrap};
+use super::{inline, one_line, utc, wrap};
 use crate::awaited::{Awaited, Verdict, Way};
 use crate::node::System;
 use crate::node::deployments::{Deployment, Deployments};
@@ -202,7 +202,7 @@ pub fn pending_words(pending: &Pending) -> (&'static str, Option<&ConfigRef>) {
 pub fn text(report: &StatusReport) -> String {
     let mut out = String::new();
     let mut line =
-        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", inline(value)));
+        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", one_line(value)));
     line("Root", &report.root);
     if let Some(deployment) = &report.deployment {
         line("Deployed", deployment);
@@ -248,7 +248,7 @@ pub fn text(report: &StatusReport) -> String {
         out.push_str(&wrapped("Half", &format!("{}. Next: {next}", half.words)));
     }
     let mut line =
-        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", inline(value)));
+        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", one_line(value)));
     line(
         "Recorded",
         report.recorded.as_deref().unwrap_or("(no config)"),
@@ -263,7 +263,7 @@ pub fn text(report: &StatusReport) -> String {
     }
     out.push_str(&seen(&report.seen));
     let mut line =
-        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", inline(value)));
+        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", one_line(value)));
     line("Pending", pending_text(report.pending));
     if let Some(config) = &report.pending_config {
         line("", config);
@@ -291,7 +291,7 @@ fn or_unknown(image: &str) -> &str {
 }
 
 fn wrapped(label: &str, text: &str) -> String {
-    format!("{label:<10}{}", wrap(&inline(text), 10).trim_start())
+    format!("{label:<10}{}", wrap(text, 10).trim_start())
 }
 
 /// How it stands with what is awaited.
