@@ -130,8 +130,8 @@ pub struct Evidence {
     pub certificates: Look<Vec<Certificate>>,
     /// Files with certificates that could not be read, with the reason.
     pub certificates_unseen: Vec<String>,
-    /// The kubelet's bootstrap credentials are there.
-    pub kubeconfig: bool,
+    /// The kubelet's bootstrap credentials.
+    pub kubeconfig: Look<Kubeconfig>,
     /// The node's time, and who else tells one.
     pub clock: Clock,
     /// Network configuration, and the cluster network that the node's configs are for.
@@ -146,6 +146,17 @@ pub struct Evidence {
     pub server: Option<String>,
     /// What it keeps beside its configs.
     pub upkeep: Upkeep,
+}
+
+/// What is at `/etc/kubernetes/kubeconfig`, links followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kubeconfig {
+    /// A file with something in it.
+    There,
+    /// A file of no bytes.
+    Empty,
+    /// No file.
+    Missing,
 }
 
 /// Traces of a first boot.

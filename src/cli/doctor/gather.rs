@@ -15,7 +15,8 @@ use crate::daemon::forecast::Told;
 use crate::daemon::release::Release;
 use crate::doctor::Look;
 use crate::doctor::evidence::{
-    AtHand, Boot, Compared, Configs, Deployed, Disk, Evidence, FirstBootFiles, Named, Pull, Refusal,
+    AtHand, Boot, Compared, Configs, Deployed, Disk, Evidence, FirstBootFiles, Kubeconfig, Named,
+    Pull, Refusal,
 };
 use crate::document::MachineConfig;
 use crate::images::ImageName;
@@ -80,6 +81,18 @@ fn exists(root: &Root, path: &'static str) -> bool {
     root.exists(&RootPath::fixed(path)).unwrap_or_default()
 }
 
+/// Whoever may not read it may still see that it is there.
+fn kubeconfig(root: &Root) -> Result<Kubeconfig> {
+    let path = RootPath::fixed(paths::KUBECONFIG);
+    match root.open_followed(&path) {
+        Ok(None) => Ok(Kubeconfig::Missing),
+        Ok(Some(file)) if file.metadata()?.len() == 0 => Ok(Kubeconfig::Empty),
+        Ok(Some(_)) => Ok(Kubeconfig::There),
+        Err(_) if root.exists(&path).is_ok_and(|there| there) => Ok(Kubeconfig::There),
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl Evidence {
     fn of_host(&mut self, root: &Root) {
         let Ok(host) = Host::observe(root) else {
@@ -119,7 +132,7 @@ impl Evidence {
         let (certificates, unseen) = certificates::read(root);
         self.certificates = Look::Seen(certificates);
         self.certificates_unseen = unseen;
-        self.kubeconfig = exists(root, paths::KUBECONFIG);
+        self.kubeconfig = kubeconfig(root).into();
         self.network = Look::Seen(network::read(root));
         self.storage = images_on_disk::read(root).into();
         let finalize = root.read(&RootPath::fixed(paths::FINALIZE_FAILURE));

@@ -117,6 +117,7 @@ fn degraded(evidence: &Evidence) -> Option<Finding> {
         "extension package",
         "annotation not found",
         "initial annotations",
+        "cannot stat /etc/kubernetes/kubeconfig",
     ];
     let told = elsewhere.iter().any(|part| words.contains(part));
     let record = evidence.records.get().map(|all| &all.current_config);
