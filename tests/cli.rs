@@ -887,7 +887,7 @@ fn the_json_of_show_keeps_its_promises() {
     assert_eq!(each(&show["users"], &user), 1);
     assert_eq!(
         show["warnings"],
-        json!(["spec.config.storage.filez: unknown key, ignored (V29)"])
+        json!(["spec.config.storage.filez: unknown key, ignored"])
     );
 }
 

@@ -518,9 +518,6 @@ fn parse_3(json: &str, mut outline: Value, at: &str) -> Result<Parsed, Vec<Findi
     let mut unknown = Vec::new();
     let mut config: Ignition = super::json::from_outlined(json, &outline, at, &mut unknown)
         .map_err(|finding| vec![finding])?;
-    unknown
-        .iter_mut()
-        .for_each(|finding| finding.message.push_str(" (V29)"));
     let (errors, mut warnings): (Vec<_>, Vec<_>) = unknown
         .into_iter()
         .partition(|finding| finding.severity == super::finding::Severity::Error);
@@ -591,13 +588,13 @@ fn version(value: &Value, at: &str) -> Result<u64, Finding> {
         [Some(3), Some(minor), Some(0)] if *minor <= NEWEST_MINOR => Ok(*minor),
         [Some(_), Some(_), Some(_)] => {
             let message = format!(
-                "unsupported Ignition version {text:?}; 3.0.0 to 3.{NEWEST_MINOR}.0 are understood (V17)"
+                "unsupported Ignition version {text:?}; 3.0.0 to 3.{NEWEST_MINOR}.0 are understood"
             );
             Err(Finding::error(path, message))
         }
         _ => Err(Finding::error(
             path,
-            format!("{text:?} is not a version of the form X.Y.Z (V17)"),
+            format!("{text:?} is not a version of the form X.Y.Z"),
         )),
     }
 }

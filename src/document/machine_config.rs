@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::finding::{DocumentError, Finding, Severity};
+use super::finding::{CUT_SHORT, DocumentError, Finding, IF_CUT_SHORT, Severity};
 use super::ignition::{self, File, Ignition, Parsed};
 use super::layer::Layer;
 use super::provenance::Provenance;
@@ -215,13 +215,22 @@ pub fn parse(bytes: impl Into<Vec<u8>>, origin: &str) -> Result<MachineConfig, D
         let good = e.utf8_error().valid_up_to();
         let good = e.as_bytes().iter().take(good);
         let line = 1 + good.filter(|b| **b == b'\n').count();
-        refused(
-            origin,
-            vec![Finding::error("", format!("line {line}: not UTF-8 text"))],
-        )
+        let why = match e.utf8_error().error_len() {
+            None => format!("line {line}: ends within a letter; {CUT_SHORT}"),
+            Some(_) => format!("line {line}: not UTF-8 text"),
+        };
+        refused(origin, vec![Finding::error("", why)])
     })?;
     let parsed = match text.trim_start().chars().next() {
-        None => Err(vec![Finding::error("", "the document is empty")]),
+        None => Err(vec![Finding::error(
+            "",
+            "the document is empty; copy it again",
+        )]),
+        // A file that was not written to the disk before the power went.
+        Some('\0') => Err(vec![Finding::error(
+            "",
+            "the document has bytes of zero in place of text; copy it again",
+        )]),
         Some('{') => Text::from(text).read(|text| parse_json(text, origin)),
         Some(_) => parse_yaml(&text, origin),
     };
@@ -240,17 +249,50 @@ fn parse_yaml(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
     let value =
         yaml::parse(text).map_err(|e| vec![Finding::error("", format!("not valid YAML: {e}"))])?;
     if !value.is_object() {
-        return Err(vec![Finding::error(
-            "",
-            "this is no MachineConfig; give what `oc get mc NAME -o yaml` prints",
-        )]);
+        let message = "this is no MachineConfig; give what `oc get mc NAME -o yaml` prints";
+        let findings = vec![Finding::error("", message)];
+        return Err(told_of_the_end(text, &value, findings));
     }
     let json = Text::from(value.to_string());
     let parsed = json.read(|json| parse_json(json, origin));
-    parsed.map_err(|mut findings| {
+    let mut config = parsed.map_err(|mut findings| {
         yaml::add_lines(text, &mut findings);
-        findings
-    })
+        told_of_the_end(text, &value, findings)
+    })?;
+    if lacks_its_end(&value) {
+        let message = format!("missing, although a rendered config ends with it; {IF_CUT_SHORT}");
+        let warning = Finding::warning("spec.osImageURL", message);
+        config.warnings.insert(0, warning);
+    }
+    Ok(config)
+}
+
+/// Lines can be missing at the end of YAML, and what is left is still YAML.
+fn told_of_the_end(text: &str, value: &Value, mut findings: Vec<Finding>) -> Vec<Finding> {
+    let line = text.lines().count();
+    if lacks_its_end(value) {
+        let first = findings.first().map(ToString::to_string);
+        let message = format!(
+            "line {line} is the last: {CUT_SHORT} ({})",
+            first.unwrap_or_default()
+        );
+        return vec![Finding::error("", message)];
+    }
+    let version = value.get("apiVersion").and_then(Value::as_str);
+    let is_one = version.is_some_and(|version| version.starts_with(GROUP));
+    let half = !text.ends_with('\n') || is_one && value.get("spec").is_none();
+    if let (true, Some(first)) = (half, findings.first_mut()) {
+        first.message.push_str(&format!("; {IF_CUT_SHORT}"));
+    }
+    findings
+}
+
+/// The API gives every MachineConfig an `osImageURL`, and `oc` prints it last.
+fn lacks_its_end(value: &Value) -> bool {
+    let by_controller = format!("{GROUP}generated-by-controller-version");
+    let annotations = value.pointer("/metadata/annotations");
+    let of_the_cluster = annotations.is_some_and(|all| all.get(&by_controller).is_some());
+    of_the_cluster && value.pointer("/spec/osImageURL").is_none()
 }
 
 fn parse_json(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {

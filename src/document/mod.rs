@@ -23,7 +23,7 @@ pub mod yaml;
 pub use desired::{
     BareFile, Desired, DesiredDirectory, DesiredFile, DesiredLink, Owner, Unsupported,
 };
-pub use finding::{DocumentError, Finding, Severity};
+pub use finding::{CUT_SHORT, DocumentError, Finding, Severity};
 pub use ignition::Ignition;
 pub use layer::{Layer, References};
 pub use machine_config::{KernelType, MAX_JSON, MachineConfig, parse};

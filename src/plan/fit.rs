@@ -261,8 +261,8 @@ fn edited(evidence: &Evidence<'_>) -> Option<Doubtful> {
     }
     let name = evidence.name;
     let said = format!(
-        "the hash in {name} is not that of the contents: they were changed since the operator rendered them. The daemon \
-         compares the node with the cluster's own object of that name, and is Degraded over each difference. Take the \
+        "the hash in {name} is not that of the contents: they were changed, or the end is missing, since the operator rendered them. The \
+         daemon compares the node with the cluster's own object of that name, and is Degraded over each difference. Take the \
          original: oc get mc {name} -o yaml"
     );
     Some(Doubtful::new(Doubt::EditedConfig, "metadata.name", said))

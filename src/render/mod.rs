@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::document::merge::{self, Section};
 use crate::document::{
-    self, DocumentError, Finding, KernelType, MachineConfig, Severity, spec2, yaml,
+    self, CUT_SHORT, DocumentError, Finding, KernelType, MachineConfig, Severity, spec2, yaml,
 };
 
 pub use hash::{NameHash, hashed_text, name_hash, name_hash_of, name_matches};
@@ -89,10 +89,10 @@ fn objects(json: &str) -> Result<Vec<(String, String)>, Finding> {
         items: Option<Vec<Box<RawValue>>>,
     }
     if json.trim().is_empty() {
-        return Err(Finding::error("", "the document is empty"));
+        return Err(Finding::error("", "the document is empty; copy it again"));
     }
     let list: List = serde_json::from_str(json)
-        .map_err(|e| Finding::error("", format!("not a MachineConfig: {e}")))?;
+        .map_err(|e| Finding::error("", format!("not a MachineConfig: {e}{}", ending(&e))))?;
     let Some(items) = list.items else {
         return Ok(vec![(String::new(), json.to_owned())]);
     };
@@ -103,6 +103,14 @@ fn objects(json: &str) -> Result<Vec<(String, String)>, Finding> {
     Ok(items
         .map(|(index, item)| (format!("items[{index}]."), item.get().to_owned()))
         .collect())
+}
+
+/// The end of a message on text that may have ended too early.
+fn ending(error: &serde_json::Error) -> String {
+    match error.is_eof() {
+        true => format!("; {CUT_SHORT}"),
+        false => String::new(),
+    }
 }
 
 /// The error with places in the whole document, and their lines if it is YAML.

@@ -221,8 +221,19 @@ fn everything_said() -> Vec<String> {
         }
     }
     heard.extend(said_of_pointers());
+    heard.extend(HALVES.iter().flat_map(|half| said(half)));
     heard
 }
+
+/// Documents without their ends.
+const HALVES: [&[u8]; 4] = [
+    &[0; 8],
+    b"{\"metadata\": {\"name\": \"caf\xc3",
+    b"metadata:\n  name: \"rend",
+    b"apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\nmetadata:\n  annotations:\n    \
+      machineconfiguration.openshift.io/generated-by-controller-version: a\n  name: rendered-worker-0\nspec:\n  \
+      config:\n    ignition:\n      version: 3.5.0\n  fips: false\n",
+];
 
 /// What cannot be put in the place of a Machine Config Server, and what cannot be served.
 fn said_of_pointers() -> Vec<String> {
