@@ -368,3 +368,31 @@ fn the_lock_ends_with_the_process_that_held_it() {
     root.run(&["apply", "--yes", config.path()]).ok();
     root.run(&["verify", config.path()]).ok();
 }
+
+/// A run that starts in that moment would be refused, also the one that completes at boot.
+#[test]
+fn status_takes_no_lock_to_see_whether_a_run_is_at_work() {
+    let root = TestRoot::new();
+    root.apply(&config("rendered-worker-a", "a\n"));
+    let awaited = json!({"version": 1, "way": "forward", "run": null, "boot": "b", "from": "f", "staged": null,
+        "image": null, "kernel_arguments": [], "since": 1, "failed": null,
+        "config": {"name": "rendered-worker-a", "digest": "d", "origin": "o"}});
+    root.write(&format!("{STATE}/awaited.json"), &awaited.to_string());
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-e", "trace=flock,fcntl", "-o"]);
+    command.arg(log.path()).arg(PROGRAM);
+    command.arg("--root").arg(root.dir()).arg("status");
+    let Ok(output) = command.stdin(Stdio::null()).output() else {
+        return say("SKIP: strace is not installed");
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        return say("SKIP: strace may not trace here");
+    }
+    assert!(said.contains("Awaited"), "{said}");
+    let calls = fs::read_to_string(log.path()).unwrap();
+    let takes = |line: &&str| line.contains("flock(") || line.contains("SETLK");
+    let taken: Vec<&str> = calls.lines().filter(takes).collect();
+    assert_eq!(taken, [""; 0]);
+}

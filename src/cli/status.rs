@@ -19,7 +19,7 @@ use crate::report::status::{Half, Kept, LastRun, OsReport, StatusReport, pending
 use crate::root::Root;
 use crate::runtime;
 use crate::source::{api, daemon_log, policies};
-use crate::transaction::{self, LockError, Pending};
+use crate::transaction::{self, Pending};
 
 /// Runs `status`.
 pub fn run(cli: &Cli, args: &StatusArgs) -> Result<ExitCode> {
@@ -86,6 +86,7 @@ pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
         recorded_image: records.current_image.clone(),
         seen: seen(root)?,
         pending: word,
+        frozen: frozen(root)?,
         pending_config: config.map(|config| config.name.clone()),
         firstboot: host
             .live
@@ -104,6 +105,12 @@ pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
     })
 }
 
+/// The files that thaw what an interrupted run has left standing still.
+fn frozen(root: &Root) -> Result<Vec<String>> {
+    let files = transaction::frozen(root)?.into_iter();
+    Ok(files.map(|file| file.display().to_string()).collect())
+}
+
 /// True where all that is told of what is awaited is that the node is a half.
 fn half_only(awaited: &Option<Awaited>) -> bool {
     awaited.as_ref().is_some_and(|awaited| awaited.half)
@@ -116,7 +123,7 @@ fn verdict(root: &Root, awaited: &Awaited, system: &System) -> Result<Verdict> {
     let next = facts.and_then(|facts| facts.deployments.next_boot());
     let next = next.map(Deployment::name);
     let transaction = facts.is_some_and(|facts| facts.deployments.transaction.is_some());
-    let at_work = transaction || matches!(transaction::acquire(root), Err(LockError::Held(_)));
+    let at_work = transaction || transaction::is_held(root);
     if !root.is_live() {
         // A root that does not run has no boot to be judged.
         return Ok(match awaited.lacks_files(&history) {

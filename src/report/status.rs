@@ -100,6 +100,8 @@ pub struct StatusReport {
     pub pending: &'static str,
     /// The config of the pending run.
     pub pending_config: Option<String>,
+    /// Files that thaw the containers of the daemon which the pending run has left standing still.
+    pub frozen: Vec<String>,
     /// What became of this boot in the initramfs, on a live node whose initramfs has our module.
     pub firstboot: Option<FirstBoot>,
     /// The last run.
@@ -268,6 +270,11 @@ pub fn text(report: &StatusReport) -> String {
     if let Some(config) = &report.pending_config {
         line("", config);
     }
+    if !report.frozen.is_empty() {
+        out.push_str(&wrapped("Frozen", &frozen(&report.frozen)));
+    }
+    let mut line =
+        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", inline(value)));
     if let Some(boot) = &report.firstboot {
         line("This boot", &boot_text(boot));
     }
@@ -280,6 +287,14 @@ pub fn text(report: &StatusReport) -> String {
     let forecast = report.daemon.as_ref();
     out.extend(forecast.map(Forecast::text_with_next));
     out
+}
+
+fn frozen(files: &[String]) -> String {
+    let thaw = files.iter().map(|file| format!("echo 0 >{file}"));
+    format!(
+        "the daemon's container, which the interrupted run made stand still. Next: mco-rescue recover; to thaw it alone: {}",
+        thaw.collect::<Vec<_>>().join("; ")
+    )
 }
 
 fn or_unknown(image: &str) -> &str {

@@ -135,6 +135,21 @@ pub fn acquire(root: &Root) -> Result<Lock, LockError> {
     }
 }
 
+/// Returns true where a run holds the lock. It is not taken for that, which would keep a run out that starts just now.
+pub fn is_held(root: &Root) -> bool {
+    let opened = root.directory(&RootPath::fixed(paths::STATE));
+    let Ok(Some(dir)) = opened else {
+        return false;
+    };
+    let by_device = |stat: FileStat| {
+        let device = Some(device(&stat));
+        find_lock(&kernel_locks(), stat.st_ino, device.as_deref())
+    };
+    let known = fstat(&dir).ok().and_then(by_device);
+    // By the inode alone the lock could be of a file elsewhere.
+    known.is_some() || is_held_by_us(&dir)
+}
+
 /// Locks a directory itself: for a file that is no part of a node.
 ///
 /// # Errors
@@ -214,7 +229,7 @@ fn lock_older(root: &Root) -> Result<Vec<File>, LockError> {
 
 /// Whether this program holds a lock, run by root or by our own user. The name alone proves nothing: every user can
 /// give it to a program.
-fn is_held_by_us(dir: &File) -> bool {
+fn is_held_by_us(dir: impl AsFd) -> bool {
     let Some(pid) = holder_pid(dir) else {
         return false;
     };
@@ -248,8 +263,8 @@ fn holder(dir: &File) -> String {
     }
 }
 
-fn holder_pid(dir: &File) -> Option<u32> {
-    let stat = fstat(dir.as_fd()).ok()?;
+fn holder_pid(dir: impl AsFd) -> Option<u32> {
+    let stat = fstat(dir).ok()?;
     lock_owner(&kernel_locks(), &stat)
 }
 
@@ -262,9 +277,14 @@ fn kernel_locks() -> String {
 }
 
 fn lock_owner(locks: &str, stat: &FileStat) -> Option<u32> {
-    let device = format!("{:02x}:{:02x}", major(stat.st_dev), minor(stat.st_dev));
+    let device = device(stat);
     // Some file systems show another device number there than to stat; the inode alone is the second best.
     find_lock(locks, stat.st_ino, Some(&device)).or_else(|| find_lock(locks, stat.st_ino, None))
+}
+
+/// As `/proc/locks` names it.
+fn device(stat: &FileStat) -> String {
+    format!("{:02x}:{:02x}", major(stat.st_dev), minor(stat.st_dev))
 }
 
 /// Lines of `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF`.

@@ -57,10 +57,10 @@ use state::{State, StateError};
 
 pub use force::{request_force, withdraw_force};
 pub use jobs::Running;
-pub use lock::{Lock, LockError, acquire, acquire_elsewhere};
+pub use lock::{Lock, LockError, acquire, acquire_elsewhere, is_held};
 pub use recover::{
-    Changes, Pending, RecoverError, Recovered, Wanted, give_up, history, order, pending, recover,
-    strays,
+    Changes, Pending, RecoverError, Recovered, Wanted, frozen, give_up, history, order, pending,
+    recover, strays,
 };
 pub use state::StateError as StateDirectoryError;
 pub use store::Store;

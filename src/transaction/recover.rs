@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 
 use nix::errno::Errno;
 use nix::sys::stat::fstat;
@@ -15,7 +16,7 @@ use super::jobs::{self, JobError, Running};
 use super::journal::{
     ConfigRef, Intent, Journal, JournalStep, Mark, away_name, is_staged_name, new_name, old_name,
 };
-use super::lock::Lock;
+use super::lock::{Lock, is_held};
 use super::state::{self, State, StateError};
 use super::survey::{Asked, Direction, Leave, Left, Stuck, Survey};
 use super::{HISTORY_KEPT, strays as stray_stages};
@@ -196,6 +197,17 @@ pub fn pending(root: &Root) -> Result<Pending, StateError> {
         (None, _, None) if files.lost_intent => Pending::Staged(ConfigRef::unknown()),
         (None, _, None) => Pending::Nothing,
     })
+}
+
+/// The files that thaw the containers which an interrupted run has left standing still; none while a run is at work.
+///
+/// # Errors
+/// A journal that cannot be read.
+pub fn frozen(root: &Root) -> Result<Vec<PathBuf>, StateError> {
+    let state = State::open(root)?.filter(|_| root.is_live() && !is_held(root));
+    let journal = state.map(|state| state.read::<Journal>(root, paths::JOURNAL));
+    let journal = journal.transpose()?.flatten();
+    Ok(journal.map_or_else(Vec::new, |journal| freeze::standing(&journal.freeze)))
 }
 
 /// Finishes or undoes. Without anything pending it only removes what runs that are over have left.
