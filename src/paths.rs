@@ -202,6 +202,9 @@ pub const COMPLETE_LINK: &str =
 pub const COMPLETE_RUNTIME_UNIT: &str = "run/systemd/system/mco-rescue-complete.service";
 /// The unit that completes, of an image that brings it along.
 pub const IMAGE_COMPLETE_UNIT: &str = "usr/lib/systemd/system/mco-rescue-complete.service";
+/// Enables it.
+pub const IMAGE_COMPLETE_LINK: &str =
+    "usr/lib/systemd/system/multi-user.target.wants/mco-rescue-complete.service";
 /// The recover unit, of an image that brings it along.
 pub const IMAGE_RECOVER_UNIT: &str = "usr/lib/systemd/system/mco-rescue-recover.service";
 /// Enables it.
@@ -374,6 +377,7 @@ mod tests {
             COMPLETE_LINK,
             COMPLETE_RUNTIME_UNIT,
             IMAGE_COMPLETE_UNIT,
+            IMAGE_COMPLETE_LINK,
             IMAGE_RECOVER_UNIT,
             IMAGE_RECOVER_LINK,
             FETCH_SERVICE,
