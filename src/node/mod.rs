@@ -69,6 +69,8 @@ pub struct NodeState {
     pub mount_points: BTreeSet<RootPath>,
     /// What keeps a directory that may have to give way in its place.
     pub obstacles: BTreeMap<RootPath, Obstacle>,
+    /// The sizes of the objects in a directory that may have to give way.
+    pub trees: BTreeMap<RootPath, Vec<u64>>,
     /// The mount of the root directory itself.
     pub root_mount: u64,
     /// The mounts met on the way, by id.
@@ -157,6 +159,7 @@ pub fn observe(
         root_flags: root_hold.flags,
         mount_points: BTreeSet::new(),
         obstacles: BTreeMap::new(),
+        trees: BTreeMap::new(),
         root_mount: root_mount.id,
         mounts: BTreeMap::from([(root_mount.id, root_mount)]),
         units: UnitTree::new(),
@@ -270,10 +273,11 @@ impl NodeState {
     }
 
     fn observe_below(&mut self, root: &Root, path: &RootPath) -> Result<(), RootError> {
-        if self.object(path).is_some_and(Object::is_directory)
-            && let Some(obstacle) = root.obstacle_below(path)?
-        {
-            self.obstacles.insert(path.clone(), obstacle);
+        if self.object(path).is_some_and(Object::is_directory) {
+            let tree = root.tree(path)?;
+            let obstacle = tree.obstacle.map(|obstacle| (path.clone(), obstacle));
+            self.obstacles.extend(obstacle);
+            self.trees.insert(path.clone(), tree.sizes);
         }
         Ok(())
     }

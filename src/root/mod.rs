@@ -28,7 +28,7 @@ use sha2::{Digest, Sha256};
 
 pub use label::{LABEL, proc_path};
 pub use mount::{Hold, Mount, hold_of, mount_id, mount_of, stat_of_open};
-pub use obstacle::Obstacle;
+pub use obstacle::{Obstacle, Tree};
 pub use path::{RootPath, RootPathError};
 pub use places::{Places, Recent};
 pub use resolve::{Follow, ResolveError};
