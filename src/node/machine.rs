@@ -53,7 +53,7 @@ impl Machine {
     /// Looks at a root.
     ///
     /// # Errors
-    /// An `os-release` or host name that cannot be read.
+    /// An `os-release` that cannot be read.
     pub fn observe(root: &Root) -> Result<Self, RootError> {
         let host = Host::observe(root)?;
         let release = OsRelease::read(root)?;
@@ -69,7 +69,7 @@ impl Machine {
         Ok(Self {
             root: root.shown().display().to_string(),
             live: host.live,
-            name: name(root, host.live)?,
+            name: name(root, host.live),
             system: release.name().to_owned(),
             is_coreos: is_coreos(&release),
             is_deployment: host.deployment.is_some() || host.live && exists(paths::OSTREE_BOOTED),
@@ -81,12 +81,15 @@ impl Machine {
     }
 }
 
-/// Of another root's machine, only what the root itself tells: the kernel's name is that of this machine.
-fn name(root: &Root, live: bool) -> Result<Option<String>, RootError> {
-    let fixed = root.read(&RootPath::fixed(paths::HOSTNAME))?;
+/// Of another root's machine, only what the root itself tells: the kernel's name is that of this machine. A name that
+/// cannot be read is none: it decides nothing.
+fn name(root: &Root, live: bool) -> Option<String> {
+    let fixed = root.read_small(&RootPath::fixed(paths::HOSTNAME));
+    let fixed = fixed.inspect_err(|error| log::info!("reading the host name: {error}"));
+    let fixed = fixed.ok().flatten();
     let fixed = fixed.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
     let of_kernel = || live.then(sysinfo::System::host_name)?.ok();
-    Ok(fixed.filter(|name| !name.is_empty()).or_else(of_kernel))
+    fixed.filter(|name| !name.is_empty()).or_else(of_kernel)
 }
 
 /// The classes that the daemon knows, and the ids that those systems have had.
