@@ -21,6 +21,7 @@ pub mod transaction;
 
 pub mod command;
 pub mod error;
+pub mod go_quote;
 pub mod images;
 pub mod kargs;
 pub mod labels;

@@ -503,10 +503,12 @@ enum Verdict {
     Accepted,
     /// Planned, and this is said.
     Warned(&'static str),
+    /// Refused without `--ignore-unsupported`; this is said.
+    Blocked(&'static str),
     /// Refused, with and without `--ignore-unsupported`; this is said.
     Refused(&'static str),
 }
-use Verdict::{Accepted, Refused, Warned};
+use Verdict::{Accepted, Blocked, Refused, Warned};
 
 /// Cases of validity, as upstream decides them: what it is about, the first minor version, the config, the verdict.
 const VALIDITY: &[(&str, u64, &str, Verdict)] = &[
@@ -675,7 +677,8 @@ const VALIDITY: &[(&str, u64, &str, Verdict)] = &[
         "overwrite with an empty source",
         0,
         r#"{"storage":{"files":[{"path":"/etc/agent.conf","overwrite":true,"contents":{"source":""}}]}}"#,
-        Accepted,
+        // Ignition takes it; the daemon cannot write it.
+        Blocked("could not decode file"),
     ),
     (
         "directory to be overwritten",
@@ -926,6 +929,7 @@ fn validity_is_judged_as_upstream_does_in_every_version() {
             let fits = match verdict {
                 Accepted => code == 0 && said.is_empty(),
                 Warned(words) => code == 0 && said.contains(words),
+                Blocked(words) => code == 1 && lenient == 0 && said.contains(words),
                 Refused(words) => code == 1 && lenient == 1 && said.contains(words),
             };
             if !fits {

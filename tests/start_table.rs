@@ -184,6 +184,7 @@ impl Node {
             fips: self.fips,
             policies: &policies,
             policies_known: false,
+            overrides: None,
             compare: &compare,
         })
     }

@@ -9,7 +9,7 @@ use crate::document::{FORCE_FILE, MachineConfig};
 use crate::plan::{self, Notice, Options, Plan, Rules};
 use crate::report::utc;
 use crate::root::{Root, RootPath};
-use crate::source::policies::{self, ClusterPolicies, Found, Known};
+use crate::source::policies::{self, Brought, ClusterPolicies, Found, Overrides};
 
 /// Decides what comes after the files, where a running system is there to be told.
 ///
@@ -22,7 +22,7 @@ pub fn look(
     file: Option<&str>,
 ) -> Result<()> {
     // A file that was named is read in any case: a mistake in it is better told now.
-    let given = file.map(given).transpose()?;
+    let cluster = session.cluster(file)?;
     if !session.node.host.live || plan.is_empty() {
         return Ok(());
     }
@@ -30,17 +30,13 @@ pub fn look(
         plan.notices.push(not_drained());
         return Ok(());
     }
-    let (policies, whose) = match given {
-        Some(given) => given,
-        None => known(&session.root)?,
-    };
     let forced = RootPath::parse(FORCE_FILE).is_ok_and(|path| {
         let there = session.root.exists(&path);
         there.unwrap_or_default()
     });
     let rules = Rules {
-        policies: &policies,
-        whose: &whose,
+        policies: &cluster.policies,
+        whose: &cluster.whose,
         forced,
         files_only: options.files_only,
     };
@@ -76,43 +72,62 @@ fn not_drained() -> Notice {
     }
 }
 
-/// The policies that count: of the file, else those that are known; and whose they are.
+/// What counts of the cluster's MachineConfiguration.
+#[derive(Debug)]
+pub struct Cluster {
+    /// The disruption policies.
+    pub policies: ClusterPolicies,
+    /// Where the policies come from, in words.
+    pub whose: String,
+    /// Changes of storage sections that the daemon lets pass; nothing where that is not known.
+    pub overrides: Option<Overrides>,
+}
+
+/// Reads what counts: the file's, else what was fetched, else the operator's default policies.
 ///
 /// # Errors
 /// A file that cannot be used, or what is kept cannot be read.
-pub fn chosen(root: &Root, file: Option<&str>) -> Result<(ClusterPolicies, String)> {
+pub fn cluster(root: &Root, file: Option<&str>) -> Result<Cluster> {
     file.map_or_else(|| known(root), given)
 }
 
-/// The policies of a file, and whose they are.
-fn given(file: &str) -> Result<(ClusterPolicies, String)> {
-    let (known, found) = in_file(file)?;
-    let whose = match found {
+fn given(file: &str) -> Result<Cluster> {
+    let brought = in_file(file)?;
+    let whose = match brought.found {
         Found::Result => format!("the cluster's policies, from {file}"),
         Found::Asked => format!(
             "the operator's defaults with what {file} asks for; the operator's own result is not in it"
         ),
     };
-    Ok((known.cluster, whose))
+    Ok(Cluster {
+        policies: brought.policies.cluster,
+        whose,
+        overrides: Some(brought.overrides),
+    })
 }
 
-/// The policies that are kept, else the operator's own; and whose they are.
-fn known(root: &Root) -> Result<(ClusterPolicies, String)> {
+fn known(root: &Root) -> Result<Cluster> {
     let kept = policies::remembered(root).context("reading the disruption policies")?;
-    Ok(match kept.and_then(|kept| kept.known) {
+    let (known, overrides) = kept.map_or((None, None), |kept| (kept.known, kept.overrides));
+    let (policies, whose) = match known {
         Some(known) => {
             let whose = format!("the cluster's policies, as of {}", utc(known.seen));
             (known.cluster, whose)
         }
         None => (default_policies(), DEFAULTS.to_owned()),
+    };
+    Ok(Cluster {
+        policies,
+        whose,
+        overrides,
     })
 }
 
-/// The policies of a file that somebody brings.
+/// Reads the MachineConfiguration in a file.
 ///
 /// # Errors
 /// It cannot be read, or is another object.
-pub fn in_file(file: &str) -> Result<(Known, Found)> {
+pub fn in_file(file: &str) -> Result<Brought> {
     let bytes = crate::source::read_named(file)?;
     let text = String::from_utf8_lossy(&bytes);
     Ok(policies::in_file(&text, file, now())?)

@@ -95,9 +95,10 @@ pub fn into_cache(root: &Root, args: &FetchArgs) -> Result<String> {
 
 /// The policies of a file count as the last that were given; what the API says after that takes their place.
 fn keep_policies(root: &Root, file: &str) -> Result<Policies> {
-    let (known, _) = in_file(file)?;
+    let brought = in_file(file)?;
     let before = policies::remembered(root).context("reading the disruption policies")?;
-    let policies = Policies::after(before, Asked::Given, Some(known), now());
+    let given = (Some(brought.policies), Some(brought.overrides));
+    let policies = Policies::after(before, Asked::Given, given, now());
     session::keep(root, paths::POLICIES, &policies)?;
     Ok(policies)
 }

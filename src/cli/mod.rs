@@ -322,9 +322,10 @@ pub struct PlanArgs {
     #[arg(long, requires = "files_only")]
     pub request_mcd_force: bool,
 
-    /// The cluster's node disruption policies: the MachineConfiguration object named cluster,
-    /// JSON or YAML; they decide what is reloaded and restarted after the files
-    /// [default: those that fetch has kept, else the operator's own]
+    /// The MachineConfiguration object named cluster, JSON or YAML: the node disruption
+    /// policies in it decide what is reloaded and restarted after the files, and
+    /// irreconcilableValidationOverrides which changed storage sections pass
+    /// [default: what fetch has kept, else the operator's own policies]
     #[arg(long, value_name = "FILE")]
     pub policy: Option<String>,
 
@@ -749,8 +750,8 @@ pub struct FetchArgs {
     #[arg(long, value_name = "HOST:ADDR", value_parser = resolution)]
     pub resolve: Vec<(String, std::net::IpAddr)>,
 
-    /// Keep the cluster's node disruption policies of this file too: the MachineConfiguration
-    /// object named cluster, JSON or YAML
+    /// Keep this file too: the MachineConfiguration object named cluster, JSON or YAML, for
+    /// its node disruption policies and irreconcilableValidationOverrides
     #[arg(long, value_name = "FILE")]
     pub policy: Option<String>,
 

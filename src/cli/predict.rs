@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 
-use super::after::{self, DEFAULTS};
+use super::after::{self, Cluster, DEFAULTS};
 use super::cluster::node_name;
 use super::complete;
 use super::session::Session;
@@ -32,7 +32,6 @@ use crate::render::{self, NameHash};
 use crate::report::daemon::Forecast;
 use crate::root::{Root, RootError, RootPath};
 use crate::source::cache::{self, Cached, Entry};
-use crate::source::policies::ClusterPolicies;
 use crate::source::{api, daemon_log};
 
 /// When the daemon starts.
@@ -69,9 +68,10 @@ fn by_policies(
 ) -> Result<Forecast> {
     let read = records(root, moment).context("reading the daemon's records")?;
     let found = Found::gather(root, &read, args, moment)?;
-    // Standard input was read already, and can be read once only.
-    let (policies, whose) = after::chosen(root, file.filter(|file| *file != "-"))?;
-    Ok(found.forecast(args, &policies, whose != DEFAULTS))
+    Ok(match moment.session() {
+        Some(session) => found.forecast(args, session.cluster(file)?),
+        None => found.forecast(args, &after::cluster(root, file)?),
+    })
 }
 
 /// What a session has read is not read again, unless it was changed meanwhile.
@@ -406,12 +406,7 @@ impl<'a> Found<'a> {
         !config.emptied && !brings_kubelet(&config.ignition) && doubtful()
     }
 
-    fn forecast(
-        &self,
-        args: &DaemonArgs,
-        policies: &ClusterPolicies,
-        policies_known: bool,
-    ) -> Forecast {
+    fn forecast(&self, args: &DaemonArgs, cluster: &Cluster) -> Forecast {
         let configs = self.at_hand();
         let initial = self.initial.as_ref();
         let image = self.image();
@@ -436,8 +431,9 @@ impl<'a> Found<'a> {
             },
             os: &self.os,
             fips: self.host.fips,
-            policies,
-            policies_known,
+            policies: &cluster.policies,
+            policies_known: cluster.whose != DEFAULTS,
+            overrides: cluster.overrides.as_ref(),
             compare: &compare,
         };
         let record = record_name(self.records, self.moment);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
+use super::after::{self, Cluster};
 use super::os::Over;
 use super::{Cli, PlanArgs, bits, complete, machine};
 use crate::accounts::{self, Prepared};
@@ -27,6 +28,7 @@ use crate::report::is_secret_step;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootError, RootPath};
 use crate::sealed;
+use crate::source::policies::Overrides;
 use crate::source::{self, Chosen, Http, Kept, LATEST, api, cache, daemon_log};
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{self, Store};
@@ -56,6 +58,10 @@ pub struct Session {
     differs: OnceCell<Vec<Drift>>,
     /// How the hash in the config's name stands to its contents, once it was asked.
     name_hash: OnceCell<NameHash>,
+    /// The MachineConfiguration of the file that was given, once it was read.
+    given_cluster: OnceCell<Cluster>,
+    /// The MachineConfiguration that the node keeps, once it was read.
+    kept_cluster: OnceCell<Cluster>,
 }
 
 /// Opens the root of the command line; of the disk of an OSTree system, the deployment that it would boot, with its
@@ -236,6 +242,8 @@ impl Session {
             accounts,
             differs: OnceCell::new(),
             name_hash: OnceCell::new(),
+            given_cluster: OnceCell::new(),
+            kept_cluster: OnceCell::new(),
         })
     }
 
@@ -266,6 +274,30 @@ impl Session {
         }
     }
 
+    /// What counts of the cluster's MachineConfiguration: of `file`, else of one that was given before, else of what the
+    /// node keeps. Each is read once, as standard input can be.
+    pub fn cluster(&self, file: Option<&str>) -> Result<&Cluster> {
+        if let Some(given) = self.given_cluster.get() {
+            return Ok(given);
+        }
+        let cell = match file {
+            Some(_) => &self.given_cluster,
+            None => &self.kept_cluster,
+        };
+        if let Some(known) = cell.get() {
+            return Ok(known);
+        }
+        let read = after::cluster(&self.root, file)?;
+        Ok(cell.get_or_init(|| read))
+    }
+
+    /// The changes of storage sections that the cluster lets pass, where that is known.
+    fn overrides(&self) -> Option<&Overrides> {
+        let cluster = self.cluster(None);
+        let cluster = cluster.inspect_err(|error| log::warn!("{error:#}"));
+        cluster.ok()?.overrides.as_ref()
+    }
+
     /// The plan.
     pub fn plan(&self, options: Options) -> Plan {
         let inputs = Inputs {
@@ -276,6 +308,7 @@ impl Session {
             records: &self.records,
             node: &self.node,
             accounts: self.accounts.as_ref(),
+            overrides: self.overrides(),
         };
         plan::plan(inputs, options)
     }
@@ -289,6 +322,7 @@ impl Session {
 
     /// The guarded plan, with doubts about the config, and with how its image and packages are had.
     pub fn whole_plan(&self, args: &PlanArgs) -> Result<Plan> {
+        self.cluster(args.policy.as_deref())?;
         let mut allowed = args.guards.allowed();
         // The plan says that it is dropped, or goes on from there.
         allowed.staged = !args.files_only && super::os::is_staged_by_us(&self.root)?;

@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::release::Release;
-use super::update::decide;
+use super::update::decide_allowing;
 use crate::command::rpm_ostree::packages::{PackageSet, package_sets};
-use crate::document::MachineConfig;
+use crate::document::{MachineConfig, undecodable};
 use crate::drift::{Drift, DriftKind};
 use crate::node::os_release::Class;
 use crate::paths;
-use crate::source::policies::ClusterPolicies;
+use crate::source::policies::{ClusterPolicies, Overrides};
 
 /// What the daemon's annotations begin with.
 pub const PREFIX: &str = "machineconfiguration.openshift.io/";
@@ -179,6 +179,8 @@ pub struct Situation<'a> {
     pub policies: &'a ClusterPolicies,
     /// Whether those are the cluster's own; else the defaults.
     pub policies_known: bool,
+    /// The changes of storage sections that the cluster lets pass, where that is known.
+    pub overrides: Option<&'a Overrides>,
     /// The disk.
     pub compare: Compare<'a>,
 }
@@ -739,7 +741,10 @@ impl<'a> Walk<'a> {
         } else {
             drain
         };
-        if !self.here.triggers.kubeconfig {
+        if let Some(said) = to.config.and_then(undecodable) {
+            return Err(Stop::Degraded(said));
+        }
+        if !self.here.triggers.kubeconfig || drops_kubeconfig(from, &to) {
             let path = paths::KUBECONFIG;
             return Err(Stop::Degraded(format!(
                 "cannot stat /{path}: stat /{path}: no such file or directory"
@@ -770,7 +775,9 @@ impl<'a> Walk<'a> {
             let forced = self.here.triggers.force.then_some(true);
             return Ok((forced, forced));
         };
-        let takes = decide(old, new, self.here.policies, self.here.triggers.force);
+        let allowed = self.here.overrides.map_or(&[][..], |known| &known.storage);
+        let forced = self.here.triggers.force;
+        let takes = decide_allowing(old, new, self.here.policies, allowed, forced);
         let refused = |reason: &str| {
             Stop::Unreconcilable(format!(
                 "can't reconcile config {} with {}: {reason}",
@@ -778,6 +785,12 @@ impl<'a> Walk<'a> {
             ))
         };
         if let Some(refusal) = &takes.refusal {
+            if let (Some(name), None) = (refusal.lifted_by, self.here.overrides) {
+                self.say(format!(
+                    "unless {name} is in spec.irreconcilableValidationOverrides.storage of the cluster's \
+                     MachineConfiguration, which is not known here"
+                ));
+            }
             return Err(refused(&refusal.sentence));
         }
         if self.here.fips.is_some_and(|fips| fips != new.fips) {
@@ -807,6 +820,18 @@ impl<'a> Walk<'a> {
             self.say("the Node's annotation desiredImage is another one than the node is in");
         }
     }
+}
+
+/// Whether the step takes the kubeconfig away as a stale file, before the daemon looks for it.
+fn drops_kubeconfig(from: &Subject<'_>, to: &Subject<'_>) -> bool {
+    let (Some(old), Some(new)) = (from.config, to.config) else {
+        return false;
+    };
+    let has = |config: &MachineConfig| {
+        let mut files = config.ignition.storage.files.iter();
+        files.any(|file| file.path.strip_prefix('/') == Some(paths::KUBECONFIG))
+    };
+    has(old) && !has(new)
 }
 
 fn refused_record(why: &str) -> Stop {

@@ -15,7 +15,8 @@ use super::finding::{CUT_SHORT, DocumentError, Finding, IF_CUT_SHORT, Severity};
 use super::ignition::{self, File, Ignition, Parsed};
 use super::layer::Layer;
 use super::provenance::Provenance;
-use super::spec2::{Converted, Places};
+use super::resource::{GZIP, is_packed};
+use super::spec2::{Converted, Written};
 use super::text::Text;
 use super::{check, json, served, yaml};
 use crate::paths;
@@ -84,9 +85,8 @@ pub struct MachineConfig {
     pub origin: String,
     /// What the person should know.
     pub warnings: Vec<Finding>,
-    /// The Ignition part was of spec 2, which the daemon validates by other rules; leads from a place in the
-    /// converted part back to the document.
-    pub spec2: Option<Places>,
+    /// The Ignition part was of spec 2, which the daemon validates by other rules, and as it is written.
+    pub spec2: Option<Written>,
     /// A bare Ignition config: it has no name, no record, and the daemon knows nothing of it.
     pub bare: bool,
     /// The Ignition part is only a version, as in the encapsulated object of a first boot.
@@ -132,7 +132,7 @@ impl MachineConfig {
     pub fn place(&self, path: String) -> String {
         self.spec2
             .as_ref()
-            .map_or(path.clone(), |places| places.original(&path))
+            .map_or(path.clone(), |written| written.original(&path))
     }
 }
 
@@ -211,7 +211,12 @@ pub const MAX_JSON: u64 = 3 << 29;
 /// A rendered config may be larger than the rest of the program together, so it takes the bytes: what comes of it is
 /// made of parts of them.
 pub fn parse(bytes: impl Into<Vec<u8>>, origin: &str) -> Result<MachineConfig, DocumentError> {
-    let text = String::from_utf8(bytes.into()).map_err(|e| {
+    let bytes = bytes.into();
+    if bytes.starts_with(&GZIP) {
+        let message = "is packed with gzip; unpack it (gunzip), and give the text that comes out";
+        return Err(refused(origin, vec![Finding::error("", message)]));
+    }
+    let text = String::from_utf8(bytes).map_err(|e| {
         let good = e.utf8_error().valid_up_to();
         let good = e.as_bytes().iter().take(good);
         let line = 1 + good.filter(|b| **b == b'\n').count();
@@ -248,6 +253,9 @@ fn refused(origin: &str, findings: Vec<Finding>) -> DocumentError {
 fn parse_yaml(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
     let value =
         yaml::parse(text).map_err(|e| vec![Finding::error("", format!("not valid YAML: {e}"))])?;
+    if value.as_str().is_some_and(is_packed) {
+        return Err(vec![Finding::error("", ignition::UNPACK)]);
+    }
     if !value.is_object() {
         let message = "this is no MachineConfig; give what `oc get mc NAME -o yaml` prints";
         let findings = vec![Finding::error("", message)];
@@ -415,7 +423,7 @@ fn parse_alone(
         record,
         origin: origin.to_owned(),
         warnings,
-        spec2: converted.map(Converted::into_places),
+        spec2: converted.map(Converted::into_written),
         bare: false,
         emptied,
         additions: Vec::new(),
@@ -483,7 +491,7 @@ fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, V
         extensions: Vec::new(),
         fips: false,
         kernel_type: KernelType::Default,
-        spec2: parsed.converted.map(Converted::into_places),
+        spec2: parsed.converted.map(Converted::into_written),
         ignition: parsed.config.into(),
         record: Text::default(),
         digest,

@@ -8,6 +8,7 @@ use crate::root::{Root, RootError, RootPath};
 use crate::systemd::unit_name::template_of;
 use crate::systemd::{
     LINK_DIRS, PRESET_PATH, Support, UNIT_SEARCH_PATH, UnitEntry, UnitTree, closure_needed,
+    unit_text,
 };
 
 /// Files that lead on to others (Also=, links, templates) are read in rounds; more rounds than this is a loop.
@@ -197,9 +198,7 @@ fn entry(root: &Root, observer: &mut Observer<'_>, path: &str) -> Result<UnitEnt
         Some(EntryKind::Link(target)) => Ok(UnitEntry::Link(target)),
         Some(EntryKind::File { .. }) => {
             let bytes = root.read(&path)?.unwrap_or_default();
-            Ok(UnitEntry::File(Some(
-                String::from_utf8_lossy(&bytes).into_owned(),
-            )))
+            Ok(UnitEntry::File(Some(unit_text(&bytes))))
         }
         Some(EntryKind::Directory) => Ok(UnitEntry::Directory(BTreeMap::new())),
         Some(EntryKind::Other) => Ok(UnitEntry::Other),

@@ -15,7 +15,7 @@ use crate::paths;
 use crate::root::RootPath;
 use crate::systemd::{
     self, CONFIG_DIR, Fault, LINK_DIRS, LinkChange, PRESET_PATH, RUNTIME_CONFIG_DIR, Support,
-    UNIT_SEARCH_PATH, UnitEntry, UnitFileState, UnitTree,
+    UNIT_SEARCH_PATH, UnitEntry, UnitFileState, UnitTree, unit_text,
 };
 
 /// A link that has to appear (with its target) or to go.
@@ -70,7 +70,7 @@ fn files_among_units(desired: &Desired) -> Vec<(String, UnitEntry)> {
             let bytes = file.contents.bytes().unwrap_or_default();
             entries.push((
                 file.path.to_string(),
-                UnitEntry::File(Some(String::from_utf8_lossy(&bytes).into_owned())),
+                UnitEntry::File(Some(unit_text(&bytes))),
             ));
         }
     }

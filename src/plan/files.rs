@@ -331,6 +331,50 @@ impl Builder<'_> {
         }
     }
 
+    /// The daemon removes it with the other stale files, and then its update fails over the missing file.
+    fn dropped_kubeconfig(&mut self, path: &RootPath) {
+        let fails = format!(
+            "the config has it no more: the daemon would remove it, and then its update would end with: cannot stat \
+             {path}: stat {path}: no such file or directory"
+        );
+        if self.options.ignore_unsupported {
+            self.notice(path.to_string(), format!("{fails}; left there as asked"));
+        } else {
+            let next =
+                "Take the file into the config again, or leave it there with --ignore-unsupported";
+            self.block(path.to_string(), format!("{fails}. {next}"));
+        }
+    }
+
+    /// Files with an empty source: the daemon's update fails over them, and it goes Degraded where they are in its record.
+    /// In an initramfs they are written, as Ignition does.
+    pub(super) fn empty_sources(&mut self) {
+        let (desired, old) = (self.inputs.desired, self.inputs.old);
+        for file in &desired.undecodable {
+            let path = |known: &RootPath| known.to_string() == file.path;
+            if file.appends || !desired.files.iter().any(|known| path(&known.path)) {
+                continue;
+            }
+            let mut before = old.into_iter().flat_map(|old| &old.undecodable);
+            let place = format!("{}.contents.source", file.origin);
+            let said = file.when_written();
+            if before.any(|known| known.path == file.path) {
+                let message = format!("the daemon goes Degraded over it, as before: {said}");
+                self.notice(place, message);
+            } else if self.options.ignore_unsupported || self.node().host.in_initramfs {
+                let message = format!("the daemon will go Degraded over it: {said}");
+                self.notice(place, message);
+            } else {
+                let message = format!(
+                    "is empty, and the daemon's update would end with: {said}. Leave `source` out, or write \"data:,\" for \
+                     an empty file. Use --ignore-unsupported to apply the config all the same: the daemon will go \
+                     Degraded"
+                );
+                self.block(place, message);
+            }
+        }
+    }
+
     /// Stamp: delete. Original: restore it unless it is known to be none. Neither: delete (mcd-contract 6.5).
     fn stale_path(&mut self, path: &RootPath, check_origin: bool) {
         let Keeping {
@@ -354,6 +398,8 @@ impl Builder<'_> {
                 Section::Stale,
                 "the config has it no more; back to the OS's own",
             );
+        } else if path.relative() == paths::KUBECONFIG && node.object(path).is_some() {
+            return self.dropped_kubeconfig(path);
         } else {
             self.remove(path, Section::Stale, why);
         }

@@ -37,12 +37,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::Prepared;
-use crate::document::{Contents, Desired, MachineConfig, Refusal, Text, refusals, unconditional};
+use crate::document::{
+    Contents, Desired, MachineConfig, Refusal, Text, override_of, refusals, unconditional,
+};
 use crate::drift::noun;
 use crate::node::{Baseline, NodeState, Records};
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
+use crate::source::policies::Overrides;
 
 pub use after::{After, Rules, after};
 pub use capabilities::{Need, needs};
@@ -355,6 +358,8 @@ pub struct Inputs<'a> {
     pub node: &'a NodeState,
     /// What becomes of the accounts; only for a bare config that has some.
     pub accounts: Option<&'a Prepared>,
+    /// The changes of storage sections that the cluster lets pass, where that is known.
+    pub overrides: Option<&'a Overrides>,
 }
 
 /// Makes the plan.
@@ -373,6 +378,7 @@ pub fn plan(inputs: Inputs<'_>, options: Options) -> Plan {
         builder.accounts();
     } else {
         builder.transition();
+        builder.empty_sources();
         builder.users();
     }
     builder.directories();
@@ -392,6 +398,9 @@ pub fn plan(inputs: Inputs<'_>, options: Options) -> Plan {
     builder.space();
     builder.plan
 }
+
+/// Where a cluster says which changes of storage sections pass.
+const OVERRIDES_FIELD: &str = "spec.irreconcilableValidationOverrides.storage";
 
 /// What may be done to something of another type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -457,6 +466,8 @@ impl<'a> Builder<'a> {
                     &part.path,
                     format!("{}; as before, left alone", part.message),
                 );
+            } else if let Some(name) = self.passing(&part.path) {
+                self.passed(&part.path, name, &part.message);
             } else if part.skippable && self.options.ignore_unsupported {
                 self.notice(
                     &part.path,
@@ -481,7 +492,10 @@ impl<'a> Builder<'a> {
         match self.inputs.baseline {
             Baseline::Known(old) => {
                 for refusal in refusals(old, self.inputs.config) {
-                    self.refusal(refusal);
+                    match self.passing(&refusal.path) {
+                        Some(name) => self.passed(&refusal.path, name, &refusal.reason),
+                        None => self.refusal(refusal),
+                    }
                 }
             }
             Baseline::Unknown(why) => {
@@ -518,6 +532,39 @@ impl<'a> Builder<'a> {
         self.block("spec.fips", message);
     }
 
+    /// The override with which the cluster lets a change of this section pass.
+    fn passing(&self, path: &str) -> Option<&'static str> {
+        let given = &self.inputs.overrides?.storage;
+        override_of(path).filter(|name| given.iter().any(|given| given == name))
+    }
+
+    fn passed(&mut self, path: &str, name: &str, what: &str) {
+        let said = self.plan.notices.iter().any(|one| one.subject == path);
+        if !said {
+            let message = format!(
+                "{what}; the cluster lets that pass ({name} in {OVERRIDES_FIELD}), and nothing of it is applied to this \
+                 node"
+            );
+            self.notice(path, message);
+        }
+    }
+
+    /// Why a change of a section is not let pass, and what would let it.
+    fn override_hint(&self, refusal: &Refusal) -> String {
+        let Some(name) = refusal.lifted_by else {
+            return String::new();
+        };
+        match self.inputs.overrides {
+            Some(_) => format!(
+                " The cluster's MachineConfiguration has no {name} in {OVERRIDES_FIELD}, which would let it pass."
+            ),
+            None => format!(
+                " It would take the step where the cluster's MachineConfiguration has {name} in {OVERRIDES_FIELD}, which \
+                 is not known here: give that object with --policy FILE."
+            ),
+        }
+    }
+
     fn refusal(&mut self, refusal: Refusal) {
         if refusal.harmless && self.options.ignore_unsupported {
             self.notice(
@@ -528,11 +575,10 @@ impl<'a> Builder<'a> {
                 ),
             );
         } else {
-            let hint = if refusal.harmless {
-                " Use --ignore-unsupported to apply the config all the same"
-            } else {
-                ""
-            };
+            let mut hint = self.override_hint(&refusal);
+            if refusal.harmless {
+                hint.push_str(" Use --ignore-unsupported to apply the config all the same");
+            }
             self.block(
                 refusal.path,
                 format!(

@@ -132,8 +132,13 @@ fn allowed(policies: &Policies) -> String {
         format!("for {what} ({})", utc(known.seen))
     });
     let asked = asked.map(|said| format!("{said} ({})", utc(policies.at)));
-    let lines = known.into_iter().chain(asked);
-    let labels = ["Policies", ""].into_iter();
+    let passing = policies.overrides.as_ref().and_then(|overrides| {
+        let names = overrides.storage.iter().map(|name| inline(name));
+        let names = names.collect::<Vec<_>>().join(", ");
+        (!names.is_empty()).then(|| format!("changes that pass: {names} ({})", utc(overrides.seen)))
+    });
+    let lines = known.into_iter().chain(asked).chain(passing);
+    let labels = ["Policies", "", ""].into_iter();
     let lines = labels
         .zip(lines)
         .map(|(label, line)| format!("{label:<10}{line}\n"));

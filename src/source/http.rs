@@ -59,7 +59,7 @@ impl<'a> Http<'a> {
             proxy: Proxy {
                 http: network.proxy.http_proxy.clone(),
                 https: network.proxy.https_proxy.clone(),
-                none: network.proxy.no_proxy.clone(),
+                none: network.proxy.no_proxy.to_vec(),
             },
             header_timeout: network.header_timeout,
             total_timeout: network.total_timeout,

@@ -17,7 +17,7 @@ pub mod unit_tree;
 mod view;
 
 pub use install::{InstallError, Outcome, disable, enable, preset};
-pub use install_section::InstallSection;
+pub use install_section::{InstallSection, unit_text};
 pub use lookup::{Fault, Needed, Problem, Support, closure_needed};
 pub use preset::{PresetDecision, Presets};
 pub use state::{UnitFileState, unit_file_state};
