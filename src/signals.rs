@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
+use std::sync::OnceLock;
 
 use nix::errno::Errno;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
@@ -100,6 +101,52 @@ impl Drop for DeferredSignals {
         if let Some(old) = &self.old {
             // Restoring a mask that was in force before cannot fail.
             let _ = old.thread_set_mask();
+        }
+    }
+}
+
+/// Called before a signal ends the program.
+static LAST: OnceLock<fn()> = OnceLock::new();
+/// The actions of the signals before [`before_end`], in the order of [`ENDING`].
+static ACTIONS: [OnceLock<SigAction>; ENDING.len()] = [const { OnceLock::new() }; ENDING.len()];
+
+/// From here on `last` is called before a signal ends the program. A signal that is ignored stays so, and programs that
+/// are started are not touched by it. The first call counts.
+///
+/// # Safety
+/// `last` runs in a signal handler: it may only make calls that are safe there, and must not allocate.
+pub unsafe fn before_end(last: fn()) {
+    if LAST.set(last).is_err() {
+        return;
+    }
+    for (signal, kept) in ENDING.into_iter().zip(&ACTIONS) {
+        if is_ignored(signal) {
+            continue;
+        }
+        let handler = SigHandler::Handler(call_last);
+        let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
+        // SAFETY: the handler makes only calls that are safe in one.
+        if let Ok(old) = unsafe { sigaction(signal, &action) } {
+            // There is no other setter.
+            let _ = kept.set(old);
+        }
+    }
+}
+
+/// Then the signal comes again, for what it did before.
+extern "C" fn call_last(number: libc::c_int) {
+    if let Some(last) = LAST.get() {
+        last();
+    }
+    for (signal, kept) in ENDING.into_iter().zip(&ACTIONS) {
+        if signal as libc::c_int != number {
+            continue;
+        }
+        let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+        // SAFETY: both calls are safe in a handler. The signal is blocked until this one ends.
+        unsafe {
+            let _ = sigaction(signal, kept.get().unwrap_or(&default));
+            libc::raise(number);
         }
     }
 }

@@ -8,11 +8,13 @@ mod support;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use mounts::{mount, with_mounts};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use support::{PROGRAM, TestRoot, file, install, is_root, machine_config, say};
 
@@ -395,4 +397,33 @@ fn status_takes_no_lock_to_see_whether_a_run_is_at_work() {
     let takes = |line: &&str| line.contains("flock(") || line.contains("SETLK");
     let taken: Vec<&str> = calls.lines().filter(takes).collect();
     assert_eq!(taken, [""; 0]);
+}
+
+/// At the first question on a root without state there is nothing but the directory that is locked.
+#[test]
+fn a_signal_at_the_first_question_leaves_nothing() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        for without in ["var", "var/lib", STATE] {
+            let root = TestRoot::new();
+            let _ = fs::remove_dir_all(root.path(without));
+            let config = root.config(&config("rendered-worker-a", "a\n"));
+            let before = root.everything();
+            let terminal = nix::pty::openpty(None, None).unwrap();
+            let mut command = root.command(&["apply", config.path()]);
+            command.stdin(terminal.slave).stdout(Stdio::null());
+            let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+            let mut said = Vec::new();
+            let mut errors = BufReader::new(child.stderr.take().unwrap());
+            while !String::from_utf8_lossy(&said).contains("[y/N]") {
+                let more = errors.read_until(b']', &mut said).unwrap();
+                assert!(more > 0, "{}", String::from_utf8_lossy(&said));
+            }
+            assert!(root.exists(STATE), "nothing was locked");
+            let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
+            nix::sys::signal::kill(pid, signal).unwrap();
+            let status = child.wait().unwrap();
+            assert_eq!(status.signal(), Some(signal as i32), "{without}");
+            assert_eq!(root.everything(), before, "{signal} without {without}");
+        }
+    }
 }

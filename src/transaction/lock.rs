@@ -1,11 +1,13 @@
 //! One run at a time: a lock on the state directory, which needs no file of its own.
 //!
 //! Only its owner can open that directory. A directory that every user can open would let every user keep all runs out.
+#![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -19,6 +21,36 @@ use crate::error::Reason;
 use crate::node::{Host, Labels};
 use crate::paths;
 use crate::root::{Place, Root, RootError, RootPath};
+use crate::signals;
+
+/// The names on the way to the state directory, from the top.
+const NAMES: [&str; 3] = ["var", "lib", "mco-rescue"];
+/// The directory in which this run has made each of them, by its descriptor; -1 where it has not.
+static MADE_IN: [AtomicI32; NAMES.len()] = [const { AtomicI32::new(-1) }; NAMES.len()];
+
+/// Lets a signal that ends the program remove these directories, where they are empty then.
+fn leave_nothing_at_a_signal(made: &[Place]) {
+    for (slot, place) in MADE_IN.iter().rev().zip(made.iter().rev()) {
+        slot.store(place.dir.as_raw_fd(), Ordering::Relaxed);
+    }
+    if !made.is_empty() {
+        // SAFETY: what is called removes directories by open descriptors, and allocates nothing.
+        unsafe { signals::before_end(remove_made) };
+    }
+}
+
+/// Called in a signal handler.
+fn remove_made() {
+    for (slot, name) in MADE_IN.iter().zip(NAMES).rev() {
+        let dir = slot.load(Ordering::Relaxed);
+        if dir >= 0 {
+            // SAFETY: the descriptor is taken out of its slot before it is closed.
+            let dir = unsafe { BorrowedFd::borrow_raw(dir) };
+            // What holds something by now stays; nothing can be said here.
+            let _ = disk::remove_directory(dir, name);
+        }
+    }
+}
 
 /// The right to run a transaction; only [`acquire`] makes one. It ends with its descriptors: unlocking them
 /// could fail, and a failure could no longer be reported.
@@ -52,6 +84,8 @@ impl Lock {
     /// The node is as its config wants it with the directories above the state directory, so they stay.
     pub fn keep_parents(&self) {
         self.keeps_parents.set(true);
+        let above = MADE_IN.iter().take(NAMES.len() - 1);
+        above.for_each(|slot| slot.store(-1, Ordering::Relaxed));
     }
 
     /// Whether the state directory exists only for this lock.
@@ -74,6 +108,10 @@ impl Drop for Lock {
             if let Err(errno) = disk::remove_directory(place.dir.as_fd(), &place.name) {
                 log::info!("removing {}: {}", place.name, Reason::from(errno));
             }
+        }
+        if !self.made.is_empty() {
+            let all = MADE_IN.iter();
+            all.for_each(|slot| slot.store(-1, Ordering::Relaxed));
         }
     }
 }
@@ -125,6 +163,7 @@ pub fn acquire(root: &Root) -> Result<Lock, LockError> {
         try_lock(&dir)?.map_err(LockError::Held)?;
         // A run that ended meanwhile may have taken the directory with it.
         if is_the_state(root, &dir)? {
+            leave_nothing_at_a_signal(&made);
             return Ok(Lock {
                 held: Ok(Some(dir)),
                 made,
@@ -317,6 +356,11 @@ fn describe(pid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_names_lead_to_the_state() {
+        assert_eq!(NAMES.join("/"), paths::STATE);
+    }
 
     #[test]
     fn the_owner_is_found_by_inode() {
