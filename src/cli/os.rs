@@ -374,12 +374,12 @@ impl Staging<'_> {
         let Some(next) = next else {
             return Some("no staged deployment found after applying extensions".to_owned());
         };
-        let has = |name: &&String| !next.requested_packages.contains(name);
+        let lacks = |name: &&String| !next.requested_packages.contains(name);
         let missing: Vec<&str> = self
             .plan
             .packages
             .iter()
-            .filter(has)
+            .filter(lacks)
             .map(String::as_str)
             .collect();
         let lacking = "the following extension packages are missing from the staged deployment";

@@ -104,7 +104,7 @@ fn spawn(program: &PathBuf, line: &CommandLine) -> std::io::Result<Child> {
     })
 }
 
-/// What a program has written so far.
+/// The output of a program so far.
 struct Output {
     stdout: Stream<ChildStdout>,
     stderr: Stream<ChildStderr>,
@@ -206,7 +206,7 @@ fn wait(
     }
 }
 
-/// Whether it has ended; it is not waited for by that.
+/// Returns true where it has ended; it is not waited for by that.
 fn is_ended(child: &Child) -> bool {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     !matches!(

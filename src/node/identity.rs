@@ -36,7 +36,7 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// What is said in a place.
+    /// Words with their place.
     pub fn new(says: impl Into<String>, place: impl Into<String>) -> Self {
         Self {
             says: says.into(),
@@ -45,7 +45,7 @@ impl Witness {
     }
 }
 
-/// What the node's own files say of it.
+/// Pool and cluster of a node, by its own files.
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
     /// Pools that the cluster or the daemon put the node in.

@@ -1,4 +1,4 @@
-//! Whether a config belongs on a node: it is a rendered one, of the node's pool and cluster, and what its name says.
+//! A config belongs on a node where it is a rendered one, of the node's pool and cluster, and as its name says.
 //! Evidence in, doubts out. Each doubt is a blocker with an override of its own.
 
 use std::collections::BTreeSet;
@@ -104,7 +104,7 @@ impl Accepted {
 pub struct Doubtful {
     /// Which.
     pub doubt: Doubt,
-    /// What it is about.
+    /// The part of the config or node that it is about.
     pub subject: String,
     /// Why, and what else to do.
     pub why: String,
@@ -146,9 +146,9 @@ pub struct Evidence<'a> {
     pub not_rendered: Option<String>,
     /// How the hash in its name stands to its contents.
     pub hash: &'a NameHash,
-    /// What the config says of its pool and cluster.
+    /// Pool and cluster of the config, by its contents.
     pub claims: &'a Claims,
-    /// What the node's files say of it.
+    /// Pool and cluster of the node, by its files.
     pub node: &'a Identity,
 }
 
@@ -205,7 +205,7 @@ fn other_cluster(claims: &Claims, node: &Identity) -> Option<Doubtful> {
     ))
 }
 
-/// Whether a host is known on both sides; else the first that can be compared with none that is the same.
+/// True where a host is known on both sides; else the first that can be compared with none that is the same.
 fn compare_hosts<'a>(
     config: &'a [String],
     node: &'a [Witness],

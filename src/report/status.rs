@@ -209,31 +209,7 @@ pub fn text(report: &StatusReport) -> String {
     if let Some(deployment) = &report.deployment {
         line("Deployed", deployment);
     }
-    if let Some(os) = &report.os {
-        let pinned = if os.pinned { " (pinned)" } else { "" };
-        line("Booted", &format!("{}{pinned}", or_unknown(&os.booted)));
-        for words in &os.by_hand {
-            line("", &format!("changed by hand: {words}"));
-        }
-        for image in &os.kept {
-            line(
-                "Kept",
-                &format!("{} (the way back, pinned)", or_unknown(image)),
-            );
-        }
-        if let Some(staged) = &os.staged {
-            line(
-                "Staged",
-                &format!("{} (runs after a reboot)", or_unknown(staged)),
-            );
-            for words in &os.staged_by_hand {
-                line("", &format!("changed by hand: {words}"));
-            }
-        }
-        if let Some(problem) = &os.problem {
-            line("", problem);
-        }
-    }
+    out.extend(report.os.as_ref().map(deployments));
     if let (Some(awaited), Some(verdict)) = (&report.awaited, &report.verdict) {
         let (words, next) = (
             awaited_words(awaited, verdict),
@@ -286,6 +262,37 @@ pub fn text(report: &StatusReport) -> String {
     out.push_str(&last_run(report.last_run.as_ref()));
     let forecast = report.daemon.as_ref();
     out.extend(forecast.map(Forecast::text_with_next));
+    out
+}
+
+/// The deployment that runs, those that are kept, and the staged one.
+fn deployments(os: &OsReport) -> String {
+    let mut out = String::new();
+    let mut line =
+        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", one_line(value)));
+    let pinned = if os.pinned { " (pinned)" } else { "" };
+    line("Booted", &format!("{}{pinned}", or_unknown(&os.booted)));
+    for words in &os.by_hand {
+        line("", &format!("changed by hand: {words}"));
+    }
+    for image in &os.kept {
+        line(
+            "Kept",
+            &format!("{} (the way back, pinned)", or_unknown(image)),
+        );
+    }
+    if let Some(staged) = &os.staged {
+        line(
+            "Staged",
+            &format!("{} (runs after a reboot)", or_unknown(staged)),
+        );
+        for words in &os.staged_by_hand {
+            line("", &format!("changed by hand: {words}"));
+        }
+    }
+    if let Some(problem) = &os.problem {
+        line("", problem);
+    }
     out
 }
 

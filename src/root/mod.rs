@@ -282,7 +282,7 @@ impl Root {
 
     /// The bytes of the regular file at `path` itself, no link at its place followed; `None` when there is none.
     ///
-    /// For whatever may lie below a user's directory: the user could lead [`Root::read`] to somebody's secrets.
+    /// For paths that may lie below a user's directory: the user could lead [`Root::read`] to the secrets of others.
     pub fn read_file(&self, path: &RootPath) -> Result<Option<Vec<u8>>, RootError> {
         let Some(place) = self.place(path)? else {
             return Ok(None);
@@ -484,7 +484,7 @@ pub fn descriptor_path(fd: BorrowedFd<'_>) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
-/// A sparse file costs an ordinary user nothing, and whoever reads it hours.
+/// A sparse file costs an ordinary user nothing, and its reader hours.
 fn is_too_large(stat: &FileStat) -> bool {
     let limit = match stat.st_uid {
         0 => MAX_DIGEST,
@@ -527,7 +527,7 @@ pub fn digest(reader: impl Read) -> io::Result<(u64, String)> {
     digest_of(reader, 0)
 }
 
-/// The same; whoever expects a number of bytes asks for no more once they came. Where 0 are expected, as the kernel
+/// The same; where a number of bytes is expected, no more are read once they came. Where 0 are expected, as the kernel
 /// says of files that it makes up, all are read.
 fn digest_of(reader: impl Read, expected: u64) -> io::Result<(u64, String)> {
     // One that grows meanwhile is not followed.

@@ -11,7 +11,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use super::{Root, RootError, RootPath, at, hold_of, resolve};
 use crate::object::Flags;
 
-/// What keeps a directory, with everything in it, from going.
+/// An object that keeps a directory, with everything in it, from going.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Obstacle {
     /// Something is mounted there.

@@ -88,7 +88,7 @@ impl Lock {
         above.for_each(|slot| slot.store(-1, Ordering::Relaxed));
     }
 
-    /// Whether the state directory exists only for this lock.
+    /// Returns true where the state directory exists only for this lock.
     pub fn made_the_state(&self) -> bool {
         !self.made.is_empty()
     }
@@ -266,8 +266,8 @@ fn lock_older(root: &Root) -> Result<Vec<File>, LockError> {
     Ok(locked)
 }
 
-/// Whether this program holds a lock, run by root or by our own user. The name alone proves nothing: every user can
-/// give it to a program.
+/// Returns true where this program holds a lock, run by root or by our own user. The name alone proves nothing: every
+/// user can give it to a program.
 fn is_held_by_us(dir: impl AsFd) -> bool {
     let Some(pid) = holder_pid(dir) else {
         return false;
@@ -294,7 +294,7 @@ fn look_at<T>(pid: u32, ask: &dyn Fn(&Process) -> T) -> Option<T> {
     system.process(pid).map(ask)
 }
 
-/// Who holds the lock, as far as the kernel tells.
+/// Describes the holder of the lock, as far as the kernel tells.
 fn holder(dir: &File) -> String {
     match holder_pid(dir) {
         Some(pid) => describe(pid),

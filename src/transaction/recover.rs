@@ -55,7 +55,7 @@ pub enum Recovered {
     GivenUp(ConfigRef, Option<RootPath>),
 }
 
-/// What became of the paths of an interrupted run, in the order of its steps.
+/// The paths of an interrupted run after its recovery, in the order of its steps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     /// These changed.
@@ -120,7 +120,7 @@ pub enum RecoverError {
     /// Flushing.
     #[error("flushing to disk: {0}")]
     Sync(Reason),
-    /// What the running system was told; the files were put back for it.
+    /// A job for the running system failed; the files were put back for it.
     #[error("{0}; the interrupted run was undone{1}")]
     Undone(Box<JobError>, String),
 }
@@ -130,13 +130,13 @@ pub enum RecoverError {
 pub struct Wanted<'a> {
     /// Which way.
     pub direction: Direction,
-    /// What may stay as it is.
+    /// Paths that may stay as they are.
     pub leave: &'a Leave,
     /// The deployment whose `etc` this is.
     pub deployment: Option<&'a str>,
 }
 
-/// What an interrupted run left in the state directory, as far as it can be read.
+/// The files of an interrupted run in the state directory, as far as they can be read.
 struct Files {
     journal: Option<Journal>,
     /// The mark is of the run that journal or intent tell of.
