@@ -38,4 +38,5 @@ pub mod root;
 pub mod runtime;
 pub mod sealed;
 pub mod signals;
+pub mod ssh_key;
 pub mod systemd;

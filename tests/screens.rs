@@ -349,3 +349,334 @@ fn no_screen_shows_an_escaped_line_break_or_a_label_of_a_rule() {
         "{plan}"
     );
 }
+
+// SSH keys.
+
+/// A key pair made by the real `ssh-keygen`: the public line, and its fingerprint as `ssh-keygen -lf` prints it.
+struct Pair {
+    dir: tempfile::TempDir,
+    public: String,
+    fingerprint: String,
+}
+
+impl Pair {
+    fn file(&self) -> String {
+        self.dir.path().join("key.pub").to_str().unwrap().to_owned()
+    }
+
+    fn private(&self) -> String {
+        self.dir.path().join("key").to_str().unwrap().to_owned()
+    }
+
+    /// The part that makes it a key.
+    fn secret_looking(&self) -> &str {
+        self.public.split(' ').nth(1).unwrap()
+    }
+}
+
+/// Nothing where `ssh-keygen` is not here, or makes no such key any more.
+fn pair(kind: &[&str], comment: &str) -> Option<Pair> {
+    let dir = tempfile::tempdir().unwrap();
+    let private = dir.path().join("key");
+    let mut command = Command::new("ssh-keygen");
+    command
+        .args(["-q", "-N", "", "-C", comment, "-t"])
+        .args(kind);
+    let Ok(made) = command.arg("-f").arg(&private).output() else {
+        support::say("SKIP: ssh-keygen is not installed");
+        return None;
+    };
+    if !made.status.success() {
+        support::say(&format!("SKIP: ssh-keygen makes no key of type {kind:?}"));
+        return None;
+    }
+    let public = dir.path().join("key.pub");
+    let listed = Command::new("ssh-keygen")
+        .arg("-lf")
+        .arg(&public)
+        .output()
+        .unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    Some(Pair {
+        public: fs::read_to_string(&public).unwrap().trim().to_owned(),
+        fingerprint: listed.split(' ').nth(1).unwrap().to_owned(),
+        dir,
+    })
+}
+
+const KINDS: [&[&str]; 5] = [
+    &["ed25519"],
+    &["rsa", "-b", "2048"],
+    &["ecdsa", "-b", "256"],
+    &["ecdsa", "-b", "384"],
+    &["ecdsa", "-b", "521"],
+];
+
+fn with_keys(name: &str, keys: &[&str]) -> Value {
+    let mut config = config();
+    config["metadata"]["name"] = json!(name);
+    config["spec"]["config"]["passwd"]["users"][0]["sshAuthorizedKeys"] = json!(keys);
+    config
+}
+
+const KEYS: &str = "home/core/.ssh/authorized_keys.d/ignition";
+
+#[test]
+fn keys_have_the_fingerprints_that_ssh_keygen_prints() {
+    use mco_rescue::ssh_key::PublicKey;
+    let mut count = 0;
+    for (kind, comment) in KINDS
+        .iter()
+        .flat_map(|kind| [(kind, "me@there"), (kind, "two words"), (kind, "")])
+    {
+        let Some(pair) = pair(kind, comment) else {
+            continue;
+        };
+        let key = PublicKey::check(&pair.public).unwrap();
+        assert_eq!(key.fingerprint, pair.fingerprint, "{kind:?}");
+        assert_eq!(key.comment, comment);
+        let optioned = format!("from=\"10.0.0.0/8\",no-pty {}", pair.public);
+        assert_eq!(
+            PublicKey::parse(&optioned).unwrap().fingerprint,
+            pair.fingerprint
+        );
+        let root = TestRoot::new();
+        let shown = root
+            .run(&[
+                "show",
+                root.config(&with_keys(NAME, &[&pair.public])).path(),
+            ])
+            .ok()
+            .out();
+        assert!(
+            shown.contains(&format!("{} {}", key.kind, pair.fingerprint)),
+            "{shown}"
+        );
+        count += 1;
+    }
+    support::say(&format!("{count} keys beside ssh-keygen"));
+}
+
+#[test]
+fn a_plan_names_the_keys_that_come_go_and_stay_and_shows_none() {
+    let Some((old, stays, new)) = (|| {
+        Some((
+            pair(&["ed25519"], "old@desk")?,
+            pair(&["ed25519"], "stays")?,
+            pair(&["ed25519"], "new@desk")?,
+        ))
+    })() else {
+        return;
+    };
+    let root = TestRoot::new();
+    let say = |run: Run| run.out() + &run.err();
+    let first = root.config(&with_keys(NAME, &[&old.public, &stays.public]));
+    let mut said = vec![say(root.run(&["plan", first.path()]))];
+    said.push(say(root.run(&["apply", "--yes", first.path()]).ok()));
+    let next = root.config(&with_keys(
+        "rendered-worker-b",
+        &[&stays.public, &new.public],
+    ));
+    let plan = root.run(&["plan", "--show-secrets", next.path()]).out();
+    for (sign, key, comment) in [
+        ('-', &old, "old@desk"),
+        (' ', &stays, "stays"),
+        ('+', &new, "new@desk"),
+    ] {
+        let line = format!("        {sign}ssh-ed25519 {} {comment}\n", key.fingerprint);
+        assert!(plan.contains(&line), "{line}: {plan}");
+    }
+    said.push(plan);
+    said.push(say(root.run(&["plan", "--output", "json", next.path()])));
+    said.push(say(root
+        .run(&["apply", "--yes", "--allow-removals", next.path()])
+        .ok()));
+    let back = say(root.run(&["rollback"]));
+    assert!(
+        back.contains(&format!("-ssh-ed25519 {} new@desk", new.fingerprint)),
+        "{back}"
+    );
+    said.push(back);
+    // A key that somebody added by hand is told by verify.
+    let text = root.read(KEYS) + &old.public + "\n";
+    root.write(KEYS, &text);
+    let verify = say(root.run(&["verify", "--show-secrets"]).exits(3));
+    assert!(
+        verify.contains(&format!("-ssh-ed25519 {} old@desk", old.fingerprint)),
+        "{verify}"
+    );
+    said.push(verify);
+    for text in said {
+        for key in [&old, &stays, &new] {
+            assert!(!text.contains(key.secret_looking()), "{text}");
+        }
+    }
+}
+
+#[test]
+fn one_key_is_added_on_a_locked_out_node_and_taken_back() {
+    let Some(pair) = pair(&["ed25519"], "me@desk") else {
+        return;
+    };
+    let root = TestRoot::new();
+    root.apply(&config());
+    // Everything else may be in disorder: it stays so.
+    root.write("etc/deep/er/one", "edited\n");
+    let before = root.snapshot();
+    let asked = root.run(&["apply", "--key", &pair.file()]).exits(1);
+    assert!(
+        asked
+            .out()
+            .contains(&format!("+ssh-ed25519 {} me@desk", pair.fingerprint)),
+        "{}",
+        asked.out()
+    );
+    let words: Vec<String> = asked.out().split_whitespace().map(str::to_owned).collect();
+    assert!(
+        words.join(" ").contains("verify reports the difference"),
+        "{}",
+        asked.out()
+    );
+    assert_eq!(root.snapshot(), before);
+
+    let run = root.run(&["apply", "--yes", "--key", &pair.file()]).ok();
+    assert!(
+        run.out().contains("mco-rescue rollback takes it"),
+        "{}",
+        run.out()
+    );
+    assert_eq!(
+        root.read(KEYS),
+        format!("ssh-ed25519 AAAA a\n{}\n", pair.public)
+    );
+    assert_eq!(root.mode(KEYS), 0o600);
+    let mut changed = root.snapshot();
+    changed.insert(KEYS.to_owned(), before[KEYS].clone());
+    assert_eq!(changed, before, "nothing else was changed");
+
+    let verify = root.run(&["verify"]).exits(3).out();
+    assert!(
+        verify.contains(&pair.fingerprint) && verify.contains("the daemon does not check this"),
+        "{verify}"
+    );
+    let status = root.run(&["status"]).ok().out();
+    assert!(status.contains("an SSH key for core"), "{status}");
+    // A second time there is nothing to do, and no run that rollback would take back first.
+    let again = root.run(&["apply", "--yes", "--key", &pair.file()]).ok();
+    assert!(again.out().contains("already"), "{}", again.out());
+    root.run(&["rollback", "--yes"]).ok();
+    assert_eq!(root.snapshot(), before);
+}
+
+#[test]
+fn a_key_needs_no_record_and_goes_where_the_nodes_sshd_looks() {
+    let Some(pair) = pair(&["ed25519"], "me@desk") else {
+        return;
+    };
+    let root = TestRoot::new();
+    let run = root
+        .run(&["apply", "--yes", "--output", "json", "--key", &pair.file()])
+        .ok();
+    assert_eq!(run.json()["fingerprint"], pair.fingerprint.as_str());
+    assert_eq!(root.read(KEYS), format!("{}\n", pair.public));
+    for directory in ["home/core/.ssh", "home/core/.ssh/authorized_keys.d"] {
+        assert_eq!(root.mode(directory), 0o700);
+    }
+    let old = TestRoot::new();
+    old.write(
+        "usr/lib/os-release",
+        "ID=rhcos\nVARIANT_ID=coreos\nVERSION_ID=4.12\nRHEL_VERSION=8.6\n",
+    );
+    old.run(&["apply", "--yes", "--key", &pair.file()]).ok();
+    assert_eq!(
+        old.read("home/core/.ssh/authorized_keys"),
+        format!("{}\n", pair.public)
+    );
+    assert!(!old.exists("home/core/.ssh/authorized_keys.d"));
+    // sshd refuses a home that others may write, and then the key is of no use.
+    let open = TestRoot::new();
+    open.chmod("home/core", 0o777);
+    let run = open.run(&["apply", "--yes", "--key", &pair.file()]).ok();
+    assert!(
+        run.err().contains("sshd does not take it") && run.err().contains("FP-33"),
+        "{}",
+        run.err()
+    );
+    let none = TestRoot::new();
+    none.write("etc/passwd", "root:x:0:0::/root:/bin/sh\n");
+    let run = none
+        .run(&["apply", "--yes", "--key", &pair.file()])
+        .exits(1);
+    assert!(run.out().contains("no user core"), "{}", run.out());
+}
+
+#[test]
+fn what_is_no_public_key_is_refused_with_place_and_words_and_never_shown() {
+    let (Some(pair), Some(rsa)) = (
+        pair(&["ed25519"], "me"),
+        pair(&["rsa", "-b", "1024"], "weak"),
+    ) else {
+        return;
+    };
+    let root = TestRoot::new();
+    let before = root.everything();
+    let private = fs::read_to_string(pair.private()).unwrap();
+    let run = root
+        .run(&["apply", "--yes", "--key", &pair.private()])
+        .exits(1);
+    assert!(
+        run.err().contains("private key") && run.err().contains(&pair.file()),
+        "{}",
+        run.err()
+    );
+    for line in private.lines().filter(|line| !line.starts_with('-')) {
+        assert!(!(run.out() + &run.err()).contains(line));
+    }
+    let half = &pair.public[..40];
+    let wrapped = pair.public.replacen("AAAAC3", "AAAAC3\n", 1);
+    let other = pair.public.replacen("ssh-ed25519", "ssh-rsa", 1);
+    let two = format!("{0}\n{0}\n", pair.public);
+    let optioned = format!("no-pty {}", pair.public);
+    let rubbish = format!("# my key\n\n{}", "hunter2 is no key");
+    for (text, words) in [
+        (half, "line 1 is no whole key"),
+        (&wrapped, "line 1 is no whole key"),
+        (&other, "line 1 says ssh-rsa"),
+        (&two, "has 2 keys"),
+        (&optioned, "line 1 has options"),
+        (&rsa.public, "RSA key of 1024 bits"),
+        (
+            "ssh-dss AAAAB3NzaC1kc3M= old",
+            "line 1 is a ssh-dss key, which sshd does not take",
+        ),
+        (&rubbish, "line 3 is no public key"),
+        ("", "has no key"),
+        (
+            "PuTTY-User-Key-File-2: ssh-rsa\nPrivate-Lines: 4\nhunter2\n",
+            "private key",
+        ),
+        ("-----BEGIN EC PRIVATE KEY-----\nhunter2\n", "private key"),
+        (
+            "---- BEGIN SSH2 PUBLIC KEY ----\nhunter2\n",
+            "ssh-keygen -i -f",
+        ),
+    ] {
+        let file = pair.dir.path().join("given");
+        fs::write(&file, text).unwrap();
+        let run = root
+            .run(&["apply", "--yes", "--key", file.to_str().unwrap()])
+            .exits(1);
+        assert!(run.err().contains(words), "{words}: {}", run.err());
+        assert!(
+            !run.err().contains("hunter2") && !run.err().contains("\\n"),
+            "{}",
+            run.err()
+        );
+        assert!(run.err().contains(file.to_str().unwrap()), "{}", run.err());
+    }
+    let run = root.run(&["apply", "--key", "/nowhere.pub"]).exits(1);
+    assert!(run.err().contains("/nowhere.pub"), "{}", run.err());
+    root.run(&["apply", "--key", &pair.file(), "x.yaml"])
+        .exits(2);
+    assert_eq!(root.everything(), before);
+}

@@ -4,6 +4,7 @@ pub const APPLY: &str = "Examples:
   mco-rescue apply
   mco-rescue apply worker.yaml
   mco-rescue apply --yes --root /mnt cached:rendered-worker-24cc
+  mco-rescue apply --root /mnt --key me.pub
   oc get mc NAME -o json | ssh core@NODE sudo mco-rescue apply -y -";
 
 pub const PLAN: &str = "Examples:

@@ -12,8 +12,10 @@ mod fetch;
 mod firstboot;
 mod handover;
 mod install;
+mod keys;
 mod lent;
 mod machine;
+mod names;
 mod os;
 mod pages;
 mod pins;
@@ -224,6 +226,10 @@ pub enum Command {
     #[command(hide = true)]
     Completions(CompletionsArgs),
 
+    /// Print what completions offer that only the program or the node knows, a name a line
+    #[command(hide = true)]
+    Names(NamesArgs),
+
     /// Print the man page mco-rescue(8), or write all pages to DIR
     #[command(hide = true)]
     Man(ManArgs),
@@ -246,6 +252,27 @@ pub struct CompletionsArgs {
     /// The shell
     #[arg(value_enum, value_name = "SHELL")]
     pub shell: Shell,
+}
+
+/// Names that completions offer.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum NamesOf {
+    /// The checks of doctor
+    Checks,
+    /// The configs in the cache, as CONFIG
+    Configs,
+    /// The configs in the cache, by their names
+    Cached,
+    /// Pools
+    Pools,
+}
+
+/// Which names.
+#[derive(Debug, Args)]
+pub struct NamesArgs {
+    /// Of what
+    #[arg(value_enum, value_name = "OF")]
+    pub of: NamesOf,
 }
 
 /// Where the pages go.
@@ -418,6 +445,12 @@ pub struct ApplyArgs {
     /// the files change. Pods are not moved elsewhere first. Needs crictl
     #[arg(long)]
     pub stop_workloads: bool,
+
+    /// Change nothing but this: add the one public SSH key in FILE for core, such as
+    /// ~/.ssh/id_ed25519.pub, where nobody can log in; `-` for standard input. verify
+    /// reports it as a difference, the next apply takes it away, and so does rollback
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "latest", "reboot", "stop_workloads"])]
+    pub key: Option<String>,
 }
 
 impl ApplyArgs {
@@ -437,6 +470,7 @@ impl ApplyArgs {
             reboot: args.reboot,
             no_actions: false,
             stop_workloads: false,
+            key: None,
         }
     }
 }
@@ -850,7 +884,10 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     // Before a byte of a document is read.
     privileges::keep_possible();
     match &cli.command {
-        Command::Apply(args) => apply::run(cli, args),
+        Command::Apply(args) => match &args.key {
+            Some(file) => keys::apply(cli, args, file),
+            None => apply::run(cli, args),
+        },
         Command::Pivot(args) => pivot::run(cli, args),
         Command::Plan(args) => plan::run(cli, args),
         Command::Verify(args) => verify::run(cli, args),
@@ -866,6 +903,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Firstboot(args) => firstboot::run(cli, args),
         Command::Install(args) => install::run(cli, args),
         Command::Completions(args) => pages::completions(args),
+        Command::Names(args) => names::run(cli, args),
         Command::Man(args) => pages::man(args),
     }
 }

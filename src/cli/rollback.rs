@@ -9,7 +9,7 @@ use super::pins;
 use super::recover::recover_first;
 use super::session::{guard, open_root};
 use super::work::{Work, confirm, now};
-use super::{Cli, Output, RollbackArgs, machine};
+use super::{Cli, Output, RollbackArgs, keys, machine};
 use crate::awaited::{Awaited, Leaving, OsRun, Ran};
 use crate::command::HostRunner;
 use crate::command::job::Job;
@@ -17,7 +17,7 @@ use crate::error::ExitCode;
 use crate::node::{self, Interest, NodeState, Records};
 use crate::paths;
 use crate::plan::{self, Allowed, FinishedRun, Notice, Plan};
-use crate::report::plan::{Diffs, Heading};
+use crate::report::plan::Heading;
 use crate::report::{self, count};
 use crate::root::{Root, RootPath};
 use crate::source::api;
@@ -86,7 +86,7 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     let heading = heading(&root, &back.run)?;
     let (run, plan) = (&back.run, &back.plan);
     if cli.output == Output::Text || !plan.blockers.is_empty() {
-        show(cli, &heading, plan)?;
+        show(cli, &root, &heading, plan)?;
     }
     if !plan.blockers.is_empty() {
         bail!(
@@ -352,10 +352,11 @@ fn observe(root: &Root, run: &FinishedRun) -> Result<NodeState> {
     node::observe(root, &interest, &HostRunner).context("looking at the node")
 }
 
-fn show(cli: &Cli, heading: &Heading, plan: &Plan) -> Result<()> {
+fn show(cli: &Cli, root: &Root, heading: &Heading, plan: &Plan) -> Result<()> {
+    let diffs = keys::diffs(root, plan);
     let text = match cli.output {
-        Output::Json => report::plan::json(heading, plan, &Diffs::new(), &None)?,
-        Output::Text => report::plan::text(heading, plan, &Diffs::new(), cli.verbose > 0),
+        Output::Json => report::plan::json(heading, plan, &diffs, &None)?,
+        Output::Text => report::plan::text(heading, plan, &diffs, cli.verbose > 0),
     };
     Ok(report::print(text.as_bytes())?)
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::after::{self, Cluster};
 use super::os::Over;
-use super::{Cli, PlanArgs, bits, complete, machine};
+use super::{Cli, PlanArgs, bits, complete, keys, machine};
 use crate::accounts::{self, Prepared};
 use crate::command::HostRunner;
 use crate::document::{Desired, Finding, MachineConfig, with_first_boot_files};
@@ -80,6 +80,17 @@ pub fn open_root(cli: &Cli) -> Result<Root> {
         bail!("{disk} is the disk that this system runs from; leave --root out");
     }
     Ok(root)
+}
+
+/// The bytes that a step brings; nothing where it brings none.
+pub fn payload_bytes(root: &Root, payload: &Payload) -> Option<Vec<u8>> {
+    match payload {
+        Payload::Bytes(bytes) => Some(bytes.clone()),
+        Payload::Record(text) => Some(text.as_bytes().to_vec()),
+        Payload::Contents(contents) => contents.bytes().ok(),
+        Payload::CopyOf(source) => root.read_file(source).ok()?,
+        Payload::None | Payload::LinkTo(_) | Payload::TreeOf(_) => None,
+    }
 }
 
 /// Looks at what goes on on the node, and adds what stands against a plan.
@@ -459,6 +470,10 @@ impl Session {
     pub fn diffs(&self, plan: &Plan, show_secrets: bool) -> Diffs {
         let mut diffs = Diffs::new();
         for planned in &plan.steps {
+            if let Some(diff) = keys::diff(&self.root, planned) {
+                diffs.insert(planned.step.path().clone(), diff);
+                continue;
+            }
             let Step::Put {
                 path,
                 old: Some(old),
@@ -490,13 +505,6 @@ impl Session {
 
     fn diff(&self, path: &RootPath, payload: &Payload) -> Option<String> {
         let on_disk = self.root.read_file(path).ok()??;
-        let wanted = match payload {
-            Payload::Bytes(bytes) => bytes.clone(),
-            Payload::Record(text) => text.as_bytes().to_vec(),
-            Payload::Contents(contents) => contents.bytes().ok()?,
-            Payload::CopyOf(source) => self.root.read_file(source).ok()??,
-            Payload::None | Payload::LinkTo(_) | Payload::TreeOf(_) => return None,
-        };
-        unified(&on_disk, &wanted)
+        unified(&on_disk, &payload_bytes(&self.root, payload)?)
     }
 }

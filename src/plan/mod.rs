@@ -18,6 +18,7 @@ pub mod fit;
 mod guard;
 mod held;
 mod interest;
+mod key;
 mod labels;
 mod machine;
 mod nodes;
@@ -53,6 +54,7 @@ pub use carried_out::{carried_out, is_carried_out};
 pub use guard::{Allowed, guard};
 pub use held::Held;
 pub use interest::interest;
+pub use key::{Addition, one_more_key};
 pub use labels::restorecon;
 pub use machine::{no_system, wrong_machine};
 pub use os::{OsPlan, OsStep, PackageChange, Repository};
@@ -364,13 +366,7 @@ pub struct Inputs<'a> {
 
 /// Makes the plan.
 pub fn plan(inputs: Inputs<'_>, options: Options) -> Plan {
-    let mut builder = Builder {
-        inputs,
-        options,
-        plan: Plan::default(),
-        made: BTreeSet::new(),
-        touched: BTreeSet::new(),
-    };
+    let mut builder = Builder::new(inputs, options);
     builder.document();
     builder.claims();
     if inputs.desired.bare {
@@ -423,6 +419,16 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
+    fn new(inputs: Inputs<'a>, options: Options) -> Self {
+        Self {
+            inputs,
+            options,
+            plan: Plan::default(),
+            made: BTreeSet::new(),
+            touched: BTreeSet::new(),
+        }
+    }
+
     fn block(&mut self, subject: impl Into<String>, message: impl Into<String>) {
         let notice = Notice {
             subject: subject.into(),

@@ -12,6 +12,7 @@ pub mod fetch;
 pub mod firstboot;
 pub mod handover;
 pub mod install;
+pub mod key;
 pub mod plan;
 pub mod recover;
 pub mod rollback;
