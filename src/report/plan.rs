@@ -243,7 +243,7 @@ pub fn notices(title: &str, list: &[Notice]) -> String {
         let text = if notice.subject.is_empty() {
             notice.message.clone()
         } else {
-            format!("{}: {}", notice.subject, notice.message)
+            format!("{}: {}", inline(&notice.subject), notice.message)
         };
         let wrapped = wrap(&text, 4);
         out.push_str("  - ");
