@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use support::live::{furnish, run_live};
+use support::live::{answers, furnish, run_live};
 use support::{PROGRAM, Run, TestRoot, by_operator, file, is_root, machine_config, say};
 
 const IMAGE: &str = "registry.example/os@sha256:0";
@@ -177,6 +177,8 @@ fn the_daemon_is_asked_to_do_the_rest_by_name_only() {
     new["spec"]["osImageURL"] = json!("registry.example/os@sha256:1");
     support::name_anew(&mut new);
     let Some(root) = live(&old) else { return };
+    // The daemon asks it first whether the image is there already.
+    answers(&root, "podman", "echo '[]'");
     annotate(&root, &old, &new);
     root.write("config", &new.to_string());
     run_live(&root, &["apply", "--yes", "--request-mcd-force", "/config"]).exits(2);

@@ -384,3 +384,46 @@ fn the_last_link_takes_its_directory_along_and_rollback_brings_both_back() {
     assert!(root.exists(&format!("{}/a.service", wants("one.target"))));
     assert_eq!(root.mode(&wants("one.target")), 0o750);
 }
+
+#[test]
+fn the_plan_counts_with_what_the_daemon_makes_of_its_own_record() {
+    if !is_root() {
+        return say("SKIP: chroot needs root");
+    }
+    let keys = |name: &str, key: &str| {
+        let users = json!([{"name": "core", "sshAuthorizedKeys": [key]}]);
+        machine_config(
+            name,
+            json!({"passwd": {"users": users},
+            "storage": {"files": [file("/etc/a", 0o644, "a\n")]}}),
+        )
+    };
+    let record = "etc/machine-config-daemon/currentconfig";
+    let plan = |change: &dyn Fn(&mut Value)| {
+        let root = enterable();
+        root.apply(&keys(A, "ssh-ed25519 AAAA one"));
+        let mut value: Value = serde_json::from_str(&root.read(record)).unwrap();
+        change(&mut value);
+        root.write(record, &value.to_string());
+        root.write("config.json", &keys(B, "ssh-ed25519 AAAA two").to_string());
+        run_live(&root, &["plan", "--output", "json", "/config.json"]).json()
+    };
+    // Keys alone: neither.
+    let whole = plan(&|_| {});
+    assert_eq!(
+        (&whole["after"]["reboot"], &whole["after"]["drain"]),
+        (&json!(false), &Value::Null)
+    );
+    // Every file is new to the daemon.
+    let emptied =
+        plan(&|value| value["spec"]["config"] = json!({"ignition": {"version": "3.5.0"}}));
+    assert_eq!(emptied["after"]["reboot"], true, "{}", emptied["after"]);
+    assert!(emptied["after"]["drain"].is_string());
+    // Read by the daemon, which parses the part later, and refused here.
+    let refused = plan(&|value| value["spec"]["config"]["ignition"]["version"] = json!("9.9.0"));
+    let notices = refused["notices"].to_string();
+    assert!(
+        notices.contains("reckon with a drain and a reboot"),
+        "{notices}"
+    );
+}

@@ -6,6 +6,8 @@ use super::session::Session;
 use super::work::now;
 use crate::daemon::default_policies;
 use crate::document::{FORCE_FILE, MachineConfig};
+use crate::node::Recorded;
+use crate::paths;
 use crate::plan::{self, Notice, Options, Plan, Rules};
 use crate::report::utc;
 use crate::root::{Root, RootPath};
@@ -40,11 +42,7 @@ pub fn look(
         forced,
         files_only: options.files_only,
     };
-    let old = session
-        .records
-        .baseline()
-        .config()
-        .filter(|_| !session.desired.bare);
+    let old = stepped_from(session);
     let new = &session.chosen.config;
     // What was staged for the config before never ran: only its files are changed.
     let same_os = |old: &MachineConfig| MachineConfig {
@@ -56,7 +54,33 @@ pub fn look(
     };
     let never_ran = old.filter(|_| plan.os.drops()).map(same_os);
     plan.after = Some(plan::after(plan, never_ran.as_ref().or(old), new, rules));
+    plan.notices.extend(refused_record(session));
     Ok(())
+}
+
+/// The config that the daemon takes the node to be in. A record with an empty Ignition part has no files for it, so that
+/// all files of another config are new.
+fn stepped_from(session: &Session) -> Option<&MachineConfig> {
+    if session.desired.bare {
+        return None;
+    }
+    let new = &session.chosen.config;
+    let recorded = session.records.recorded();
+    let emptied = recorded.filter(|record| record.emptied && record.name != new.name);
+    emptied.or_else(|| session.records.baseline().config())
+}
+
+/// A record that is refused here may well be one to the daemon.
+fn refused_record(session: &Session) -> Option<Notice> {
+    let records = &session.records;
+    let refused = matches!(records.current_config, Recorded::Broken(_));
+    let read = refused && records.unreadable.is_none() && !session.desired.bare;
+    read.then(|| Notice {
+        subject: format!("/{}", paths::CURRENT_CONFIG),
+        message: "is refused here and read by the daemon, so what its update would do is not known: reckon with a drain \
+                  and a reboot"
+            .to_owned(),
+    })
 }
 
 /// Whose policies they are where nobody's are known.

@@ -130,11 +130,14 @@ impl Forecast {
         let desired = branch.desired.as_deref().unwrap_or_default();
         let seen = &branch.prediction;
         let words = format!("If desired is {desired}: {}", self.headline(seen));
-        hanging(&words) + &said(seen)
+        let unsaid = seen.state == State::Degraded && seen.error.is_none();
+        let why = seen.because.first().filter(|_| unsaid);
+        hanging(&words) + &said(seen) + &why.map(|why| wrap(why, 2)).unwrap_or_default()
     }
 
     fn headline(&self, seen: &Prediction) -> String {
         match (seen.state, &seen.update, &seen.pivot) {
+            (State::Degraded, Some(update), _) => midway(update, seen),
             (State::Degraded, ..) => "it is Degraded, and will say:".to_owned(),
             (State::Unreconcilable, ..) => "it is Unreconcilable, and will say:".to_owned(),
             (State::Unknown, ..) => "that cannot be told".to_owned(),
@@ -190,6 +193,12 @@ impl Forecast {
                 "mco-rescue doctor, which says how /etc/kubernetes/kubeconfig comes back"
                     .to_owned(),
             ),
+            State::Degraded if said.starts_with("error running podman") => {
+                Some("podman images, on the node: until it answers, no image is staged".to_owned())
+            }
+            State::Degraded if seen.update.is_some() => {
+                Some("see what stands in the way: mco-rescue plan, with that config".to_owned())
+            }
             State::Degraded if said.starts_with("extension package") => {
                 Some("rpm-ostree status: the packages have to be layered".to_owned())
             }
@@ -216,6 +225,22 @@ impl Forecast {
             State::Working | State::Done => None,
         }
     }
+}
+
+/// An update that begins and does not get to its end.
+fn midway(update: &Update, seen: &Prediction) -> String {
+    let drained = match seen.drain {
+        Some(true) => ", after a drain",
+        _ => "",
+    };
+    let says = match seen.error {
+        Some(_) => ", and will say:",
+        None => ":",
+    };
+    format!(
+        "its update to {} fails midway{drained}: it is Degraded{says}",
+        update.to
+    )
 }
 
 /// The daemon's words stay on one line, to be searched for and copied.
