@@ -23,7 +23,7 @@ impl Check<'_> {
             if file.overwrite == Some(true) && file.contents.source.is_none() {
                 self.error(
                     &at,
-                    "overwrite is true but there is no contents.source; give one (\"\" is an empty file) or leave overwrite out",
+                    "overwrite is true but there is no contents.source; give one (\"data:,\" is an empty file) or leave overwrite out",
                 );
             }
         }
