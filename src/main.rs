@@ -3,8 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
-use mco_rescue::cli::{Cli, run};
+use mco_rescue::cli::{parse, run};
 use mco_rescue::error;
 use mco_rescue::limits;
 use mco_rescue::memory::{self, Memory};
@@ -15,7 +14,7 @@ use mco_rescue::signals;
 static MEMORY: Memory = Memory;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = parse();
     let level = match cli.verbose {
         0 => log::LevelFilter::Warn,
         1 => log::LevelFilter::Info,

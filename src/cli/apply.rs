@@ -27,6 +27,7 @@ use crate::plan::{After, Force, Options, Plan, PlannedStep};
 use crate::privileges::Capability;
 use crate::report::after::Told;
 use crate::report::daemon::Forecast;
+use crate::report::question;
 use crate::report::verify::Findings;
 use crate::report::{self, count};
 use crate::transaction::{self, Lock};
@@ -42,6 +43,9 @@ const LATER: [Capability; 4] = [
 /// Runs `apply`.
 pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     let (started, args) = (now(), &apply.plan);
+    if apply.dry_run {
+        return super::plan::run(cli, args);
+    }
     let root = open_root(cli)?;
     machine::expect_node(&root, args.guards.not_a_node)?;
     if apply.stop_workloads && !root.is_live() {
@@ -69,7 +73,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
         lock.keep_parents();
     }
     if !plan.is_empty() {
-        confirm(cli, "Apply this plan?")?;
+        confirm(cli, &question(apply, &session, &plan))?;
         if args.guards.first_boot {
             in_place::stop_service()?;
         }
@@ -102,6 +106,28 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
         os::reboot(&session.root, args.guards.ignore_quorum)?;
     }
     Ok(code)
+}
+
+/// What is decided, in the line that asks.
+fn question(apply: &ApplyArgs, session: &Session, plan: &Plan) -> String {
+    let system = if apply.plan.files_only {
+        question::System::LeftAlone
+    } else if session.node.system.facts().is_some() {
+        question::System::Compared
+    } else {
+        question::System::NotCompared
+    };
+    let boot = match (plan.reboots(), apply.reboot) {
+        _ if !session.root.is_live() => question::Boot::Elsewhere,
+        (true, true) => question::Boot::Now,
+        (true, false) => question::Boot::Later,
+        (false, _) if plan.force == Force::Requested => question::Boot::ByTheDaemon,
+        (false, _) => question::Boot::None,
+    };
+    let node = question::node(&session.heading());
+    let changes = question::changes(plan);
+    let rest = question::system(plan, system, boot);
+    format!("{node}: {changes}; {rest}. Apply?")
 }
 
 /// What becomes of the daemon's force file, now that everything else is in place, which no failure here changes.
@@ -290,7 +316,8 @@ fn show_plan(cli: &Cli, args: &PlanArgs, session: &Session, plan: &Plan) -> Resu
             Ok(report::print(text.as_bytes())?)
         }
         Output::Text => {
-            let mut text = report::plan::text(&session.heading(), plan, &diffs, cli.verbose > 0);
+            let mut text =
+                report::plan::text(&session.heading(), plan, &diffs, cli.detail(args.summary));
             // Who is asked knows it before.
             if !cli.yes && !plan.is_empty() {
                 let daemon = predict::of_plan(session, plan, args);

@@ -52,6 +52,8 @@ pub const RENDER: &str = "Examples:
 
 pub const ROLLBACK: &str = "Examples:
   mco-rescue rollback
+  mco-rescue rollback --list
+  mco-rescue rollback --to 1763840000000-1234
   mco-rescue rollback --leave-changed";
 
 pub const RECOVER: &str = "Examples:

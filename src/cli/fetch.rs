@@ -67,7 +67,7 @@ pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
     }
     outcome.seen.policies = outcome.seen.policies.or(brought);
     let known = outcome.passed_over.is_empty() && outcome.kept.iter().all(|kept| !kept.new);
-    if args.quiet && known && !outcome.kept.is_empty() {
+    if cli.quiet && known && !outcome.kept.is_empty() {
         return Ok(ExitCode::Done);
     }
     let text = match cli.output {

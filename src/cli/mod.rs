@@ -12,6 +12,7 @@ mod fetch;
 mod firstboot;
 mod handover;
 mod install;
+mod kept;
 mod keys;
 mod lent;
 mod machine;
@@ -29,6 +30,7 @@ mod rollback;
 mod session;
 mod show;
 mod status;
+mod tips;
 mod verify;
 mod work;
 mod workloads;
@@ -38,11 +40,13 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use self::install::Completion;
+pub use self::tips::parse;
 use crate::daemon::release::Release;
 use crate::error::ExitCode;
 use crate::plan::fit::Accepted;
 use crate::plan::{Allowed, Options};
 use crate::privileges;
+use crate::report::plan::Detail;
 use crate::source::LATEST;
 
 /// The heading of the options that every command has, so that its own stand together.
@@ -75,13 +79,18 @@ pub struct Cli {
     pub root: PathBuf,
 
     /// text for people, or json for programs: one document with a versioned schema
-    #[arg(long, global = true, value_enum, value_name = "FORM", default_value_t = Output::Text,
+    #[arg(short, long, global = true, value_enum, value_name = "FORM", default_value_t = Output::Text,
         hide_possible_values = true, help_heading = EVERYWHERE)]
     pub output: Output,
 
     /// Say more on standard error; given twice, every step
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = EVERYWHERE)]
     pub verbose: u8,
+
+    /// Show no progress on standard error; with fetch, say nothing when the cache had it
+    /// already, as timers want it. Results, warnings and errors stay
+    #[arg(short, long, global = true, help_heading = EVERYWHERE)]
+    pub quiet: bool,
 
     /// Do not ask before changing the node [default: ask, and change nothing where there
     /// is no terminal]
@@ -91,6 +100,17 @@ pub struct Cli {
     /// What to do
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// How much of a plan is shown.
+    fn detail(&self, summary: bool) -> Detail {
+        match (summary, self.verbose) {
+            (true, _) => Detail::Counts,
+            (false, 0) => Detail::Changes,
+            (false, _) => Detail::All,
+        }
+    }
 }
 
 /// The form of the output.
@@ -322,6 +342,10 @@ pub struct PlanArgs {
     #[command(flatten)]
     pub config: ConfigArgs,
 
+    /// Show sections and counts only, without paths, diffs and notices; blockers stay
+    #[arg(long)]
+    pub summary: bool,
+
     /// Pass over sections that are never applied on a running node (disks, raid,
     /// filesystems, luks, groups) instead of refusing, and take steps that the daemon
     /// refuses although they are harmless (changed directories and links)
@@ -432,6 +456,15 @@ pub struct ApplyArgs {
     #[command(flatten)]
     pub plan: PlanArgs,
 
+    /// Change nothing, and show what plan shows
+    #[arg(
+        long,
+        visible_short_alias = 'n',
+        alias = "check",
+        conflicts_with = "reboot"
+    )]
+    pub dry_run: bool,
+
     /// Reboot at the end, where something is staged for the next boot, or a policy asks
     /// for it [default: name the reboot]
     #[arg(long)]
@@ -467,6 +500,7 @@ impl ApplyArgs {
         };
         Self {
             plan,
+            dry_run: false,
             reboot: args.reboot,
             no_actions: false,
             stop_workloads: false,
@@ -760,10 +794,6 @@ pub struct FetchArgs {
     #[arg(long, conflicts_with = "source")]
     pub from_media: bool,
 
-    /// Say nothing when the cache had it already; for timers
-    #[arg(short, long)]
-    pub quiet: bool,
-
     /// The pool [default: that of the recorded config, else of the last fetch]
     #[arg(long, value_name = "POOL")]
     pub pool: Option<String>,
@@ -857,6 +887,15 @@ pub struct RollbackArgs {
     /// with the recorded config, and its image runs
     #[arg(long, requires = "forget")]
     pub if_done: bool,
+
+    /// List the runs that can be taken back, and change nothing
+    #[arg(long, conflicts_with_all = ["forget", "to", "leave_changed", "files_only", "no_actions", "reboot"])]
+    pub list: bool,
+
+    /// Go back to before this run of --list, and take all later ones back too; the name of
+    /// the config that was recorded then will do [default: the last run alone]
+    #[arg(long, value_name = "ID", conflicts_with = "forget")]
+    pub to: Option<String>,
 
     /// Leave paths that were changed since as they are, instead of refusing
     #[arg(long)]

@@ -51,7 +51,7 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
                 );
                 text.push_str(&(report::wrap(&said, 0) + "\n"));
             }
-            text + &report::plan::text(&heading, &plan, &diffs, cli.verbose > 0)
+            text + &report::plan::text(&heading, &plan, &diffs, cli.detail(args.summary))
                 + &daemon
                     .as_ref()
                     .map_or_else(String::new, |daemon| daemon.text(begin(&plan, daemon)))

@@ -459,6 +459,7 @@ impl Session {
             name_hash: (!self.desired.bare).then(|| self.name_hash().clone()),
             digest: self.chosen.config.digest.clone(),
             origin: self.chosen.config.origin.clone(),
+            short_system: self.machine.short_system.clone(),
             chosen: self.chosen.why.clone(),
             root: self.root.shown().display().to_string(),
             recorded,

@@ -6,6 +6,7 @@ use super::complete;
 use super::handover;
 use super::predict::{self, Moment};
 use super::session::open_root;
+use super::work::now;
 use super::{Cli, DaemonArgs, Output, StatusArgs, machine};
 use crate::awaited::{Awaited, Scene, Verdict};
 use crate::command::HostRunner;
@@ -73,6 +74,7 @@ pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
     let is_told = is_told && !half.as_ref().is_some_and(|half| half.reboot);
     Ok(StatusReport {
         schema: "mco-rescue/status/v1",
+        now: now(),
         root: root.shown().display().to_string(),
         os: OsReport::of(&system, &super::pins::ours(root)?),
         // What failed tells its half itself.
@@ -165,6 +167,7 @@ fn history(root: &Root) -> Vec<Kept> {
         Vec::new()
     });
     let kept = |run: crate::plan::FinishedRun| Kept {
+        began: run.began(),
         id: run.id,
         config: run.config,
     };

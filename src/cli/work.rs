@@ -31,7 +31,8 @@ pub fn confirm(cli: &Cli, question: &str) -> Result<()> {
         );
     }
     let mut error = std::io::stderr();
-    write!(error, "{question} [y/N] ")
+    let asked = report::wrap(&format!("{question} [y/N]"), 0);
+    write!(error, "{} ", asked.trim_end())
         .and_then(|()| error.flush())
         .context("asking")?;
     let mut answer = String::new();

@@ -35,6 +35,8 @@ pub struct Machine {
     pub name: Option<String>,
     /// The system's name with its version; empty where no `os-release` is there.
     pub system: String,
+    /// The same, short enough for a line: `RHCOS 9.6`.
+    pub short_system: String,
     /// `os-release` says that it is a CoreOS.
     pub is_coreos: bool,
     /// It was booted by OSTree, or the root is a deployment.
@@ -71,6 +73,7 @@ impl Machine {
             live: host.live,
             name: name(root, host.live),
             system: release.name().to_owned(),
+            short_system: release.short_name(),
             is_coreos: is_coreos(&release),
             is_deployment: host.deployment.is_some() || host.live && exists(paths::OSTREE_BOOTED),
             record: record.map(|path| format!("/{path}")),

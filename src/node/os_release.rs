@@ -69,6 +69,20 @@ impl OsRelease {
         is_el && base.is_some_and(|base| base.starts_with('8'))
     }
 
+    /// The name that people use in a line, such as `RHCOS 9.6`.
+    pub fn short_name(&self) -> String {
+        let name = match (self.get("ID"), self.get("VARIANT_ID")) {
+            ("rhcos", _) | ("rhel", "coreos") => "RHCOS",
+            ("scos", _) | ("centos", "coreos") => "SCOS",
+            ("fcos" | "fedora-coreos", _) | ("fedora", "coreos") => "FCOS",
+            _ => match self.get("NAME") {
+                "" => self.get("ID"),
+                name => name,
+            },
+        };
+        [name, self.get("VERSION_ID")].join(" ").trim().to_owned()
+    }
+
     /// The class that the daemon sees.
     pub fn class(&self) -> Class {
         let coreos = self.get("VARIANT_ID") == "coreos";

@@ -60,7 +60,7 @@ pub use machine::{no_system, wrong_machine};
 pub use os::{OsPlan, OsStep, PackageChange, Repository};
 pub use quorum::{Quorum, add as add_quorum, quorum};
 pub use removals::removals;
-pub use rollback::{FinishedRun, rollback};
+pub use rollback::{FinishedRun, RecordBefore, rollback};
 
 /// One change of one path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

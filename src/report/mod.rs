@@ -12,8 +12,10 @@ pub mod fetch;
 pub mod firstboot;
 pub mod handover;
 pub mod install;
+pub mod kept;
 pub mod key;
 pub mod plan;
+pub mod question;
 pub mod recover;
 pub mod rollback;
 pub mod show;
@@ -206,6 +208,21 @@ pub fn utc(seconds: u64) -> String {
 
 /// Days since 1970 as a date of the proleptic Gregorian calendar.
 fn civil(days: u64) -> (u64, u64, u64) {
+/// How long before `now` a moment was, in the largest unit that tells it: `12 minutes ago`.
+pub fn ago(then: u64, now: u64) -> String {
+    let Some(past) = now.checked_sub(then) else {
+        return "ahead of this clock".to_owned();
+    };
+    let (number, unit) = match past {
+        0..60 => return "just now".to_owned(),
+        60..3600 => (past / 60, "minute"),
+        3600..172_800 => (past / 3600, "hour"),
+        _ => (past / 86_400, "day"),
+    };
+    let number = usize::try_from(number).unwrap_or(usize::MAX);
+    format!("{} ago", count(number, unit))
+}
+
     // Years are counted from March, in eras of 400 years, so that leap days come last.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
@@ -263,6 +280,21 @@ mod tests {
 
     #[test]
     fn known_instants_print_as_utc() {
+    #[test]
+    fn a_moment_is_so_long_ago_as_people_count() {
+        for (then, wanted) in [
+            (1_000_000, "just now"),
+            (999_941, "just now"),
+            (999_940, "1 minute ago"),
+            (996_400, "1 hour ago"),
+            (900_000, "27 hours ago"),
+            (800_000, "2 days ago"),
+            (1_000_001, "ahead of this clock"),
+        ] {
+            assert_eq!(ago(then, 1_000_000), wanted, "{then}");
+        }
+    }
+
         assert_eq!(utc(0), "1970-01-01T00:00:00Z");
         assert_eq!(utc(951_782_399), "2000-02-28T23:59:59Z");
         assert_eq!(utc(1_709_210_096), "2024-02-29T12:34:56Z");

@@ -21,6 +21,9 @@ pub struct Heading {
     pub node: String,
     /// Its system.
     pub system: String,
+    /// The same, for a line that has to be short.
+    #[serde(skip)]
+    pub short_system: String,
     /// Name of the config.
     pub config: String,
     /// How the hash in its name stands to its contents; nothing of what bears no such name.
@@ -124,8 +127,19 @@ pub fn json(
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
 
-/// The plan for people. `verbose` lists directories and originals one by one.
-pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
+/// How much of a plan people are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Sections and counts.
+    Counts,
+    /// Every change, with its diff.
+    Changes,
+    /// Directories and originals one by one, too.
+    All,
+}
+
+/// The plan for people.
+pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) -> String {
     let mut out = machine(heading);
     out.push_str(&format!("{:<10}{}\n", "Config", inline(&heading.config)));
     if let Some(hash) = &heading.name_hash {
@@ -159,10 +173,21 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> Str
     out.push('\n');
     out.push_str(&notices("Blockers", &plan.blockers));
     out.push_str(&operating_system(&plan.os));
-    out.push_str(&changes(plan, diffs, verbose));
-    out.push_str(&held(&plan.held));
+    if detail == Detail::Counts {
+        out.push_str(&counts(plan));
+    } else {
+        out.push_str(&changes(plan, diffs, detail == Detail::All));
+        out.push_str(&held(&plan.held));
+    }
     out.push_str(&plan.after.as_ref().map(after::text).unwrap_or_default());
-    out.push_str(&notices("Notices", &plan.notices));
+    match detail {
+        Detail::Counts if plan.notices.is_empty() => {}
+        Detail::Counts => {
+            let said = count(plan.notices.len(), "notice");
+            out.push_str(&format!("{said}, shown without --summary.\n\n"));
+        }
+        Detail::Changes | Detail::All => out.push_str(&notices("Notices", &plan.notices)),
+    }
     out
 }
 
@@ -277,15 +302,58 @@ const SECTIONS: [(Section, &str); 9] = [
     (Section::Records, "Records of the daemon"),
 ];
 
+/// Said instead of a list, where there is no step to list.
+fn nothing(plan: &Plan) -> Option<String> {
+    if !plan.steps.is_empty() {
+        return None;
+    }
+    let said = match (plan.blockers.is_empty(), plan.os.is_empty()) {
+        (false, _) => "",
+        (true, false) => "No file, unit or record changes.\n\n",
+        (true, true) => "Nothing to do: the node is as the config wants it.\n\n",
+    };
+    Some(said.to_owned())
+}
+
+/// The number of steps by section and kind.
+fn counts(plan: &Plan) -> String {
+    if let Some(said) = nothing(plan) {
+        return said;
+    }
+    let mut out = format!("Changes ({}):\n", plan.steps.len());
+    for (section, title) in SECTIONS {
+        let steps = plan.steps.iter().filter(|one| one.section == section);
+        let mut kinds = [
+            (0, "new"),
+            (0, "changed"),
+            (0, "removed"),
+            (0, "directories made"),
+        ];
+        for planned in steps {
+            let kind = match &planned.step {
+                Step::Put { old: None, .. } => 0,
+                Step::Put { .. } | Step::Metadata { .. } => 1,
+                Step::Remove { .. } | Step::RemoveDirectory { .. } => 2,
+                Step::MakeDirectory { .. } => 3,
+            };
+            if let Some((number, _)) = kinds.get_mut(kind) {
+                *number += 1;
+            }
+        }
+        let all = kinds.iter().filter(|(number, _)| *number > 0);
+        let all: Vec<String> = all
+            .map(|(number, word)| format!("{number} {word}"))
+            .collect();
+        if !all.is_empty() {
+            out.push_str(&format!("  {title:<30}  {}\n", all.join(", ")));
+        }
+    }
+    out + "\n"
+}
+
 fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
-    if plan.steps.is_empty() && !plan.blockers.is_empty() {
-        return String::new();
-    }
-    if plan.steps.is_empty() && !plan.os.is_empty() {
-        return "No file, unit or record changes.\n\n".to_owned();
-    }
-    if plan.steps.is_empty() {
-        return "Nothing to do: the node is as the config wants it.\n\n".to_owned();
+    if let Some(said) = nothing(plan) {
+        return said;
     }
     let mut out = format!("Changes ({}):\n", plan.steps.len());
     for (section, title) in SECTIONS {

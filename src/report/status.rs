@@ -6,7 +6,7 @@ use super::daemon::{Forecast, described};
 use super::fetch::{Seen, seen};
 use super::firstboot::FirstBoot;
 use super::plan::notices;
-use super::{inline, one_line, utc, wrap};
+use super::{ago, inline, one_line, utc, wrap};
 use crate::awaited::{Awaited, Verdict, Way};
 use crate::node::System;
 use crate::node::deployments::{Deployment, Deployments};
@@ -72,6 +72,8 @@ impl LastRun {
 pub struct StatusReport {
     /// `mco-rescue/status/v1`.
     pub schema: &'static str,
+    /// Seconds since 1970, by the clock of the machine that looks.
+    pub now: u64,
     /// The root.
     pub root: String,
     /// The deployment, on OSTree roots.
@@ -183,6 +185,8 @@ pub struct Kept {
     pub id: String,
     /// Name of the config that it applied.
     pub config: String,
+    /// Seconds since 1970.
+    pub began: u64,
 }
 
 /// For programs.
@@ -215,7 +219,11 @@ pub fn text(report: &StatusReport) -> String {
             awaited_words(awaited, verdict),
             awaited_next(awaited, verdict),
         );
-        out.push_str(&wrapped("Awaited", &format!("{words}. Next: {next}")));
+        let when = match awaited.since {
+            0 => String::new(),
+            since => format!("; begun {} ({})", utc(since), ago(since, report.now)),
+        };
+        out.push_str(&wrapped("Awaited", &format!("{words}{when}. Next: {next}")));
     }
     if let Some(half) = &report.half {
         let next = if half.reboot {
@@ -258,8 +266,14 @@ pub fn text(report: &StatusReport) -> String {
         let label = if index == 0 { "Rollback" } else { "" };
         let text = format!("to before {}", kept.config);
         out.push_str(&format!("{label:<10}{}\n", inline(&text)));
+        let (when, past) = (utc(kept.began), ago(kept.began, report.now));
+        out.push_str(&format!(
+            "{:10}run {}, {when} ({past})\n",
+            "",
+            inline(&kept.id)
+        ));
     }
-    out.push_str(&last_run(report.last_run.as_ref()));
+    out.push_str(&last_run(report.last_run.as_ref(), report.now));
     let forecast = report.daemon.as_ref();
     out.extend(forecast.map(Forecast::text_with_next));
     out
@@ -372,7 +386,7 @@ fn pending_text(pending: &str) -> &'static str {
     }
 }
 
-fn last_run(run: Option<&LastRun>) -> String {
+fn last_run(run: Option<&LastRun>, now: u64) -> String {
     let Some(run) = run else {
         return "Last run  (none)\n".to_owned();
     };
@@ -383,7 +397,8 @@ fn last_run(run: Option<&LastRun>) -> String {
         Outcome::Recovered => "an interrupted run was finished",
         Outcome::Undone => "an interrupted run was undone",
     };
-    let mut out = format!("Last run  {} {outcome}\n", utc(run.finished));
+    let (when, past) = (utc(run.finished), ago(run.finished, now));
+    let mut out = format!("Last run  {when} ({past}) {outcome}\n");
     out.push_str(&format!("          {}\n", inline(&run.config.name)));
     for phase in &run.phases {
         out.push_str(&format!("          {}: ", phase.name));
