@@ -34,6 +34,7 @@ pub mod owned;
 pub mod parallel;
 pub mod paths;
 pub mod privileges;
+pub mod progress;
 pub mod root;
 pub mod runtime;
 pub mod sealed;

@@ -7,6 +7,7 @@ use mco_rescue::cli::{parse, run};
 use mco_rescue::error;
 use mco_rescue::limits;
 use mco_rescue::memory::{self, Memory};
+use mco_rescue::progress;
 use mco_rescue::report::{one_line, printable};
 use mco_rescue::signals;
 
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         .filter_level(level)
         .format(|out, record| {
             let text = one_line(&record.args().to_string());
+            progress::clear();
             writeln!(out, "{}: {text}", record.level().as_str().to_lowercase())
         })
         .init();
@@ -37,12 +39,19 @@ fn main() -> ExitCode {
             error::Reason::from(errno)
         );
     }
+    if let Err(errno) = signals::answer_signals() {
+        log::info!("answering signals: {}", error::Reason::from(errno));
+    }
+    if !cli.quiet {
+        progress::show(progress::Screen::of_standard_error());
+    }
     match limits::allow_open_files()
         .map_err(Into::into)
         .and_then(|()| run(&cli))
     {
         Ok(code) => code.into(),
         Err(problem) => {
+            progress::clear();
             // Whoever closed standard error does not want to know; the exit code still tells.
             let _ = writeln!(
                 std::io::stderr(),

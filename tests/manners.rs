@@ -1,11 +1,15 @@
 //! Proves how the program behaves towards a person: the line that asks, short plans, tips for names typed by habit,
-//! and the list of runs that can be taken back.
+//! the list of runs that can be taken back, and progress on terminals and serial consoles.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 mod support;
 
-use std::io::Write;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::{PROGRAM, Run, TestRoot, file, machine_config};
@@ -410,4 +414,240 @@ fn status_tells_how_long_ago_runs_were() {
         "{last}"
     );
     assert!(said.out().lines().all(|line| line.chars().count() <= 80));
+}
+
+// Progress.
+
+/// A server that sends a third of what it announces, and then nothing more; its URL has this path.
+fn stalling(path: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut open = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3145728\r\n\r\n");
+            let _ = stream.write_all(&vec![b' '; 1 << 20]);
+            open.push(stream);
+        }
+    });
+    format!("http://{address}/{path}")
+}
+
+fn fetch(url: &str, more: &str) -> String {
+    format!("fetch {url} --sha256 {} {more}", "0".repeat(64))
+}
+
+const DONE: &str = "1.0 MiB of 3.0 MiB (33%)";
+
+#[test]
+fn on_a_terminal_one_line_is_drawn_anew_and_cleared_before_the_error() {
+    // A serial console tells no size.
+    for (size, term) in [("rows 24 cols 80", "xterm"), ("rows 0 cols 0", "vt220")] {
+        let root = node();
+        let url = stalling(&"long/".repeat(30));
+        let args = fetch(&url, "--timeout 4");
+        let Some(script) = terminal(&root, size, term, &args) else {
+            support::say("SKIP: script(1) is not here, so there is no terminal");
+            return;
+        };
+        let output = script.wait_with_output().unwrap();
+        let screen = String::from_utf8_lossy(&output.stdout).into_owned();
+        let drawn: Vec<&str> = screen
+            .split('\r')
+            .filter(|piece| piece.starts_with("Fetching "))
+            .collect();
+        assert!(drawn.len() >= 2, "{screen:?}");
+        for piece in &drawn {
+            let line = piece
+                .strip_suffix("\x1b[K")
+                .unwrap_or_else(|| panic!("{piece:?}"));
+            assert!(
+                line.chars().count() < 80 && !line.contains('\n'),
+                "{line:?}"
+            );
+            assert!(line.contains(DONE) && line.contains("at most "), "{line:?}");
+        }
+        let (_, after) = screen.rsplit_once("Fetching ").unwrap();
+        assert!(after.contains("\r\x1b[Kerror: "), "{after:?}");
+    }
+}
+
+#[test]
+fn a_terminal_that_can_only_print_gets_no_control_characters() {
+    let root = node();
+    let args = fetch(&stalling("x"), "--timeout 3");
+    let Some((_, screen)) = on_a_terminal(&root, "dumb", &args, b"") else {
+        support::say("SKIP: script(1) is not here, so there is no terminal");
+        return;
+    };
+    assert!(
+        screen.contains("error: ") && !screen.contains('\x1b'),
+        "{screen:?}"
+    );
+    assert!(!screen.contains(DONE), "too early for a line: {screen:?}");
+}
+
+#[test]
+fn without_a_terminal_a_line_comes_every_ten_seconds() {
+    let root = node();
+    let url = stalling("x");
+    let args = fetch(&url, "--timeout 14");
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let run = root.run(&args).exits(1);
+    let lines: Vec<String> = run.err().lines().map(str::to_owned).collect();
+    let own: Vec<&String> = lines.iter().filter(|line| line.contains(DONE)).collect();
+    assert_eq!(own.len(), 1, "{lines:?}");
+    let begin = format!("Fetching {url}: {DONE}, 1");
+    assert!(
+        own[0].starts_with(&begin) && own[0].contains("at most "),
+        "{lines:?}"
+    );
+    assert!(
+        !run.err().contains('\x1b') && !run.err().contains('\r'),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn quiet_shows_no_progress() {
+    let root = node();
+    let args = fetch(&stalling("x"), "--timeout 4 --quiet");
+    let Some((code, screen)) = on_a_terminal(&root, "xterm", &args, b"") else {
+        support::say("SKIP: script(1) is not here, so there is no terminal");
+        return;
+    };
+    assert_eq!(code, 1);
+    assert!(
+        screen.starts_with("error: ") && !screen.contains("Fetching"),
+        "{screen:?}"
+    );
+    assert!(!screen.contains('\x1b'), "{screen:?}");
+}
+
+/// Reads what comes until it has these words.
+fn read_until(from: &mut impl Read, words: &str) -> String {
+    let mut all = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        let count = from.read(&mut piece).unwrap();
+        all.extend_from_slice(&piece[..count]);
+        let text = String::from_utf8_lossy(&all).into_owned();
+        if text.contains(words) {
+            return text;
+        }
+        assert!(count > 0, "no {words:?} in {text:?}");
+    }
+}
+
+#[test]
+fn control_c_is_answered_with_a_line() {
+    let root = node();
+    let before = root.everything();
+    let args = fetch(&stalling("x"), "--timeout 60");
+    let Some(mut script) = terminal(&root, "rows 24 cols 80", "xterm", &args) else {
+        support::say("SKIP: script(1) is not here, so there is no terminal");
+        return;
+    };
+    let begun = Instant::now();
+    let mut screen = script.stdout.take().unwrap();
+    read_until(&mut screen, DONE);
+    script.stdin.as_ref().unwrap().write_all(b"\x03").unwrap();
+    let rest = read_until(&mut screen, "nothing was changed");
+    assert!(
+        rest.contains("\r\x1b[Kstopped; nothing was changed"),
+        "{rest:?}"
+    );
+    drop(script.stdin.take());
+    assert_eq!(script.wait().unwrap().code(), Some(130));
+    assert!(begun.elapsed() < Duration::from_secs(45), "at once");
+    assert!(root.everything() == before);
+}
+
+#[test]
+fn control_c_at_the_question_is_answered_too() {
+    let root = node();
+    let config = root.config(&config(NAME, "new\n"));
+    let before = root.everything();
+    let args = format!("apply {}", config.path());
+    let Some(mut script) = terminal(&root, "rows 24 cols 80", "xterm", &args) else {
+        support::say("SKIP: script(1) is not here, so there is no terminal");
+        return;
+    };
+    let mut screen = script.stdout.take().unwrap();
+    read_until(&mut screen, "[y/N]");
+    script.stdin.as_ref().unwrap().write_all(b"\x03").unwrap();
+    let rest = read_until(&mut screen, "nothing was changed");
+    assert!(rest.contains("\nstopped; nothing was changed"), "{rest:?}");
+    drop(script.stdin.take());
+    assert_eq!(script.wait().unwrap().code(), Some(130));
+    assert!(root.snapshot() == before);
+}
+
+#[test]
+fn a_run_that_holds_a_signal_back_says_so_at_once() {
+    let root = node();
+    let config = root.config(&config(NAME, "new\n"));
+    let before = root.snapshot();
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("strace");
+    // Every flush takes two seconds, as on a slow disk.
+    command.args([
+        "-f",
+        "-qq",
+        "-e",
+        "trace=syncfs",
+        "-e",
+        "inject=syncfs:delay_enter=2000000",
+    ]);
+    command
+        .arg("-o")
+        .arg(log.path())
+        .arg(PROGRAM)
+        .arg("--root")
+        .arg(root.dir());
+    command.args(["apply", "--yes", config.path()]);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let Ok(mut tracer) = command.spawn() else {
+        support::say("SKIP: strace is not installed");
+        return;
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // The journal is written beside its place once all is staged, right before the flush.
+    let state = root.path("var/lib/mco-rescue");
+    let is_staged = || {
+        let names = fs::read_dir(&state).into_iter().flatten().flatten();
+        let mut names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.any(|name| name.contains("journal"))
+    };
+    while !is_staged() {
+        if tracer.try_wait().unwrap().is_some() {
+            support::say("SKIP: strace may not trace here");
+            return;
+        }
+        assert!(Instant::now() < deadline, "nothing was staged");
+        thread::sleep(Duration::from_millis(2));
+    }
+    let children = format!("/proc/{0}/task/{0}/children", tracer.id());
+    let children = fs::read_to_string(children).unwrap();
+    let pid = children.split_whitespace().next().unwrap().parse().unwrap();
+    let pid = nix::unistd::Pid::from_raw(pid);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    let sent = Instant::now();
+    let said = read_until(tracer.stderr.as_mut().unwrap(), "is changed");
+    let words = "SIGINT: stopping; what was staged is removed, and nothing is changed\n";
+    assert!(said.contains(words), "{said:?}");
+    assert!(
+        sent.elapsed() < Duration::from_millis(1900),
+        "before the flush ends: {said:?}"
+    );
+    let output = tracer.wait_with_output().unwrap();
+    let rest = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(rest.contains("nothing was changed"), "{rest:?}");
+    assert!(!rest.contains("stopped"), "once is enough: {rest:?}");
+    assert!(root.snapshot() == before);
 }

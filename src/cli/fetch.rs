@@ -16,6 +16,7 @@ use crate::net::{self, Answer, Cause, FetchError, Request, TlsProblem};
 use crate::node::identity::{Identity, Membership};
 use crate::node::{Host, Records};
 use crate::paths;
+use crate::progress;
 use crate::render;
 use crate::report;
 use crate::report::fetch::{Fetched, Outcome, PassedOver, Seen};
@@ -271,6 +272,8 @@ fn get(
         ..Request::new(url, MAX_BYTES)
     };
     log::info!("fetching {}", net::redact(url));
+    let within = Duration::from_secs(args.timeout);
+    let _phase = progress::begin(progress::fetching(&net::redact(url), within));
     let fetched = net::fetch(&settings, &request, &mut source::tell);
     Ok(fetched.map_err(|error| searched(root, error)))
 }

@@ -27,9 +27,10 @@ use crate::node::host::boot_id;
 use crate::node::system::{Facts, OF_DEPLOYMENTS, ask};
 use crate::node::{Host, Records, System};
 use crate::plan::{OsPlan, OsStep, PackageChange};
+use crate::progress::{self, Work};
 use crate::report;
 use crate::root::Root;
-use crate::signals::DeferredSignals;
+use crate::signals::{self, Answer, DeferredSignals};
 use crate::transaction;
 use crate::transaction::journal::ConfigRef;
 
@@ -104,6 +105,7 @@ impl Staging<'_> {
         }
         // Whoever ends the run must not leave behind what rpm-ostreed is lent, nor what is half staged.
         let signals = DeferredSignals::new();
+        signals::answer(Answer::Cancelling);
         let lent = Lent {
             root: self.root,
             lock: self.lock,
@@ -115,7 +117,10 @@ impl Staging<'_> {
         let staged = self.steps(facts, &lent, &signals);
         let taken_back = lent.take_back();
         let failed = match (staged.and_then(|()| self.proof()), taken_back) {
-            (Ok(()), Ok(())) => return self.is_staged(),
+            (Ok(()), Ok(())) => {
+                signals::answer(Answer::SeeStatus);
+                return self.is_staged();
+            }
             (Ok(()), Err(error)) => (
                 format!("{error:#}"),
                 "see to it, then run this again".into(),
@@ -126,6 +131,7 @@ impl Staging<'_> {
         if let Some(signal) = signals.waiting() {
             // Nobody is there to say it when the signal has its way.
             log::warn!("ended by {signal}: {error:#}");
+            signals::answer(Answer::Said);
         }
         Err(error)
     }
@@ -502,6 +508,8 @@ fn end_transaction() {
     if let Err(cause) = ask(&HostRunner, &arguments::cancel()) {
         log::warn!("cancelling the transaction: {cause}");
     }
+    let waiting = Work::new("Waiting for rpm-ostree to end its transaction");
+    let _phase = progress::begin(waiting.within(CANCEL));
     let until = Instant::now() + CANCEL;
     while Instant::now() < until {
         if deployments().is_ok_and(|all| all.transaction.is_none()) {

@@ -15,10 +15,12 @@ use crate::node::Host;
 use crate::node::host::boot_id;
 use crate::paths;
 use crate::plan::Notice;
+use crate::progress::{self, Work};
 use crate::report;
 use crate::report::recover::Started;
 use crate::report::status::{LastRun, Outcome, Phase};
 use crate::root::{Root, RootPath};
+use crate::signals::{self, Answer};
 use crate::systemd::changed::{is_read_by_manager, units_at, wanted_at};
 use crate::transaction::{
     self, Direction, Leave, Lock, Pending, RecoverError, Recovered, Running, Wanted,
@@ -160,6 +162,10 @@ fn recover(root: &Root, lock: &Lock, direction: Direction, leave: &Leave) -> Res
         half_way |= root.exists(&RootPath::fixed(file))?;
     }
     let _half_way = half_way.then(HalfWay::begin);
+    let _phase = half_way.then(|| {
+        signals::answer(Answer::SeeStatus);
+        progress::begin(Work::new("Recovering an interrupted run"))
+    });
     let deployment = Host::observe(root)?.deployment;
     let boot = root.is_live().then(boot_id).flatten();
     let running = Running {

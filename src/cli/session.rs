@@ -22,6 +22,7 @@ use crate::object::Kind;
 use crate::paths;
 use crate::plan::fit::{self, Accepted, Evidence};
 use crate::plan::{self, Allowed, Inputs, Notice, Options, Payload, Plan, Step};
+use crate::progress::{self, Work};
 use crate::render::{self, NameHash};
 use crate::report::diff::unified;
 use crate::report::is_secret_step;
@@ -126,6 +127,7 @@ fn look(
     desired: &Desired,
     old: Option<&Desired>,
 ) -> Result<(NodeState, Option<Prepared>), RootError> {
+    let _phase = progress::begin(Work::new("Looking at the node"));
     let accounts = accounts::prepare(root, config, desired, &HostRunner)?;
     let old = old.filter(|old| !std::ptr::eq(*old, desired));
     let interest = plan::interest(desired, old, accounts.as_ref());
@@ -178,6 +180,7 @@ fn choose_by(
     records: &Records,
     http: &mut Http<'_>,
 ) -> Result<Chosen> {
+    let _phase = progress::begin(Work::new("Reading the config"));
     let cache = cache::read(root).context("reading the cache")?;
     let (annotations, log) = match (config, unnamed) {
         (None, Unnamed::Wanted) => (
@@ -376,6 +379,7 @@ impl Session {
     pub fn name_hash(&self) -> &NameHash {
         let config = &self.chosen.config;
         self.name_hash.get_or_init(|| {
+            let _phase = progress::begin(Work::new("Checking the hash of the config"));
             let found = render::name_hash_of(&config.record);
             let image = identity::layered_image(&self.desired)
                 .or_else(|| identity::layered_image_kept(&self.root));
@@ -455,11 +459,11 @@ impl Session {
         Heading {
             node: machine::name(&self.machine),
             system: machine::system(&self.machine),
+            short_system: self.machine.short_system.clone(),
             config: self.chosen.config.name.clone(),
             name_hash: (!self.desired.bare).then(|| self.name_hash().clone()),
             digest: self.chosen.config.digest.clone(),
             origin: self.chosen.config.origin.clone(),
-            short_system: self.machine.short_system.clone(),
             chosen: self.chosen.why.clone(),
             root: self.root.shown().display().to_string(),
             recorded,

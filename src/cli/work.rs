@@ -14,15 +14,18 @@ use crate::node::NodeState;
 use crate::node::host::boot_id;
 use crate::plan::{self, Plan, restorecon};
 use crate::privileges::{self, Capability};
+use crate::progress;
 use crate::report::status::{LastRun, Outcome, Phase};
 use crate::report::{self, count};
 use crate::root::{Root, RootPath};
+use crate::signals;
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{self, Failure, Finished, Lock, Request, Running};
 
 /// Asks on a terminal; elsewhere `--yes` has to say it.
 pub fn confirm(cli: &Cli, question: &str) -> Result<()> {
     if cli.yes {
+        signals::answer(signals::Answer::SeeStatus);
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
@@ -30,6 +33,7 @@ pub fn confirm(cli: &Cli, question: &str) -> Result<()> {
             "standard input is no terminal, so nobody can be asked; add --yes to carry this plan out. Nothing was changed"
         );
     }
+    progress::clear();
     let mut error = std::io::stderr();
     let asked = report::wrap(&format!("{question} [y/N]"), 0);
     write!(error, "{} ", asked.trim_end())
@@ -41,6 +45,7 @@ pub fn confirm(cli: &Cli, question: &str) -> Result<()> {
         .read_line(&mut answer)
         .context("reading the answer")?;
     if matches!(answer.trim(), "y" | "Y" | "yes") {
+        signals::answer(signals::Answer::SeeStatus);
         Ok(())
     } else {
         bail!("not confirmed; nothing was changed")

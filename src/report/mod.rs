@@ -28,6 +28,7 @@ use crate::error::Reason;
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::plan::{PlannedStep, Section, Step};
+use crate::progress;
 use crate::root::RootPath;
 
 /// Width of text output.
@@ -50,6 +51,7 @@ pub fn print(text: &[u8]) -> io::Result<()> {
 /// # Errors
 /// What the system said, as the end of a sentence.
 pub fn print_bytes(text: &[u8]) -> io::Result<()> {
+    let _held = progress::hold();
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -206,8 +208,6 @@ pub fn utc(seconds: u64) -> String {
     )
 }
 
-/// Days since 1970 as a date of the proleptic Gregorian calendar.
-fn civil(days: u64) -> (u64, u64, u64) {
 /// How long before `now` a moment was, in the largest unit that tells it: `12 minutes ago`.
 pub fn ago(then: u64, now: u64) -> String {
     let Some(past) = now.checked_sub(then) else {
@@ -223,6 +223,8 @@ pub fn ago(then: u64, now: u64) -> String {
     format!("{} ago", count(number, unit))
 }
 
+/// Days since 1970 as a date of the proleptic Gregorian calendar.
+fn civil(days: u64) -> (u64, u64, u64) {
     // Years are counted from March, in eras of 400 years, so that leap days come last.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
@@ -279,8 +281,6 @@ mod tests {
     }
 
     #[test]
-    fn known_instants_print_as_utc() {
-    #[test]
     fn a_moment_is_so_long_ago_as_people_count() {
         for (then, wanted) in [
             (1_000_000, "just now"),
@@ -295,6 +295,8 @@ mod tests {
         }
     }
 
+    #[test]
+    fn known_instants_print_as_utc() {
         assert_eq!(utc(0), "1970-01-01T00:00:00Z");
         assert_eq!(utc(951_782_399), "2000-02-28T23:59:59Z");
         assert_eq!(utc(1_709_210_096), "2024-02-29T12:34:56Z");

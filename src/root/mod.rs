@@ -36,6 +36,7 @@ pub use resolve::{Follow, ResolveError};
 use crate::document;
 use crate::object::{Kind, Object, Stamp};
 use crate::paths;
+use crate::progress;
 use crate::signals::uninterrupted;
 
 /// A directory that is treated as `/`.
@@ -544,6 +545,7 @@ fn digest_of(reader: impl Read, expected: u64) -> io::Result<(u64, String)> {
             Ok(n) => {
                 hash.update(buffer.get(..n).unwrap_or_default());
                 size += n as u64;
+                progress::advance(n as u64);
                 if size == expected {
                     return Ok((size, hex(&hash.finalize())));
                 }

@@ -24,6 +24,7 @@ use crate::error::Reason;
 use crate::node::identity::Membership;
 use crate::node::{Recorded, Records};
 use crate::paths;
+use crate::progress::{self, Work};
 use crate::root::{Root, RootError, RootPath};
 use crate::sealed;
 use cache::{Cached, Entry};
@@ -438,7 +439,9 @@ fn open(path: &Path) -> Result<File, SourceError> {
     File::open(path).map_err(|e| SourceError::Read(path.display().to_string(), e.into()))
 }
 
-fn read(mut reader: impl Read, name: &str) -> Result<Vec<u8>, SourceError> {
+fn read(reader: impl Read, name: &str) -> Result<Vec<u8>, SourceError> {
+    let _phase = progress::begin(Work::new(format!("Reading {name}")));
+    let mut reader = progress::Counted(reader);
     let mut bytes = Vec::new();
     let mut up_to = |limit: u64| {
         let left = (limit + 1).saturating_sub(bytes.len() as u64);

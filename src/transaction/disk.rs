@@ -28,6 +28,7 @@ use nix::unistd::{
 use sha2::{Digest, Sha256};
 
 use crate::object::{Flags, Kind, Object};
+use crate::progress;
 use crate::root::{LABEL, Place, hex, proc_path};
 use crate::signals::uninterrupted;
 
@@ -97,6 +98,7 @@ pub fn write_file(
         hash.update(chunk);
         file.write_all(chunk)?;
         size += n as u64;
+        progress::advance(n as u64);
         if n < buffer.len() {
             break;
         }
