@@ -257,7 +257,7 @@ impl Shown {
             phase.began.elapsed(),
         );
         match self.screen {
-            Screen::Lines => self.print(&line),
+            Screen::Lines => self.print(&cut(&line, COLUMNS)),
             Screen::Terminal => {
                 let columns = terminal_size::terminal_size_of(io::stderr())
                     .map_or(0, |(width, _)| usize::from(width.0));

@@ -351,7 +351,7 @@ fn on_a_terminal_the_answer_decides() {
             return;
         };
         assert_eq!(code, wanted, "{typed:?}: {screen}");
-        assert!(screen.contains("Apply this plan? [y/N]"), "{screen}");
+        assert!(screen.contains("Apply? [y/N]"), "{screen}");
         assert_eq!(
             root.everything() == before,
             wanted == 1,

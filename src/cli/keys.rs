@@ -193,7 +193,7 @@ fn show(cli: &Cli, root: &Root, plan: &Plan, file: &str) -> Result<()> {
         // One document a run: the result follows.
         Output::Json if plan.blockers.is_empty() => return Ok(()),
         Output::Json => report::plan::json(&heading, plan, &diffs, &None)?,
-        Output::Text => report::plan::text(&heading, plan, &diffs, cli.verbose > 0),
+        Output::Text => report::plan::text(&heading, plan, &diffs, cli.detail(false)),
     };
     Ok(report::print(text.as_bytes())?)
 }
