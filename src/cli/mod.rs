@@ -461,7 +461,7 @@ pub struct ApplyArgs {
         long,
         visible_short_alias = 'n',
         alias = "check",
-        conflicts_with = "reboot"
+        conflicts_with = "key"
     )]
     pub dry_run: bool,
 
