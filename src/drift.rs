@@ -19,7 +19,7 @@ use crate::paths;
 use crate::plan::enablement::{self, DEV_NULL};
 use crate::plan::{Notice, PlannedStep, Section, Step};
 use crate::root::{ResolveError, RootPath, sha256};
-use crate::systemd::{UnitFileState, unit_file_state};
+use crate::systemd::{self, UnitFileState, unit_file_state};
 
 /// What kind of thing differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -528,30 +528,24 @@ fn unit_drifts(unit: &Unit, node: &NodeState, spec2: bool) -> Vec<Drift> {
     drifts
 }
 
-/// The daemon looks at masks only where the unit also has contents.
+/// The daemon looks at masks only where the unit also has contents, and then at where the path leads.
 fn mask_drift(path: &RootPath, node: &NodeState, daemon_looks: bool) -> Option<Drift> {
-    let (detail, message) = match node.object(path).map(|object| &object.kind) {
-        Some(Kind::Symlink { target }) if target == DEV_NULL => return None,
-        None => (
-            "is not masked: no link to /dev/null is there".to_owned(),
-            format!(
-                "state validation: error while evaluation symlink for path {}: lstat {path}: no such file or directory",
-                go_path(path)
-            ),
+    let message = match systemd::evaluate(&node.units, &path.to_string()) {
+        Ok(end) if end == DEV_NULL => return None,
+        Ok(end) => format!(
+            "state validation: invalid unit masked setting. path: {}; expected: {DEV_NULL}; received: {end}",
+            go_path(path)
         ),
-        Some(other) => {
-            let received = match other {
-                Kind::Symlink { target } => target.clone(),
-                _ => path.to_string(),
-            };
-            (
-                format!("is not masked: it is {}", noun(other)),
-                format!(
-                    "state validation: invalid unit masked setting. path: {}; expected: {DEV_NULL}; received: {received}",
-                    go_path(path)
-                ),
+        Err(why) => {
+            format!(
+                "state validation: error while evaluation symlink for path {}: {why}",
+                go_path(path)
             )
         }
+    };
+    let detail = match node.object(path).map(|object| &object.kind) {
+        None => "is not masked: no link to /dev/null is there".to_owned(),
+        Some(other) => format!("is not masked: it is {}", noun(other)),
     };
     Some(Drift {
         kind: DriftKind::Mask,

@@ -51,7 +51,7 @@ const ENVELOPE: &[Case] = &[
     ),
     (
         "oc-message.yaml",
-        &[("spec", "missing; this is no MachineConfig")],
+        &[("", "this is neither a MachineConfig")],
     ),
     (
         "name-missing.yaml",

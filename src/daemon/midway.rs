@@ -62,6 +62,6 @@ fn units(new: &Desired, old: Option<&Desired>, node: &NodeState) -> Option<Failu
         before.units.retain(|unit| !new.units.contains(unit));
     }
     let simulated = simulate(&written, before.as_ref(), node);
-    let problem = simulated.problems.into_iter().next()?;
+    let problem = simulated.failures.into_iter().next()?;
     Some(Failure::Over(problem))
 }

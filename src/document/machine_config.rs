@@ -257,8 +257,7 @@ fn parse_yaml(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
         return Err(vec![Finding::error("", ignition::UNPACK)]);
     }
     if !value.is_object() {
-        let message = "this is no MachineConfig; give what `oc get mc NAME -o yaml` prints";
-        let findings = vec![Finding::error("", message)];
+        let findings = vec![Finding::error("", NEITHER)];
         return Err(told_of_the_end(text, &value, findings));
     }
     let json = Text::from(value.to_string());
@@ -504,6 +503,10 @@ fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, V
     })
 }
 
+/// What is lacking where nothing tells the kind of a document.
+const NEITHER: &str = "this is neither a MachineConfig (it has no kind and no spec) nor an Ignition config (it has no \
+    ignition.version); give what `oc get mc NAME -o yaml` prints";
+
 /// What is not a MachineConfig is refused by its name. The daemon's own record has no kind.
 fn check_kind(envelope: &Envelope, prefix: &str) -> Result<(), Finding> {
     match envelope.kind.as_deref() {
@@ -518,6 +521,9 @@ fn check_kind(envelope: &Envelope, prefix: &str) -> Result<(), Finding> {
             format!("{prefix}apiVersion"),
             format!("{version:?} is not {GROUP}v1"),
         )),
+        None if envelope.kind.is_none() && envelope.spec.is_none() => {
+            Err(Finding::error(prefix.trim_end_matches('.'), NEITHER))
+        }
         _ if envelope.spec.is_none() => Err(Finding::error(
             format!("{prefix}spec"),
             "missing; this is no MachineConfig",
