@@ -1,10 +1,16 @@
 //! Units that are linked, masked, switched or taken away in odd ways: judged as the daemon and systemd judge them.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
+#[path = "units_support/daemon.rs"]
+mod daemon;
 mod support;
 
+use daemon::{Systemctl, links};
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use serde_json::{Value, json};
-use support::{Run, TestRoot, machine_config};
+use support::{Run, TestRoot, machine_config, say};
 
 const A: &str = "rendered-worker-a";
 const B: &str = "rendered-worker-b";
@@ -433,4 +439,165 @@ fn a_document_that_is_no_config_is_told_what_either_kind_needs() {
             assert!(said.contains(words), "{text}: {said}");
         }
     }
+}
+
+/// So many sequences of three configs; each begins on a root of its own.
+const SEQUENCES: u32 = 60;
+const NAMES: [&str; 5] = [
+    "a.service",
+    "b.service",
+    "t@.service",
+    "t@x.service",
+    "w.timer",
+];
+
+fn contents() -> impl Strategy<Value = String> {
+    let install = [
+        "WantedBy=multi-user.target",
+        "WantedBy=x.target\nAlias=al.service",
+        "RequiredBy=x.target\nAlso=b.service",
+        "WantedBy=\nWantedBy=y.target",
+        "DefaultInstance=d\nWantedBy=multi-user.target",
+        "Alias=wrong.socket",
+    ];
+    select(install.to_vec()).prop_map(|install| format!("[Unit]\n[Install]\n{install}\n"))
+}
+
+fn unit(name: &'static str) -> impl Strategy<Value = Value> {
+    let dropin = (
+        select(vec!["1.conf", "2.conf"]),
+        prop::option::of(contents()),
+    )
+        .prop_map(
+            |(name, contents)| json!({"name": name, "contents": contents.unwrap_or_default()}),
+        );
+    (
+        prop::option::of(contents()),
+        prop::option::of(any::<bool>()),
+        prop::option::weighted(0.2, any::<bool>()),
+        prop::option::weighted(0.3, dropin),
+    )
+        .prop_map(move |(contents, enabled, mask, dropin)| {
+            let mut unit = json!({"name": name});
+            let values = [
+                ("contents", contents.map(Value::from)),
+                ("enabled", enabled.map(Value::from)),
+                ("mask", mask.map(Value::from)),
+                ("dropins", dropin.map(|dropin| json!([dropin]))),
+            ];
+            for (key, value) in values {
+                if let Some(value) = value {
+                    unit[key] = value;
+                }
+            }
+            unit
+        })
+}
+
+fn config() -> impl Strategy<Value = Vec<Value>> {
+    let units = NAMES.map(|name| prop::option::of(unit(name)));
+    units.prop_map(|units| units.into_iter().flatten().collect())
+}
+
+/// Files of the vendor, with a preset file.
+fn vendor() -> impl Strategy<Value = Vec<(String, String)>> {
+    let file = prop_oneof![
+        4 => contents(),
+        1 => Just(String::new()),
+        1 => Just("-> real.service".to_owned()),
+    ];
+    let units = prop::collection::vec((select(NAMES.to_vec()), file), 0..4);
+    let presets = [
+        "",
+        "disable *",
+        "enable a.service\ndisable *",
+        "disable t@.service",
+    ];
+    (units, select(presets.to_vec())).prop_map(|(units, presets)| {
+        let units = units.into_iter();
+        let units = units.map(|(name, text)| (format!("usr/lib/systemd/system/{name}"), text));
+        let presets = ("usr/lib/systemd/system-preset/9.preset", presets);
+        let real = ("usr/lib/systemd/system/real.service", SERVICE);
+        let others = [presets, real].map(|(path, text)| (path.to_owned(), text.to_owned()));
+        units.chain(others).collect()
+    })
+}
+
+fn shipped(files: &[(String, String)]) -> TestRoot {
+    let root = TestRoot::new();
+    std::fs::create_dir_all(root.path("etc/systemd/system")).unwrap();
+    for (path, text) in files {
+        let _ = std::fs::remove_file(root.path(path));
+        match text.strip_prefix("-> ") {
+            Some(target) => root.link(path, target),
+            None => root.write(path, text),
+        }
+    }
+    root
+}
+
+/// Blocked where the update fails with systemctl, and else the same links.
+fn compare(
+    systemctl: &Systemctl,
+    files: &[(String, String)],
+    configs: &[Vec<Value>],
+) -> Result<(usize, usize), TestCaseError> {
+    let (ours, theirs) = (shipped(files), shipped(files));
+    let mut old: &[Value] = &[];
+    let mut compared = (0, 0);
+    for (number, new) in configs.iter().enumerate() {
+        let before = links(&theirs);
+        let config = units(&format!("rendered-worker-{number}"), json!(new));
+        let plan = planned(&ours, &config);
+        let blockers = messages(&plan, "blockers");
+        let updated = systemctl.update(&theirs, old, new);
+        prop_assert_eq!(
+            blockers.is_empty(),
+            updated.is_ok(),
+            "{:?} beside {:?}",
+            blockers,
+            updated
+        );
+        if updated.is_err() {
+            compared.1 += 1;
+            break;
+        }
+        ours.apply(&config);
+        prop_assert_eq!(links(&ours), links(&theirs), "before: {:?}", before);
+        let given = ours.config(&config);
+        let verified = ours.run(&["verify", given.path()]);
+        prop_assert_eq!(verified.code(), 0, "{}", verified.out());
+        compared.0 += 1;
+        old = new;
+    }
+    Ok(compared)
+}
+
+#[test]
+fn sequences_of_configs_leave_the_links_that_the_daemon_leaves_with_systemctl() {
+    let Some(systemctl) = Systemctl::find() else {
+        return;
+    };
+    let config = Config {
+        cases: SEQUENCES,
+        failure_persistence: None,
+        max_shrink_iters: 200,
+        ..Config::default()
+    };
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let compared = std::cell::Cell::new((0, 0));
+    let strategy = (vendor(), prop::collection::vec(self::config(), 3));
+    TestRunner::new_with_rng(config, rng)
+        .run(&strategy, |(files, configs)| {
+            let (same, refused) = compare(&systemctl, &files, &configs)?;
+            let (all, blocked) = compared.get();
+            compared.set((all + same, blocked + refused));
+            Ok(())
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+    let (same, refused) = compared.get();
+    say(&format!(
+        "units: {same} updates have the links of the daemon with systemctl, {refused} are refused by both"
+    ));
+    assert!(same > 20 && refused > 5, "{same} {refused}");
 }

@@ -4,6 +4,8 @@
 //! Deliberate differences from the daemon:
 //! - an instance of a template that exists is enabled although systemd lists no file of that name;
 //! - drop-ins that go are gone before units are switched, not after it: the links are those of what stays;
+//! - units that go are preset before the others are switched, not after it: their `Also=` undoes nothing;
+//! - a mask that goes with the links of its template when that is disabled comes back;
 //! - when the last file of a removed unit goes, its links go too instead of dangling;
 //! - a unit that is to be off loses its runtime links too, which systemctl leaves until the next boot.
 
@@ -18,7 +20,7 @@ use crate::plan::files::Keeping;
 use crate::root::RootPath;
 use crate::systemd::{
     self, CONFIG_DIR, Fault, LINK_DIRS, LinkChange, PRESET_PATH, RUNTIME_CONFIG_DIR, Support,
-    UNIT_SEARCH_PATH, UnitEntry, UnitFileState, UnitTree, unit_text,
+    UNIT_SEARCH_PATH, UnitDir, UnitEntry, UnitFileState, UnitTree, unit_text,
 };
 
 /// A link that has to appear (with its target) or to go.
@@ -116,14 +118,16 @@ pub fn simulate(desired: &Desired, old: Option<&Desired>, node: &NodeState) -> S
         }
     }
     play.masks(&desired.units);
-    play.switch(&desired.units, &listed, true);
-    play.switch(&desired.units, &listed, false);
     for unit in old
         .map(|old| removed_units(old, desired))
         .unwrap_or_default()
     {
         play.remove(unit, comes_back(unit, node));
     }
+    play.masks(&desired.units);
+    play.switch(&desired.units, &listed, true);
+    play.switch(&desired.units, &listed, false);
+    play.masks(&desired.units);
     if !desired.bare {
         for link in paths::LEAKED_LINKS {
             play.tree.apply(&LinkChange::Remove {
@@ -311,7 +315,8 @@ impl Play<'_> {
         }
     }
 
-    /// A mask may lead over the file of a unit that was written after it.
+    /// A mask may lead over the file of a unit that was written after it, and that of an instance goes where its
+    /// template is disabled.
     fn masks(&mut self, units: &[Unit]) {
         for unit in units.iter().filter(|unit| unit.mask == Some(true)) {
             self.mask(unit, false);
@@ -464,8 +469,24 @@ impl Play<'_> {
             return;
         }
         self.forget(&unit_file(&unit.name));
-        if matches!(self.state(&unit.name), None | Some(UnitFileState::NotFound)) {
-            self.play(|tree, support| systemd::disable(tree, &[&unit.name], support));
+        if self.state(&unit.name) == Some(UnitFileState::NotFound) {
+            self.forget_links(&unit.name);
+        }
+    }
+
+    /// Links of a unit that is no more, but for those of its instances that have a file of their own.
+    fn forget_links(&mut self, unit: &str) {
+        let disabled = systemd::disable(&self.tree, &[unit], &self.support);
+        let changes = disabled.map_or_else(|error| error.partial, |outcome| outcome.changes);
+        for change in changes {
+            let (LinkChange::Create { path, .. } | LinkChange::Remove { path }) = &change;
+            let name = path.rsplit('/').next().unwrap_or_default();
+            let own = |dir: &UnitDir| {
+                dir.entries.contains_key(name) && *path != format!("{}/{name}", dir.path)
+            };
+            if name == unit || !self.tree.dirs.iter().any(own) {
+                self.tree.apply(&change);
+            }
         }
     }
 

@@ -520,7 +520,10 @@ impl<'t> Operation<'t> {
         {
             return Ok(true);
         }
-        let target = self.view.chase(path, true)?;
+        let target = match self.view.chase(path, true) {
+            Err(Fault::NotFound) => return Ok(false),
+            target => target?,
+        };
         Ok(marked.contains(&target) || marked.contains(basename(&target)))
     }
 }

@@ -106,8 +106,8 @@ impl<'t> View<'t> {
             let next = format!("{done}/{component}");
             let last = todo.is_empty();
             let Some(target) = self.link_to_follow(&next, last, follow_last) else {
-                if !last && !self.may_be_passed(&next) {
-                    return Err(Fault::NoDirectory);
+                if !last {
+                    self.pass(&next, todo.contains(&".."))?;
                 }
                 done = next;
                 continue;
@@ -184,10 +184,16 @@ impl<'t> View<'t> {
         DIRECTORIES.contains(&path) && self.known(path).is_none()
     }
 
-    /// True where a path may go on behind this part of it: a directory, or nothing at all.
-    fn may_be_passed(&self, path: &str) -> bool {
-        let in_the_way = |node| matches!(node, Node::File(_) | Node::Null | Node::Other);
-        self.is_assumed(path) || !in_the_way(self.node(path))
+    /// A path may go on behind a directory, and behind nothing at all unless it climbs up again.
+    fn pass(&self, path: &str, climbs: bool) -> Result<(), Fault> {
+        if self.is_assumed(path) {
+            return Ok(());
+        }
+        match self.node(path) {
+            Node::File(_) | Node::Null | Node::Other => Err(Fault::NoDirectory),
+            Node::Missing if climbs => Err(Fault::NotFound),
+            _ => Ok(()),
+        }
     }
 
     /// The target of the link at this path, if it is one and is to be followed.
