@@ -26,7 +26,7 @@ use nix::fcntl::{AtFlags, OFlag, ResolveFlag, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use sha2::{Digest, Sha256};
 
-pub use label::{LABEL, proc_path};
+pub use label::{LABEL, extended_attributes, proc_path};
 pub use mount::{Hold, Mount, hold_of, mount_id, mount_of, stat_of_open};
 pub use obstacle::{Obstacle, Tree};
 pub use path::{RootPath, RootPathError};
