@@ -437,9 +437,16 @@ fn obstructed(path: &RootPath, cause: &ResolveError) -> Drift {
                 go_path(path)
             )
         }
+        // In the words of Go, whose lstat finds nothing behind a link that leads nowhere.
         other => format!(
-            "could not stat file {}: lstat {path}: {other}",
-            go_path(path)
+            "could not stat file {}: lstat {path}: {}",
+            go_path(path),
+            match other {
+                ResolveError::NoDirectory(_) => "no such file or directory".to_owned(),
+                ResolveError::System(Errno::ELOOP) =>
+                    "too many levels of symbolic links".to_owned(),
+                other => other.to_string(),
+            }
         ),
     };
     let detail = format!("cannot be looked at: {cause}");

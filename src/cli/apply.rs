@@ -64,8 +64,9 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     show_plan(cli, args, &session, &plan)?;
     if !plan.blockers.is_empty() {
         bail!(
-            "refusing to apply {}: see the blockers above; nothing was changed",
-            session.chosen.config.name
+            "refusing to apply {}: see the blockers above; nothing was changed{}",
+            session.chosen.config.name,
+            report::plan::blockers_again(&plan)
         );
     }
     let mut told = Told::default();

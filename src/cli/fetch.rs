@@ -144,8 +144,10 @@ fn directory(
 /// Checks what came, and keeps it.
 fn take(root: &Root, records: &Records, got: Got, args: &FetchArgs) -> Result<Fetched> {
     verify(args, &got.bytes)?;
-    let text = String::from_utf8(got.bytes)
-        .map_err(|_| anyhow::anyhow!("{}: not UTF-8 text", got.origin))?;
+    let text = String::from_utf8(got.bytes).map_err(|e| {
+        let said = document::not_text(e.as_bytes(), e.utf8_error());
+        anyhow::anyhow!("{}: {said}", got.origin)
+    })?;
     let config = document::parse(text.as_bytes(), &got.origin).map_err(|error| {
         anyhow::anyhow!(
             "{error}; nothing was kept. See whether it is whole, and what it comes from"

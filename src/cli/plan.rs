@@ -94,7 +94,8 @@ pub fn begin(plan: &Plan, daemon: &Forecast) -> &'static str {
 
 fn next(plan: &Plan, daemon: Option<&Forecast>) -> String {
     if !plan.blockers.is_empty() {
-        return "apply would refuse. Next: see to the blockers above.\n".to_owned();
+        let again = report::plan::blockers_again(plan);
+        return format!("apply would refuse. Next: see to the blockers above.{again}\n");
     }
     if plan.is_empty() {
         return String::new();

@@ -114,8 +114,9 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     }
     if !plan.blockers.is_empty() {
         bail!(
-            "refusing to take {} back: see the blockers above; nothing was changed",
-            run.config
+            "refusing to take {} back: see the blockers above; nothing was changed{}",
+            run.config,
+            report::plan::blockers_again(plan)
         );
     }
     if let Some(way) = &way {

@@ -11,11 +11,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::encoding::not_text;
 use super::finding::{CUT_SHORT, DocumentError, Finding, IF_CUT_SHORT, Severity};
 use super::ignition::{self, File, Ignition, Parsed};
 use super::layer::Layer;
 use super::provenance::Provenance;
-use super::resource::{GZIP, is_packed};
+use super::resource::is_packed;
 use super::spec2::{Converted, Written};
 use super::text::Text;
 use super::{check, json, served, yaml};
@@ -211,19 +212,8 @@ pub const MAX_JSON: u64 = 3 << 29;
 /// A rendered config may be larger than the rest of the program together, so it takes the bytes: what comes of it is
 /// made of parts of them.
 pub fn parse(bytes: impl Into<Vec<u8>>, origin: &str) -> Result<MachineConfig, DocumentError> {
-    let bytes = bytes.into();
-    if bytes.starts_with(&GZIP) {
-        let message = "is packed with gzip; unpack it (gunzip), and give the text that comes out";
-        return Err(refused(origin, vec![Finding::error("", message)]));
-    }
-    let text = String::from_utf8(bytes).map_err(|e| {
-        let good = e.utf8_error().valid_up_to();
-        let good = e.as_bytes().iter().take(good);
-        let line = 1 + good.filter(|b| **b == b'\n').count();
-        let why = match e.utf8_error().error_len() {
-            None => format!("line {line}: ends within a letter; {CUT_SHORT}"),
-            Some(_) => format!("line {line}: not UTF-8 text"),
-        };
+    let text = String::from_utf8(bytes.into()).map_err(|e| {
+        let why = not_text(e.as_bytes(), e.utf8_error());
         refused(origin, vec![Finding::error("", why)])
     })?;
     let parsed = match text.trim_start().chars().next() {

@@ -2,6 +2,7 @@
 
 mod check;
 mod desired;
+mod encoding;
 mod fields;
 mod finding;
 pub mod ignition;
@@ -25,6 +26,7 @@ pub use desired::{
     BareFile, Desired, DesiredDirectory, DesiredFile, DesiredLink, Owner, Undecodable, Unsupported,
     undecodable,
 };
+pub use encoding::not_text;
 pub use finding::{CUT_SHORT, DocumentError, Finding, Severity};
 pub use ignition::Ignition;
 pub use layer::{Layer, References};

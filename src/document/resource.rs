@@ -233,7 +233,7 @@ pub fn is_packed(text: &str) -> bool {
 }
 
 /// How gzip data begins.
-pub const GZIP: [u8; 2] = [0x1f, 0x8b];
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Decodes a `data:` URL.
 pub fn data_url(url: &str) -> Result<Vec<u8>, ContentsError> {

@@ -35,6 +35,7 @@ mod users;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::Prepared;
@@ -45,7 +46,7 @@ use crate::drift::noun;
 use crate::node::{Baseline, NodeState, Records};
 use crate::object::{Kind, Object};
 use crate::paths;
-use crate::root::RootPath;
+use crate::root::{ResolveError, RootPath};
 use crate::source::policies::Overrides;
 
 pub use after::{After, Rules, after};
@@ -716,9 +717,10 @@ impl<'a> Builder<'a> {
         // What is in the way may be replaced by a directory of the same plan.
         let made_above = path.ancestors().skip(1).any(|above| self.is_made(&above));
         if let Some(errno) = self.node().obstructed.get(path).filter(|_| !made_above) {
+            let cause = self.obstacle_above(path, errno);
             self.block(
                 path.to_string(),
-                format!("cannot be reached: {errno}. Put the directories above it right first"),
+                format!("cannot be reached: {cause}. Put the directories above it right first"),
             );
             return false;
         }
@@ -741,41 +743,65 @@ impl<'a> Builder<'a> {
         false
     }
 
+    /// The cause why a path cannot be reached, with the first of the directories above it that is none.
+    fn obstacle_above(&self, path: &RootPath, cause: &ResolveError) -> String {
+        let is_seen = |above: &RootPath| self.node().directories.contains_key(above);
+        let unseen = path.ancestors().skip(1).take_while(|above| !is_seen(above));
+        match (unseen.last(), cause) {
+            (Some(at), ResolveError::System(Errno::ENOTDIR)) => format!("{at} is not a directory"),
+            (Some(at), ResolveError::System(_)) => format!("{at}: {cause}"),
+            _ => cause.to_string(),
+        }
+    }
+
     /// A config that puts one thing below another which is no directory can never be true; and what lies below a link
-    /// cannot be judged while a directory takes the link's place.
+    /// cannot be judged while something else takes the link's place.
     fn paths_below_files(&mut self) {
         let leads = |path: &RootPath| self.node().directories.contains_key(path);
-        let put = |planned: &PlannedStep| match &planned.step {
-            Step::Put { path, new, .. } if !new.is_directory() => Some((self.real(path), false)),
-            Step::Put {
-                path,
-                old: Some(old),
-                ..
-            } if !old.is_directory() && leads(path) => Some((path.clone(), true)),
-            _ => None,
-        };
-        let above: BTreeMap<RootPath, bool> = self.plan.steps.iter().filter_map(put).collect();
+        let mut files = BTreeSet::new();
+        // Links that lead to directories now, with the noun of what they give way to.
+        let mut links = BTreeMap::new();
+        for planned in &self.plan.steps {
+            match &planned.step {
+                Step::Put { path, new, old } => {
+                    if !new.is_directory() {
+                        files.insert(self.real(path));
+                    }
+                    if old.as_ref().is_some_and(|old| !old.is_directory()) && leads(path) {
+                        links.insert(path.clone(), given_way_to(&new.kind));
+                    }
+                }
+                Step::Remove { path, old } if !old.is_directory() && leads(path) => {
+                    links.insert(path.clone(), "removes");
+                }
+                _ => {}
+            }
+        }
         let mut conflicts = Vec::new();
         for planned in &self.plan.steps {
             let path = planned.step.path();
             let real = self.real(path);
-            let above_real = real.ancestors().skip(1).map(|above| (above, false));
-            let above_name = path.ancestors().skip(1).map(|above| (above, true));
-            let mut all = above_real.chain(above_name);
-            let found = all.find(|(one, is_link)| above.get(one) == Some(is_link));
-            conflicts.extend(found.map(|found| (path.clone(), found)));
-        }
-        for (path, (above, is_link)) in conflicts {
-            let message = if is_link {
-                format!(
-                    "lies below {above}, which leads elsewhere now, and which the config makes a directory. Apply the \
-                     two one after the other"
-                )
-            } else {
-                format!(
-                    "lies below {above}, which the config makes a file or link. Take one of them out"
-                )
+            let file = real.ancestors().skip(1).find(|above| files.contains(above));
+            let link = || {
+                path.ancestors()
+                    .skip(1)
+                    .find_map(|above| links.get_key_value(&above))
             };
+            let message = match (file, link()) {
+                (Some(above), _) => format!(
+                    "lies below {above}, which the config makes a file or link. Take one of them out"
+                ),
+                // What goes with a link goes first.
+                (None, Some((_, &"removes"))) if is_removal(&planned.step) => continue,
+                (None, Some((above, change))) => format!(
+                    "lies below {above}, which leads elsewhere now, and which the config {change}. Apply the two one \
+                     after the other"
+                ),
+                (None, None) => continue,
+            };
+            conflicts.push((path.clone(), message));
+        }
+        for (path, message) in conflicts {
             self.block(path.to_string(), message);
         }
     }
@@ -868,5 +894,18 @@ impl<'a> Builder<'a> {
             );
             self.notice("ownership", message);
         }
+    }
+}
+
+fn is_removal(step: &Step) -> bool {
+    matches!(step, Step::Remove { .. } | Step::RemoveDirectory { .. })
+}
+
+/// The change of a link to something else, for a sentence about the config.
+fn given_way_to(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Directory => "makes a directory",
+        Kind::Symlink { .. } => "makes another link",
+        Kind::File { .. } | Kind::Special { .. } => "makes a file",
     }
 }

@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 
 use crate::document::merge::{self, Section};
 use crate::document::{
-    self, CUT_SHORT, DocumentError, Finding, KernelType, MachineConfig, Severity, ignition, spec2,
-    yaml,
+    self, CUT_SHORT, DocumentError, Finding, KernelType, MachineConfig, Severity, ignition,
+    not_text, spec2, yaml,
 };
 
 pub use hash::{NameHash, hashed_text, name_hash, name_hash_of, name_matches};
@@ -60,7 +60,7 @@ pub struct Input {
 pub fn read(bytes: &[u8], origin: &str) -> Result<Vec<Input>, DocumentError> {
     let refused = |finding| refused(origin, finding);
     let text =
-        std::str::from_utf8(bytes).map_err(|_| refused(Finding::error("", "not UTF-8 text")))?;
+        std::str::from_utf8(bytes).map_err(|e| refused(Finding::error("", not_text(bytes, e))))?;
     let is_json = text.trim_start().starts_with('{');
     let json = if is_json || text.trim_start().is_empty() {
         text.to_owned()

@@ -264,18 +264,37 @@ pub fn notices(title: &str, list: &[Notice]) -> String {
         return String::new();
     }
     let mut out = format!("{title} ({}):\n", list.len());
-    for notice in list {
-        let text = if notice.subject.is_empty() {
-            notice.message.clone()
-        } else {
-            format!("{}: {}", inline(&notice.subject), notice.message)
-        };
-        let wrapped = wrap(&text, 4);
-        out.push_str("  - ");
-        out.push_str(wrapped.trim_start());
-    }
+    out.extend(list.iter().map(bullet));
     out.push('\n');
     out
+}
+
+fn bullet(notice: &Notice) -> String {
+    let text = if notice.subject.is_empty() {
+        notice.message.clone()
+    } else {
+        format!("{}: {}", inline(&notice.subject), notice.message)
+    };
+    format!("  - {}", wrap(&text, 4).trim_start())
+}
+
+/// Lists of changes that are longer than this push the blockers off a console.
+const LINES_IN_SIGHT: usize = 12;
+/// Blockers that are said twice.
+const SAID_AGAIN: usize = 5;
+
+/// The blockers once more, on lines of their own, where the list of changes stands between them and the last line.
+pub fn blockers_again(plan: &Plan) -> String {
+    if plan.steps.len() <= LINES_IN_SIGHT {
+        return String::new();
+    }
+    let said = plan.blockers.iter().take(SAID_AGAIN);
+    let mut out = String::from("\n");
+    out.extend(said.map(bullet));
+    if let Some(more @ 1..) = plan.blockers.len().checked_sub(SAID_AGAIN) {
+        out += &format!("  and {more} more, above");
+    }
+    out.trim_end().to_owned()
 }
 
 fn held(all: &[Held]) -> String {
