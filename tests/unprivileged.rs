@@ -316,7 +316,10 @@ fn node_of_root() -> User {
         "{\"default\": [{\"type\": \"insecureAcceptAnything\"}]}",
     );
     root.chmod("etc/containers/policy.json", 0o600);
+    // It boots images, and this one could be pulled.
+    root.write("usr/etc/a", "");
     let mut one = config("one\n");
+    one["spec"]["osImageURL"] = json!(format!("registry.example/os@sha256:{}", "a".repeat(64)));
     one["spec"]["config"]["storage"]["files"]
         .as_array_mut()
         .unwrap()
@@ -414,10 +417,9 @@ fn doctor_says_that_it_could_not_read_instead_of_what_is_wrong_with_it() {
         assert!(!found.contains("FP-03: "), "{text}");
         let unseen: Vec<&str> = unseen.split_whitespace().collect();
         let unseen = unseen.join(" ");
-        for words in ["/etc/containers/policy.json: permission denied", "sudo"] {
-            assert!(unseen.contains(words), "no {words:?} in {text}");
-        }
-        assert_eq!(unseen.matches("sudo").count(), 1, "{text}");
+        let words = "/etc/containers/policy.json: permission denied";
+        assert!(unseen.contains(words), "no {words:?} in {text}");
+        assert_eq!(doctor.err().matches("sudo").count(), 1, "{}", doctor.err());
         assert_ne!(doctor.code(), 0, "{text}");
     }
 }
@@ -437,9 +439,12 @@ fn plan_refuses_what_apply_cannot_do() {
     let paths: Vec<String> = user.root.everything().into_keys().collect();
     for path in paths {
         let at = user.root.path(&path);
-        let is_link = fs::symlink_metadata(&at).unwrap().is_symlink();
-        let mode = user.root.mode(&path);
         for closed in [true, false] {
+            // The oldest run of the history goes with each new one.
+            let Ok(meta) = fs::symlink_metadata(&at) else {
+                continue;
+            };
+            let (is_link, mode) = (meta.is_symlink(), user.root.mode(&path));
             lchown(&at, Some(0), Some(0)).unwrap();
             if !is_link {
                 let open = if at.is_dir() { 0o755 } else { 0o644 };

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use anyhow::{Result, bail};
 
+use super::access::{self, Need};
 use super::after;
 use super::bits::Bits;
 use super::complete;
@@ -48,6 +49,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     }
     let root = open_root(cli)?;
     machine::expect_node(&root, args.guards.not_a_node)?;
+    access::expect(&root, Need::Write)?;
     if apply.stop_workloads && !root.is_live() {
         bail!("--stop-workloads is for the node that runs; leave it out for another root");
     }

@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 
+use super::access::{self, Need};
 use super::os;
 use super::recover::{at_boot, recover_first};
 use super::rollback::TakingBack;
@@ -99,6 +100,7 @@ pub fn ran(history: &[FinishedRun]) -> Vec<Ran> {
 /// Runs `complete`.
 pub fn run(cli: &Cli) -> Result<ExitCode> {
     let root = open_root(cli)?;
+    access::expect(&root, Need::Write)?;
     let Some(awaited) = awaited(&root)? else {
         return say(cli, &Completed::nothing());
     };

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 
+use super::access::{self, Need};
 use super::after::in_file;
 use super::cluster;
 use super::session::{self, open_root, open_store};
@@ -42,6 +43,7 @@ struct Got {
 pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     machine::expect_system(&root)?;
+    access::expect(&root, Need::Write)?;
     let records = Records::read(&root).context("reading the daemon's records")?;
     let mut outcome = Outcome::default();
     let brought = args

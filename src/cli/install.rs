@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use super::access::{self, Need};
 use super::complete;
 use super::session::{Session, open_root};
 use super::work::confirm;
@@ -43,6 +44,7 @@ pub fn run(cli: &Cli, args: &InstallArgs) -> Result<ExitCode> {
 
 fn install(cli: &Cli, root: &Root, meant: bool) -> Result<ExitCode> {
     machine::expect_node(root, meant)?;
+    access::expect(root, Need::Write)?;
     let lock = transaction::acquire(root)?;
     let records = Records::read(root).context("reading the daemon's records")?;
     let config = records.recorded().map(Desired::of);
@@ -447,6 +449,7 @@ fn image_recovers(root: &Root) -> bool {
 /// Takes everything away again.
 fn remove(cli: &Cli, root: &Root) -> Result<ExitCode> {
     machine::expect_system(root)?;
+    access::expect(root, Need::Write)?;
     let lock = transaction::acquire(root)?;
     let pending = transaction::pending(root)?;
     if let (word, Some(config)) = report::status::pending_words(&pending) {

@@ -1,5 +1,6 @@
 //! The command line: clap types, and one function per command that reads like the pipeline.
 
+mod access;
 mod after;
 mod apply;
 mod bits;
@@ -922,6 +923,10 @@ pub struct RollbackArgs {
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     // Before a byte of a document is read.
     privileges::keep_possible();
+    run_command(cli).map_err(access::explain)
+}
+
+fn run_command(cli: &Cli) -> anyhow::Result<ExitCode> {
     match &cli.command {
         Command::Apply(args) => match &args.key {
             Some(file) => keys::apply(cli, args, file),

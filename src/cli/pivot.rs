@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use anyhow::{Result, bail};
 
+use super::access::{self, Need};
 use super::bits;
 use super::complete;
 use super::install::Beforehand;
@@ -35,6 +36,7 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
         );
     }
     machine::expect_node(&root, args.guards.not_a_node)?;
+    access::expect(&root, Need::Write)?;
     let records = Records::read(&root)?;
     let image = wanted(args, &records)?;
     let lock = transaction::acquire(&root)?;

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use super::access::{self, Need};
 use super::after;
 use super::install::Beforehand;
 use super::predict;
@@ -24,6 +25,7 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     if let Some(against) = wrong_machine(&machine, args.guards.not_a_node) {
         return refuse(cli, &machine, against);
     }
+    access::expect(&root, Need::Write)?;
     let pending = transaction::pending(&root)?;
     let session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
     let mut plan = session.whole_plan(args)?;

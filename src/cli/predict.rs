@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 
+use super::access;
 use super::after::{self, Cluster, DEFAULTS};
 use super::cluster::node_name;
 use super::complete;
@@ -298,6 +299,7 @@ impl<'a> Found<'a> {
             };
             let seen = node::observe(root, &interest, &HostRunner);
             let mut node = seen.context("looking at the node")?;
+            access::expect_read(&node)?;
             if let Some(system) = &self.system {
                 node.system = system.clone();
             }

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 
+use super::access::{self, Need};
 use super::install::systemd_runs;
 use super::lent::Lent;
 use super::session::open_root;
@@ -30,6 +31,7 @@ use crate::transaction::{
 pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     machine::expect_system(&root)?;
+    access::expect(&root, Need::Write)?;
     // Started without need, as `install` does to see whether it can be: then the lock may be somebody's.
     if args.at_boot && transaction::pending(&root)? == Pending::Nothing {
         return Ok(ExitCode::Done);

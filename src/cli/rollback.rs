@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use super::access::{self, Need};
 use super::complete;
 use super::install::{refuse_without_completion, systemd_runs};
 use super::kept;
@@ -36,6 +37,7 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
         return kept::list(cli, &root);
     }
     machine::expect_node(&root, args.guards.not_a_node)?;
+    access::expect(&root, Need::Write)?;
     let lock = transaction::acquire(&root)?;
     recover_first(&root, &lock)?;
     if args.forget {

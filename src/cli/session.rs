@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
+use super::access;
 use super::after::{self, Cluster};
 use super::os::Over;
 use super::{Cli, PlanArgs, bits, complete, keys, machine};
@@ -98,6 +99,7 @@ pub fn payload_bytes(root: &Root, payload: &Payload) -> Option<Vec<u8>> {
 pub fn guard(plan: &mut Plan, root: &Root, node: &NodeState, allowed: Allowed) -> Result<()> {
     let activity = Activity::observe(root, &HostRunner).context("looking for updates at work")?;
     plan::guard(plan, node, &activity, allowed);
+    access::look(root, node, plan);
     Ok(())
 }
 
@@ -245,6 +247,7 @@ impl Session {
         });
         let seen = look(&root, &chosen.config, &desired, old.as_deref());
         let (node, accounts) = seen.context("looking at the node")?;
+        access::expect_read(&node)?;
         Ok(Self {
             machine: machine::observe(&root)?,
             root,

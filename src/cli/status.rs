@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 
+use super::access::{self, Need};
 use super::complete;
 use super::handover;
 use super::predict::{self, Moment};
@@ -26,6 +27,7 @@ use crate::transaction::{self, Pending};
 pub fn run(cli: &Cli, args: &StatusArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     machine::expect_system(&root)?;
+    access::expect(&root, Need::Read)?;
     if args.for_cluster {
         return handover::run(cli, args, &root);
     }
@@ -101,7 +103,11 @@ pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
             Pending::Unfinished(..) => None,
             _ => {
                 let now = Moment::Now(Some(&system));
-                predict::said(predict::forecast(root, daemon, now))
+                let forecast = predict::forecast(root, daemon, now);
+                match forecast {
+                    Err(error) if access::is_denied(&format!("{error:#}")) => return Err(error),
+                    forecast => predict::said(forecast),
+                }
             }
         },
     })

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use super::access::{self, Need};
 use super::session::{Session, Unnamed, open_root};
 use super::{Cli, ConfigArgs, Output, machine};
 use crate::drift;
@@ -14,6 +15,7 @@ use crate::report::verify::Findings;
 pub fn run(cli: &Cli, args: &ConfigArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     machine::expect_system(&root)?;
+    access::expect(&root, Need::Read)?;
     let session = Session::observe(root, args.choice(), Unnamed::Recorded)?;
     // The plan knows both sides of everything that differs.
     let plan = session.plan(Options::default());

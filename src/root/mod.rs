@@ -24,6 +24,7 @@ use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, ResolveFlag, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
+use nix::unistd::{AccessFlags, faccessat};
 use sha2::{Digest, Sha256};
 
 pub use label::{LABEL, extended_attributes, proc_path};
@@ -153,6 +154,30 @@ impl Root {
     /// Opens a directory; `None` when it does not exist.
     pub fn directory(&self, path: &RootPath) -> Result<Option<OwnedFd>, RootError> {
         self.resolve(path.relative(), &path.to_string())
+    }
+
+    /// The nearest directory at or above `path`, if this process may not use it so. Other obstacles are none here.
+    pub fn closed_at(&self, path: &RootPath, access: AccessFlags) -> Option<RootPath> {
+        for above in path.ancestors() {
+            match self.directory(&above) {
+                Ok(None) => {}
+                Ok(Some(dir)) => {
+                    let allowed = faccessat(&dir, ".", access, AtFlags::AT_EACCESS);
+                    return matches!(allowed, Err(Errno::EACCES | Errno::EPERM)).then_some(above);
+                }
+                Err(error) => return error.cause.is_denied().then_some(above),
+            }
+        }
+        None
+    }
+
+    /// Returns true where something is at `path` that this process may not write.
+    pub fn is_closed_to_writing(&self, path: &RootPath) -> bool {
+        let access = AccessFlags::W_OK;
+        let place = self.place(path).ok().flatten();
+        let allowed = place
+            .map(|place| faccessat(&place.dir, place.name.as_str(), access, AtFlags::AT_EACCESS));
+        matches!(allowed, Some(Err(Errno::EACCES | Errno::EPERM)))
     }
 
     /// The parent of `path` and its last name; `None` when the parent does not exist.

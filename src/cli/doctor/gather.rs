@@ -33,7 +33,7 @@ use crate::paths;
 use crate::plan::Options;
 use crate::render;
 use crate::report::daemon::Forecast;
-use crate::root::{Root, RootPath};
+use crate::root::{Root, RootError, RootPath};
 use crate::runtime;
 use crate::source::cache::{self, Cached};
 use crate::source::{api, daemon_log, server};
@@ -212,20 +212,32 @@ impl Evidence {
             self.pull = Look::Unseen(problem);
             return;
         }
-        self.pull = Look::Seen(image.map(|image| Pull {
-            trace: self.trace(root, &image),
-            image,
-        }));
+        self.pull = image
+            .map(|image| {
+                let trace = self.trace(root, &image)?;
+                Ok::<_, RootError>(Pull { trace, image })
+            })
+            .transpose()
+            .into();
     }
 
-    /// How an image would be pulled; commands name the files of this root.
-    fn trace(&self, root: &Root, image: &str) -> Result<Trace, Refusal> {
-        let name = ImageName::parse(image).map_err(|error| Refusal {
-            place: "the recorded config".to_owned(),
-            words: error.to_string(),
-            next: format!("mco-rescue show{}", self.at_root()),
-        })?;
-        Trace::read(root, &name).map_err(|error| self.refusal(&error))
+    /// How an image would be pulled; commands name the files of this root. A file that only root may read is no
+    /// obstacle to a pull.
+    fn trace(&self, root: &Root, image: &str) -> Result<Result<Trace, Refusal>, RootError> {
+        let name = match ImageName::parse(image) {
+            Ok(name) => name,
+            Err(error) => {
+                return Ok(Err(Refusal {
+                    place: "the recorded config".to_owned(),
+                    words: error.to_string(),
+                    next: format!("mco-rescue show{}", self.at_root()),
+                }));
+            }
+        };
+        match Trace::read(root, &name) {
+            Err(TraceError::Read(error)) if error.cause.is_denied() => Err(error),
+            read => Ok(read.map_err(|error| self.refusal(&error))),
+        }
     }
 
     fn refusal(&self, error: &TraceError) -> Refusal {
