@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::invocation::mco_rescue;
 use crate::kargs::Kargs;
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::order;
@@ -347,9 +348,9 @@ impl Awaited {
     /// The command that brings the rest of it.
     pub fn apply_command(&self) -> String {
         if self.config.origin == PIVOT {
-            "mco-rescue apply".to_owned()
+            mco_rescue("apply")
         } else {
-            format!("mco-rescue apply cached:{}", self.config.name)
+            mco_rescue(&format!("apply cached:{}", self.config.name))
         }
     }
 

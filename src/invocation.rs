@@ -5,8 +5,6 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::plan::shell_word;
-
 /// The root as the command line named it, as a word for the shell. It is set once, before anything is printed.
 static ROOT: OnceLock<String> = OnceLock::new();
 
@@ -25,6 +23,15 @@ pub fn mco_rescue(arguments: &str) -> String {
         "" => format!("mco-rescue {arguments}"),
         root => format!("mco-rescue {arguments} --root {root}"),
     }
+}
+
+/// A text as one word for the shell.
+pub fn shell_word(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-@:+,=%".contains(&b);
+    if !text.is_empty() && text.bytes().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// The option that leads to a root, with a blank before it.

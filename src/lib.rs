@@ -23,6 +23,7 @@ pub mod command;
 pub mod error;
 pub mod go_quote;
 pub mod images;
+pub mod invocation;
 pub mod kargs;
 pub mod labels;
 pub mod limits;

@@ -23,6 +23,7 @@ use crate::command::HostRunner;
 use crate::command::job::{Done, Job};
 use crate::drift;
 use crate::error::ExitCode;
+use crate::invocation::{mco_rescue, shell_word};
 use crate::paths;
 use crate::plan::{After, Force, Options, Plan, PlannedStep};
 use crate::privileges::Capability;
@@ -88,8 +89,9 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
         force(&session, &plan);
         if let Err(error) = session.observe_applied() {
             log::warn!(
-                "{} is applied, but {error:#}. Next: mco-rescue verify",
-                session.chosen.config.name
+                "{} is applied, but {error:#}. Next: {}",
+                session.chosen.config.name,
+                mco_rescue("verify")
             );
             return Ok(ExitCode::Done);
         }
@@ -142,8 +144,15 @@ fn force(session: &Session, plan: &Plan) {
     };
     if let Err(error) = result {
         log::warn!(
-            "all else is in place, but {error}. Next: {command} /{}",
-            paths::FORCE
+            "all else is in place, but {error}. Next: {command} {}",
+            shell_word(
+                &session
+                    .root
+                    .shown()
+                    .join(paths::FORCE)
+                    .display()
+                    .to_string()
+            )
         );
     }
 }

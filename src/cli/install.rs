@@ -22,6 +22,7 @@ use crate::install::archive::{Baked, entries};
 use crate::install::{
     self, COMPLETE, FETCH, Found, RECOVER, Scope, Standing, Survey, cpio, managed,
 };
+use crate::invocation::mco_rescue;
 use crate::node::space::Mounted;
 use crate::node::{Host, Labels, Records};
 use crate::paths;
@@ -336,8 +337,9 @@ impl Completion {
             Some(why) if plan.os.needs_reboot() && !self.by_hand => {
                 bail!(
                     "nothing would complete this run at the next boot: {}. Nothing of the config was changed. \
-                     See to it: mco-rescue install. {}",
+                     See to it: {}. {}",
                     why.trim_end_matches('.'),
+                    mco_rescue("install"),
                     report::install::NOT_COMPLETED
                 )
             }
@@ -455,15 +457,17 @@ fn remove(cli: &Cli, root: &Root) -> Result<ExitCode> {
     if let (word, Some(config)) = report::status::pending_words(&pending) {
         bail!(
             "an earlier run ({}) is {word}, and removing would take away what it needs. \
-             Next: mco-rescue recover; nothing was removed",
-            config.name
+             Next: {}; nothing was removed",
+            config.name,
+            mco_rescue("recover")
         );
     }
     // One that failed is kept only to be told.
     if complete::awaited(root)?.is_some_and(|awaited| awaited.failed.is_none()) {
         bail!(
             "what an earlier run staged waits for the next boot, and removing would take away what completes it. \
-             Next: systemctl reboot, then mco-rescue status; nothing was removed"
+             Next: systemctl reboot, then {}; nothing was removed",
+            mco_rescue("status")
         );
     }
     let mut paths = to_remove(root, &lock)?;

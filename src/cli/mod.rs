@@ -44,6 +44,7 @@ use self::install::Completion;
 pub use self::tips::parse;
 use crate::daemon::release::Release;
 use crate::error::ExitCode;
+use crate::invocation;
 use crate::plan::fit::Accepted;
 use crate::plan::{Allowed, Options};
 use crate::privileges;
@@ -923,6 +924,7 @@ pub struct RollbackArgs {
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     // Before a byte of a document is read.
     privileges::keep_possible();
+    invocation::remember_root(&cli.root);
     run_command(cli).map_err(access::explain)
 }
 

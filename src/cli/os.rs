@@ -21,6 +21,7 @@ use crate::command::{CommandLine, CommandRunner, HostRunner, systemctl};
 use crate::drift;
 use crate::error::RunError;
 use crate::images::storage;
+use crate::invocation::mco_rescue;
 use crate::kargs::{Change, Kargs};
 use crate::node::deployments::{Deployment, Deployments};
 use crate::node::host::boot_id;
@@ -229,7 +230,10 @@ impl Staging<'_> {
             return;
         }
         if let Err(error) = pins::let_go(self.root, |one| one.name() == self.plan.booted) {
-            log::warn!("unpinning what runs: {error:#}. Next: mco-rescue rollback --forget");
+            log::warn!(
+                "unpinning what runs: {error:#}. Next: {}",
+                mco_rescue("rollback --forget")
+            );
         }
     }
 
@@ -455,8 +459,9 @@ impl Staging<'_> {
         match (dropped, self.await_as_before()) {
             (Ok(()), Ok(())) => match &self.over.before {
                 Some(before) if self.plan.drops() && before.failed.is_none() => anyhow::anyhow!(
-                    "{words}; no file was changed, but what was staged for {name} is gone. Next: mco-rescue apply \
-                     cached:{name}, or mco-rescue rollback",
+                    "{words}; no file was changed, but what was staged for {name} is gone. Next: {apply}, or {back}",
+                    apply = before.apply_command(),
+                    back = mco_rescue("rollback"),
                     name = before.config.name
                 ),
                 _ => anyhow::anyhow!(
@@ -572,7 +577,8 @@ pub fn is_staged_by(root: &Root, run: &str) -> Result<bool> {
 pub fn settle(root: &Root) {
     if let Err(error) = try_settle(root) {
         log::warn!(
-            "all is in place, but what is awaited cannot be settled: {error:#}. Next: mco-rescue status"
+            "all is in place, but what is awaited cannot be settled: {error:#}. Next: {}",
+            mco_rescue("status")
         );
     }
 }
@@ -614,7 +620,9 @@ pub fn go_back(root: &Root, leaving: &Leaving, config: &str) -> Result<WayBack> 
     if booted != leaving.to && all.named(&leaving.to).is_none() {
         bail!(
             "the deployment that ran before {config} is gone, so its operating system cannot come back by itself. \
-             Stage its image: mco-rescue pivot IMAGE; or take only the files back: mco-rescue rollback --files-only"
+             Stage its image: {}; or take only the files back: {}",
+            mco_rescue("pivot IMAGE"),
+            mco_rescue("rollback --files-only")
         );
     }
     let is_back = booted == leaving.to;

@@ -17,6 +17,7 @@ use super::{Cli, Output, PivotArgs, machine};
 use crate::awaited::PIVOT;
 use crate::command::HostRunner;
 use crate::error::ExitCode;
+use crate::invocation::mco_rescue;
 use crate::node::system::System;
 use crate::node::{self, Host, Interest, Records};
 use crate::plan::fit::Accepted;
@@ -101,7 +102,8 @@ fn wanted(args: &PivotArgs, records: &Records) -> Result<String> {
     match image {
         Some(image) => Ok(image),
         None => bail!(
-            "no image was given, and no recorded config names one. Give it: mco-rescue pivot NAME@sha256:DIGEST"
+            "no image was given, and no recorded config names one. Give it: {}",
+            mco_rescue("pivot NAME@sha256:DIGEST")
         ),
     }
 }

@@ -10,6 +10,7 @@ use super::quorum;
 use super::session::{Session, Unnamed, open_root};
 use super::{Cli, Output, PlanArgs, machine};
 use crate::error::ExitCode;
+use crate::invocation::mco_rescue;
 use crate::node::Machine;
 use crate::plan::{Notice, Plan, wrong_machine};
 use crate::report;
@@ -110,6 +111,9 @@ fn next(plan: &Plan, daemon: Option<&Forecast>) -> String {
             &format!("The daemon would stop over this plan, as said above. Next: {next}"),
             0,
         ),
-        None => "Next: mco-rescue apply, with the same arguments.\n".to_owned(),
+        None => report::wrap(
+            &format!("Next: {}, with the same arguments.", mco_rescue("apply")),
+            0,
+        ),
     }
 }

@@ -18,6 +18,7 @@ use crate::awaited::{Awaited, Leaving, OsRun, Ran};
 use crate::command::HostRunner;
 use crate::command::job::Job;
 use crate::error::ExitCode;
+use crate::invocation::mco_rescue;
 use crate::node::{self, Interest, NodeState, Records};
 use crate::paths;
 use crate::plan::{self, Allowed, FinishedRun, Notice, Plan};
@@ -73,7 +74,8 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     if runs.is_empty() {
         bail!(
             "no finished run is in the history, so there is nothing to go back to. \
-             Apply the config that the node should be in: mco-rescue apply CONFIG"
+             Apply the config that the node should be in: {}",
+            mco_rescue("apply CONFIG")
         );
     }
     let older = kept::up_to(&root, &runs, args.to.as_deref())?;
@@ -162,7 +164,10 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
 }
 
 fn said<T>(error: &dyn std::fmt::Display, instead: T) -> T {
-    log::warn!("the run is taken back, but {error:#}. Next: mco-rescue status");
+    log::warn!(
+        "the run is taken back, but {error:#}. Next: {}",
+        mco_rescue("status")
+    );
     instead
 }
 
@@ -260,10 +265,11 @@ fn take_back(root: &Root, lock: &Lock, args: &RollbackArgs, runs: &[String]) -> 
         let back = TakingBack::prepare(root, run, args.leave_changed, args.guards.allowed())?;
         if let Some(blocker) = back.plan.blockers.first() {
             bail!(
-                "{} cannot be taken back: {}: {}. Next: mco-rescue rollback",
+                "{} cannot be taken back: {}: {}. Next: {}",
                 back.run.config,
                 blocker.subject,
-                blocker.message
+                blocker.message,
+                mco_rescue("rollback")
             );
         }
         back.carry_out(root, lock, now(), &[])?;

@@ -15,6 +15,7 @@ use crate::accounts::{self, Prepared};
 use crate::command::HostRunner;
 use crate::document::{Desired, Finding, MachineConfig, with_first_boot_files};
 use crate::drift::{self, Drift};
+use crate::invocation::mco_rescue;
 use crate::mounts;
 use crate::node::identity::{self, Claims, Identity};
 use crate::node::sysroot;
@@ -114,8 +115,9 @@ fn way_back(root: &Root, plan: &mut Plan) -> Result<()> {
             subject: "history".to_owned(),
             message: format!(
                 "{} runs wait for a reboot, and the history holds no more of them: the way back would be lost. Reboot \
-                 into the last one: systemctl reboot; or take them back: mco-rescue rollback",
-                transaction::HISTORY_KEPT
+                 into the last one: systemctl reboot; or take them back: {}",
+                transaction::HISTORY_KEPT,
+                mco_rescue("rollback")
             ),
         });
     }
@@ -425,9 +427,10 @@ impl Session {
     pub fn not_looked_at(&self) -> Vec<String> {
         let mut all = Vec::new();
         if self.node.system.facts().is_none() {
-            let not_asked = "OS image, kernel arguments, extensions and kernel type \
-                             (compare `rpm-ostree status` with `mco-rescue show`)";
-            all.push(not_asked.to_owned());
+            all.push(format!(
+                "OS image, kernel arguments, extensions and kernel type (compare `rpm-ostree status` with `{}`)",
+                mco_rescue("show")
+            ));
         } else {
             all.push("extensions and kernel type".to_owned());
         }
@@ -441,7 +444,10 @@ impl Session {
             all.push("the password of core (/etc/shadow cannot be read)".to_owned());
         }
         if self.node.labels.usable() {
-            all.push("SELinux labels (`mco-rescue plan` names the wrong ones)".to_owned());
+            all.push(format!(
+                "SELinux labels (`{}` names the wrong ones)",
+                mco_rescue("plan")
+            ));
         }
         all.extend(
             self.desired

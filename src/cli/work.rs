@@ -9,6 +9,7 @@ use super::Cli;
 use crate::command::HostRunner;
 use crate::command::job::Job;
 use crate::error::{Reason, RunError};
+use crate::invocation::mco_rescue;
 use crate::labels::Policy;
 use crate::node::NodeState;
 use crate::node::host::boot_id;
@@ -109,7 +110,7 @@ impl Work<'_> {
             Err(Failure::NothingChanged(said)) => bail!("{said}; nothing was changed"),
             Err(Failure::RolledBack(said)) => Err(RunError::RolledBack(said).into()),
             Err(Failure::Incomplete(said)) => {
-                Err(RunError::Incomplete(format!("{said}. Next: mco-rescue recover")).into())
+                Err(RunError::Incomplete(format!("{said}. Next: {}", mco_rescue("recover"))).into())
             }
         }
     }

@@ -14,6 +14,7 @@ use super::update::decide_allowing;
 use crate::command::rpm_ostree::packages::{PackageSet, package_sets};
 use crate::document::{KernelType, MachineConfig, undecodable};
 use crate::drift::{Drift, DriftKind};
+use crate::invocation::mco_rescue;
 use crate::node::os_release::Class;
 use crate::paths;
 use crate::source::policies::{ClusterPolicies, Overrides};
@@ -616,8 +617,9 @@ impl<'a> Walk<'a> {
             return Ok(subject);
         }
         Err(Stop::CannotTell(format!(
-            "the disk is compared with {}, which is not at hand here. Bring it: mco-rescue fetch",
-            subject.name
+            "the disk is compared with {}, which is not at hand here. Bring it: {}",
+            subject.name,
+            mco_rescue("fetch")
         )))
     }
 

@@ -9,6 +9,7 @@ use crate::daemon::forecast::Told;
 use crate::doctor::upkeep::Upkeep;
 use crate::drift::Drift;
 use crate::images::pull::Trace;
+use crate::invocation::{root_option, shell_word};
 use crate::kargs::Kargs;
 use crate::node::bootloader::{BootEntry, KernelDirectory};
 use crate::node::certificates::Certificate;
@@ -323,6 +324,10 @@ impl Evidence {
     /// A path of this root as commands of the running system take it. Of a disk, what is not the deployment's is on
     /// the disk itself, or in the `var` of its stateroot: nobody but us sees that in the deployment.
     pub fn path(&self, path: &str) -> String {
+        shell_word(&self.place(path))
+    }
+
+    fn place(&self, path: &str) -> String {
         let path = path.trim_start_matches('/');
         let directory = self.upkeep.directory.trim_end_matches('/');
         if self.live {
@@ -347,8 +352,13 @@ impl Evidence {
     pub fn cleanup(&self) -> String {
         match self.live {
             true => "ostree admin cleanup".to_owned(),
-            false => format!("ostree admin cleanup --sysroot={}", self.root),
+            false => format!("ostree admin cleanup --sysroot={}", shell_word(&self.root)),
         }
+    }
+
+    /// `mco-rescue ARGUMENTS`, leading to this root.
+    pub fn command(&self, arguments: &str) -> String {
+        format!("mco-rescue {arguments}{}", self.at_root())
     }
 
     /// The options that lead our commands to this root.
@@ -356,7 +366,7 @@ impl Evidence {
         if self.live {
             String::new()
         } else {
-            format!(" --root {}", self.root)
+            root_option(&self.root)
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::{Notice, Plan};
+use crate::invocation::mco_rescue;
 use crate::node::identity::{Bundles, Claims, Identity, Membership, Witness};
 use crate::render::NameHash;
 
@@ -181,8 +182,11 @@ fn other_pool(evidence: &Evidence<'_>) -> Option<Doubtful> {
         return None;
     };
     let said = format!(
-        "{} is of pool {pool}, and this node is of pool {} by {}. Take a config of its own pool: mco-rescue cache list",
-        evidence.name, witness.says, witness.place
+        "{} is of pool {pool}, and this node is of pool {} by {}. Take a config of its own pool: {}",
+        evidence.name,
+        witness.says,
+        witness.place,
+        mco_rescue("cache list")
     );
     Some(Doubtful::new(Doubt::OtherPool, "pool", said))
 }
@@ -200,8 +204,8 @@ fn other_cluster(claims: &Claims, node: &Identity) -> Option<Doubtful> {
     let path = strange_bundle(&claims.bundles, &node.bundles)?;
     doubt(format!(
         "no authority of the config is one of this node's, first in /{path}: it is of another cluster, such as one that \
-         was installed anew under the same name, or all of them were replaced since. Compare: mco-rescue show CONFIG \
-         /{path}"
+         was installed anew under the same name, or all of them were replaced since. Compare: {}",
+        mco_rescue(&format!("show CONFIG /{path}"))
     ))
 }
 

@@ -5,6 +5,7 @@ use serde::{Serialize, Serializer};
 use super::{inline, wrap};
 use crate::daemon::forecast::{ANOTHER, Branch, Told};
 use crate::daemon::start::{Prediction, State, Update};
+use crate::invocation::mco_rescue;
 
 /// What will be, as far as anybody here can know.
 #[derive(Debug, Clone, Serialize)]
@@ -171,24 +172,29 @@ impl Forecast {
     /// What to do about the first branch that is not as anybody wants it.
     pub fn next(&self) -> Option<String> {
         if self.no_kubelet {
-            return Some("mco-rescue doctor".to_owned());
+            return Some(mco_rescue("doctor"));
         }
         let first = self.branches.first()?;
         let seen = &first.prediction;
         let said = seen.error.as_deref().unwrap_or_default();
         match seen.state {
             State::Degraded if said.contains("osImageURL") || said.contains("kernel arguments") => {
-                Some("mco-rescue plan, which stages what the operating system lacks".to_owned())
+                Some(format!(
+                    "{}, which stages what the operating system lacks",
+                    mco_rescue("plan")
+                ))
             }
             State::Degraded if said.starts_with("unexpected on-disk state") && self.planned => {
-                Some(
-                    "mco-rescue fetch, for the config of that name as the cluster has it"
-                        .to_owned(),
-                )
+                Some(format!(
+                    "{}, for the config of that name as the cluster has it",
+                    mco_rescue("fetch")
+                ))
             }
-            State::Degraded if said.starts_with("unexpected on-disk state") => {
-                Some("mco-rescue verify, then mco-rescue apply".to_owned())
-            }
+            State::Degraded if said.starts_with("unexpected on-disk state") => Some(format!(
+                "{}, then {}",
+                mco_rescue("verify"),
+                mco_rescue("apply")
+            )),
             State::Degraded if said.contains("kubeconfig") => Some(
                 "mco-rescue doctor, which says how /etc/kubernetes/kubeconfig comes back"
                     .to_owned(),
@@ -205,23 +211,29 @@ impl Forecast {
             State::Degraded
                 if said.contains("annotation not found") || said.contains("generated MC") =>
             {
-                Some("mco-rescue status --for-cluster, for when the API is back".to_owned())
+                Some(format!(
+                    "{}, for when the API is back",
+                    mco_rescue("status --for-cluster")
+                ))
             }
-            State::Degraded if self.planned => Some("mco-rescue doctor".to_owned()),
-            State::Degraded => {
-                Some("mco-rescue plan CONFIG, then apply: it writes the record anew".to_owned())
-            }
-            State::Unreconcilable => Some(
-                "see why: mco-rescue plan, with that config; the cluster has to want another one"
-                    .to_owned(),
-            ),
-            State::Unknown => {
-                Some("mco-rescue status --desired NAME, or mco-rescue fetch".to_owned())
-            }
-            State::Working if !seen.force_file_after && seen.update.is_some() => Some(
-                "mco-rescue status --for-cluster, if the cluster is to want this node as it is"
-                    .to_owned(),
-            ),
+            State::Degraded if self.planned => Some(mco_rescue("doctor")),
+            State::Degraded => Some(format!(
+                "{}, then apply: it writes the record anew",
+                mco_rescue("plan CONFIG")
+            )),
+            State::Unreconcilable => Some(format!(
+                "see why: {}, with that config; the cluster has to want another one",
+                mco_rescue("plan CONFIG")
+            )),
+            State::Unknown => Some(format!(
+                "{}, or {}",
+                mco_rescue("status --desired NAME"),
+                mco_rescue("fetch")
+            )),
+            State::Working if !seen.force_file_after && seen.update.is_some() => Some(format!(
+                "{}, if the cluster is to want this node as it is",
+                mco_rescue("status --for-cluster")
+            )),
             State::Working | State::Done => None,
         }
     }

@@ -138,7 +138,7 @@ pub fn one_line(text: &str) -> String {
 pub fn wrap(text: &str, indent: usize) -> String {
     let mut out = String::new();
     let mut width = 0;
-    for word in one_line(text).split_whitespace() {
+    for word in words(&one_line(text)) {
         let long = word.chars().count();
         if width == 0 || width + 1 + long > WIDTH {
             out.push_str(if width == 0 { "" } else { "\n" });
@@ -148,10 +148,27 @@ pub fn wrap(text: &str, indent: usize) -> String {
             out.push(' ');
             width += 1 + long;
         }
-        out.push_str(word);
+        out.push_str(&word);
     }
     out.push('\n');
     out
+}
+
+/// Words between blanks. A path in quotes is one, as for the shell.
+fn words(text: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let blank = |text: &str| text.find(char::is_whitespace).unwrap_or(text.len());
+        let quoted = rest
+            .strip_prefix('\'')
+            .filter(|quoted| quoted.starts_with('/'))
+            .and_then(|quoted| quoted.find('\'').map(|end| end + 2));
+        let end = quoted.map_or_else(|| blank(rest), |end| end + blank(&rest[end..]));
+        all.push(rest[..end].to_owned());
+        rest = rest[end..].trim_start();
+    }
+    all
 }
 
 /// A number with its noun: `1 step`, `2 steps`.

@@ -186,9 +186,35 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) -> St
             let said = count(plan.notices.len(), "notice");
             out.push_str(&format!("{said}, shown without --summary.\n\n"));
         }
-        Detail::Changes | Detail::All => out.push_str(&notices("Notices", &plan.notices)),
+        Detail::Changes => {
+            let said = collapsed(&plan.notices, " (-v lists them)");
+            out.push_str(&notices("Notices", &said));
+        }
+        Detail::All => out.push_str(&notices("Notices", &plan.notices)),
     }
     out
+}
+
+/// What is said of several paths alike is one notice, with their number; `more` tells where they are listed.
+pub fn collapsed(list: &[Notice], more: &str) -> Vec<Notice> {
+    let mut all: Vec<(Notice, usize)> = Vec::new();
+    for notice in list {
+        match all
+            .iter_mut()
+            .find(|(known, _)| known.message == notice.message)
+        {
+            Some((_, others)) => *others += 1,
+            None => all.push((notice.clone(), 0)),
+        }
+    }
+    let said = all.into_iter().map(|(notice, others)| match others {
+        0 => notice,
+        others => Notice {
+            subject: format!("{} and {others} more", notice.subject),
+            message: format!("{}{more}", notice.message),
+        },
+    });
+    said.collect()
 }
 
 /// The machine that is about to be changed: every plan begins with it.

@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::daemon::{Forecast, described};
 use super::fetch::{Seen, seen};
 use super::firstboot::FirstBoot;
-use super::plan::notices;
+use super::plan::{collapsed, notices};
 use super::{ago, inline, one_line, utc, wrap};
 use crate::awaited::{Awaited, Verdict, Way};
+use crate::invocation::mco_rescue;
 use crate::node::System;
 use crate::node::deployments::{Deployment, Deployments};
 use crate::plan::Notice;
@@ -227,9 +228,9 @@ pub fn text(report: &StatusReport) -> String {
     }
     if let Some(half) = &report.half {
         let next = if half.reboot {
-            "systemctl reboot"
+            "systemctl reboot".to_owned()
         } else {
-            "mco-rescue apply"
+            mco_rescue("apply")
         };
         out.push_str(&wrapped("Half", &format!("{}. Next: {next}", half.words)));
     }
@@ -250,7 +251,7 @@ pub fn text(report: &StatusReport) -> String {
     out.push_str(&seen(&report.seen));
     let mut line =
         |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", one_line(value)));
-    line("Pending", pending_text(report.pending));
+    line("Pending", &pending_text(report.pending));
     if let Some(config) = &report.pending_config {
         line("", config);
     }
@@ -358,13 +359,13 @@ pub fn awaited_words(awaited: &Awaited, verdict: &Verdict) -> String {
 /// The next command for it.
 pub fn awaited_next(awaited: &Awaited, verdict: &Verdict) -> String {
     let apply = awaited.apply_command();
-    let either = format!("{apply}, or mco-rescue rollback");
+    let either = format!("{apply}, or {}", mco_rescue("rollback"));
     match (verdict, awaited.way) {
-        (Verdict::AtWork, _) => "wait until it has ended: mco-rescue status".to_owned(),
+        (Verdict::AtWork, _) => format!("wait until it has ended: {}", mco_rescue("status")),
         (Verdict::Waits, _) => "systemctl reboot".to_owned(),
-        (Verdict::Due(_), _) => "mco-rescue complete".to_owned(),
-        (Verdict::Failed, Way::Back) if awaited.half => "mco-rescue apply".to_owned(),
-        (_, Way::Back) => "mco-rescue rollback".to_owned(),
+        (Verdict::Due(_), _) => mco_rescue("complete"),
+        (Verdict::Failed, Way::Back) if awaited.half => mco_rescue("apply"),
+        (_, Way::Back) => mco_rescue("rollback"),
         (Verdict::Failed, _) if !awaited.half => apply,
         _ => either,
     }
@@ -377,13 +378,15 @@ fn boot_text(boot: &FirstBoot) -> String {
     }
 }
 
-fn pending_text(pending: &str) -> &'static str {
-    match pending {
-        "nothing" => "nothing",
-        "staged" => "left-overs of a run that changed nothing. Next: mco-rescue recover",
-        "unfinished" => "a run is half-way! Next: mco-rescue recover",
-        _ => "a run is in place but not tidied up. Next: mco-rescue recover",
-    }
+fn pending_text(pending: &str) -> String {
+    let said = match pending {
+        "nothing" => return "nothing".to_owned(),
+        "staged" => "left-overs of a run that changed nothing",
+        "unfinished" => "a run is half-way!",
+        _ => "a run is in place but not tidied up",
+    };
+    let end = if said.ends_with('!') { "" } else { "." };
+    format!("{said}{end} Next: {}", mco_rescue("recover"))
 }
 
 fn last_run(run: Option<&LastRun>, now: u64) -> String {
@@ -391,11 +394,11 @@ fn last_run(run: Option<&LastRun>, now: u64) -> String {
         return "Last run  (none)\n".to_owned();
     };
     let outcome = match run.outcome {
-        Outcome::Done => "done",
-        Outcome::RolledBack => "failed, everything was put back",
-        Outcome::Incomplete => "failed half-way; run mco-rescue recover",
-        Outcome::Recovered => "an interrupted run was finished",
-        Outcome::Undone => "an interrupted run was undone",
+        Outcome::Done => "done".to_owned(),
+        Outcome::RolledBack => "failed, everything was put back".to_owned(),
+        Outcome::Incomplete => format!("failed half-way; run {}", mco_rescue("recover")),
+        Outcome::Recovered => "an interrupted run was finished".to_owned(),
+        Outcome::Undone => "an interrupted run was undone".to_owned(),
     };
     let (when, past) = (utc(run.finished), ago(run.finished, now));
     let mut out = format!("Last run  {when} ({past}) {outcome}\n");
@@ -405,5 +408,5 @@ fn last_run(run: Option<&LastRun>, now: u64) -> String {
         out.push_str(wrap(&phase.result, 12).trim_start());
     }
     out.push('\n');
-    out + &notices("Notices of the last run", &run.notices)
+    out + &notices("Notices of the last run", &collapsed(&run.notices, ""))
 }

@@ -21,6 +21,7 @@ use serde::de::DeserializeOwned;
 
 use crate::document::{self, DocumentError, MachineConfig};
 use crate::error::Reason;
+use crate::invocation::mco_rescue;
 use crate::node::identity::Membership;
 use crate::node::{Recorded, Records};
 use crate::paths;
@@ -67,7 +68,7 @@ pub enum SourceError {
     TooLarge(String),
     /// URLs are for another command.
     #[error(
-        "{0} is a URL. Get it into the cache first: mco-rescue fetch URL, then name it cached:NAME"
+        "{0} is a URL. Get it into the cache first: {fetch}, then name it cached:NAME", fetch = mco_rescue("fetch URL")
     )]
     Url(String),
     /// The cache has no such config.
@@ -75,13 +76,13 @@ pub enum SourceError {
     NotCached(String, String),
     /// None of this pool.
     #[error(
-        "the cache has no intact rendered config of {0}. Next: mco-rescue cache list, or mco-rescue fetch"
+        "the cache has no intact rendered config of {0}. Next: {list}, or {fetch}", list = mco_rescue("cache list"), fetch = mco_rescue("fetch")
     )]
     NoLatest(String),
     /// Nothing tells which of the pools is the node's.
     #[error(
         "the cache has configs of several pools ({0}), and nothing here tells which is this node's. Name one: \
-         mco-rescue cache list, then cached:NAME"
+         {list}, then cached:NAME", list = mco_rescue("cache list")
     )]
     SeveralPools(String),
     /// The cache has several.
@@ -92,7 +93,7 @@ pub enum SourceError {
     Cache(#[from] RootError),
     /// None was given and the node has none to offer.
     #[error(
-        "no config was given, and {0}. Give a file: `mco-rescue plan rendered-worker-NAME.yaml`"
+        "no config was given, and {0}. Give a file: `{plan}`", plan = mco_rescue("plan FILE")
     )]
     NoneRecorded(String),
     /// The first-boot object without its Ignition part; applying it would remove everything.
@@ -335,7 +336,7 @@ pub fn named<'a>(name: &str, cache: &'a [Cached]) -> Result<&'a Entry, SourceErr
         [only] => Ok(only),
         [] if all.is_empty() => Err(SourceError::NotCached(
             name.to_owned(),
-            "nothing (mco-rescue fetch fills it)".to_owned(),
+            format!("nothing ({} fills it)", mco_rescue("fetch")),
         )),
         [] => Err(SourceError::NotCached(name.to_owned(), list(&all))),
         several => Err(SourceError::Ambiguous(name.to_owned(), list(several))),

@@ -21,6 +21,7 @@ use super::state::{self, State, StateError};
 use super::survey::{Asked, Direction, Leave, Left, Stuck, Survey};
 use super::{HISTORY_KEPT, strays as stray_stages};
 use crate::error::Reason;
+use crate::invocation::mco_rescue;
 use crate::node::activity;
 use crate::paths;
 use crate::plan::FinishedRun;
@@ -99,13 +100,13 @@ pub enum RecoverError {
     Stuck(Box<Stuck>),
     /// A path that was to be left.
     #[error(
-        "--leave {0}: no path of the interrupted run is there or below. Nothing was changed. Next: mco-rescue recover"
+        "--leave {0}: no path of the interrupted run is there or below. Nothing was changed. Next: {recover}", recover = mco_rescue("recover")
     )]
     NotItsPath(RootPath),
     /// There is nothing to be given up.
     #[error(
         "--give-up is for an interrupted run whose journal is damaged; here none is. Nothing was changed. \
-         Next: mco-rescue recover"
+         Next: {recover}", recover = mco_rescue("recover")
     )]
     Whole,
     /// The journal is about another deployment's `etc`.
@@ -543,7 +544,7 @@ pub fn undo(
 /// After the verdict nothing changes it: what is left over is said, and the next run tries again.
 fn said_only(result: Result<(), RecoverError>) {
     if let Err(error) = result {
-        log::warn!("tidying up: {error}. Next: mco-rescue recover");
+        log::warn!("tidying up: {error}. Next: {}", mco_rescue("recover"));
     }
 }
 

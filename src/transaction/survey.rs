@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use super::execute::{Executor, Kept, Progress, Reach, StepError};
 use super::journal::{Journal, JournalStep, old_name};
 use super::recover::history_path;
+use crate::invocation::{mco_rescue, shell_word};
 use crate::plan::Step;
 use crate::root::{Place, Root, RootPath};
 
@@ -175,7 +176,7 @@ fn list(paths: &[RootPath]) -> String {
 
 /// The command that leaves these paths as they are, besides those that were named already.
 fn command(direction: Direction, leave: &Leave, paths: &[RootPath]) -> String {
-    let mut said = "mco-rescue recover".to_owned();
+    let mut said = "recover".to_owned();
     if direction == Direction::Back {
         said.push_str(" --back");
     }
@@ -190,7 +191,7 @@ fn command(direction: Direction, leave: &Leave, paths: &[RootPath]) -> String {
     };
     let words = named.iter().map(|path| shell_word(path));
     words.for_each(|path| said.push_str(&format!(" --leave {path}")));
-    said
+    mco_rescue(&said)
 }
 
 /// The deepest directory that is above all of them.
@@ -198,15 +199,6 @@ fn common_directory(paths: &[RootPath]) -> String {
     let mut above = paths.iter().take(1).flat_map(RootPath::ancestors).skip(1);
     let common = above.find(|directory| paths.iter().all(|path| path.is_in(directory.relative())));
     common.map_or_else(|| "/".to_owned(), |directory| directory.to_string())
-}
-
-/// As a shell takes it.
-fn shell_word(text: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-@:+,=%".contains(&b);
-    if text.bytes().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// How far every step is, and what can be done for it.

@@ -7,6 +7,7 @@
 use std::fmt;
 
 use crate::command::{CommandError, CommandOutput};
+use crate::invocation::mco_rescue;
 
 /// Why a command of rpm-ostree or ostree did not do its work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -255,7 +256,7 @@ impl Cause {
             Self::SameReference(_) => {
                 "compare the digest in rpm-ostree status: nothing is to be done, or rpm-ostree upgrade takes the new content".into()
             }
-            Self::NoRollback => "there is only this deployment; deploy the wanted image: mco-rescue pivot IMAGE".into(),
+            Self::NoRollback => format!("there is only this deployment; deploy the wanted image: {}", mco_rescue("pivot IMAGE")),
             Self::StagedInTheWay => "drop it: rpm-ostree cleanup -p; then run this again".into(),
             Self::FinalizationLocked => "finish it: rpm-ostree finalize-deployment CHECKSUM, or drop it: rpm-ostree cleanup -p".into(),
             Self::OtherStaged(..) => "read rpm-ostree status again: somebody staged another deployment".into(),
