@@ -545,11 +545,11 @@ fn verify_takes_the_recorded_config_by_default() {
     assert!(
         run.out().contains("-edited by hand") && run.out().contains("+pool ntp.example iburst")
     );
-    assert!(
-        run.out()
-            .trim_end()
-            .ends_with("Next: mco-rescue plan, then mco-rescue apply.")
-    );
+    let at = format!("--root {}", root.dir().display());
+    let next = format!("Next: mco-rescue plan {at}, then mco-rescue apply {at}.");
+    let said = run.out();
+    let said: Vec<&str> = said.split_whitespace().collect();
+    assert!(said.join(" ").ends_with(&next), "{said:?}");
 }
 
 #[test]

@@ -307,12 +307,13 @@ fn the_words_of_the_daemon_come_before_it_says_them() {
     root.write("etc/pool.conf", "edited\n");
     let verdict = root.run(&["verify", "--output", "json"]).json()["verdict"].clone();
     let status = root.run(&["status"]).ok();
+    let dir = root.dir().display();
     says(
         &status,
         &[
             "it is Degraded, and will say:",
             verdict.as_str().unwrap(),
-            "Next: mco-rescue verify, then mco-rescue apply",
+            &format!("Next: mco-rescue verify --root {dir}, then mco-rescue apply --root {dir}"),
         ],
     );
     // A plan tells of the node as it will be.

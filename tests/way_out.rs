@@ -585,6 +585,10 @@ fn next_commands(said: &str) -> Vec<Vec<String>> {
             .split(' ')
             .map(|word| word.trim_matches('\'').to_owned())
             .collect();
+        // The runs of a node have the root already.
+        if let Some(root) = args.iter().position(|arg| arg == "--root") {
+            args.drain(root..root + 2);
+        }
         if args[0] == "apply" {
             args.push("--yes".to_owned());
         }

@@ -432,7 +432,8 @@ fn not_enabled(root: &Root) -> Result<Option<String>> {
     for (what, places) in [("is missing", units), ("is not enabled", links)] {
         if !exists(places[0])? && !exists(places[1])? {
             return Ok(Some(format!(
-                "{what}: nothing would complete this run at the next boot. Install it: mco-rescue install"
+                "{what}: nothing would complete this run at the next boot. Install it: {}",
+                mco_rescue("install")
             )));
         }
     }

@@ -220,7 +220,8 @@ impl Builder<'_> {
                     );
                 }
             }
-            Origin::Unknown if self.has_copy(&orig) => {}
+            // A copy or a stamp settled it when the file became ours.
+            Origin::Unknown if self.has_copy(&orig) || self.node().object(&noorig).is_some() => {}
             Origin::Unknown => {
                 self.notice(
                     path.to_string(),

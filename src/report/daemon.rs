@@ -195,16 +195,17 @@ impl Forecast {
                 mco_rescue("verify"),
                 mco_rescue("apply")
             )),
-            State::Degraded if said.contains("kubeconfig") => Some(
-                "mco-rescue doctor, which says how /etc/kubernetes/kubeconfig comes back"
-                    .to_owned(),
-            ),
+            State::Degraded if said.contains("kubeconfig") => Some(format!(
+                "{}, which says how /etc/kubernetes/kubeconfig comes back",
+                mco_rescue("doctor")
+            )),
             State::Degraded if said.starts_with("error running podman") => {
                 Some("podman images, on the node: until it answers, no image is staged".to_owned())
             }
-            State::Degraded if seen.update.is_some() => {
-                Some("see what stands in the way: mco-rescue plan, with that config".to_owned())
-            }
+            State::Degraded if seen.update.is_some() => Some(format!(
+                "see what stands in the way: {}, with that config",
+                mco_rescue("plan CONFIG")
+            )),
             State::Degraded if said.starts_with("extension package") => {
                 Some("rpm-ostree status: the packages have to be layered".to_owned())
             }

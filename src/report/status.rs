@@ -249,9 +249,9 @@ pub fn text(report: &StatusReport) -> String {
         Some(image) => line("Image", image),
     }
     out.push_str(&seen(&report.seen));
+    out.push_str(&wrapped("Pending", &pending_text(report.pending)));
     let mut line =
         |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", one_line(value)));
-    line("Pending", &pending_text(report.pending));
     if let Some(config) = &report.pending_config {
         line("", config);
     }
@@ -314,7 +314,8 @@ fn deployments(os: &OsReport) -> String {
 fn frozen(files: &[String]) -> String {
     let thaw = files.iter().map(|file| format!("echo 0 >{file}"));
     format!(
-        "the daemon's container, which the interrupted run made stand still. Next: mco-rescue recover; to thaw it alone: {}",
+        "the daemon's container, which the interrupted run made stand still. Next: {}; to thaw it alone: {}",
+        mco_rescue("recover"),
         thaw.collect::<Vec<_>>().join("; ")
     )
 }
@@ -401,7 +402,7 @@ fn last_run(run: Option<&LastRun>, now: u64) -> String {
         Outcome::Undone => "an interrupted run was undone".to_owned(),
     };
     let (when, past) = (utc(run.finished), ago(run.finished, now));
-    let mut out = format!("Last run  {when} ({past}) {outcome}\n");
+    let mut out = wrapped("Last run", &format!("{when} ({past}) {outcome}"));
     out.push_str(&format!("          {}\n", inline(&run.config.name)));
     for phase in &run.phases {
         out.push_str(&format!("          {}: ", phase.name));
