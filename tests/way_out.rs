@@ -721,8 +721,8 @@ fn a_path_that_was_changed_is_named_with_its_copies_and_may_be_left() {
                 let run = root.run(args).exits(5);
                 let said = run.err();
                 assert!(said.contains(&format!("/{path}")), "{said}");
-                let (args, dir) = (args.join(" "), root.dir().display());
-                let next = format!("Next: mco-rescue {args} --leave /{path} --root {dir}\n");
+                let (words, dir) = (args.join(" "), root.dir().display());
+                let next = format!("Next: mco-rescue {words} --leave /{path} --root {dir}\n");
                 assert!(said.ends_with(&next), "{said}");
                 // Where the copies are, they are whole.
                 for (what, text) in [
