@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::invocation::mco_rescue;
 use crate::kargs::Kargs;
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::order;
@@ -57,7 +58,7 @@ pub struct Awaited {
     pub gone_arguments: Vec<String>,
     /// Seconds since 1970.
     pub since: u64,
-    /// What became of it, where the wanted deployment did not come up.
+    /// The reason, where the wanted deployment did not come up.
     pub failed: Option<String>,
     /// With that, the operating system and the files are of different configs.
     #[serde(default)]
@@ -150,7 +151,7 @@ pub struct Ran {
     pub config: String,
 }
 
-/// What booted.
+/// The boot that is judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Booted {
     /// The boot.
@@ -163,12 +164,12 @@ pub struct Booted {
     pub kernel_arguments: Vec<String>,
 }
 
-/// What that means.
+/// The judgement on a boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Arrival {
     /// The node has not been booted since.
     NotYet,
-    /// What was awaited runs.
+    /// The awaited deployment runs.
     Arrived,
     /// The deployment from before came up: its files have to be as before too.
     Stayed,
@@ -179,7 +180,7 @@ pub enum Arrival {
 /// A node beside what is awaited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scene<'a> {
-    /// What runs.
+    /// The boot that runs.
     pub booted: &'a Booted,
     /// `CHECKSUM.SERIAL` of what the next boot enters; `None` where rpm-ostree does not tell.
     pub next: Option<&'a str>,
@@ -347,13 +348,13 @@ impl Awaited {
     /// The command that brings the rest of it.
     pub fn apply_command(&self) -> String {
         if self.config.origin == PIVOT {
-            "mco-rescue apply".to_owned()
+            mco_rescue("apply")
         } else {
-            format!("mco-rescue apply cached:{}", self.config.name)
+            mco_rescue(&format!("apply cached:{}", self.config.name))
         }
     }
 
-    /// Whether a run of the history brought the files.
+    /// Returns true where a run of the history brought the files.
     pub fn is_its_run(&self, id: &str, config: &str) -> bool {
         match (&self.run, &self.files_after) {
             (Some(run), _) => run == id,

@@ -7,7 +7,8 @@
 use nix::errno::Errno;
 
 use crate::document::ignition::Unit;
-use crate::document::{Desired, DesiredFile, MachineConfig, Owner};
+use crate::document::{Desired, DesiredFile, MachineConfig, Owner, Undecodable};
+use crate::go_quote::quoted;
 use crate::kargs::Kargs;
 use crate::node::accounts::is_locked;
 use crate::node::os_release::Class;
@@ -18,7 +19,7 @@ use crate::paths;
 use crate::plan::enablement::{self, DEV_NULL};
 use crate::plan::{Notice, PlannedStep, Section, Step};
 use crate::root::{ResolveError, RootPath, sha256};
-use crate::systemd::{UnitFileState, unit_file_state};
+use crate::systemd::{self, UnitFileState, unit_file_state};
 
 /// What kind of thing differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -93,7 +94,9 @@ pub fn image_drift(config: &MachineConfig, layered: Option<&str>, runs: &str) ->
         subject: "OS image".to_owned(),
         detail: format!("{wanted:?} is wanted, {runs:?} runs"),
         daemon: Some(format!(
-            "expected target osImageURL {wanted:?}, have {runs:?}"
+            "expected target osImageURL {}, have {}",
+            quoted(wanted),
+            quoted(runs)
         )),
     })
 }
@@ -181,11 +184,20 @@ fn left_arguments(config: &MachineConfig, facts: &Facts) -> Option<String> {
 /// Everything that differs from `desired`. The first entry with a daemon message is the daemon's verdict.
 pub fn drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
     let mut drifts = Vec::new();
-    for file in &desired.files {
+    let mut undecodable = desired.undecodable.iter().peekable();
+    for (index, file) in desired.files.iter().enumerate() {
+        while let Some(next) = undecodable.next_if(|next| next.before <= index) {
+            drifts.push(undecodable_drift(next));
+        }
         drifts.extend(file_drifts(file, node, desired.spec2));
     }
-    for unit in &desired.units {
-        drifts.extend(unit_drifts(unit, node, desired.spec2));
+    drifts.extend(undecodable.map(undecodable_drift));
+    match &desired.compared_units {
+        Some(units) => drifts.extend(written_unit_drifts(units, node)),
+        None => {
+            let units = desired.units.iter();
+            drifts.extend(units.flat_map(|unit| unit_drifts(unit, node, false)));
+        }
     }
     drifts.extend(link_drifts(desired, node));
     drifts.extend(user_drifts(desired, node));
@@ -200,7 +212,7 @@ pub fn verdict(name: &str, drifts: &[Drift]) -> Option<String> {
     ))
 }
 
-/// Whether the daemon neither validates nor overwrites a file.
+/// Whether the daemon leaves a file out of its validation.
 pub fn is_exempt(path: &RootPath) -> bool {
     paths::EXEMPT.contains(&path.relative())
 }
@@ -312,6 +324,43 @@ pub fn text_object(text: &[u8], mode: u32, owner: (u32, u32)) -> Object {
     }
 }
 
+/// No contents on disk make the daemon content with such a file.
+fn undecodable_drift(file: &Undecodable) -> Drift {
+    let why = if file.appends {
+        "the config appends to it, which the daemon does not do"
+    } else {
+        "its source in the config is no data URL, and the daemon decodes no other"
+    };
+    Drift {
+        kind: DriftKind::Content,
+        subject: file.path.clone(),
+        detail: format!("{why}; only another config changes that"),
+        daemon: Some(file.when_compared()),
+    }
+}
+
+/// The daemon compares every entry of a list of spec 2 in its order; of entries of one name only the last is written.
+fn written_unit_drifts(units: &[Unit], node: &NodeState) -> Vec<Drift> {
+    let mut drifts: Vec<Drift> = Vec::new();
+    for (index, unit) in units.iter().enumerate() {
+        let mut later = units.iter().skip(index + 1);
+        let is_shadowed = later.any(|later| later.name == unit.name);
+        let new = unit_drifts(unit, node, true).into_iter();
+        let new = new.map(|drift| match drift.daemon {
+            Some(_) if is_shadowed => Drift {
+                detail: format!(
+                    "{}; but a later entry of the same unit counts: only another config changes that",
+                    drift.detail
+                ),
+                ..drift
+            },
+            _ => drift,
+        });
+        drifts.extend(new);
+    }
+    drifts
+}
+
 fn file_drifts(file: &DesiredFile, node: &NodeState, spec2: bool) -> Vec<Drift> {
     let wanted = match wanted_file(file, node) {
         Ok(wanted) => wanted,
@@ -336,15 +385,18 @@ fn compare(path: &RootPath, wanted: &Object, node: &NodeState) -> Vec<Drift> {
         return vec![obstructed(path, errno)];
     }
     let Some(found) = node.object(path) else {
-        let message =
-            format!("could not stat file \"{path}\": lstat {path}: no such file or directory");
+        let message = format!(
+            "could not stat file {}: lstat {path}: no such file or directory",
+            go_path(path)
+        );
         return vec![checked(DriftKind::Missing, path, "missing".into(), message)];
     };
     let mut drifts = Vec::new();
     let (want_mode, have_mode) = (GoMode::of(wanted), GoMode::of(found));
     if want_mode != have_mode {
         let message = format!(
-            "mode mismatch for file: \"{path}\"; expected: {want_mode}; received: {have_mode}"
+            "mode mismatch for file: {}; expected: {want_mode}; received: {have_mode}",
+            go_path(path)
         );
         let detail = match found.kind {
             Kind::File { .. } => {
@@ -364,7 +416,7 @@ fn compare(path: &RootPath, wanted: &Object, node: &NodeState) -> Vec<Drift> {
             DriftKind::Content,
             path,
             detail,
-            format!("content mismatch for file \"{path}\""),
+            format!("content mismatch for file {}", go_path(path)),
         ));
     }
     if found.owner() != wanted.owner() && node.host.can_chown {
@@ -380,9 +432,22 @@ fn compare(path: &RootPath, wanted: &Object, node: &NodeState) -> Vec<Drift> {
 fn obstructed(path: &RootPath, cause: &ResolveError) -> Drift {
     let message = match cause {
         ResolveError::System(Errno::EACCES | Errno::EPERM) => {
-            format!("could not read file \"{path}\": open {path}: permission denied")
+            format!(
+                "could not read file {}: open {path}: permission denied",
+                go_path(path)
+            )
         }
-        other => format!("could not stat file \"{path}\": lstat {path}: {other}"),
+        // In the words of Go, whose lstat finds nothing behind a link that leads nowhere.
+        other => format!(
+            "could not stat file {}: lstat {path}: {}",
+            go_path(path),
+            match other {
+                ResolveError::NoDirectory(_) => "no such file or directory".to_owned(),
+                ResolveError::System(Errno::ELOOP) =>
+                    "too many levels of symbolic links".to_owned(),
+                other => other.to_string(),
+            }
+        ),
     };
     let detail = format!("cannot be looked at: {cause}");
     checked(DriftKind::Missing, path, detail, message)
@@ -414,6 +479,11 @@ pub fn noun(kind: &Kind) -> String {
         Kind::Directory => "a directory".into(),
         Kind::Special { .. } => "a device, pipe or socket".into(),
     }
+}
+
+/// A path as the daemon quotes it.
+fn go_path(path: &RootPath) -> String {
+    quoted(&path.to_string())
 }
 
 /// The path of a unit's file.
@@ -465,28 +535,24 @@ fn unit_drifts(unit: &Unit, node: &NodeState, spec2: bool) -> Vec<Drift> {
     drifts
 }
 
-/// The daemon looks at masks only where the unit also has contents.
+/// The daemon looks at masks only where the unit also has contents, and then at where the path leads.
 fn mask_drift(path: &RootPath, node: &NodeState, daemon_looks: bool) -> Option<Drift> {
-    let (detail, message) = match node.object(path).map(|object| &object.kind) {
-        Some(Kind::Symlink { target }) if target == DEV_NULL => return None,
-        None => (
-            "is not masked: no link to /dev/null is there".to_owned(),
-            format!(
-                "state validation: error while evaluation symlink for path \"{path}\": lstat {path}: no such file or directory"
-            ),
+    let message = match systemd::evaluate(&node.units, &path.to_string()) {
+        Ok(end) if end == DEV_NULL => return None,
+        Ok(end) => format!(
+            "state validation: invalid unit masked setting. path: {}; expected: {DEV_NULL}; received: {end}",
+            go_path(path)
         ),
-        Some(other) => {
-            let received = match other {
-                Kind::Symlink { target } => target.clone(),
-                _ => path.to_string(),
-            };
-            (
-                format!("is not masked: it is {}", noun(other)),
-                format!(
-                    "state validation: invalid unit masked setting. path: \"{path}\"; expected: {DEV_NULL}; received: {received}"
-                ),
+        Err(why) => {
+            format!(
+                "state validation: error while evaluation symlink for path {}: {why}",
+                go_path(path)
             )
         }
+    };
+    let detail = match node.object(path).map(|object| &object.kind) {
+        None => "is not masked: no link to /dev/null is there".to_owned(),
+        Some(other) => format!("is not masked: it is {}", noun(other)),
     };
     Some(Drift {
         kind: DriftKind::Mask,
@@ -511,8 +577,9 @@ fn enabled_drift(unit: &Unit, node: &NodeState) -> Option<Drift> {
         subject: unit.name.clone(),
         detail: format!("is {state}, should be off"),
         daemon: Some(format!(
-            "unit \"{}\" expected enabled=false, but systemd reports \"{state}\"",
-            unit.name
+            "unit {} expected enabled=false, but systemd reports {}",
+            quoted(&unit.name),
+            quoted(&state.to_string())
         )),
     })
 }
@@ -660,13 +727,12 @@ impl std::fmt::Display for GoMode {
             .enumerate()
             .map(|(i, c)| if self.0 & (1 << (8 - i)) != 0 { c } else { '-' });
         let types = if types.is_empty() { "-" } else { &types };
-        write!(
-            f,
-            "{types}{}/{}/0{:o}",
-            bits.collect::<String>(),
-            self.0,
-            self.0
-        )
+        // `%#o` writes a zero before every number but zero.
+        let octal = match self.0 {
+            0 => "0".to_owned(),
+            bits => format!("0{bits:o}"),
+        };
+        write!(f, "{types}{}/{}/{octal}", bits.collect::<String>(), self.0)
     }
 }
 
@@ -705,6 +771,6 @@ mod tests {
             ),
             "Lrwxrwxrwx/134218239/01000000777"
         );
-        assert_eq!(object(file(), 0), "----------/0/00");
+        assert_eq!(object(file(), 0), "----------/0/0");
     }
 }

@@ -42,7 +42,7 @@ pub fn allow_open_files() -> Result<(), TooFewFiles> {
     Ok(())
 }
 
-/// Whether enough descriptors are left for what must not fail for want of one.
+/// Checks that enough descriptors are left for what must not fail for want of one.
 ///
 /// # Errors
 /// The system's word.

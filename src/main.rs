@@ -3,19 +3,19 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
-use mco_rescue::cli::{Cli, run};
+use mco_rescue::cli::{parse, run};
 use mco_rescue::error;
 use mco_rescue::limits;
 use mco_rescue::memory::{self, Memory};
-use mco_rescue::report::{inline, printable};
+use mco_rescue::progress;
+use mco_rescue::report::{one_line, printable};
 use mco_rescue::signals;
 
 #[global_allocator]
 static MEMORY: Memory = Memory;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = parse();
     let level = match cli.verbose {
         0 => log::LevelFilter::Warn,
         1 => log::LevelFilter::Info,
@@ -25,7 +25,8 @@ fn main() -> ExitCode {
     env_logger::Builder::new()
         .filter_level(level)
         .format(|out, record| {
-            let text = inline(&record.args().to_string());
+            let text = one_line(&record.args().to_string());
+            progress::clear();
             writeln!(out, "{}: {text}", record.level().as_str().to_lowercase())
         })
         .init();
@@ -38,12 +39,19 @@ fn main() -> ExitCode {
             error::Reason::from(errno)
         );
     }
+    if let Err(errno) = signals::answer_signals() {
+        log::info!("answering signals: {}", error::Reason::from(errno));
+    }
+    if !cli.quiet {
+        progress::show(progress::Screen::of_standard_error());
+    }
     match limits::allow_open_files()
         .map_err(Into::into)
         .and_then(|()| run(&cli))
     {
         Ok(code) => code.into(),
         Err(problem) => {
+            progress::clear();
             // Whoever closed standard error does not want to know; the exit code still tells.
             let _ = writeln!(
                 std::io::stderr(),

@@ -1,5 +1,5 @@
-//! What the process holds stays in it: password hashes and keys are in its memory. Where there is no more of it, the
-//! program says so and ends.
+//! The memory of the process stays its own: password hashes and keys are in it. Where there is no more of it, the program
+//! says so and ends.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};

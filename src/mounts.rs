@@ -27,7 +27,7 @@ use crate::root::{Root, RootError, RootPath, descriptor_path};
 /// File systems that media carry; what else the kernel knows is mounted by hand.
 const FILE_SYSTEMS: [&str; 6] = ["vfat", "exfat", "ext4", "iso9660", "xfs", "udf"];
 
-/// Mounts of this program that nobody else sees.
+/// Gives this program mounts that no other program sees.
 pub fn own() -> Result<(), Errno> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
@@ -49,7 +49,7 @@ pub fn read_only(device: &str, kind: Option<&str>, directory: &Path) -> Result<(
     Err(last)
 }
 
-/// Unmounts, at once for us and for good when nobody uses it any more.
+/// Unmounts, at once for us and for good when it is not used any more.
 pub fn let_go(directory: &Path) -> Result<(), Errno> {
     umount2(directory, MntFlags::MNT_DETACH)
 }
@@ -98,7 +98,7 @@ pub struct BootRoot {
     root: Root,
     /// The `var` of the stateroot was bound.
     bound: bool,
-    /// What was read-only and is writable now.
+    /// Places that were read-only and are writable now.
     opened: Vec<Place>,
 }
 
@@ -115,7 +115,7 @@ pub enum Access {
 }
 
 impl BootRoot {
-    /// Binds the real `var` of an OSTree deployment where nobody did that yet, and makes `etc` and `var` writable.
+    /// Binds the real `var` of an OSTree deployment where that is not done yet, and makes `etc` and `var` writable.
     ///
     /// On a first boot CoreOS does both for Ignition; on every later boot they are ours to do, and to undo.
     pub fn prepare(path: &Path, access: Access) -> Result<Self, MountError> {

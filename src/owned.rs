@@ -20,11 +20,11 @@ pub enum Rule {
 pub struct Owned {
     /// Where, relative to the root.
     pub path: &'static str,
-    /// Whether everything below it belongs to it.
+    /// Everything below it belongs to it.
     pub tree: bool,
     /// Which configs may not bring it.
     pub rule: Rule,
-    /// Who writes it, and what it is for: a clause with a subject.
+    /// Its writer and its purpose: a clause with a subject.
     pub why: &'static str,
 }
 

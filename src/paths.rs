@@ -202,6 +202,9 @@ pub const COMPLETE_LINK: &str =
 pub const COMPLETE_RUNTIME_UNIT: &str = "run/systemd/system/mco-rescue-complete.service";
 /// The unit that completes, of an image that brings it along.
 pub const IMAGE_COMPLETE_UNIT: &str = "usr/lib/systemd/system/mco-rescue-complete.service";
+/// Enables it.
+pub const IMAGE_COMPLETE_LINK: &str =
+    "usr/lib/systemd/system/multi-user.target.wants/mco-rescue-complete.service";
 /// The recover unit, of an image that brings it along.
 pub const IMAGE_RECOVER_UNIT: &str = "usr/lib/systemd/system/mco-rescue-recover.service";
 /// Enables it.
@@ -257,9 +260,12 @@ pub const HOSTNAME: &str = "etc/hostname";
 /// The host of the API, which is that of the Machine Config Server too; shell assignments.
 pub const APISERVER_URL: &str = "etc/kubernetes/apiserver-url.env";
 
-/// Files that the daemon neither validates nor overwrites (contract sections 7 and 10).
+/// The authority of the kubelet's clients; the daemon's updates leave it out (contract section 6.3).
+pub const KUBELET_CA: &str = "etc/kubernetes/kubelet-ca.crt";
+/// Files that the daemon does not validate, as it writes them from what the cluster says, too (contract sections 7 and
+/// 10).
 pub const EXEMPT: [&str; 3] = [
-    "etc/kubernetes/kubelet-ca.crt",
+    KUBELET_CA,
     "etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
     "etc/mco/internal-registry-pull-secret.json",
 ];
@@ -371,6 +377,7 @@ mod tests {
             COMPLETE_LINK,
             COMPLETE_RUNTIME_UNIT,
             IMAGE_COMPLETE_UNIT,
+            IMAGE_COMPLETE_LINK,
             IMAGE_RECOVER_UNIT,
             IMAGE_RECOVER_LINK,
             FETCH_SERVICE,

@@ -26,7 +26,7 @@ pub fn seal(text: &[u8]) -> Vec<u8> {
     [head.as_bytes(), rest].concat()
 }
 
-/// Whether a file is as it was sealed.
+/// Checks that a file is as it was sealed.
 ///
 /// # Errors
 /// Its contents are others.

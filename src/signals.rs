@@ -2,6 +2,8 @@
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use nix::errno::Errno;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
@@ -41,6 +43,128 @@ pub fn outlive_size_limit() -> Result<(), Errno> {
     unsafe { sigaction(Signal::SIGXFSZ, &action) }.map(drop)
 }
 
+/// The words that a person gets who ends the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Answer {
+    /// Nothing was begun.
+    Unchanged,
+    /// Something was, and `status` tells it.
+    SeeStatus,
+    /// Objects are staged.
+    Staging,
+    /// Names are changing.
+    Finishing,
+    /// rpm-ostree is at work.
+    Cancelling,
+    /// The words were said already.
+    Said,
+}
+
+const ANSWERS: [&str; 6] = [
+    "stopped; nothing was changed",
+    "stopped. Next: mco-rescue status",
+    "stopping; what was staged is removed, and nothing is changed",
+    "the files are changing: the run goes to its end first",
+    "stopping rpm-ostree, and dropping what it has staged; this can take minutes",
+    "",
+];
+
+/// The answer of this moment.
+static ANSWER: AtomicU8 = AtomicU8::new(Answer::Unchanged as u8);
+/// A line of progress is on the terminal.
+static DRAWN: AtomicBool = AtomicBool::new(false);
+
+/// Sets the answer from here on.
+pub fn answer(answer: Answer) {
+    ANSWER.store(answer as u8, Ordering::Relaxed);
+}
+
+/// Notes whether a line of progress has to be cleared before an answer.
+pub fn on_drawn(is_drawn: bool) {
+    DRAWN.store(is_drawn, Ordering::Relaxed);
+}
+
+fn answer_now() -> &'static str {
+    let index = usize::from(ANSWER.load(Ordering::Relaxed));
+    ANSWERS.get(index).copied().unwrap_or_default()
+}
+
+/// The signal that is held back while something must not be left half done, with its answer.
+pub fn held_back() -> Option<(Signal, &'static str)> {
+    let signal = waiting()?;
+    Some(answer_now())
+        .filter(|answer| !answer.is_empty())
+        .map(|answer| (signal, answer))
+}
+
+/// From here on Ctrl-C and SIGTERM are answered with a line before they end the program, unless they are ignored.
+/// Programs that are started are not touched by it.
+///
+/// # Errors
+/// What the kernel said.
+pub fn answer_signals() -> Result<(), Errno> {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        if is_ignored(signal) {
+            continue;
+        }
+        let action = SigAction::new(
+            SigHandler::Handler(end_with_answer),
+            SaFlags::SA_RESETHAND,
+            SigSet::empty(),
+        );
+        // SAFETY: the handler makes only calls that are safe in one.
+        unsafe { sigaction(signal, &action) }?;
+    }
+    Ok(())
+}
+
+/// Says the answer; then the signal ends the program, as its handler is reset by now.
+extern "C" fn end_with_answer(signal: libc::c_int) {
+    let say = |text: &str| {
+        // SAFETY: the bytes live through the call, which is safe in a handler. A closed standard error hears nothing.
+        unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+    };
+    let answer = answer_now();
+    if DRAWN.load(Ordering::Relaxed) {
+        say("\r\x1b[K");
+    } else if !answer.is_empty() {
+        // The terminal shows ^C, or a question is on this line.
+        say("\n");
+    }
+    if !answer.is_empty() {
+        say(answer);
+        say("\n");
+    }
+    // SAFETY: both are safe in a handler. It is blocked until the handler ends.
+    unsafe { libc::raise(signal) };
+}
+
+/// As long as it lives, this thread, and what it starts meanwhile, gets no signal.
+pub struct AllBlocked(Option<SigSet>);
+
+impl AllBlocked {
+    /// Begins.
+    pub fn new() -> Self {
+        Self(SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).ok())
+    }
+}
+
+impl Default for AllBlocked {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for AllBlocked {
+    fn drop(&mut self) {
+        if let Some(old) = &self.0 {
+            // Restoring a mask that was in force before cannot fail.
+            let _ = old.thread_set_mask();
+        }
+    }
+}
+
 /// As long as it lives, signals that would end the program wait. Programs that are started meanwhile are not
 /// touched by it: they begin with nothing blocked.
 pub struct DeferredSignals {
@@ -59,11 +183,15 @@ impl DeferredSignals {
 
     /// The signal that will end the program as soon as it may; none that is ignored, as under `nohup`.
     pub fn waiting(&self) -> Option<Signal> {
-        let pending = pending();
-        ENDING
-            .into_iter()
-            .find(|&signal| is_in(&pending, signal) && !is_ignored(signal))
+        waiting()
     }
+}
+
+fn waiting() -> Option<Signal> {
+    let pending = pending();
+    ENDING
+        .into_iter()
+        .find(|&signal| is_in(&pending, signal) && !is_ignored(signal))
 }
 
 fn pending() -> libc::sigset_t {
@@ -100,6 +228,52 @@ impl Drop for DeferredSignals {
         if let Some(old) = &self.old {
             // Restoring a mask that was in force before cannot fail.
             let _ = old.thread_set_mask();
+        }
+    }
+}
+
+/// Called before a signal ends the program.
+static LAST: OnceLock<fn()> = OnceLock::new();
+/// The actions of the signals before [`before_end`], in the order of [`ENDING`].
+static ACTIONS: [OnceLock<SigAction>; ENDING.len()] = [const { OnceLock::new() }; ENDING.len()];
+
+/// From here on `last` is called before a signal ends the program. A signal that is ignored stays so, and programs that
+/// are started are not touched by it. The first call counts.
+///
+/// # Safety
+/// `last` runs in a signal handler: it may only make calls that are safe there, and must not allocate.
+pub unsafe fn before_end(last: fn()) {
+    if LAST.set(last).is_err() {
+        return;
+    }
+    for (signal, kept) in ENDING.into_iter().zip(&ACTIONS) {
+        if is_ignored(signal) {
+            continue;
+        }
+        let handler = SigHandler::Handler(call_last);
+        let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
+        // SAFETY: the handler makes only calls that are safe in one.
+        if let Ok(old) = unsafe { sigaction(signal, &action) } {
+            // There is no other setter.
+            let _ = kept.set(old);
+        }
+    }
+}
+
+/// Then the signal comes again, for what it did before.
+extern "C" fn call_last(number: libc::c_int) {
+    if let Some(last) = LAST.get() {
+        last();
+    }
+    for (signal, kept) in ENDING.into_iter().zip(&ACTIONS) {
+        if signal as libc::c_int != number {
+            continue;
+        }
+        let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+        // SAFETY: both calls are safe in a handler. The signal is blocked until this one ends.
+        unsafe {
+            let _ = sigaction(signal, kept.get().unwrap_or(&default));
+            libc::raise(number);
         }
     }
 }

@@ -112,6 +112,57 @@ fn a_file_of_unknown_origin_gets_no_stamp() {
     assert!(!root.exists("etc/machine-config-daemon/noorig/usr/local/bin/tool.mcdnoorig"));
 }
 
+/// Nothing was there before the first run: its stamps settle that for every later one.
+#[test]
+fn a_stamped_file_is_no_doubt_in_later_runs() {
+    let root = TestRoot::new();
+    let paths: Vec<String> = (0..8).map(|n| format!("/etc/{n}.conf")).collect();
+    let all = |text: &str| {
+        let entries = paths.iter().map(|path| file(path, 0o644, text));
+        json!(entries.collect::<Vec<_>>())
+    };
+    root.apply(&files(A, all("one")));
+    for path in &paths {
+        let stamp = format!("etc/machine-config-daemon/noorig{path}.mcdnoorig");
+        assert!(root.exists(&stamp), "{stamp}");
+    }
+    let notices = notes(&root, &files(B, all("two")), &[], "notices");
+    assert!(!says(&notices, "may have come with the OS"), "{notices:?}");
+}
+
+/// What is said of many files alike is one line, and a list with `-v`.
+#[test]
+fn files_of_unknown_origin_are_one_notice_with_their_number() {
+    let root = TestRoot::new();
+    let paths: Vec<String> = (0..8).map(|n| format!("/usr/local/bin/{n}")).collect();
+    for path in &paths {
+        root.write(path, "from elsewhere\n");
+    }
+    let entries = paths.iter().map(|path| file(path, 0o755, "ours\n"));
+    let config = root.config(&files(A, json!(entries.collect::<Vec<_>>())));
+    let said = |args: &[&str]| {
+        let out = root.run(args).ok().out();
+        let (_, notices) = out.split_once("Notices (").unwrap();
+        notices.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let short = said(&["plan", config.path()]);
+    assert_eq!(
+        short.matches("may have come with the OS").count(),
+        1,
+        "{short}"
+    );
+    assert!(
+        short.contains("/usr/local/bin/0 and 7 more: may"),
+        "{short}"
+    );
+    assert!(short.contains("(-v lists them)"), "{short}");
+    let long = said(&["plan", "-v", config.path()]);
+    assert!(
+        paths.iter().all(|path| long.contains(path.as_str())),
+        "{long}"
+    );
+}
+
 #[test]
 fn originals_of_units_come_from_the_os_copy_below_usr() {
     let root = TestRoot::new();

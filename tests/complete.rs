@@ -520,3 +520,56 @@ fn a_unit_that_systemd_cannot_run_stands_against_staging() {
         assert_eq!(live.calls(), staging());
     });
 }
+
+#[test]
+fn a_place_of_the_program_that_cannot_be_looked_at_stands_against_staging() {
+    with_mounts(|| {
+        let live = Live::new(NEW, &["nosmt"]);
+        live.root.write("usr/local/bin", "no directory\n");
+        let run = live.completes(&["--from-storage"]).exits(1);
+        for words in [
+            "cannot be looked at",
+            "/usr/local/bin",
+            "--complete-by-hand",
+        ] {
+            assert!(flat(&run).contains(words), "{}", run.out());
+        }
+        assert_eq!(live.calls(), [""; 0]);
+        live.is_untouched();
+        let by_hand = ["--from-storage", "--complete-by-hand"];
+        let said = flat(&live.completes(&by_hand).ok());
+        assert!(said.contains("run mco-rescue complete by hand"), "{said}");
+        assert_eq!(live.calls(), staging());
+    });
+}
+
+#[test]
+fn an_image_whose_unit_is_not_enabled_completes_nothing() {
+    with_mounts(|| {
+        let live = Live::new(NEW, &["nosmt"]);
+        let units = "usr/lib/systemd/system";
+        for name in ["recover", "complete"] {
+            let unit = format!("{units}/mco-rescue-{name}.service");
+            live.root
+                .write(&unit, "[Service]\nExecStart=/usr/bin/mco-rescue\n");
+        }
+        let recover = "sysinit.target.wants/mco-rescue-recover.service";
+        let link = format!("{units}/{recover}");
+        live.root.link(&link, "../mco-rescue-recover.service");
+        let run = live.completes(&["--from-storage"]).exits(1);
+        for words in [
+            "mco-rescue-complete.service: is not enabled",
+            "mco-rescue install",
+        ] {
+            assert!(flat(&run).contains(words), "{}", run.out());
+        }
+        assert_eq!(live.calls(), [""; 0]);
+        live.is_untouched();
+        let complete = "multi-user.target.wants/mco-rescue-complete.service";
+        let link = format!("{units}/{complete}");
+        live.root.link(&link, "../mco-rescue-complete.service");
+        let said = flat(&live.completes(&["--from-storage"]).ok());
+        assert!(said.contains("the rest is done by"), "{said}");
+        assert_eq!(live.calls(), staging());
+    });
+}

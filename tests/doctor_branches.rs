@@ -224,7 +224,7 @@ fn all_met(rows: &[Row]) {
     let template = healthy();
     let report = doctor(&template);
     assert_eq!(report["findings"], json!([]));
-    assert!(unseen(&report, "FP-04").contains("nobody here has told"));
+    assert!(unseen(&report, "FP-04").contains("nothing here tells it"));
     for (number, row) in rows.iter().enumerate() {
         let root = copy(&template);
         (row.done)(&root);
@@ -323,24 +323,12 @@ const NOT_FOUND: [Row; 10] = [
     well("FP-04", |root| {
         annotated(root, "rendered-worker-a", "rendered-worker-a")
     }),
-    sick(
-        |root| {
-            import(root, &prepared_for("OVNKubernetes", "rendered-worker-b"));
-            annotated(root, "rendered-worker-a", "rendered-worker-b");
-            root.remove("etc/kubernetes/kubeconfig");
-        },
-        Branch {
-            id: "FP-04",
-            severity: "warning",
-            what: "the daemon will be Degraded when it starts",
-            seen: &[
-                "cannot stat /etc/kubernetes/kubeconfig",
-                "takes no update until",
-            ],
-            next: &["mco-rescue status --root ROOT"],
-        },
-    ),
     // These are told by others.
+    well("FP-04", |root| {
+        import(root, &prepared_for("OVNKubernetes", "rendered-worker-b"));
+        annotated(root, "rendered-worker-a", "rendered-worker-b");
+        root.remove("etc/kubernetes/kubeconfig");
+    }),
     well("FP-04", |root| {
         annotated(root, "rendered-worker-a", "rendered-worker-a");
         import(root, &config());
@@ -646,6 +634,75 @@ fn a_boot_that_is_not_mounted_is_told_with_the_command_that_mounts_it() {
     assert!(text.contains(&command), "{text}");
     fs::remove_dir(root.path("usr/etc")).unwrap();
     assert_eq!(unseen(&doctor(&root), "FP-07"), "[]", "it boots no images");
+}
+
+const KUBECONFIG: &str = "etc/kubernetes/kubeconfig";
+
+const NO_KUBECONFIG: Branch = Branch {
+    id: "FP-61",
+    severity: "warning",
+    what: "the bootstrap kubeconfig is missing",
+    seen: &[
+        "cannot stat /etc/kubernetes/kubeconfig: stat /etc/kubernetes/kubeconfig: no such file or directory",
+        "next update fails over it",
+    ],
+    next: &[
+        "ssh core@OTHER-NODE sudo cat /etc/kubernetes/kubeconfig > ROOT/etc/kubernetes/kubeconfig",
+        "chmod 0600 ROOT/etc/kubernetes/kubeconfig",
+    ],
+};
+
+const BOOTSTRAP: [Row; 6] = [
+    sick(|root| root.remove(KUBECONFIG), NO_KUBECONFIG),
+    sick(
+        |root| {
+            root.remove(KUBECONFIG);
+            root.link(KUBECONFIG, "nowhere");
+        },
+        NO_KUBECONFIG,
+    ),
+    sick(
+        |root| {
+            import(root, &prepared_for("OVNKubernetes", "rendered-worker-b"));
+            annotated(root, "rendered-worker-a", "rendered-worker-b");
+            root.remove(KUBECONFIG);
+        },
+        NO_KUBECONFIG,
+    ),
+    sick(
+        |root| root.write(KUBECONFIG, ""),
+        Branch {
+            id: "FP-61",
+            severity: "warning",
+            what: "the bootstrap kubeconfig is empty",
+            seen: &["0 bytes", "cannot ask for a certificate"],
+            next: &["ssh core@OTHER-NODE sudo cat", "chmod 0600 ROOT"],
+        },
+    ),
+    well("FP-61", |root| {
+        root.remove(KUBECONFIG);
+        root.write("etc/kubernetes/kept", "kind: Config\n");
+        root.link(KUBECONFIG, "kept");
+    }),
+    // The first boot brings it.
+    well("FP-61", |root| {
+        root.remove(KUBECONFIG);
+        root.remove(RECORD);
+    }),
+];
+
+#[test]
+fn a_kubeconfig_that_is_gone_is_found_wherever_status_speaks_of_it() {
+    all_met(&BOOTSTRAP);
+    for desired in ["rendered-worker-a", "rendered-worker-b"] {
+        let root = healthy();
+        import(&root, &prepared_for("OVNKubernetes", "rendered-worker-b"));
+        annotated(&root, "rendered-worker-a", desired);
+        root.remove(KUBECONFIG);
+        let status = root.run(&["status"]).ok().out();
+        assert!(status.contains("/etc/kubernetes/kubeconfig"), "{status}");
+        assert_eq!(of(&doctor(&root), "FP-61").len(), 1);
+    }
 }
 
 const CERTIFICATES: [Row; 8] = [

@@ -129,6 +129,24 @@ fn the_room_that_old_objects_take_on_var_counts_too() {
 }
 
 #[test]
+fn a_directory_that_gives_way_takes_the_room_of_its_copy_on_var() {
+    let root = TestRoot::new();
+    with_mounts(|| {
+        root.write("etc/d/deep/big", &"old".repeat(400_000));
+        (0..40).for_each(|n| root.write(&format!("etc/d/{n}"), ""));
+        on_tmpfs(&root, "var", "size=256k,nr_inodes=60");
+        let files = [file("/etc/d", 0o644, "a file\n")];
+        let config = json!({"ignition": {"version": "3.4.0"}, "storage": {"files": files}});
+        let said = is_blocked(&root, &config, &["Blockers", "/var/lib/mco-rescue", "room"]);
+        let (needed, free) = numbers(&said, "KiB");
+        assert!((1171..1600).contains(&needed) && free <= 256, "{said}");
+        let inodes = said.split_once("inodes on its").unwrap().1;
+        let (needed, _) = numbers(inodes, "");
+        assert!((58..120).contains(&needed), "{said}");
+    });
+}
+
+#[test]
 fn too_few_inodes_are_told_with_numbers() {
     let root = TestRoot::new();
     with_mounts(|| {

@@ -900,7 +900,9 @@ fn stands_still_until_it_is_ended_or_let_go(below: &str) {
     tampered_live(&live, "signal=KILL", COMMITTED);
     assert!(live.root.exists("var/lib/mco-rescue/journal.json"));
     assert!(container.events().contains("populated 1\nfrozen 1"));
+    status_says_what_stands_still(&live, &container);
     live.run(&["recover"]).ok();
+    assert!(!live.run(&["status"]).ok().out().contains("Frozen"));
     assert!(live.root.exists("etc/plain"));
     is_ended(&container);
     drop((container, live));
@@ -921,6 +923,22 @@ fn stands_still_until_it_is_ended_or_let_go(below: &str) {
     let said = flat(&live.run(&["apply", "--yes", "/config"]).ok());
     assert!(said.contains("stands still"), "{said}");
     is_ended(&container);
+}
+
+/// With both ways to let it go on.
+fn status_says_what_stands_still(live: &Live, container: &Container) {
+    let dir = container.dir.strip_prefix(live.root.dir()).unwrap();
+    let file = format!("/{}/cgroup.freeze", dir.display());
+    let said = flat(&live.run(&["status"]).ok());
+    for words in [
+        "Frozen the daemon's container",
+        "Next: mco-rescue recover;",
+        &format!("echo 0 >{file}"),
+    ] {
+        assert!(said.contains(words), "no {words:?} in {said}");
+    }
+    let json = live.run(&["--output", "json", "status"]).ok().json();
+    assert_eq!(json["frozen"], json!([file]));
 }
 
 fn nothing_stands_still_after_an_end_half_way() {

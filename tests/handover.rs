@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use support::live::{furnish, run_live};
+use support::live::{answers, furnish, run_live};
 use support::{PROGRAM, Run, TestRoot, by_operator, file, is_root, machine_config, say};
 
 const IMAGE: &str = "registry.example/os@sha256:0";
@@ -177,6 +177,8 @@ fn the_daemon_is_asked_to_do_the_rest_by_name_only() {
     new["spec"]["osImageURL"] = json!("registry.example/os@sha256:1");
     support::name_anew(&mut new);
     let Some(root) = live(&old) else { return };
+    // The daemon asks it first whether the image is there already.
+    answers(&root, "podman", "echo '[]'");
     annotate(&root, &old, &new);
     root.write("config", &new.to_string());
     run_live(&root, &["apply", "--yes", "--request-mcd-force", "/config"]).exits(2);
@@ -305,12 +307,13 @@ fn the_words_of_the_daemon_come_before_it_says_them() {
     root.write("etc/pool.conf", "edited\n");
     let verdict = root.run(&["verify", "--output", "json"]).json()["verdict"].clone();
     let status = root.run(&["status"]).ok();
+    let dir = root.dir().display();
     says(
         &status,
         &[
             "it is Degraded, and will say:",
             verdict.as_str().unwrap(),
-            "Next: mco-rescue verify, then mco-rescue apply",
+            &format!("Next: mco-rescue verify --root {dir}, then mco-rescue apply --root {dir}"),
         ],
     );
     // A plan tells of the node as it will be.

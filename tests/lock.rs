@@ -8,11 +8,13 @@ mod support;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use mounts::{mount, with_mounts};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use support::{PROGRAM, TestRoot, file, install, is_root, machine_config, say};
 
@@ -367,4 +369,61 @@ fn the_lock_ends_with_the_process_that_held_it() {
     stopped.tracer.wait().unwrap();
     root.run(&["apply", "--yes", config.path()]).ok();
     root.run(&["verify", config.path()]).ok();
+}
+
+/// A run that starts in that moment would be refused, also the one that completes at boot.
+#[test]
+fn status_takes_no_lock_to_see_whether_a_run_is_at_work() {
+    let root = TestRoot::new();
+    root.apply(&config("rendered-worker-a", "a\n"));
+    let awaited = json!({"version": 1, "way": "forward", "run": null, "boot": "b", "from": "f", "staged": null,
+        "image": null, "kernel_arguments": [], "since": 1, "failed": null,
+        "config": {"name": "rendered-worker-a", "digest": "d", "origin": "o"}});
+    root.write(&format!("{STATE}/awaited.json"), &awaited.to_string());
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-e", "trace=flock,fcntl", "-o"]);
+    command.arg(log.path()).arg(PROGRAM);
+    command.arg("--root").arg(root.dir()).arg("status");
+    let Ok(output) = command.stdin(Stdio::null()).output() else {
+        return say("SKIP: strace is not installed");
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        return say("SKIP: strace may not trace here");
+    }
+    assert!(said.contains("Awaited"), "{said}");
+    let calls = fs::read_to_string(log.path()).unwrap();
+    let takes = |line: &&str| line.contains("flock(") || line.contains("SETLK");
+    let taken: Vec<&str> = calls.lines().filter(takes).collect();
+    assert_eq!(taken, [""; 0]);
+}
+
+/// At the first question on a root without state there is nothing but the directory that is locked.
+#[test]
+fn a_signal_at_the_first_question_leaves_nothing() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        for without in ["var", "var/lib", STATE] {
+            let root = TestRoot::new();
+            let _ = fs::remove_dir_all(root.path(without));
+            let config = root.config(&config("rendered-worker-a", "a\n"));
+            let before = root.everything();
+            let terminal = nix::pty::openpty(None, None).unwrap();
+            let mut command = root.command(&["apply", config.path()]);
+            command.stdin(terminal.slave).stdout(Stdio::null());
+            let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+            let mut said = Vec::new();
+            let mut errors = BufReader::new(child.stderr.take().unwrap());
+            while !String::from_utf8_lossy(&said).contains("[y/N]") {
+                let more = errors.read_until(b']', &mut said).unwrap();
+                assert!(more > 0, "{}", String::from_utf8_lossy(&said));
+            }
+            assert!(root.exists(STATE), "nothing was locked");
+            let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
+            nix::sys::signal::kill(pid, signal).unwrap();
+            let status = child.wait().unwrap();
+            assert_eq!(status.signal(), Some(signal as i32), "{without}");
+            assert_eq!(root.everything(), before, "{signal} without {without}");
+        }
+    }
 }

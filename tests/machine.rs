@@ -377,3 +377,14 @@ fn a_plan_that_is_not_confirmed_makes_no_var() {
         assert_eq!(after, before, "{lacking}");
     }
 }
+
+#[test]
+fn a_host_name_that_cannot_be_read_stops_nothing() {
+    let root = TestRoot::new();
+    root.write("etc/hostname/x", "a directory\n");
+    let config = root.config(&config("rendered-worker-a"));
+    let run = root.run(&["apply", "--yes", config.path()]).ok();
+    let begin = "Node      (no /etc/hostname)\n";
+    assert!(run.out().starts_with(begin), "{}", run.out());
+    root.run(&["rollback", "--yes"]).ok();
+}

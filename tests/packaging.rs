@@ -326,6 +326,128 @@ fn bash_completes_commands_options_and_values() {
     }
 }
 
+/// A node with two configs in its cache, whose names begin in different ways.
+fn cached() -> (TestRoot, [String; 2]) {
+    let root = TestRoot::new();
+    let names = ["worker", "infra"].map(|pool| {
+        let config = support::by_operator(pool, pool);
+        root.run(&["fetch", root.config(&config).path()]).ok();
+        config["metadata"]["name"].as_str().unwrap().to_owned()
+    });
+    (root, names)
+}
+
+/// Where shells find the program under test.
+fn with_program() -> String {
+    let bin = Path::new(PROGRAM).parent().unwrap();
+    format!("{}:/usr/bin:/bin", bin.display())
+}
+
+/// What bash offers where the cursor is at the end of a line, which it splits as readline does.
+fn offered_for(file: &Path, line: &str) -> Vec<String> {
+    let script = "source \"$1\"; COMP_LINE=$2; COMP_POINT=${#2}\n\
+        spec=$(complete -p mco-rescue); [[ $spec =~ -F\\ ([^ ]+) ]]; function=${BASH_REMATCH[1]}\n\
+        COMP_WORDS=(${2//:/ : }); [[ $2 == *[\\ :] ]] && COMP_WORDS+=(\"\"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n\
+        COMPREPLY=(); cd \"$3\"\n\
+        \"$function\" mco-rescue \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD - 1]}\"\n\
+        [[ -z ${COMPREPLY[*]} ]] || printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let output = Command::new("bash")
+        .args(["--norc", "-c", script, "bash"])
+        .arg(file)
+        .arg(line)
+        .arg(file.parent().unwrap())
+        .env("PATH", with_program())
+        .output()
+        .unwrap();
+    assert!(output.stderr.is_empty(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_offers_what_only_the_node_knows() {
+    let root = installed();
+    let file = root.path("package/usr/share/bash-completion/completions/mco-rescue");
+    let (node, [worker, infra]) = cached();
+    let at = format!("mco-rescue --root {}", node.dir().display());
+    let offered = |line: &str| offered_for(&file, &format!("{at} {line}"));
+    // Behind the colon alone, as readline takes what is before it for another word.
+    for command in [
+        "apply",
+        "plan",
+        "verify",
+        "show",
+        "plan --files-only",
+        "apply -v",
+    ] {
+        assert_eq!(
+            offered(&format!("{command} cached:")),
+            [infra.clone(), worker.clone()],
+            "{command}"
+        );
+    }
+    assert_eq!(offered("plan cached:rendered-w"), [worker.clone()]);
+    assert_eq!(
+        offered("plan c"),
+        [format!("cached:{infra}"), format!("cached:{worker}")]
+    );
+    // Files are configs, too.
+    let all = offered("plan ");
+    assert!(
+        all.contains(&"mco-rescue".to_owned()) && all.contains(&format!("cached:{worker}")),
+        "{all:?}"
+    );
+    assert_eq!(offered("cache export rendered-i"), [infra.clone()]);
+    assert_eq!(offered("cache forget "), [infra.clone(), worker]);
+    assert_eq!(offered("plan --desired rendered-i"), [infra]);
+    assert_eq!(offered("fetch --pool "), ["infra", "master", "worker"]);
+    assert_eq!(offered("render w"), ["worker"]);
+    assert_eq!(offered("doctor FP-6"), ["FP-60", "FP-61"]);
+    assert_eq!(offered("doctor --bun"), ["--bundle"]);
+    // The value of another option, and what follows CONFIG, are left alone.
+    assert!(
+        !offered("plan --os-from c")
+            .iter()
+            .any(|one| one.starts_with("cached:"))
+    );
+    assert!(
+        !offered("plan x.yaml c")
+            .iter()
+            .any(|one| one.starts_with("cached:"))
+    );
+}
+
+/// A real bash with readline, at a terminal of its own: what is typed, and what the finished line does.
+#[test]
+fn a_tab_in_a_real_bash_completes_a_name_with_a_colon() {
+    let root = installed();
+    let file = root.path("package/usr/share/bash-completion/completions/mco-rescue");
+    let (node, [worker, _]) = cached();
+    let mut bash = Command::new("script");
+    bash.args(["-qec", "bash --norc --noprofile -i", "/dev/null"])
+        .env("PATH", with_program())
+        .env("TERM", "dumb")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped());
+    let Ok(mut bash) = bash.spawn() else {
+        return say("SKIP: script(1) is not installed");
+    };
+    let typed = format!(
+        "source {}\nset -x\nmco-rescue --root {} show cached:rendered-w\t --output json\nexit\n",
+        file.display(),
+        node.dir().display()
+    );
+    std::io::Write::write_all(&mut bash.stdin.take().unwrap(), typed.as_bytes()).unwrap();
+    let said = bash.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    // The program itself takes a beginning of the name, so the line counts.
+    let line = format!(
+        "+ mco-rescue --root {} show cached:{worker} --output json",
+        node.dir().display()
+    );
+    assert!(said.contains(&line), "{said}");
+}
+
 #[test]
 fn zsh_takes_the_completion_from_its_function_path() {
     let root = installed();
@@ -341,19 +463,65 @@ fn zsh_takes_the_completion_from_its_function_path() {
 }
 
 #[test]
+fn zsh_asks_the_program_for_names() {
+    let root = installed();
+    let script = root.read("package/usr/share/zsh/site-functions/_mco-rescue");
+    for (begins, kind) in [
+        ("::config -- ", "configs"),
+        ("::id -- ", "checks"),
+        (":pool -- ", "pools"),
+        ("--pool=", "pools"),
+    ] {
+        let mut lines = script
+            .lines()
+            .filter(|line| line.starts_with(&format!("'{begins}")));
+        assert!(lines.clone().count() > 0, "{begins}");
+        assert!(
+            lines.all(|line| line.ends_with(&format!(":_mco_rescue_{kind}' \\"))),
+            "{begins}"
+        );
+    }
+    let (node, [worker, infra]) = cached();
+    let asks = "compadd() { print -rl -- ${(P)2} }; BUFFER=$2; autoload -Uz +X compinit; compdef() { }\n\
+        source $1; _mco_rescue_names configs";
+    let mut zsh = Command::new("zsh");
+    zsh.args(["-f", "-c", asks, "zsh"])
+        .arg(root.path("package/usr/share/zsh/site-functions/_mco-rescue"))
+        .arg(format!("mco-rescue --root {} plan ", node.dir().display()))
+        .env("PATH", with_program());
+    let Some(output) = said_by(&mut zsh) else {
+        return;
+    };
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(
+        out,
+        format!("cached:{infra}\ncached:{worker}\n"),
+        "{output:?}"
+    );
+}
+
+#[test]
 fn fish_completes_commands_and_options() {
     let root = installed();
+    let (node, [worker, _]) = cached();
+    let at = format!("mco-rescue --root {}", node.dir().display());
+    let name = format!("cached:{worker}");
     for (line, wanted) in [
         ("mco-rescue ap", "apply"),
         ("mco-rescue apply --files", "--files-only"),
         ("mco-rescue cache ex", "export"),
+        ("mco-rescue doctor FP-61", "FP-61"),
+        (&format!("{at} plan cached:rendered-w"), &name),
+        (&format!("{at} cache export rendered-w"), &worker),
+        (&format!("{at} fetch --pool inf"), "infra"),
     ] {
         let mut fish = Command::new("fish");
         fish.args(["--no-config", "-c"])
             .arg("source $argv[1]; complete -C $argv[2]")
             .arg(root.path("package/usr/share/fish/vendor_completions.d/mco-rescue.fish"))
             .arg(line)
-            .env("HOME", root.dir());
+            .env("HOME", root.dir())
+            .env("PATH", with_program());
         let Some(output) = said_by(&mut fish) else {
             return;
         };

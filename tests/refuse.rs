@@ -51,7 +51,7 @@ const ENVELOPE: &[Case] = &[
     ),
     (
         "oc-message.yaml",
-        &[("spec", "missing; this is no MachineConfig")],
+        &[("", "this is neither a MachineConfig")],
     ),
     (
         "name-missing.yaml",
@@ -1040,6 +1040,119 @@ fn verify_and_show_refuse_what_plan_refuses() {
             let run = root.run(&[command, &path]).exits(1);
             assert_eq!(run.err(), wanted, "{command} {fixture}");
             assert_eq!(run.out(), "", "{command} {fixture}");
+        }
+    }
+}
+
+#[test]
+fn a_link_that_other_parts_of_the_config_lead_through_does_not_give_way() {
+    let root = TestRoot::new();
+    fs::create_dir(root.path("var/home")).unwrap();
+    fs::rename(root.path("home/core"), root.path("var/home/core")).unwrap();
+    fs::remove_dir(root.path("home")).unwrap();
+    root.link("home", "var/home");
+    let config = root.config(&machine_config(
+        "rendered-worker-1",
+        json!({
+            "storage": {"files": [file("/home", 0o644, "x"), file("/etc/a", 0o644, "a")]},
+            "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA core"]}]},
+        }),
+    ));
+    let before = root.everything();
+    for command in [&["plan"][..], &["apply", "--yes"]] {
+        let args: Vec<&str> = command.iter().copied().chain([config.path()]).collect();
+        let run = root.run(&args).exits(1);
+        let said = flat(&run.out());
+        assert!(
+            said.contains(
+                "/.ssh/authorized_keys.d/ignition: lies below /home, which leads elsewhere"
+            ),
+            "{said}"
+        );
+        assert_eq!(root.everything(), before, "{command:?}");
+    }
+}
+
+#[test]
+fn the_part_of_a_path_that_is_no_directory_is_named() {
+    let table: [(&str, fn(&TestRoot)); 3] = [
+        ("/etc/a/b is not a directory", |root| {
+            root.write("etc/a/b", "a file");
+        }),
+        ("/etc/a/b: too many symbolic links", |root| {
+            fs::create_dir_all(root.path("etc/a")).unwrap();
+            root.link("etc/a/b", "b");
+        }),
+        ("/etc/a/b is there, but it leads to no directory", |root| {
+            fs::create_dir_all(root.path("etc/a")).unwrap();
+            root.link("etc/a/b", "/nowhere");
+        }),
+    ];
+    for (words, prepare) in table {
+        let root = TestRoot::new();
+        prepare(&root);
+        let files = json!([file("/etc/a/b/c/d.conf", 0o644, "x")]);
+        let config = root.config(&machine_config(
+            "rendered-worker-1",
+            json!({"storage": {"files": files}}),
+        ));
+        let said = flat(&root.run(&["plan", config.path()]).exits(1).out());
+        let wanted = format!("/etc/a/b/c/d.conf: cannot be reached: {words}");
+        assert!(said.contains(&wanted), "{said}");
+    }
+}
+
+#[test]
+fn blockers_that_a_long_list_pushes_away_are_said_once_more_at_the_end() {
+    for (count, again) in [(1, false), (40, true)] {
+        let root = TestRoot::new();
+        fs::create_dir_all(root.path("etc/in-the-way")).unwrap();
+        let mut files = vec![file("/etc/in-the-way", 0o644, "x")];
+        files.extend((0..count).map(|n| file(&format!("/etc/f/{n}"), 0o644, "x")));
+        let config = root.config(&machine_config(
+            "rendered-worker-1",
+            json!({"storage": {"files": files}}),
+        ));
+        let run = root.run(&["apply", "--yes", config.path()]).exits(1);
+        assert_eq!(
+            run.err().contains("/etc/in-the-way: a directory is where"),
+            again,
+            "{}",
+            run.err()
+        );
+        let planned = root.run(&["plan", config.path()]).exits(1).out();
+        let times = planned
+            .matches("/etc/in-the-way: a directory is where")
+            .count();
+        assert_eq!(times, if again { 2 } else { 1 }, "{planned}");
+    }
+}
+
+#[test]
+fn what_a_windows_shell_or_a_packer_has_written_is_told_with_the_way_back() {
+    let root = TestRoot::new();
+    let text = machine_config("rendered-worker-1", json!({})).to_string();
+    let wide: Vec<u8> = std::iter::once(0xfeff)
+        .chain(text.encode_utf16())
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    for (bytes, words) in [
+        (wide, "convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW"),
+        (
+            b"\x1f\x8b\x08\0\0\0\0\0".to_vec(),
+            "unpack it first: gunzip -c FILE > NEW",
+        ),
+    ] {
+        let path = root.path("document");
+        fs::write(&path, bytes).unwrap();
+        let path = path.to_str().unwrap();
+        for args in [
+            &["plan", path][..],
+            &["fetch", path],
+            &["render", "worker", path],
+        ] {
+            let said = flat(&root.run(args).exits(1).err());
+            assert!(said.contains(words), "{args:?}: {said}");
         }
     }
 }

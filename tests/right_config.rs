@@ -529,3 +529,16 @@ fn a_stick_with_two_pools_suggests_what_the_node_speaks_for_and_nothing_else() {
         "a"
     );
 }
+
+#[test]
+fn an_arbiter_is_no_master_although_it_has_a_member_of_etcd() {
+    let root = TestRoot::new();
+    root.write("etc/kubernetes/manifests/etcd-pod.yaml", "kind: Pod\n");
+    let labels = "--node-labels=node-role.kubernetes.io/arbiter,a=b";
+    let unit = format!("[Service]\nExecStart=/usr/bin/kubelet \\\n  {labels}\n");
+    root.write("etc/systemd/system/kubelet.service", &unit);
+    plan(&root, &rendered("arbiter", parts(API, 3)), &[]).ok();
+    let words = ["this node is of pool arbiter by /etc/systemd/system/kubelet.service"];
+    let master = rendered("master", parts(API, 3));
+    refused(&root, &master, "--other-pool", &words);
+}

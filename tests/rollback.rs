@@ -1,7 +1,19 @@
 //! `rollback` takes finished runs back one by one, whatever they replaced, and never over somebody's change.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    missing_docs
+)]
 
+#[path = "support/mounts.rs"]
+mod mounts;
 mod support;
+
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use serde_json::{Value, json};
 use support::{Snapshot, TestRoot, file, machine_config};
@@ -230,4 +242,114 @@ fn a_damaged_history_is_said_and_an_older_run_is_never_taken_back_instead() {
         run.err()
     );
     assert_eq!(root.everything(), before);
+}
+
+const ACCESS_LIST: &CStr = c"system.posix_acl_access";
+const OF_A_USER: &CStr = c"user.comment";
+
+/// Sets an extended attribute; says whether the file system has such.
+fn set(path: &Path, name: &CStr, value: &[u8]) -> bool {
+    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: all three live through the call, and the length is the value's.
+    0 == unsafe {
+        libc::lsetxattr(
+            path.as_ptr(),
+            name.as_ptr(),
+            value.as_ptr().cast(),
+            value.len(),
+            0,
+        )
+    }
+}
+
+fn get(path: &Path, name: &CStr) -> Option<Vec<u8>> {
+    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+    let mut value = vec![0; 4096];
+    // SAFETY: as above; the length is the buffer's.
+    let length = unsafe {
+        libc::lgetxattr(
+            path.as_ptr(),
+            name.as_ptr(),
+            value.as_mut_ptr().cast(),
+            value.len(),
+        )
+    };
+    value.truncate(usize::try_from(length).ok()?);
+    Some(value)
+}
+
+/// `user::rw- user:1234:rw- group::r-- mask::rw- other::r--`, as the kernel keeps it.
+fn access_list() -> Vec<u8> {
+    let entries: [(u16, u16, u32); 5] = [
+        (0x01, 6, u32::MAX),
+        (0x02, 6, 1234),
+        (0x04, 4, u32::MAX),
+        (0x10, 6, u32::MAX),
+        (0x20, 4, u32::MAX),
+    ];
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        list.extend(tag.to_le_bytes());
+        list.extend(permissions.to_le_bytes());
+        list.extend(id.to_le_bytes());
+    }
+    list
+}
+
+/// Applies and takes back where one file is replaced and one removed; both had more than a mode.
+fn access_comes_back(root: &TestRoot) {
+    let second = machine_config(
+        "rendered-worker-2",
+        json!({"storage": {"files": [file("/etc/kept.conf", 0o644, "two\n")]}}),
+    );
+    let first = machine_config(
+        "rendered-worker-1",
+        json!({"storage": {"files": [file("/etc/kept.conf", 0o664, "one\n"), file("/etc/gone.conf", 0o664, "one\n")]}}),
+    );
+    root.apply(&first);
+    let paths = ["etc/kept.conf", "etc/gone.conf"].map(|path| root.path(path));
+    for path in &paths {
+        if !set(path, ACCESS_LIST, &access_list()) || !set(path, OF_A_USER, b"mine") {
+            support::say("SKIP: no access lists or no attributes of users on this file system");
+            return;
+        }
+    }
+    root.apply(&second);
+    assert_eq!(
+        get(&paths[0], ACCESS_LIST),
+        None,
+        "the daemon's own write has none either"
+    );
+    root.run(&["rollback", "--yes"]).ok();
+    for path in &paths {
+        assert_eq!(
+            get(path, ACCESS_LIST),
+            Some(access_list()),
+            "{}",
+            path.display()
+        );
+        assert_eq!(
+            get(path, OF_A_USER).as_deref(),
+            Some(&b"mine"[..]),
+            "{}",
+            path.display()
+        );
+        assert_eq!(fs::read_to_string(path).unwrap(), "one\n");
+    }
+}
+
+#[test]
+fn what_had_an_access_list_gets_it_back_and_gives_its_group_no_more() {
+    access_comes_back(&TestRoot::new());
+}
+
+#[test]
+fn access_lists_come_back_from_a_history_on_another_mount() {
+    mounts::with_mounts(|| {
+        let root = TestRoot::new();
+        let var = root.path("var");
+        let var = var.to_str().unwrap();
+        mounts::mount(&["--bind", var, var]);
+        access_comes_back(&root);
+    });
 }

@@ -806,6 +806,10 @@ fn nothing_goes_back_at_a_boot_where_nothing_would_complete_it() {
         node.takes(Act::RebootNew).unwrap().ok();
         fs::create_dir_all(node.node.root.path("run/systemd/system")).unwrap();
         let unit = "etc/systemd/system/mco-rescue-complete.service";
+        let said = flat(&node.run(&["rollback", "--yes"]).exits(1));
+        let words = "mco-rescue-complete.service is missing: nothing would complete this run at the next boot. Install it: mco-rescue install";
+        assert!(said.contains(words), "{said}");
+        assert!(node.lines()[0].booted, "the next boot enters what runs");
         node.node.root.link(unit, "/dev/null");
         let run = node.run(&["rollback", "--yes"]).exits(1);
         let said = flat(&run);

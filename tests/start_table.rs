@@ -7,6 +7,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use mco_rescue::daemon::default_policies;
+use mco_rescue::daemon::midway::Failure;
 use mco_rescue::daemon::release::Release;
 use mco_rescue::daemon::start::{
     Annotation, Annotations, Api, AtHand, Compared, Os, Prediction, Record, Situation, State,
@@ -38,6 +39,7 @@ struct Node {
     fips: Option<bool>,
     drifts: Vec<Drift>,
     root_cause: Option<&'static str>,
+    failing: Option<Failure>,
 }
 
 enum Recorded {
@@ -45,6 +47,15 @@ enum Recorded {
     Broken(&'static str),
     Refused(&'static str),
     In(&'static str),
+    /// In A, with an empty Ignition part, as a first boot leaves it.
+    EmptiedA(Box<MachineConfig>),
+}
+
+fn emptied_a() -> Recorded {
+    let (_, config) = config("a", |spec| {
+        spec["config"] = json!({"ignition": {"version": "3.5.0"}});
+    });
+    Recorded::EmptiedA(Box::new(config))
 }
 
 fn config(name: &str, change: impl FnOnce(&mut Value)) -> (String, MachineConfig) {
@@ -104,6 +115,11 @@ impl Node {
             config("spec36", |spec| {
                 spec["config"]["ignition"]["version"] = json!("3.6.0")
             }),
+            config("image", |spec| spec["osImageURL"] = json!(OTHER)),
+            config("kubeconfig", |spec| {
+                let own = file("/etc/kubernetes/kubeconfig", 0o600, "kind: Config");
+                spec["config"]["storage"]["files"] = json!([own]);
+            }),
             config("emptied", |spec| {
                 spec["config"] = json!({"ignition": {"version": "3.5.0"}});
             }),
@@ -114,8 +130,19 @@ impl Node {
             single_replica: false,
             api: Some(
                 [
-                    "a", "b", "c", "disk", "keys", "fips", "usbguard", "ipsec", "spec34", "spec36",
+                    "a",
+                    "b",
+                    "c",
+                    "disk",
+                    "keys",
+                    "fips",
+                    "usbguard",
+                    "ipsec",
+                    "spec34",
+                    "spec36",
                     "emptied",
+                    "image",
+                    "kubeconfig",
                 ]
                 .map(str::to_owned)
                 .into(),
@@ -138,6 +165,7 @@ impl Node {
             fips: Some(false),
             drifts: Vec::new(),
             root_cause: None,
+            failing: None,
         }
     }
 
@@ -173,6 +201,7 @@ impl Node {
                 Recorded::Broken(said) => Record::Broken(said),
                 Recorded::Refused(why) => Record::Refused(why),
                 Recorded::In(name) => Record::Present(&self.configs[name]),
+                Recorded::EmptiedA(ref config) => Record::Present(config),
             },
             image: self.image,
             initial: self.initial.as_ref().map(|read| match read {
@@ -184,7 +213,9 @@ impl Node {
             fips: self.fips,
             policies: &policies,
             policies_known: false,
+            overrides: None,
             compare: &compare,
+            fails: &|_| self.failing.clone(),
         })
     }
 }
@@ -197,6 +228,10 @@ enum End {
     Goes(&'static str, Option<bool>, Option<bool>),
     /// Degraded with exactly this.
     Degraded(&'static str),
+    /// An update to this one that begins with a drain, does not get to its end, and leaves the record; with exactly this.
+    Midway(&'static str, &'static str),
+    /// The same, with a message that is not known; and words on it.
+    MidwayOver(&'static str, &'static str),
     /// Unreconcilable with exactly this.
     Unreconcilable(&'static str),
     /// A rebase to this image before anything else.
@@ -204,7 +239,7 @@ enum End {
     /// It cannot be told, for this reason.
     Unknown(&'static str),
 }
-use End::{Adopted, Degraded, Goes, Pivots, Unknown, Unreconcilable};
+use End::{Adopted, Degraded, Goes, Midway, MidwayOver, Pivots, Unknown, Unreconcilable};
 
 type Row = (&'static str, fn(&mut Node), End);
 
@@ -608,6 +643,60 @@ const ROWS: &[Row] = &[
             "can't reconcile config a with b: detected change to FIPS flag; refusing to modify FIPS on a running cluster",
         ),
     ),
+    (
+        "keys alone, where the record of A has no Ignition part: every file is new",
+        |n| (n.record, n.annotations.desired) = (emptied_a(), is("keys")),
+        Goes("keys", BOTH, BOTH),
+    ),
+    (
+        "an update over a user that is not there",
+        |n| {
+            n.annotations.desired = is("b");
+            n.failing = Some(Failure::Says("failed to retrieve UserID".into()));
+        },
+        Midway("b", "failed to retrieve UserID"),
+    ),
+    (
+        "an update over a unit that cannot be enabled",
+        |n| {
+            n.annotations.desired = is("b");
+            n.failing = Some(Failure::Over("unit x cannot be enabled".into()));
+        },
+        MidwayOver("b", "unit x cannot be enabled"),
+    ),
+    (
+        "what an update would fail over, and no update",
+        |n| n.failing = Some(Failure::Over("unit x cannot be enabled".into())),
+        Adopted(""),
+    ),
+    (
+        "an update without the kubeconfig",
+        |n| (n.triggers.kubeconfig, n.annotations.desired) = (false, is("b")),
+        Midway("b", NO_KUBECONFIG),
+    ),
+    (
+        "an update that brings it",
+        |n| (n.triggers.kubeconfig, n.annotations.desired) = (false, is("kubeconfig")),
+        Goes("kubeconfig", BOTH, BOTH),
+    ),
+    (
+        "an update that drops it",
+        |n| (n.record, n.annotations) = (Recorded::In("kubeconfig"), to_b_from("kubeconfig")),
+        Midway("b", NO_KUBECONFIG),
+    ),
+    (
+        "an update to another image, where podman does not answer",
+        |n| (n.os.podman, n.annotations.desired) = (Some("exit status 1\n".into()), is("image")),
+        Midway(
+            "image",
+            "error running podman images --format=json --filter reference=registry.example/os@sha256:1: exit status 1\n",
+        ),
+    ),
+    (
+        "where podman does not answer, and no other image is wanted",
+        |n| (n.os.podman, n.annotations.desired) = (Some("exit status 1\n".into()), is("b")),
+        Goes("b", BOTH, BOTH),
+    ),
     // Version skew.
     (
         "a version of Ignition that no daemon takes yet",
@@ -667,6 +756,15 @@ const ROWS: &[Row] = &[
     ),
 ];
 
+const NO_KUBECONFIG: &str = "cannot stat /etc/kubernetes/kubeconfig: stat /etc/kubernetes/kubeconfig: no such file or directory";
+
+fn to_b_from(name: &str) -> Annotations {
+    Annotations {
+        desired: is("b"),
+        ..first(name)
+    }
+}
+
 fn absent() -> Annotations {
     Annotations {
         current: Annotation::Absent,
@@ -704,6 +802,15 @@ fn check(what: &str, seen: &Prediction, end: &End) {
             assert!(!seen.force_file_after, "{what}");
         }
         Degraded(said) => assert_eq!(state, (State::Degraded, Some(*said)), "{what}: {because}"),
+        Midway(to, said) => {
+            assert_eq!(state, (State::Degraded, Some(*said)), "{what}: {because}");
+            begun(what, seen, to);
+        }
+        MidwayOver(to, words) => {
+            assert_eq!(state, (State::Degraded, None), "{what}");
+            assert!(because.contains(words), "{what}: {because}");
+            begun(what, seen, to);
+        }
         Unreconcilable(said) => {
             assert_eq!(state, (State::Unreconcilable, Some(*said)), "{what}");
             assert_eq!(begins, None, "{what}");
@@ -719,6 +826,14 @@ fn check(what: &str, seen: &Prediction, end: &End) {
             assert_eq!((seen.drain, seen.reboot), (None, None), "{what}");
         }
     }
+}
+
+/// Begun with a drain, and ended before the reboot and the record.
+fn begun(what: &str, seen: &Prediction, to: &str) {
+    let update = seen.update.as_ref().unwrap();
+    assert_eq!(update.to, to, "{what}");
+    assert_eq!((seen.drain, seen.reboot), (BOTH, NOT), "{what}");
+    assert_eq!(seen.record_after.as_ref(), Some(&update.from), "{what}");
 }
 
 #[test]

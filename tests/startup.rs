@@ -8,7 +8,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 use support::live::{furnish, run_live};
-use support::{TestRoot, is_root, say, shared_data};
+use support::{TestRoot, file, is_root, machine_config, say, shared_data};
 
 const RECORD: &str = "etc/machine-config-daemon/currentconfig";
 const PREFIX: &str = "machineconfiguration.openshift.io/";
@@ -183,4 +183,81 @@ fn status_foretells_of_every_captured_node_what_the_daemon_did() {
         "{walked} of {} captured nodes foretold as the daemon did",
         cases.len()
     ));
+}
+
+/// A node in A, of which the API said last that it is to be in B.
+fn between(a: &Value, b: &Value) -> TestRoot {
+    let root = TestRoot::new();
+    root.apply(a);
+    let file = root.config(b);
+    root.run(&["fetch", file.path()]).ok();
+    let current = &a["metadata"]["name"];
+    annotate(
+        &root,
+        &json!({format!("{PREFIX}currentConfig"): current, format!("{PREFIX}desiredConfig"): b["metadata"]["name"]}),
+    );
+    root
+}
+
+#[test]
+fn an_update_that_cannot_get_to_its_end_is_foretold_with_what_it_fails_over() {
+    let config = |name: &str, ignition: &Value| machine_config(name, ignition.clone());
+    let conf = |text: &str| file("/etc/a.conf", 0o644, text);
+    let mut owned = conf("b\n");
+    owned["user"] = json!({"name": "nosuch"});
+    let unit = json!({"name": "a.service", "enabled": true,
+        "contents": "[Service]\nExecStart=/bin/true\n[Install]\nAlias=b.socket\n"});
+    let before = json!({"storage": {"files": [conf("a\n")]}});
+    let user = json!({"storage": {"files": [owned]}});
+    let directory = json!({"storage": {"files": [conf("b\n"), file("/etc/taken", 0o644, "x")]}});
+    let kubeconfig = file("/etc/kubernetes/kubeconfig", 0o600, "kind: Config\n");
+    let with = json!({"storage": {"files": [conf("a\n"), kubeconfig]}});
+    let fine = json!({"storage": {"files": [conf("b\n")]}});
+    let units = json!({"storage": {"files": [conf("a\n")]}, "systemd": {"units": [unit]}});
+    let cannot_stat = "cannot stat /etc/kubernetes/kubeconfig: stat /etc/kubernetes/kubeconfig: no such file or directory";
+    let no_user = "failed to retrieve file ownership for file \"/etc/a.conf\": failed to retrieve UserID for username: nosuch";
+    for (a, b, said, why) in [
+        (&before, &user, Some(no_user), ""),
+        (
+            &before,
+            &directory,
+            None,
+            "it cannot write /etc/taken: a directory is there",
+        ),
+        (&with, &fine, Some(cannot_stat), ""),
+        (&before, &units, None, "unit a.service cannot be enabled"),
+    ] {
+        let root = between(
+            &config("rendered-worker-a", a),
+            &config("rendered-worker-b", b),
+        );
+        fs::create_dir_all(root.path("etc/taken")).unwrap();
+        let told = root.run(&["status", "--output", "json"]).ok().json();
+        let seen = &told["daemon"]["branches"][0]["prediction"];
+        assert_eq!(seen["state"], "degraded", "{seen}");
+        assert_eq!(seen["error"].as_str(), said, "{seen}");
+        assert_eq!(seen["update"]["to"], "rendered-worker-b", "{seen}");
+        assert_eq!(
+            (&seen["drain"], &seen["reboot"]),
+            (&json!(true), &json!(false))
+        );
+        assert_eq!(seen["record_after"], "rendered-worker-a");
+        let text = root.run(&["status"]).ok().out();
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let headline =
+            "its update to rendered-worker-b fails midway, after a drain: it is Degraded";
+        assert!(flat.contains(headline), "{text}");
+        assert!(flat.contains(said.unwrap_or(why)), "{text}");
+    }
+    // The same node and a config that can be written.
+    let root = between(
+        &config("rendered-worker-a", &before),
+        &config("rendered-worker-b", &fine),
+    );
+    let told = root.run(&["status", "--output", "json"]).ok().json();
+    let seen = &told["daemon"]["branches"][0]["prediction"];
+    assert_eq!(
+        (&seen["state"], &seen["reboot"]),
+        (&json!("working"), &json!(true))
+    );
 }

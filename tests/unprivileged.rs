@@ -306,3 +306,182 @@ fn what_an_ordinary_user_applied_root_makes_right() {
     chown(user.root.path("etc/a.conf"), Some(NOBODY), None).unwrap();
     user.root.run(&["verify", &path]).exits(3);
 }
+
+/// A node as root has it: files that only root may read, and a state directory that only root may open.
+fn node_of_root() -> User {
+    let user = User::stranger();
+    let root = &user.root;
+    root.write(
+        "etc/containers/policy.json",
+        "{\"default\": [{\"type\": \"insecureAcceptAnything\"}]}",
+    );
+    root.chmod("etc/containers/policy.json", 0o600);
+    // It boots images, and this one could be pulled.
+    root.write("usr/etc/a", "");
+    let mut one = config("one\n");
+    one["spec"]["osImageURL"] = json!(format!("registry.example/os@sha256:{}", "a".repeat(64)));
+    one["spec"]["config"]["storage"]["files"]
+        .as_array_mut()
+        .unwrap()
+        .push(file("/etc/secret.conf", 0o600, "secret\n"));
+    root.apply(&one);
+    user
+}
+
+/// Every command that reads or changes a node.
+fn every_command(config: &str) -> Vec<Vec<&str>> {
+    let all = [
+        "verify",
+        "status",
+        "status --for-cluster",
+        "plan",
+        "apply",
+        "rollback",
+        "rollback --forget",
+        "recover",
+        "recover --back",
+        "recover --give-up",
+        "fetch --pool worker --server mcs.example",
+        "cache list",
+        "cache forget rendered-worker-one",
+        "complete",
+        "install",
+        "install --remove",
+        "firstboot --complete",
+    ];
+    let mut all: Vec<Vec<&str>> = all.iter().map(|line| line.split(' ').collect()).collect();
+    for command in ["verify", "plan", "apply", "fetch"] {
+        all.push(vec![command, config]);
+    }
+    all
+}
+
+#[test]
+fn on_a_node_of_root_every_command_says_to_use_sudo() {
+    if !is_root() {
+        say("SKIP: a root of another user can only be made by root");
+        return;
+    }
+    let (untouched, used, cut, open) = (
+        node_of_root(),
+        node_of_root(),
+        node_of_root(),
+        node_of_root(),
+    );
+    fs::remove_dir_all(untouched.root.path("var/lib/mco-rescue")).unwrap();
+    cut.root.write("var/lib/mco-rescue/journal.json", "{}");
+    // As `chmod -R a+rX` leaves it: everything of ours can be read.
+    open.root.write("var/lib/mco-rescue/journal.json", "{}");
+    open.root.chmod("var/lib/mco-rescue", 0o755);
+    for (state, user) in [
+        ("untouched", untouched),
+        ("used", used),
+        ("cut", cut),
+        ("open", open),
+    ] {
+        let config = user.config("config", &config("two\n"));
+        let before = user.root.everything();
+        for command in every_command(&config) {
+            // The caches of an untouched node and of a readable one have nothing to hide.
+            let may_look = ["untouched", "open"].contains(&state) && command[0] == "cache";
+            if may_look && command[1] == "list" {
+                continue;
+            }
+            let line = [&["--yes"][..], &command].concat();
+            let run = user.run(&line);
+            let said = format!("{state}: {command:?}: {}{}", run.out(), run.err());
+            assert_eq!(run.code(), 1, "{said}");
+            assert!(run.err().contains("sudo"), "{said}");
+            assert_eq!(run.err().matches("error: ").count(), 1, "{said}");
+        }
+        assert_eq!(user.root.everything(), before, "{state}");
+    }
+}
+
+#[test]
+fn doctor_says_that_it_could_not_read_instead_of_what_is_wrong_with_it() {
+    if !is_root() {
+        say("SKIP: a root of another user can only be made by root");
+        return;
+    }
+    for state in [true, false] {
+        let user = node_of_root();
+        if !state {
+            fs::remove_dir_all(user.root.path("var/lib/mco-rescue")).unwrap();
+        }
+        let doctor = user.run(&["doctor"]);
+        let text = doctor.out();
+        let (found, unseen) = text.split_once("Not looked at:").unwrap();
+        assert!(!found.contains("permission denied"), "{text}");
+        assert!(!found.contains("cannot be pulled"), "{text}");
+        assert!(!found.contains("FP-03: "), "{text}");
+        let unseen: Vec<&str> = unseen.split_whitespace().collect();
+        let unseen = unseen.join(" ");
+        let words = "/etc/containers/policy.json: permission denied";
+        assert!(unseen.contains(words), "no {words:?} in {text}");
+        assert_eq!(doctor.err().matches("sudo").count(), 1, "{}", doctor.err());
+        assert_ne!(doctor.code(), 0, "{text}");
+    }
+}
+
+/// One path of the user's root belongs to root: the plan knows what apply would meet.
+#[test]
+fn plan_refuses_what_apply_cannot_do() {
+    if !is_root() {
+        say("SKIP: only root can give files away");
+        return;
+    }
+    let user = User::at_home();
+    let first = user.config("first", &config("one\n"));
+    user.run(&["apply", "--yes", &first]).exits(0);
+    let second = user.config("second", &config("two\n"));
+    let (mut refused, mut tried) = (0, 0);
+    let paths: Vec<String> = user.root.everything().into_keys().collect();
+    for path in paths {
+        let at = user.root.path(&path);
+        for closed in [true, false] {
+            // The oldest run of the history goes with each new one.
+            let Ok(meta) = fs::symlink_metadata(&at) else {
+                continue;
+            };
+            let (is_link, mode) = (meta.is_symlink(), user.root.mode(&path));
+            lchown(&at, Some(0), Some(0)).unwrap();
+            if !is_link {
+                let open = if at.is_dir() { 0o755 } else { 0o644 };
+                user.root
+                    .chmod(&path, if closed { open & 0o700 } else { open });
+            }
+            let before = user.root.everything();
+            let plan = user.run(&["plan", &second]);
+            let apply = user.run(&["apply", "--yes", &second]);
+            let said = format!(
+                "{path} (closed: {closed}): {}{}{}",
+                plan.out(),
+                apply.out(),
+                apply.err()
+            );
+            assert_eq!(plan.code(), apply.code(), "{said}");
+            tried += 1;
+            if apply.code() != 0 {
+                refused += 1;
+                assert_eq!(apply.code(), 1, "{said}");
+                assert!((plan.out() + &plan.err()).contains("sudo"), "{said}");
+                assert!((apply.out() + &apply.err()).contains("sudo"), "{said}");
+                assert!(user.root.everything() == before, "{said}");
+            } else {
+                give(user.root.dir());
+                user.run(&["apply", "--yes", &first]).exits(0);
+            }
+            if fs::symlink_metadata(&at).is_ok() {
+                lchown(&at, Some(NOBODY), Some(NOBODY)).unwrap();
+                if !is_link {
+                    user.root.chmod(&path, mode);
+                }
+            }
+        }
+    }
+    say(&format!(
+        "{tried} roots with one path of root's, {refused} refused"
+    ));
+    assert!(refused > 20 && refused < tried);
+}

@@ -585,6 +585,10 @@ fn next_commands(said: &str) -> Vec<Vec<String>> {
             .split(' ')
             .map(|word| word.trim_matches('\'').to_owned())
             .collect();
+        // The runs of a node have the root already.
+        if let Some(root) = args.iter().position(|arg| arg == "--root") {
+            args.drain(root..root + 2);
+        }
         if args[0] == "apply" {
             args.push("--yes".to_owned());
         }
@@ -717,7 +721,8 @@ fn a_path_that_was_changed_is_named_with_its_copies_and_may_be_left() {
                 let run = root.run(args).exits(5);
                 let said = run.err();
                 assert!(said.contains(&format!("/{path}")), "{said}");
-                let next = format!("Next: mco-rescue {} --leave /{path}\n", args.join(" "));
+                let (words, dir) = (args.join(" "), root.dir().display());
+                let next = format!("Next: mco-rescue {words} --leave /{path} --root {dir}\n");
                 assert!(said.ends_with(&next), "{said}");
                 // Where the copies are, they are whole.
                 for (what, text) in [

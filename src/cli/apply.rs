@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use anyhow::{Result, bail};
 
+use super::access::{self, Need};
 use super::after;
 use super::bits::Bits;
 use super::complete;
@@ -22,11 +23,13 @@ use crate::command::HostRunner;
 use crate::command::job::{Done, Job};
 use crate::drift;
 use crate::error::ExitCode;
+use crate::invocation::{mco_rescue, shell_word};
 use crate::paths;
 use crate::plan::{After, Force, Options, Plan, PlannedStep};
 use crate::privileges::Capability;
 use crate::report::after::Told;
 use crate::report::daemon::Forecast;
+use crate::report::question;
 use crate::report::verify::Findings;
 use crate::report::{self, count};
 use crate::transaction::{self, Lock};
@@ -42,8 +45,12 @@ const LATER: [Capability; 4] = [
 /// Runs `apply`.
 pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     let (started, args) = (now(), &apply.plan);
+    if apply.dry_run {
+        return super::plan::run(cli, args);
+    }
     let root = open_root(cli)?;
     machine::expect_node(&root, args.guards.not_a_node)?;
+    access::expect(&root, Need::Write)?;
     if apply.stop_workloads && !root.is_live() {
         bail!("--stop-workloads is for the node that runs; leave it out for another root");
     }
@@ -60,8 +67,9 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     show_plan(cli, args, &session, &plan)?;
     if !plan.blockers.is_empty() {
         bail!(
-            "refusing to apply {}: see the blockers above; nothing was changed",
-            session.chosen.config.name
+            "refusing to apply {}: see the blockers above; nothing was changed{}",
+            session.chosen.config.name,
+            report::plan::blockers_again(&plan)
         );
     }
     let mut told = Told::default();
@@ -69,7 +77,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
         lock.keep_parents();
     }
     if !plan.is_empty() {
-        confirm(cli, "Apply this plan?")?;
+        confirm(cli, &question(apply, &session, &plan))?;
         if args.guards.first_boot {
             in_place::stop_service()?;
         }
@@ -81,8 +89,9 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
         force(&session, &plan);
         if let Err(error) = session.observe_applied() {
             log::warn!(
-                "{} is applied, but {error:#}. Next: mco-rescue verify",
-                session.chosen.config.name
+                "{} is applied, but {error:#}. Next: {}",
+                session.chosen.config.name,
+                mco_rescue("verify")
             );
             return Ok(ExitCode::Done);
         }
@@ -104,6 +113,28 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     Ok(code)
 }
 
+/// What is decided, in the line that asks.
+fn question(apply: &ApplyArgs, session: &Session, plan: &Plan) -> String {
+    let system = if apply.plan.files_only {
+        question::System::LeftAlone
+    } else if session.node.system.facts().is_some() {
+        question::System::Compared
+    } else {
+        question::System::NotCompared
+    };
+    let boot = match (plan.reboots(), apply.reboot) {
+        _ if !session.root.is_live() => question::Boot::Elsewhere,
+        (true, true) => question::Boot::Now,
+        (true, false) => question::Boot::Later,
+        (false, _) if plan.force == Force::Requested => question::Boot::ByTheDaemon,
+        (false, _) => question::Boot::None,
+    };
+    let node = question::node(&session.heading());
+    let changes = question::changes(plan);
+    let rest = question::system(plan, system, boot);
+    format!("{node}: {changes}; {rest}. Apply?")
+}
+
 /// What becomes of the daemon's force file, now that everything else is in place, which no failure here changes.
 fn force(session: &Session, plan: &Plan) {
     let (result, command) = match plan.force {
@@ -113,8 +144,15 @@ fn force(session: &Session, plan: &Plan) {
     };
     if let Err(error) = result {
         log::warn!(
-            "all else is in place, but {error}. Next: {command} /{}",
-            paths::FORCE
+            "all else is in place, but {error}. Next: {command} {}",
+            shell_word(
+                &session
+                    .root
+                    .shown()
+                    .join(paths::FORCE)
+                    .display()
+                    .to_string()
+            )
         );
     }
 }
@@ -290,7 +328,8 @@ fn show_plan(cli: &Cli, args: &PlanArgs, session: &Session, plan: &Plan) -> Resu
             Ok(report::print(text.as_bytes())?)
         }
         Output::Text => {
-            let mut text = report::plan::text(&session.heading(), plan, &diffs, cli.verbose > 0);
+            let mut text =
+                report::plan::text(&session.heading(), plan, &diffs, cli.detail(args.summary));
             // Who is asked knows it before.
             if !cli.yes && !plan.is_empty() {
                 let daemon = predict::of_plan(session, plan, args);

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 
+use super::access::{self, Need};
 use super::session::{open_root, open_store};
 use super::{CacheCommand, Cli, Output, machine};
 use crate::error::ExitCode;
@@ -15,6 +16,13 @@ use crate::source::{self, cache};
 pub fn run(cli: &Cli, command: &CacheCommand) -> Result<ExitCode> {
     let root = open_root(cli)?;
     machine::expect_system(&root)?;
+    access::expect(
+        &root,
+        match command {
+            CacheCommand::List | CacheCommand::Export { .. } => Need::Read,
+            CacheCommand::Forget { .. } => Need::Write,
+        },
+    )?;
     match command {
         CacheCommand::List => list(cli, &root)?,
         CacheCommand::Export { name } => {

@@ -90,11 +90,15 @@ impl Api<'_> {
     fn policies(&self) -> Result<Policies> {
         let before = policies::remembered(self.root)?;
         let (asked, given) = match self.get(&policies::url(&self.access.server)) {
-            Ok(answer) => match policies::parse(&answer, now())? {
-                Some(known) => (Asked::Given, Some(known)),
-                None => (Asked::NotReady, None),
-            },
-            Err(error) => (refusal(&error).ok_or(error)?, None),
+            Ok(answer) => {
+                let answer = policies::parse(&answer, now())?;
+                let asked = match answer.policies {
+                    Some(_) => Asked::Given,
+                    None => Asked::NotReady,
+                };
+                (asked, (answer.policies, Some(answer.overrides)))
+            }
+            Err(error) => (refusal(&error).ok_or(error)?, (None, None)),
         };
         let policies = Policies::after(before, asked, given, now());
         keep(self.root, paths::POLICIES, &policies)?;

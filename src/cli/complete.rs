@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 
+use super::access::{self, Need};
 use super::os;
 use super::recover::{at_boot, recover_first};
 use super::rollback::TakingBack;
@@ -16,6 +17,7 @@ use crate::command::rpm_ostree::arguments::finalize_journal;
 use crate::command::{CommandRunner, HostRunner};
 use crate::drift::Drift;
 use crate::error::ExitCode;
+use crate::invocation::mco_rescue;
 use crate::node::deployments::{Deployment, Deployments, finalize_failure};
 use crate::node::host::boot_id;
 use crate::node::system::asked;
@@ -99,6 +101,7 @@ pub fn ran(history: &[FinishedRun]) -> Vec<Ran> {
 /// Runs `complete`.
 pub fn run(cli: &Cli) -> Result<ExitCode> {
     let root = open_root(cli)?;
+    access::expect(&root, Need::Write)?;
     let Some(awaited) = awaited(&root)? else {
         return say(cli, &Completed::nothing());
     };
@@ -181,7 +184,7 @@ fn bring_files(cli: &Cli, root: &Root, lock: &Lock, awaited: &Awaited) -> Result
         return Ok(());
     }
     let name = &awaited.config.name;
-    let again = format!("mco-rescue apply cached:{name}");
+    let again = mco_rescue(&format!("apply cached:{name}"));
     log::warn!("the files of {name} did not come before the reboot; they come now");
     let cached = Some(format!("cached:{name}"));
     let session = Session::observe(open_root(cli)?, cached.as_deref(), Unnamed::Wanted)?;
@@ -345,9 +348,10 @@ impl Boot<'_> {
         }
         if let Some(blocker) = back.plan.blockers.first() {
             bail!(
-                "the files of {config} cannot be taken back: {}: {}. Next: mco-rescue rollback",
+                "the files of {config} cannot be taken back: {}: {}. Next: {}",
                 blocker.subject,
-                blocker.message
+                blocker.message,
+                mco_rescue("rollback")
             );
         }
         // Nothing that reads them runs yet.

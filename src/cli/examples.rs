@@ -4,6 +4,7 @@ pub const APPLY: &str = "Examples:
   mco-rescue apply
   mco-rescue apply worker.yaml
   mco-rescue apply --yes --root /mnt cached:rendered-worker-24cc
+  mco-rescue apply --root /mnt --key me.pub
   oc get mc NAME -o json | ssh core@NODE sudo mco-rescue apply -y -";
 
 pub const PLAN: &str = "Examples:
@@ -51,6 +52,8 @@ pub const RENDER: &str = "Examples:
 
 pub const ROLLBACK: &str = "Examples:
   mco-rescue rollback
+  mco-rescue rollback --list
+  mco-rescue rollback --to 1763840000000-1234
   mco-rescue rollback --leave-changed";
 
 pub const RECOVER: &str = "Examples:

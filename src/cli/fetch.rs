@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 
+use super::access::{self, Need};
 use super::after::in_file;
 use super::cluster;
 use super::session::{self, open_root, open_store};
@@ -16,6 +17,7 @@ use crate::net::{self, Answer, Cause, FetchError, Request, TlsProblem};
 use crate::node::identity::{Identity, Membership};
 use crate::node::{Host, Records};
 use crate::paths;
+use crate::progress;
 use crate::render;
 use crate::report;
 use crate::report::fetch::{Fetched, Outcome, PassedOver, Seen};
@@ -41,6 +43,7 @@ struct Got {
 pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     machine::expect_system(&root)?;
+    access::expect(&root, Need::Write)?;
     let records = Records::read(&root).context("reading the daemon's records")?;
     let mut outcome = Outcome::default();
     let brought = args
@@ -67,7 +70,7 @@ pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
     }
     outcome.seen.policies = outcome.seen.policies.or(brought);
     let known = outcome.passed_over.is_empty() && outcome.kept.iter().all(|kept| !kept.new);
-    if args.quiet && known && !outcome.kept.is_empty() {
+    if cli.quiet && known && !outcome.kept.is_empty() {
         return Ok(ExitCode::Done);
     }
     let text = match cli.output {
@@ -95,9 +98,10 @@ pub fn into_cache(root: &Root, args: &FetchArgs) -> Result<String> {
 
 /// The policies of a file count as the last that were given; what the API says after that takes their place.
 fn keep_policies(root: &Root, file: &str) -> Result<Policies> {
-    let (known, _) = in_file(file)?;
+    let brought = in_file(file)?;
     let before = policies::remembered(root).context("reading the disruption policies")?;
-    let policies = Policies::after(before, Asked::Given, Some(known), now());
+    let given = (Some(brought.policies), Some(brought.overrides));
+    let policies = Policies::after(before, Asked::Given, given, now());
     session::keep(root, paths::POLICIES, &policies)?;
     Ok(policies)
 }
@@ -142,8 +146,10 @@ fn directory(
 /// Checks what came, and keeps it.
 fn take(root: &Root, records: &Records, got: Got, args: &FetchArgs) -> Result<Fetched> {
     verify(args, &got.bytes)?;
-    let text = String::from_utf8(got.bytes)
-        .map_err(|_| anyhow::anyhow!("{}: not UTF-8 text", got.origin))?;
+    let text = String::from_utf8(got.bytes).map_err(|e| {
+        let said = document::not_text(e.as_bytes(), e.utf8_error());
+        anyhow::anyhow!("{}: {said}", got.origin)
+    })?;
     let config = document::parse(text.as_bytes(), &got.origin).map_err(|error| {
         anyhow::anyhow!(
             "{error}; nothing was kept. See whether it is whole, and what it comes from"
@@ -270,6 +276,8 @@ fn get(
         ..Request::new(url, MAX_BYTES)
     };
     log::info!("fetching {}", net::redact(url));
+    let within = Duration::from_secs(args.timeout);
+    let _phase = progress::begin(progress::fetching(&net::redact(url), within));
     let fetched = net::fetch(&settings, &request, &mut source::tell);
     Ok(fetched.map_err(|error| searched(root, error)))
 }

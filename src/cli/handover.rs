@@ -9,6 +9,7 @@ use super::{Cli, DaemonArgs, Output, StatusArgs};
 use crate::daemon::handover::{Given, handover, object};
 use crate::document::MachineConfig;
 use crate::error::ExitCode;
+use crate::invocation::mco_rescue;
 use crate::node::{Recorded, Records};
 use crate::render;
 use crate::report;
@@ -47,7 +48,8 @@ fn kept(root: &Root, records: &Records) -> Result<Vec<MachineConfig>> {
 fn one(kept: &[MachineConfig], name: &str) -> Result<String> {
     let Some(config) = kept.iter().find(|config| config.name == name) else {
         bail!(
-            "this node has no whole {name}. Next: mco-rescue cache list, or look on another node of the pool"
+            "this node has no whole {name}. Next: {}, or look on another node of the pool",
+            mco_rescue("cache list")
         );
     };
     if std::io::stdout().is_terminal() {
@@ -69,7 +71,8 @@ fn all(cli: &Cli, args: &StatusArgs, root: &Root, kept: &[MachineConfig]) -> Res
     let now = predict::forecast(root, &args.daemon, Moment::Now(None))?;
     let Some(config) = target(&now, args.daemon.desired.as_deref()) else {
         bail!(
-            "nothing here tells which config the node is to be in. Name it: mco-rescue status --for-cluster --desired NAME"
+            "nothing here tells which config the node is to be in. Name it: {}",
+            mco_rescue("status --for-cluster --desired NAME")
         );
     };
     let once_wanted = DaemonArgs {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use super::access::{self, Need};
 use super::complete;
 use super::session::{Session, open_root};
 use super::work::confirm;
@@ -21,10 +22,11 @@ use crate::install::archive::{Baked, entries};
 use crate::install::{
     self, COMPLETE, FETCH, Found, RECOVER, Scope, Standing, Survey, cpio, managed,
 };
+use crate::invocation::mco_rescue;
 use crate::node::space::Mounted;
 use crate::node::{Host, Labels, Records};
 use crate::paths;
-use crate::plan::{Notice, Plan};
+use crate::plan::{Notice, Plan, Step};
 use crate::report;
 use crate::report::install::{Archive, Check, Installed, Removed};
 use crate::root::{Root, RootPath, sha256};
@@ -43,6 +45,7 @@ pub fn run(cli: &Cli, args: &InstallArgs) -> Result<ExitCode> {
 
 fn install(cli: &Cli, root: &Root, meant: bool) -> Result<ExitCode> {
     machine::expect_node(root, meant)?;
+    access::expect(root, Need::Write)?;
     let lock = transaction::acquire(root)?;
     let records = Records::read(root).context("reading the daemon's records")?;
     let config = records.recorded().map(Desired::of);
@@ -196,12 +199,12 @@ fn start(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Res
     })
 }
 
-/// Before a run on the live node: what is missing of what would mend it at boot after a power cut.
-pub struct Beforehand(Due);
+/// Before a run on the live node: what is missing of what would mend it at boot after a power cut, or why that cannot be
+/// told.
+pub struct Beforehand(Result<Due, String>);
 
 impl Beforehand {
-    /// What is missing; `None` where nothing is, where systemd does not run, where the image has it, or where it
-    /// cannot be told.
+    /// What is missing; `None` where nothing is, where systemd does not run, or where the image has it.
     pub fn of(session: &Session) -> Option<Self> {
         let mut theirs = managed(&session.desired);
         theirs.extend(session.old.iter().flat_map(|old| managed(old)));
@@ -220,13 +223,11 @@ impl Beforehand {
         }
         match Due::of(root, Scope::Recovery, theirs) {
             Ok(due) if due.is_nothing() => None,
-            Ok(due) => Some(Self(due)),
+            Ok(due) => Some(Self(Ok(due))),
             Err(error) => {
-                log::warn!(
-                    "{}",
-                    report::install::without_recovery(&format!("{error:#}"))
-                );
-                None
+                let why = format!("{error:#}");
+                log::warn!("{}", report::install::without_recovery(&why));
+                Some(Self(Err(why)))
             }
         }
     }
@@ -236,15 +237,23 @@ impl Beforehand {
         if plan.is_empty() || !plan.blockers.is_empty() {
             return;
         }
+        let Ok(due) = &self.0 else {
+            return;
+        };
         plan.notices.push(Notice {
             subject: "recovery at boot".to_owned(),
-            message: report::install::beforehand(&self.0.found),
+            message: report::install::beforehand(&due.found),
         });
     }
 
     /// Puts it in place and says so; else why it is not. A run of files alone needs none of it.
     pub fn install(&self, root: &Root, lock: &Lock) -> Option<String> {
-        match self.try_install(root, lock) {
+        let due = match &self.0 {
+            Ok(due) => due,
+            // It was said when it was looked at.
+            Err(why) => return Some(why.clone()),
+        };
+        match due.try_install(root, lock) {
             Ok(said) => {
                 log::warn!("{said}");
                 None
@@ -256,10 +265,12 @@ impl Beforehand {
             }
         }
     }
+}
 
+impl Due {
     fn try_install(&self, root: &Root, lock: &Lock) -> Result<String> {
-        let unlabelled = self.0.put(root, lock)?;
-        let check = check(root, lock, &self.0, &HostRunner)?;
+        let unlabelled = self.put(root, lock)?;
+        let check = check(root, lock, self, &HostRunner)?;
         if let Some(problem) = report::install::problem(&check, &unlabelled) {
             bail!("{problem}");
         }
@@ -292,7 +303,12 @@ impl Completion {
         if !plan.os.needs_reboot() || !systemd_runs(root) {
             return Ok(());
         }
-        let Some(why) = not_completed(root, beforehand)? else {
+        let why = match not_completed(root, beforehand)? {
+            None if is_brought(plan) || is_installed(beforehand) => None,
+            None => not_enabled(root)?,
+            why => why,
+        };
+        let Some(why) = why else {
             return Ok(());
         };
         let subject = COMPLETE.to_owned();
@@ -321,8 +337,9 @@ impl Completion {
             Some(why) if plan.os.needs_reboot() && !self.by_hand => {
                 bail!(
                     "nothing would complete this run at the next boot: {}. Nothing of the config was changed. \
-                     See to it: mco-rescue install. {}",
+                     See to it: {}. {}",
                     why.trim_end_matches('.'),
+                    mco_rescue("install"),
                     report::install::NOT_COMPLETED
                 )
             }
@@ -339,7 +356,8 @@ pub fn refuse_without_completion(root: &Root, by_hand: bool) -> Result<()> {
     if by_hand || !systemd_runs(root) {
         return Ok(());
     }
-    match not_completed(root, None)? {
+    let why = not_completed(root, None)?;
+    match why.map_or_else(|| not_enabled(root), |why| Ok(Some(why)))? {
         Some(why) => bail!(
             "{COMPLETE} {why}. Nothing was changed. {}",
             report::install::NOT_COMPLETED
@@ -359,7 +377,17 @@ fn not_completed(root: &Root, beforehand: Option<&Beforehand>) -> Result<Option<
             )));
         }
     }
-    let due = beforehand.map_or(&[][..], |beforehand| beforehand.0.found.as_slice());
+    let due = match beforehand.map(|beforehand| &beforehand.0) {
+        Some(Err(why)) => {
+            return Ok(Some(format!(
+                "cannot be looked at ({}): nothing would complete this run at the next boot. See to it: mco-rescue \
+                 install",
+                why.trim_end_matches('.')
+            )));
+        }
+        Some(Ok(due)) => due.found.as_slice(),
+        None => &[],
+    };
     for found in due.iter().filter(|found| found.is_due()) {
         let path = &found.item.path;
         let directory = path.parent().unwrap_or_else(|| path.clone());
@@ -383,6 +411,35 @@ fn not_completed(root: &Root, beforehand: Option<&Beforehand>) -> Result<Option<
     Ok(None)
 }
 
+/// Returns true where the config brings the unit that completes: its state is the config's matter then.
+fn is_brought(plan: &Plan) -> bool {
+    let own = [paths::COMPLETE_UNIT, paths::COMPLETE_LINK].map(RootPath::fixed);
+    let mut steps = plan.steps.iter();
+    steps.any(|planned| matches!(&planned.step, Step::Put { path, .. } if own.contains(path)))
+}
+
+/// Returns true where the unit that completes is installed and enabled before the run.
+fn is_installed(beforehand: Option<&Beforehand>) -> bool {
+    let due = beforehand.and_then(|beforehand| beforehand.0.as_ref().ok());
+    due.is_some_and(|due| due.has(COMPLETE))
+}
+
+/// Why systemd does not start the unit that completes: it is missing, or not enabled.
+fn not_enabled(root: &Root) -> Result<Option<String>> {
+    let exists = |path| root.exists(&RootPath::fixed(path));
+    let units = [paths::COMPLETE_UNIT, paths::IMAGE_COMPLETE_UNIT];
+    let links = [paths::COMPLETE_LINK, paths::IMAGE_COMPLETE_LINK];
+    for (what, places) in [("is missing", units), ("is not enabled", links)] {
+        if !exists(places[0])? && !exists(places[1])? {
+            return Ok(Some(format!(
+                "{what}: nothing would complete this run at the next boot. Install it: {}",
+                mco_rescue("install")
+            )));
+        }
+    }
+    Ok(None)
+}
+
 /// Whether the image brings the unit along, enabled, and nothing takes precedence over it.
 fn image_recovers(root: &Root) -> bool {
     let exists = |path| root.exists(&RootPath::fixed(path)).unwrap_or_default();
@@ -395,20 +452,23 @@ fn image_recovers(root: &Root) -> bool {
 /// Takes everything away again.
 fn remove(cli: &Cli, root: &Root) -> Result<ExitCode> {
     machine::expect_system(root)?;
+    access::expect(root, Need::Write)?;
     let lock = transaction::acquire(root)?;
     let pending = transaction::pending(root)?;
     if let (word, Some(config)) = report::status::pending_words(&pending) {
         bail!(
             "an earlier run ({}) is {word}, and removing would take away what it needs. \
-             Next: mco-rescue recover; nothing was removed",
-            config.name
+             Next: {}; nothing was removed",
+            config.name,
+            mco_rescue("recover")
         );
     }
     // One that failed is kept only to be told.
     if complete::awaited(root)?.is_some_and(|awaited| awaited.failed.is_none()) {
         bail!(
             "what an earlier run staged waits for the next boot, and removing would take away what completes it. \
-             Next: systemctl reboot, then mco-rescue status; nothing was removed"
+             Next: systemctl reboot, then {}; nothing was removed",
+            mco_rescue("status")
         );
     }
     let mut paths = to_remove(root, &lock)?;

@@ -39,6 +39,7 @@ pub fn heading(machine: &Machine) -> Heading {
         root: machine.root.clone(),
         node: name(machine),
         system: system(machine),
+        short_system: machine.short_system.clone(),
         ..Heading::default()
     }
 }

@@ -1,5 +1,6 @@
 //! The command line: clap types, and one function per command that reads like the pipeline.
 
+mod access;
 mod after;
 mod apply;
 mod bits;
@@ -12,8 +13,11 @@ mod fetch;
 mod firstboot;
 mod handover;
 mod install;
+mod kept;
+mod keys;
 mod lent;
 mod machine;
+mod names;
 mod os;
 mod pages;
 mod pins;
@@ -27,6 +31,7 @@ mod rollback;
 mod session;
 mod show;
 mod status;
+mod tips;
 mod verify;
 mod work;
 mod workloads;
@@ -36,11 +41,14 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use self::install::Completion;
+pub use self::tips::parse;
 use crate::daemon::release::Release;
 use crate::error::ExitCode;
+use crate::invocation;
 use crate::plan::fit::Accepted;
 use crate::plan::{Allowed, Options};
 use crate::privileges;
+use crate::report::plan::Detail;
 use crate::source::LATEST;
 
 /// The heading of the options that every command has, so that its own stand together.
@@ -73,13 +81,18 @@ pub struct Cli {
     pub root: PathBuf,
 
     /// text for people, or json for programs: one document with a versioned schema
-    #[arg(long, global = true, value_enum, value_name = "FORM", default_value_t = Output::Text,
+    #[arg(short, long, global = true, value_enum, value_name = "FORM", default_value_t = Output::Text,
         hide_possible_values = true, help_heading = EVERYWHERE)]
     pub output: Output,
 
     /// Say more on standard error; given twice, every step
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = EVERYWHERE)]
     pub verbose: u8,
+
+    /// Show no progress on standard error; with fetch, say nothing when the cache had it
+    /// already, as timers want it. Results, warnings and errors stay
+    #[arg(short, long, global = true, help_heading = EVERYWHERE)]
+    pub quiet: bool,
 
     /// Do not ask before changing the node [default: ask, and change nothing where there
     /// is no terminal]
@@ -89,6 +102,17 @@ pub struct Cli {
     /// What to do
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// How much of a plan is shown.
+    fn detail(&self, summary: bool) -> Detail {
+        match (summary, self.verbose) {
+            (true, _) => Detail::Counts,
+            (false, 0) => Detail::Changes,
+            (false, _) => Detail::All,
+        }
+    }
 }
 
 /// The form of the output.
@@ -224,6 +248,10 @@ pub enum Command {
     #[command(hide = true)]
     Completions(CompletionsArgs),
 
+    /// Print what completions offer that only the program or the node knows, a name a line
+    #[command(hide = true)]
+    Names(NamesArgs),
+
     /// Print the man page mco-rescue(8), or write all pages to DIR
     #[command(hide = true)]
     Man(ManArgs),
@@ -246,6 +274,27 @@ pub struct CompletionsArgs {
     /// The shell
     #[arg(value_enum, value_name = "SHELL")]
     pub shell: Shell,
+}
+
+/// Names that completions offer.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum NamesOf {
+    /// The checks of doctor
+    Checks,
+    /// The configs in the cache, as CONFIG
+    Configs,
+    /// The configs in the cache, by their names
+    Cached,
+    /// Pools
+    Pools,
+}
+
+/// Which names.
+#[derive(Debug, Args)]
+pub struct NamesArgs {
+    /// Of what
+    #[arg(value_enum, value_name = "OF")]
+    pub of: NamesOf,
 }
 
 /// Where the pages go.
@@ -295,6 +344,10 @@ pub struct PlanArgs {
     #[command(flatten)]
     pub config: ConfigArgs,
 
+    /// Show sections and counts only, without paths, diffs and notices; blockers stay
+    #[arg(long)]
+    pub summary: bool,
+
     /// Pass over sections that are never applied on a running node (disks, raid,
     /// filesystems, luks, groups) instead of refusing, and take steps that the daemon
     /// refuses although they are harmless (changed directories and links)
@@ -322,9 +375,10 @@ pub struct PlanArgs {
     #[arg(long, requires = "files_only")]
     pub request_mcd_force: bool,
 
-    /// The cluster's node disruption policies: the MachineConfiguration object named cluster,
-    /// JSON or YAML; they decide what is reloaded and restarted after the files
-    /// [default: those that fetch has kept, else the operator's own]
+    /// The MachineConfiguration object named cluster, JSON or YAML: the node disruption
+    /// policies in it decide what is reloaded and restarted after the files, and
+    /// irreconcilableValidationOverrides which changed storage sections pass
+    /// [default: what fetch has kept, else the operator's own policies]
     #[arg(long, value_name = "FILE")]
     pub policy: Option<String>,
 
@@ -404,6 +458,15 @@ pub struct ApplyArgs {
     #[command(flatten)]
     pub plan: PlanArgs,
 
+    /// Change nothing, and show what plan shows
+    #[arg(
+        long,
+        visible_short_alias = 'n',
+        alias = "check",
+        conflicts_with = "key"
+    )]
+    pub dry_run: bool,
+
     /// Reboot at the end, where something is staged for the next boot, or a policy asks
     /// for it [default: name the reboot]
     #[arg(long)]
@@ -417,6 +480,12 @@ pub struct ApplyArgs {
     /// the files change. Pods are not moved elsewhere first. Needs crictl
     #[arg(long)]
     pub stop_workloads: bool,
+
+    /// Change nothing but this: add the one public SSH key in FILE for core, such as
+    /// ~/.ssh/id_ed25519.pub, where nobody can log in; `-` for standard input. verify
+    /// reports it as a difference, the next apply takes it away, and so does rollback
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "latest", "reboot", "stop_workloads"])]
+    pub key: Option<String>,
 }
 
 impl ApplyArgs {
@@ -433,9 +502,11 @@ impl ApplyArgs {
         };
         Self {
             plan,
+            dry_run: false,
             reboot: args.reboot,
             no_actions: false,
             stop_workloads: false,
+            key: None,
         }
     }
 }
@@ -725,10 +796,6 @@ pub struct FetchArgs {
     #[arg(long, conflicts_with = "source")]
     pub from_media: bool,
 
-    /// Say nothing when the cache had it already; for timers
-    #[arg(short, long)]
-    pub quiet: bool,
-
     /// The pool [default: that of the recorded config, else of the last fetch]
     #[arg(long, value_name = "POOL")]
     pub pool: Option<String>,
@@ -749,8 +816,8 @@ pub struct FetchArgs {
     #[arg(long, value_name = "HOST:ADDR", value_parser = resolution)]
     pub resolve: Vec<(String, std::net::IpAddr)>,
 
-    /// Keep the cluster's node disruption policies of this file too: the MachineConfiguration
-    /// object named cluster, JSON or YAML
+    /// Keep this file too: the MachineConfiguration object named cluster, JSON or YAML, for
+    /// its node disruption policies and irreconcilableValidationOverrides
     #[arg(long, value_name = "FILE")]
     pub policy: Option<String>,
 
@@ -823,6 +890,15 @@ pub struct RollbackArgs {
     #[arg(long, requires = "forget")]
     pub if_done: bool,
 
+    /// List the runs that can be taken back, and change nothing
+    #[arg(long, conflicts_with_all = ["forget", "to", "leave_changed", "files_only", "no_actions", "reboot"])]
+    pub list: bool,
+
+    /// Go back to before this run of --list, and take all later ones back too; the name of
+    /// the config that was recorded then will do [default: the last run alone]
+    #[arg(long, value_name = "ID", conflicts_with = "forget")]
+    pub to: Option<String>,
+
     /// Leave paths that were changed since as they are, instead of refusing
     #[arg(long)]
     pub leave_changed: bool,
@@ -848,8 +924,16 @@ pub struct RollbackArgs {
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     // Before a byte of a document is read.
     privileges::keep_possible();
+    invocation::remember_root(&cli.root);
+    run_command(cli).map_err(access::explain)
+}
+
+fn run_command(cli: &Cli) -> anyhow::Result<ExitCode> {
     match &cli.command {
-        Command::Apply(args) => apply::run(cli, args),
+        Command::Apply(args) => match &args.key {
+            Some(file) => keys::apply(cli, args, file),
+            None => apply::run(cli, args),
+        },
         Command::Pivot(args) => pivot::run(cli, args),
         Command::Plan(args) => plan::run(cli, args),
         Command::Verify(args) => verify::run(cli, args),
@@ -865,6 +949,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Firstboot(args) => firstboot::run(cli, args),
         Command::Install(args) => install::run(cli, args),
         Command::Completions(args) => pages::completions(args),
+        Command::Names(args) => names::run(cli, args),
         Command::Man(args) => pages::man(args),
     }
 }

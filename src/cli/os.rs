@@ -21,15 +21,17 @@ use crate::command::{CommandLine, CommandRunner, HostRunner, systemctl};
 use crate::drift;
 use crate::error::RunError;
 use crate::images::storage;
+use crate::invocation::mco_rescue;
 use crate::kargs::{Change, Kargs};
 use crate::node::deployments::{Deployment, Deployments};
 use crate::node::host::boot_id;
 use crate::node::system::{Facts, OF_DEPLOYMENTS, ask};
 use crate::node::{Host, Records, System};
 use crate::plan::{OsPlan, OsStep, PackageChange};
+use crate::progress::{self, Work};
 use crate::report;
 use crate::root::Root;
-use crate::signals::DeferredSignals;
+use crate::signals::{self, Answer, DeferredSignals};
 use crate::transaction;
 use crate::transaction::journal::ConfigRef;
 
@@ -104,6 +106,7 @@ impl Staging<'_> {
         }
         // Whoever ends the run must not leave behind what rpm-ostreed is lent, nor what is half staged.
         let signals = DeferredSignals::new();
+        signals::answer(Answer::Cancelling);
         let lent = Lent {
             root: self.root,
             lock: self.lock,
@@ -115,7 +118,10 @@ impl Staging<'_> {
         let staged = self.steps(facts, &lent, &signals);
         let taken_back = lent.take_back();
         let failed = match (staged.and_then(|()| self.proof()), taken_back) {
-            (Ok(()), Ok(())) => return self.is_staged(),
+            (Ok(()), Ok(())) => {
+                signals::answer(Answer::SeeStatus);
+                return self.is_staged();
+            }
             (Ok(()), Err(error)) => (
                 format!("{error:#}"),
                 "see to it, then run this again".into(),
@@ -126,6 +132,7 @@ impl Staging<'_> {
         if let Some(signal) = signals.waiting() {
             // Nobody is there to say it when the signal has its way.
             log::warn!("ended by {signal}: {error:#}");
+            signals::answer(Answer::Said);
         }
         Err(error)
     }
@@ -223,7 +230,10 @@ impl Staging<'_> {
             return;
         }
         if let Err(error) = pins::let_go(self.root, |one| one.name() == self.plan.booted) {
-            log::warn!("unpinning what runs: {error:#}. Next: mco-rescue rollback --forget");
+            log::warn!(
+                "unpinning what runs: {error:#}. Next: {}",
+                mco_rescue("rollback --forget")
+            );
         }
     }
 
@@ -374,12 +384,12 @@ impl Staging<'_> {
         let Some(next) = next else {
             return Some("no staged deployment found after applying extensions".to_owned());
         };
-        let has = |name: &&String| !next.requested_packages.contains(name);
+        let lacks = |name: &&String| !next.requested_packages.contains(name);
         let missing: Vec<&str> = self
             .plan
             .packages
             .iter()
-            .filter(has)
+            .filter(lacks)
             .map(String::as_str)
             .collect();
         let lacking = "the following extension packages are missing from the staged deployment";
@@ -449,8 +459,9 @@ impl Staging<'_> {
         match (dropped, self.await_as_before()) {
             (Ok(()), Ok(())) => match &self.over.before {
                 Some(before) if self.plan.drops() && before.failed.is_none() => anyhow::anyhow!(
-                    "{words}; no file was changed, but what was staged for {name} is gone. Next: mco-rescue apply \
-                     cached:{name}, or mco-rescue rollback",
+                    "{words}; no file was changed, but what was staged for {name} is gone. Next: {apply}, or {back}",
+                    apply = before.apply_command(),
+                    back = mco_rescue("rollback"),
                     name = before.config.name
                 ),
                 _ => anyhow::anyhow!(
@@ -502,6 +513,8 @@ fn end_transaction() {
     if let Err(cause) = ask(&HostRunner, &arguments::cancel()) {
         log::warn!("cancelling the transaction: {cause}");
     }
+    let waiting = Work::new("Waiting for rpm-ostree to end its transaction");
+    let _phase = progress::begin(waiting.within(CANCEL));
     let until = Instant::now() + CANCEL;
     while Instant::now() < until {
         if deployments().is_ok_and(|all| all.transaction.is_none()) {
@@ -564,7 +577,8 @@ pub fn is_staged_by(root: &Root, run: &str) -> Result<bool> {
 pub fn settle(root: &Root) {
     if let Err(error) = try_settle(root) {
         log::warn!(
-            "all is in place, but what is awaited cannot be settled: {error:#}. Next: mco-rescue status"
+            "all is in place, but what is awaited cannot be settled: {error:#}. Next: {}",
+            mco_rescue("status")
         );
     }
 }
@@ -606,7 +620,9 @@ pub fn go_back(root: &Root, leaving: &Leaving, config: &str) -> Result<WayBack> 
     if booted != leaving.to && all.named(&leaving.to).is_none() {
         bail!(
             "the deployment that ran before {config} is gone, so its operating system cannot come back by itself. \
-             Stage its image: mco-rescue pivot IMAGE; or take only the files back: mco-rescue rollback --files-only"
+             Stage its image: {}; or take only the files back: {}",
+            mco_rescue("pivot IMAGE"),
+            mco_rescue("rollback --files-only")
         );
     }
     let is_back = booted == leaving.to;

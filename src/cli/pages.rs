@@ -27,8 +27,62 @@ pub fn completions(args: &CompletionsArgs) -> Result<ExitCode> {
         Shell::Zsh => generate(Zsh, &mut command, NAME, &mut script),
         Shell::Fish => generate(Fish, &mut command, NAME, &mut script),
     }
-    report::print(mended(&String::from_utf8(script)?).as_bytes())?;
+    let script = mended(&String::from_utf8(script)?);
+    let script = match args.shell {
+        Shell::Bash => for_bash(&script, &flags(&command)),
+        Shell::Zsh => for_zsh(&script),
+        Shell::Fish => script + include_str!("completions/names.fish"),
+    };
+    report::print(script.as_bytes())?;
     Ok(ExitCode::Done)
+}
+
+/// Every option without a value, of every command.
+fn flags(command: &Command) -> String {
+    let own = command.get_arguments();
+    let own = own.filter(|one| !one.is_positional() && !one.get_action().takes_values());
+    let names = own.flat_map(|one| {
+        let long = one.get_long().map(|long| format!("--{long}"));
+        long.into_iter()
+            .chain(one.get_short().map(|short| format!("-{short}")))
+    });
+    let below = command.get_subcommands().map(flags);
+    names.chain(below).collect::<Vec<String>>().join(" ")
+}
+
+/// The generated function, called by one that adds names.
+fn for_bash(script: &str, flags: &str) -> String {
+    let names = include_str!("completions/names.bash").replace("@FLAGS@", flags);
+    let registered = "\nif [[ \"${BASH_VERSINFO[0]}\" -eq 4 &&";
+    let (function, register) = script.rsplit_once(registered).unwrap_or((script, ""));
+    let register = register.replace(
+        "complete -F _mco__rescue ",
+        "complete -F _mco_rescue_named ",
+    );
+    format!("{function}{names}{registered}{register}")
+}
+
+/// In the places of the generator's default, which is files.
+fn for_zsh(script: &str) -> String {
+    let kinds = [
+        ("'::config -- ", "configs"),
+        ("'::id -- ", "checks"),
+        ("':name -- ", "cached"),
+        ("'--desired=", "cached"),
+        ("'--object=", "cached"),
+        ("':pool -- ", "pools"),
+        ("'--pool=", "pools"),
+    ];
+    let line = |line: &str| {
+        let kind = kinds.iter().find(|(begins, _)| line.starts_with(begins));
+        match kind.zip(line.strip_suffix(":_default' \\")) {
+            Some(((_, kind), rest)) => format!("{rest}:_mco_rescue_{kind}' \\\n"),
+            None => format!("{line}\n"),
+        }
+    };
+    let script: String = script.lines().map(line).collect();
+    let names = include_str!("completions/names.zsh");
+    script.replacen("_mco-rescue() {", &format!("{names}_mco-rescue() {{"), 1)
 }
 
 /// For bash, clap_complete 4.6 spells a program's `-` in two ways, so that no option of a command is ever found

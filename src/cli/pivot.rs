@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use anyhow::{Result, bail};
 
+use super::access::{self, Need};
 use super::bits;
 use super::complete;
 use super::install::Beforehand;
@@ -16,6 +17,7 @@ use super::{Cli, Output, PivotArgs, machine};
 use crate::awaited::PIVOT;
 use crate::command::HostRunner;
 use crate::error::ExitCode;
+use crate::invocation::mco_rescue;
 use crate::node::system::System;
 use crate::node::{self, Host, Interest, Records};
 use crate::plan::fit::Accepted;
@@ -35,6 +37,7 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
         );
     }
     machine::expect_node(&root, args.guards.not_a_node)?;
+    access::expect(&root, Need::Write)?;
     let records = Records::read(&root)?;
     let image = wanted(args, &records)?;
     let lock = transaction::acquire(&root)?;
@@ -99,7 +102,8 @@ fn wanted(args: &PivotArgs, records: &Records) -> Result<String> {
     match image {
         Some(image) => Ok(image),
         None => bail!(
-            "no image was given, and no recorded config names one. Give it: mco-rescue pivot NAME@sha256:DIGEST"
+            "no image was given, and no recorded config names one. Give it: {}",
+            mco_rescue("pivot NAME@sha256:DIGEST")
         ),
     }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use super::access::{self, Need};
 use super::after;
 use super::install::Beforehand;
 use super::predict;
@@ -9,6 +10,7 @@ use super::quorum;
 use super::session::{Session, Unnamed, open_root};
 use super::{Cli, Output, PlanArgs, machine};
 use crate::error::ExitCode;
+use crate::invocation::mco_rescue;
 use crate::node::Machine;
 use crate::plan::{Notice, Plan, wrong_machine};
 use crate::report;
@@ -24,6 +26,7 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
     if let Some(against) = wrong_machine(&machine, args.guards.not_a_node) {
         return refuse(cli, &machine, against);
     }
+    access::expect(&root, Need::Write)?;
     let pending = transaction::pending(&root)?;
     let session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
     let mut plan = session.whole_plan(args)?;
@@ -51,7 +54,7 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
                 );
                 text.push_str(&(report::wrap(&said, 0) + "\n"));
             }
-            text + &report::plan::text(&heading, &plan, &diffs, cli.verbose > 0)
+            text + &report::plan::text(&heading, &plan, &diffs, cli.detail(args.summary))
                 + &daemon
                     .as_ref()
                     .map_or_else(String::new, |daemon| daemon.text(begin(&plan, daemon)))
@@ -94,7 +97,8 @@ pub fn begin(plan: &Plan, daemon: &Forecast) -> &'static str {
 
 fn next(plan: &Plan, daemon: Option<&Forecast>) -> String {
     if !plan.blockers.is_empty() {
-        return "apply would refuse. Next: see to the blockers above.\n".to_owned();
+        let again = report::plan::blockers_again(plan);
+        return format!("apply would refuse. Next: see to the blockers above.{again}\n");
     }
     if plan.is_empty() {
         return String::new();
@@ -107,6 +111,9 @@ fn next(plan: &Plan, daemon: Option<&Forecast>) -> String {
             &format!("The daemon would stop over this plan, as said above. Next: {next}"),
             0,
         ),
-        None => "Next: mco-rescue apply, with the same arguments.\n".to_owned(),
+        None => report::wrap(
+            &format!("Next: {}, with the same arguments.", mco_rescue("apply")),
+            0,
+        ),
     }
 }

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 
-use super::after::{self, DEFAULTS};
+use super::access;
+use super::after::{self, Cluster, DEFAULTS};
 use super::cluster::node_name;
 use super::complete;
 use super::session::Session;
@@ -16,6 +17,7 @@ use crate::awaited::{Awaited, Way};
 use crate::command::rpm_ostree::packages::package_sets;
 use crate::command::{CommandRunner, HostRunner, rpm};
 use crate::daemon::forecast::{Evidence, Witnesses, branches, evidence};
+use crate::daemon::midway::{self, Failure};
 use crate::daemon::start::{
     Annotation, Annotations, Api, AtHand, Compared, Os, PREFIX, Record, Situation, Triggers,
 };
@@ -32,7 +34,6 @@ use crate::render::{self, NameHash};
 use crate::report::daemon::Forecast;
 use crate::root::{Root, RootError, RootPath};
 use crate::source::cache::{self, Cached, Entry};
-use crate::source::policies::ClusterPolicies;
 use crate::source::{api, daemon_log};
 
 /// When the daemon starts.
@@ -69,9 +70,10 @@ fn by_policies(
 ) -> Result<Forecast> {
     let read = records(root, moment).context("reading the daemon's records")?;
     let found = Found::gather(root, &read, args, moment)?;
-    // Standard input was read already, and can be read once only.
-    let (policies, whose) = after::chosen(root, file.filter(|file| *file != "-"))?;
-    Ok(found.forecast(args, &policies, whose != DEFAULTS))
+    Ok(match moment.session() {
+        Some(session) => found.forecast(args, session.cluster(file)?),
+        None => found.forecast(args, &after::cluster(root, file)?),
+    })
 }
 
 /// What a session has read is not read again, unless it was changed meanwhile.
@@ -153,6 +155,8 @@ struct Found<'a> {
     proven: RefCell<BTreeMap<String, bool>>,
     /// The disk beside each config that the daemon may compare it with.
     compared: BTreeMap<String, Compared>,
+    /// What an update to a config fails over, by its name.
+    failing: BTreeMap<String, Failure>,
     os: Os,
     /// The boot that comes before the daemon.
     next_boot: Option<NextBoot>,
@@ -195,6 +199,7 @@ impl<'a> Found<'a> {
             evidence,
             initial,
             compared: BTreeMap::new(),
+            failing: BTreeMap::new(),
             os: Os {
                 class: OsRelease::read(root)?.class(),
                 booted: None,
@@ -231,7 +236,45 @@ impl<'a> Found<'a> {
             let compared = self.compare(config, &node);
             self.compared.insert(config.name.clone(), compared);
         }
+        let wanted = self.may_be_updated_to();
+        for config in configs
+            .iter()
+            .filter(|config| wanted.contains(&config.name))
+        {
+            self.look_ahead(root, config)?;
+        }
         Ok(())
+    }
+
+    /// Looks for what an update to a config would fail over.
+    fn look_ahead(&mut self, root: &Root, config: &MachineConfig) -> Result<()> {
+        let node = self.node_for(root, config)?;
+        let old = match self.record() {
+            Record::Present(record) if !record.emptied => Some(Desired::of(record)),
+            _ => None,
+        };
+        let failure = midway::failure(&Desired::of(config), old.as_ref(), &node);
+        let live = node.system.facts().is_some();
+        if live && self.initial.is_none() && self.os.booted.as_ref() != Some(&config.os_image_url) {
+            self.os.podman = podman_fails(&config.os_image_url);
+        }
+        let failure = failure.map(|failure| (config.name.clone(), failure));
+        self.failing.extend(failure);
+        Ok(())
+    }
+
+    /// What the annotations name as wanted, where the node is in another one.
+    fn may_be_updated_to(&self) -> BTreeSet<String> {
+        let initial = self
+            .initial
+            .as_ref()
+            .and_then(|initial| initial.as_ref().ok());
+        let annotated = [Some(&self.evidence.annotations), initial];
+        let desired = annotated.into_iter().flatten();
+        let desired = desired.filter_map(|annotations| value(&annotations.desired));
+        let record = record_name(self.records, self.moment);
+        let another = |name: &&str| record.as_deref() != Some(*name);
+        desired.filter(another).map(str::to_owned).collect()
     }
 
     /// The record, and what the annotations name as current.
@@ -256,6 +299,7 @@ impl<'a> Found<'a> {
             };
             let seen = node::observe(root, &interest, &HostRunner);
             let mut node = seen.context("looking at the node")?;
+            access::expect_read(&node)?;
             if let Some(system) = &self.system {
                 node.system = system.clone();
             }
@@ -406,18 +450,14 @@ impl<'a> Found<'a> {
         !config.emptied && !brings_kubelet(&config.ignition) && doubtful()
     }
 
-    fn forecast(
-        &self,
-        args: &DaemonArgs,
-        policies: &ClusterPolicies,
-        policies_known: bool,
-    ) -> Forecast {
+    fn forecast(&self, args: &DaemonArgs, cluster: &Cluster) -> Forecast {
         let configs = self.at_hand();
         let initial = self.initial.as_ref();
         let image = self.image();
         let compare = |config: &MachineConfig, _: Option<&str>| {
             self.compared.get(&config.name).cloned().unwrap_or_default()
         };
+        let fails = |name: &str| self.failing.get(name).cloned();
         let here = Situation {
             release: args.daemon_version.unwrap_or_default(),
             node: &self.node,
@@ -436,9 +476,11 @@ impl<'a> Found<'a> {
             },
             os: &self.os,
             fips: self.host.fips,
-            policies,
-            policies_known,
+            policies: &cluster.policies,
+            policies_known: cluster.whose != DEFAULTS,
+            overrides: cluster.overrides.as_ref(),
             compare: &compare,
+            fails: &fails,
         };
         let record = record_name(self.records, self.moment);
         Forecast {

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 
+use super::access::{self, Need};
 use super::install::systemd_runs;
 use super::lent::Lent;
 use super::session::open_root;
@@ -15,10 +16,12 @@ use crate::node::Host;
 use crate::node::host::boot_id;
 use crate::paths;
 use crate::plan::Notice;
+use crate::progress::{self, Work};
 use crate::report;
 use crate::report::recover::Started;
 use crate::report::status::{LastRun, Outcome, Phase};
 use crate::root::{Root, RootPath};
+use crate::signals::{self, Answer};
 use crate::systemd::changed::{is_read_by_manager, units_at, wanted_at};
 use crate::transaction::{
     self, Direction, Leave, Lock, Pending, RecoverError, Recovered, Running, Wanted,
@@ -28,6 +31,7 @@ use crate::transaction::{
 pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     machine::expect_system(&root)?;
+    access::expect(&root, Need::Write)?;
     // Started without need, as `install` does to see whether it can be: then the lock may be somebody's.
     if args.at_boot && transaction::pending(&root)? == Pending::Nothing {
         return Ok(ExitCode::Done);
@@ -160,6 +164,10 @@ fn recover(root: &Root, lock: &Lock, direction: Direction, leave: &Leave) -> Res
         half_way |= root.exists(&RootPath::fixed(file))?;
     }
     let _half_way = half_way.then(HalfWay::begin);
+    let _phase = half_way.then(|| {
+        signals::answer(Answer::SeeStatus);
+        progress::begin(Work::new("Recovering an interrupted run"))
+    });
     let deployment = Host::observe(root)?.deployment;
     let boot = root.is_live().then(boot_id).flatten();
     let running = Running {

@@ -1,23 +1,29 @@
 //! `rollback`: the last finished run taken back, through the same transaction.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, anyhow, bail};
 
+use super::access::{self, Need};
 use super::complete;
 use super::install::{refuse_without_completion, systemd_runs};
+use super::kept;
 use super::os::{self, WayBack};
 use super::pins;
 use super::recover::recover_first;
 use super::session::{guard, open_root};
 use super::work::{Work, confirm, now};
-use super::{Cli, Output, RollbackArgs, machine};
+use super::{Cli, Output, RollbackArgs, keys, machine};
 use crate::awaited::{Awaited, Leaving, OsRun, Ran};
 use crate::command::HostRunner;
 use crate::command::job::Job;
 use crate::error::ExitCode;
+use crate::invocation::mco_rescue;
 use crate::node::{self, Interest, NodeState, Records};
 use crate::paths;
 use crate::plan::{self, Allowed, FinishedRun, Notice, Plan};
-use crate::report::plan::{Diffs, Heading};
+use crate::report::plan::Heading;
+use crate::report::question;
 use crate::report::{self, count};
 use crate::root::{Root, RootPath};
 use crate::source::api;
@@ -28,7 +34,11 @@ use crate::transaction::{self, Lock};
 pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     let started = now();
     let root = open_root(cli)?;
+    if args.list {
+        return kept::list(cli, &root);
+    }
     machine::expect_node(&root, args.guards.not_a_node)?;
+    access::expect(&root, Need::Write)?;
     let lock = transaction::acquire(&root)?;
     recover_first(&root, &lock)?;
     if args.forget {
@@ -36,6 +46,12 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     }
     let whole = !args.files_only && root.is_live();
     if whole && let Some((awaited, leaving)) = unfinished(&root)? {
+        if args.to.is_some() {
+            bail!(
+                "what was staged for {} has to go first: mco-rescue rollback; then run this again. Nothing was changed",
+                awaited.config.name
+            );
+        }
         let way = Together {
             run: Ran {
                 id: String::new(),
@@ -54,12 +70,18 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
         confirm(cli, "Go back to before it?")?;
         return way.leave(cli, &root, &lock, args);
     }
-    let Some(run) = transaction::history(&root)?.into_iter().next() else {
+    let mut runs = transaction::history(&root)?;
+    if runs.is_empty() {
         bail!(
             "no finished run is in the history, so there is nothing to go back to. \
-             Apply the config that the node should be in: mco-rescue apply CONFIG"
+             Apply the config that the node should be in: {}",
+            mco_rescue("apply CONFIG")
         );
-    };
+    }
+    let older = kept::up_to(&root, &runs, args.to.as_deref())?;
+    let run = runs.remove(0);
+    runs.truncate(older);
+    let older = runs;
     let allowed = Allowed {
         staged: !args.files_only && os::is_staged_by(&root, &run.id)?,
         ..args.guards.allowed()
@@ -74,7 +96,13 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     let way = os_run
         .map(|os_run| Together::of(&root, &back, &os_run))
         .transpose()?;
-    if let Some(way) = way.as_ref().filter(|way| way.leaving.runs.len() > 1) {
+    let together = way.as_ref().map_or(0, |way| way.earlier().len());
+    if args.to.is_some() {
+        kept::separate_systems(&root, &back.run, &older, together, whole)?;
+    }
+    if older.len() > together {
+        look_ahead(&root, &mut back, &older, args)?;
+    } else if let Some(way) = way.as_ref().filter(|way| way.leaving.runs.len() > 1) {
         back.plan.notices.push(Notice {
             subject: "runs before it".to_owned(),
             message: format!(
@@ -86,18 +114,35 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     let heading = heading(&root, &back.run)?;
     let (run, plan) = (&back.run, &back.plan);
     if cli.output == Output::Text || !plan.blockers.is_empty() {
-        show(cli, &heading, plan)?;
+        show(cli, &root, &heading, plan)?;
     }
     if !plan.blockers.is_empty() {
         bail!(
-            "refusing to take {} back: see the blockers above; nothing was changed",
-            run.config
+            "refusing to take {} back: see the blockers above; nothing was changed{}",
+            run.config,
+            report::plan::blockers_again(plan)
         );
     }
     if let Some(way) = &way {
         way.is_completed(&root, args)?;
     }
-    confirm(cli, "Take this run back?")?;
+    let oldest = older.last().unwrap_or(run);
+    let asked = format!(
+        "{}: back to before {}: {}{}. Take {} back?",
+        question::node(&heading),
+        oldest.config,
+        question::changes(plan),
+        match older.len() {
+            0 => String::new(),
+            more => format!(", and {}", count(more, "run") + " before it"),
+        },
+        if older.is_empty() {
+            "this run"
+        } else {
+            "these runs"
+        },
+    );
+    confirm(cli, &asked)?;
     let steps = plan.steps.len();
     if let Some(way) = &way
         && let WayBack::NextBoot = os::go_back(&root, &way.leaving, &run.config)?
@@ -105,18 +150,24 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
         return next_boot(cli, &root, &way.run, args);
     }
     back.carry_out(&root, &lock, started, &jobs)?;
-    let earlier = way.as_ref().map_or(&[][..], |way| way.earlier());
-    let more = take_back(&root, &lock, args, earlier)?;
+    let mut earlier = way.as_ref().map_or(&[][..], |way| way.earlier()).to_vec();
+    let asked_for = older.iter().map(|run| run.id.clone());
+    earlier.extend(asked_for.skip(together));
+    let more = take_back(&root, &lock, args, &earlier)?;
     os::settle(&root);
+    let last = older.last().unwrap_or(run);
     let ran = Ran {
-        id: run.id.clone(),
-        config: run.config.clone(),
+        id: last.id.clone(),
+        config: last.config.clone(),
     };
     end(cli, &root, &ran, steps + more)
 }
 
 fn said<T>(error: &dyn std::fmt::Display, instead: T) -> T {
-    log::warn!("the run is taken back, but {error:#}. Next: mco-rescue status");
+    log::warn!(
+        "the run is taken back, but {error:#}. Next: {}",
+        mco_rescue("status")
+    );
     instead
 }
 
@@ -214,16 +265,53 @@ fn take_back(root: &Root, lock: &Lock, args: &RollbackArgs, runs: &[String]) -> 
         let back = TakingBack::prepare(root, run, args.leave_changed, args.guards.allowed())?;
         if let Some(blocker) = back.plan.blockers.first() {
             bail!(
-                "{} cannot be taken back: {}: {}. Next: mco-rescue rollback",
+                "{} cannot be taken back: {}: {}. Next: {}",
                 back.run.config,
                 blocker.subject,
-                blocker.message
+                blocker.message,
+                mco_rescue("rollback")
             );
         }
         back.carry_out(root, lock, now(), &[])?;
         steps += back.plan.steps.len();
     }
     Ok(steps)
+}
+
+/// Adds what stands against taking older runs back too: what was changed since at a path of theirs which no later
+/// run has touched. The other paths are looked at when it is their turn.
+fn look_ahead(
+    root: &Root,
+    back: &mut TakingBack,
+    older: &[FinishedRun],
+    args: &RollbackArgs,
+) -> Result<()> {
+    let paths = |run: &FinishedRun| -> Vec<String> {
+        let steps = run.steps.iter();
+        steps.map(|(step, _)| step.path().to_string()).collect()
+    };
+    let mut later: BTreeSet<String> = paths(&back.run).into_iter().collect();
+    for run in older {
+        let own = paths(run);
+        let plan = plan::rollback(run, &observe(root, run)?, args.leave_changed);
+        let is_new = |notice: &Notice| !later.contains(&notice.subject);
+        back.plan
+            .blockers
+            .extend(plan.blockers.into_iter().filter(is_new));
+        back.plan
+            .notices
+            .extend(plan.notices.into_iter().filter(is_new));
+        back.plan.notices.push(Notice {
+            subject: format!("run {}", run.id),
+            message: format!(
+                "taken back after it: {} of {}",
+                count(run.steps.len(), "step"),
+                run.config
+            ),
+        });
+        later.extend(own);
+    }
+    Ok(())
 }
 
 /// Nothing goes back any more; the room is free for others.
@@ -352,10 +440,11 @@ fn observe(root: &Root, run: &FinishedRun) -> Result<NodeState> {
     node::observe(root, &interest, &HostRunner).context("looking at the node")
 }
 
-fn show(cli: &Cli, heading: &Heading, plan: &Plan) -> Result<()> {
+fn show(cli: &Cli, root: &Root, heading: &Heading, plan: &Plan) -> Result<()> {
+    let diffs = keys::diffs(root, plan);
     let text = match cli.output {
-        Output::Json => report::plan::json(heading, plan, &Diffs::new(), &None)?,
-        Output::Text => report::plan::text(heading, plan, &Diffs::new(), cli.verbose > 0),
+        Output::Json => report::plan::json(heading, plan, &diffs, &None)?,
+        Output::Text => report::plan::text(heading, plan, &diffs, cli.detail(false)),
     };
     Ok(report::print(text.as_bytes())?)
 }

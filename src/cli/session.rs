@@ -7,12 +7,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
+use super::access;
+use super::after::{self, Cluster};
 use super::os::Over;
-use super::{Cli, PlanArgs, bits, complete, machine};
+use super::{Cli, PlanArgs, bits, complete, keys, machine};
 use crate::accounts::{self, Prepared};
 use crate::command::HostRunner;
 use crate::document::{Desired, Finding, MachineConfig, with_first_boot_files};
 use crate::drift::{self, Drift};
+use crate::invocation::mco_rescue;
 use crate::mounts;
 use crate::node::identity::{self, Claims, Identity};
 use crate::node::sysroot;
@@ -21,12 +24,14 @@ use crate::object::Kind;
 use crate::paths;
 use crate::plan::fit::{self, Accepted, Evidence};
 use crate::plan::{self, Allowed, Inputs, Notice, Options, Payload, Plan, Step};
+use crate::progress::{self, Work};
 use crate::render::{self, NameHash};
 use crate::report::diff::unified;
 use crate::report::is_secret_step;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootError, RootPath};
 use crate::sealed;
+use crate::source::policies::Overrides;
 use crate::source::{self, Chosen, Http, Kept, LATEST, api, cache, daemon_log};
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{self, Store};
@@ -56,6 +61,10 @@ pub struct Session {
     differs: OnceCell<Vec<Drift>>,
     /// How the hash in the config's name stands to its contents, once it was asked.
     name_hash: OnceCell<NameHash>,
+    /// The MachineConfiguration of the file that was given, once it was read.
+    given_cluster: OnceCell<Cluster>,
+    /// The MachineConfiguration that the node keeps, once it was read.
+    kept_cluster: OnceCell<Cluster>,
 }
 
 /// Opens the root of the command line; of the disk of an OSTree system, the deployment that it would boot, with its
@@ -76,10 +85,22 @@ pub fn open_root(cli: &Cli) -> Result<Root> {
     Ok(root)
 }
 
+/// The bytes that a step brings; nothing where it brings none.
+pub fn payload_bytes(root: &Root, payload: &Payload) -> Option<Vec<u8>> {
+    match payload {
+        Payload::Bytes(bytes) => Some(bytes.clone()),
+        Payload::Record(text) => Some(text.as_bytes().to_vec()),
+        Payload::Contents(contents) => contents.bytes().ok(),
+        Payload::CopyOf(source) => root.read_file(source).ok()?,
+        Payload::None | Payload::LinkTo(_) | Payload::TreeOf(_) => None,
+    }
+}
+
 /// Looks at what goes on on the node, and adds what stands against a plan.
 pub fn guard(plan: &mut Plan, root: &Root, node: &NodeState, allowed: Allowed) -> Result<()> {
     let activity = Activity::observe(root, &HostRunner).context("looking for updates at work")?;
     plan::guard(plan, node, &activity, allowed);
+    access::look(root, node, plan);
     Ok(())
 }
 
@@ -94,8 +115,9 @@ fn way_back(root: &Root, plan: &mut Plan) -> Result<()> {
             subject: "history".to_owned(),
             message: format!(
                 "{} runs wait for a reboot, and the history holds no more of them: the way back would be lost. Reboot \
-                 into the last one: systemctl reboot; or take them back: mco-rescue rollback",
-                transaction::HISTORY_KEPT
+                 into the last one: systemctl reboot; or take them back: {}",
+                transaction::HISTORY_KEPT,
+                mco_rescue("rollback")
             ),
         });
     }
@@ -109,6 +131,7 @@ fn look(
     desired: &Desired,
     old: Option<&Desired>,
 ) -> Result<(NodeState, Option<Prepared>), RootError> {
+    let _phase = progress::begin(Work::new("Looking at the node"));
     let accounts = accounts::prepare(root, config, desired, &HostRunner)?;
     let old = old.filter(|old| !std::ptr::eq(*old, desired));
     let interest = plan::interest(desired, old, accounts.as_ref());
@@ -161,6 +184,7 @@ fn choose_by(
     records: &Records,
     http: &mut Http<'_>,
 ) -> Result<Chosen> {
+    let _phase = progress::begin(Work::new("Reading the config"));
     let cache = cache::read(root).context("reading the cache")?;
     let (annotations, log) = match (config, unnamed) {
         (None, Unnamed::Wanted) => (
@@ -225,6 +249,7 @@ impl Session {
         });
         let seen = look(&root, &chosen.config, &desired, old.as_deref());
         let (node, accounts) = seen.context("looking at the node")?;
+        access::expect_read(&node)?;
         Ok(Self {
             machine: machine::observe(&root)?,
             root,
@@ -236,6 +261,8 @@ impl Session {
             accounts,
             differs: OnceCell::new(),
             name_hash: OnceCell::new(),
+            given_cluster: OnceCell::new(),
+            kept_cluster: OnceCell::new(),
         })
     }
 
@@ -266,6 +293,30 @@ impl Session {
         }
     }
 
+    /// What counts of the cluster's MachineConfiguration: of `file`, else of one that was given before, else of what the
+    /// node keeps. Each is read once, as standard input can be.
+    pub fn cluster(&self, file: Option<&str>) -> Result<&Cluster> {
+        if let Some(given) = self.given_cluster.get() {
+            return Ok(given);
+        }
+        let cell = match file {
+            Some(_) => &self.given_cluster,
+            None => &self.kept_cluster,
+        };
+        if let Some(known) = cell.get() {
+            return Ok(known);
+        }
+        let read = after::cluster(&self.root, file)?;
+        Ok(cell.get_or_init(|| read))
+    }
+
+    /// The changes of storage sections that the cluster lets pass, where that is known.
+    fn overrides(&self) -> Option<&Overrides> {
+        let cluster = self.cluster(None);
+        let cluster = cluster.inspect_err(|error| log::warn!("{error:#}"));
+        cluster.ok()?.overrides.as_ref()
+    }
+
     /// The plan.
     pub fn plan(&self, options: Options) -> Plan {
         let inputs = Inputs {
@@ -276,6 +327,7 @@ impl Session {
             records: &self.records,
             node: &self.node,
             accounts: self.accounts.as_ref(),
+            overrides: self.overrides(),
         };
         plan::plan(inputs, options)
     }
@@ -289,6 +341,7 @@ impl Session {
 
     /// The guarded plan, with doubts about the config, and with how its image and packages are had.
     pub fn whole_plan(&self, args: &PlanArgs) -> Result<Plan> {
+        self.cluster(args.policy.as_deref())?;
         let mut allowed = args.guards.allowed();
         // The plan says that it is dropped, or goes on from there.
         allowed.staged = !args.files_only && super::os::is_staged_by_us(&self.root)?;
@@ -331,6 +384,7 @@ impl Session {
     pub fn name_hash(&self) -> &NameHash {
         let config = &self.chosen.config;
         self.name_hash.get_or_init(|| {
+            let _phase = progress::begin(Work::new("Checking the hash of the config"));
             let found = render::name_hash_of(&config.record);
             let image = identity::layered_image(&self.desired)
                 .or_else(|| identity::layered_image_kept(&self.root));
@@ -373,9 +427,10 @@ impl Session {
     pub fn not_looked_at(&self) -> Vec<String> {
         let mut all = Vec::new();
         if self.node.system.facts().is_none() {
-            let not_asked = "OS image, kernel arguments, extensions and kernel type \
-                             (compare `rpm-ostree status` with `mco-rescue show`)";
-            all.push(not_asked.to_owned());
+            all.push(format!(
+                "OS image, kernel arguments, extensions and kernel type (compare `rpm-ostree status` with `{}`)",
+                mco_rescue("show")
+            ));
         } else {
             all.push("extensions and kernel type".to_owned());
         }
@@ -389,7 +444,10 @@ impl Session {
             all.push("the password of core (/etc/shadow cannot be read)".to_owned());
         }
         if self.node.labels.usable() {
-            all.push("SELinux labels (`mco-rescue plan` names the wrong ones)".to_owned());
+            all.push(format!(
+                "SELinux labels (`{}` names the wrong ones)",
+                mco_rescue("plan")
+            ));
         }
         all.extend(
             self.desired
@@ -410,6 +468,7 @@ impl Session {
         Heading {
             node: machine::name(&self.machine),
             system: machine::system(&self.machine),
+            short_system: self.machine.short_system.clone(),
             config: self.chosen.config.name.clone(),
             name_hash: (!self.desired.bare).then(|| self.name_hash().clone()),
             digest: self.chosen.config.digest.clone(),
@@ -425,6 +484,10 @@ impl Session {
     pub fn diffs(&self, plan: &Plan, show_secrets: bool) -> Diffs {
         let mut diffs = Diffs::new();
         for planned in &plan.steps {
+            if let Some(diff) = keys::diff(&self.root, planned) {
+                diffs.insert(planned.step.path().clone(), diff);
+                continue;
+            }
             let Step::Put {
                 path,
                 old: Some(old),
@@ -456,13 +519,6 @@ impl Session {
 
     fn diff(&self, path: &RootPath, payload: &Payload) -> Option<String> {
         let on_disk = self.root.read_file(path).ok()??;
-        let wanted = match payload {
-            Payload::Bytes(bytes) => bytes.clone(),
-            Payload::Record(text) => text.as_bytes().to_vec(),
-            Payload::Contents(contents) => contents.bytes().ok()?,
-            Payload::CopyOf(source) => self.root.read_file(source).ok()??,
-            Payload::None | Payload::LinkTo(_) | Payload::TreeOf(_) => return None,
-        };
-        unified(&on_disk, &wanted)
+        unified(&on_disk, &payload_bytes(&self.root, payload)?)
     }
 }

@@ -7,6 +7,7 @@ use super::{Cli, Output, ShowArgs};
 use crate::document::Desired;
 use crate::drift::{dropin_path, unit_path};
 use crate::error::ExitCode;
+use crate::invocation::mco_rescue;
 use crate::node::Records;
 use crate::report;
 
@@ -61,5 +62,8 @@ fn contents(desired: &Desired, path: &str) -> Result<Vec<u8>> {
             return Ok(text.as_bytes().to_vec());
         }
     }
-    bail!("the config brings no file or unit {path:?}; `mco-rescue show CONFIG` lists what it has")
+    bail!(
+        "the config brings no file or unit {path:?}; `{}` lists what it has",
+        mco_rescue("show CONFIG")
+    )
 }

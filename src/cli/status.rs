@@ -2,10 +2,12 @@
 
 use anyhow::{Context, Result};
 
+use super::access::{self, Need};
 use super::complete;
 use super::handover;
 use super::predict::{self, Moment};
 use super::session::open_root;
+use super::work::now;
 use super::{Cli, DaemonArgs, Output, StatusArgs, machine};
 use crate::awaited::{Awaited, Scene, Verdict};
 use crate::command::HostRunner;
@@ -19,12 +21,13 @@ use crate::report::status::{Half, Kept, LastRun, OsReport, StatusReport, pending
 use crate::root::Root;
 use crate::runtime;
 use crate::source::{api, daemon_log, policies};
-use crate::transaction::{self, LockError, Pending};
+use crate::transaction::{self, Pending};
 
 /// Runs `status`.
 pub fn run(cli: &Cli, args: &StatusArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     machine::expect_system(&root)?;
+    access::expect(&root, Need::Read)?;
     if args.for_cluster {
         return handover::run(cli, args, &root);
     }
@@ -73,6 +76,7 @@ pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
     let is_told = is_told && !half.as_ref().is_some_and(|half| half.reboot);
     Ok(StatusReport {
         schema: "mco-rescue/status/v1",
+        now: now(),
         root: root.shown().display().to_string(),
         os: OsReport::of(&system, &super::pins::ours(root)?),
         // What failed tells its half itself.
@@ -86,6 +90,7 @@ pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
         recorded_image: records.current_image.clone(),
         seen: seen(root)?,
         pending: word,
+        frozen: frozen(root)?,
         pending_config: config.map(|config| config.name.clone()),
         firstboot: host
             .live
@@ -98,10 +103,20 @@ pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
             Pending::Unfinished(..) => None,
             _ => {
                 let now = Moment::Now(Some(&system));
-                predict::said(predict::forecast(root, daemon, now))
+                let forecast = predict::forecast(root, daemon, now);
+                match forecast {
+                    Err(error) if access::is_denied(&format!("{error:#}")) => return Err(error),
+                    forecast => predict::said(forecast),
+                }
             }
         },
     })
+}
+
+/// The files that thaw what an interrupted run has left standing still.
+fn frozen(root: &Root) -> Result<Vec<String>> {
+    let files = transaction::frozen(root)?.into_iter();
+    Ok(files.map(|file| file.display().to_string()).collect())
 }
 
 /// True where all that is told of what is awaited is that the node is a half.
@@ -116,7 +131,7 @@ fn verdict(root: &Root, awaited: &Awaited, system: &System) -> Result<Verdict> {
     let next = facts.and_then(|facts| facts.deployments.next_boot());
     let next = next.map(Deployment::name);
     let transaction = facts.is_some_and(|facts| facts.deployments.transaction.is_some());
-    let at_work = transaction || matches!(transaction::acquire(root), Err(LockError::Held(_)));
+    let at_work = transaction || transaction::is_held(root);
     if !root.is_live() {
         // A root that does not run has no boot to be judged.
         return Ok(match awaited.lacks_files(&history) {
@@ -158,6 +173,7 @@ fn history(root: &Root) -> Vec<Kept> {
         Vec::new()
     });
     let kept = |run: crate::plan::FinishedRun| Kept {
+        began: run.began(),
         id: run.id,
         config: run.config,
     };

@@ -2,10 +2,12 @@
 
 use anyhow::Result;
 
+use super::access::{self, Need};
 use super::session::{Session, Unnamed, open_root};
 use super::{Cli, ConfigArgs, Output, machine};
 use crate::drift;
 use crate::error::ExitCode;
+use crate::invocation::mco_rescue;
 use crate::plan::Options;
 use crate::report;
 use crate::report::verify::Findings;
@@ -14,6 +16,7 @@ use crate::report::verify::Findings;
 pub fn run(cli: &Cli, args: &ConfigArgs) -> Result<ExitCode> {
     let root = open_root(cli)?;
     machine::expect_system(&root)?;
+    access::expect(&root, Need::Read)?;
     let session = Session::observe(root, args.choice(), Unnamed::Recorded)?;
     // The plan knows both sides of everything that differs.
     let plan = session.plan(Options::default());
@@ -34,7 +37,14 @@ pub fn run(cli: &Cli, args: &ConfigArgs) -> Result<ExitCode> {
         Output::Text if drifts.is_empty() => report::verify::text(&heading, findings),
         Output::Text => {
             report::verify::text(&heading, findings)
-                + "Next: mco-rescue plan, then mco-rescue apply.\n"
+                + &report::wrap(
+                    &format!(
+                        "Next: {}, then {}.",
+                        mco_rescue("plan"),
+                        mco_rescue("apply")
+                    ),
+                    0,
+                )
         }
     };
     report::print(text.as_bytes())?;

@@ -9,20 +9,24 @@ use super::Cli;
 use crate::command::HostRunner;
 use crate::command::job::Job;
 use crate::error::{Reason, RunError};
+use crate::invocation::mco_rescue;
 use crate::labels::Policy;
 use crate::node::NodeState;
 use crate::node::host::boot_id;
 use crate::plan::{self, Plan, restorecon};
 use crate::privileges::{self, Capability};
+use crate::progress;
 use crate::report::status::{LastRun, Outcome, Phase};
 use crate::report::{self, count};
 use crate::root::{Root, RootPath};
+use crate::signals;
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{self, Failure, Finished, Lock, Request, Running};
 
 /// Asks on a terminal; elsewhere `--yes` has to say it.
 pub fn confirm(cli: &Cli, question: &str) -> Result<()> {
     if cli.yes {
+        signals::answer(signals::Answer::SeeStatus);
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
@@ -30,8 +34,10 @@ pub fn confirm(cli: &Cli, question: &str) -> Result<()> {
             "standard input is no terminal, so nobody can be asked; add --yes to carry this plan out. Nothing was changed"
         );
     }
+    progress::clear();
     let mut error = std::io::stderr();
-    write!(error, "{question} [y/N] ")
+    let asked = report::wrap(&format!("{question} [y/N]"), 0);
+    write!(error, "{} ", asked.trim_end())
         .and_then(|()| error.flush())
         .context("asking")?;
     let mut answer = String::new();
@@ -40,6 +46,7 @@ pub fn confirm(cli: &Cli, question: &str) -> Result<()> {
         .read_line(&mut answer)
         .context("reading the answer")?;
     if matches!(answer.trim(), "y" | "Y" | "yes") {
+        signals::answer(signals::Answer::SeeStatus);
         Ok(())
     } else {
         bail!("not confirmed; nothing was changed")
@@ -103,7 +110,7 @@ impl Work<'_> {
             Err(Failure::NothingChanged(said)) => bail!("{said}; nothing was changed"),
             Err(Failure::RolledBack(said)) => Err(RunError::RolledBack(said).into()),
             Err(Failure::Incomplete(said)) => {
-                Err(RunError::Incomplete(format!("{said}. Next: mco-rescue recover")).into())
+                Err(RunError::Incomplete(format!("{said}. Next: {}", mco_rescue("recover"))).into())
             }
         }
     }

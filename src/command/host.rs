@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 
 use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
 use crate::privileges;
+use crate::progress::{self, Work};
 
 /// Runs programs on the running system: cleared environment, C locale, no standard input.
 #[derive(Debug, Default, Clone, Copy)]
@@ -50,6 +51,7 @@ impl HostRunner {
             |e: std::io::Error| CommandError::Failed(command.program.clone(), e.to_string());
         let mut child = spawn(&program, command).map_err(failed)?;
         let mut output = Output::of(&mut child);
+        let _phase = progress::begin(waiting_for(command));
         let ending = wait(&child, &mut output, command, ended);
         // What it has started and left behind ends with it. Until it is waited for, no other group has its number.
         kill_group(&child);
@@ -62,6 +64,13 @@ impl HostRunner {
             stderr: tail(text(&output.stderr.bytes)),
         })
     }
+}
+
+/// The phase in which a program runs: its name, and the verb where it has one.
+fn waiting_for(command: &CommandLine) -> Work {
+    let verb = command.args.first().filter(|verb| !verb.starts_with('-'));
+    let verb = verb.map(|verb| format!(" {verb}")).unwrap_or_default();
+    Work::new(format!("Waiting for {}{verb}", command.program)).within(command.timeout)
 }
 
 #[allow(
@@ -104,7 +113,7 @@ fn spawn(program: &PathBuf, line: &CommandLine) -> std::io::Result<Child> {
     })
 }
 
-/// What a program has written so far.
+/// The output of a program so far.
 struct Output {
     stdout: Stream<ChildStdout>,
     stderr: Stream<ChildStderr>,
@@ -206,7 +215,7 @@ fn wait(
     }
 }
 
-/// Whether it has ended; it is not waited for by that.
+/// Returns true where it has ended; it is not waited for by that.
 fn is_ended(child: &Child) -> bool {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     !matches!(

@@ -4,40 +4,83 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
+use crate::privileges::Capability;
 use crate::root::RootPath;
 
 /// So many files are asked about at once: opening the database takes longer than any answer.
 const AT_ONCE: usize = 256;
+/// rpm looks at each file itself, and homes are closed to others than their users.
+const LOOK: &[Capability] = &[Capability::CAP_DAC_READ_SEARCH];
 /// What is printed for each package that owns a file.
 const OWNED: &str = "owned";
 
-/// Asks the package database of the running system which of these files belong to a package (mcd-contract 6.4).
+/// What the package database says of some files.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Ownership {
+    /// Whether a package owns the file; only files that rpm has an answer for.
+    pub owned: BTreeMap<RootPath, bool>,
+    /// The files without an answer, each with the reason.
+    pub unanswered: Vec<(RootPath, CommandError)>,
+}
+
+/// Asks the package database of the running system which of these files belong to a package (mcd-contract 6.4). A file
+/// that rpm fails over takes no other file's answer away.
 ///
 /// # Errors
-/// rpm is missing, or does not answer for one of them.
-pub fn owned(
-    runner: &dyn CommandRunner,
-    paths: &[&RootPath],
-) -> Result<BTreeMap<RootPath, bool>, CommandError> {
-    let mut all = BTreeMap::new();
+/// rpm is missing.
+pub fn owned(runner: &dyn CommandRunner, paths: &[&RootPath]) -> Result<Ownership, CommandError> {
+    let mut all = Ownership::default();
     for some in paths.chunks(AT_ONCE) {
-        let answer = runner.run(&question(some))?;
-        match read_all(&answer.stdout, some) {
-            Some(answers) => all.extend(answers),
-            // One that is gone meanwhile, or an rpm that speaks another way.
-            None => {
-                for path in some {
-                    all.insert((*path).clone(), owns(runner, path)?);
-                }
-            }
-        }
+        all.ask(runner, some)?;
     }
     Ok(all)
 }
 
-fn owns(runner: &dyn CommandRunner, path: &RootPath) -> Result<bool, CommandError> {
-    let answer = runner.run(&query(path))?;
-    read(&answer).ok_or_else(|| CommandError::Failed("rpm".into(), answer.stderr.trim().to_owned()))
+impl Ownership {
+    /// Asks about all paths at once, and about halves of them where an answer is missing.
+    fn ask(&mut self, runner: &dyn CommandRunner, paths: &[&RootPath]) -> Result<(), CommandError> {
+        if let [path] = paths {
+            return self.ask_one(runner, path);
+        }
+        match runner.run(&question(paths)) {
+            Ok(answer) => {
+                if let Some(answers) = read_all(&answer, paths) {
+                    self.owned.extend(answers);
+                    return Ok(());
+                }
+            }
+            // rpm does not work at all: asking for each path would take as long as it has paths.
+            Err(error) => return self.no_answer(paths, &error),
+        }
+        let (first, second) = paths.split_at(paths.len() / 2);
+        self.ask(runner, first)?;
+        self.ask(runner, second)
+    }
+
+    fn ask_one(&mut self, runner: &dyn CommandRunner, path: &RootPath) -> Result<(), CommandError> {
+        let answer = match runner.run(&query(path)) {
+            Ok(answer) => answer,
+            Err(error) => return self.no_answer(&[path], &error),
+        };
+        match read(&answer) {
+            Some(owned) => drop(self.owned.insert(path.clone(), owned)),
+            None => {
+                let said = answer.stderr.trim().to_owned();
+                let error = CommandError::Failed("rpm".into(), said);
+                self.unanswered.push((path.clone(), error));
+            }
+        }
+        Ok(())
+    }
+
+    fn no_answer(&mut self, paths: &[&RootPath], error: &CommandError) -> Result<(), CommandError> {
+        if matches!(error, CommandError::Missing(_)) {
+            return Err(error.clone());
+        }
+        let paths = paths.iter().map(|path| ((*path).clone(), error.clone()));
+        self.unanswered.extend(paths);
+        Ok(())
+    }
 }
 
 fn question(paths: &[&RootPath]) -> CommandLine {
@@ -47,24 +90,28 @@ fn question(paths: &[&RootPath]) -> CommandLine {
         program: "rpm".into(),
         args,
         timeout: Duration::from_secs(60),
-        capabilities: &[],
+        capabilities: LOOK,
     }
 }
 
-/// Who is not named as nobody's is somebody's; `None` where there are fewer answers than that.
-fn read_all(stdout: &str, paths: &[&RootPath]) -> Option<BTreeMap<RootPath, bool>> {
-    let nobodys = |line: &str| {
+/// A path that is not named as without a package has one; `None` where there are fewer answers than that, or rpm
+/// complains: two packages may own one file, so the number of answers alone proves nothing.
+fn read_all(answer: &CommandOutput, paths: &[&RootPath]) -> Option<BTreeMap<RootPath, bool>> {
+    if answer.stderr.lines().any(|line| line.contains("error:")) {
+        return None;
+    }
+    let foreign = |line: &str| {
         let path = line.strip_prefix("file ")?;
         let path = path.strip_suffix(" is not owned by any package")?;
         Some(path.to_owned())
     };
-    let nobodys: BTreeSet<String> = stdout.lines().filter_map(nobodys).collect();
+    let foreign: BTreeSet<String> = answer.stdout.lines().filter_map(foreign).collect();
     let answers: BTreeMap<RootPath, bool> = paths
         .iter()
-        .map(|path| ((*path).clone(), !nobodys.contains(&path.to_string())))
+        .map(|path| ((*path).clone(), !foreign.contains(&path.to_string())))
         .collect();
     let owned = answers.values().filter(|owned| **owned).count();
-    let said = stdout.lines().filter(|line| *line == OWNED).count();
+    let said = answer.stdout.lines().filter(|line| *line == OWNED).count();
     (said >= owned).then_some(answers)
 }
 
@@ -92,7 +139,7 @@ fn query(path: &RootPath) -> CommandLine {
         program: "rpm".into(),
         args,
         timeout: Duration::from_secs(30),
-        capabilities: &[],
+        capabilities: LOOK,
     }
 }
 
@@ -112,49 +159,136 @@ fn read(answer: &CommandOutput) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
+    fn paths(names: &[&str]) -> Vec<RootPath> {
+        let parse = |name: &&str| RootPath::parse(name).unwrap();
+        names.iter().map(parse).collect()
+    }
+
     #[test]
-    fn the_real_rpm_says_that_it_does_not_own_a_file_of_ours() {
-        let path = RootPath::parse("/etc/hostname").unwrap();
-        match owns(&crate::command::HostRunner, &path) {
-            Err(CommandError::Missing(_)) => eprintln!("SKIP: rpm is not installed"),
-            // Debian's rpm has an empty database.
-            answer => assert_eq!(answer, Ok(false)),
+    fn the_real_rpm_says_that_it_does_not_own_files_of_ours() {
+        let paths = paths(&["/etc/hostname", "/etc/passwd"]);
+        for paths in [&paths[..1], &paths[..]] {
+            let asked: Vec<&RootPath> = paths.iter().collect();
+            match owned(&crate::command::HostRunner, &asked) {
+                Err(CommandError::Missing(_)) => eprintln!("SKIP: rpm is not installed"),
+                // Debian's rpm has an empty database.
+                answer => {
+                    let wanted = paths.iter().map(|path| (path.clone(), false)).collect();
+                    assert_eq!(
+                        answer,
+                        Ok(Ownership {
+                            owned: wanted,
+                            unanswered: Vec::new()
+                        })
+                    );
+                }
+            }
+        }
+    }
+
+    /// Answers as rpm does: `/N-I` is a file of N packages, and `/x-I` one that it cannot look at.
+    #[derive(Default)]
+    struct Rpm {
+        calls: Cell<usize>,
+    }
+
+    impl CommandRunner for Rpm {
+        fn run(&self, command: &CommandLine) -> Result<CommandOutput, CommandError> {
+            self.calls.set(self.calls.get() + 1);
+            let bulk = command.args.iter().any(|arg| arg == "--qf");
+            let mut out = CommandOutput::default();
+            let mut failed = 0;
+            for path in command.args.iter().filter(|arg| arg.starts_with('/')) {
+                match path[1..2].parse::<usize>() {
+                    Ok(0) => {
+                        out.stdout
+                            .push_str(&format!("file {path} is not owned by any package\n"));
+                        failed += 1;
+                    }
+                    Ok(packages) => {
+                        let line = if bulk { "owned\n" } else { "p-1-1.x86_64\n" };
+                        out.stdout.push_str(&line.repeat(packages));
+                    }
+                    Err(_) => {
+                        let said = format!("error: file {path}: Permission denied\n");
+                        out.stderr.push_str(&said);
+                        failed += 1;
+                    }
+                }
+            }
+            out.status = Some(failed);
+            Ok(out)
         }
     }
 
     #[test]
-    fn many_files_are_one_question_to_the_real_rpm() {
-        let paths = ["/etc/hostname", "/etc/passwd"].map(|path| RootPath::parse(path).unwrap());
-        let paths: Vec<&RootPath> = paths.iter().collect();
-        let answer = match crate::command::HostRunner.run(&question(&paths)) {
-            Err(CommandError::Missing(_)) => return eprintln!("SKIP: rpm is not installed"),
-            answer => answer.unwrap(),
-        };
-        // Debian's rpm has an empty database.
-        let wanted = paths.iter().map(|path| ((*path).clone(), false));
-        assert_eq!(read_all(&answer.stdout, &paths), Some(wanted.collect()));
+    fn a_path_that_rpm_fails_over_takes_no_other_answer_away() {
+        // Every row of four kinds in five places: no package, one, two, and no answer.
+        for row in 0..4_usize.pow(5) {
+            let kind = |at: u32| ["0", "1", "2", "x"][row / 4_usize.pow(at) % 4];
+            let names: Vec<String> = (0..5).map(|at| format!("/{}-{at}", kind(at))).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let paths = paths(&names);
+            let asked: Vec<&RootPath> = paths.iter().collect();
+            let seen = owned(&Rpm::default(), &asked).unwrap();
+            for path in &paths {
+                let wanted = match &path.relative()[..1] {
+                    "x" => None,
+                    packages => Some(packages != "0"),
+                };
+                assert_eq!(seen.owned.get(path).copied(), wanted, "{path} in {names:?}");
+            }
+            let unanswered: Vec<&RootPath> = seen.unanswered.iter().map(|(path, _)| path).collect();
+            let wanted = paths.iter().filter(|path| path.relative().starts_with('x'));
+            assert_eq!(unanswered, wanted.collect::<Vec<_>>(), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn one_path_without_an_answer_costs_a_few_questions_more() {
+        let names: Vec<String> = (0..256).map(|at| format!("/{}-{at}", at % 3)).collect();
+        let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+        names[77] = "/x-77";
+        let paths = paths(&names);
+        let asked: Vec<&RootPath> = paths.iter().collect();
+        let rpm = Rpm::default();
+        let seen = owned(&rpm, &asked).unwrap();
+        assert_eq!((seen.owned.len(), seen.unanswered.len()), (255, 1));
+        assert!(rpm.calls.get() < 20, "{}", rpm.calls.get());
     }
 
     #[test]
     fn an_answer_that_is_missing_is_not_taken_for_one() {
-        let paths = ["/a", "/b"].map(|path| RootPath::parse(path).unwrap());
+        let paths = paths(&["/a", "/b"]);
         let paths: Vec<&RootPath> = paths.iter().collect();
-        let read = |stdout: &str| {
-            let answers = read_all(stdout, &paths)?;
+        let read = |stdout: &str, stderr: &str| {
+            let answer = CommandOutput {
+                status: Some(0),
+                stdout: stdout.into(),
+                stderr: stderr.into(),
+            };
+            let answers = read_all(&answer, &paths)?;
             Some(answers.into_values().collect::<Vec<_>>())
         };
-        let nobodys = "file /a is not owned by any package\n";
-        assert_eq!(read(&format!("{nobodys}owned\n")), Some(vec![false, true]));
+        let foreign = "file /a is not owned by any package\n";
+        let both = format!("{foreign}owned\n");
+        assert_eq!(read(&both, ""), Some(vec![false, true]));
+        let warning = "warning: Found bdb Packages database while attempting sqlite backend\n";
+        assert_eq!(read(&both, warning), Some(vec![false, true]));
         // Two packages may own a file.
+        let twice = format!("{foreign}owned\nowned\n");
+        assert_eq!(read(&twice, ""), Some(vec![false, true]));
         assert_eq!(
-            read(&format!("{nobodys}owned\nowned\n")),
-            Some(vec![false, true])
+            read("owned\nowned\n", "error: file /b: Permission denied\n"),
+            None
         );
-        assert_eq!(read(nobodys), None);
-        assert_eq!(read("owned\n"), None);
-        assert_eq!(read(""), None);
+        assert_eq!(read(foreign, ""), None);
+        assert_eq!(read("owned\n", ""), None);
+        assert_eq!(read("", ""), None);
     }
 
     #[test]

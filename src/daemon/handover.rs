@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::start::{PREFIX, Prediction, State};
+use crate::invocation::mco_rescue;
 
 /// What stands for the pool's uid in an object that is to be made anew.
 pub const POOL_UID: &str = "POOL-UID";
@@ -132,7 +133,8 @@ fn objects(given: &Given<'_>) -> Vec<Lost> {
             machine_config: name.to_owned(),
             export: here.then(|| {
                 let name = word(name);
-                format!("(umask 077; mco-rescue status --for-cluster --object {name} > {file})")
+                let export = mco_rescue(&format!("status --for-cluster --object {name}"));
+                format!("(umask 077; {export} > {file})")
             }),
             create: here.then(|| {
                 let pool = word(given.pool.unwrap_or("POOL"));

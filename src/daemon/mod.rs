@@ -7,6 +7,7 @@
 pub mod actions;
 pub mod forecast;
 pub mod handover;
+pub mod midway;
 pub mod registries;
 pub mod release;
 pub mod start;

@@ -8,14 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use super::midway::Failure;
 use super::release::Release;
-use super::update::decide;
+use super::update::decide_allowing;
 use crate::command::rpm_ostree::packages::{PackageSet, package_sets};
-use crate::document::MachineConfig;
+use crate::document::{KernelType, MachineConfig, undecodable};
 use crate::drift::{Drift, DriftKind};
+use crate::invocation::mco_rescue;
 use crate::node::os_release::Class;
 use crate::paths;
-use crate::source::policies::ClusterPolicies;
+use crate::source::policies::{ClusterPolicies, Overrides};
 
 /// What the daemon's annotations begin with.
 pub const PREFIX: &str = "machineconfiguration.openshift.io/";
@@ -111,6 +113,9 @@ pub struct Compared {
 /// Compares the disk with a config and a layered image.
 pub type Compare<'a> = &'a dyn Fn(&MachineConfig, Option<&str>) -> Compared;
 
+/// What an update to the config of a name fails over, as far as that is known.
+pub type Fails<'a> = &'a dyn Fn(&str) -> Option<Failure>;
+
 /// The operating system, as far as the start of the daemon depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Os {
@@ -179,8 +184,12 @@ pub struct Situation<'a> {
     pub policies: &'a ClusterPolicies,
     /// Whether those are the cluster's own; else the defaults.
     pub policies_known: bool,
+    /// The changes of storage sections that the cluster lets pass, where that is known.
+    pub overrides: Option<&'a Overrides>,
     /// The disk.
     pub compare: Compare<'a>,
+    /// The disk, beside what an update writes.
+    pub fails: Fails<'a>,
 }
 
 /// The state that the daemon gives itself.
@@ -258,6 +267,8 @@ pub struct Prediction {
 /// Why the walk ends early.
 enum Stop {
     Degraded(String),
+    /// Degraded, with a message that is not known here; for this reason.
+    Fails(String),
     Unreconcilable(String),
     CannotTell(String),
 }
@@ -288,6 +299,10 @@ pub fn predict(here: &Situation<'_>) -> Prediction {
     let (state, error) = match ended {
         Ok(state) => (state, None),
         Err(Stop::Degraded(said)) => (State::Degraded, Some(said)),
+        Err(Stop::Fails(why)) => {
+            out.because.insert(0, why);
+            (State::Degraded, None)
+        }
         Err(Stop::Unreconcilable(said)) => (State::Unreconcilable, Some(said)),
         Err(Stop::CannotTell(why)) => {
             out.because.insert(0, why);
@@ -347,7 +362,18 @@ impl<'a> Walk<'a> {
             self.afterthoughts(&from);
             return Ok(State::Done);
         }
+        let from = self.recorded(from);
         self.update(&from, &desired)
+    }
+
+    /// The API's object is validated where the record bears its name; the update starts from the record itself.
+    fn recorded(&self, from: Subject<'a>) -> Subject<'a> {
+        match self.here.record {
+            Record::Present(record) if !self.first_boot() && record.name == from.name => {
+                subject(record)
+            }
+            _ => from,
+        }
     }
 
     fn first_boot(&self) -> bool {
@@ -526,9 +552,7 @@ impl<'a> Walk<'a> {
 
     fn pivot(&mut self, target: String) -> Result<(), Stop> {
         if let Some(failure) = &self.here.os.podman {
-            return Err(Stop::Degraded(format!(
-                "error running podman images --format=json --filter reference={target}: {failure}"
-            )));
+            return Err(no_podman(&target, failure));
         }
         self.say("another image runs than the first boot's; no file is touched before that");
         self.out.pivot = Some(target);
@@ -593,8 +617,9 @@ impl<'a> Walk<'a> {
             return Ok(subject);
         }
         Err(Stop::CannotTell(format!(
-            "the disk is compared with {}, which is not at hand here. Bring it: mco-rescue fetch",
-            subject.name
+            "the disk is compared with {}, which is not at hand here. Bring it: {}",
+            subject.name,
+            mco_rescue("fetch")
         )))
     }
 
@@ -739,18 +764,54 @@ impl<'a> Walk<'a> {
         } else {
             drain
         };
-        if !self.here.triggers.kubeconfig {
-            let path = paths::KUBECONFIG;
-            return Err(Stop::Degraded(format!(
-                "cannot stat /{path}: stat /{path}: no such file or directory"
-            )));
-        }
+        self.on_the_way(from, &to)?;
         self.out.reboot = reboot;
         self.out.record_after = Some(desired.to_owned());
         Ok(match reboot {
             Some(false) => State::Done,
             Some(true) | None => State::Working,
         })
+    }
+
+    /// In the daemon's order: files and units, the mode of the kubeconfig, the operating system.
+    fn on_the_way(&self, from: &Subject<'a>, to: &Subject<'a>) -> Result<(), Stop> {
+        if let Some(said) = to.config.and_then(undecodable) {
+            return Err(Stop::Degraded(said));
+        }
+        match (self.here.fails)(&to.name) {
+            Some(Failure::Says(said)) => return Err(Stop::Degraded(said)),
+            Some(Failure::Over(why)) => return Err(Stop::Fails(why)),
+            None => {}
+        }
+        let brings = |subject: &Subject<'a>| subject.config.is_some_and(brings_kubeconfig);
+        // A step that drops it takes it away as a stale file, before the daemon looks for it.
+        let drops = to.config.is_some() && brings(from);
+        let is_there = self.here.triggers.kubeconfig && !drops;
+        if !is_there && !brings(to) {
+            let path = paths::KUBECONFIG;
+            return Err(Stop::Degraded(format!(
+                "cannot stat /{path}: stat /{path}: no such file or directory"
+            )));
+        }
+        match (from.config, to.config, &self.here.os.podman) {
+            (Some(from), Some(to), Some(failure)) if self.asks_podman(from, to) => {
+                Err(no_podman(&to.os_image_url, failure))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the image is what comes first of the operating system: packages and kernels begin with a pull.
+    fn asks_podman(&self, from: &MachineConfig, to: &MachineConfig) -> bool {
+        let plain = |config: &MachineConfig| {
+            config.extensions.is_empty() && config.kernel_type == KernelType::Default
+        };
+        let os = &self.here.os;
+        from.os_image_url != to.os_image_url
+            && os.class != Class::Other
+            && os.booted.as_ref() != Some(&to.os_image_url)
+            && plain(from)
+            && plain(to)
     }
 
     /// Drain and reboot, where both configs are at hand.
@@ -770,7 +831,9 @@ impl<'a> Walk<'a> {
             let forced = self.here.triggers.force.then_some(true);
             return Ok((forced, forced));
         };
-        let takes = decide(old, new, self.here.policies, self.here.triggers.force);
+        let allowed = self.here.overrides.map_or(&[][..], |known| &known.storage);
+        let forced = self.here.triggers.force;
+        let takes = decide_allowing(old, new, self.here.policies, allowed, forced);
         let refused = |reason: &str| {
             Stop::Unreconcilable(format!(
                 "can't reconcile config {} with {}: {reason}",
@@ -778,6 +841,12 @@ impl<'a> Walk<'a> {
             ))
         };
         if let Some(refusal) = &takes.refusal {
+            if let (Some(name), None) = (refusal.lifted_by, self.here.overrides) {
+                self.say(format!(
+                    "unless {name} is in spec.irreconcilableValidationOverrides.storage of the cluster's \
+                     MachineConfiguration, which is not known here"
+                ));
+            }
             return Err(refused(&refusal.sentence));
         }
         if self.here.fips.is_some_and(|fips| fips != new.fips) {
@@ -807,6 +876,17 @@ impl<'a> Walk<'a> {
             self.say("the Node's annotation desiredImage is another one than the node is in");
         }
     }
+}
+
+fn no_podman(image: &str, failure: &str) -> Stop {
+    Stop::Degraded(format!(
+        "error running podman images --format=json --filter reference={image}: {failure}"
+    ))
+}
+
+fn brings_kubeconfig(config: &MachineConfig) -> bool {
+    let mut files = config.ignition.storage.files.iter();
+    files.any(|file| file.path.strip_prefix('/') == Some(paths::KUBECONFIG))
 }
 
 fn refused_record(why: &str) -> Stop {

@@ -208,13 +208,8 @@ fn is_unsafe(change: Option<&Change>) -> bool {
 }
 
 fn is_lifted(refusal: &Refusal, allowed: &[String]) -> bool {
-    let table = [
-        ("Disks", "spec.config.storage.disks"),
-        ("FileSystems", "spec.config.storage.filesystems"),
-        ("Raid", "spec.config.storage.raid"),
-    ];
-    let section = table.iter().find(|(_, path)| refusal.path == *path);
-    section.is_some_and(|(name, _)| allowed.iter().any(|allowed| allowed == name))
+    let name = refusal.lifted_by;
+    name.is_some_and(|name| allowed.iter().any(|allowed| allowed == name))
 }
 
 impl Update {

@@ -9,6 +9,7 @@ use crate::daemon::forecast::Told;
 use crate::doctor::upkeep::Upkeep;
 use crate::drift::Drift;
 use crate::images::pull::Trace;
+use crate::invocation::{root_option, shell_word};
 use crate::kargs::Kargs;
 use crate::node::bootloader::{BootEntry, KernelDirectory};
 use crate::node::certificates::Certificate;
@@ -130,8 +131,8 @@ pub struct Evidence {
     pub certificates: Look<Vec<Certificate>>,
     /// Files with certificates that could not be read, with the reason.
     pub certificates_unseen: Vec<String>,
-    /// The kubelet's bootstrap credentials are there.
-    pub kubeconfig: bool,
+    /// The kubelet's bootstrap credentials.
+    pub kubeconfig: Look<Kubeconfig>,
     /// The node's time, and who else tells one.
     pub clock: Clock,
     /// Network configuration, and the cluster network that the node's configs are for.
@@ -146,6 +147,17 @@ pub struct Evidence {
     pub server: Option<String>,
     /// What it keeps beside its configs.
     pub upkeep: Upkeep,
+}
+
+/// What is at `/etc/kubernetes/kubeconfig`, links followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kubeconfig {
+    /// A file with something in it.
+    There,
+    /// A file of no bytes.
+    Empty,
+    /// No file.
+    Missing,
 }
 
 /// Traces of a first boot.
@@ -312,6 +324,10 @@ impl Evidence {
     /// A path of this root as commands of the running system take it. Of a disk, what is not the deployment's is on
     /// the disk itself, or in the `var` of its stateroot: nobody but us sees that in the deployment.
     pub fn path(&self, path: &str) -> String {
+        shell_word(&self.place(path))
+    }
+
+    fn place(&self, path: &str) -> String {
         let path = path.trim_start_matches('/');
         let directory = self.upkeep.directory.trim_end_matches('/');
         if self.live {
@@ -336,8 +352,13 @@ impl Evidence {
     pub fn cleanup(&self) -> String {
         match self.live {
             true => "ostree admin cleanup".to_owned(),
-            false => format!("ostree admin cleanup --sysroot={}", self.root),
+            false => format!("ostree admin cleanup --sysroot={}", shell_word(&self.root)),
         }
+    }
+
+    /// `mco-rescue ARGUMENTS`, leading to this root.
+    pub fn command(&self, arguments: &str) -> String {
+        format!("mco-rescue {arguments}{}", self.at_root())
     }
 
     /// The options that lead our commands to this root.
@@ -345,7 +366,7 @@ impl Evidence {
         if self.live {
             String::new()
         } else {
-            format!(" --root {}", self.root)
+            root_option(&self.root)
         }
     }
 }

@@ -4,6 +4,8 @@ use super::ignition::{Dropin, File, NodeOwner, Unit};
 use super::lines;
 use super::machine_config::MachineConfig;
 use super::resource::{Contents, Measured};
+use crate::go_quote::quoted;
+use crate::paths;
 use crate::root::RootPath;
 
 /// A user or group as the document names it.
@@ -65,6 +67,45 @@ impl BareFile {
     }
 }
 
+/// A file of a MachineConfig that the daemon can neither write nor compare, whatever is on disk (mcd-contract 6.3, 7).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undecodable {
+    /// How many files of [`Desired::files`] the daemon looks at before it.
+    pub before: usize,
+    /// As the document writes it.
+    pub path: String,
+    /// The place in the document.
+    pub origin: String,
+    /// It has fragments to be appended; else its source is no data URL.
+    pub appends: bool,
+}
+
+impl Undecodable {
+    /// The daemon's words when it compares the file.
+    pub fn when_compared(&self) -> String {
+        if self.appends {
+            return "found an append section when checking files. Append is not supported"
+                .to_owned();
+        }
+        format!(
+            "couldn't decode file {}: could not decode file content string: missing data prefix",
+            quoted(&self.path)
+        )
+    }
+
+    /// The daemon's words when it writes the file.
+    pub fn when_written(&self) -> String {
+        if self.appends {
+            return "found an append section when writing files. Append is not supported"
+                .to_owned();
+        }
+        format!(
+            "could not decode file {}: could not decode file content string: missing data prefix",
+            quoted(&self.path)
+        )
+    }
+}
+
 /// A directory as it is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DesiredDirectory {
@@ -121,6 +162,8 @@ pub struct Desired {
     pub bare: bool,
     /// Files, in document order.
     pub files: Vec<DesiredFile>,
+    /// Files that the daemon cannot decode; the one with an empty source is among the files too, as an empty one.
+    pub undecodable: Vec<Undecodable>,
     /// Directories, the shallowest first.
     pub directories: Vec<DesiredDirectory>,
     /// Links: soft ones, then hard ones.
@@ -129,6 +172,8 @@ pub struct Desired {
     pub additions: Vec<DesiredFile>,
     /// Units, in document order.
     pub units: Vec<Unit>,
+    /// Units as the daemon compares them, where that is not how it writes them: every entry of a config of spec 2.
+    pub compared_units: Option<Vec<Unit>>,
     /// All public keys of all users, in document order.
     pub keys: Vec<String>,
     /// Whether the document has users at all.
@@ -148,13 +193,22 @@ impl Desired {
         let mut desired = Self {
             bare: config.bare,
             spec2: config.spec2.is_some(),
-            units: config.ignition.systemd.units.clone(),
+            units: config.ignition.systemd.units.to_vec(),
+            compared_units: config.spec2.as_ref().map(|written| written.units.clone()),
             ..Self::default()
         };
         desired.unsupported = sections(config, prefix);
         desired.unsupported.extend(lines::refused(config, prefix));
         for (index, file) in config.ignition.storage.files.iter().enumerate() {
             let at = config.place(format!("{prefix}storage.files[{index}]"));
+            if let Some(appends) = stumbles(file, config) {
+                desired.undecodable.push(Undecodable {
+                    before: desired.files.len(),
+                    path: file.path.clone(),
+                    origin: at.clone(),
+                    appends,
+                });
+            }
             match desired_file(file, &at, config) {
                 Ok(file) => desired.files.push(file),
                 Err(unsupported) => desired.unsupported.push(unsupported),
@@ -174,7 +228,7 @@ impl Desired {
         desired.has_users = !users.is_empty();
         desired.keys = users
             .iter()
-            .flat_map(|user| user.ssh_authorized_keys.clone())
+            .flat_map(|user| user.ssh_authorized_keys.to_vec())
             .collect();
         let given = |hash: &Option<String>| hash.clone().filter(|hash| !hash.is_empty());
         desired.password_hash = users
@@ -282,6 +336,33 @@ fn desired_file(file: &File, at: &str, config: &MachineConfig) -> Result<Desired
             None
         },
     })
+}
+
+/// The daemon's words over the first file of a config that it cannot decode when it writes it.
+pub fn undecodable(config: &MachineConfig) -> Option<String> {
+    let mut files = config.ignition.storage.files.iter();
+    let found = files.find_map(|file| Some((file, stumbles(file, config)?)));
+    let (file, appends) = found?;
+    let file = Undecodable {
+        before: 0,
+        path: file.path.clone(),
+        origin: String::new(),
+        appends,
+    };
+    Some(file.when_written())
+}
+
+/// Whether the daemon stumbles over fragments to be appended, or else over a source; nothing where it stumbles over
+/// neither.
+fn stumbles(file: &File, config: &MachineConfig) -> Option<bool> {
+    let relative = file.path.trim_start_matches('/');
+    let is_exempt = config.spec2.is_none() && paths::EXEMPT.contains(&relative);
+    if config.bare || is_exempt {
+        return None;
+    }
+    let source = file.contents.source.as_deref();
+    let is_foreign = source.is_some_and(|source| !source.starts_with("data:"));
+    (!file.append.is_empty() || is_foreign).then_some(!file.append.is_empty())
 }
 
 fn bare_file(

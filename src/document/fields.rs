@@ -15,7 +15,7 @@ pub fn drop_newer(config: &mut Value, minor: u64, at: &str) -> Vec<Finding> {
     drop_in(config, CONFIG, minor, at, &mut gone);
     let warning = |(path, since): (String, u64)| {
         let message = format!(
-            "came with spec 3.{since}; ignored in a 3.{minor} config. Raise ignition.version to use it (V29)"
+            "came with spec 3.{since}; ignored in a 3.{minor} config. Raise ignition.version to use it"
         );
         Finding::warning(path, message)
     };
@@ -107,7 +107,7 @@ fn unique(list: &Value, key: Key, at: &str, path: &str, seen: &mut Seen, found: 
         };
         let text = key.of(item);
         if let Some(first) = seen.get(&text) {
-            let message = format!("stands already at {first}; keep one of them (V28)");
+            let message = format!("stands already at {first}; keep one of them");
             found.push(Finding::error(place(at, &here), message));
         } else {
             seen.insert(text, here);

@@ -4,6 +4,12 @@ use std::fmt;
 
 use serde::Serialize;
 
+/// The end of a message on a document that ends too early.
+pub const CUT_SHORT: &str = "the document is cut short, copy it again";
+
+/// The same where it may have another cause.
+pub const IF_CUT_SHORT: &str = "if the document is cut short, copy it again";
+
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

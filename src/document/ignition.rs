@@ -9,7 +9,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::finding::Finding;
-use super::resource::Memo;
+use super::list::List;
+use super::resource::{Memo, is_packed};
 use super::spec2::{self, Converted};
 use super::text::Text;
 use super::{fields, served};
@@ -77,7 +78,7 @@ pub struct Security {
 pub struct Tls {
     /// PEM bundles that are trusted besides those of the system.
     #[serde(deserialize_with = "nullable")]
-    pub certificate_authorities: Vec<Resource>,
+    pub certificate_authorities: List<Resource>,
 }
 
 /// `ignition.timeouts`, in seconds.
@@ -100,7 +101,7 @@ pub struct Proxy {
     pub https_proxy: Option<String>,
     /// Hosts without a proxy.
     #[serde(deserialize_with = "nullable")]
-    pub no_proxy: Vec<String>,
+    pub no_proxy: List<String>,
 }
 
 /// `ignition.config`.
@@ -109,7 +110,7 @@ pub struct Proxy {
 pub struct References {
     /// Configs merged into this one.
     #[serde(deserialize_with = "nullable")]
-    pub merge: Vec<Resource>,
+    pub merge: List<Resource>,
     /// A config that replaces this one.
     #[serde(deserialize_with = "nullable")]
     pub replace: Resource,
@@ -121,10 +122,10 @@ pub struct References {
 pub struct KernelArguments {
     /// Arguments that must be there.
     #[serde(deserialize_with = "nullable")]
-    pub should_exist: Vec<String>,
+    pub should_exist: List<String>,
     /// Arguments that must not be there.
     #[serde(deserialize_with = "nullable")]
-    pub should_not_exist: Vec<String>,
+    pub should_not_exist: List<String>,
 }
 
 /// The `passwd` section.
@@ -133,10 +134,10 @@ pub struct KernelArguments {
 pub struct Passwd {
     /// Users; a MachineConfig may only have `core`.
     #[serde(deserialize_with = "nullable")]
-    pub users: Vec<User>,
+    pub users: List<User>,
     /// Groups; a MachineConfig may have none.
     #[serde(deserialize_with = "nullable")]
-    pub groups: Vec<Group>,
+    pub groups: List<Group>,
 }
 
 /// A group.
@@ -174,7 +175,7 @@ pub struct User {
     pub password_hash: Option<String>,
     /// Public keys, one line each.
     #[serde(deserialize_with = "nullable")]
-    pub ssh_authorized_keys: Vec<String>,
+    pub ssh_authorized_keys: List<String>,
     /// Numeric id.
     pub uid: Option<i64>,
     /// Comment field.
@@ -187,7 +188,7 @@ pub struct User {
     pub primary_group: Option<String>,
     /// Supplementary groups.
     #[serde(deserialize_with = "nullable")]
-    pub groups: Vec<String>,
+    pub groups: List<String>,
     /// Whether to leave the user's own group out.
     pub no_user_group: Option<bool>,
     /// Whether to leave lastlog and faillog alone.
@@ -241,25 +242,25 @@ impl std::fmt::Debug for User {
 pub struct Storage {
     /// Files.
     #[serde(deserialize_with = "nullable")]
-    pub files: Vec<File>,
+    pub files: List<File>,
     /// Directories.
     #[serde(deserialize_with = "nullable")]
-    pub directories: Vec<Node>,
+    pub directories: List<Node>,
     /// Links.
     #[serde(deserialize_with = "nullable")]
-    pub links: Vec<Link>,
+    pub links: List<Link>,
     /// Partition tables.
     #[serde(deserialize_with = "nullable")]
-    pub disks: Vec<Value>,
+    pub disks: List<Value>,
     /// RAID arrays.
     #[serde(deserialize_with = "nullable")]
-    pub raid: Vec<Value>,
+    pub raid: List<Value>,
     /// File systems.
     #[serde(deserialize_with = "nullable")]
-    pub filesystems: Vec<Value>,
+    pub filesystems: List<Value>,
     /// Encrypted devices (3.2).
     #[serde(deserialize_with = "nullable")]
-    pub luks: Vec<Value>,
+    pub luks: List<Value>,
 }
 
 /// A user or group reference.
@@ -313,7 +314,7 @@ pub struct File {
     pub contents: Resource,
     /// Fragments to be appended.
     #[serde(deserialize_with = "nullable")]
-    pub append: Vec<Resource>,
+    pub append: List<Resource>,
 }
 
 /// A link.
@@ -347,7 +348,7 @@ pub struct Resource {
     pub compression: Option<String>,
     /// Headers for HTTP sources.
     #[serde(deserialize_with = "nullable")]
-    pub http_headers: Vec<Header>,
+    pub http_headers: List<Header>,
     /// Hash of the decompressed bytes.
     #[serde(deserialize_with = "nullable")]
     pub verification: Verification,
@@ -402,7 +403,7 @@ pub struct Verification {
 pub struct Systemd {
     /// Units.
     #[serde(deserialize_with = "nullable")]
-    pub units: Vec<Unit>,
+    pub units: List<Unit>,
 }
 
 /// A unit.
@@ -420,7 +421,7 @@ pub struct Unit {
     pub contents: Option<String>,
     /// Drop-ins.
     #[serde(deserialize_with = "nullable")]
-    pub dropins: Vec<Dropin>,
+    pub dropins: List<Dropin>,
 }
 
 /// A drop-in of a unit.
@@ -485,6 +486,7 @@ fn located(converted: Option<&Converted>, mut finding: Finding) -> Finding {
 /// Returns the config with warnings, or every error found while reading.
 pub fn parse(json: &str, at: &str) -> Result<Parsed, Vec<Finding>> {
     let outline = super::json::outline(json, at).map_err(|finding| vec![finding])?;
+    object(&outline, at).map_err(|finding| vec![finding])?;
     let version = outline.pointer("/ignition/version");
     let version = version.and_then(Value::as_str);
     if !version.is_some_and(spec2::is_spec2) && !spec2::is_spec1(&outline) {
@@ -512,15 +514,33 @@ pub fn parse(json: &str, at: &str) -> Result<Parsed, Vec<Finding>> {
     Ok(parsed)
 }
 
+/// What to do with a packed config.
+pub const UNPACK: &str = "it is base64 of gzip data: unpack it (base64 -d | gunzip) and give the JSON text that comes out";
+
+/// An Ignition config is an object. The daemon unpacks none in a MachineConfig, and the API keeps no text there.
+///
+/// # Errors
+/// Another value.
+pub fn object(config: &Value, at: &str) -> Result<(), Finding> {
+    let packed = config.as_str().is_some_and(is_packed);
+    if config.is_object() {
+        return Ok(());
+    }
+    let message = if packed {
+        format!("is a text, where an Ignition config is an object; {UNPACK}")
+    } else {
+        "is no object; an Ignition config is one, such as {\"ignition\": {\"version\": \"3.5.0\"}}"
+            .to_owned()
+    };
+    Err(Finding::error(at, message))
+}
+
 fn parse_3(json: &str, mut outline: Value, at: &str) -> Result<Parsed, Vec<Finding>> {
     let minor = version(&outline, at).map_err(|finding| vec![finding])?;
     let emptied = served::is_emptied(&outline);
     let mut unknown = Vec::new();
     let mut config: Ignition = super::json::from_outlined(json, &outline, at, &mut unknown)
         .map_err(|finding| vec![finding])?;
-    unknown
-        .iter_mut()
-        .for_each(|finding| finding.message.push_str(" (V29)"));
     let (errors, mut warnings): (Vec<_>, Vec<_>) = unknown
         .into_iter()
         .partition(|finding| finding.severity == super::finding::Severity::Error);
@@ -591,13 +611,13 @@ fn version(value: &Value, at: &str) -> Result<u64, Finding> {
         [Some(3), Some(minor), Some(0)] if *minor <= NEWEST_MINOR => Ok(*minor),
         [Some(_), Some(_), Some(_)] => {
             let message = format!(
-                "unsupported Ignition version {text:?}; 3.0.0 to 3.{NEWEST_MINOR}.0 are understood (V17)"
+                "unsupported Ignition version {text:?}; 3.0.0 to 3.{NEWEST_MINOR}.0 are understood"
             );
             Err(Finding::error(path, message))
         }
         _ => Err(Finding::error(
             path,
-            format!("{text:?} is not a version of the form X.Y.Z (V17)"),
+            format!("{text:?} is not a version of the form X.Y.Z"),
         )),
     }
 }

@@ -7,7 +7,7 @@ use serde::de::{Deserialize, DeserializeSeed, Error, MapAccess, SeqAccess, Visit
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
-use super::finding::Finding;
+use super::finding::{CUT_SHORT, Finding};
 
 /// Every key that the model knows; used to tell a key of wrong letter case from a foreign one.
 const KNOWN_KEYS: [&str; 67] = [
@@ -298,10 +298,12 @@ pub fn from_outlined<'t, T: Deserialize<'t>>(
 
 /// A finding for text that is no JSON.
 pub fn syntax(at: &str, error: &serde_json::Error) -> Finding {
-    Finding::error(
-        at,
-        format!("not valid JSON: {}", without_value(&error.to_string())),
-    )
+    let said = without_value(&error.to_string());
+    let message = match error.is_eof() {
+        true => format!("not valid JSON: {said}; {CUT_SHORT}"),
+        false => format!("not valid JSON: {said}"),
+    };
+    Finding::error(at, message)
 }
 
 /// A parser quotes the text it did not expect, and that may be a secret: its type is enough.

@@ -72,7 +72,7 @@ impl Layer {
         let replace = Some(config.replace).filter(|resource| resource.source.is_some());
         References {
             replace,
-            merge: config.merge,
+            merge: config.merge.to_vec(),
         }
     }
 

@@ -152,7 +152,7 @@ impl Found<'_> {
     }
 }
 
-/// Whether a value fits between two colons of a line.
+/// Returns true where a value fits between two colons of a line.
 fn is_field(value: &str) -> bool {
     !value.contains(|c: char| c.is_control() || c == ':')
 }

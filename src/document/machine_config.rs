@@ -11,11 +11,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::finding::{DocumentError, Finding, Severity};
+use super::encoding::not_text;
+use super::finding::{CUT_SHORT, DocumentError, Finding, IF_CUT_SHORT, Severity};
 use super::ignition::{self, File, Ignition, Parsed};
 use super::layer::Layer;
 use super::provenance::Provenance;
-use super::spec2::{Converted, Places};
+use super::resource::is_packed;
+use super::spec2::{Converted, Written};
 use super::text::Text;
 use super::{check, json, served, yaml};
 use crate::paths;
@@ -84,9 +86,8 @@ pub struct MachineConfig {
     pub origin: String,
     /// What the person should know.
     pub warnings: Vec<Finding>,
-    /// The Ignition part was of spec 2, which the daemon validates by other rules; leads from a place in the
-    /// converted part back to the document.
-    pub spec2: Option<Places>,
+    /// The Ignition part was of spec 2, which the daemon validates by other rules, and as it is written.
+    pub spec2: Option<Written>,
     /// A bare Ignition config: it has no name, no record, and the daemon knows nothing of it.
     pub bare: bool,
     /// The Ignition part is only a version, as in the encapsulated object of a first boot.
@@ -132,7 +133,7 @@ impl MachineConfig {
     pub fn place(&self, path: String) -> String {
         self.spec2
             .as_ref()
-            .map_or(path.clone(), |places| places.original(&path))
+            .map_or(path.clone(), |written| written.original(&path))
     }
 }
 
@@ -212,16 +213,19 @@ pub const MAX_JSON: u64 = 3 << 29;
 /// made of parts of them.
 pub fn parse(bytes: impl Into<Vec<u8>>, origin: &str) -> Result<MachineConfig, DocumentError> {
     let text = String::from_utf8(bytes.into()).map_err(|e| {
-        let good = e.utf8_error().valid_up_to();
-        let good = e.as_bytes().iter().take(good);
-        let line = 1 + good.filter(|b| **b == b'\n').count();
-        refused(
-            origin,
-            vec![Finding::error("", format!("line {line}: not UTF-8 text"))],
-        )
+        let why = not_text(e.as_bytes(), e.utf8_error());
+        refused(origin, vec![Finding::error("", why)])
     })?;
     let parsed = match text.trim_start().chars().next() {
-        None => Err(vec![Finding::error("", "the document is empty")]),
+        None => Err(vec![Finding::error(
+            "",
+            "the document is empty; copy it again",
+        )]),
+        // A file that was not written to the disk before the power went.
+        Some('\0') => Err(vec![Finding::error(
+            "",
+            "the document has bytes of zero in place of text; copy it again",
+        )]),
         Some('{') => Text::from(text).read(|text| parse_json(text, origin)),
         Some(_) => parse_yaml(&text, origin),
     };
@@ -239,18 +243,53 @@ fn refused(origin: &str, findings: Vec<Finding>) -> DocumentError {
 fn parse_yaml(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
     let value =
         yaml::parse(text).map_err(|e| vec![Finding::error("", format!("not valid YAML: {e}"))])?;
+    if value.as_str().is_some_and(is_packed) {
+        return Err(vec![Finding::error("", ignition::UNPACK)]);
+    }
     if !value.is_object() {
-        return Err(vec![Finding::error(
-            "",
-            "this is no MachineConfig; give what `oc get mc NAME -o yaml` prints",
-        )]);
+        let findings = vec![Finding::error("", NEITHER)];
+        return Err(told_of_the_end(text, &value, findings));
     }
     let json = Text::from(value.to_string());
     let parsed = json.read(|json| parse_json(json, origin));
-    parsed.map_err(|mut findings| {
+    let mut config = parsed.map_err(|mut findings| {
         yaml::add_lines(text, &mut findings);
-        findings
-    })
+        told_of_the_end(text, &value, findings)
+    })?;
+    if lacks_its_end(&value) {
+        let message = format!("missing, although a rendered config ends with it; {IF_CUT_SHORT}");
+        let warning = Finding::warning("spec.osImageURL", message);
+        config.warnings.insert(0, warning);
+    }
+    Ok(config)
+}
+
+/// Lines can be missing at the end of YAML, and what is left is still YAML.
+fn told_of_the_end(text: &str, value: &Value, mut findings: Vec<Finding>) -> Vec<Finding> {
+    let line = text.lines().count();
+    if lacks_its_end(value) {
+        let first = findings.first().map(ToString::to_string);
+        let message = format!(
+            "line {line} is the last: {CUT_SHORT} ({})",
+            first.unwrap_or_default()
+        );
+        return vec![Finding::error("", message)];
+    }
+    let version = value.get("apiVersion").and_then(Value::as_str);
+    let is_one = version.is_some_and(|version| version.starts_with(GROUP));
+    let half = !text.ends_with('\n') || is_one && value.get("spec").is_none();
+    if let (true, Some(first)) = (half, findings.first_mut()) {
+        first.message.push_str(&format!("; {IF_CUT_SHORT}"));
+    }
+    findings
+}
+
+/// The API gives every MachineConfig an `osImageURL`, and `oc` prints it last.
+fn lacks_its_end(value: &Value) -> bool {
+    let by_controller = format!("{GROUP}generated-by-controller-version");
+    let annotations = value.pointer("/metadata/annotations");
+    let of_the_cluster = annotations.is_some_and(|all| all.get(&by_controller).is_some());
+    of_the_cluster && value.pointer("/spec/osImageURL").is_none()
 }
 
 fn parse_json(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
@@ -373,7 +412,7 @@ fn parse_alone(
         record,
         origin: origin.to_owned(),
         warnings,
-        spec2: converted.map(Converted::into_places),
+        spec2: converted.map(Converted::into_written),
         bare: false,
         emptied,
         additions: Vec::new(),
@@ -441,7 +480,7 @@ fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, V
         extensions: Vec::new(),
         fips: false,
         kernel_type: KernelType::Default,
-        spec2: parsed.converted.map(Converted::into_places),
+        spec2: parsed.converted.map(Converted::into_written),
         ignition: parsed.config.into(),
         record: Text::default(),
         digest,
@@ -453,6 +492,10 @@ fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, V
         layer,
     })
 }
+
+/// What is lacking where nothing tells the kind of a document.
+const NEITHER: &str = "this is neither a MachineConfig (it has no kind and no spec) nor an Ignition config (it has no \
+    ignition.version); give what `oc get mc NAME -o yaml` prints";
 
 /// What is not a MachineConfig is refused by its name. The daemon's own record has no kind.
 fn check_kind(envelope: &Envelope, prefix: &str) -> Result<(), Finding> {
@@ -468,6 +511,9 @@ fn check_kind(envelope: &Envelope, prefix: &str) -> Result<(), Finding> {
             format!("{prefix}apiVersion"),
             format!("{version:?} is not {GROUP}v1"),
         )),
+        None if envelope.kind.is_none() && envelope.spec.is_none() => {
+            Err(Finding::error(prefix.trim_end_matches('.'), NEITHER))
+        }
         _ if envelope.spec.is_none() => Err(Finding::error(
             format!("{prefix}spec"),
             "missing; this is no MachineConfig",

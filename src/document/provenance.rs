@@ -8,7 +8,7 @@ const KUBELET: &str = "kubelet.service";
 /// How the name of every rendered config begins.
 const RENDERED: &str = "rendered-";
 
-/// What a MachineConfig says of its own making.
+/// The origin of a MachineConfig, by its own metadata.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Provenance {
     /// The label that makes it a part of the rendered config of a pool.
@@ -20,7 +20,7 @@ pub struct Provenance {
 }
 
 impl MachineConfig {
-    /// Whether its name is of the form that only rendered configs have.
+    /// Returns true where its name is of the form that only rendered configs have.
     pub fn has_rendered_name(&self) -> bool {
         self.name.starts_with(RENDERED)
     }
@@ -56,7 +56,7 @@ pub fn pool_in(name: &str) -> Option<&str> {
     Some(pool)
 }
 
-/// Whether a config brings the unit of the kubelet.
+/// Returns true where a config brings the unit of the kubelet.
 pub fn brings_kubelet(ignition: &Ignition) -> bool {
     let mut units = ignition.systemd.units.iter();
     units.any(|unit| unit.name == KUBELET && unit.text().is_some() && unit.mask != Some(true))

@@ -14,6 +14,9 @@ pub struct Refusal {
     pub sentence: String,
     /// Whether the rest can be applied harmlessly: the part refused is one that is never applied.
     pub harmless: bool,
+    /// The value of `spec.irreconcilableValidationOverrides.storage` in the cluster's MachineConfiguration with which
+    /// the daemon lets the change pass.
+    pub lifted_by: Option<&'static str>,
 }
 
 struct Rule {
@@ -59,6 +62,7 @@ fn sentences(rules: Vec<Rule>, old: &str, new: &str) -> Vec<Refusal> {
         )
     };
     let refusal = |rule: Rule| Refusal {
+        lifted_by: override_of(&rule.path),
         path: rule.path,
         sentence: sentence(&rule.reason),
         reason: rule.reason,
@@ -88,20 +92,32 @@ fn passwd(old: &Ignition, new: &Ignition) -> Vec<Rule> {
     if after.iter().any(|user| user.name != "core") {
         let reason = "invalid passwd change(s): ignition passwd user section contains unsupported changes: non-core user";
         rules.push(rule(USERS, reason, false));
+    } else if last.ssh_authorized_keys.is_empty() && last.password_hash.is_none() {
+        let reason = "invalid passwd change(s): ignition passwd user section contains unsupported changes: \
+                      user must be core and have 1 or more sshKeys";
+        rules.push(rule(USERS, reason, false));
     } else if !last.has_only_credentials() {
         rules.push(rule(
             USERS,
             "invalid passwd change(s): SSH keys and password hash are not reconcilable",
             false,
         ));
-    } else if last.ssh_authorized_keys.is_empty()
-        && last.password_hash.as_deref().unwrap_or_default().is_empty()
-    {
-        let reason = "invalid passwd change(s): ignition passwd user section contains unsupported changes: \
-                      user must be core and have 1 or more sshKeys";
-        rules.push(rule(USERS, reason, false));
     }
     rules
+}
+
+/// Sections whose changes a cluster may let pass, with the value of `spec.irreconcilableValidationOverrides.storage` that
+/// does it.
+const OVERRIDES: [(&str, &str); 3] = [
+    ("spec.config.storage.disks", "Disks"),
+    ("spec.config.storage.filesystems", "FileSystems"),
+    ("spec.config.storage.raid", "Raid"),
+];
+
+/// Returns the override that lets changes of a section pass, where there is one.
+pub fn override_of(path: &str) -> Option<&'static str> {
+    let found = OVERRIDES.iter().find(|(section, _)| *section == path);
+    found.map(|(_, name)| *name)
 }
 
 fn sections(old: &Ignition, new: &Ignition) -> Vec<Rule> {

@@ -221,6 +221,20 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
 );
 
+/// Whether a text is base64 of gzip data, as some tools hand whole configs on.
+pub fn is_packed(text: &str) -> bool {
+    let begin: String = text
+        .chars()
+        .filter(|c| !c.is_whitespace())
+        .take(4)
+        .collect();
+    let begin = BASE64.decode(begin).unwrap_or_default();
+    begin.starts_with(&GZIP)
+}
+
+/// How gzip data begins.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
 /// Decodes a `data:` URL.
 pub fn data_url(url: &str) -> Result<Vec<u8>, ContentsError> {
     let (base64, payload) = parts(url)?;
@@ -239,16 +253,21 @@ fn base64_payload(url: &str) -> Result<Option<&str>, ContentsError> {
 
 /// Whether a `data:` URL is in base64, and what comes after its header.
 fn parts(url: &str) -> Result<(bool, &str), ContentsError> {
-    let Some(rest) = url.strip_prefix("data:") else {
+    let Some(header) = url.strip_prefix("data:") else {
         return Err(remote(url));
     };
-    let comma =
-        header_end(rest).ok_or(ContentsError::DataUrl("there is no comma before the data"))?;
-    let (header, payload) = (
-        rest.get(..comma).unwrap_or_default(),
-        rest.get(comma + 1..).unwrap_or_default(),
-    );
-    Ok((is_base64(header)?, payload))
+    if !header.contains(',') {
+        return Err(ContentsError::DataUrl("there is no comma before the data"));
+    }
+    let mut rest = after_media_type(header)?;
+    let mut base64 = false;
+    loop {
+        if let Some(payload) = rest.strip_prefix(',') {
+            return Ok((base64, payload));
+        }
+        let parameter = rest.strip_prefix(';').filter(|_| !base64);
+        (base64, rest) = parameter.and_then(after_parameter).ok_or(ATTRIBUTES)?;
+    }
 }
 
 fn remote(url: &str) -> ContentsError {
@@ -258,22 +277,6 @@ fn remote(url: &str) -> ContentsError {
         }
         _ => ContentsError::DataUrl("it does not begin with `data:`"),
     }
-}
-
-/// The comma that ends the header; commas inside a quoted attribute value do not count.
-fn header_end(rest: &str) -> Option<usize> {
-    let mut quoted = false;
-    let mut escaped = false;
-    for (index, c) in rest.bytes().enumerate() {
-        match c {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            b',' if !quoted => return Some(index),
-            _ => {}
-        }
-    }
-    None
 }
 
 const MEDIA_TYPES: [&str; 9] = [
@@ -288,30 +291,89 @@ const MEDIA_TYPES: [&str; 9] = [
     "X-",
 ];
 
-/// Checks media type and attributes; says whether the data is base64.
-fn is_base64(header: &str) -> Result<bool, ContentsError> {
-    let mut parts = header.split(';');
-    let media = parts.next().unwrap_or_default();
-    let known = MEDIA_TYPES.iter().any(|prefix| media.starts_with(prefix)) && media.contains('/');
-    if !media.is_empty() && !known {
-        return Err(ContentsError::DataUrl(
-            "the media type is not one of text/, image/, application/ and the like",
-        ));
+const ATTRIBUTES: ContentsError = ContentsError::DataUrl(
+    "the attributes before the data are malformed (no blanks; `;base64` must be lower case and last)",
+);
+
+/// What comes after `type/subtype`, which may be left out.
+fn after_media_type(header: &str) -> Result<&str, ContentsError> {
+    if header.starts_with([';', ',']) {
+        return Ok(header);
     }
-    let parts: Vec<&str> = parts.collect();
-    let (base64, attributes) = match parts.split_last() {
-        Some((&"base64", before)) => (true, before),
-        _ => (false, parts.as_slice()),
+    let (media, rest) = token(header);
+    let known = MEDIA_TYPES.iter().any(|prefix| media.starts_with(prefix));
+    let subtype = rest.strip_prefix('/').filter(|_| known);
+    let subtype = subtype.ok_or(ContentsError::DataUrl(
+        "the media type is not one of text/, image/, application/ and the like",
+    ))?;
+    Ok(token(subtype).1)
+}
+
+/// Whether a parameter says that the data is in base64, and what comes after it; nothing where it is malformed.
+fn after_parameter(parameter: &str) -> Option<(bool, &str)> {
+    let (name, rest) = token(parameter);
+    if name.is_empty() || rest.starts_with(',') {
+        return (name == "base64").then_some((true, rest));
+    }
+    let value = rest.strip_prefix('=')?;
+    if let Some(quoted) = value.strip_prefix('"') {
+        return Some((false, after_quoted(quoted)?));
+    }
+    let (value, rest) = token(value);
+    (!value.is_empty() && has_whole_escapes(value)).then_some((false, rest))
+}
+
+/// The characters of a token of a mail header, and what comes after them.
+fn token(text: &str) -> (&str, &str) {
+    let special = |c: char| "()<>@,;:\\\"/[]?=".contains(c);
+    let end = text.find(|c: char| !c.is_ascii_graphic() || special(c));
+    text.split_at(end.unwrap_or(text.len()))
+}
+
+/// What comes after a value in quotes, which may hold every ASCII character that a Go string may hold as it is.
+fn after_quoted(text: &str) -> Option<&str> {
+    let mut rest = text;
+    loop {
+        let end = rest.find(|c: char| matches!(c, '"' | '\\' | '\n') || !c.is_ascii())?;
+        let (c, after) = rest.split_at(end).1.split_at_checked(1)?;
+        match c {
+            "\"" => return Some(after),
+            "\\" => rest = after_escape(after)?,
+            _ => return None,
+        }
+    }
+}
+
+/// What comes after an escape of a Go string, without its backslash.
+fn after_escape(text: &str) -> Option<&str> {
+    let octal = || {
+        let (digits, rest) = text.split_at_checked(3)?;
+        let all = digits.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
+        let value = u32::from_str_radix(digits, 8).ok().filter(|_| all)?;
+        (value < 256).then_some(rest)
     };
-    if attributes.iter().all(|a| {
-        a.split_once('=')
-            .is_some_and(|(k, v)| !k.is_empty() && !v.is_empty())
-    }) {
-        return Ok(base64);
+    let (first, rest) = text.split_at_checked(1)?;
+    let hexadecimal = |length: usize| {
+        let digits = rest.get(..length)?;
+        let all = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let value = u32::from_str_radix(digits, 16).ok().filter(|_| all)?;
+        Some((value, rest.get(length..)?))
+    };
+    match first {
+        "a" | "b" | "f" | "n" | "r" | "t" | "v" | "\\" | "\"" => Some(rest),
+        "x" => hexadecimal(2).map(|(_, rest)| rest),
+        "u" => hexadecimal(4).and_then(|(value, rest)| char::from_u32(value).map(|_| rest)),
+        "U" => hexadecimal(8).and_then(|(value, rest)| char::from_u32(value).map(|_| rest)),
+        _ => octal(),
     }
-    Err(ContentsError::DataUrl(
-        "the attributes before the data are malformed (`;base64` must be lower case and last)",
-    ))
+}
+
+/// Whether two hexadecimal digits follow every `%`.
+fn has_whole_escapes(value: &str) -> bool {
+    value.split('%').skip(1).all(|rest| {
+        let digits = rest.get(..2).unwrap_or_default();
+        digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
 }
 
 /// The bytes behind percent-encoding, in one pass that also judges: much of a config is written like this.
@@ -371,7 +433,7 @@ mod tests {
 
     #[test]
     fn accepted_forms_give_their_bytes() {
-        let table: [(&str, &[u8]); 12] = [
+        let table: [(&str, &[u8]); 14] = [
             ("data:,", b""),
             ("data:text/plain,", b""),
             ("data:;base64,", b""),
@@ -384,6 +446,11 @@ mod tests {
             ("data:;charset=utf-8,x", b"x"),
             ("data:text/plain;charset=\"utf,8\";base64,eA==", b"x"),
             ("data:text/plain;charset=utf-8;base64,eA==", b"x"),
+            ("data:text/,x", b"x"),
+            (
+                "data:X-a/b{c};k=%41;l=\"a \\\" b\\x41\\u00e9\\101\";m=\"\",x",
+                b"x",
+            ),
         ];
         for (url, wanted) in table {
             assert_eq!(data_url(url).unwrap(), wanted, "{url}");
@@ -412,9 +479,34 @@ mod tests {
             "DATA:,x",
             " data:,x",
             "data:;base64,Y Q=",
+            "data:text/plain; charset=utf-8,x",
+            "data:text/plain ;charset=utf-8,x",
+            "data:text /plain,x",
+            "data:text/pl ain,x",
+            "data:text/pl\u{e9}in,x",
+            "data:text/a/b,x",
+            "data:text/plain;charset=utf 8,x",
+            "data:text/plain;charset =utf-8,x",
+            "data:text/plain;charset=,x",
+            "data:text/plain;charset=%4,x",
+            "data:text/plain;charset=\"utf-8,x",
+            "data:text/plain;charset=\"utf-8\"8,x",
+            "data:text/plain;charset=\"\\q\",x",
+            "data:text/plain;charset=\"\\ud800\",x",
+            "data:text/plain;charset=\"\u{e9}\",x",
+            "data:text/plain;=utf-8,x",
+            "data:text/plain;;base64,eA==",
+            "data:text/plain;base64;base64,eA==",
         ] {
             assert!(data_url(bad).is_err(), "{bad:?} was taken");
         }
+    }
+
+    #[test]
+    fn packed_texts_are_told_from_others() {
+        let packed = base64::engine::general_purpose::STANDARD.encode(pack(b"{}"));
+        assert!(is_packed(&packed) && is_packed(&format!("\n {packed}\n")));
+        assert!(!is_packed("{}") && !is_packed("") && !is_packed("aGVsbG8="));
     }
 
     #[test]

@@ -51,6 +51,7 @@ use serde_json::Value;
 pub use self::places::Places;
 use super::check::place;
 use super::finding::{Finding, Severity};
+use super::ignition;
 
 /// The newest minor version of spec 2 that is understood.
 pub const NEWEST_MINOR: u64 = 4;
@@ -68,18 +69,33 @@ pub struct Converted {
     pub minor: u64,
     /// What the person should know; the paths are those of the document.
     pub warnings: Vec<Finding>,
+    written: Written,
+}
+
+/// What is kept of a config of spec 2 as it is written.
+#[derive(Debug, Clone, Default)]
+pub struct Written {
     places: Places,
+    /// Every entry of the list of units in its order, shadowed ones too: the daemon verifies each.
+    pub units: Vec<ignition::Unit>,
+}
+
+impl Written {
+    /// The path in the document as written of a path in the result.
+    pub fn original(&self, path: &str) -> String {
+        self.places.original(path)
+    }
 }
 
 impl Converted {
     /// The path in the document as written of a path in the result.
     pub fn original(&self, path: &str) -> String {
-        self.places.original(path)
+        self.written.original(path)
     }
 
-    /// Only what leads back to the document.
-    pub fn into_places(self) -> Places {
-        self.places
+    /// Only what is kept of the document.
+    pub fn into_written(self) -> Written {
+        self.written
     }
 }
 
@@ -124,6 +140,8 @@ pub fn convert_text(json: &str, at: &str) -> Result<Converted, Vec<Finding>> {
     let mut config = read(json, value, minor, at, &mut warnings)?;
     warnings.extend(rules::raise(&mut config, minor, at));
     keep_warnings(rules::check(&config, at), &mut warnings)?;
+    let units = config.systemd.units.iter().map(translate::as_written);
+    let units = units.collect();
     let reduced = reduce::reduce(config, minor, at);
     keep_warnings(reduced.findings, &mut warnings)?;
     let (config, places) = translate::translate(reduced.config, at);
@@ -131,7 +149,7 @@ pub fn convert_text(json: &str, at: &str) -> Result<Converted, Vec<Finding>> {
         config,
         minor,
         warnings,
-        places,
+        written: Written { places, units },
     })
 }
 

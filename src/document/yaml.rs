@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 use serde_json::{Map, Number, Value};
 
-use super::finding::Finding;
+use super::finding::{Finding, IF_CUT_SHORT};
 
 /// Why YAML text could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +45,8 @@ pub fn parse(text: &str) -> Result<Value, YamlError> {
 struct Reader<'a> {
     parser: Parser<'a, StrInput<'a>>,
     line: usize,
+    /// The number of the last line.
+    last: usize,
     /// Keys and indices down to the value being read.
     trail: Vec<String>,
     /// The trails whose lines are looked for, with those that were met.
@@ -57,6 +59,7 @@ impl<'a> Reader<'a> {
         Self {
             parser,
             line: 1,
+            last: text.lines().count(),
             trail: Vec::new(),
             wanted: BTreeMap::new(),
         }
@@ -92,10 +95,7 @@ impl<'a> Reader<'a> {
                 self.line = span.start.line();
                 Ok(event)
             }
-            Some(Err(error)) => Err(YamlError {
-                line: error.marker().line(),
-                message: error.info().to_owned(),
-            }),
+            Some(Err(error)) => Err(self.broken(error.marker().line(), error.info())),
             None => Ok(Event::StreamEnd),
         }
     }
@@ -172,6 +172,17 @@ impl<'a> Reader<'a> {
             None if style == ScalarStyle::Plain => Ok(resolve(text)),
             None => Ok(text.into()),
         }
+    }
+
+    /// What the parser cannot read; at the end of a longer text most often the rest is missing.
+    fn broken(&self, line: usize, said: &str) -> YamlError {
+        let beyond = line > self.last || self.last > 1 && line == self.last;
+        let at_the_end = beyond || said.contains("end of stream");
+        let message = match at_the_end {
+            true => format!("{said}; {IF_CUT_SHORT}"),
+            false => said.to_owned(),
+        };
+        YamlError { line, message }
     }
 
     fn tag(&self, suffix: &str) -> YamlError {

@@ -20,7 +20,7 @@ const BUNDLES: [&str; 3] = [
 ];
 /// The configs that a node was provisioned with.
 const POINTERS: [&str; 2] = ["boot/ignition/config.ign", "usr/lib/ignition/user.ign"];
-/// The unit whose labels tell a control-plane node from a worker.
+/// The unit whose labels tell the role of a node.
 const KUBELET: &str = "kubelet.service";
 
 /// Digests of the certificates in each bundle, by the bundle's path.
@@ -36,7 +36,7 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// What is said in a place.
+    /// Words with their place.
     pub fn new(says: impl Into<String>, place: impl Into<String>) -> Self {
         Self {
             says: says.into(),
@@ -45,7 +45,7 @@ impl Witness {
     }
 }
 
-/// What the node's own files say of it.
+/// Pool and cluster of a node, by its own files.
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
     /// Pools that the cluster or the daemon put the node in.
@@ -180,8 +180,11 @@ impl Identity {
             .exists(&RootPath::fixed(paths::ETCD_POD))
             .unwrap_or(false)
         {
+            // An arbiter has a member of etcd too.
+            let is_arbiter = self.provisioned.iter().any(|one| one.says == "arbiter");
+            let role = if is_arbiter { "arbiter" } else { "master" };
             self.provisioned
-                .push(Witness::new("master", format!("/{}", paths::ETCD_POD)));
+                .push(Witness::new(role, format!("/{}", paths::ETCD_POD)));
         }
     }
 
@@ -319,7 +322,7 @@ fn host_of(url: &str) -> Option<String> {
     (!host.is_empty()).then(|| host.to_lowercase())
 }
 
-/// `master` or `worker`, by the labels that the kubelet gives its Node.
+/// `master`, `arbiter` or `worker`, by the labels that the kubelet gives its Node.
 fn role_in(unit: &str) -> Option<&'static str> {
     let labels = unit.split_once("--node-labels=")?.1;
     let labels = labels.split_whitespace().next()?;
@@ -329,11 +332,14 @@ fn role_in(unit: &str) -> Option<&'static str> {
             .split(',')
             .any(|label| label.trim_end_matches('=') == wanted)
     };
-    match (has("master") || has("control-plane"), has("worker")) {
-        (true, _) => Some("master"),
-        (false, true) => Some("worker"),
-        (false, false) => None,
-    }
+    let is_master = has("master") || has("control-plane");
+    let roles = [
+        (is_master, "master"),
+        (has("arbiter"), "arbiter"),
+        (has("worker"), "worker"),
+    ];
+    let role = roles.into_iter().find(|(is_it, _)| *is_it);
+    role.map(|(_, role)| role)
 }
 
 #[cfg(test)]
@@ -363,6 +369,10 @@ mod tests {
             (
                 format!("kubelet --node-labels={label}/worker,a={label}/master"),
                 Some("worker"),
+            ),
+            (
+                format!("kubelet --node-labels={label}/arbiter,x=y"),
+                Some("arbiter"),
             ),
             ("kubelet --node-labels=a=b".to_owned(), None),
             ("kubelet".to_owned(), None),

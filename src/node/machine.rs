@@ -35,6 +35,8 @@ pub struct Machine {
     pub name: Option<String>,
     /// The system's name with its version; empty where no `os-release` is there.
     pub system: String,
+    /// The same, short enough for a line: `RHCOS 9.6`.
+    pub short_system: String,
     /// `os-release` says that it is a CoreOS.
     pub is_coreos: bool,
     /// It was booted by OSTree, or the root is a deployment.
@@ -53,7 +55,7 @@ impl Machine {
     /// Looks at a root.
     ///
     /// # Errors
-    /// An `os-release` or host name that cannot be read.
+    /// An `os-release` that cannot be read.
     pub fn observe(root: &Root) -> Result<Self, RootError> {
         let host = Host::observe(root)?;
         let release = OsRelease::read(root)?;
@@ -69,8 +71,9 @@ impl Machine {
         Ok(Self {
             root: root.shown().display().to_string(),
             live: host.live,
-            name: name(root, host.live)?,
+            name: name(root, host.live),
             system: release.name().to_owned(),
+            short_system: release.short_name(),
             is_coreos: is_coreos(&release),
             is_deployment: host.deployment.is_some() || host.live && exists(paths::OSTREE_BOOTED),
             record: record.map(|path| format!("/{path}")),
@@ -81,12 +84,15 @@ impl Machine {
     }
 }
 
-/// Of another root's machine, only what the root itself tells: the kernel's name is that of this machine.
-fn name(root: &Root, live: bool) -> Result<Option<String>, RootError> {
-    let fixed = root.read(&RootPath::fixed(paths::HOSTNAME))?;
+/// Of another root's machine, only what the root itself tells: the kernel's name is that of this machine. A name that
+/// cannot be read is none: it decides nothing.
+fn name(root: &Root, live: bool) -> Option<String> {
+    let fixed = root.read_small(&RootPath::fixed(paths::HOSTNAME));
+    let fixed = fixed.inspect_err(|error| log::info!("reading the host name: {error}"));
+    let fixed = fixed.ok().flatten();
     let fixed = fixed.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
     let of_kernel = || live.then(sysinfo::System::host_name)?.ok();
-    Ok(fixed.filter(|name| !name.is_empty()).or_else(of_kernel))
+    fixed.filter(|name| !name.is_empty()).or_else(of_kernel)
 }
 
 /// The classes that the daemon knows, and the ids that those systems have had.

@@ -32,7 +32,8 @@ mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::command::{CommandRunner, rpm};
+use crate::command::CommandRunner;
+use crate::command::rpm::{self, Ownership};
 use crate::object::{Flags, Object, Stamp};
 use crate::root::{Mount, Obstacle, ResolveError, Root, RootError, RootPath, hold_of, mount_of};
 use crate::systemd::{Support, UnitEntry, UnitTree};
@@ -68,6 +69,8 @@ pub struct NodeState {
     pub mount_points: BTreeSet<RootPath>,
     /// What keeps a directory that may have to give way in its place.
     pub obstacles: BTreeMap<RootPath, Obstacle>,
+    /// The sizes of the objects in a directory that may have to give way.
+    pub trees: BTreeMap<RootPath, Vec<u64>>,
     /// The mount of the root directory itself.
     pub root_mount: u64,
     /// The mounts met on the way, by id.
@@ -88,8 +91,19 @@ pub struct NodeState {
     pub labels: Labels,
     /// Directories that are elsewhere than their path says, as links lead there.
     pub elsewhere: BTreeMap<RootPath, RootPath>,
-    /// Whether a package owns the file; only for paths that were asked, on a live root with rpm.
-    pub packaged: BTreeMap<RootPath, bool>,
+    /// What the package database says of files; only of those that were asked about, on a live root with rpm.
+    pub packaged: BTreeMap<RootPath, Packaged>,
+}
+
+/// What the package database says of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packaged {
+    /// A package owns it.
+    Owned,
+    /// No package owns it.
+    Foreign,
+    /// rpm was asked and gave no answer.
+    Unanswered,
 }
 
 /// A directory that exists.
@@ -145,6 +159,7 @@ pub fn observe(
         root_flags: root_hold.flags,
         mount_points: BTreeSet::new(),
         obstacles: BTreeMap::new(),
+        trees: BTreeMap::new(),
         root_mount: root_mount.id,
         mounts: BTreeMap::from([(root_mount.id, root_mount)]),
         units: UnitTree::new(),
@@ -190,15 +205,29 @@ fn ask_rpm(
     node: &NodeState,
     interest: &Interest,
     runner: &dyn CommandRunner,
-) -> BTreeMap<RootPath, bool> {
+) -> BTreeMap<RootPath, Packaged> {
     let existing = interest.packaged.iter();
     let existing: Vec<&RootPath> = existing
         .filter(|path| node.objects.contains_key(path))
         .collect();
-    rpm::owned(runner, &existing).unwrap_or_else(|error| {
+    let seen = rpm::owned(runner, &existing).unwrap_or_else(|error| {
         log::info!("asking rpm which files the packages own: {error}");
-        BTreeMap::new()
-    })
+        Ownership::default()
+    });
+    let mut all = BTreeMap::new();
+    for (path, owned) in seen.owned {
+        let packaged = if owned {
+            Packaged::Owned
+        } else {
+            Packaged::Foreign
+        };
+        all.insert(path, packaged);
+    }
+    for (path, error) in seen.unanswered {
+        log::info!("asking rpm whether a package owns {path}: {error}");
+        all.insert(path, Packaged::Unanswered);
+    }
+    all
 }
 
 impl NodeState {
@@ -244,10 +273,11 @@ impl NodeState {
     }
 
     fn observe_below(&mut self, root: &Root, path: &RootPath) -> Result<(), RootError> {
-        if self.object(path).is_some_and(Object::is_directory)
-            && let Some(obstacle) = root.obstacle_below(path)?
-        {
-            self.obstacles.insert(path.clone(), obstacle);
+        if self.object(path).is_some_and(Object::is_directory) {
+            let tree = root.tree(path)?;
+            let obstacle = tree.obstacle.map(|obstacle| (path.clone(), obstacle));
+            self.obstacles.extend(obstacle);
+            self.trees.insert(path.clone(), tree.sizes);
         }
         Ok(())
     }

@@ -57,6 +57,32 @@ impl OsRelease {
         }
     }
 
+    /// An Enterprise Linux 8, whose sshd reads `authorized_keys` and no fragments.
+    pub fn is_el8(&self) -> bool {
+        // Of CoreOS the version is that of OpenShift, and the second part of the whole one that of its base.
+        let base = match self.get("RHEL_VERSION") {
+            "" if self.get("ID") == "rhcos" => self.get("VERSION").split('.').nth(1),
+            "" => Some(self.get("VERSION_ID")),
+            version => Some(version),
+        };
+        let is_el = ["rhcos", "scos", "rhel", "centos"].contains(&self.get("ID"));
+        is_el && base.is_some_and(|base| base.starts_with('8'))
+    }
+
+    /// The name that people use in a line, such as `RHCOS 9.6`.
+    pub fn short_name(&self) -> String {
+        let name = match (self.get("ID"), self.get("VARIANT_ID")) {
+            ("rhcos", _) | ("rhel", "coreos") => "RHCOS",
+            ("scos", _) | ("centos", "coreos") => "SCOS",
+            ("fcos" | "fedora-coreos", _) | ("fedora", "coreos") => "FCOS",
+            _ => match self.get("NAME") {
+                "" => self.get("ID"),
+                name => name,
+            },
+        };
+        [name, self.get("VERSION_ID")].join(" ").trim().to_owned()
+    }
+
     /// The class that the daemon sees.
     pub fn class(&self) -> Class {
         let coreos = self.get("VARIANT_ID") == "coreos";
@@ -121,6 +147,25 @@ mod tests {
             ("", Class::Other),
         ] {
             assert_eq!(OsRelease::parse(text).class(), class, "{text}");
+        }
+    }
+
+    #[test]
+    fn enterprise_linux_8_is_told_by_its_base() {
+        for (text, is) in [
+            ("ID=rhcos\nVERSION_ID=4.12\nRHEL_VERSION=8.6\n", true),
+            ("ID=rhcos\nVERSION=412.86.202301-0\nVERSION_ID=4.12\n", true),
+            (
+                "ID=rhcos\nVERSION=418.94.202501-0\nVERSION_ID=4.18\n",
+                false,
+            ),
+            ("ID=rhcos\nVERSION_ID=9.6\nRHEL_VERSION=9.6\n", false),
+            ("ID=rhel\nVERSION_ID=8.10\n", true),
+            ("ID=scos\nVERSION_ID=10\n", false),
+            ("ID=fedora\nVERSION_ID=8\n", false),
+            ("", false),
+        ] {
+            assert_eq!(OsRelease::parse(text).is_el8(), is, "{text}");
         }
     }
 }

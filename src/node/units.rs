@@ -7,7 +7,8 @@ use crate::object::Kind;
 use crate::root::{Root, RootError, RootPath};
 use crate::systemd::unit_name::template_of;
 use crate::systemd::{
-    LINK_DIRS, PRESET_PATH, Support, UNIT_SEARCH_PATH, UnitEntry, UnitTree, closure_needed,
+    CONFIG_DIR, LINK_DIRS, LinkChange, PRESET_PATH, Support, UNIT_SEARCH_PATH, UnitEntry, UnitTree,
+    closure_needed, unit_text,
 };
 
 /// Files that lead on to others (Also=, links, templates) are read in rounds; more rounds than this is a loop.
@@ -39,11 +40,16 @@ pub fn observe(
     let units: Vec<&str> = interest.units.iter().map(String::as_str).collect();
     let support = node.systemd;
     complete(root, &mut tree, &units, &support, observer)?;
-    if let Some(mut overlaid) = overlaid(&tree, interest) {
+    for (mut other, changed) in [overlaid(&tree, interest), uncovered(&tree, interest)]
+        .into_iter()
+        .flatten()
+    {
         // What is found about units on the node is of use whatever is written there.
-        let found = complete(root, &mut overlaid, &units, &support, observer)?;
-        let written = |path: &str| interest.overlay.iter().any(|(known, _)| known == path);
-        for (path, entry) in found.into_iter().filter(|(path, _)| !written(path)) {
+        let found = complete(root, &mut other, &units, &support, observer)?;
+        for (path, entry) in found
+            .into_iter()
+            .filter(|(path, _)| !changed.contains(path))
+        {
             tree.observe(&path, entry);
         }
     }
@@ -107,9 +113,12 @@ fn complete(
     Ok(found)
 }
 
+/// A tree as it could become, and the paths at which it differs from what is on the node.
+type Possible = (UnitTree, BTreeSet<String>);
+
 /// The tree with the files that are about to be written: they may lead to units that nothing else names. `None` where
 /// they are there already.
-fn overlaid(tree: &UnitTree, interest: &Interest) -> Option<UnitTree> {
+fn overlaid(tree: &UnitTree, interest: &Interest) -> Option<Possible> {
     let preset = |path: &str| PRESET_PATH.iter().any(|dir| path.starts_with(dir));
     let overlay = interest.overlay.iter().filter(|(path, _)| !preset(path));
     let new = |(path, entry): &&(String, UnitEntry)| tree.get(path) != Some(entry);
@@ -118,7 +127,28 @@ fn overlaid(tree: &UnitTree, interest: &Interest) -> Option<UnitTree> {
     for (path, entry) in new {
         overlaid.observe(path, entry.clone());
     }
-    Some(overlaid)
+    let written = interest.overlay.iter().map(|(path, _)| path.clone());
+    Some((overlaid, written.collect()))
+}
+
+/// The tree without the units' files, links and masks among the configuration: what they hide counts once they go.
+/// `None` where they hide nothing.
+fn uncovered(tree: &UnitTree, interest: &Interest) -> Option<Possible> {
+    let path = |unit: &String| format!("{CONFIG_DIR}/{unit}");
+    let elsewhere = |unit: &str| {
+        let mut others = tree.dirs.iter().filter(|dir| dir.path != CONFIG_DIR);
+        others.any(|dir| dir.entries.contains_key(unit))
+    };
+    let hides = |unit: &&String| {
+        let template = || template_of(unit).is_some_and(|template| elsewhere(&template));
+        tree.get(&path(unit)).is_some() && (elsewhere(unit) || template())
+    };
+    let gone: BTreeSet<String> = interest.units.iter().filter(hides).map(path).collect();
+    let mut uncovered = (!gone.is_empty()).then(|| tree.clone())?;
+    for path in &gone {
+        uncovered.apply(&LinkChange::Remove { path: path.clone() });
+    }
+    Some((uncovered, gone))
 }
 
 /// What the root's systemd can do, by the version in the name of its shared library; EL9's when unknown.
@@ -192,14 +222,17 @@ fn entry(root: &Root, observer: &mut Observer<'_>, path: &str) -> Result<UnitEnt
     let Ok(path) = RootPath::parse(path) else {
         return Ok(UnitEntry::Missing);
     };
-    match kind_of(observer, &path)? {
+    let kind = match kind_of(observer, &path) {
+        // Nothing that systemd could use is there either.
+        Err(error) if error.cause.is_obstacle() => return Ok(UnitEntry::Missing),
+        kind => kind?,
+    };
+    match kind {
         None => Ok(UnitEntry::Missing),
         Some(EntryKind::Link(target)) => Ok(UnitEntry::Link(target)),
         Some(EntryKind::File { .. }) => {
             let bytes = root.read(&path)?.unwrap_or_default();
-            Ok(UnitEntry::File(Some(
-                String::from_utf8_lossy(&bytes).into_owned(),
-            )))
+            Ok(UnitEntry::File(Some(unit_text(&bytes))))
         }
         Some(EntryKind::Directory) => Ok(UnitEntry::Directory(BTreeMap::new())),
         Some(EntryKind::Other) => Ok(UnitEntry::Other),

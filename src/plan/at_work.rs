@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::Notice;
+use crate::invocation::mco_rescue;
 use crate::node::activity::{Controls, DAEMON, START_ANEW, container_of};
 use crate::node::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process};
 
@@ -141,10 +142,13 @@ fn frozen_with<'a>(
 /// Evidence that stands against a run.
 pub fn refused(evidence: Evidence) -> Notice {
     let next = if evidence.first_boot {
-        "The first boot is not completed yet: let it end; or, where it cannot, do its work in its place: \
-         mco-rescue firstboot --complete; or use --takeover"
+        format!(
+            "The first boot is not completed yet: let it end; or, where it cannot, do its work in its place: {}; or \
+             use --takeover",
+            mco_rescue("firstboot --complete")
+        )
     } else {
-        "An update of this node seems to be under way: let it end, or use --takeover"
+        "An update of this node seems to be under way: let it end, or use --takeover".to_owned()
     };
     evidence.with(|message| format!("{message}. {next}"))
 }

@@ -53,7 +53,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What entries of the config name or make a path of.
+    /// Paths that entries of the config name, or that are made of their names.
     fn brought(&self) -> Vec<Claim> {
         let desired = self.inputs.desired;
         let files = desired.files.iter().map(|file| (&file.path, &file.origin));
@@ -96,7 +96,7 @@ impl Builder<'_> {
         homes.filter_map(claim).collect()
     }
 
-    /// What comes of the users of a MachineConfig; those of a bare config have a check of their own.
+    /// Files that come of the users of a MachineConfig; those of a bare config have a check of their own.
     fn follow_from_users(&self) -> Vec<Claim> {
         let (desired, old) = (self.inputs.desired, self.inputs.old);
         if desired.bare || !self.node().accounts.users.contains_key("core") {
@@ -179,12 +179,12 @@ impl Builder<'_> {
         self.node().real(path)
     }
 
-    /// Whether this plan makes a directory, by whatever name.
+    /// Returns true where this plan makes a directory, by whatever name.
     pub(super) fn is_made(&self, path: &RootPath) -> bool {
         self.made.contains(&self.real(path))
     }
 
-    /// Whether this plan changes a path, by whatever name.
+    /// Returns true where this plan changes a path, by whatever name.
     pub(super) fn is_touched(&self, path: &RootPath) -> bool {
         self.touched.contains(&self.real(path))
     }

@@ -3,20 +3,24 @@
 //!
 //! Deliberate differences from the daemon:
 //! - an instance of a template that exists is enabled although systemd lists no file of that name;
+//! - drop-ins that go are gone before units are switched, not after it: the links are those of what stays;
+//! - units that go are preset before the others are switched, not after it: their `Also=` undoes nothing;
+//! - a mask that goes with the links of its template when that is disabled comes back;
 //! - when the last file of a removed unit goes, its links go too instead of dangling;
-//! - a unit that is to be off loses its runtime links too, which systemctl leaves until the next boot;
-//! - directories of links that become empty are left where they are.
+//! - a unit that is to be off loses its runtime links too, which systemctl leaves until the next boot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::document::Desired;
 use crate::document::ignition::Unit;
+use crate::drift::unit_path;
 use crate::node::NodeState;
 use crate::paths;
+use crate::plan::files::Keeping;
 use crate::root::RootPath;
 use crate::systemd::{
     self, CONFIG_DIR, Fault, LINK_DIRS, LinkChange, PRESET_PATH, RUNTIME_CONFIG_DIR, Support,
-    UNIT_SEARCH_PATH, UnitEntry, UnitFileState, UnitTree,
+    UNIT_SEARCH_PATH, UnitDir, UnitEntry, UnitFileState, UnitTree, unit_text,
 };
 
 /// A link that has to appear (with its target) or to go.
@@ -33,9 +37,11 @@ pub struct LinkStep {
 pub struct Simulated {
     /// The tree with all files and links.
     pub tree: UnitTree,
-    /// Units that systemctl would refuse to enable or disable; the daemon's update would fail.
-    pub problems: Vec<String>,
-    /// What the daemon would pass over in silence.
+    /// Units that the daemon would have systemctl enable or disable, and that it refuses: the update would fail.
+    pub failures: Vec<String>,
+    /// Units of which too little is known.
+    pub unjudged: Vec<String>,
+    /// What the daemon, or systemd's first boot, would pass over in silence.
     pub notices: Vec<String>,
 }
 
@@ -71,7 +77,7 @@ fn files_among_units(desired: &Desired) -> Vec<(String, UnitEntry)> {
             let bytes = file.contents.bytes().unwrap_or_default();
             entries.push((
                 file.path.to_string(),
-                UnitEntry::File(Some(String::from_utf8_lossy(&bytes).into_owned())),
+                UnitEntry::File(Some(unit_text(&bytes))),
             ));
         }
     }
@@ -91,28 +97,37 @@ fn unit_file(name: &str) -> String {
 
 /// Plays the update from `old` (unknown: everything is new) to `desired`.
 pub fn simulate(desired: &Desired, old: Option<&Desired>, node: &NodeState) -> Simulated {
+    let changed = |unit: &Unit| old.is_none_or(|old| !old.units.contains(unit));
+    let changed = desired.units.iter().filter(|unit| changed(unit));
     let mut play = Play {
         tree: node.units.clone(),
         support: node.systemd,
-        problems: Vec::new(),
+        changed: changed.map(|unit| unit.name.as_str()).collect(),
+        first_boot: desired.bare || node.host.never_booted,
+        failures: Vec::new(),
+        unjudged: Vec::new(),
         notices: Vec::new(),
     };
+    play.stale_dropins(desired, old);
     play.files(desired, old);
-    let changed = |unit: &Unit| old.is_none_or(|old| !old.units.contains(unit));
+    let listed = play.listed(&desired.units);
     for unit in &desired.units {
-        play.write(unit, changed(unit), desired.bare);
-        if unit.enabled.is_none() && changed(unit) {
+        play.write(unit, desired.bare);
+        if unit.enabled.is_none() && play.is_changed(unit) {
             play.preset(&unit.name);
         }
     }
-    play.switch(&desired.units, true);
-    play.switch(&desired.units, false);
+    play.masks(&desired.units);
     for unit in old
         .map(|old| removed_units(old, desired))
         .unwrap_or_default()
     {
-        play.remove(unit);
+        play.remove(unit, comes_back(unit, node));
     }
+    play.masks(&desired.units);
+    play.switch(&desired.units, &listed, true);
+    play.switch(&desired.units, &listed, false);
+    play.masks(&desired.units);
     if !desired.bare {
         for link in paths::LEAKED_LINKS {
             play.tree.apply(&LinkChange::Remove {
@@ -122,9 +137,20 @@ pub fn simulate(desired: &Desired, old: Option<&Desired>, node: &NodeState) -> S
     }
     Simulated {
         tree: play.tree,
-        problems: play.problems,
+        failures: play.failures,
+        unjudged: play.unjudged,
         notices: play.notices,
     }
+}
+
+/// True for a unit of which the OS's own file is put back.
+fn comes_back(unit: &Unit, node: &NodeState) -> bool {
+    let Some(path) = unit_path(&unit.name) else {
+        return false;
+    };
+    let keeping = Keeping::of(&path);
+    let is_there = |path: Option<RootPath>| path.is_some_and(|path| node.object(&path).is_some());
+    is_there(keeping.orig) && !is_there(keeping.noorig)
 }
 
 /// Units of `old` that `new` has not.
@@ -147,14 +173,66 @@ fn operation(on: bool) -> Operation {
     }
 }
 
-struct Play {
+fn switched(on: bool) -> &'static str {
+    if on { "enabled" } else { "disabled" }
+}
+
+struct Play<'d> {
     tree: UnitTree,
     support: Support,
-    problems: Vec<String>,
+    /// The units that are new or other than before; of the others the daemon writes and switches none.
+    changed: BTreeSet<&'d str>,
+    /// Presets decide, at the first boot: nothing fails over a unit.
+    first_boot: bool,
+    failures: Vec<String>,
+    unjudged: Vec<String>,
     notices: Vec<String>,
 }
 
-impl Play {
+/// A refusal of systemctl.
+#[derive(PartialEq, Eq)]
+struct Refusal {
+    reason: String,
+    /// The daemon would have asked for the same.
+    by_daemon: bool,
+}
+
+impl Play<'_> {
+    fn is_changed(&self, unit: &Unit) -> bool {
+        self.changed.contains(unit.name.as_str())
+    }
+
+    /// Drop-ins of the old config that the new one has not.
+    fn stale_dropins(&mut self, desired: &Desired, old: Option<&Desired>) {
+        for unit in old.iter().flat_map(|old| &old.units) {
+            let now = desired.units.iter().find(|now| now.name == unit.name);
+            let kept =
+                |name: &str| now.is_some_and(|now| now.dropins.iter().any(|d| d.name == name));
+            for dropin in unit.dropins.iter().filter(|dropin| !kept(&dropin.name)) {
+                self.forget(&format!("{}.d/{}", unit_file(&unit.name), dropin.name));
+            }
+        }
+    }
+
+    /// The units of which systemd has a file before any is written: these the daemon switches, with contents or
+    /// without. A mask of ours is none.
+    fn listed<'u>(&self, units: &'u [Unit]) -> BTreeSet<&'u str> {
+        let listed = units.iter().filter(|unit| self.has_file(unit, &unit.name));
+        listed.map(|unit| unit.name.as_str()).collect()
+    }
+
+    fn has_file(&self, unit: &Unit, name: &str) -> bool {
+        self.tree.dirs.iter().any(|dir| {
+            let own = dir.path == CONFIG_DIR && unit.mask == Some(true);
+            dir.entries.contains_key(name) && !(own && self.is_masked(name))
+        })
+    }
+
+    /// True where the unit's link leads to `/dev/null`, however it is written.
+    fn is_masked(&self, unit: &str) -> bool {
+        systemd::evaluate(&self.tree, &unit_file(unit)).is_ok_and(|end| end == DEV_NULL)
+    }
+
     /// The daemon writes files before units, so units and presets that come as files count.
     fn files(&mut self, desired: &Desired, old: Option<&Desired>) {
         for (path, _) in old.into_iter().flat_map(files_among_units) {
@@ -199,7 +277,8 @@ impl Play {
 
     /// Writes one unit: drop-ins, then mask or file. An enabled unit is switched off before its file
     /// changes, so that links of the old [Install] section do not stay.
-    fn write(&mut self, unit: &Unit, changed: bool, bare: bool) {
+    fn write(&mut self, unit: &Unit, bare: bool) {
+        let changed = self.is_changed(unit);
         let path = unit_file(&unit.name);
         for dropin in unit.dropins.iter().filter(|dropin| dropin.text().is_none()) {
             self.forget(&format!("{path}.d/{}", dropin.name));
@@ -208,15 +287,39 @@ impl Play {
             self.put(&path, entry);
         }
         if unit.mask == Some(true) {
-            self.forget(&path);
-            self.put(&path, UnitEntry::Link(DEV_NULL.to_owned()));
+            self.mask(unit, changed);
         } else if let Some(text) = unit.text() {
             if changed && self.state(&unit.name) == Some(UnitFileState::Enabled) {
-                self.play(|tree, support| systemd::disable(tree, &[&unit.name], support));
+                self.switch_off_before_writing(&unit.name);
             }
             self.put(&path, UnitEntry::File(Some(text.to_owned())));
         } else if unit.mask == Some(false) && (!bare || self.is_masked_link(&unit.name)) {
             self.forget(&path);
+        }
+    }
+
+    fn switch_off_before_writing(&mut self, unit: &str) {
+        let refused = self.play(|tree, support| systemd::disable(tree, &[unit], support));
+        if let Some(reason) = refused.filter(|_| !self.first_boot) {
+            self.failures.push(format!(
+                "unit {unit} cannot be disabled before its file changes: {reason}"
+            ));
+        }
+    }
+
+    fn mask(&mut self, unit: &Unit, anew: bool) {
+        if anew || !self.is_masked(&unit.name) {
+            let path = unit_file(&unit.name);
+            self.forget(&path);
+            self.put(&path, UnitEntry::Link(DEV_NULL.to_owned()));
+        }
+    }
+
+    /// A mask may lead over the file of a unit that was written after it, and that of an instance goes where its
+    /// template is disabled.
+    fn masks(&mut self, units: &[Unit]) {
+        for unit in units.iter().filter(|unit| unit.mask == Some(true)) {
+            self.mask(unit, false);
         }
     }
 
@@ -232,7 +335,7 @@ impl Play {
         match systemd::unit_file_state(&self.tree, unit, &self.support) {
             Ok(state) => Some(state),
             Err(problem) if problem.fault == Fault::NotObserved => {
-                self.problems
+                self.unjudged
                     .push(format!("unit {unit} cannot be judged: {problem}"));
                 None
             }
@@ -246,28 +349,50 @@ impl Play {
     }
 
     /// Switches units on or off; a unit that has neither contents nor a file anywhere is passed over.
-    fn switch(&mut self, units: &[Unit], on: bool) {
+    fn switch(&mut self, units: &[Unit], listed: &BTreeSet<&str>, on: bool) {
         let mut names = Vec::new();
+        let mut by_daemon = BTreeSet::new();
         for unit in units.iter().filter(|unit| unit.enabled == Some(on)) {
-            if unit.text().is_none()
-                && matches!(self.state(&unit.name), None | Some(UnitFileState::NotFound))
-            {
+            let name = unit.name.as_str();
+            if unit.text().is_none() && !self.can_be_found(unit) {
                 self.notices.push(format!(
-                    "unit {} is to be {} but has no file on this node; passed over, as the daemon does",
-                    unit.name,
-                    if on { "enabled" } else { "disabled" },
+                    "unit {name} is to be {} but has no file on this node; passed over, as {}",
+                    switched(on),
+                    self.passed_over_by(),
                 ));
                 continue;
             }
-            names.push(unit.name.as_str());
+            if !self.first_boot
+                && self.is_changed(unit)
+                && (unit.text().is_some() || listed.contains(name))
+            {
+                by_daemon.insert(name);
+            }
+            names.push(name);
         }
         if !self.switch_at_once(&names, on) {
-            names.iter().for_each(|name| self.switch_one(name, on));
+            self.switch_one_by_one(&names, &by_daemon, on);
         }
         if !on {
             names
                 .iter()
                 .for_each(|name| self.forget_runtime_links(name));
+        }
+    }
+
+    /// True where the unit has a file of its own, or one of its template.
+    fn can_be_found(&self, unit: &Unit) -> bool {
+        let template = systemd::unit_name::template_of(&unit.name);
+        let names = std::iter::once(&unit.name).chain(template.as_ref());
+        let mut names = names.map(|name| self.has_file(unit, name));
+        names.any(|found| found)
+    }
+
+    fn passed_over_by(&self) -> &'static str {
+        if self.first_boot {
+            "systemd does at the first boot"
+        } else {
+            "the daemon does"
         }
     }
 
@@ -284,12 +409,33 @@ impl Play {
         }
     }
 
-    fn switch_one(&mut self, name: &str, on: bool) {
-        let refused = self.play(|tree, support| operation(on)(tree, &[name], support));
-        if let Some(reason) = refused {
-            let verb = if on { "enabled" } else { "disabled" };
-            self.problems
-                .push(format!("unit {name} cannot be {verb}: {reason}"));
+    /// What systemctl refuses for the same reason is told once.
+    fn switch_one_by_one(&mut self, names: &[&str], by_daemon: &BTreeSet<&str>, on: bool) {
+        let mut refusals: Vec<(Refusal, Vec<&str>)> = Vec::new();
+        for name in names {
+            let refused = self.play(|tree, support| operation(on)(tree, &[name], support));
+            let Some(reason) = refused else { continue };
+            let by_daemon = by_daemon.contains(name);
+            let refusal = Refusal { reason, by_daemon };
+            match refusals.iter_mut().find(|(known, _)| *known == refusal) {
+                Some((_, units)) => units.push(name),
+                None => refusals.push((refusal, vec![name])),
+            }
+        }
+        for (refusal, units) in refusals {
+            let said = format!(
+                "unit{} {} cannot be {}: {}",
+                if units.len() == 1 { "" } else { "s" },
+                units.join(", "),
+                switched(on),
+                refusal.reason
+            );
+            if refusal.by_daemon {
+                self.failures.push(said);
+            } else {
+                let like = self.passed_over_by();
+                self.notices.push(format!("{said}; passed over, as {like}"));
+            }
         }
     }
 
@@ -317,17 +463,30 @@ impl Play {
         links.iter().for_each(|path| self.forget(path));
     }
 
-    fn remove(&mut self, unit: &Unit) {
+    fn remove(&mut self, unit: &Unit, comes_back: bool) {
         self.preset(&unit.name);
-        let path = unit_file(&unit.name);
-        if unit.text().is_some() || unit.mask == Some(true) {
-            self.forget(&path);
+        if comes_back {
+            return;
         }
-        for dropin in &unit.dropins {
-            self.forget(&format!("{path}.d/{}", dropin.name));
+        self.forget(&unit_file(&unit.name));
+        if self.state(&unit.name) == Some(UnitFileState::NotFound) {
+            self.forget_links(&unit.name);
         }
-        if matches!(self.state(&unit.name), None | Some(UnitFileState::NotFound)) {
-            self.play(|tree, support| systemd::disable(tree, &[&unit.name], support));
+    }
+
+    /// Links of a unit that is no more, but for those of its instances that have a file of their own.
+    fn forget_links(&mut self, unit: &str) {
+        let disabled = systemd::disable(&self.tree, &[unit], &self.support);
+        let changes = disabled.map_or_else(|error| error.partial, |outcome| outcome.changes);
+        for change in changes {
+            let (LinkChange::Create { path, .. } | LinkChange::Remove { path }) = &change;
+            let name = path.rsplit('/').next().unwrap_or_default();
+            let own = |dir: &UnitDir| {
+                dir.entries.contains_key(name) && *path != format!("{}/{name}", dir.path)
+            };
+            if name == unit || !self.tree.dirs.iter().any(own) {
+                self.tree.apply(&change);
+            }
         }
     }
 

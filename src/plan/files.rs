@@ -7,7 +7,7 @@ use super::{Builder, Payload, Section};
 use crate::document::{Desired, DesiredFile, KernelType};
 use crate::drift::{dropin_path, is_exempt, noun, text_object, unit_path, wanted_file};
 use crate::kargs::Kargs;
-use crate::node::Recorded;
+use crate::node::{Packaged, Recorded};
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
@@ -55,7 +55,7 @@ enum Origin {
     Os(RootPath),
     /// There was none.
     None,
-    /// No package database, no twin: nobody can tell.
+    /// No package database has it, and no twin tells.
     Unknown,
 }
 
@@ -68,7 +68,7 @@ impl Builder<'_> {
                 self.bare_file(file, bare);
                 continue;
             }
-            if is_exempt(&file.path) && self.node().object(&file.path).is_some() {
+            if self.is_left_to_the_daemon(file) {
                 continue;
             }
             match wanted_file(file, self.node()) {
@@ -79,6 +79,18 @@ impl Builder<'_> {
                 ),
             }
         }
+    }
+
+    /// The daemon writes some files from what the cluster says, too, so a newer one than the config's stays; only where
+    /// the config itself changes one, its update writes it. The kubelet's authority is never among what it writes.
+    fn is_left_to_the_daemon(&self, file: &DesiredFile) -> bool {
+        // In spec 2 the daemon validates them all the same.
+        let exempt = is_exempt(&file.path) && !self.inputs.desired.spec2;
+        if !exempt || self.node().object(&file.path).is_none() {
+            return false;
+        }
+        let changes = |old: &Desired| old.file(&file.path).is_none_or(|old| differ(old, file));
+        file.path.relative() == paths::KUBELET_CA || !self.inputs.old.is_some_and(changes)
     }
 
     /// A node that was never recorded gets the server's additions too, as its first boot would have; a
@@ -193,6 +205,8 @@ impl Builder<'_> {
                     );
                 }
             }
+            // A copy says that there was one; only the package database itself can say that it is wrong.
+            Origin::None if self.has_copy(&orig) && !self.is_foreign(path) => {}
             Origin::None => {
                 if self.node().object(&noorig).is_none() {
                     self.remove(&orig, Section::Originals, "there was no original");
@@ -206,6 +220,8 @@ impl Builder<'_> {
                     );
                 }
             }
+            // A copy or a stamp settled it when the file became ours.
+            Origin::Unknown if self.has_copy(&orig) || self.node().object(&noorig).is_some() => {}
             Origin::Unknown => {
                 self.notice(
                     path.to_string(),
@@ -213,6 +229,15 @@ impl Builder<'_> {
                 );
             }
         }
+    }
+
+    fn has_copy(&self, orig: &RootPath) -> bool {
+        self.node().object(orig).is_some()
+    }
+
+    /// Whether the package database was asked, and no package owns what is there.
+    fn is_foreign(&self, path: &RootPath) -> bool {
+        self.node().packaged.get(path) == Some(&Packaged::Foreign)
     }
 
     /// rpm is asked on a live root only; a stamp over an OS file would delete it one day, so doubt means no stamp.
@@ -225,14 +250,13 @@ impl Builder<'_> {
         let twin = Keeping::of(path)
             .twin
             .filter(|twin| node.object(twin).is_some());
-        let owned = node.packaged.get(path).copied();
-        match (owned, twin) {
+        match (node.packaged.get(path), twin) {
             // What is on disk is the config's by now; the OS's own copy is the original.
             (_, Some(twin)) if ours => Origin::Os(twin),
-            (_, Some(_)) | (Some(true), _) => Origin::Os(path.clone()),
-            (Some(false), None) => Origin::None,
+            (_, Some(_)) | (Some(Packaged::Owned), _) => Origin::Os(path.clone()),
+            (Some(Packaged::Foreign), None) => Origin::None,
             (None, None) if node.host.has_usr_etc && path.is_in("etc") => Origin::None,
-            (None, None) => Origin::Unknown,
+            (None | Some(Packaged::Unanswered), None) => Origin::Unknown,
         }
     }
 
@@ -294,8 +318,8 @@ impl Builder<'_> {
                     self.stale_unit_path(&path, &wanted);
                 }
             }
-            let had_file = unit.text().is_some() || unit.mask == Some(true);
-            if let Some(path) = unit_path(&unit.name).filter(|_| now.is_none() && had_file) {
+            // An older config may have had the unit's contents, which went without the file.
+            if let Some(path) = unit_path(&unit.name).filter(|_| now.is_none()) {
                 self.stale_unit_path(&path, &wanted);
             }
         }
@@ -308,7 +332,51 @@ impl Builder<'_> {
         }
     }
 
-    /// Stamp: delete. Original: restore it if it still is one. Neither: delete (mcd-contract 6.5).
+    /// The daemon removes it with the other stale files, and then its update fails over the missing file.
+    fn dropped_kubeconfig(&mut self, path: &RootPath) {
+        let fails = format!(
+            "the config has it no more: the daemon would remove it, and then its update would end with: cannot stat \
+             {path}: stat {path}: no such file or directory"
+        );
+        if self.options.ignore_unsupported {
+            self.notice(path.to_string(), format!("{fails}; left there as asked"));
+        } else {
+            let next =
+                "Take the file into the config again, or leave it there with --ignore-unsupported";
+            self.block(path.to_string(), format!("{fails}. {next}"));
+        }
+    }
+
+    /// Files with an empty source: the daemon's update fails over them, and it goes Degraded where they are in its record.
+    /// In an initramfs they are written, as Ignition does.
+    pub(super) fn empty_sources(&mut self) {
+        let (desired, old) = (self.inputs.desired, self.inputs.old);
+        for file in &desired.undecodable {
+            let path = |known: &RootPath| known.to_string() == file.path;
+            if file.appends || !desired.files.iter().any(|known| path(&known.path)) {
+                continue;
+            }
+            let mut before = old.into_iter().flat_map(|old| &old.undecodable);
+            let place = format!("{}.contents.source", file.origin);
+            let said = file.when_written();
+            if before.any(|known| known.path == file.path) {
+                let message = format!("the daemon goes Degraded over it, as before: {said}");
+                self.notice(place, message);
+            } else if self.options.ignore_unsupported || self.node().host.in_initramfs {
+                let message = format!("the daemon will go Degraded over it: {said}");
+                self.notice(place, message);
+            } else {
+                let message = format!(
+                    "is empty, and the daemon's update would end with: {said}. Leave `source` out, or write \"data:,\" for \
+                     an empty file. Use --ignore-unsupported to apply the config all the same: the daemon will go \
+                     Degraded"
+                );
+                self.block(place, message);
+            }
+        }
+    }
+
+    /// Stamp: delete. Original: restore it unless it is known to be none. Neither: delete (mcd-contract 6.5).
     fn stale_path(&mut self, path: &RootPath, check_origin: bool) {
         let Keeping {
             orig: Some(orig),
@@ -322,15 +390,17 @@ impl Builder<'_> {
         let why = "the config has it no more";
         let stamped = node.object(&noorig).is_some();
         let kept = node.object(&orig).is_some();
-        let of_the_os = node.packaged.get(path) == Some(&true)
-            || twin.is_some_and(|twin| node.object(&twin).is_some());
-        if !stamped && kept && (of_the_os || !check_origin) {
+        let has_twin = twin.is_some_and(|twin| node.object(&twin).is_some());
+        let is_original = has_twin || !check_origin || !self.is_foreign(path);
+        if !stamped && kept && is_original {
             self.copy(
                 &orig,
                 path,
                 Section::Stale,
                 "the config has it no more; back to the OS's own",
             );
+        } else if path.relative() == paths::KUBECONFIG && node.object(path).is_some() {
+            return self.dropped_kubeconfig(path);
         } else {
             self.remove(path, Section::Stale, why);
         }
@@ -354,8 +424,20 @@ pub(super) fn why(found: Option<&Object>, wanted: &Object) -> &'static str {
     }
 }
 
+fn differ(one: &DesiredFile, other: &DesiredFile) -> bool {
+    let of = |file: &DesiredFile| {
+        (
+            file.sha256.clone(),
+            file.mode,
+            file.user.clone(),
+            file.group.clone(),
+        )
+    };
+    of(one) != of(other)
+}
+
 fn never_stale(path: &RootPath) -> bool {
-    paths::NEVER_STALE.contains(&path.relative()) || is_exempt(path) || path.is_in(paths::CERTS_D)
+    paths::NEVER_STALE.contains(&path.relative()) || path.is_in(paths::CERTS_D)
 }
 
 /// A file that has become a unit or drop-in of the new config stays.

@@ -1,10 +1,11 @@
-//! Whether a config belongs on a node: it is a rendered one, of the node's pool and cluster, and what its name says.
+//! A config belongs on a node where it is a rendered one, of the node's pool and cluster, and as its name says.
 //! Evidence in, doubts out. Each doubt is a blocker with an override of its own.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::{Notice, Plan};
+use crate::invocation::mco_rescue;
 use crate::node::identity::{Bundles, Claims, Identity, Membership, Witness};
 use crate::render::NameHash;
 
@@ -104,7 +105,7 @@ impl Accepted {
 pub struct Doubtful {
     /// Which.
     pub doubt: Doubt,
-    /// What it is about.
+    /// The part of the config or node that it is about.
     pub subject: String,
     /// Why, and what else to do.
     pub why: String,
@@ -146,9 +147,9 @@ pub struct Evidence<'a> {
     pub not_rendered: Option<String>,
     /// How the hash in its name stands to its contents.
     pub hash: &'a NameHash,
-    /// What the config says of its pool and cluster.
+    /// Pool and cluster of the config, by its contents.
     pub claims: &'a Claims,
-    /// What the node's files say of it.
+    /// Pool and cluster of the node, by its files.
     pub node: &'a Identity,
 }
 
@@ -181,8 +182,11 @@ fn other_pool(evidence: &Evidence<'_>) -> Option<Doubtful> {
         return None;
     };
     let said = format!(
-        "{} is of pool {pool}, and this node is of pool {} by {}. Take a config of its own pool: mco-rescue cache list",
-        evidence.name, witness.says, witness.place
+        "{} is of pool {pool}, and this node is of pool {} by {}. Take a config of its own pool: {}",
+        evidence.name,
+        witness.says,
+        witness.place,
+        mco_rescue("cache list")
     );
     Some(Doubtful::new(Doubt::OtherPool, "pool", said))
 }
@@ -200,12 +204,12 @@ fn other_cluster(claims: &Claims, node: &Identity) -> Option<Doubtful> {
     let path = strange_bundle(&claims.bundles, &node.bundles)?;
     doubt(format!(
         "no authority of the config is one of this node's, first in /{path}: it is of another cluster, such as one that \
-         was installed anew under the same name, or all of them were replaced since. Compare: mco-rescue show CONFIG \
-         /{path}"
+         was installed anew under the same name, or all of them were replaced since. Compare: {}",
+        mco_rescue(&format!("show CONFIG /{path}"))
     ))
 }
 
-/// Whether a host is known on both sides; else the first that can be compared with none that is the same.
+/// True where a host is known on both sides; else the first that can be compared with none that is the same.
 fn compare_hosts<'a>(
     config: &'a [String],
     node: &'a [Witness],
@@ -261,8 +265,8 @@ fn edited(evidence: &Evidence<'_>) -> Option<Doubtful> {
     }
     let name = evidence.name;
     let said = format!(
-        "the hash in {name} is not that of the contents: they were changed since the operator rendered them. The daemon \
-         compares the node with the cluster's own object of that name, and is Degraded over each difference. Take the \
+        "the hash in {name} is not that of the contents: they were changed, or the end is missing, since the operator rendered them. The \
+         daemon compares the node with the cluster's own object of that name, and is Degraded over each difference. Take the \
          original: oc get mc {name} -o yaml"
     );
     Some(Doubtful::new(Doubt::EditedConfig, "metadata.name", said))

@@ -11,12 +11,14 @@ mod bare;
 mod capabilities;
 mod carried_out;
 mod claims;
+mod emptied;
 pub mod enablement;
 mod files;
 pub mod fit;
 mod guard;
 mod held;
 mod interest;
+mod key;
 mod labels;
 mod machine;
 mod nodes;
@@ -33,15 +35,19 @@ mod users;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::Prepared;
-use crate::document::{Contents, Desired, MachineConfig, Refusal, Text, refusals, unconditional};
+use crate::document::{
+    Contents, Desired, MachineConfig, Refusal, Text, override_of, refusals, unconditional,
+};
 use crate::drift::noun;
 use crate::node::{Baseline, NodeState, Records};
 use crate::object::{Kind, Object};
 use crate::paths;
-use crate::root::RootPath;
+use crate::root::{ResolveError, RootPath};
+use crate::source::policies::Overrides;
 
 pub use after::{After, Rules, after};
 pub use capabilities::{Need, needs};
@@ -49,12 +55,13 @@ pub use carried_out::{carried_out, is_carried_out};
 pub use guard::{Allowed, guard};
 pub use held::Held;
 pub use interest::interest;
+pub use key::{Addition, one_more_key};
 pub use labels::restorecon;
 pub use machine::{no_system, wrong_machine};
 pub use os::{OsPlan, OsStep, PackageChange, Repository};
 pub use quorum::{Quorum, add as add_quorum, quorum};
 pub use removals::removals;
-pub use rollback::{FinishedRun, rollback};
+pub use rollback::{FinishedRun, RecordBefore, rollback};
 
 /// One change of one path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,6 +115,9 @@ pub enum Step {
         old: Attributes,
     },
 }
+
+/// The bit of a directory that hands its group down.
+const SETGID: u32 = 0o2000;
 
 /// Mode and owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -351,17 +361,13 @@ pub struct Inputs<'a> {
     pub node: &'a NodeState,
     /// What becomes of the accounts; only for a bare config that has some.
     pub accounts: Option<&'a Prepared>,
+    /// The changes of storage sections that the cluster lets pass, where that is known.
+    pub overrides: Option<&'a Overrides>,
 }
 
 /// Makes the plan.
 pub fn plan(inputs: Inputs<'_>, options: Options) -> Plan {
-    let mut builder = Builder {
-        inputs,
-        options,
-        plan: Plan::default(),
-        made: BTreeSet::new(),
-        touched: BTreeSet::new(),
-    };
+    let mut builder = Builder::new(inputs, options);
     builder.document();
     builder.claims();
     if inputs.desired.bare {
@@ -369,6 +375,7 @@ pub fn plan(inputs: Inputs<'_>, options: Options) -> Plan {
         builder.accounts();
     } else {
         builder.transition();
+        builder.empty_sources();
         builder.users();
     }
     builder.directories();
@@ -378,6 +385,7 @@ pub fn plan(inputs: Inputs<'_>, options: Options) -> Plan {
     builder.units();
     if !inputs.desired.bare {
         builder.stale();
+        builder.emptied_directories();
         builder.records();
     }
     builder.paths_below_files();
@@ -387,6 +395,9 @@ pub fn plan(inputs: Inputs<'_>, options: Options) -> Plan {
     builder.space();
     builder.plan
 }
+
+/// Where a cluster says which changes of storage sections pass.
+const OVERRIDES_FIELD: &str = "spec.irreconcilableValidationOverrides.storage";
 
 /// What may be done to something of another type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -409,6 +420,16 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
+    fn new(inputs: Inputs<'a>, options: Options) -> Self {
+        Self {
+            inputs,
+            options,
+            plan: Plan::default(),
+            made: BTreeSet::new(),
+            touched: BTreeSet::new(),
+        }
+    }
+
     fn block(&mut self, subject: impl Into<String>, message: impl Into<String>) {
         let notice = Notice {
             subject: subject.into(),
@@ -452,6 +473,8 @@ impl<'a> Builder<'a> {
                     &part.path,
                     format!("{}; as before, left alone", part.message),
                 );
+            } else if let Some(name) = self.passing(&part.path) {
+                self.passed(&part.path, name, &part.message);
             } else if part.skippable && self.options.ignore_unsupported {
                 self.notice(
                     &part.path,
@@ -476,7 +499,10 @@ impl<'a> Builder<'a> {
         match self.inputs.baseline {
             Baseline::Known(old) => {
                 for refusal in refusals(old, self.inputs.config) {
-                    self.refusal(refusal);
+                    match self.passing(&refusal.path) {
+                        Some(name) => self.passed(&refusal.path, name, &refusal.reason),
+                        None => self.refusal(refusal),
+                    }
                 }
             }
             Baseline::Unknown(why) => {
@@ -513,6 +539,39 @@ impl<'a> Builder<'a> {
         self.block("spec.fips", message);
     }
 
+    /// The override with which the cluster lets a change of this section pass.
+    fn passing(&self, path: &str) -> Option<&'static str> {
+        let given = &self.inputs.overrides?.storage;
+        override_of(path).filter(|name| given.iter().any(|given| given == name))
+    }
+
+    fn passed(&mut self, path: &str, name: &str, what: &str) {
+        let said = self.plan.notices.iter().any(|one| one.subject == path);
+        if !said {
+            let message = format!(
+                "{what}; the cluster lets that pass ({name} in {OVERRIDES_FIELD}), and nothing of it is applied to this \
+                 node"
+            );
+            self.notice(path, message);
+        }
+    }
+
+    /// Why a change of a section is not let pass, and what would let it.
+    fn override_hint(&self, refusal: &Refusal) -> String {
+        let Some(name) = refusal.lifted_by else {
+            return String::new();
+        };
+        match self.inputs.overrides {
+            Some(_) => format!(
+                " The cluster's MachineConfiguration has no {name} in {OVERRIDES_FIELD}, which would let it pass."
+            ),
+            None => format!(
+                " It would take the step where the cluster's MachineConfiguration has {name} in {OVERRIDES_FIELD}, which \
+                 is not known here: give that object with --policy FILE."
+            ),
+        }
+    }
+
     fn refusal(&mut self, refusal: Refusal) {
         if refusal.harmless && self.options.ignore_unsupported {
             self.notice(
@@ -523,11 +582,10 @@ impl<'a> Builder<'a> {
                 ),
             );
         } else {
-            let hint = if refusal.harmless {
-                " Use --ignore-unsupported to apply the config all the same"
-            } else {
-                ""
-            };
+            let mut hint = self.override_hint(&refusal);
+            if refusal.harmless {
+                hint.push_str(" Use --ignore-unsupported to apply the config all the same");
+            }
             self.block(
                 refusal.path,
                 format!(
@@ -659,9 +717,10 @@ impl<'a> Builder<'a> {
         // What is in the way may be replaced by a directory of the same plan.
         let made_above = path.ancestors().skip(1).any(|above| self.is_made(&above));
         if let Some(errno) = self.node().obstructed.get(path).filter(|_| !made_above) {
+            let cause = self.obstacle_above(path, errno);
             self.block(
                 path.to_string(),
-                format!("cannot be reached: {errno}. Put the directories above it right first"),
+                format!("cannot be reached: {cause}. Put the directories above it right first"),
             );
             return false;
         }
@@ -684,41 +743,65 @@ impl<'a> Builder<'a> {
         false
     }
 
+    /// The cause why a path cannot be reached, with the first of the directories above it that is none.
+    fn obstacle_above(&self, path: &RootPath, cause: &ResolveError) -> String {
+        let is_seen = |above: &RootPath| self.node().directories.contains_key(above);
+        let unseen = path.ancestors().skip(1).take_while(|above| !is_seen(above));
+        match (unseen.last(), cause) {
+            (Some(at), ResolveError::System(Errno::ENOTDIR)) => format!("{at} is not a directory"),
+            (Some(at), ResolveError::System(_)) => format!("{at}: {cause}"),
+            _ => cause.to_string(),
+        }
+    }
+
     /// A config that puts one thing below another which is no directory can never be true; and what lies below a link
-    /// cannot be judged while a directory takes the link's place.
+    /// cannot be judged while something else takes the link's place.
     fn paths_below_files(&mut self) {
         let leads = |path: &RootPath| self.node().directories.contains_key(path);
-        let put = |planned: &PlannedStep| match &planned.step {
-            Step::Put { path, new, .. } if !new.is_directory() => Some((self.real(path), false)),
-            Step::Put {
-                path,
-                old: Some(old),
-                ..
-            } if !old.is_directory() && leads(path) => Some((path.clone(), true)),
-            _ => None,
-        };
-        let above: BTreeMap<RootPath, bool> = self.plan.steps.iter().filter_map(put).collect();
+        let mut files = BTreeSet::new();
+        // Links that lead to directories now, with the noun of what they give way to.
+        let mut links = BTreeMap::new();
+        for planned in &self.plan.steps {
+            match &planned.step {
+                Step::Put { path, new, old } => {
+                    if !new.is_directory() {
+                        files.insert(self.real(path));
+                    }
+                    if old.as_ref().is_some_and(|old| !old.is_directory()) && leads(path) {
+                        links.insert(path.clone(), given_way_to(&new.kind));
+                    }
+                }
+                Step::Remove { path, old } if !old.is_directory() && leads(path) => {
+                    links.insert(path.clone(), "removes");
+                }
+                _ => {}
+            }
+        }
         let mut conflicts = Vec::new();
         for planned in &self.plan.steps {
             let path = planned.step.path();
             let real = self.real(path);
-            let above_real = real.ancestors().skip(1).map(|above| (above, false));
-            let above_name = path.ancestors().skip(1).map(|above| (above, true));
-            let mut all = above_real.chain(above_name);
-            let found = all.find(|(one, is_link)| above.get(one) == Some(is_link));
-            conflicts.extend(found.map(|found| (path.clone(), found)));
-        }
-        for (path, (above, is_link)) in conflicts {
-            let message = if is_link {
-                format!(
-                    "lies below {above}, which leads elsewhere now, and which the config makes a directory. Apply the \
-                     two one after the other"
-                )
-            } else {
-                format!(
-                    "lies below {above}, which the config makes a file or link. Take one of them out"
-                )
+            let file = real.ancestors().skip(1).find(|above| files.contains(above));
+            let link = || {
+                path.ancestors()
+                    .skip(1)
+                    .find_map(|above| links.get_key_value(&above))
             };
+            let message = match (file, link()) {
+                (Some(above), _) => format!(
+                    "lies below {above}, which the config makes a file or link. Take one of them out"
+                ),
+                // What goes with a link goes first.
+                (None, Some((_, &"removes"))) if is_removal(&planned.step) => continue,
+                (None, Some((above, change))) => format!(
+                    "lies below {above}, which leads elsewhere now, and which the config {change}. Apply the two one \
+                     after the other"
+                ),
+                (None, None) => continue,
+            };
+            conflicts.push((path.clone(), message));
+        }
+        for (path, message) in conflicts {
             self.block(path.to_string(), message);
         }
     }
@@ -733,11 +816,11 @@ impl<'a> Builder<'a> {
             })
             .collect();
         for directory in missing.into_iter().rev() {
-            let (mode, owner) = self.directory_rule(&directory);
-            let (uid, gid) = self.node().host.attainable(owner);
+            let rule = self.directory_rule(&directory);
+            let (uid, gid) = self.node().host.attainable((rule.uid, rule.gid));
             let step = Step::MakeDirectory {
                 path: directory.clone(),
-                mode,
+                mode: rule.mode,
                 uid,
                 gid,
             };
@@ -751,12 +834,48 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// 0755 and root as the daemon makes them; below the home of core 0700 and core.
-    fn directory_rule(&self, directory: &RootPath) -> (u32, (u32, u32)) {
-        match self.node().accounts.users.get("core") {
+    /// 0755 and root as the daemon makes them; below the home of core 0700 and core. Below a directory with the setgid
+    /// bit the kernel hands down its group and that bit.
+    fn directory_rule(&self, directory: &RootPath) -> Attributes {
+        let (mode, (uid, gid)) = match self.node().accounts.users.get("core") {
             Some(&core) if self.is_of_core(directory) => (0o700, core),
             _ => (0o755, (0, 0)),
+        };
+        let above = directory
+            .parent()
+            .and_then(|above| self.directory_at(&above));
+        match above.filter(|above| above.mode & SETGID != 0) {
+            Some(above) => Attributes {
+                mode: mode | SETGID,
+                uid,
+                gid: above.gid,
+            },
+            None => Attributes { mode, uid, gid },
         }
+    }
+
+    /// Mode and owner of a directory that is there, or that this plan makes.
+    fn directory_at(&self, path: &RootPath) -> Option<Attributes> {
+        if let Some(found) = self.node().directories.get(path) {
+            let (uid, gid) = found.owner;
+            let mode = found.mode;
+            return Some(Attributes { mode, uid, gid });
+        }
+        let wanted = self.real(path);
+        let mut steps = self.plan.steps.iter().rev();
+        steps.find_map(|planned| match &planned.step {
+            Step::MakeDirectory {
+                path,
+                mode,
+                uid,
+                gid,
+            } if self.real(path) == wanted => Some(Attributes {
+                mode: *mode,
+                uid: *uid,
+                gid: *gid,
+            }),
+            _ => None,
+        })
     }
 
     fn is_of_core(&self, directory: &RootPath) -> bool {
@@ -775,5 +894,18 @@ impl<'a> Builder<'a> {
             );
             self.notice("ownership", message);
         }
+    }
+}
+
+fn is_removal(step: &Step) -> bool {
+    matches!(step, Step::Remove { .. } | Step::RemoveDirectory { .. })
+}
+
+/// The change of a link to something else, for a sentence about the config.
+fn given_way_to(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Directory => "makes a directory",
+        Kind::Symlink { .. } => "makes another link",
+        Kind::File { .. } | Kind::Special { .. } => "makes a file",
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::enablement::DEV_NULL;
+use super::enablement::{DEV_NULL, removed_units};
 use super::fit::{Doubt, Doubtful};
 use super::{Plan, Step};
 use crate::document::Desired;
@@ -40,8 +40,12 @@ const NAMED: usize = 5;
 
 /// A doubt where much of what the recorded config manages goes, or anything that is essential.
 pub fn removals(plan: &Plan, old: &Desired, new: &Desired) -> Option<Doubtful> {
-    let (before, after) = (managed(old), managed(new));
+    let (mut before, after) = (managed(old), managed(new));
     let touched: BTreeSet<&RootPath> = plan.steps.iter().map(|one| one.step.path()).collect();
+    // The file of a unit that has no contents any more stays until the unit itself goes.
+    let left = removed_units(old, new).into_iter();
+    let left = left.filter_map(|unit| unit_path(&unit.name));
+    before.extend(left.filter(|path| touched.contains(path)));
     let gone = before
         .difference(&after)
         .filter(|path| touched.contains(path));

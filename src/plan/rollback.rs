@@ -7,6 +7,7 @@ use super::{Attributes, Held, Notice, Payload, Plan, PlannedStep, Section, Step}
 use crate::command::job::Job;
 use crate::node::NodeState;
 use crate::object::{Kind, Object};
+use crate::paths;
 use crate::root::RootPath;
 use crate::systemd::changed::is_read_by_manager;
 
@@ -27,7 +28,41 @@ pub struct FinishedRun {
     pub jobs: Vec<Job>,
 }
 
+/// The daemon's record from before a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecordBefore {
+    /// The run did not change it.
+    Unchanged,
+    /// There was none.
+    None,
+    /// It is kept at this path.
+    Kept(RootPath),
+}
+
 impl FinishedRun {
+    /// Seconds since 1970, as the node's clock was when the run began.
+    pub fn began(&self) -> u64 {
+        let time = self.id.split('-').next().unwrap_or_default();
+        time.parse::<u64>().unwrap_or_default() / 1000
+    }
+
+    /// Finds the record from before the run.
+    pub fn record_before(&self) -> RecordBefore {
+        let mut steps = self.steps.iter().enumerate();
+        let record = steps.find(|(_, (step, section))| {
+            *section == Section::Records && step.path().relative() == paths::CURRENT_CONFIG
+        });
+        match record {
+            None => RecordBefore::Unchanged,
+            Some((index, (Step::Put { old: Some(_), .. } | Step::Remove { .. }, _))) => {
+                let path = self.objects.join(&format!("old-{index}"));
+                path.map_or(RecordBefore::Unchanged, RecordBefore::Kept)
+            }
+            Some((_, (Step::Put { old: None, .. }, _))) => RecordBefore::None,
+            Some(_) => RecordBefore::Unchanged,
+        }
+    }
+
     /// What the running system is told once the run is taken back: whoever was told of its files is told again.
     pub fn jobs_back(&self) -> Vec<Job> {
         let mut steps = self.steps.iter();
@@ -193,11 +228,16 @@ fn inverse(run: &FinishedRun, index: usize, step: &Step, section: Section) -> Pl
             (back, Payload::None)
         }
     };
+    let why = match step.sign() {
+        '-' => "was not there before",
+        '+' => "was there before",
+        _ => "as it was before",
+    };
     PlannedStep {
         step,
         payload,
         section,
-        why: "as it was before".to_owned(),
+        why: why.to_owned(),
         label: None,
     }
 }

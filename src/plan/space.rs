@@ -20,6 +20,13 @@ struct Need {
     inodes: u64,
 }
 
+impl Need {
+    fn add(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.inodes += other.inodes;
+    }
+}
+
 impl Builder<'_> {
     /// Blocks what would end in a full disk, and what lies on a read-only mount.
     pub(super) fn space(&mut self) {
@@ -40,15 +47,11 @@ impl Builder<'_> {
                 need.bytes += blocks(new.size());
                 need.inodes += u64::from(!matches!(planned.payload, Payload::None)) + 1;
             }
-            let kept = match &planned.step {
-                Step::Put { old: Some(old), .. } | Step::Remove { old, .. } if mount != state => {
-                    blocks(old.size())
-                }
-                _ => 0,
-            };
             let own = needs.entry(state).or_default();
-            own.bytes += JOURNAL_BYTES + kept;
-            own.inodes += u64::from(kept > 0);
+            own.bytes += JOURNAL_BYTES;
+            if mount != state {
+                own.add(self.kept_of(&planned.step));
+            }
         }
         let own = needs.entry(state).or_default();
         own.bytes += OVERHEAD_BYTES;
@@ -56,6 +59,21 @@ impl Builder<'_> {
         for (id, need) in needs {
             self.check_mount(id, need);
         }
+    }
+
+    /// The room of what the history keeps of a step. Across mounts it is a copy, of a directory with all that is in it.
+    fn kept_of(&self, step: &Step) -> Need {
+        let (Step::Put { old: Some(old), .. } | Step::Remove { old, .. }) = step else {
+            return Need::default();
+        };
+        let tree = self.node().trees.get(step.path());
+        let tree = tree.filter(|_| old.is_directory()).into_iter().flatten();
+        let sizes = tree.copied().chain([old.size()]);
+        let room = |size: u64| blocks(size).max(if old.is_directory() { BLOCK } else { 0 });
+        sizes.fold(Need::default(), |need, size| Need {
+            bytes: need.bytes + room(size),
+            inodes: need.inodes + 1,
+        })
     }
 
     fn check_mount(&mut self, id: u64, need: Need) {

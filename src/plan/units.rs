@@ -19,14 +19,13 @@ impl Builder<'_> {
         // Ignition runs no presets and disables nothing on the way: as if every unit were known already.
         let old = if desired.bare { Some(desired) } else { old };
         let simulated = enablement::simulate(desired, old, self.node());
-        for problem in simulated.problems {
-            self.block(
-                "spec.config.systemd.units",
-                format!(
-                    "{problem}. The daemon's update would fail over this too. Put it right or move it away, then run \
-                     again"
-                ),
-            );
+        let failures = simulated
+            .failures
+            .into_iter()
+            .map(|failure| format!("{failure}. The daemon's update would fail over this too"));
+        for problem in failures.chain(simulated.unjudged) {
+            let message = format!("{problem}. Put it right or move it away, then run again");
+            self.block("spec.config.systemd.units", message);
         }
         for notice in simulated.notices {
             self.notice("spec.config.systemd.units", notice);

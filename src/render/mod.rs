@@ -14,7 +14,8 @@ use serde_json::{Map, Value, json};
 
 use crate::document::merge::{self, Section};
 use crate::document::{
-    self, DocumentError, Finding, KernelType, MachineConfig, Severity, spec2, yaml,
+    self, CUT_SHORT, DocumentError, Finding, KernelType, MachineConfig, Severity, ignition,
+    not_text, spec2, yaml,
 };
 
 pub use hash::{NameHash, hashed_text, name_hash, name_hash_of, name_matches};
@@ -59,7 +60,7 @@ pub struct Input {
 pub fn read(bytes: &[u8], origin: &str) -> Result<Vec<Input>, DocumentError> {
     let refused = |finding| refused(origin, finding);
     let text =
-        std::str::from_utf8(bytes).map_err(|_| refused(Finding::error("", "not UTF-8 text")))?;
+        std::str::from_utf8(bytes).map_err(|e| refused(Finding::error("", not_text(bytes, e))))?;
     let is_json = text.trim_start().starts_with('{');
     let json = if is_json || text.trim_start().is_empty() {
         text.to_owned()
@@ -89,10 +90,10 @@ fn objects(json: &str) -> Result<Vec<(String, String)>, Finding> {
         items: Option<Vec<Box<RawValue>>>,
     }
     if json.trim().is_empty() {
-        return Err(Finding::error("", "the document is empty"));
+        return Err(Finding::error("", "the document is empty; copy it again"));
     }
     let list: List = serde_json::from_str(json)
-        .map_err(|e| Finding::error("", format!("not a MachineConfig: {e}")))?;
+        .map_err(|e| Finding::error("", format!("not a MachineConfig: {e}{}", ending(&e))))?;
     let Some(items) = list.items else {
         return Ok(vec![(String::new(), json.to_owned())]);
     };
@@ -103,6 +104,14 @@ fn objects(json: &str) -> Result<Vec<(String, String)>, Finding> {
     Ok(items
         .map(|(index, item)| (format!("items[{index}]."), item.get().to_owned()))
         .collect())
+}
+
+/// The end of a message on text that may have ended too early.
+fn ending(error: &serde_json::Error) -> String {
+    match error.is_eof() {
+        true => format!("; {CUT_SHORT}"),
+        false => String::new(),
+    }
 }
 
 /// The error with places in the whole document, and their lines if it is YAML.
@@ -206,6 +215,7 @@ fn is_spec_2(config: &Value) -> bool {
 /// This is the one place where versions differ; translations of spec 2 belong here.
 fn to_v3_5(config: &Value) -> Result<Section, Finding> {
     let at = "spec.config.ignition.version";
+    ignition::object(config, "spec.config")?;
     let version = version(config);
     if is_spec_2(config) {
         let errors = |findings: Vec<Finding>| {

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::wrap;
 use crate::awaited::{Awaited, Way};
+use crate::invocation::mco_rescue;
 
 /// What became of it.
 #[derive(Debug, Clone, Serialize)]
@@ -91,15 +92,20 @@ pub fn text(completed: &Completed) -> String {
     let next = match (completed.outcome, completed.way) {
         ("not-yet", _) => "Next: systemctl reboot\n".to_owned(),
         (_, Some(Way::Forward)) if completed.half => format!(
-            "Next: {}\n      for all of it; or mco-rescue rollback, back to before it\n",
-            completed.apply
+            "Next: {}\n      for all of it; or {}, back to before it\n",
+            completed.apply,
+            mco_rescue("rollback")
         ),
         ("arrived", _) if !failed.is_empty() => {
-            "Next: mco-rescue verify, then mco-rescue apply\n".to_owned()
+            format!(
+                "Next: {}, then {}\n",
+                mco_rescue("verify"),
+                mco_rescue("apply")
+            )
         }
         ("failed", Some(Way::Forward)) => format!("Next: {}\n", completed.apply),
-        ("failed", _) if completed.half => "Next: mco-rescue apply\n".to_owned(),
-        ("failed", _) => "Next: mco-rescue rollback\n".to_owned(),
+        ("failed", _) if completed.half => format!("Next: {}\n", mco_rescue("apply")),
+        ("failed", _) => format!("Next: {}\n", mco_rescue("rollback")),
         _ => String::new(),
     };
     let said = match (completed.outcome, completed.way) {

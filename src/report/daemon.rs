@@ -5,6 +5,7 @@ use serde::{Serialize, Serializer};
 use super::{inline, wrap};
 use crate::daemon::forecast::{ANOTHER, Branch, Told};
 use crate::daemon::start::{Prediction, State, Update};
+use crate::invocation::mco_rescue;
 
 /// What will be, as far as anybody here can know.
 #[derive(Debug, Clone, Serialize)]
@@ -130,11 +131,14 @@ impl Forecast {
         let desired = branch.desired.as_deref().unwrap_or_default();
         let seen = &branch.prediction;
         let words = format!("If desired is {desired}: {}", self.headline(seen));
-        hanging(&words) + &said(seen)
+        let unsaid = seen.state == State::Degraded && seen.error.is_none();
+        let why = seen.because.first().filter(|_| unsaid);
+        hanging(&words) + &said(seen) + &why.map(|why| wrap(why, 2)).unwrap_or_default()
     }
 
     fn headline(&self, seen: &Prediction) -> String {
         match (seen.state, &seen.update, &seen.pivot) {
+            (State::Degraded, Some(update), _) => midway(update, seen),
             (State::Degraded, ..) => "it is Degraded, and will say:".to_owned(),
             (State::Unreconcilable, ..) => "it is Unreconcilable, and will say:".to_owned(),
             (State::Unknown, ..) => "that cannot be told".to_owned(),
@@ -168,53 +172,88 @@ impl Forecast {
     /// What to do about the first branch that is not as anybody wants it.
     pub fn next(&self) -> Option<String> {
         if self.no_kubelet {
-            return Some("mco-rescue doctor".to_owned());
+            return Some(mco_rescue("doctor"));
         }
         let first = self.branches.first()?;
         let seen = &first.prediction;
         let said = seen.error.as_deref().unwrap_or_default();
         match seen.state {
             State::Degraded if said.contains("osImageURL") || said.contains("kernel arguments") => {
-                Some("mco-rescue plan, which stages what the operating system lacks".to_owned())
+                Some(format!(
+                    "{}, which stages what the operating system lacks",
+                    mco_rescue("plan")
+                ))
             }
             State::Degraded if said.starts_with("unexpected on-disk state") && self.planned => {
-                Some(
-                    "mco-rescue fetch, for the config of that name as the cluster has it"
-                        .to_owned(),
-                )
+                Some(format!(
+                    "{}, for the config of that name as the cluster has it",
+                    mco_rescue("fetch")
+                ))
             }
-            State::Degraded if said.starts_with("unexpected on-disk state") => {
-                Some("mco-rescue verify, then mco-rescue apply".to_owned())
+            State::Degraded if said.starts_with("unexpected on-disk state") => Some(format!(
+                "{}, then {}",
+                mco_rescue("verify"),
+                mco_rescue("apply")
+            )),
+            State::Degraded if said.contains("kubeconfig") => Some(format!(
+                "{}, which says how /etc/kubernetes/kubeconfig comes back",
+                mco_rescue("doctor")
+            )),
+            State::Degraded if said.starts_with("error running podman") => {
+                Some("podman images, on the node: until it answers, no image is staged".to_owned())
             }
-            State::Degraded if said.contains("kubeconfig") => Some(
-                "put /etc/kubernetes/kubeconfig back, from another node of the pool".to_owned(),
-            ),
+            State::Degraded if seen.update.is_some() => Some(format!(
+                "see what stands in the way: {}, with that config",
+                mco_rescue("plan CONFIG")
+            )),
             State::Degraded if said.starts_with("extension package") => {
                 Some("rpm-ostree status: the packages have to be layered".to_owned())
             }
             State::Degraded
                 if said.contains("annotation not found") || said.contains("generated MC") =>
             {
-                Some("mco-rescue status --for-cluster, for when the API is back".to_owned())
+                Some(format!(
+                    "{}, for when the API is back",
+                    mco_rescue("status --for-cluster")
+                ))
             }
-            State::Degraded if self.planned => Some("mco-rescue doctor".to_owned()),
-            State::Degraded => {
-                Some("mco-rescue plan CONFIG, then apply: it writes the record anew".to_owned())
-            }
-            State::Unreconcilable => Some(
-                "see why: mco-rescue plan, with that config; the cluster has to want another one"
-                    .to_owned(),
-            ),
-            State::Unknown => {
-                Some("mco-rescue status --desired NAME, or mco-rescue fetch".to_owned())
-            }
-            State::Working if !seen.force_file_after && seen.update.is_some() => Some(
-                "mco-rescue status --for-cluster, if the cluster is to want this node as it is"
-                    .to_owned(),
-            ),
+            State::Degraded if self.planned => Some(mco_rescue("doctor")),
+            State::Degraded => Some(format!(
+                "{}, then apply: it writes the record anew",
+                mco_rescue("plan CONFIG")
+            )),
+            State::Unreconcilable => Some(format!(
+                "see why: {}, with that config; the cluster has to want another one",
+                mco_rescue("plan CONFIG")
+            )),
+            State::Unknown => Some(format!(
+                "{}, or {}",
+                mco_rescue("status --desired NAME"),
+                mco_rescue("fetch")
+            )),
+            State::Working if !seen.force_file_after && seen.update.is_some() => Some(format!(
+                "{}, if the cluster is to want this node as it is",
+                mco_rescue("status --for-cluster")
+            )),
             State::Working | State::Done => None,
         }
     }
+}
+
+/// An update that begins and does not get to its end.
+fn midway(update: &Update, seen: &Prediction) -> String {
+    let drained = match seen.drain {
+        Some(true) => ", after a drain",
+        _ => "",
+    };
+    let says = match seen.error {
+        Some(_) => ", and will say:",
+        None => ":",
+    };
+    format!(
+        "its update to {} fails midway{drained}: it is Degraded{says}",
+        update.to
+    )
 }
 
 /// The daemon's words stay on one line, to be searched for and copied.

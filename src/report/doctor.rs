@@ -153,10 +153,12 @@ fn of_finding(finding: &Finding, style: Style) -> String {
 }
 
 fn of_fact(fact: &Fact) -> String {
+    // It may be a path, whose line break is a part of its name.
+    let place = inline(&fact.place);
     if fact.said.is_empty() {
-        fact.place.clone()
+        place
     } else {
-        format!("{}: {}", fact.place, fact.said)
+        format!("{place}: {}", fact.said)
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::{count, inline, utc, wrap};
+use crate::invocation::mco_rescue;
 use crate::source::api::Annotations;
 use crate::source::cache::Cached;
 use crate::source::daemon_log::{DaemonLog, Trace};
@@ -132,8 +133,13 @@ fn allowed(policies: &Policies) -> String {
         format!("for {what} ({})", utc(known.seen))
     });
     let asked = asked.map(|said| format!("{said} ({})", utc(policies.at)));
-    let lines = known.into_iter().chain(asked);
-    let labels = ["Policies", ""].into_iter();
+    let passing = policies.overrides.as_ref().and_then(|overrides| {
+        let names = overrides.storage.iter().map(|name| inline(name));
+        let names = names.collect::<Vec<_>>().join(", ");
+        (!names.is_empty()).then(|| format!("changes that pass: {names} ({})", utc(overrides.seen)))
+    });
+    let lines = known.into_iter().chain(asked).chain(passing);
+    let labels = ["Policies", "", ""].into_iter();
     let lines = labels
         .zip(lines)
         .map(|(label, line)| format!("{label:<10}{line}\n"));
@@ -165,13 +171,18 @@ fn by_pool(all: &[Fetched], pools: &BTreeSet<&Option<String>>) -> String {
     }
     if all.iter().all(|one| one.own_pool != Some(true)) {
         let said = match all.iter().all(|one| one.own_pool == Some(false)) {
-            true => "None of these pools is this node's. Next: mco-rescue fetch, for its own pool",
+            true => format!(
+                "None of these pools is this node's. Next: {}, for its own pool",
+                mco_rescue("fetch")
+            ),
             false => {
-                "Nothing on this node tells which pool it is of. Next: mco-rescue plan cached:NAME, with a config of \
-                 its pool"
+                format!(
+                    "Nothing on this node tells which pool it is of. Next: {}, with a config of its pool",
+                    mco_rescue("plan cached:NAME")
+                )
             }
         };
-        out.push_str(&wrap(said, 0));
+        out.push_str(&wrap(&said, 0));
     }
     out
 }
@@ -193,7 +204,10 @@ fn kept(fetched: &Fetched, suggests: bool) -> String {
         (false, true) if !suggests => return out,
         (true, _) => "It is the config that the node is recorded to be in.".to_owned(),
         (false, false) => "The cache had it already.".to_owned(),
-        (false, true) => format!("Next: mco-rescue plan cached:{}", fetched.name),
+        (false, true) => format!(
+            "Next: {}",
+            mco_rescue(&format!("plan cached:{}", fetched.name))
+        ),
     };
     out.push_str(&wrap(&next, 0));
     out
@@ -265,8 +279,13 @@ pub fn list_json(all: &[Cached], recorded: Option<&str>) -> serde_json::Result<S
 /// The cache for people.
 pub fn list_text(all: &[Cached], recorded: Option<&str>) -> String {
     if all.is_empty() {
-        return "The cache is empty. Next: mco-rescue fetch, while the network is good\n"
-            .to_owned();
+        return wrap(
+            &format!(
+                "The cache is empty. Next: {}, while the network is good",
+                mco_rescue("fetch")
+            ),
+            0,
+        );
     }
     let mut out = String::new();
     for cached in all {

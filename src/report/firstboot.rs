@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{WIDTH, inline, wrap};
+use super::{WIDTH, wrap};
 
 /// How a run in the initramfs ended; kept at `/run/mco-rescue/firstboot.json` (`mco-rescue/firstboot/v1`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,7 +119,7 @@ fn title(text: &str) -> String {
 
 /// A name and its text, which begins in column 8 and takes at most so many lines.
 fn field(name: &str, text: &str, lines: usize) -> String {
-    let wrapped = wrap(&inline(text), 8);
+    let wrapped = wrap(text, 8);
     let mut kept: Vec<&str> = wrapped.lines().take(lines).collect();
     let cut = wrapped.lines().count() > lines;
     let shortened = kept.pop().map(|last| {

@@ -7,6 +7,7 @@ use super::{count, inline, wrap};
 use crate::command::systemctl::StartResult;
 use crate::error::Reason;
 use crate::install::{Content, Found, RECOVER, Standing};
+use crate::invocation::mco_rescue;
 use crate::plan::restorecon;
 use crate::root::RootPath;
 
@@ -190,23 +191,33 @@ fn check_words(check: &Check) -> (&'static str, String) {
 
 fn next(installed: &Installed<'_>) -> String {
     match &installed.check {
-        Check::OtherRoot => "boot it, then mco-rescue install there, which checks the units".to_owned(),
-        Check::NoSystemd => "mco-rescue status".to_owned(),
-        Check::Pending => "mco-rescue recover, then mco-rescue install".to_owned(),
+        Check::OtherRoot => {
+            "boot it, then mco-rescue install there, which checks the units".to_owned()
+        }
+        Check::NoSystemd => mco_rescue("status"),
+        Check::Pending => format!("{}, then {}", mco_rescue("recover"), mco_rescue("install")),
         Check::NotOurs | Check::Started(StartResult::Masked) => {
-            format!("systemctl unmask {RECOVER}, then mco-rescue install; or recover by hand after a power cut")
+            format!(
+                "systemctl unmask {RECOVER}, then {}; or recover by hand after a power cut",
+                mco_rescue("install")
+            )
         }
         Check::Started(StartResult::Ran) => {
-            "mco-rescue fetch --pool POOL --server HOST --ca FILE, once; the timer goes on from there"
-                .to_owned()
+            format!(
+                "{}, once; the timer goes on from there",
+                mco_rescue("fetch --pool POOL --server HOST --ca FILE")
+            )
         }
         Check::Started(StartResult::CannotRun) => {
-            "restorecon -Fv /usr/local/bin/mco-rescue, or findmnt -T /usr/local/bin; then mco-rescue install".to_owned()
+            format!(
+                "restorecon -Fv /usr/local/bin/mco-rescue, or findmnt -T /usr/local/bin; then {}",
+                mco_rescue("install")
+            )
         }
         Check::Started(StartResult::NotStarted | StartResult::Failed(_)) => {
             format!("journalctl -b -u {RECOVER}")
         }
-        Check::Unknown(_) => "systemctl daemon-reload, then mco-rescue install".to_owned(),
+        Check::Unknown(_) => format!("systemctl daemon-reload, then {}", mco_rescue("install")),
     }
 }
 
@@ -227,8 +238,9 @@ pub fn beforehand(found: &[Found]) -> String {
     let paths: Vec<String> = due.map(|found| found.item.path.to_string()).collect();
     format!(
         "what finishes or undoes this run at boot after a power cut is installed first; missing or different is: {}. \
-         `mco-rescue install --remove` takes that away again",
+         `{}` takes that away again",
         paths.join(", "),
+        mco_rescue("install --remove"),
     )
 }
 
@@ -265,7 +277,8 @@ before the kubelet starts; keep that from starting until then: systemctl disable
 pub fn without_recovery(why: &str) -> String {
     let why = why.trim_end_matches('.');
     format!(
-        "no unit will recover this run at boot: {why}. After a power cut run `mco-rescue recover` by hand"
+        "no unit will recover this run at boot: {why}. After a power cut run `{}` by hand",
+        mco_rescue("recover")
     )
 }
 
@@ -310,7 +323,8 @@ pub fn removed_text(removed: &Removed) -> String {
         number => format!("Removed: {}.", count(number, "path")),
     };
     format!(
-        "{gone}\nNext: nothing. To have it back, run `mco-rescue install` from any copy of the program.\n"
+        "{gone}\nNext: nothing. To have it back, run `{}` from any copy of the program.\n",
+        mco_rescue("install")
     )
 }
 

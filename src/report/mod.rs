@@ -12,7 +12,10 @@ pub mod fetch;
 pub mod firstboot;
 pub mod handover;
 pub mod install;
+pub mod kept;
+pub mod key;
 pub mod plan;
+pub mod question;
 pub mod recover;
 pub mod rollback;
 pub mod show;
@@ -25,6 +28,7 @@ use crate::error::Reason;
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::plan::{PlannedStep, Section, Step};
+use crate::progress;
 use crate::root::RootPath;
 
 /// Width of text output.
@@ -47,6 +51,7 @@ pub fn print(text: &[u8]) -> io::Result<()> {
 /// # Errors
 /// What the system said, as the end of a sentence.
 pub fn print_bytes(text: &[u8]) -> io::Result<()> {
+    let _held = progress::hold();
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -113,11 +118,27 @@ pub fn inline(text: &str) -> String {
     printable(&escaped.collect::<String>())
 }
 
+/// A message of several lines on one line: each line break becomes a semicolon, or a blank after `:`, `;` or `,`.
+///
+/// For sentences; a name keeps its line break, spelled out, by [`inline`].
+pub fn one_line(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let joined = lines.fold(String::new(), |mut out, line| {
+        if out.ends_with([':', ';', ',']) {
+            out.push(' ');
+        } else if !out.is_empty() {
+            out.push_str("; ");
+        }
+        out + line
+    });
+    inline(&joined)
+}
+
 /// Breaks a text into lines of at most [`WIDTH`] columns, each led by `indent` blanks. Words stay whole.
 pub fn wrap(text: &str, indent: usize) -> String {
     let mut out = String::new();
     let mut width = 0;
-    for word in inline(text).split_whitespace() {
+    for word in words(&one_line(text)) {
         let long = word.chars().count();
         if width == 0 || width + 1 + long > WIDTH {
             out.push_str(if width == 0 { "" } else { "\n" });
@@ -127,10 +148,27 @@ pub fn wrap(text: &str, indent: usize) -> String {
             out.push(' ');
             width += 1 + long;
         }
-        out.push_str(word);
+        out.push_str(&word);
     }
     out.push('\n');
     out
+}
+
+/// Words between blanks. A path in quotes is one, as for the shell.
+fn words(text: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let blank = |text: &str| text.find(char::is_whitespace).unwrap_or(text.len());
+        let quoted = rest
+            .strip_prefix('\'')
+            .filter(|quoted| quoted.starts_with('/'))
+            .and_then(|quoted| quoted.find('\'').map(|end| end + 2));
+        let end = quoted.map_or_else(|| blank(rest), |end| end + blank(&rest[end..]));
+        all.push(rest[..end].to_owned());
+        rest = rest[end..].trim_start();
+    }
+    all
 }
 
 /// A number with its noun: `1 step`, `2 steps`.
@@ -187,6 +225,21 @@ pub fn utc(seconds: u64) -> String {
     )
 }
 
+/// How long before `now` a moment was, in the largest unit that tells it: `12 minutes ago`.
+pub fn ago(then: u64, now: u64) -> String {
+    let Some(past) = now.checked_sub(then) else {
+        return "ahead of this clock".to_owned();
+    };
+    let (number, unit) = match past {
+        0..60 => return "just now".to_owned(),
+        60..3600 => (past / 60, "minute"),
+        3600..172_800 => (past / 3600, "hour"),
+        _ => (past / 86_400, "day"),
+    };
+    let number = usize::try_from(number).unwrap_or(usize::MAX);
+    format!("{} ago", count(number, unit))
+}
+
 /// Days since 1970 as a date of the proleptic Gregorian calendar.
 fn civil(days: u64) -> (u64, u64, u64) {
     // Years are counted from March, in eras of 400 years, so that leap days come last.
@@ -226,12 +279,37 @@ mod tests {
     }
 
     #[test]
+    fn a_message_of_several_lines_shows_no_escape() {
+        let said = "2 errors\n  a: x\n  b: y\n";
+        assert_eq!(one_line(said), "2 errors; a: x; b: y");
+        assert_eq!(
+            wrap("exit status 1:\n  no room\n", 2),
+            "  exit status 1: no room\n"
+        );
+    }
+
+    #[test]
     fn wrapped_lines_fit() {
         let text = wrap(&"word ".repeat(60), 4);
         assert!(
             text.lines()
                 .all(|line| line.len() <= WIDTH && line.starts_with("    word"))
         );
+    }
+
+    #[test]
+    fn a_moment_is_so_long_ago_as_people_count() {
+        for (then, wanted) in [
+            (1_000_000, "just now"),
+            (999_941, "just now"),
+            (999_940, "1 minute ago"),
+            (996_400, "1 hour ago"),
+            (900_000, "27 hours ago"),
+            (800_000, "2 days ago"),
+            (1_000_001, "ahead of this clock"),
+        ] {
+            assert_eq!(ago(then, 1_000_000), wanted, "{then}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 
 use super::daemon::{Forecast, described};
-use super::{WIDTH, after, count, fingerprint, inline, is_secret_step, utc, wrap};
+use super::{WIDTH, after, count, fingerprint, inline, is_secret_step, one_line, utc, wrap};
 use crate::plan::{
     Force, Held, Notice, OsPlan, OsStep, PackageChange, Plan, PlannedStep, Repository, Section,
     Step,
@@ -21,6 +21,9 @@ pub struct Heading {
     pub node: String,
     /// Its system.
     pub system: String,
+    /// The same, for a line that has to be short.
+    #[serde(skip)]
+    pub short_system: String,
     /// Name of the config.
     pub config: String,
     /// How the hash in its name stands to its contents; nothing of what bears no such name.
@@ -124,8 +127,19 @@ pub fn json(
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
 
-/// The plan for people. `verbose` lists directories and originals one by one.
-pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
+/// How much of a plan people are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Sections and counts.
+    Counts,
+    /// Every change, with its diff.
+    Changes,
+    /// Directories and originals one by one, too.
+    All,
+}
+
+/// The plan for people.
+pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) -> String {
     let mut out = machine(heading);
     out.push_str(&format!("{:<10}{}\n", "Config", inline(&heading.config)));
     if let Some(hash) = &heading.name_hash {
@@ -137,7 +151,7 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> Str
         ("Chosen", &heading.chosen),
         ("Recorded", &heading.recorded),
     ] {
-        out.push_str(&format!("{label:<10}{}\n", inline(value)));
+        out.push_str(&format!("{label:<10}{}\n", one_line(value)));
     }
     for (index, other) in heading.others.iter().enumerate() {
         let label = if index == 0 { "Not taken" } else { "" };
@@ -159,11 +173,48 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, verbose: bool) -> Str
     out.push('\n');
     out.push_str(&notices("Blockers", &plan.blockers));
     out.push_str(&operating_system(&plan.os));
-    out.push_str(&changes(plan, diffs, verbose));
-    out.push_str(&held(&plan.held));
+    if detail == Detail::Counts {
+        out.push_str(&counts(plan));
+    } else {
+        out.push_str(&changes(plan, diffs, detail == Detail::All));
+        out.push_str(&held(&plan.held));
+    }
     out.push_str(&plan.after.as_ref().map(after::text).unwrap_or_default());
-    out.push_str(&notices("Notices", &plan.notices));
+    match detail {
+        Detail::Counts if plan.notices.is_empty() => {}
+        Detail::Counts => {
+            let said = count(plan.notices.len(), "notice");
+            out.push_str(&format!("{said}, shown without --summary.\n\n"));
+        }
+        Detail::Changes => {
+            let said = collapsed(&plan.notices, " (-v lists them)");
+            out.push_str(&notices("Notices", &said));
+        }
+        Detail::All => out.push_str(&notices("Notices", &plan.notices)),
+    }
     out
+}
+
+/// What is said of several paths alike is one notice, with their number; `more` tells where they are listed.
+pub fn collapsed(list: &[Notice], more: &str) -> Vec<Notice> {
+    let mut all: Vec<(Notice, usize)> = Vec::new();
+    for notice in list {
+        match all
+            .iter_mut()
+            .find(|(known, _)| known.message == notice.message)
+        {
+            Some((_, others)) => *others += 1,
+            None => all.push((notice.clone(), 0)),
+        }
+    }
+    let said = all.into_iter().map(|(notice, others)| match others {
+        0 => notice,
+        others => Notice {
+            subject: format!("{} and {others} more", notice.subject),
+            message: format!("{}{more}", notice.message),
+        },
+    });
+    said.collect()
 }
 
 /// The machine that is about to be changed: every plan begins with it.
@@ -239,18 +290,37 @@ pub fn notices(title: &str, list: &[Notice]) -> String {
         return String::new();
     }
     let mut out = format!("{title} ({}):\n", list.len());
-    for notice in list {
-        let text = if notice.subject.is_empty() {
-            notice.message.clone()
-        } else {
-            format!("{}: {}", notice.subject, notice.message)
-        };
-        let wrapped = wrap(&text, 4);
-        out.push_str("  - ");
-        out.push_str(wrapped.trim_start());
-    }
+    out.extend(list.iter().map(bullet));
     out.push('\n');
     out
+}
+
+fn bullet(notice: &Notice) -> String {
+    let text = if notice.subject.is_empty() {
+        notice.message.clone()
+    } else {
+        format!("{}: {}", inline(&notice.subject), notice.message)
+    };
+    format!("  - {}", wrap(&text, 4).trim_start())
+}
+
+/// Lists of changes that are longer than this push the blockers off a console.
+const LINES_IN_SIGHT: usize = 12;
+/// Blockers that are said twice.
+const SAID_AGAIN: usize = 5;
+
+/// The blockers once more, on lines of their own, where the list of changes stands between them and the last line.
+pub fn blockers_again(plan: &Plan) -> String {
+    if plan.steps.len() <= LINES_IN_SIGHT {
+        return String::new();
+    }
+    let said = plan.blockers.iter().take(SAID_AGAIN);
+    let mut out = String::from("\n");
+    out.extend(said.map(bullet));
+    if let Some(more @ 1..) = plan.blockers.len().checked_sub(SAID_AGAIN) {
+        out += &format!("  and {more} more, above");
+    }
+    out.trim_end().to_owned()
 }
 
 fn held(all: &[Held]) -> String {
@@ -277,15 +347,58 @@ const SECTIONS: [(Section, &str); 9] = [
     (Section::Records, "Records of the daemon"),
 ];
 
+/// Said instead of a list, where there is no step to list.
+fn nothing(plan: &Plan) -> Option<String> {
+    if !plan.steps.is_empty() {
+        return None;
+    }
+    let said = match (plan.blockers.is_empty(), plan.os.is_empty()) {
+        (false, _) => "",
+        (true, false) => "No file, unit or record changes.\n\n",
+        (true, true) => "Nothing to do: the node is as the config wants it.\n\n",
+    };
+    Some(said.to_owned())
+}
+
+/// The number of steps by section and kind.
+fn counts(plan: &Plan) -> String {
+    if let Some(said) = nothing(plan) {
+        return said;
+    }
+    let mut out = format!("Changes ({}):\n", plan.steps.len());
+    for (section, title) in SECTIONS {
+        let steps = plan.steps.iter().filter(|one| one.section == section);
+        let mut kinds = [
+            (0, "new"),
+            (0, "changed"),
+            (0, "removed"),
+            (0, "directories made"),
+        ];
+        for planned in steps {
+            let kind = match &planned.step {
+                Step::Put { old: None, .. } => 0,
+                Step::Put { .. } | Step::Metadata { .. } => 1,
+                Step::Remove { .. } | Step::RemoveDirectory { .. } => 2,
+                Step::MakeDirectory { .. } => 3,
+            };
+            if let Some((number, _)) = kinds.get_mut(kind) {
+                *number += 1;
+            }
+        }
+        let all = kinds.iter().filter(|(number, _)| *number > 0);
+        let all: Vec<String> = all
+            .map(|(number, word)| format!("{number} {word}"))
+            .collect();
+        if !all.is_empty() {
+            out.push_str(&format!("  {title:<30}  {}\n", all.join(", ")));
+        }
+    }
+    out + "\n"
+}
+
 fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
-    if plan.steps.is_empty() && !plan.blockers.is_empty() {
-        return String::new();
-    }
-    if plan.steps.is_empty() && !plan.os.is_empty() {
-        return "No file, unit or record changes.\n\n".to_owned();
-    }
-    if plan.steps.is_empty() {
-        return "Nothing to do: the node is as the config wants it.\n\n".to_owned();
+    if let Some(said) = nothing(plan) {
+        return said;
     }
     let mut out = format!("Changes ({}):\n", plan.steps.len());
     for (section, title) in SECTIONS {
@@ -295,11 +408,13 @@ fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
             .filter(|planned| planned.section == section)
             .collect();
         let brief = |planned: &&&PlannedStep| {
-            let on_the_way = matches!(planned.step, Step::MakeDirectory { .. });
+            let on_the_way = matches!(
+                planned.step,
+                Step::MakeDirectory { .. } | Step::RemoveDirectory { .. }
+            );
             let listed = matches!(section, Section::Nodes | Section::Accounts);
             !verbose && !listed && (section == Section::Originals || on_the_way)
         };
-        let hidden = steps.iter().filter(brief).count();
         if steps.is_empty() {
             continue;
         }
@@ -311,16 +426,30 @@ fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
                     .for_each(|line| out.push_str(&format!("        {line}\n")));
             }
         }
-        if hidden > 0 {
-            let what = match (section, hidden) {
-                (Section::Originals, _) => count(hidden, "original"),
-                (_, 1) => "1 directory".to_owned(),
-                _ => format!("{hidden} directories"),
-            };
-            out.push_str(&format!("    + {what} (-v lists them)\n"));
-        }
+        let hidden: Vec<char> = steps
+            .iter()
+            .filter(brief)
+            .map(|planned| planned.step.sign())
+            .collect();
+        out.push_str(&counted(section, &hidden));
     }
     out.push('\n');
+    out
+}
+
+/// A line for all new ones of a section that are not listed, one for the changed, one for the gone.
+fn counted(section: Section, signs: &[char]) -> String {
+    let mut out = String::new();
+    for sign in ['+', '~', '-'] {
+        let number = signs.iter().filter(|one| **one == sign).count();
+        let what = match (section, number) {
+            (_, 0) => continue,
+            (Section::Originals, _) => count(number, "original"),
+            (_, 1) => "1 directory".to_owned(),
+            _ => format!("{number} directories"),
+        };
+        out.push_str(&format!("    {sign} {what} (-v lists them)\n"));
+    }
     out
 }
 

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::wrap;
+use crate::invocation::mco_rescue;
 use crate::root::RootPath;
 use crate::systemd::changed::is_read_by_manager;
 use crate::transaction::journal::ConfigRef;
@@ -97,7 +98,10 @@ pub fn text(recovered: &Recovered, started: Option<&Started>) -> String {
     };
     let left = recovered.left().iter();
     let left = left.map(|left| wrap(&format!("{} stays as it is: {}.", left.path, left.why), 0));
-    wrap(&said, 0) + &left.collect::<String>() + &next + "Next: mco-rescue verify\n"
+    wrap(&said, 0)
+        + &left.collect::<String>()
+        + &next
+        + &format!("Next: {}\n", mco_rescue("verify"))
 }
 
 fn given_up(config: &ConfigRef, kept: Option<&RootPath>) -> String {
@@ -115,7 +119,7 @@ fn given_up(config: &ConfigRef, kept: Option<&RootPath>) -> String {
     if !config.origin.is_empty() {
         said.push_str(&wrap(&format!("It came from {}.", config.origin), 0));
     }
-    said + "Next: mco-rescue apply CONFIG\n"
+    said + &format!("Next: {}\n", mco_rescue("apply CONFIG"))
 }
 
 /// What became of the units of a boot that goes on.

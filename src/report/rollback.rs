@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{count, wrap};
 use crate::awaited::Ran;
+use crate::invocation::mco_rescue;
 use crate::node::deployments::Deployment;
 
 #[derive(Serialize)]
@@ -90,8 +91,9 @@ pub fn text(run: &Ran, recorded: &Option<String>, steps: usize, left: usize) -> 
         left => format!("{} can still be taken back.", count(left, "older run")),
     };
     format!(
-        "Taken back: {}\n{}; recorded is {recorded} now. {next}\nNext: mco-rescue {then}\n",
+        "Taken back: {}\n{}; recorded is {recorded} now. {next}\nNext: {}\n",
         run.config,
         count(steps, "step"),
+        mco_rescue(then),
     )
 }

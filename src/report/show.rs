@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::{inline, wrap};
 use crate::document::ignition::Unit;
 use crate::document::{Desired, DesiredFile, MachineConfig, Owner};
+use crate::ssh_key::described;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -49,6 +50,7 @@ struct UnitEntry<'a> {
 struct UserEntry<'a> {
     name: &'a str,
     ssh_keys: usize,
+    keys: Vec<String>,
     password: bool,
 }
 
@@ -80,6 +82,11 @@ pub fn json(config: &MachineConfig, desired: &Desired) -> serde_json::Result<Str
     let users = config.ignition.passwd.users.iter().map(|user| UserEntry {
         name: &user.name,
         ssh_keys: user.ssh_authorized_keys.len(),
+        keys: user
+            .ssh_authorized_keys
+            .iter()
+            .map(|key| described(key))
+            .collect(),
         password: user
             .password_hash
             .as_deref()
@@ -239,6 +246,9 @@ fn users(config: &MachineConfig) -> String {
             "  {}: {keys} SSH {noun}, {password} password hash\n",
             inline(&user.name)
         ));
+        for line in user.ssh_authorized_keys.iter().flat_map(|key| key.lines()) {
+            out.push_str(&wrap(&described(line), 4));
+        }
     }
     out
 }

@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::daemon::{Forecast, described};
 use super::fetch::{Seen, seen};
 use super::firstboot::FirstBoot;
-use super::plan::notices;
-use super::{inline, utc, wrap};
+use super::plan::{collapsed, notices};
+use super::{ago, inline, one_line, utc, wrap};
 use crate::awaited::{Awaited, Verdict, Way};
+use crate::invocation::mco_rescue;
 use crate::node::System;
 use crate::node::deployments::{Deployment, Deployments};
 use crate::plan::Notice;
@@ -72,6 +73,8 @@ impl LastRun {
 pub struct StatusReport {
     /// `mco-rescue/status/v1`.
     pub schema: &'static str,
+    /// Seconds since 1970, by the clock of the machine that looks.
+    pub now: u64,
     /// The root.
     pub root: String,
     /// The deployment, on OSTree roots.
@@ -100,6 +103,8 @@ pub struct StatusReport {
     pub pending: &'static str,
     /// The config of the pending run.
     pub pending_config: Option<String>,
+    /// Files that thaw the containers of the daemon which the pending run has left standing still.
+    pub frozen: Vec<String>,
     /// What became of this boot in the initramfs, on a live node whose initramfs has our module.
     pub firstboot: Option<FirstBoot>,
     /// The last run.
@@ -181,6 +186,8 @@ pub struct Kept {
     pub id: String,
     /// Name of the config that it applied.
     pub config: String,
+    /// Seconds since 1970.
+    pub began: u64,
 }
 
 /// For programs.
@@ -202,53 +209,33 @@ pub fn pending_words(pending: &Pending) -> (&'static str, Option<&ConfigRef>) {
 pub fn text(report: &StatusReport) -> String {
     let mut out = String::new();
     let mut line =
-        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", inline(value)));
+        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", one_line(value)));
     line("Root", &report.root);
     if let Some(deployment) = &report.deployment {
         line("Deployed", deployment);
     }
-    if let Some(os) = &report.os {
-        let pinned = if os.pinned { " (pinned)" } else { "" };
-        line("Booted", &format!("{}{pinned}", or_unknown(&os.booted)));
-        for words in &os.by_hand {
-            line("", &format!("changed by hand: {words}"));
-        }
-        for image in &os.kept {
-            line(
-                "Kept",
-                &format!("{} (the way back, pinned)", or_unknown(image)),
-            );
-        }
-        if let Some(staged) = &os.staged {
-            line(
-                "Staged",
-                &format!("{} (runs after a reboot)", or_unknown(staged)),
-            );
-            for words in &os.staged_by_hand {
-                line("", &format!("changed by hand: {words}"));
-            }
-        }
-        if let Some(problem) = &os.problem {
-            line("", problem);
-        }
-    }
+    out.extend(report.os.as_ref().map(deployments));
     if let (Some(awaited), Some(verdict)) = (&report.awaited, &report.verdict) {
         let (words, next) = (
             awaited_words(awaited, verdict),
             awaited_next(awaited, verdict),
         );
-        out.push_str(&wrapped("Awaited", &format!("{words}. Next: {next}")));
+        let when = match awaited.since {
+            0 => String::new(),
+            since => format!("; begun {} ({})", utc(since), ago(since, report.now)),
+        };
+        out.push_str(&wrapped("Awaited", &format!("{words}{when}. Next: {next}")));
     }
     if let Some(half) = &report.half {
         let next = if half.reboot {
-            "systemctl reboot"
+            "systemctl reboot".to_owned()
         } else {
-            "mco-rescue apply"
+            mco_rescue("apply")
         };
         out.push_str(&wrapped("Half", &format!("{}. Next: {next}", half.words)));
     }
     let mut line =
-        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", inline(value)));
+        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", one_line(value)));
     line(
         "Recorded",
         report.recorded.as_deref().unwrap_or("(no config)"),
@@ -262,12 +249,17 @@ pub fn text(report: &StatusReport) -> String {
         Some(image) => line("Image", image),
     }
     out.push_str(&seen(&report.seen));
+    out.push_str(&wrapped("Pending", &pending_text(report.pending)));
     let mut line =
-        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", inline(value)));
-    line("Pending", pending_text(report.pending));
+        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", one_line(value)));
     if let Some(config) = &report.pending_config {
         line("", config);
     }
+    if !report.frozen.is_empty() {
+        out.push_str(&wrapped("Frozen", &frozen(&report.frozen)));
+    }
+    let mut line =
+        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", inline(value)));
     if let Some(boot) = &report.firstboot {
         line("This boot", &boot_text(boot));
     }
@@ -275,11 +267,57 @@ pub fn text(report: &StatusReport) -> String {
         let label = if index == 0 { "Rollback" } else { "" };
         let text = format!("to before {}", kept.config);
         out.push_str(&format!("{label:<10}{}\n", inline(&text)));
+        let (when, past) = (utc(kept.began), ago(kept.began, report.now));
+        out.push_str(&format!(
+            "{:10}run {}, {when} ({past})\n",
+            "",
+            inline(&kept.id)
+        ));
     }
-    out.push_str(&last_run(report.last_run.as_ref()));
+    out.push_str(&last_run(report.last_run.as_ref(), report.now));
     let forecast = report.daemon.as_ref();
     out.extend(forecast.map(Forecast::text_with_next));
     out
+}
+
+/// The deployment that runs, those that are kept, and the staged one.
+fn deployments(os: &OsReport) -> String {
+    let mut out = String::new();
+    let mut line =
+        |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", one_line(value)));
+    let pinned = if os.pinned { " (pinned)" } else { "" };
+    line("Booted", &format!("{}{pinned}", or_unknown(&os.booted)));
+    for words in &os.by_hand {
+        line("", &format!("changed by hand: {words}"));
+    }
+    for image in &os.kept {
+        line(
+            "Kept",
+            &format!("{} (the way back, pinned)", or_unknown(image)),
+        );
+    }
+    if let Some(staged) = &os.staged {
+        line(
+            "Staged",
+            &format!("{} (runs after a reboot)", or_unknown(staged)),
+        );
+        for words in &os.staged_by_hand {
+            line("", &format!("changed by hand: {words}"));
+        }
+    }
+    if let Some(problem) = &os.problem {
+        line("", problem);
+    }
+    out
+}
+
+fn frozen(files: &[String]) -> String {
+    let thaw = files.iter().map(|file| format!("echo 0 >{file}"));
+    format!(
+        "the daemon's container, which the interrupted run made stand still. Next: {}; to thaw it alone: {}",
+        mco_rescue("recover"),
+        thaw.collect::<Vec<_>>().join("; ")
+    )
 }
 
 fn or_unknown(image: &str) -> &str {
@@ -291,7 +329,7 @@ fn or_unknown(image: &str) -> &str {
 }
 
 fn wrapped(label: &str, text: &str) -> String {
-    format!("{label:<10}{}", wrap(&inline(text), 10).trim_start())
+    format!("{label:<10}{}", wrap(text, 10).trim_start())
 }
 
 /// How it stands with what is awaited.
@@ -322,13 +360,13 @@ pub fn awaited_words(awaited: &Awaited, verdict: &Verdict) -> String {
 /// The next command for it.
 pub fn awaited_next(awaited: &Awaited, verdict: &Verdict) -> String {
     let apply = awaited.apply_command();
-    let either = format!("{apply}, or mco-rescue rollback");
+    let either = format!("{apply}, or {}", mco_rescue("rollback"));
     match (verdict, awaited.way) {
-        (Verdict::AtWork, _) => "wait until it has ended: mco-rescue status".to_owned(),
+        (Verdict::AtWork, _) => format!("wait until it has ended: {}", mco_rescue("status")),
         (Verdict::Waits, _) => "systemctl reboot".to_owned(),
-        (Verdict::Due(_), _) => "mco-rescue complete".to_owned(),
-        (Verdict::Failed, Way::Back) if awaited.half => "mco-rescue apply".to_owned(),
-        (_, Way::Back) => "mco-rescue rollback".to_owned(),
+        (Verdict::Due(_), _) => mco_rescue("complete"),
+        (Verdict::Failed, Way::Back) if awaited.half => mco_rescue("apply"),
+        (_, Way::Back) => mco_rescue("rollback"),
         (Verdict::Failed, _) if !awaited.half => apply,
         _ => either,
     }
@@ -341,32 +379,35 @@ fn boot_text(boot: &FirstBoot) -> String {
     }
 }
 
-fn pending_text(pending: &str) -> &'static str {
-    match pending {
-        "nothing" => "nothing",
-        "staged" => "left-overs of a run that changed nothing. Next: mco-rescue recover",
-        "unfinished" => "a run is half-way! Next: mco-rescue recover",
-        _ => "a run is in place but not tidied up. Next: mco-rescue recover",
-    }
+fn pending_text(pending: &str) -> String {
+    let said = match pending {
+        "nothing" => return "nothing".to_owned(),
+        "staged" => "left-overs of a run that changed nothing",
+        "unfinished" => "a run is half-way!",
+        _ => "a run is in place but not tidied up",
+    };
+    let end = if said.ends_with('!') { "" } else { "." };
+    format!("{said}{end} Next: {}", mco_rescue("recover"))
 }
 
-fn last_run(run: Option<&LastRun>) -> String {
+fn last_run(run: Option<&LastRun>, now: u64) -> String {
     let Some(run) = run else {
         return "Last run  (none)\n".to_owned();
     };
     let outcome = match run.outcome {
-        Outcome::Done => "done",
-        Outcome::RolledBack => "failed, everything was put back",
-        Outcome::Incomplete => "failed half-way; run mco-rescue recover",
-        Outcome::Recovered => "an interrupted run was finished",
-        Outcome::Undone => "an interrupted run was undone",
+        Outcome::Done => "done".to_owned(),
+        Outcome::RolledBack => "failed, everything was put back".to_owned(),
+        Outcome::Incomplete => format!("failed half-way; run {}", mco_rescue("recover")),
+        Outcome::Recovered => "an interrupted run was finished".to_owned(),
+        Outcome::Undone => "an interrupted run was undone".to_owned(),
     };
-    let mut out = format!("Last run  {} {outcome}\n", utc(run.finished));
+    let (when, past) = (utc(run.finished), ago(run.finished, now));
+    let mut out = wrapped("Last run", &format!("{when} ({past}) {outcome}"));
     out.push_str(&format!("          {}\n", inline(&run.config.name)));
     for phase in &run.phases {
         out.push_str(&format!("          {}: ", phase.name));
         out.push_str(wrap(&phase.result, 12).trim_start());
     }
     out.push('\n');
-    out + &notices("Notices of the last run", &run.notices)
+    out + &notices("Notices of the last run", &collapsed(&run.notices, ""))
 }

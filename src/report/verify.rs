@@ -62,7 +62,7 @@ impl<'a> Findings<'a> {
             .iter()
             .find(|(path, _)| path.to_string() == drift.subject);
         found
-            .filter(|_| drift.kind == DriftKind::Content)
+            .filter(|_| matches!(drift.kind, DriftKind::Content | DriftKind::Keys))
             .map(|(_, diff)| diff.as_str())
     }
 }

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
@@ -39,6 +40,67 @@ impl Place {
         let text = String::from_utf8_lossy(bytes);
         Ok(Some(text.trim_end_matches('\0').to_owned()))
     }
+}
+
+/// The attributes that go with a copy of a file: access lists, file capabilities, and what its users have set. Labels
+/// have rules of their own, and what is left belongs to the file system.
+fn goes_along(name: &[u8]) -> bool {
+    let exact: [&[u8]; 3] = [
+        b"system.posix_acl_access",
+        b"system.posix_acl_default",
+        b"security.capability",
+    ];
+    exact.contains(&name) || name.starts_with(b"user.")
+}
+
+/// The extended attributes of an open file or directory that go with a copy of it; none where there cannot be any.
+pub fn extended_attributes(file: &File) -> Result<Vec<(CString, Vec<u8>)>, Errno> {
+    let list = |buffer: &mut [u8]| {
+        // SAFETY: the descriptor is open and the buffer lives through the call; the length is the buffer's.
+        unsafe { libc::flistxattr(file.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) }
+    };
+    let names = match filled(list) {
+        Ok(Some(names)) => names,
+        Ok(None) | Err(Errno::EOPNOTSUPP) => return Ok(Vec::new()),
+        Err(errno) => return Err(errno),
+    };
+    let names = names.split(|byte| *byte == 0);
+    let mut all = Vec::new();
+    for name in names.filter(|name| goes_along(name)) {
+        let name = CString::new(name).map_err(|_| Errno::EINVAL)?;
+        let get = |buffer: &mut [u8]| {
+            // SAFETY: as above; the name lives through the call.
+            unsafe {
+                libc::fgetxattr(
+                    file.as_raw_fd(),
+                    name.as_ptr(),
+                    buffer.as_mut_ptr().cast(),
+                    buffer.len(),
+                )
+            }
+        };
+        if let Some(value) = filled(get)? {
+            all.push((name, value));
+        }
+    }
+    Ok(all)
+}
+
+/// The bytes that a call writes, which says its length into an empty buffer; `None` where there is nothing, or no
+/// more.
+fn filled(call: impl Fn(&mut [u8]) -> isize) -> Result<Option<Vec<u8>>, Errno> {
+    let result = |written: isize| match Errno::result(written) {
+        Ok(length) => Ok(usize::try_from(length).ok().filter(|length| *length > 0)),
+        Err(Errno::ENODATA) => Ok(None),
+        Err(errno) => Err(errno),
+    };
+    let Some(length) = result(call(&mut []))? else {
+        return Ok(None);
+    };
+    let mut bytes = vec![0; length];
+    let length = result(call(&mut bytes))?;
+    bytes.truncate(length.unwrap_or_default());
+    Ok(length.map(|_| bytes))
 }
 
 /// A name below a directory descriptor as one path: links have attributes, but no descriptor that gives them.

@@ -24,11 +24,12 @@ use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, ResolveFlag, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
+use nix::unistd::{AccessFlags, faccessat};
 use sha2::{Digest, Sha256};
 
-pub use label::{LABEL, proc_path};
+pub use label::{LABEL, extended_attributes, proc_path};
 pub use mount::{Hold, Mount, hold_of, mount_id, mount_of, stat_of_open};
-pub use obstacle::Obstacle;
+pub use obstacle::{Obstacle, Tree};
 pub use path::{RootPath, RootPathError};
 pub use places::{Places, Recent};
 pub use resolve::{Follow, ResolveError};
@@ -36,6 +37,7 @@ pub use resolve::{Follow, ResolveError};
 use crate::document;
 use crate::object::{Kind, Object, Stamp};
 use crate::paths;
+use crate::progress;
 use crate::signals::uninterrupted;
 
 /// A directory that is treated as `/`.
@@ -152,6 +154,30 @@ impl Root {
     /// Opens a directory; `None` when it does not exist.
     pub fn directory(&self, path: &RootPath) -> Result<Option<OwnedFd>, RootError> {
         self.resolve(path.relative(), &path.to_string())
+    }
+
+    /// The nearest directory at or above `path`, if this process may not use it so. Other obstacles are none here.
+    pub fn closed_at(&self, path: &RootPath, access: AccessFlags) -> Option<RootPath> {
+        for above in path.ancestors() {
+            match self.directory(&above) {
+                Ok(None) => {}
+                Ok(Some(dir)) => {
+                    let allowed = faccessat(&dir, ".", access, AtFlags::AT_EACCESS);
+                    return matches!(allowed, Err(Errno::EACCES | Errno::EPERM)).then_some(above);
+                }
+                Err(error) => return error.cause.is_denied().then_some(above),
+            }
+        }
+        None
+    }
+
+    /// Returns true where something is at `path` that this process may not write.
+    pub fn is_closed_to_writing(&self, path: &RootPath) -> bool {
+        let access = AccessFlags::W_OK;
+        let place = self.place(path).ok().flatten();
+        let allowed = place
+            .map(|place| faccessat(&place.dir, place.name.as_str(), access, AtFlags::AT_EACCESS));
+        matches!(allowed, Some(Err(Errno::EACCES | Errno::EPERM)))
     }
 
     /// The parent of `path` and its last name; `None` when the parent does not exist.
@@ -282,7 +308,7 @@ impl Root {
 
     /// The bytes of the regular file at `path` itself, no link at its place followed; `None` when there is none.
     ///
-    /// For whatever may lie below a user's directory: the user could lead [`Root::read`] to somebody's secrets.
+    /// For paths that may lie below a user's directory: the user could lead [`Root::read`] to the secrets of others.
     pub fn read_file(&self, path: &RootPath) -> Result<Option<Vec<u8>>, RootError> {
         let Some(place) = self.place(path)? else {
             return Ok(None);
@@ -484,7 +510,7 @@ pub fn descriptor_path(fd: BorrowedFd<'_>) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
-/// A sparse file costs an ordinary user nothing, and whoever reads it hours.
+/// A sparse file costs an ordinary user nothing, and its reader hours.
 fn is_too_large(stat: &FileStat) -> bool {
     let limit = match stat.st_uid {
         0 => MAX_DIGEST,
@@ -527,7 +553,7 @@ pub fn digest(reader: impl Read) -> io::Result<(u64, String)> {
     digest_of(reader, 0)
 }
 
-/// The same; whoever expects a number of bytes asks for no more once they came. Where 0 are expected, as the kernel
+/// The same; where a number of bytes is expected, no more are read once they came. Where 0 are expected, as the kernel
 /// says of files that it makes up, all are read.
 fn digest_of(reader: impl Read, expected: u64) -> io::Result<(u64, String)> {
     // One that grows meanwhile is not followed.
@@ -544,6 +570,7 @@ fn digest_of(reader: impl Read, expected: u64) -> io::Result<(u64, String)> {
             Ok(n) => {
                 hash.update(buffer.get(..n).unwrap_or_default());
                 size += n as u64;
+                progress::advance(n as u64);
                 if size == expected {
                     return Ok((size, hex(&hash.finalize())));
                 }

@@ -63,6 +63,11 @@ impl ResolveError {
         matches!(self, Self::System(Errno::ENOENT))
     }
 
+    /// Returns true where another user may look.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::System(Errno::EACCES | Errno::EPERM))
+    }
+
     /// Whether something on the way is to blame, which a plan can name. Anything else, such as an I/O error, means
     /// that nobody knows what is there.
     pub fn is_obstacle(&self) -> bool {

@@ -12,6 +12,7 @@ use super::api::Annotations;
 use super::cache::{self, Cached, Entry};
 use super::daemon_log::{DaemonLog, Trace};
 use crate::document::MachineConfig;
+use crate::invocation::mco_rescue;
 use crate::node::identity::{Identity, Membership};
 use crate::node::{Baseline, Recorded, Records};
 use crate::paths;
@@ -229,19 +230,21 @@ fn recorded<'a>(kept: &Kept<'a>) -> Result<(Pick<'a>, String), String> {
 fn with_hints(why: String, kept: &Kept<'_>) -> String {
     let wanted = witnesses(kept).first().map(|best| {
         let (name, origin) = (best.wants(), best.origin());
-        format!(". The cluster last wanted {name} by {origin}, which the cache does not have intact: mco-rescue fetch")
+        format!(". The cluster last wanted {name} by {origin}, which the cache does not have intact: {}", mco_rescue("fetch"))
     });
     let newest = match newest(kept, |_| true) {
         Ok(newest) => {
             let name = &newest.name;
             Some(format!(
-                ". The newest in the cache is {name}: `mco-rescue plan cached:{name}`"
+                ". The newest in the cache is {name}: `{}`",
+                mco_rescue(&format!("plan cached:{name}"))
             ))
         }
         Err(pools) if pools.is_empty() => None,
         Err(pools) => Some(format!(
-            ". The cache has configs of several pools ({}), and nothing here tells which is this node's: mco-rescue cache list",
-            pools.join(", ")
+            ". The cache has configs of several pools ({}), and nothing here tells which is this node's: {}",
+            pools.join(", "),
+            mco_rescue("cache list")
         )),
     };
     let hints: String = wanted.into_iter().chain(newest).collect();
@@ -326,7 +329,10 @@ fn missing(entry: Option<&Entry>) -> String {
         Some(_) => ": the hash in its name is not that of its contents",
         None => "",
     };
-    format!("the cache does not have it intact{which}. Bring it: mco-rescue fetch")
+    format!(
+        "the cache does not have it intact{which}. Bring it: {}",
+        mco_rescue("fetch")
+    )
 }
 
 fn unasked(cached: &Cached, pick: &Pick<'_>) -> Option<Candidate> {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::references::{Fetch, Network, Wanted};
 use crate::net::{self, CertificateDer, Progress, Proxy, Request, Settings};
 use crate::paths;
+use crate::progress;
 use crate::root::{Root, RootPath};
 
 /// Everything that one run fetches has to be there within this time.
@@ -59,7 +60,7 @@ impl<'a> Http<'a> {
             proxy: Proxy {
                 http: network.proxy.http_proxy.clone(),
                 https: network.proxy.https_proxy.clone(),
-                none: network.proxy.no_proxy.clone(),
+                none: network.proxy.no_proxy.to_vec(),
             },
             header_timeout: network.header_timeout,
             total_timeout: network.total_timeout,
@@ -81,6 +82,8 @@ impl Fetch for Http<'_> {
             verified: wanted.verified,
         };
         log::info!("fetching {}", net::redact(wanted.url));
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let _phase = progress::begin(progress::fetching(&net::redact(wanted.url), left));
         let answer =
             net::fetch(&settings, &request, &mut tell).map_err(|error| error.to_string())?;
         Ok(answer.bytes)
@@ -99,6 +102,6 @@ pub fn tell(progress: Progress<'_>) {
             next_in.as_secs_f32()
         ),
         Progress::Redirected { to } => log::info!("redirected to {to}"),
-        Progress::Body { .. } => {}
+        Progress::Body { received, expected } => progress::reached(received, expected),
     }
 }

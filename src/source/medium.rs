@@ -9,6 +9,7 @@ use nix::errno::Errno;
 
 use crate::command::{CommandError, CommandRunner, blkid};
 use crate::error::Reason;
+use crate::invocation::mco_rescue;
 use crate::mounts;
 
 /// Where it is mounted.
@@ -21,7 +22,7 @@ const LABEL: &str = "MCO-RESCUE";
 pub enum MediumError {
     /// No device has the label.
     #[error(
-        "no medium is labelled {LABEL}. Plug it in, or mount it and name its directory: mco-rescue fetch DIR"
+        "no medium is labelled {LABEL}. Plug it in, or mount it and name its directory: {fetch}", fetch = mco_rescue("fetch DIR")
     )]
     None,
     /// Several have.
@@ -31,12 +32,12 @@ pub enum MediumError {
     Several(String),
     /// The device cannot be mounted.
     #[error(
-        "mounting {0} read-only: {1}. Mount it by hand and name its directory: mco-rescue fetch DIR"
+        "mounting {0} read-only: {1}. Mount it by hand and name its directory: {fetch}", fetch = mco_rescue("fetch DIR")
     )]
     Mount(String, Reason),
     /// Devices cannot be asked.
     #[error(
-        "looking for the medium: {0}. Mount it by hand and name its directory: mco-rescue fetch DIR"
+        "looking for the medium: {0}. Mount it by hand and name its directory: {fetch}", fetch = mco_rescue("fetch DIR")
     )]
     Command(#[from] CommandError),
 }

@@ -11,6 +11,7 @@ pub mod policies;
 mod references;
 pub mod server;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -20,9 +21,11 @@ use serde::de::DeserializeOwned;
 
 use crate::document::{self, DocumentError, MachineConfig};
 use crate::error::Reason;
+use crate::invocation::mco_rescue;
 use crate::node::identity::Membership;
 use crate::node::{Recorded, Records};
 use crate::paths;
+use crate::progress::{self, Work};
 use crate::root::{Root, RootError, RootPath};
 use crate::sealed;
 use cache::{Cached, Entry};
@@ -50,6 +53,14 @@ pub enum SourceError {
     /// It cannot be read.
     #[error("reading {0}: {1}")]
     Read(String, Reason),
+    /// There is no such file, but perhaps something else that was meant.
+    #[error("reading {name}: there is no such file{hint}")]
+    NoFile {
+        /// What was given.
+        name: String,
+        /// What may have been meant, or where it can be had.
+        hint: String,
+    },
     /// It is too large to be a MachineConfig.
     #[error(
         "reading {0}: larger than any MachineConfig (64 MiB, in JSON 1.5 GiB); see whether it is the right file"
@@ -57,7 +68,7 @@ pub enum SourceError {
     TooLarge(String),
     /// URLs are for another command.
     #[error(
-        "{0} is a URL. Get it into the cache first: mco-rescue fetch URL, then name it cached:NAME"
+        "{0} is a URL. Get it into the cache first: {fetch}, then name it cached:NAME", fetch = mco_rescue("fetch URL")
     )]
     Url(String),
     /// The cache has no such config.
@@ -65,13 +76,13 @@ pub enum SourceError {
     NotCached(String, String),
     /// None of this pool.
     #[error(
-        "the cache has no intact rendered config of {0}. Next: mco-rescue cache list, or mco-rescue fetch"
+        "the cache has no intact rendered config of {0}. Next: {list}, or {fetch}", list = mco_rescue("cache list"), fetch = mco_rescue("fetch")
     )]
     NoLatest(String),
     /// Nothing tells which of the pools is the node's.
     #[error(
         "the cache has configs of several pools ({0}), and nothing here tells which is this node's. Name one: \
-         mco-rescue cache list, then cached:NAME"
+         {list}, then cached:NAME", list = mco_rescue("cache list")
     )]
     SeveralPools(String),
     /// The cache has several.
@@ -82,7 +93,7 @@ pub enum SourceError {
     Cache(#[from] RootError),
     /// None was given and the node has none to offer.
     #[error(
-        "no config was given, and {0}. Give a file: `mco-rescue plan rendered-worker-NAME.yaml`"
+        "no config was given, and {0}. Give a file: `{plan}`", plan = mco_rescue("plan FILE")
     )]
     NoneRecorded(String),
     /// The first-boot object without its Ignition part; applying it would remove everything.
@@ -122,6 +133,9 @@ pub use choice::{Candidate, Choice, Kept, Pick, by_itself, rivals};
 pub use http::{Http, tell};
 pub use medium::{Medium, MediumError};
 pub use references::{Fetch, Network, Wanted};
+
+/// What leads the name of a config in the cache.
+pub const CACHED: &str = "cached:";
 
 /// What stands for the newest config of the node's pool in the cache.
 pub const LATEST: &str = "cached:latest";
@@ -164,11 +178,12 @@ pub fn choose(
     let (records, cache) = (kept.records, kept.cache);
     let mut given = match argument {
         Some(LATEST) => latest(kept)?,
-        Some(name) if name.starts_with("cached:") => cached(name, cache)?,
+        Some(name) if name.starts_with(CACHED) => cached(name, cache)?,
         Some("-") => parse(read_named("-")?, "standard input")?,
         Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
             return Err(SourceError::Url(crate::net::redact(url)));
         }
+        Some(name) if !is_there(name) => return Err(no_file(name, kept)),
         Some(path) => match recorded_as(path, records)? {
             Some(config) => as_given(config),
             None => parse(read_named(path)?, path)?,
@@ -186,6 +201,55 @@ pub fn choose(
     } else {
         Ok(given)
     }
+}
+
+/// What may have been meant by the name of a file that is not there: a file with another ending, or a config.
+fn no_file(name: &str, kept: &Kept<'_>) -> SourceError {
+    let hint = beside(name).or_else(|| (!name.contains('/')).then(|| of_config(name, kept))?);
+    SourceError::NoFile {
+        name: name.to_owned(),
+        hint: hint
+            .unwrap_or_else(|| ". Look at its name and at the directory you are in".to_owned()),
+    }
+}
+
+/// A file of the same name with another ending.
+fn beside(name: &str) -> Option<String> {
+    let stem = match is_document(name) {
+        true => name.rsplit_once('.')?.0,
+        false => name,
+    };
+    let others = DOCUMENTS.iter().map(|ending| format!("{stem}.{ending}"));
+    let found = others.into_iter().find(|other| is_there(other))?;
+    Some(format!(". Did you mean {found}?"))
+}
+
+/// A config of this name, or one whose name begins so.
+fn of_config(name: &str, kept: &Kept<'_>) -> Option<String> {
+    let name = name.trim_end_matches(".json").trim_end_matches(".yaml");
+    let named = cache::whole(kept.cache).map(|entry| entry.name.as_str());
+    let named: BTreeSet<&str> = named.filter(|known| known.starts_with(name)).collect();
+    let meant: Vec<String> = match named.get(name) {
+        Some(exact) => vec![format!("cached:{exact}")],
+        None => named.iter().map(|name| format!("cached:{name}")).collect(),
+    };
+    if !meant.is_empty() {
+        return Some(format!(". Did you mean {}?", meant.join(" or ")));
+    }
+    if kept.records.name().as_deref() == Some(name) {
+        return Some(". The node is recorded to be in this config: leave the name out".to_owned());
+    }
+    name.starts_with("rendered-").then(|| {
+        let cached: Vec<&str> = cache::whole(kept.cache).map(|entry| entry.name.as_str()).collect();
+        let has = match cached.is_empty() {
+            true => "is empty".to_owned(),
+            false => format!("has only {}", cached.join(", ")),
+        };
+        format!(
+            ", and the cache {has}. Where the API answers: oc get mc {name} -o yaml > {name}.yaml; else from the \
+             pool's server: mco-rescue fetch"
+        )
+    })
 }
 
 /// The config that was chosen without an argument.
@@ -226,9 +290,8 @@ fn of_cache(name: &str, cache: &[Cached]) -> Result<Option<MachineConfig>, Sourc
 }
 
 fn cached(argument: &str, cache: &[Cached]) -> Result<Chosen, SourceError> {
-    let name = argument.strip_prefix("cached:").unwrap_or(argument);
     Ok(Chosen {
-        config: named(name, cache)?.config()?,
+        config: named(argument, cache)?.config()?,
         why: "named on the command line".to_owned(),
         others: Vec::new(),
     })
@@ -255,6 +318,7 @@ fn latest(kept: &Kept<'_>) -> Result<Chosen, SourceError> {
 
 /// The entry of the cache with this name, or with the only name that begins so.
 pub fn named<'a>(name: &str, cache: &'a [Cached]) -> Result<&'a Entry, SourceError> {
+    let name = name.strip_prefix(CACHED).unwrap_or(name);
     let list = |entries: &[&Entry]| -> String {
         let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
         names.join(", ")
@@ -272,7 +336,7 @@ pub fn named<'a>(name: &str, cache: &'a [Cached]) -> Result<&'a Entry, SourceErr
         [only] => Ok(only),
         [] if all.is_empty() => Err(SourceError::NotCached(
             name.to_owned(),
-            "nothing (mco-rescue fetch fills it)".to_owned(),
+            format!("nothing ({} fills it)", mco_rescue("fetch")),
         )),
         [] => Err(SourceError::NotCached(name.to_owned(), list(&all))),
         several => Err(SourceError::Ambiguous(name.to_owned(), list(several))),
@@ -376,7 +440,9 @@ fn open(path: &Path) -> Result<File, SourceError> {
     File::open(path).map_err(|e| SourceError::Read(path.display().to_string(), e.into()))
 }
 
-fn read(mut reader: impl Read, name: &str) -> Result<Vec<u8>, SourceError> {
+fn read(reader: impl Read, name: &str) -> Result<Vec<u8>, SourceError> {
+    let _phase = progress::begin(Work::new(format!("Reading {name}")));
+    let mut reader = progress::Counted(reader);
     let mut bytes = Vec::new();
     let mut up_to = |limit: u64| {
         let left = (limit + 1).saturating_sub(bytes.len() as u64);

@@ -1,5 +1,5 @@
-//! The cluster's effective node disruption policies (mcd-contract 9.1): what the daemon does after which change. Asked
-//! for while there is a network, kept with the time, and never taken for the present. A kubelet may not be allowed to
+//! The cluster's MachineConfiguration: its effective node disruption policies (mcd-contract 9.1), which say what the
+//! daemon does after which change, and the changes of storage sections that it lets pass. Asked for while there is a network, kept with the time, and never taken for the present. A kubelet may not be allowed to
 //! read them; that is no error.
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,18 @@ pub struct Policies {
     pub at: u64,
     /// The last policies that were given, whenever that was.
     pub known: Option<Known>,
+    /// The last overrides that were given, whenever that was.
+    #[serde(default)]
+    pub overrides: Option<Overrides>,
+}
+
+/// `spec.irreconcilableValidationOverrides`: changes of the config that the daemon lets pass, and never applies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overrides {
+    /// When they were given; seconds since 1970 by the node's clock.
+    pub seen: u64,
+    /// `Disks`, `FileSystems`, `Raid`; kept as given.
+    pub storage: Vec<String>,
 }
 
 /// What came of asking.
@@ -127,6 +139,13 @@ struct Object {
 #[serde(rename_all = "camelCase")]
 struct Spec {
     node_disruption_policy: Option<ClusterPolicies>,
+    irreconcilable_validation_overrides: Option<Irreconcilable>,
+}
+
+#[derive(Default, Deserialize)]
+struct Irreconcilable {
+    #[serde(default)]
+    storage: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -134,6 +153,26 @@ struct Metadata {
     /// Absent where somebody wrote the object by hand.
     #[serde(default)]
     generation: Option<i64>,
+}
+
+/// What the API's answer gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The policies; nothing where the operator has not come to a result for the present generation.
+    pub policies: Option<Known>,
+    /// The overrides, which the daemon reads whatever the operator has come to.
+    pub overrides: Overrides,
+}
+
+/// What a file gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Brought {
+    /// The policies.
+    pub policies: Known,
+    /// How they were found.
+    pub found: Found,
+    /// The overrides.
+    pub overrides: Overrides,
 }
 
 /// How the policies of a file were found.
@@ -174,40 +213,49 @@ pub fn url(server: &str) -> String {
     format!("{server}/apis/operator.openshift.io/v1/machineconfigurations/cluster")
 }
 
-/// The policies in the API's answer; `None` where they are not ready.
-pub fn parse(answer: &[u8], seen: u64) -> Result<Option<Known>, ApiError> {
+/// Reads the API's answer.
+///
+/// # Errors
+/// Another object, or a broken one.
+pub fn parse(answer: &[u8], seen: u64) -> Result<Answer, ApiError> {
     let failed = |words: String| ApiError::Answer("MachineConfiguration", words);
     let object = object(answer).map_err(failed)?;
     let generation = object.metadata.generation;
     let generation = generation.ok_or_else(|| failed("metadata: missing generation".to_owned()))?;
-    Ok(object.result().map(|cluster| Known {
+    let policies = object.result().map(|cluster| Known {
         seen,
         generation,
         cluster,
-    }))
+    });
+    Ok(Answer {
+        policies,
+        overrides: object.overrides(seen),
+    })
 }
 
-/// The policies in a file that somebody brings, JSON or YAML: the operator's result, else what the administrator asks
-/// for. `origin` is what messages call it.
+/// Reads a file, JSON or YAML: the operator's result, else what the administrator asks for. `origin` is the file's name
+/// in messages.
 ///
 /// # Errors
 /// Another object, or a broken one.
-pub fn in_file(text: &str, origin: &str, seen: u64) -> Result<(Known, Found), PolicyFileError> {
+pub fn in_file(text: &str, origin: &str, seen: u64) -> Result<Brought, PolicyFileError> {
     let failed = |words: String| PolicyFileError::Form(origin.to_owned(), words);
     let value = yaml::parse(text).map_err(|e| failed(e.to_string()))?;
     let object = object(value.to_string().as_bytes()).map_err(failed)?;
-    let known = |cluster| Known {
-        seen,
-        generation: object.metadata.generation.unwrap_or_default(),
-        cluster,
+    let (cluster, found) = match (object.result(), &object.spec.node_disruption_policy) {
+        (Some(cluster), _) => (cluster, Found::Result),
+        (None, Some(asked)) => (laid_over_defaults(asked), Found::Asked),
+        (None, None) => (default_policies(), Found::Asked),
     };
-    Ok(
-        match (object.result(), &object.spec.node_disruption_policy) {
-            (Some(cluster), _) => (known(cluster), Found::Result),
-            (None, Some(asked)) => (known(laid_over_defaults(asked)), Found::Asked),
-            (None, None) => (known(default_policies()), Found::Asked),
+    Ok(Brought {
+        policies: Known {
+            seen,
+            generation: object.metadata.generation.unwrap_or_default(),
+            cluster,
         },
-    )
+        found,
+        overrides: object.overrides(seen),
+    })
 }
 
 fn object(text: &[u8]) -> Result<Object, String> {
@@ -222,6 +270,15 @@ fn object(text: &[u8]) -> Result<Object, String> {
 }
 
 impl Object {
+    fn overrides(&self, seen: u64) -> Overrides {
+        let given = self.spec.irreconcilable_validation_overrides.as_ref();
+        let storage = given.and_then(|given| given.storage.clone());
+        Overrides {
+            seen,
+            storage: storage.unwrap_or_default(),
+        }
+    }
+
     fn result(&self) -> Option<ClusterPolicies> {
         let generation = self.metadata.generation?;
         let ready = self.status.observed_generation == Some(generation);
@@ -235,13 +292,21 @@ impl Object {
 }
 
 impl Policies {
-    /// What is to be kept after asking: what is not given again stays known, with its time.
-    pub fn after(before: Option<Self>, asked: Asked, given: Option<Known>, at: u64) -> Self {
+    /// Returns the record to be kept after asking: what is not given again stays known, with its time.
+    pub fn after(
+        before: Option<Self>,
+        asked: Asked,
+        (policies, overrides): (Option<Known>, Option<Overrides>),
+        at: u64,
+    ) -> Self {
+        let (known_before, overrides_before) =
+            before.map_or((None, None), |before| (before.known, before.overrides));
         Self {
             version: VERSION,
             asked,
             at,
-            known: given.or(before.and_then(|before| before.known)),
+            known: policies.or(known_before),
+            overrides: overrides.or(overrides_before),
         }
     }
 }
@@ -266,15 +331,19 @@ mod tests {
                 "files": [{"path": "/etc/crio/policies", "actions": [
                     {"type": "Reload", "reload": {"serviceName": "crio.service"}}]}],
                 "units": [], "sshkey": {"actions": [{"type": "None"}]}}}}});
-        let known = parse(object.to_string().as_bytes(), 7).unwrap().unwrap();
+        let read = |object: &serde_json::Value| parse(object.to_string().as_bytes(), 7).unwrap();
+        let known = read(&object).policies.unwrap();
         assert_eq!((known.seen, known.generation), (7, 3));
         let action = &known.cluster.files[0].actions[0];
         assert_eq!(action.reload.as_ref().unwrap().service_name, "crio.service");
         assert_eq!(known.cluster.sshkey.actions[0].kind, "None");
+        assert_eq!(read(&object).overrides.storage, Vec::<String>::new());
         object["metadata"]["generation"] = json!(4);
-        assert_eq!(parse(object.to_string().as_bytes(), 7).unwrap(), None);
+        object["spec"]["irreconcilableValidationOverrides"] = json!({"storage": ["Disks", "Raid"]});
+        assert_eq!(read(&object).policies, None);
+        assert_eq!(read(&object).overrides.storage, ["Disks", "Raid"]);
         object["status"] = json!({});
-        assert_eq!(parse(object.to_string().as_bytes(), 7).unwrap(), None);
+        assert_eq!(read(&object).policies, None);
     }
 
     #[test]
@@ -301,19 +370,23 @@ mod tests {
     fn a_file_gives_the_operators_result_or_else_what_is_asked_for() {
         let asked = "kind: MachineConfiguration\nmetadata: {name: cluster}\nspec:\n  nodeDisruptionPolicy:\n    \
                      files:\n    - path: /etc/chrony.conf\n      actions:\n      - type: None\n";
-        let (known, found) = in_file(asked, "p.yaml", 7).unwrap();
+        let read = |text: &str, origin: &str| {
+            let brought = in_file(text, origin, 7).unwrap();
+            (brought.policies, brought.found)
+        };
+        let (known, found) = read(asked, "p.yaml");
         assert_eq!((found, known.seen), (Found::Asked, 7));
         let has = |path: &str| known.cluster.files.iter().any(|file| file.path == path);
         assert!(has("/etc/chrony.conf") && has("/etc/containers/policy.json"));
         let ready = r#"{"kind": "MachineConfiguration", "metadata": {"generation": 2}, "status": {"observedGeneration": 2,
             "nodeDisruptionPolicyStatus": {"clusterPolicies": {"files": []}}}}"#;
-        let (known, found) = in_file(ready, "p.json", 7).unwrap();
+        let (known, found) = read(ready, "p.json");
         assert_eq!(
             (found, known.cluster),
             (Found::Result, ClusterPolicies::default())
         );
         let stale = ready.replace("\"generation\": 2", "\"generation\": 3");
-        let (known, found) = in_file(&stale, "p.json", 7).unwrap();
+        let (known, found) = read(&stale, "p.json");
         assert_eq!((found, known.cluster), (Found::Asked, default_policies()));
         for (text, words) in [
             ("kind: Node\nmetadata: {}\n", "of another kind"),
@@ -332,11 +405,16 @@ mod tests {
             generation: 1,
             cluster: ClusterPolicies::default(),
         };
-        let first = Policies::after(None, Asked::Given, Some(known.clone()), 1);
-        let later = Policies::after(Some(first), Asked::NotAllowed, None, 9);
+        let overrides = Overrides {
+            seen: 1,
+            storage: vec!["Disks".to_owned()],
+        };
+        let given = (Some(known.clone()), Some(overrides.clone()));
+        let first = Policies::after(None, Asked::Given, given, 1);
+        let later = Policies::after(Some(first), Asked::NotAllowed, (None, None), 9);
         assert_eq!(
-            (later.asked, later.at, later.known),
-            (Asked::NotAllowed, 9, Some(known))
+            (later.asked, later.at, later.known, later.overrides),
+            (Asked::NotAllowed, 9, Some(known), Some(overrides))
         );
     }
 }

@@ -11,6 +11,7 @@
 //! | a name that is no unit name is completed or escaped (`a` becomes `a.service`), and a path is taken as a unit file to link | [`Fault::InvalidName`] | the names come from a configuration that must be exact |
 //! | of links to a removed alias, `disable --root` removes those it happens to list before the alias | all are removed | without `--root` systemctl removes them all; only there does it recognise the path |
 //! | `*.wants` being a symlink to a directory is written through | [`Fault::NotADirectory`] | the link would be made elsewhere, perhaps in `/usr` |
+//! | a link in `*.wants` that leads in a circle, or to a name that is too long, is kept | replaced | it wants nothing |
 //! | a drop-in directory that is an absolute symlink is looked for outside of `--root` | followed inside the root | only `--root` does that |
 //! | specifiers of the host (`%m`, `%H`, `%v`, …) expand to values of the host it runs on | [`Fault::Specifier`] | the host may be another one |
 //! | where built for SysV, looks for init scripts first, and fails for a service whose file is broken even if its links could be removed | only does what units ask for (`SYSTEMCTL_SKIP_SYSV=1`) | a node has no init scripts |
@@ -97,9 +98,13 @@ pub(super) fn unobserved(
     paths
 }
 
-/// What any link may lead to: `disable` asks that of all of them, whatever the unit.
+/// What any link may lead to: `disable` asks that of all of them, whatever the unit. A link that an operation makes
+/// leads to a directory with units, and may be followed by the same operation.
 pub(super) fn linked_to(tree: &UnitTree) -> BTreeSet<String> {
     let view = View::new(tree);
+    for dir in tree.dirs.iter().filter(|dir| !dir.entries.is_empty()) {
+        let _ = view.chase(&format!("{}/unit", dir.path), false);
+    }
     let links = tree.entries_of(CONFIG_DIR);
     let links = links.map(|entries| links_below(entries, CONFIG_DIR));
     for path in links.unwrap_or_default() {
@@ -515,7 +520,10 @@ impl<'t> Operation<'t> {
         {
             return Ok(true);
         }
-        let target = self.view.chase(path, true)?;
+        let target = match self.view.chase(path, true) {
+            Err(Fault::NotFound) => return Ok(false),
+            target => target?,
+        };
         Ok(marked.contains(&target) || marked.contains(basename(&target)))
     }
 }

@@ -42,6 +42,9 @@ pub struct SectionError {
 /// See [`SectionError`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SectionErrorKind {
+    /// A line that is not UTF-8, or holds what is no character.
+    #[error("{0:?} is not UTF-8 text")]
+    Text(String),
     /// A line that begins with `[` and is not a section header.
     #[error("{0:?} is not a section header")]
     Header(String),
@@ -83,6 +86,11 @@ impl InstallSection {
         let mut in_install = false;
         for (line, text) in logical_lines(text) {
             let text = text.trim_matches(is_blank);
+            if text.contains(is_no_character) {
+                let shown = text.replace(is_no_character, "\u{fffd}");
+                let kind = SectionErrorKind::Text(shown);
+                return Err(SectionError { line, kind });
+            }
             if text.starts_with('[') {
                 in_install =
                     section_name(text).map_err(|kind| SectionError { line, kind })? == "Install";
@@ -174,6 +182,23 @@ fn section_name(header: &str) -> Result<&str, SectionErrorKind> {
         .ok_or_else(|| SectionErrorKind::Header(header.to_owned()))
 }
 
+/// Returns the text of a unit file. What is not UTF-8 becomes U+FFFF, which systemd takes for no character either.
+pub fn unit_text(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        if !chunk.invalid().is_empty() {
+            text.push('\u{ffff}');
+        }
+    }
+    text
+}
+
+/// The code points that Unicode keeps free of characters; systemd refuses them as it refuses broken UTF-8.
+fn is_no_character(c: char) -> bool {
+    matches!(c, '\u{fdd0}'..='\u{fdef}') || u32::from(c) & 0xfffe == 0xfffe
+}
+
 /// Whether there is plainly no `[Install]` section, and no line that systemd would stumble over on the way.
 fn is_without_install(text: &str) -> bool {
     let is_fine = |(at, _): (usize, &str)| {
@@ -186,7 +211,7 @@ fn is_without_install(text: &str) -> bool {
         !begins_line || section_name(line.trim_end_matches(is_blank)).is_ok()
     };
     !text.contains("[Install]")
-        && !text.contains('\u{feff}')
+        && (text.is_ascii() || !text.contains(|c| c == '\u{feff}' || is_no_character(c)))
         && text.match_indices('[').all(is_fine)
 }
 
@@ -312,6 +337,7 @@ mod tests {
             pieces in prop::collection::vec(
                 prop::sample::select(vec![
                     "[Install]", "[Unit]", "[", "]", "Alias=b.service", "Also=", "\\", "\n", "\r", "\0", " ", "#", "\u{feff}",
+                    "\u{ffff}", "é",
                 ]),
                 0..12,
             )

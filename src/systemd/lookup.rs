@@ -45,6 +45,15 @@ pub enum Fault {
     /// A directory or special file where a unit file should be.
     #[error("is not a regular file")]
     NotRegular,
+    /// A link with something on its way that is no directory.
+    #[error("is a link, but something on its way is not a directory")]
+    NoDirectory,
+    /// A link with a name on its way that no file system takes.
+    #[error("is a link to a name that is too long")]
+    NameTooLong,
+    /// A drop-in that spoils the unit, with its path.
+    #[error("has a drop-in that cannot be read: {0} {1}")]
+    Dropin(String, Box<Fault>),
     /// A file or link where systemd would need a directory.
     #[error("is not a directory")]
     NotADirectory,
@@ -378,7 +387,10 @@ impl<'s> Context<'s> {
                 if !dir.entries.contains_key(&dropins) {
                     continue;
                 }
-                let dir = followed(view, format!("{}/{dropins}", dir.path))?;
+                // A directory that cannot be reached counts as none.
+                let Ok(dir) = followed(view, &format!("{}/{dropins}", dir.path)) else {
+                    continue;
+                };
                 let Node::Directory(entries) = view.node(&dir) else {
                     continue;
                 };
@@ -392,12 +404,18 @@ impl<'s> Context<'s> {
                 }
             }
         }
-        files
-            .into_values()
-            .try_for_each(|path| self.load_dropin(view, id, path))
+        files.into_values().try_for_each(|path| {
+            let loaded = self.load_dropin(view, id, &path);
+            loaded.map_err(|fault| match fault {
+                Fault::NoDirectory | Fault::NameTooLong | Fault::TooManyLinks => {
+                    Fault::Dropin(path, Box::new(fault))
+                }
+                other => other,
+            })
+        })
     }
 
-    fn load_dropin(&mut self, view: &View<'_>, id: InfoId, path: String) -> Result<(), Fault> {
+    fn load_dropin(&mut self, view: &View<'_>, id: InfoId, path: &str) -> Result<(), Fault> {
         let path = followed(view, path)?;
         match view.node(&path) {
             Node::File(contents) => self.read_section(id, view.contents(&path, contents)),
@@ -453,7 +471,11 @@ impl<'s> Context<'s> {
         path: &str,
         target: &str,
     ) -> Result<Mode, Fault> {
-        let target = view.chase(&join(path, target), false)?;
+        // A link through a file counts as none: systemd looks for the unit further on.
+        let target = match view.chase(&join(path, target), false) {
+            Err(Fault::NoDirectory) => return Err(Fault::NotFound),
+            target => target?,
+        };
         let alias = view.below_search_path(&target);
         if alias {
             check_alias(basename(path), basename(&target))?;
@@ -469,10 +491,10 @@ impl<'s> Context<'s> {
 }
 
 /// The path, or where it leads if it is a link.
-fn followed(view: &View<'_>, path: String) -> Result<String, Fault> {
-    match view.node(&path) {
-        Node::Link(_) => view.chase(&path, true),
-        _ => Ok(path),
+fn followed(view: &View<'_>, path: &str) -> Result<String, Fault> {
+    match view.node(path) {
+        Node::Link(_) => view.chase(path, true),
+        _ => Ok(path.to_owned()),
     }
 }
 

@@ -6,6 +6,7 @@
 //! a root fills the tree, and whoever changes it carries out the [`LinkChange`]s.
 
 pub mod changed;
+mod evaluate;
 pub mod install;
 pub mod install_section;
 mod lookup;
@@ -16,8 +17,9 @@ pub mod unit_name;
 pub mod unit_tree;
 mod view;
 
+pub use evaluate::{Unresolved, evaluate};
 pub use install::{InstallError, Outcome, disable, enable, preset};
-pub use install_section::InstallSection;
+pub use install_section::{InstallSection, unit_text};
 pub use lookup::{Fault, Needed, Problem, Support, closure_needed};
 pub use preset::{PresetDecision, Presets};
 pub use state::{UnitFileState, unit_file_state};

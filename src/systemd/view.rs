@@ -26,6 +26,9 @@ const DIRECTORIES: [&str; 7] = [
 /// systemd gives up on a path with more links than this.
 const LINKS_MAX: usize = 31;
 
+/// File systems take no longer name.
+const NAME_MAX: usize = 255;
+
 /// What is at a path.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Node<'v> {
@@ -97,8 +100,15 @@ impl<'t> View<'t> {
                 done.truncate(done.rfind('/').unwrap_or(0));
                 continue;
             }
+            if component.len() > NAME_MAX {
+                return Err(Fault::NameTooLong);
+            }
             let next = format!("{done}/{component}");
-            let Some(target) = self.link_to_follow(&next, todo.is_empty(), follow_last) else {
+            let last = todo.is_empty();
+            let Some(target) = self.link_to_follow(&next, last, follow_last) else {
+                if !last {
+                    self.pass(&next, todo.contains(&".."))?;
+                }
                 done = next;
                 continue;
             };
@@ -124,7 +134,11 @@ impl<'t> View<'t> {
         if path == "/dev/null" {
             return Ok(Some(true));
         }
-        Ok(match self.node(&self.chase(path, true)?) {
+        let chased = match self.chase(path, true) {
+            Err(Fault::NoDirectory) => return Ok(None),
+            chased => chased?,
+        };
+        Ok(match self.node(&chased) {
             Node::Missing => None,
             Node::Null | Node::File(Some("")) => Some(true),
             Node::File(_) | Node::Directory(_) | Node::Link(_) | Node::Other => Some(false),
@@ -165,9 +179,26 @@ impl<'t> View<'t> {
         self.tree.outside.get(path).map(node_of)
     }
 
+    /// True for a directory that every system has, unless something else was found there.
+    pub(super) fn is_assumed(&self, path: &str) -> bool {
+        DIRECTORIES.contains(&path) && self.known(path).is_none()
+    }
+
+    /// A path may go on behind a directory, and behind nothing at all unless it climbs up again.
+    fn pass(&self, path: &str, climbs: bool) -> Result<(), Fault> {
+        if self.is_assumed(path) {
+            return Ok(());
+        }
+        match self.node(path) {
+            Node::File(_) | Node::Null | Node::Other => Err(Fault::NoDirectory),
+            Node::Missing if climbs => Err(Fault::NotFound),
+            _ => Ok(()),
+        }
+    }
+
     /// The target of the link at this path, if it is one and is to be followed.
     fn link_to_follow(&self, path: &str, last: bool, follow_last: bool) -> Option<&str> {
-        let assumed = !last && DIRECTORIES.contains(&path) && self.known(path).is_none();
+        let assumed = !last && self.is_assumed(path);
         if assumed || (last && !follow_last) {
             return None;
         }
@@ -252,6 +283,23 @@ mod tests {
             View::new(&tree).chase("/etc/systemd/system/a.service", true),
             Err(Fault::TooManyLinks)
         );
+    }
+
+    #[test]
+    fn a_path_ends_at_what_is_no_directory() {
+        let tree = tree(&[
+            ("/etc/hosts", UnitEntry::File(None)),
+            ("/opt", link("etc/hosts")),
+        ]);
+        let view = View::new(&tree);
+        for path in ["/etc/hosts/x", "/etc/hosts/..", "/opt/x", "/dev/null/x"] {
+            assert_eq!(view.chase(path, true), Err(Fault::NoDirectory), "{path}");
+        }
+        for path in ["/etc/hosts", "/etc/hosts/", "/opt"] {
+            assert_eq!(view.chase(path, true).unwrap(), "/etc/hosts", "{path}");
+        }
+        let long = format!("/{}", "a".repeat(256));
+        assert_eq!(view.chase(&long, true), Err(Fault::NameTooLong));
     }
 
     #[test]

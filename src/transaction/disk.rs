@@ -6,7 +6,7 @@
 )]
 #![allow(unsafe_code)]
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -28,7 +28,8 @@ use nix::unistd::{
 use sha2::{Digest, Sha256};
 
 use crate::object::{Flags, Kind, Object};
-use crate::root::{LABEL, Place, hex, proc_path};
+use crate::progress;
+use crate::root::{LABEL, Place, extended_attributes, hex, proc_path};
 use crate::signals::uninterrupted;
 
 /// A directory descriptor on which names can be made and synced.
@@ -97,6 +98,7 @@ pub fn write_file(
         hash.update(chunk);
         file.write_all(chunk)?;
         size += n as u64;
+        progress::advance(n as u64);
         if n < buffer.len() {
             break;
         }
@@ -206,6 +208,7 @@ pub fn copy(
         return Err(io::Error::other("changed while it was copied"));
     }
     copy_label(place, dir, name)?;
+    copy_extended(&source, dir, name)?;
     copy_times(&source, dir, name)
 }
 
@@ -240,7 +243,31 @@ pub fn copy_tree(source: &Place, dir: BorrowedFd<'_>, name: &str, sync: bool) ->
             None => return Err(io::Error::other("changed while it was copied")),
         }
     }
+    // After what is below it, which would inherit from its access list.
+    copy_extended(&from, dir, name)?;
     copy_times(&from, dir, name)
+}
+
+/// Access lists, file capabilities and attributes of users, as `cp -a` keeps them, where the other file system has
+/// such. An access list holds the mode of the group, so a copy with another mode gets none.
+pub fn copy_extended(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    let attributes = extended_attributes(source)?;
+    if attributes.is_empty() {
+        return Ok(());
+    }
+    let copy = nix::sys::stat::fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    let same_mode = copy.st_mode == fstat(source)?.st_mode;
+    for (attribute, value) in attributes {
+        let is_access_list = attribute.as_bytes() == b"system.posix_acl_access";
+        if is_access_list && !same_mode {
+            continue;
+        }
+        match set_attribute(dir, name, &attribute, &value) {
+            Err(errno) if is_refusal(errno) => {}
+            other => other?,
+        }
+    }
+    Ok(())
 }
 
 /// Access and modification times, as `cp -a` keeps them.
@@ -259,17 +286,26 @@ pub fn copy_times(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::Result<
 
 /// Gives a name its SELinux label, not followed.
 pub fn set_label(dir: BorrowedFd<'_>, name: &str, label: &str) -> Result<(), Errno> {
-    let path = proc_path(dir, name)?;
     // With its NUL, as libselinux and ostree write it.
     let label = CString::new(label).map_err(|_| Errno::EINVAL)?;
-    let bytes = label.as_bytes_with_nul();
+    set_attribute(dir, name, LABEL, label.as_bytes_with_nul())
+}
+
+/// Sets one extended attribute of a name, not followed.
+fn set_attribute(
+    dir: BorrowedFd<'_>,
+    name: &str,
+    attribute: &CStr,
+    value: &[u8],
+) -> Result<(), Errno> {
+    let path = proc_path(dir, name)?;
     // SAFETY: path, name and value live through the call, and the length is the value's.
     let written = unsafe {
         libc::lsetxattr(
             path.as_ptr(),
-            LABEL.as_ptr(),
-            bytes.as_ptr().cast(),
-            bytes.len(),
+            attribute.as_ptr(),
+            value.as_ptr().cast(),
+            value.len(),
             0,
         )
     };

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use super::disk;
 use super::journal::{JournalStep, away_name, new_name, old_name};
 use crate::error::Reason;
+use crate::invocation::mco_rescue;
 use crate::object::{Kind, Object, Stamp};
 use crate::plan::{Attributes, Step};
 use crate::root::{Place, Places, ResolveError, Root, RootError, RootPath, mount_id};
@@ -23,8 +24,8 @@ pub enum StepError {
     Root(#[from] RootError),
     /// A staged object cannot be read.
     #[error(
-        "reading what is staged for {0}: {1}. Nothing was changed. Next: mco-rescue recover; where it stays so: \
-         mco-rescue recover --leave {0}"
+        "reading what is staged for {0}: {1}. Nothing was changed. Next: {recover}; where it stays so: \
+         {leave}", recover = mco_rescue("recover"), leave = mco_rescue(&format!("recover --leave {}", .0))
     )]
     Staged(RootPath, Reason),
     /// What is there is neither the old nor the new object.

@@ -6,6 +6,7 @@
 //! `recover` lets them go too, and a reboot forgets them. Letting go of what runs or is gone does nothing.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::node::activity::{START_ANEW, cgroup_directory as directory};
@@ -63,6 +64,16 @@ pub fn thaw(cgroups: &[String]) {
             _ => {}
         }
     }
+}
+
+/// The files that thaw those of them that stand still: `echo 0` into each.
+pub fn standing(cgroups: &[String]) -> Vec<PathBuf> {
+    let dirs = cgroups.iter().filter_map(|cgroup| directory(cgroup));
+    let stands =
+        |dir: &PathBuf| read(&dir.join("cgroup.events")).is_ok_and(|said| is_frozen(&said));
+    dirs.filter(stands)
+        .map(|dir| dir.join("cgroup.freeze"))
+        .collect()
 }
 
 fn is_frozen(events: &str) -> bool {

@@ -1,11 +1,13 @@
 //! One run at a time: a lock on the state directory, which needs no file of its own.
 //!
 //! Only its owner can open that directory. A directory that every user can open would let every user keep all runs out.
+#![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -19,6 +21,36 @@ use crate::error::Reason;
 use crate::node::{Host, Labels};
 use crate::paths;
 use crate::root::{Place, Root, RootError, RootPath};
+use crate::signals;
+
+/// The names on the way to the state directory, from the top.
+const NAMES: [&str; 3] = ["var", "lib", "mco-rescue"];
+/// The directory in which this run has made each of them, by its descriptor; -1 where it has not.
+static MADE_IN: [AtomicI32; NAMES.len()] = [const { AtomicI32::new(-1) }; NAMES.len()];
+
+/// Lets a signal that ends the program remove these directories, where they are empty then.
+fn leave_nothing_at_a_signal(made: &[Place]) {
+    for (slot, place) in MADE_IN.iter().rev().zip(made.iter().rev()) {
+        slot.store(place.dir.as_raw_fd(), Ordering::Relaxed);
+    }
+    if !made.is_empty() {
+        // SAFETY: what is called removes directories by open descriptors, and allocates nothing.
+        unsafe { signals::before_end(remove_made) };
+    }
+}
+
+/// Called in a signal handler.
+fn remove_made() {
+    for (slot, name) in MADE_IN.iter().zip(NAMES).rev() {
+        let dir = slot.load(Ordering::Relaxed);
+        if dir >= 0 {
+            // SAFETY: the descriptor is taken out of its slot before it is closed.
+            let dir = unsafe { BorrowedFd::borrow_raw(dir) };
+            // What holds something by now stays; nothing can be said here.
+            let _ = disk::remove_directory(dir, name);
+        }
+    }
+}
 
 /// The right to run a transaction; only [`acquire`] makes one. It ends with its descriptors: unlocking them
 /// could fail, and a failure could no longer be reported.
@@ -52,9 +84,11 @@ impl Lock {
     /// The node is as its config wants it with the directories above the state directory, so they stay.
     pub fn keep_parents(&self) {
         self.keeps_parents.set(true);
+        let above = MADE_IN.iter().take(NAMES.len() - 1);
+        above.for_each(|slot| slot.store(-1, Ordering::Relaxed));
     }
 
-    /// Whether the state directory exists only for this lock.
+    /// Returns true where the state directory exists only for this lock.
     pub fn made_the_state(&self) -> bool {
         !self.made.is_empty()
     }
@@ -74,6 +108,10 @@ impl Drop for Lock {
             if let Err(errno) = disk::remove_directory(place.dir.as_fd(), &place.name) {
                 log::info!("removing {}: {}", place.name, Reason::from(errno));
             }
+        }
+        if !self.made.is_empty() {
+            let all = MADE_IN.iter();
+            all.for_each(|slot| slot.store(-1, Ordering::Relaxed));
         }
     }
 }
@@ -125,6 +163,7 @@ pub fn acquire(root: &Root) -> Result<Lock, LockError> {
         try_lock(&dir)?.map_err(LockError::Held)?;
         // A run that ended meanwhile may have taken the directory with it.
         if is_the_state(root, &dir)? {
+            leave_nothing_at_a_signal(&made);
             return Ok(Lock {
                 held: Ok(Some(dir)),
                 made,
@@ -133,6 +172,21 @@ pub fn acquire(root: &Root) -> Result<Lock, LockError> {
             });
         }
     }
+}
+
+/// Returns true where a run holds the lock. It is not taken for that, which would keep a run out that starts just now.
+pub fn is_held(root: &Root) -> bool {
+    let opened = root.directory(&RootPath::fixed(paths::STATE));
+    let Ok(Some(dir)) = opened else {
+        return false;
+    };
+    let by_device = |stat: FileStat| {
+        let device = Some(device(&stat));
+        find_lock(&kernel_locks(), stat.st_ino, device.as_deref())
+    };
+    let known = fstat(&dir).ok().and_then(by_device);
+    // By the inode alone the lock could be of a file elsewhere.
+    known.is_some() || is_held_by_us(&dir)
 }
 
 /// Locks a directory itself: for a file that is no part of a node.
@@ -212,9 +266,9 @@ fn lock_older(root: &Root) -> Result<Vec<File>, LockError> {
     Ok(locked)
 }
 
-/// Whether this program holds a lock, run by root or by our own user. The name alone proves nothing: every user can
-/// give it to a program.
-fn is_held_by_us(dir: &File) -> bool {
+/// Returns true where this program holds a lock, run by root or by our own user. The name alone proves nothing: every
+/// user can give it to a program.
+fn is_held_by_us(dir: impl AsFd) -> bool {
     let Some(pid) = holder_pid(dir) else {
         return false;
     };
@@ -240,7 +294,7 @@ fn look_at<T>(pid: u32, ask: &dyn Fn(&Process) -> T) -> Option<T> {
     system.process(pid).map(ask)
 }
 
-/// Who holds the lock, as far as the kernel tells.
+/// Describes the holder of the lock, as far as the kernel tells.
 fn holder(dir: &File) -> String {
     match holder_pid(dir) {
         Some(pid) => describe(pid),
@@ -248,8 +302,8 @@ fn holder(dir: &File) -> String {
     }
 }
 
-fn holder_pid(dir: &File) -> Option<u32> {
-    let stat = fstat(dir.as_fd()).ok()?;
+fn holder_pid(dir: impl AsFd) -> Option<u32> {
+    let stat = fstat(dir).ok()?;
     lock_owner(&kernel_locks(), &stat)
 }
 
@@ -262,9 +316,14 @@ fn kernel_locks() -> String {
 }
 
 fn lock_owner(locks: &str, stat: &FileStat) -> Option<u32> {
-    let device = format!("{:02x}:{:02x}", major(stat.st_dev), minor(stat.st_dev));
+    let device = device(stat);
     // Some file systems show another device number there than to stat; the inode alone is the second best.
     find_lock(locks, stat.st_ino, Some(&device)).or_else(|| find_lock(locks, stat.st_ino, None))
+}
+
+/// As `/proc/locks` names it.
+fn device(stat: &FileStat) -> String {
+    format!("{:02x}:{:02x}", major(stat.st_dev), minor(stat.st_dev))
 }
 
 /// Lines of `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF`.
@@ -297,6 +356,11 @@ fn describe(pid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_names_lead_to_the_state() {
+        assert_eq!(NAMES.join("/"), paths::STATE);
+    }
 
     #[test]
     fn the_owner_is_found_by_inode() {

@@ -44,9 +44,10 @@ use crate::object::Stamp;
 use crate::parallel;
 use crate::paths;
 use crate::plan::{Held, PlannedStep, Section, Step};
+use crate::progress::{self, Work};
 use crate::report::status::LastRun;
 use crate::root::{Root, RootPath};
-use crate::signals::DeferredSignals;
+use crate::signals::{self, Answer, DeferredSignals};
 
 use execute::{Executor, Progress, StepError};
 use flags::FlagsError;
@@ -57,10 +58,10 @@ use state::{State, StateError};
 
 pub use force::{request_force, withdraw_force};
 pub use jobs::Running;
-pub use lock::{Lock, LockError, acquire, acquire_elsewhere};
+pub use lock::{Lock, LockError, acquire, acquire_elsewhere, is_held};
 pub use recover::{
-    Changes, Pending, RecoverError, Recovered, Wanted, give_up, history, order, pending, recover,
-    strays,
+    Changes, Pending, RecoverError, Recovered, Wanted, frozen, give_up, history, order, pending,
+    recover, strays,
 };
 pub use state::StateError as StateDirectoryError;
 pub use store::Store;
@@ -135,6 +136,7 @@ pub fn run(
     request.lock.require().map_err(|e| unchanged(&e))?;
     // A signal must not end the run between two names; while there are only staged ones it undoes them.
     let signals = DeferredSignals::new();
+    signals::answer(Answer::Staging);
     let _accounts = pwd_lock::for_steps(request.root, request.steps, request.labels)
         .map_err(|e| unchanged(&e))?;
     let state = State::make(request.root, request.separate_var, request.labels)
@@ -145,6 +147,7 @@ pub fn run(
         if matches!(error, RunError::Signal(_)) {
             // Nobody is there to say it when the signal has its way.
             log::warn!("{failure}; nothing was changed");
+            signals::answer(Answer::Said);
         }
         return Err(failure);
     }
@@ -152,9 +155,12 @@ pub fn run(
         return Err(run.abandon(&error));
     }
     let _half_way = HalfWay::begin();
+    signals::answer(Answer::Finishing);
     freeze::freeze(request.freeze);
     // Signals still wait, so that what is written of the run is not cut off.
-    match run.commit(&describe) {
+    let committed = run.commit(&describe);
+    signals::answer(Answer::SeeStatus);
+    match committed {
         Ok(()) => {
             freeze::end(request.freeze);
             Ok(run.finish())
@@ -327,6 +333,15 @@ impl<'a> Run<'a> {
             seen: self.request.seen,
             sync_each: self.sync_each,
         };
+        let bytes = self
+            .request
+            .steps
+            .iter()
+            .map(|planned| match &planned.step {
+                Step::Put { new, .. } => new.size(),
+                _ => 0,
+            });
+        let phase = progress::begin(Work::new("Staging the files").of(bytes.sum()));
         let indices: Vec<usize> = (0..self.request.steps.len()).collect();
         // A second name needs what it is a name of.
         let least = if staging.has_second_names() {
@@ -357,6 +372,7 @@ impl<'a> Run<'a> {
             all.unlabelled.extend(part.unlabelled);
         }
         (self.stamps, self.unlabelled) = (all.stamps, all.unlabelled);
+        drop(phase);
         self.prepare_journal()?;
         self.barrier()?;
         self.go_on()
@@ -369,6 +385,7 @@ impl<'a> Run<'a> {
 
     /// Flushes every file system that is touched, each once.
     fn barrier(&self) -> Result<(), RunError> {
+        let _phase = progress::begin(Work::new("Flushing to disk"));
         let state = RootPath::fixed(paths::STATE);
         let failed = |path: &RootPath, errno: Errno| RunError::Sync(path.clone(), errno.into());
         let mut done = BTreeSet::new();
@@ -470,6 +487,7 @@ impl<'a> Run<'a> {
 
     /// Takes the steps that were not taken yet, up to `end`.
     fn forward(&mut self, journal: &Journal, end: usize) -> Result<(), RunError> {
+        let _phase = progress::begin(Work::new("Putting the files in place"));
         let dirs = stage_dirs(&self.stages);
         let executor = Executor::new(self.request.root, &dirs);
         for (index, step) in journal.steps.iter().enumerate().take(end).skip(self.taken) {

@@ -16,6 +16,7 @@ use super::journal::VERSION;
 use super::lock::{Lock, LockError};
 use super::state::{State, StateError};
 use crate::error::Reason;
+use crate::invocation::mco_rescue;
 use crate::node::{Host, Labels};
 use crate::object::{Kind, Object};
 use crate::paths;
@@ -30,7 +31,7 @@ pub enum PlaceError {
     )]
     Put(RootPath, Reason),
     /// It could not be removed.
-    #[error("removing {0}: {1}. See to the cause, then run `mco-rescue install --remove` again")]
+    #[error("removing {0}: {1}. See to the cause, then run `{remove}` again", remove = mco_rescue("install --remove"))]
     Remove(RootPath, Reason),
     /// A link in the way of a directory that leads to nothing that can be made.
     #[error(

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 
 use nix::errno::Errno;
 use nix::sys::stat::fstat;
@@ -15,11 +16,12 @@ use super::jobs::{self, JobError, Running};
 use super::journal::{
     ConfigRef, Intent, Journal, JournalStep, Mark, away_name, is_staged_name, new_name, old_name,
 };
-use super::lock::Lock;
+use super::lock::{Lock, is_held};
 use super::state::{self, State, StateError};
 use super::survey::{Asked, Direction, Leave, Left, Stuck, Survey};
 use super::{HISTORY_KEPT, strays as stray_stages};
 use crate::error::Reason;
+use crate::invocation::mco_rescue;
 use crate::node::activity;
 use crate::paths;
 use crate::plan::FinishedRun;
@@ -54,7 +56,7 @@ pub enum Recovered {
     GivenUp(ConfigRef, Option<RootPath>),
 }
 
-/// What became of the paths of an interrupted run, in the order of its steps.
+/// The paths of an interrupted run after its recovery, in the order of its steps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     /// These changed.
@@ -98,13 +100,13 @@ pub enum RecoverError {
     Stuck(Box<Stuck>),
     /// A path that was to be left.
     #[error(
-        "--leave {0}: no path of the interrupted run is there or below. Nothing was changed. Next: mco-rescue recover"
+        "--leave {0}: no path of the interrupted run is there or below. Nothing was changed. Next: {recover}", recover = mco_rescue("recover")
     )]
     NotItsPath(RootPath),
     /// There is nothing to be given up.
     #[error(
         "--give-up is for an interrupted run whose journal is damaged; here none is. Nothing was changed. \
-         Next: mco-rescue recover"
+         Next: {recover}", recover = mco_rescue("recover")
     )]
     Whole,
     /// The journal is about another deployment's `etc`.
@@ -119,7 +121,7 @@ pub enum RecoverError {
     /// Flushing.
     #[error("flushing to disk: {0}")]
     Sync(Reason),
-    /// What the running system was told; the files were put back for it.
+    /// A job for the running system failed; the files were put back for it.
     #[error("{0}; the interrupted run was undone{1}")]
     Undone(Box<JobError>, String),
 }
@@ -129,13 +131,13 @@ pub enum RecoverError {
 pub struct Wanted<'a> {
     /// Which way.
     pub direction: Direction,
-    /// What may stay as it is.
+    /// Paths that may stay as they are.
     pub leave: &'a Leave,
     /// The deployment whose `etc` this is.
     pub deployment: Option<&'a str>,
 }
 
-/// What an interrupted run left in the state directory, as far as it can be read.
+/// The files of an interrupted run in the state directory, as far as they can be read.
 struct Files {
     journal: Option<Journal>,
     /// The mark is of the run that journal or intent tell of.
@@ -196,6 +198,17 @@ pub fn pending(root: &Root) -> Result<Pending, StateError> {
         (None, _, None) if files.lost_intent => Pending::Staged(ConfigRef::unknown()),
         (None, _, None) => Pending::Nothing,
     })
+}
+
+/// The files that thaw the containers which an interrupted run has left standing still; none while a run is at work.
+///
+/// # Errors
+/// A journal that cannot be read.
+pub fn frozen(root: &Root) -> Result<Vec<PathBuf>, StateError> {
+    let state = State::open(root)?.filter(|_| root.is_live() && !is_held(root));
+    let journal = state.map(|state| state.read::<Journal>(root, paths::JOURNAL));
+    let journal = journal.transpose()?.flatten();
+    Ok(journal.map_or_else(Vec::new, |journal| freeze::standing(&journal.freeze)))
 }
 
 /// Finishes or undoes. Without anything pending it only removes what runs that are over have left.
@@ -531,7 +544,7 @@ pub fn undo(
 /// After the verdict nothing changes it: what is left over is said, and the next run tries again.
 fn said_only(result: Result<(), RecoverError>) {
     if let Err(error) = result {
-        log::warn!("tidying up: {error}. Next: mco-rescue recover");
+        log::warn!("tidying up: {error}. Next: {}", mco_rescue("recover"));
     }
 }
 

@@ -352,6 +352,7 @@ impl Staging<'_> {
                     .ok_or_else(|| StageError::Changed(source.clone()))?;
                 let written = disk::write_file(dir, &name, &source_file, new, self.sync_each);
                 let written = written.map_err(|e| io_error(path, e))?;
+                disk::copy_extended(&source_file, dir, &name).map_err(|e| io_error(path, e))?;
                 disk::copy_times(&source_file, dir, &name).map_err(|e| io_error(path, e))?;
                 written
             }

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use super::disk;
 use super::journal::{MARKER_TEXT, VERSION};
 use crate::error::Reason;
+use crate::invocation::mco_rescue;
 use crate::node::Labels;
 use crate::object::Kind;
 use crate::paths;
@@ -211,8 +212,10 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
 fn way_out(file: &str) -> String {
     let named = |path| RootPath::fixed(path).name() == file;
     if [paths::JOURNAL, paths::INTENT].into_iter().any(named) {
-        return "Without it the interrupted run can be neither finished nor undone. Next: mco-rescue recover --give-up"
-            .to_owned();
+        return format!(
+            "Without it the interrupted run can be neither finished nor undone. Next: {}",
+            mco_rescue("recover --give-up")
+        );
     }
     if named(paths::STATUS) {
         return "The next run replaces it".to_owned();

@@ -13,7 +13,7 @@ use super::recover::empty;
 use crate::paths;
 use crate::root::{Root, RootPath};
 
-/// What every staging directory outside of the state directory is called, before the id of its run.
+/// The name of every staging directory outside of the state directory, before the id of its run.
 const PREFIX: &str = ".mco-rescue-";
 
 /// The staging directories of runs that are over, but those of the run with this id.

@@ -1,7 +1,7 @@
 //! Which way an interrupted run can still be taken: every step is judged by itself, by what is at its path and in its
 //! own stage.
 //!
-//! A step whose file system is gone (a tmpfs after a boot, a disk that is not mounted) stops nobody: there is nothing
+//! A step whose file system is gone (a tmpfs after a boot, a disk that is not mounted) stops nothing: there is nothing
 //! to be done for it here, so it is left and said. A path that was changed since stops both ways until it is put right,
 //! moved away, or left by name.
 
@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use super::execute::{Executor, Kept, Progress, Reach, StepError};
 use super::journal::{Journal, JournalStep, old_name};
 use super::recover::history_path;
+use crate::invocation::{mco_rescue, shell_word};
 use crate::plan::Step;
 use crate::root::{Place, Root, RootPath};
 
@@ -32,7 +33,7 @@ pub struct Leave {
 }
 
 impl Leave {
-    /// Whether a path is one of them.
+    /// Returns true where a path is one of them.
     pub fn covers(&self, path: &RootPath) -> bool {
         self.all || self.paths.iter().any(|left| path.is_in(left.relative()))
     }
@@ -47,7 +48,7 @@ pub struct Left {
     pub why: &'static str,
 }
 
-/// What there is to be done for a step in one direction.
+/// The work that is left for a step in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// It is there already.
@@ -56,7 +57,7 @@ enum Way {
     Open,
     /// Its place is gone, so there is nothing to be done; why.
     Gone(&'static str),
-    /// What it takes is missing.
+    /// The object that it takes is missing.
     Lost,
 }
 
@@ -65,7 +66,7 @@ enum Way {
 pub struct Asked {
     /// Which way.
     pub direction: Direction,
-    /// What may be left.
+    /// Paths that may be left.
     pub leave: Leave,
 }
 
@@ -74,7 +75,7 @@ pub struct Asked {
 pub struct Foreign {
     /// Which.
     pub path: RootPath,
-    /// What it is.
+    /// How it differs from both sides.
     pub why: String,
     /// Where the content from before is kept.
     pub before: Option<String>,
@@ -173,9 +174,9 @@ fn list(paths: &[RootPath]) -> String {
     all.join(", ")
 }
 
-/// What leaves these paths as they are, besides those that were named already.
+/// The command that leaves these paths as they are, besides those that were named already.
 fn command(direction: Direction, leave: &Leave, paths: &[RootPath]) -> String {
-    let mut said = "mco-rescue recover".to_owned();
+    let mut said = "recover".to_owned();
     if direction == Direction::Back {
         said.push_str(" --back");
     }
@@ -190,7 +191,7 @@ fn command(direction: Direction, leave: &Leave, paths: &[RootPath]) -> String {
     };
     let words = named.iter().map(|path| shell_word(path));
     words.for_each(|path| said.push_str(&format!(" --leave {path}")));
-    said
+    mco_rescue(&said)
 }
 
 /// The deepest directory that is above all of them.
@@ -198,15 +199,6 @@ fn common_directory(paths: &[RootPath]) -> String {
     let mut above = paths.iter().take(1).flat_map(RootPath::ancestors).skip(1);
     let common = above.find(|directory| paths.iter().all(|path| path.is_in(directory.relative())));
     common.map_or_else(|| "/".to_owned(), |directory| directory.to_string())
-}
-
-/// As a shell takes it.
-fn shell_word(text: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-@:+,=%".contains(&b);
-    if text.bytes().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// How far every step is, and what can be done for it.
@@ -246,7 +238,7 @@ impl Survey {
         Ok(survey)
     }
 
-    /// What can be done for every step in one direction. A directory that an earlier step makes is as good as there.
+    /// Judges every step in one direction. A directory that an earlier step makes is as good as there.
     fn ways_towards(
         &self,
         journal: &Journal,
@@ -327,7 +319,7 @@ impl Survey {
     /// Which way it is taken, or why none is open.
     ///
     /// # Errors
-    /// What stands in the way, and how to go on.
+    /// The paths in the way, and how to go on.
     pub fn decide(&self, journal: &Journal, asked: Asked) -> Result<Direction, Stuck> {
         let direction = asked.direction;
         if !self.foreign.is_empty() {
@@ -382,7 +374,7 @@ impl Survey {
         open.map(|(index, _)| index)
     }
 
-    /// Whether a step stays as it is in a direction.
+    /// Returns true where a step stays as it is in a direction.
     pub fn stays(&self, index: usize, direction: Direction) -> bool {
         let way = self.ways(direction).get(index);
         self.is_left(index) || matches!(way, Some(Way::Gone(_) | Way::Lost))
@@ -409,13 +401,13 @@ impl Survey {
         left.collect()
     }
 
-    /// Whether every file was in place before the records: then the running system may have been told.
+    /// Returns true where every file was in place before the records: then the running system may know of them.
     pub fn all_files(&self, journal: &Journal) -> bool {
         let mut files = self.progress.iter().take(journal.records_from);
         files.all(|progress| *progress == Some(Progress::After))
     }
 
-    /// Whether a record was written: then the running system was told before.
+    /// Returns true where a record was written: then the running system knew of the files before.
     pub fn has_records(&self, journal: &Journal) -> bool {
         let mut records = self.progress.iter().skip(journal.records_from);
         records.any(|progress| *progress == Some(Progress::After))
@@ -491,7 +483,7 @@ fn way(
     })
 }
 
-/// Whether nothing is at the path.
+/// Returns true where nothing is at the path.
 fn is_nothing(step: &Step, progress: Progress) -> bool {
     match step {
         Step::MakeDirectory { .. } | Step::Put { old: None, .. } => progress == Progress::Before,
@@ -500,7 +492,7 @@ fn is_nothing(step: &Step, progress: Progress) -> bool {
     }
 }
 
-/// Whether a step is taken at its path alone.
+/// Returns true where a step is taken at its path alone.
 fn needs_no_stage(step: &Step, direction: Direction) -> bool {
     match (step, direction) {
         (Step::RemoveDirectory { .. }, Direction::Forward)

@@ -214,6 +214,108 @@ pub const CASES: &[Case] = &[
         "FAIL",
     ),
     case(
+        "a link through a file is no unit",
+        "enable a.service",
+        &[
+            ("etc:a.service", "-> /opt/file/a.service"),
+            ("opt/file", "x"),
+        ],
+        "FAIL",
+    ),
+    case(
+        "a link through a file hides no unit",
+        "enable a.service",
+        &[
+            VENDOR,
+            ("etc:a.service", "-> /opt/file/a.service"),
+            ("opt/file", "x"),
+        ],
+        "+multi-user.target.wants/a.service -> /usr/lib/systemd/system/a.service",
+    ),
+    case(
+        "a link through a file keeps others from being disabled well",
+        "disable a.service",
+        &[
+            VENDOR,
+            ENABLED,
+            ("etc:z.service", "-> /opt/file/z.service"),
+            ("opt/file", "x"),
+        ],
+        "-multi-user.target.wants/a.service\nFAIL",
+    ),
+    case(
+        "a link that climbs from a file does the same",
+        "disable a.service",
+        &[
+            VENDOR,
+            ("etc:x.target.wants/z.service", "-> /opt/file/.."),
+            ("opt/file", "x"),
+        ],
+        "FAIL",
+    ),
+    case(
+        "a link with a slash behind a file leads to the file",
+        "disable a.service",
+        &[
+            VENDOR,
+            ENABLED,
+            ("etc:z.service", "-> /opt/file/"),
+            ("opt/file", "x"),
+        ],
+        "-multi-user.target.wants/a.service",
+    ),
+    case(
+        "a link in wants through a file is replaced",
+        "enable a.service",
+        &[
+            VENDOR,
+            ("etc:multi-user.target.wants/a.service", "-> /opt/file/x"),
+            ("opt/file", "x"),
+        ],
+        "-multi-user.target.wants/a.service\n+multi-user.target.wants/a.service -> /usr/lib/systemd/system/a.service",
+    ),
+    case(
+        "a drop-in that links through a file spoils the unit",
+        "enable a.service",
+        &[
+            VENDOR,
+            ("etc:a.service.d/x.conf", "-> /opt/file/x"),
+            ("opt/file", "x"),
+        ],
+        "FAIL",
+    ),
+    case(
+        "a drop-in directory that links through a file is none",
+        "enable a.service",
+        &[
+            VENDOR,
+            ("etc:a.service.d", "-> /opt/file/x"),
+            ("opt/file", "x"),
+        ],
+        "+multi-user.target.wants/a.service -> /usr/lib/systemd/system/a.service",
+    ),
+    case(
+        "a drop-in directory that links to itself is none",
+        "enable a.service",
+        &[VENDOR, ("etc:a.service.d", "-> a.service.d")],
+        "+multi-user.target.wants/a.service -> /usr/lib/systemd/system/a.service",
+    ),
+    case(
+        "a unit that links through a file does not exist",
+        "is-enabled a.service",
+        &[
+            ("etc:a.service", "-> /opt/file/a.service"),
+            ("opt/file", "x"),
+        ],
+        "not-found",
+    ),
+    case(
+        "a relative link to dev null masks",
+        "is-enabled a.service",
+        &[VENDOR, ("etc:a.service", "-> ../../../dev/null")],
+        "masked",
+    ),
+    case(
         "a unit that links to an empty file is masked",
         "enable a.service",
         &[

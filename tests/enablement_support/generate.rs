@@ -125,7 +125,7 @@ fn dropin() -> BoxedStrategy<(String, String)> {
         select(&DIRS[..5]),
         select(&UNITS[..]),
         select(names.to_vec()),
-        install_section(),
+        prop_oneof![9 => install_section(), 1 => through_a_file()],
     )
         .prop_map(|(dir, unit, name, text)| (format!("{dir}{unit}.d/{name}"), text))
         .boxed()
@@ -162,8 +162,22 @@ fn link_target() -> BoxedStrategy<String> {
     prop_oneof![
         4 => (select(dirs.to_vec()), select(&UNITS[..])).prop_map(|(dir, unit)| format!("-> {dir}{unit}")),
         1 => Just("-> /dev/null".to_owned()),
+        1 => through_a_file(),
     ]
     .boxed()
+}
+
+/// A link that goes on behind a unit's path, which is a file or a link to one where it is there.
+fn through_a_file() -> BoxedStrategy<String> {
+    let dirs = ["/usr/lib/systemd/system/", "/opt/"];
+    let ends = ["/x.service", "/..", "/../a.service"];
+    (
+        select(dirs.to_vec()),
+        select(&UNITS[..]),
+        select(ends.to_vec()),
+    )
+        .prop_map(|(dir, unit, end)| format!("-> {dir}{unit}{end}"))
+        .boxed()
 }
 
 fn install_section() -> BoxedStrategy<String> {

@@ -122,11 +122,11 @@ fn said(bytes: &[u8]) -> Vec<String> {
 
 fn said_of(config: &MachineConfig) -> Vec<String> {
     let warnings = config.warnings.iter().map(ToString::to_string);
-    let blocked = Desired::of(config)
-        .unsupported
-        .into_iter()
-        .map(|part| part.message);
+    let desired = Desired::of(config);
+    let blocked = desired.unsupported.into_iter().map(|part| part.message);
     let mut all: Vec<String> = warnings.chain(blocked).collect();
+    let undecodable = desired.undecodable.into_iter();
+    all.extend(undecodable.flat_map(|file| [file.when_compared(), file.when_written()]));
     let empty = br#"{"metadata":{"name":"a"},"spec":{"fips":true}}"#;
     let before = document::parse(empty, "it").unwrap();
     let refused = document::refusals(&before, config).into_iter();
@@ -138,6 +138,10 @@ fn said_of(config: &MachineConfig) -> Vec<String> {
 /// Configs whose messages neither a fixture nor the table of rules brings.
 const MORE: &[&str] = &[
     r#"{"ignitionVersion":1}"#,
+    r#""H4sI""#,
+    r#""a""#,
+    "[]",
+    r#"{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/a","contents":{"source":""}},{"path":"/b","append":[{"source":"data:,b"}]}]}}"#,
     r#"{"ignition":{"version":"3.5.0"},"storage":[]}"#,
     r#"{"ignition":{"version":"3.5.0"},"storage":{"files":{}}}"#,
     r#"{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/etc/mcs-machine-config-content.json","contents":{"source":"x"}}]}}"#,
@@ -220,9 +224,21 @@ fn everything_said() -> Vec<String> {
             heard.extend(all.flat_map(|(_, document)| said(document.to_string().as_bytes())));
         }
     }
+    heard.extend(said(&[0x1f, 0x8b]));
     heard.extend(said_of_pointers());
+    heard.extend(HALVES.iter().flat_map(|half| said(half)));
     heard
 }
+
+/// Documents without their ends.
+const HALVES: [&[u8]; 4] = [
+    &[0; 8],
+    b"{\"metadata\": {\"name\": \"caf\xc3",
+    b"metadata:\n  name: \"rend",
+    b"apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\nmetadata:\n  annotations:\n    \
+      machineconfiguration.openshift.io/generated-by-controller-version: a\n  name: rendered-worker-0\nspec:\n  \
+      config:\n    ignition:\n      version: 3.5.0\n  fips: false\n",
+];
 
 /// What cannot be put in the place of a Machine Config Server, and what cannot be served.
 fn said_of_pointers() -> Vec<String> {

@@ -72,6 +72,7 @@ fn plan_on_a_node(config: &MachineConfig) {
     ] {
         let inputs = Inputs {
             accounts: None,
+            overrides: None,
             config,
             desired: &desired,
             baseline: records.baseline(),
@@ -357,13 +358,13 @@ pub fn answers(data: &[u8]) {
         !matches!(registries, Change::Unsafe(_)),
         "nothing changed, and it is unsafe"
     );
-    if let Ok((known, _)) = policies::in_file(&text, "fuzz", 0) {
+    if let Ok(brought) = policies::in_file(&text, "fuzz", 0) {
         let changed = Changed {
             files: vec!["/etc/containers/policy.json", &text],
             units: vec!["crio.service"],
             users: true,
         };
-        let queue = daemon::actions::queue(&changed, &known.cluster);
+        let queue = daemon::actions::queue(&changed, &brought.policies.cluster);
         let reboots = queue.iter().filter(|q| q.action == daemon::Action::Reboot);
         assert!(
             reboots.count() == 0 || queue.len() == 1,

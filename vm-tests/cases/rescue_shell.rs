@@ -36,7 +36,9 @@
 //!     ~ /etc/machine-config-daemon/currentconfig
 //!         as it was before; 0644, 1921 bytes
 //!
-//! Take this run back? [y/N] y
+//! worker-0 (RHCOS 9.6): back to before
+//! rendered-worker-d1309b881c9aee4be230e908b265210f: 1 file, 2 removed. Take this
+//! run back? [y/N] y
 //! Taken back: rendered-worker-d1309b881c9aee4be230e908b265210f
 //! 6 steps; recorded is rendered-worker-cad7a0bcc7cfbbd52285fc8b3c744c15 now. 1 older run can still be taken back.
 //! Next: mco-rescue verify

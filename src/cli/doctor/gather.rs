@@ -15,7 +15,8 @@ use crate::daemon::forecast::Told;
 use crate::daemon::release::Release;
 use crate::doctor::Look;
 use crate::doctor::evidence::{
-    AtHand, Boot, Compared, Configs, Deployed, Disk, Evidence, FirstBootFiles, Named, Pull, Refusal,
+    AtHand, Boot, Compared, Configs, Deployed, Disk, Evidence, FirstBootFiles, Kubeconfig, Named,
+    Pull, Refusal,
 };
 use crate::document::MachineConfig;
 use crate::images::ImageName;
@@ -32,7 +33,7 @@ use crate::paths;
 use crate::plan::Options;
 use crate::render;
 use crate::report::daemon::Forecast;
-use crate::root::{Root, RootPath};
+use crate::root::{Root, RootError, RootPath};
 use crate::runtime;
 use crate::source::cache::{self, Cached};
 use crate::source::{api, daemon_log, server};
@@ -80,6 +81,18 @@ fn exists(root: &Root, path: &'static str) -> bool {
     root.exists(&RootPath::fixed(path)).unwrap_or_default()
 }
 
+/// Whoever may not read it may still see that it is there.
+fn kubeconfig(root: &Root) -> Result<Kubeconfig> {
+    let path = RootPath::fixed(paths::KUBECONFIG);
+    match root.open_followed(&path) {
+        Ok(None) => Ok(Kubeconfig::Missing),
+        Ok(Some(file)) if file.metadata()?.len() == 0 => Ok(Kubeconfig::Empty),
+        Ok(Some(_)) => Ok(Kubeconfig::There),
+        Err(_) if root.exists(&path).is_ok_and(|there| there) => Ok(Kubeconfig::There),
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl Evidence {
     fn of_host(&mut self, root: &Root) {
         let Ok(host) = Host::observe(root) else {
@@ -119,7 +132,7 @@ impl Evidence {
         let (certificates, unseen) = certificates::read(root);
         self.certificates = Look::Seen(certificates);
         self.certificates_unseen = unseen;
-        self.kubeconfig = exists(root, paths::KUBECONFIG);
+        self.kubeconfig = kubeconfig(root).into();
         self.network = Look::Seen(network::read(root));
         self.storage = images_on_disk::read(root).into();
         let finalize = root.read(&RootPath::fixed(paths::FINALIZE_FAILURE));
@@ -199,20 +212,32 @@ impl Evidence {
             self.pull = Look::Unseen(problem);
             return;
         }
-        self.pull = Look::Seen(image.map(|image| Pull {
-            trace: self.trace(root, &image),
-            image,
-        }));
+        self.pull = image
+            .map(|image| {
+                let trace = self.trace(root, &image)?;
+                Ok::<_, RootError>(Pull { trace, image })
+            })
+            .transpose()
+            .into();
     }
 
-    /// How an image would be pulled; commands name the files of this root.
-    fn trace(&self, root: &Root, image: &str) -> Result<Trace, Refusal> {
-        let name = ImageName::parse(image).map_err(|error| Refusal {
-            place: "the recorded config".to_owned(),
-            words: error.to_string(),
-            next: format!("mco-rescue show{}", self.at_root()),
-        })?;
-        Trace::read(root, &name).map_err(|error| self.refusal(&error))
+    /// How an image would be pulled; commands name the files of this root. A file that only root may read is no
+    /// obstacle to a pull.
+    fn trace(&self, root: &Root, image: &str) -> Result<Result<Trace, Refusal>, RootError> {
+        let name = match ImageName::parse(image) {
+            Ok(name) => name,
+            Err(error) => {
+                return Ok(Err(Refusal {
+                    place: "the recorded config".to_owned(),
+                    words: error.to_string(),
+                    next: format!("mco-rescue show{}", self.at_root()),
+                }));
+            }
+        };
+        match Trace::read(root, &name) {
+            Err(TraceError::Read(error)) if error.cause.is_denied() => Err(error),
+            read => Ok(read.map_err(|error| self.refusal(&error))),
+        }
     }
 
     fn refusal(&self, error: &TraceError) -> Refusal {

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
+use super::access;
 use super::session::open_root;
 use super::{Cli, DoctorArgs, Output};
 use crate::doctor::checks::CHECKS;
@@ -36,15 +37,26 @@ pub fn run(cli: &Cli, args: &DoctorArgs) -> Result<ExitCode> {
         Output::Text => report::doctor::text(&evidence.root, &diagnosis, style()),
     };
     report::print(text.as_bytes())?;
+    if is_denied(&diagnosis) {
+        log::warn!("some files can be read by root alone, as listed. Run it with sudo");
+    }
     Ok(code(&diagnosis))
 }
 
+/// What was not read is not known to be healthy.
 fn code(diagnosis: &Diagnosis) -> ExitCode {
     match diagnosis.worst() {
         Some(Severity::Critical) => ExitCode::Critical,
         Some(Severity::Warning) => ExitCode::Drift,
+        Some(Severity::Notice) | None if is_denied(diagnosis) => ExitCode::Error,
         Some(Severity::Notice) | None => ExitCode::Done,
     }
+}
+
+/// Returns true where a check could not read what root can.
+fn is_denied(diagnosis: &Diagnosis) -> bool {
+    let mut unseen = diagnosis.checks.iter().flat_map(|check| &check.unseen);
+    unseen.any(|words| access::is_denied(words))
 }
 
 /// What was found goes into the archive as well as to the terminal.

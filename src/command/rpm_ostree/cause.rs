@@ -7,6 +7,7 @@
 use std::fmt;
 
 use crate::command::{CommandError, CommandOutput};
+use crate::invocation::mco_rescue;
 
 /// Why a command of rpm-ostree or ostree did not do its work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,8 +93,10 @@ pub enum Cause {
     Corrupt(String),
     /// The registry cannot be reached.
     Unreachable(String),
-    /// The host of the registry is there, but nobody listens.
+    /// The registry, a mirror of it or the name server refuses connections.
     Refused(String),
+    /// The registry or a mirror of it answers with an HTTP status of failure.
+    RegistryFault(String),
     /// The registry wants other credentials.
     Unauthorized(String),
     /// The certificate of the registry is not trusted.
@@ -226,6 +229,7 @@ impl Cause {
             Self::Corrupt(_) => "corrupt",
             Self::Unreachable(_) => "unreachable",
             Self::Refused(_) => "refused",
+            Self::RegistryFault(_) => "registry-fault",
             Self::Unauthorized(_) => "unauthorized",
             Self::Certificate(_) => "certificate",
             Self::Packages(_) => "packages",
@@ -252,7 +256,7 @@ impl Cause {
             Self::SameReference(_) => {
                 "compare the digest in rpm-ostree status: nothing is to be done, or rpm-ostree upgrade takes the new content".into()
             }
-            Self::NoRollback => "there is only this deployment; deploy the wanted image: mco-rescue pivot IMAGE".into(),
+            Self::NoRollback => format!("there is only this deployment; deploy the wanted image: {}", mco_rescue("pivot IMAGE")),
             Self::StagedInTheWay => "drop it: rpm-ostree cleanup -p; then run this again".into(),
             Self::FinalizationLocked => "finish it: rpm-ostree finalize-deployment CHECKSUM, or drop it: rpm-ostree cleanup -p".into(),
             Self::OtherStaged(..) => "read rpm-ostree status again: somebody staged another deployment".into(),
@@ -294,6 +298,11 @@ impl Cause {
             Self::Unreachable(_) | Self::Refused(_) => {
                 "name a mirror in /etc/containers/registries.conf; or bring the image into containers-storage under this very \
                  name, and say --from-storage"
+                    .into()
+            }
+            Self::RegistryFault(_) => {
+                "look at the log and the disk of the registry or mirror that answered so, and run this again; or bring the \
+                 image into containers-storage under this very name, and say --from-storage"
                     .into()
             }
             Self::Unauthorized(_) => "look at the pull secret: /etc/ostree/auth.json, /run/ostree/auth.json, /var/lib/kubelet/config.json".into(),
@@ -383,7 +392,13 @@ impl fmt::Display for Cause {
             Self::Truncated(words) => write!(f, "the image ends too early: {words}"),
             Self::Corrupt(words) => write!(f, "the image is damaged: {words}"),
             Self::Unreachable(words) => write!(f, "the registry cannot be reached: {words}"),
-            Self::Refused(words) => write!(f, "nobody listens at the registry: {words}"),
+            Self::Refused(words) => write!(f, "a connection was refused: {words}"),
+            Self::RegistryFault(words) => {
+                write!(
+                    f,
+                    "the registry or a mirror of it failed by itself: {words}"
+                )
+            }
             Self::Unauthorized(words) => write!(f, "the registry wants other credentials: {words}"),
             Self::Certificate(words) => {
                 write!(f, "the certificate of the registry is not trusted: {words}")
@@ -596,6 +611,9 @@ fn of_system(text: &str) -> Option<Cause> {
         Some(Cause::Unauthorized(end()))
     } else if has("x509: ") || has("certificate signed by") {
         Some(Cause::Certificate(end()))
+    // Before the others: it may be that of a mirror, and the registry itself cannot be reached.
+    } else if has("unexpected http status") || has("unexpected status code") {
+        Some(Cause::RegistryFault(end()))
     } else if has("connection refused") {
         Some(Cause::Refused(end()))
     } else if UNREACHABLE.iter().any(|words| has(words)) {
@@ -810,6 +828,10 @@ mod tests {
             (
                 "error: Creating importer: Failed to invoke skopeo proxy method OpenImage: remote error: getting username and password: reading JSON file \"/run/containers/989/auth.json\": open /run/containers/989/auth.json: permission denied",
                 "no-credentials",
+            ),
+            (
+                "error: Creating importer: failed to invoke method OpenImage: failed to invoke method OpenImage: (Mirrors also failed: [127.0.0.1:5000/okd/os@sha256:2e: pinging container registry 127.0.0.1:5000: received unexpected HTTP status: 500 Internal Server Error]): quay.example/okd/os@sha256:2e: pinging container registry quay.example: Get \"https://quay.example/v2/\": dial tcp: lookup quay.example on [::1]:53: read udp [::1]:57031->[::1]:53: read: connection refused",
+                "registry-fault",
             ),
             ("error: Packages not found: kernel-rt-core", "packages"),
             (

@@ -124,8 +124,8 @@ fn gap(evidence: &Evidence, config: &MachineConfig, drifts: &[Drift]) -> Finding
         return finding.next("systemctl reboot");
     }
     finding
-        .next("mco-rescue plan")
-        .next("mco-rescue apply --reboot")
+        .next(evidence.command("plan"))
+        .next(evidence.command("apply --reboot"))
 }
 
 /// What the last shutdown could not do.
@@ -148,6 +148,6 @@ fn left_by_shutdown(evidence: &Evidence) -> Verdict {
     )
     .seen(place, words)
     .next("mco-rescue doctor FP-07")
-    .next("mco-rescue apply --reboot");
+    .next(evidence.command("apply --reboot"));
     Verdict::found(finding)
 }

@@ -83,7 +83,8 @@ fn judge(evidence: &Evidence) -> Verdict {
         .as_deref()
         .unwrap_or("the Machine Config Server");
     Verdict::found(finding.next(fetch(evidence)).next(apply(evidence))).and_unseen(format!(
-        "whether {server} answers: mco-rescue fetch asks it"
+        "whether {server} answers: {} asks it",
+        evidence.command("fetch")
     ))
 }
 

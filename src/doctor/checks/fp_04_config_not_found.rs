@@ -30,11 +30,12 @@ fn judge(evidence: &Evidence) -> Verdict {
         .and(altered(evidence, configs))
         .and(bootstrap(evidence))
         .and(degraded(evidence))
-        .and(damaged(configs));
+        .and(damaged(evidence, configs));
     if evidence.recorded().is_some() && configs.told.is_none() {
-        verdict = verdict.and_unseen(
-            "what the cluster wants: nobody here has told; oc describe node NAME, or mco-rescue fetch",
-        );
+        verdict = verdict.and_unseen(format!(
+            "what the cluster wants: nothing here tells it; oc describe node NAME, or {}",
+            evidence.command("fetch")
+        ));
     }
     verdict
 }
@@ -117,6 +118,7 @@ fn degraded(evidence: &Evidence) -> Option<Finding> {
         "extension package",
         "annotation not found",
         "initial annotations",
+        "cannot stat /etc/kubernetes/kubeconfig",
     ];
     let told = elsewhere.iter().any(|part| words.contains(part));
     let record = evidence.records.get().map(|all| &all.current_config);
@@ -134,12 +136,12 @@ fn degraded(evidence: &Evidence) -> Option<Finding> {
     Some(finding.next(format!("mco-rescue status{}", evidence.at_root())))
 }
 
-fn damaged(configs: &Configs) -> Option<Finding> {
+fn damaged(evidence: &Evidence, configs: &Configs) -> Option<Finding> {
     let (place, why) = configs.damaged.first()?;
     let means = "It is never used. Fetch the config again while there is a network.";
     Some(
         Finding::new(Severity::Notice, "a config in the cache is damaged", means)
             .seen(place.clone(), why.clone())
-            .next("mco-rescue cache list"),
+            .next(evidence.command("cache list")),
     )
 }

@@ -45,7 +45,8 @@ fn judge(evidence: &Evidence) -> Verdict {
         .as_deref()
         .unwrap_or("the Machine Config Server");
     verdict.and_unseen(format!(
-        "the certificate that {server} shows: mco-rescue fetch asks for it"
+        "the certificate that {server} shows: {} asks for it",
+        evidence.command("fetch")
     ))
 }
 

@@ -1,5 +1,6 @@
 //! FP-09: certificates that ran out while the node was away.
 
+use crate::doctor::evidence::Kubeconfig;
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::node::certificates::{Certificate, Role};
 use crate::report::utc;
@@ -148,8 +149,18 @@ fn ended(evidence: &Evidence, role: Role, old: &[&Certificate], now: u64) -> Fin
 }
 
 fn bootstrap(evidence: &Evidence) -> &'static str {
-    match evidence.kubeconfig {
-        true => "/etc/kubernetes/kubeconfig is there: the kubelet asks for a new one with it",
-        false => "/etc/kubernetes/kubeconfig is missing: bring it from another node of the pool",
+    match evidence.kubeconfig.get() {
+        Some(Kubeconfig::There) => {
+            "/etc/kubernetes/kubeconfig is there: the kubelet asks for a new one with it"
+        }
+        None => {
+            "/etc/kubernetes/kubeconfig could not be looked at: the kubelet needs it to ask for a new one"
+        }
+        Some(Kubeconfig::Empty) => {
+            "/etc/kubernetes/kubeconfig is empty: bring it from another node of the pool"
+        }
+        Some(Kubeconfig::Missing) => {
+            "/etc/kubernetes/kubeconfig is missing: bring it from another node of the pool"
+        }
     }
 }

@@ -101,7 +101,7 @@ fn record(evidence: &Evidence) -> Option<Finding> {
         )
         .seen(format!("/{}", paths::CURRENT_CONFIG), problem.clone())
         .daemon(says)
-        .next("mco-rescue cache list")
+        .next(evidence.command("cache list"))
         .next(format!(
             "mco-rescue apply cached:NAME{}",
             evidence.at_root()
@@ -147,7 +147,7 @@ fn first_boot(evidence: &Evidence) -> Option<Finding> {
         finding
             .seen_all(facts)
             .next("journalctl -b -u machine-config-daemon-firstboot -n 20")
-            .next("mco-rescue firstboot --complete"),
+            .next(evidence.command("firstboot --complete")),
     )
 }
 

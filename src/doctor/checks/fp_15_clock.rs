@@ -120,7 +120,7 @@ fn server(evidence: &Evidence) -> Option<Finding> {
         .seen("clock", utc(evidence.clock.now));
     Some(match heard.now {
         true => set(finding, heard.said),
-        false => finding.next("mco-rescue fetch").next("date -u"),
+        false => finding.next(evidence.command("fetch")).next("date -u"),
     })
 }
 

@@ -28,7 +28,8 @@ fn judge(evidence: &Evidence) -> Verdict {
         return Verdict::healthy();
     };
     if let Some(next) = next_boot(evidence, elsewhere) {
-        return Verdict::healthy().and((next.config != record).then(|| will(next, &record)));
+        return Verdict::healthy()
+            .and((next.config != record).then(|| will(evidence, next, &record)));
     }
     let written = evidence.upkeep.record_written.unwrap_or_default();
     let staged = evidence.facts().ok();
@@ -65,13 +66,13 @@ fn fact(other: &Elsewhere) -> Fact {
     )
 }
 
-fn will(next: &Elsewhere, record: &str) -> Finding {
+fn will(evidence: &Evidence, next: &Elsewhere, record: &str) -> Finding {
     let means = "The next boot takes /etc back to the state that it had in that deployment, with its users, network \
 and certificates. What was changed here since does not come along.";
     Finding::new(Severity::Warning, "the next boot has another /etc", means)
         .seen_all([fact(next)])
         .seen("the record here", record)
-        .next("mco-rescue status")
+        .next(evidence.command("status"))
         .next("rpm-ostree rollback")
 }
 

@@ -35,7 +35,7 @@ fn judge(evidence: &Evidence) -> Verdict {
     match present(evidence) {
         Ok(present) => verdict
             .and(overridden(&asked_for, present))
-            .and(disordered(config, &asked_for, present)),
+            .and(disordered(evidence, config, &asked_for, present)),
         Err(_) if asked_for.is_empty() => verdict,
         Err(why) => verdict.and_unseen(format!("the arguments that the node boots with: {why}")),
     }
@@ -122,7 +122,12 @@ fn overridden(asked_for: &Kargs, present: &Kargs) -> Option<Finding> {
     })
 }
 
-fn disordered(config: &MachineConfig, asked_for: &Kargs, present: &Kargs) -> Option<Finding> {
+fn disordered(
+    evidence: &Evidence,
+    config: &MachineConfig,
+    asked_for: &Kargs,
+    present: &Kargs,
+) -> Option<Finding> {
     let list = asked_for.disordered(present).join(" ");
     let means = "The order gives these arguments their meaning: a number of huge pages belongs to the size before it, \
 and of most keys the last value counts. The daemon looks for presence alone.";
@@ -134,7 +139,7 @@ and of most keys the last value counts. The daemon looks for presence alone.";
         )
         .seen(IN_CONFIG, list)
         .seen("the command line", present.to_string())
-        .next(format!("mco-rescue plan cached:{}", config.name))
+        .next(evidence.command(&format!("plan cached:{}", config.name)))
     })
 }
 

@@ -98,6 +98,6 @@ fn failed(evidence: &Evidence) -> Option<Finding> {
         )
         .seen_all(facts)
         .next(format!("journalctl -b -u {} -n 30 --no-pager", first.name))
-        .next("mco-rescue verify"),
+        .next(evidence.command("verify")),
     )
 }

@@ -66,6 +66,6 @@ fn without_containers(evidence: &Evidence) -> Option<Finding> {
             means,
         )
         .seen("rpm-ostree --version", "has no feature container")
-        .next("mco-rescue plan")
+        .next(evidence.command("plan"))
     })
 }

@@ -32,7 +32,9 @@ fn judge(evidence: &Evidence) -> Verdict {
     let keys: usize = taken.map(|file| file.keys).sum();
     let locked = keys == 0 || login.no_keys.is_some();
     let verdict = match &login.passwords {
-        None if locked => Verdict::unseen("passwords: /etc/shadow cannot be read; run as root"),
+        None if locked => {
+            Verdict::unseen("passwords: /etc/shadow cannot be read: permission denied")
+        }
         _ => Verdict::healthy(),
     };
     match locked {

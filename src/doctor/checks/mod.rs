@@ -29,11 +29,12 @@ mod fp_31_kubelet_authority;
 mod fp_32_name_servers;
 mod fp_33_locked_out;
 mod fp_60_no_kubelet;
+mod fp_61_kubeconfig;
 
 use super::Check;
 
 /// All checks, in the order in which they are told among equals.
-pub const CHECKS: [Check; 29] = [
+pub const CHECKS: [Check; 30] = [
     fp_01_not_booted::CHECK,
     fp_02_no_config::CHECK,
     fp_03_drift::CHECK,
@@ -63,4 +64,5 @@ pub const CHECKS: [Check; 29] = [
     fp_32_name_servers::CHECK,
     fp_33_locked_out::CHECK,
     fp_60_no_kubelet::CHECK,
+    fp_61_kubeconfig::CHECK,
 ];

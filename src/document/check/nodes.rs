@@ -23,7 +23,7 @@ impl Check<'_> {
             if file.overwrite == Some(true) && file.contents.source.is_none() {
                 self.error(
                     &at,
-                    "overwrite is true but there is no contents.source; give one (\"\" is an empty file) or leave overwrite out (V5)",
+                    "overwrite is true but there is no contents.source; give one (\"data:,\" is an empty file) or leave overwrite out",
                 );
             }
         }
@@ -39,17 +39,14 @@ impl Check<'_> {
             self.owners(&at, &link.user, &link.group);
             // Before 3.3 Ignition finds this after merging only, and refuses it all the same.
             if target(link).is_empty() {
-                self.error(
-                    &format!("{at}.target"),
-                    "missing; a link needs a target (V24)",
-                );
+                self.error(&format!("{at}.target"), "missing; a link needs a target");
             }
         }
     }
 
     fn path(&mut self, at: &str, path: &str) {
         if let Some(problem) = unclean(path) {
-            self.error(&format!("{at}.path"), format!("{path:?} {problem} (V1)"));
+            self.error(&format!("{at}.path"), format!("{path:?} {problem}"));
         }
     }
 
@@ -61,11 +58,11 @@ impl Check<'_> {
         if !(0..=0o7777).contains(&mode) {
             self.error(
                 &at,
-                "illegal file mode; modes are decimal numbers from 0 to 4095 (V2)",
+                "illegal file mode; modes are decimal numbers from 0 to 4095",
             );
         } else if mode & SPECIAL_BITS != 0 && self.minor < 6 {
             let message = format!(
-                "{mode:05o} has special bits, which count from spec 3.6 on; {:04o} is used. Raise ignition.version or leave them out (V3)",
+                "{mode:05o} has special bits, which count from spec 3.6 on; {:04o} is used. Raise ignition.version or leave them out",
                 mode & !SPECIAL_BITS
             );
             self.warning(&at, message);
@@ -75,10 +72,7 @@ impl Check<'_> {
     fn owners(&mut self, at: &str, user: &NodeOwner, group: &NodeOwner) {
         for (owner, key) in [(user, "user"), (group, "group")] {
             if owner.id.is_some() && named(owner) {
-                self.error(
-                    &format!("{at}.{key}"),
-                    "has both id and name; keep one (V4)",
-                );
+                self.error(&format!("{at}.{key}"), "has both id and name; keep one");
             }
             // The last number means "leave it as it is" to the kernel.
             let is_id = |id: i64| u32::try_from(id).is_ok_and(|id| id != u32::MAX);
@@ -98,10 +92,7 @@ impl Check<'_> {
         let links: Vec<&str> = links.map(|link| link.path.as_str()).collect();
         for (at, path) in nodes(&config.storage) {
             if let Some(unit) = units.get(path) {
-                self.error(
-                    &at,
-                    format!("{path} is also written as {unit}; keep one (V27)"),
-                );
+                self.error(&at, format!("{path} is also written as {unit}; keep one"));
             }
             let below = |link: &&&str| {
                 let rest = path.strip_prefix(**link);
@@ -109,7 +100,7 @@ impl Check<'_> {
             };
             if let Some(link) = links.iter().find(below) {
                 let message = format!(
-                    "{path} lies below the link {link} of the same config; write the path that the link leads to (V23)"
+                    "{path} lies below the link {link} of the same config; write the path that the link leads to"
                 );
                 self.error(&at, message);
             }
@@ -126,7 +117,7 @@ impl Check<'_> {
             if directories.contains(checked_target(link).as_str()) {
                 self.error(
                     &at,
-                    "a hard link cannot lead to a directory; make it a soft link (V25)",
+                    "a hard link cannot lead to a directory; make it a soft link",
                 );
             }
             if [&link.user, &link.group]
@@ -135,7 +126,7 @@ impl Check<'_> {
             {
                 self.warning(
                     &at,
-                    "the owner of a hard link is ignored; give it to the file that it leads to (V26)",
+                    "the owner of a hard link is ignored; give it to the file that it leads to",
                 );
             }
         }

@@ -62,13 +62,10 @@ impl Check<'_> {
             match scheme.as_deref() {
                 Some("http") if key == "httpsProxy" => self.warning(
                     &at,
-                    "is an http URL: requests to the proxy are not encrypted; use https (V16)",
+                    "is an http URL: requests to the proxy are not encrypted; use https",
                 ),
                 None | Some("http" | "https") => {}
-                Some(_) => self.error(
-                    &at,
-                    "is no http or https URL; give one or leave it out (V15)",
-                ),
+                Some(_) => self.error(&at, "is no http or https URL; give one or leave it out"),
             }
         }
     }
@@ -95,11 +92,11 @@ impl Check<'_> {
             // In 3.0 it passes, and fails when it is fetched.
             (Place::Merge, None | Some("")) if self.minor >= 1 => self.error(
                 &at,
-                "missing; a config to be merged needs a source: give one or remove the entry (V14)",
+                "missing; a config to be merged needs a source: give one or remove the entry",
             ),
             (Place::Authority, None | Some("")) => self.error(
                 &at,
-                "missing; a certificate authority needs a source: give one or remove the entry (V14)",
+                "missing; a certificate authority needs a source: give one or remove the entry",
             ),
             _ => {}
         }
@@ -114,11 +111,11 @@ impl Check<'_> {
         if resource.source.is_none() {
             self.error(
                 &at,
-                "there is no source to be verified; give one or leave the hash out (V6)",
+                "there is no source to be verified; give one or leave the hash out",
             );
         }
         if let Some(problem) = malformed_hash(hash, self.minor) {
-            self.error(&at, format!("{problem} (V7)"));
+            self.error(&at, problem.to_string());
         }
     }
 
@@ -129,14 +126,14 @@ impl Check<'_> {
         let url = match Url::parse(source) {
             Ok(url) => url,
             Err(error) => {
-                self.error(&at, format!("is no URL: {error} (V9)"));
+                self.error(&at, format!("is no URL: {error}"));
                 return None;
             }
         };
         if let Some(problem) = foreign_scheme(&url.scheme, self.minor) {
-            self.error(&at, format!("{problem} (V9)"));
+            self.error(&at, problem.to_string());
         } else if let Some(problem) = bad_object(&url) {
-            self.error(&at, format!("{problem} (V11)"));
+            self.error(&at, problem.to_string());
         }
         Some(url)
     }
@@ -148,20 +145,17 @@ impl Check<'_> {
         if !resource.http_headers.is_empty() && !is_http {
             self.error(
                 &at,
-                "only an http or https source can have headers; remove them (V12)",
+                "only an http or https source can have headers; remove them",
             );
         }
         for (i, header) in resource.http_headers.iter().enumerate() {
             if header.name.is_empty() {
-                self.error(
-                    &format!("{at}[{i}].name"),
-                    "missing; a header needs a name (V13)",
-                );
+                self.error(&format!("{at}[{i}].name"), "missing; a header needs a name");
             }
             if header.value.as_deref() == Some("") {
                 self.error(
                     &format!("{at}[{i}].value"),
-                    "is empty; give a value or leave the header out (V13)",
+                    "is empty; give a value or leave the header out",
                 );
             }
         }
@@ -169,7 +163,7 @@ impl Check<'_> {
 
     fn compression(&mut self, at: &str, resource: &Resource) {
         if let Err(error) = Contents::new(None, resource.compression.as_deref()) {
-            self.error(&format!("{at}.compression"), format!("{error} (V8)"));
+            self.error(&format!("{at}.compression"), error.to_string());
         }
     }
 
@@ -193,7 +187,7 @@ impl Check<'_> {
             ContentsError::Remote(_) => "write `data:` in lower case".to_owned(),
             other => other.to_string(),
         };
-        self.error(&format!("{at}.source"), format!("{error} (V10)"));
+        self.error(&format!("{at}.source"), error.to_string());
     }
 
     /// The daemon never compares the hash, so a wrong one is no reason to refuse what it would take.

@@ -39,13 +39,13 @@ impl Check<'_> {
         if !UNIT_SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) {
             self.error(
                 &name_at,
-                format!("{name:?} has no known unit suffix such as .service; add it (V18)"),
+                format!("{name:?} has no known unit suffix such as .service; add it"),
             );
         }
         self.unit_text(&format!("{at}.contents"), unit.contents.as_deref());
         if unit.enabled == Some(true) && unit.text().is_some_and(has_no_install) {
             let message = format!(
-                "{name} is to be enabled but has no [Install] section; say there what wants it (V21)"
+                "{name} is to be enabled but has no [Install] section; say there what wants it"
             );
             self.warning(at, message);
         }
@@ -57,7 +57,7 @@ impl Check<'_> {
         if !dropin.name.ends_with(".conf") {
             self.error(
                 &name_at,
-                format!("{:?} does not end in .conf; rename it (V19)", dropin.name),
+                format!("{:?} does not end in .conf; rename it", dropin.name),
             );
         }
         self.unit_text(&format!("{at}.contents"), dropin.contents.as_deref());
@@ -74,7 +74,7 @@ impl Check<'_> {
         });
         if let Some(template) = template.filter(|t| t.text().is_some_and(has_no_install)) {
             let message = format!(
-                "{} is to be enabled but {} has no [Install] section; say there what wants it (V22)",
+                "{} is to be enabled but {} has no [Install] section; say there what wants it",
                 unit.name, template.name
             );
             self.warning(at, message);
@@ -90,7 +90,7 @@ impl Check<'_> {
 
     fn unit_text(&mut self, at: &str, contents: Option<&str>) {
         if let Some(Err(error)) = contents.map(unit_file::parse) {
-            self.error(at, format!("not a systemd unit file: {error} (V20)"));
+            self.error(at, format!("not a systemd unit file: {error}"));
         }
     }
 }

@@ -9,7 +9,7 @@ use super::model::{
 use super::places::Places;
 use super::reduce::{Placed, PlacedUnit, PlacedUser, Reduced};
 use crate::document::check::place;
-use crate::document::ignition::{NodeOwner, Verification};
+use crate::document::ignition::{self, NodeOwner, Verification};
 
 /// Translates, and says where everything came from.
 pub fn translate(config: Reduced, at: &str) -> (Value, Places) {
@@ -240,6 +240,22 @@ fn unit(placed_unit: PlacedUnit, result: &str, places: &mut Places) -> Value {
         ("contents", text(unit.contents)),
         ("dropins", dropins),
     ])
+}
+
+/// A unit as the daemon verifies it: by its mask and its texts.
+pub fn as_written(unit: &Unit) -> ignition::Unit {
+    let dropin = |dropin: &Dropin| ignition::Dropin {
+        name: dropin.name.clone(),
+        contents: Some(dropin.contents.clone()),
+    };
+    let dropins: Vec<_> = unit.dropins.iter().map(dropin).collect();
+    ignition::Unit {
+        name: unit.name.clone(),
+        enabled: None,
+        mask: unit.mask.then_some(true),
+        contents: Some(unit.contents.clone()),
+        dropins: dropins.into(),
+    }
 }
 
 /// `enabled` counts where it says no; the older `enable` can only say yes.

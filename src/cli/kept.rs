@@ -1,0 +1,110 @@
+//! The runs that the history keeps: `rollback --list`, and the choice of `rollback --to`.
+
+use anyhow::{Result, bail};
+
+use super::complete;
+use super::machine;
+use super::work::now;
+use super::{Cli, Output};
+use crate::error::ExitCode;
+use crate::plan::{FinishedRun, RecordBefore};
+use crate::report;
+use crate::report::kept::{Before, KeptRun, List};
+use crate::root::Root;
+use crate::transaction;
+
+/// Runs `rollback --list`.
+pub fn list(cli: &Cli, root: &Root) -> Result<ExitCode> {
+    machine::expect_system(root)?;
+    let history = transaction::history(root)?;
+    let kept = |run: &FinishedRun| {
+        Ok(KeptRun {
+            id: run.id.clone(),
+            config: run.config.clone(),
+            began: run.began(),
+            before: before(root, run),
+            steps: run.steps.len(),
+            operating_system: complete::os_run(root, &run.id)?.map(|one| one.from),
+        })
+    };
+    let runs = history.iter().map(kept).collect::<Result<Vec<_>>>()?;
+    let waits = complete::awaited(root)?.filter(|one| one.failed.is_none());
+    let list = List {
+        schema: "mco-rescue/rollback-list/v1",
+        now: now(),
+        root: root.shown().display().to_string(),
+        staged: waits.map(|one| one.config.name),
+        runs,
+    };
+    let text = match cli.output {
+        Output::Json => report::kept::json(&list)?,
+        Output::Text => report::kept::text(&list),
+    };
+    report::print(text.as_bytes())?;
+    Ok(ExitCode::Done)
+}
+
+/// The config that the node was recorded to be in before a run.
+fn before(root: &Root, run: &FinishedRun) -> Before {
+    let name = |text: Vec<u8>| {
+        let record: serde_json::Value = serde_json::from_slice(&text).ok()?;
+        Some(record.get("metadata")?.get("name")?.as_str()?.to_owned())
+    };
+    match run.record_before() {
+        RecordBefore::Unchanged => Before::Unchanged,
+        RecordBefore::None => Before::NoRecord,
+        RecordBefore::Kept(path) => match root.read_file(&path).ok().flatten().and_then(name) {
+            Some(name) => Before::Config(name),
+            None => Before::Unreadable,
+        },
+    }
+}
+
+/// The number of runs before the newest one that go back with it.
+pub fn up_to(root: &Root, runs: &[FinishedRun], to: Option<&str>) -> Result<usize> {
+    let Some(to) = to else { return Ok(0) };
+    let by_id = runs.iter().position(|run| run.id == to);
+    let was_in = |run: &FinishedRun| before(root, run) == Before::Config(to.to_owned());
+    match by_id.or_else(|| runs.iter().position(was_in)) {
+        Some(at) => Ok(at),
+        None => bail!(
+            "no run {to} is kept, and no run that began in a config of this name; nothing was changed. \
+             See what is kept: mco-rescue rollback --list"
+        ),
+    }
+}
+
+/// Refuses to go over a boundary where the operating system changed: its files go back at a boot of their own.
+/// `together`: the number of older runs that go back with the operating system of the newest one.
+pub fn separate_systems(
+    root: &Root,
+    newest: &FinishedRun,
+    older: &[FinishedRun],
+    together: usize,
+    whole: bool,
+) -> Result<()> {
+    if !whole {
+        return Ok(());
+    }
+    let own = complete::os_run(root, &newest.id)?.is_some();
+    if own && older.len() != together {
+        bail!(
+            "run {} changed the operating system too, so it goes back by itself, with a reboot. Nothing was changed. \
+             Next: mco-rescue rollback, then systemctl reboot, then this again",
+            newest.id
+        );
+    }
+    let mut later = newest;
+    for run in older.iter().skip(together) {
+        if complete::os_run(root, &run.id)?.is_some() {
+            bail!(
+                "run {} changed the operating system too, so it goes back by itself, with a reboot. Nothing was \
+                 changed. Next: mco-rescue rollback --to {}, then mco-rescue rollback",
+                run.id,
+                later.id
+            );
+        }
+        later = run;
+    }
+    Ok(())
+}

@@ -1,0 +1,263 @@
+//! SSH keys on screen, by their fingerprints, and `apply --key`, which adds one for `core`.
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::recover::recover_first;
+use super::session::{guard, open_root, payload_bytes};
+use super::work::{Work, confirm, now};
+use super::{ApplyArgs, Cli, Output, complete, machine};
+use crate::command::HostRunner;
+use crate::document::{self, Desired};
+use crate::error::ExitCode;
+use crate::node::os_release::OsRelease;
+use crate::node::{self, Interest, NodeState, Records, login};
+use crate::object::{Kind, Object};
+use crate::paths;
+use crate::plan::{self, Addition, Allowed, Inputs, Plan, PlannedStep, Step};
+use crate::report::plan::{Diffs, Heading};
+use crate::report::{self, key};
+use crate::root::{Root, RootPath, sha256};
+use crate::source;
+use crate::ssh_key::{PublicKey, changes};
+use crate::transaction;
+use crate::transaction::journal::ConfigRef;
+
+/// What `status` and `rollback` call such a run.
+const NAME: &str = "an SSH key for core";
+/// A config that brings nothing.
+const NOTHING: &[u8] = br#"{"ignition":{"version":"3.4.0"}}"#;
+/// No file with one key is larger.
+const MAX_KEY: usize = 64 << 10;
+
+/// The files of keys that a plan changes, each with its keys by fingerprint.
+pub fn diffs(root: &Root, plan: &Plan) -> Diffs {
+    let steps = plan.steps.iter();
+    let diff = |planned| {
+        let planned: &PlannedStep = planned;
+        Some((planned.step.path().clone(), diff(root, planned)?))
+    };
+    steps.filter_map(diff).collect()
+}
+
+/// How a step changes a file of keys; nothing of any other step.
+pub fn diff(root: &Root, planned: &PlannedStep) -> Option<String> {
+    let path = planned.step.path();
+    if !is_key_file(path) {
+        return None;
+    }
+    let is_file = |object: &Object| matches!(object.kind, Kind::File { .. });
+    let (old, new) = match &planned.step {
+        Step::Put { new, old, .. } if is_file(new) => (old.as_ref(), Some(new)),
+        Step::Remove { old, .. } => (Some(old), None),
+        _ => return None,
+    };
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let before = match old {
+        Some(old) if is_file(old) => text(root.read_small(path).ok()??),
+        _ => String::new(),
+    };
+    let after = match new {
+        Some(_) => text(payload_bytes(root, &planned.payload)?),
+        None => String::new(),
+    };
+    Some(changes(&before, &after)).filter(|diff| !diff.is_empty())
+}
+
+fn is_key_file(path: &RootPath) -> bool {
+    let path = path.relative();
+    let fragment = path
+        .rsplit_once('/')
+        .is_some_and(|(above, _)| above.ends_with("/.ssh/authorized_keys.d"));
+    fragment || path.ends_with("/.ssh/authorized_keys")
+}
+
+/// Runs `apply --key`: nothing else of the node is changed.
+pub fn apply(cli: &Cli, args: &ApplyArgs, file: &str) -> Result<ExitCode> {
+    let started = now();
+    let (line, key) = read(file)?;
+    let root = open_root(cli)?;
+    let guards = &args.plan.guards;
+    machine::expect_node(&root, guards.not_a_node)?;
+    let lock = transaction::acquire(&root)?;
+    recover_first(&root, &lock)?;
+    if complete::awaited(&root)?.is_some() {
+        bail!(
+            "a run waits for the next boot, and one more run would stand in its way back. Reboot first: systemctl \
+             reboot; or take it back: mco-rescue rollback"
+        );
+    }
+    let el8 = OsRelease::read(&root)?.is_el8();
+    let path = RootPath::fixed(match el8 {
+        true => paths::CORE_AUTHORIZED_KEYS,
+        false => paths::CORE_KEYS,
+    });
+    let node = observe(&root, &path)?;
+    let allowed = Allowed {
+        // The keys are of no deployment.
+        staged: true,
+        ..guards.allowed()
+    };
+    let mut plan = planned(&root, &node, &path, &line, !el8)?;
+    guard(&mut plan, &root, &node, allowed)?;
+    let at = path.to_string();
+    if plan.is_empty() && plan.blockers.is_empty() {
+        return end(cli, &key, &at, 0);
+    }
+    show(cli, &root, &plan, file)?;
+    if !plan.blockers.is_empty() {
+        bail!("refusing to add the key: see the blockers above; nothing was changed");
+    }
+    confirm(cli, "Add this key?")?;
+    let work = Work {
+        root: &root,
+        lock: &lock,
+        node: &node,
+        plan: &plan,
+        config: ConfigRef {
+            name: NAME.to_owned(),
+            digest: sha256(line.as_bytes()),
+            origin: file.to_owned(),
+        },
+        undoes: None,
+        started,
+        more: &[],
+        jobs: &[],
+    };
+    work.transact()?;
+    warn_of_sshd(&root, &at);
+    end(cli, &key, &at, plan.steps.len())
+}
+
+fn observe(root: &Root, path: &RootPath) -> Result<NodeState> {
+    let fixed = [
+        paths::CORE_HOME,
+        paths::CORE_SSH,
+        paths::CORE_KEYS_DIR,
+        paths::STATUS,
+    ];
+    let interest = Interest {
+        paths: fixed
+            .into_iter()
+            .map(RootPath::fixed)
+            .chain([path.clone()])
+            .collect(),
+        ..Interest::default()
+    };
+    node::observe(root, &interest, &HostRunner).context("looking at the node")
+}
+
+fn planned(
+    root: &Root,
+    node: &NodeState,
+    path: &RootPath,
+    line: &str,
+    of_config: bool,
+) -> Result<Plan> {
+    let config = document::parse(NOTHING, NAME)?;
+    let desired = Desired::of(&config);
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let inputs = Inputs {
+        config: &config,
+        desired: &desired,
+        baseline: records.baseline(),
+        old: None,
+        records: &records,
+        node,
+        accounts: None,
+        overrides: None,
+    };
+    let text = root.read_small(path).context("reading the keys of core")?;
+    let text = text.map(String::from_utf8).transpose();
+    let text =
+        text.map_err(|_| anyhow!("{path} is not UTF-8 text. Look at it: mco-rescue doctor FP-33"))?;
+    let addition = Addition {
+        file: path,
+        text: text.as_deref(),
+        line,
+        of_config,
+    };
+    Ok(plan::one_more_key(inputs, addition))
+}
+
+fn show(cli: &Cli, root: &Root, plan: &Plan, file: &str) -> Result<()> {
+    let records = Records::read(root).context("reading the daemon's records")?;
+    let heading = Heading {
+        config: NAME.to_owned(),
+        origin: file.to_owned(),
+        chosen: "given with --key; nothing else is changed".to_owned(),
+        recorded: records.name().unwrap_or_else(|| "(no record)".to_owned()),
+        ..machine::heading(&machine::observe(root)?)
+    };
+    let diffs = diffs(root, plan);
+    let text = match cli.output {
+        // One document a run: the result follows.
+        Output::Json if plan.blockers.is_empty() => return Ok(()),
+        Output::Json => report::plan::json(&heading, plan, &diffs, &None)?,
+        Output::Text => report::plan::text(&heading, plan, &diffs, cli.detail(false)),
+    };
+    Ok(report::print(text.as_bytes())?)
+}
+
+/// A key in place is of no use where sshd does not take it.
+fn warn_of_sshd(root: &Root, path: &str) {
+    let Ok(login) = login::read(root) else {
+        return;
+    };
+    let next = "Next: mco-rescue doctor FP-33";
+    let mut files = login.files.iter().filter(|file| file.path == path);
+    if let Some(why) = files.find_map(|file| file.refused.as_ref()) {
+        log::warn!("the key is in place, but sshd does not take it: {why}. {next}");
+    }
+    if let Some(file) = &login.no_keys {
+        log::warn!("the key is in place, but {file} says PubkeyAuthentication no. {next}");
+    }
+}
+
+fn end(cli: &Cli, key: &PublicKey, path: &str, steps: usize) -> Result<ExitCode> {
+    let text = match cli.output {
+        Output::Json => key::json(key, path, steps)?,
+        Output::Text => key::text(key, path, steps),
+    };
+    report::print_result(text.as_bytes());
+    Ok(ExitCode::Done)
+}
+
+/// The one key in a file of the caller. What is in the file is never said, as it may be a private key.
+fn read(file: &str) -> Result<(String, PublicKey)> {
+    let bytes = source::read_named(file)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    if text.contains("PRIVATE KEY") || text.starts_with("PuTTY-User-Key-File") {
+        bail!(
+            "{file} holds a private key, which belongs on no other machine; nothing of it was kept. Give the public key \
+             beside it, most often {file}.pub"
+        );
+    }
+    if text.contains("BEGIN ") {
+        bail!(
+            "{file} is a key in another format. This prints it as sshd reads it: ssh-keygen -i -f {file}"
+        );
+    }
+    if bytes.len() > MAX_KEY || text.contains(['\0', '\u{fffd}']) {
+        bail!("{file} is no file with one public key. Give the .pub file that ssh-keygen wrote");
+    }
+    let lines = text.lines().map(str::trim).enumerate();
+    let mut lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let Some((number, line)) = lines.next() else {
+        bail!("{file} has no key in it. Give the .pub file that ssh-keygen wrote");
+    };
+    let place = format!("{file}: line {}", number + 1);
+    if PublicKey::parse(line).is_some_and(|key| key.has_options) {
+        bail!("{place} has options before the key. Give the key alone, as ssh-keygen wrote it");
+    }
+    if line.contains(|c: char| c.is_control() && c != '\t') {
+        bail!("{place} has control characters. Give the .pub file that ssh-keygen wrote");
+    }
+    let key = PublicKey::check(line).map_err(|error| anyhow!("{place} {error}"))?;
+    match lines.count() {
+        0 => Ok((line.to_owned(), key)),
+        more => bail!(
+            "{file} has {} keys. Give a file with the one to be added",
+            more + 1
+        ),
+    }
+}

@@ -1,0 +1,57 @@
+//! `names`: what completions offer that only the program, or the node, knows. Reads, and says nothing where it cannot.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+
+use super::session::open_root;
+use super::{Cli, NamesArgs, NamesOf};
+use crate::doctor::checks::CHECKS;
+use crate::error::ExitCode;
+use crate::node::Records;
+use crate::report;
+use crate::source::CACHED;
+use crate::source::cache::{self, Entry};
+
+/// Pools that every cluster has.
+const POOLS: [&str; 2] = ["master", "worker"];
+
+/// Runs `names`.
+pub fn run(cli: &Cli, args: &NamesArgs) -> Result<ExitCode> {
+    let names = match args.of {
+        NamesOf::Checks => CHECKS.iter().map(|check| check.id.to_owned()).collect(),
+        NamesOf::Configs => cached(cli)
+            .into_iter()
+            .map(|name| format!("{CACHED}{name}"))
+            .collect(),
+        NamesOf::Cached => cached(cli),
+        NamesOf::Pools => pools(cli),
+    };
+    let text: String = names
+        .iter()
+        .map(|name| report::inline(name) + "\n")
+        .collect();
+    report::print(text.as_bytes())?;
+    Ok(ExitCode::Done)
+}
+
+/// Something of every whole config in the cache, each once.
+fn of_cache(cli: &Cli, part: impl Fn(&Entry) -> Option<String>) -> BTreeSet<String> {
+    let all = open_root(cli).and_then(|root| Ok(cache::read(&root)?));
+    let all = all.unwrap_or_default();
+    cache::whole(&all).filter_map(part).collect()
+}
+
+fn cached(cli: &Cli) -> BTreeSet<String> {
+    of_cache(cli, |entry| Some(entry.name.clone()))
+}
+
+fn pools(cli: &Cli) -> BTreeSet<String> {
+    let mut all = of_cache(cli, |entry| entry.pool.clone());
+    all.extend(POOLS.map(str::to_owned));
+    let records = open_root(cli).and_then(|root| Ok(Records::read(&root)?));
+    let recorded = records.ok();
+    let recorded = recorded.as_ref().and_then(Records::recorded);
+    all.extend(recorded.and_then(|config| config.pool.clone()));
+    all
+}

@@ -1,0 +1,74 @@
+//! FP-61: the bootstrap kubeconfig is gone.
+
+use crate::doctor::evidence::Kubeconfig;
+use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
+use crate::node::Records;
+use crate::paths;
+
+/// The check.
+pub const CHECK: Check = Check {
+    id: "FP-61",
+    title: "the bootstrap kubeconfig is missing",
+    looks_at: "/etc/kubernetes/kubeconfig",
+    explain: "The kubelet joined the cluster with /etc/kubernetes/kubeconfig, and asks with it again once its own \
+certificate has expired. The daemon sets its mode in every update: without the file the update fails, the daemon takes \
+its files back and goes Degraded.\n\n\
+No rendered config brings it: it came with the first boot, from the Machine Config Server. It is the same on every \
+node of the cluster, so a copy from another node will do: owner root, mode 0600. It holds a token; carry it like a \
+password.\n\n\
+The daemon does not compare it with anything, so a copy is no drift.",
+    judge,
+};
+
+/// What the daemon says where no forecast has its words.
+const SAYS: &str = "cannot stat /etc/kubernetes/kubeconfig: stat /etc/kubernetes/kubeconfig: no such file or directory";
+
+fn judge(evidence: &Evidence) -> Verdict {
+    let recorded = evidence.records.get().and_then(Records::recorded);
+    // The first boot brings it.
+    if recorded.is_none() {
+        return Verdict::healthy();
+    }
+    match evidence.kubeconfig.seen() {
+        Ok(Kubeconfig::There) => Verdict::healthy(),
+        Ok(Kubeconfig::Missing) => Verdict::found(missing(evidence)),
+        Ok(Kubeconfig::Empty) => Verdict::found(empty(evidence)),
+        Err(why) => Verdict::unseen(format!("the bootstrap kubeconfig: {why}")),
+    }
+}
+
+fn missing(evidence: &Evidence) -> Finding {
+    let means = "The daemon's next update fails over it, after the files were written, and takes them back. The kubelet \
+needs it too, once its own certificate has expired.";
+    let forecast = evidence.forecast.iter();
+    let mut branches = forecast.flat_map(|forecast| &forecast.branches);
+    let said = branches.find_map(|branch| {
+        let error = branch.prediction.error.as_ref();
+        error.filter(|error| error.contains(paths::KUBECONFIG))
+    });
+    let daemon = said.map_or(SAYS, String::as_str);
+    let what = "the bootstrap kubeconfig is missing";
+    let finding = Finding::new(Severity::Warning, what, means)
+        .seen(format!("/{}", paths::KUBECONFIG), "missing")
+        .daemon(Some(daemon.to_owned()));
+    brought(evidence, finding)
+}
+
+fn empty(evidence: &Evidence) -> Finding {
+    let means = "The kubelet cannot ask for a certificate with it, once its own has expired.";
+    let what = "the bootstrap kubeconfig is empty";
+    let finding = Finding::new(Severity::Warning, what, means)
+        .seen(format!("/{}", paths::KUBECONFIG), "0 bytes");
+    brought(evidence, finding)
+}
+
+/// Where it is to be had: it belongs to root alone on other nodes, too.
+fn brought(evidence: &Evidence, finding: Finding) -> Finding {
+    let path = evidence.path(paths::KUBECONFIG);
+    finding
+        .next(format!(
+            "ssh core@OTHER-NODE sudo cat /{} > {path}",
+            paths::KUBECONFIG
+        ))
+        .next(format!("chmod 0600 {path}"))
+}

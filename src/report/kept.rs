@@ -1,0 +1,100 @@
+//! The runs that can be taken back, as text and as JSON (`mco-rescue/rollback-list/v1`).
+
+use serde::{Serialize, Serializer};
+
+use super::{ago, count, inline, utc, wrap};
+
+/// The config that a node was recorded to be in before a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Before {
+    /// The same as after it.
+    Unchanged,
+    /// There was no record.
+    NoRecord,
+    /// This one.
+    Config(String),
+    /// The record from before cannot be read.
+    Unreadable,
+}
+
+/// A run of the history.
+#[derive(Debug, Clone, Serialize)]
+pub struct KeptRun {
+    /// Name of the transaction.
+    pub id: String,
+    /// Name of the config that it applied.
+    pub config: String,
+    /// Seconds since 1970.
+    pub began: u64,
+    /// The config before it; null where none was recorded.
+    #[serde(rename = "recorded_before", serialize_with = "name")]
+    pub before: Before,
+    /// Number of steps.
+    pub steps: usize,
+    /// The deployment that ran before it, where the run changed the operating system too.
+    pub operating_system: Option<String>,
+}
+
+/// Everything that can be taken back.
+#[derive(Debug, Clone, Serialize)]
+pub struct List {
+    /// `mco-rescue/rollback-list/v1`.
+    pub schema: &'static str,
+    /// Seconds since 1970.
+    pub now: u64,
+    /// The root.
+    pub root: String,
+    /// The config whose operating system waits for a reboot.
+    pub staged: Option<String>,
+    /// The newest first.
+    pub runs: Vec<KeptRun>,
+}
+
+fn name<S: Serializer>(before: &Before, out: S) -> Result<S::Ok, S::Error> {
+    match before {
+        Before::Config(name) => out.serialize_some(name),
+        Before::Unchanged => out.serialize_some("unchanged"),
+        Before::NoRecord | Before::Unreadable => out.serialize_none(),
+    }
+}
+
+/// For programs.
+pub fn json(list: &List) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(list).map(|text| text + "\n")
+}
+
+/// For people.
+pub fn text(list: &List) -> String {
+    let mut out = format!("{:<10}{}\n", "Root", inline(&list.root));
+    if let Some(staged) = &list.staged {
+        out.push_str(&format!(
+            "{:<10}{} waits for a reboot\n",
+            "Staged",
+            inline(staged)
+        ));
+    }
+    if list.runs.is_empty() {
+        return out + "\nNo run is kept, so there is nothing to go back to.\n";
+    }
+    out.push_str("\nRuns that can be taken back, the newest first:\n");
+    for run in &list.runs {
+        let (when, past) = (utc(run.began), ago(run.began, list.now));
+        out.push_str(&format!("  {}  {when} ({past})\n", inline(&run.id)));
+        let steps = count(run.steps, "step");
+        out.push_str(&wrap(&format!("applied {}, {steps}", run.config), 6));
+        let before = match &run.before {
+            Before::Config(name) => format!("back to {name}"),
+            Before::NoRecord => "back to a node without a record".to_owned(),
+            Before::Unchanged => "the recorded config stays".to_owned(),
+            Before::Unreadable => "the record from before cannot be read".to_owned(),
+        };
+        out.push_str(&wrap(&before, 6));
+        if let Some(deployment) = &run.operating_system {
+            let short = deployment.get(..12).unwrap_or(deployment);
+            let words = format!("with the operating system ({short}), and a reboot");
+            out.push_str(&wrap(&words, 6));
+        }
+    }
+    out + "\nNext: mco-rescue rollback (the first of them), or mco-rescue rollback --to ID\n\
+           (this one and all above it)\n"
+}

@@ -1,0 +1,134 @@
+//! The line that asks before a node is changed: which node, how much changes, and whether it reboots.
+
+use super::plan::Heading;
+use super::{count, inline};
+use crate::plan::{OsStep, Plan, Section, Step};
+
+/// How far the operating system was compared with the config.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum System {
+    /// With what rpm-ostree tells.
+    Compared,
+    /// Not at all: this root does not run, or was not booted by OSTree.
+    NotCompared,
+    /// As asked: files, units and users alone.
+    LeftAlone,
+}
+
+/// The reboot that a plan ends with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Boot {
+    /// None is needed.
+    None,
+    /// Needed, and left to a person.
+    Later,
+    /// Needed, and done at the end.
+    Now,
+    /// The daemon does it.
+    ByTheDaemon,
+    /// The root does not run.
+    Elsewhere,
+}
+
+/// The node and its system: `worker-0 (RHCOS 9.6)`.
+pub fn node(heading: &Heading) -> String {
+    match heading.short_system.as_str() {
+        "" => inline(&heading.node),
+        system => format!("{} ({})", inline(&heading.node), inline(system)),
+    }
+}
+
+/// The number of files, units and so on that change, and of those that go.
+pub fn changes(plan: &Plan) -> String {
+    let mut all = Vec::new();
+    let noun = |section| match section {
+        Section::Accounts => Some("account change"),
+        Section::Users => Some("change of core"),
+        Section::Nodes => Some("directory or link"),
+        Section::Files => Some("file"),
+        Section::Units => Some("unit"),
+        Section::Enablement => Some("enablement link"),
+        Section::Stale | Section::Originals | Section::Records => None,
+    };
+    for section in [
+        Section::Accounts,
+        Section::Users,
+        Section::Nodes,
+        Section::Files,
+        Section::Units,
+        Section::Enablement,
+    ] {
+        let steps = plan.steps.iter().filter(|one| one.section == section);
+        let number = steps.filter(|one| changes_here(&one.step, section)).count();
+        if let (1.., Some(noun)) = (number, noun(section)) {
+            all.push(many(number, noun));
+        }
+    }
+    let kept = |section| {
+        !matches!(
+            section,
+            Section::Enablement | Section::Originals | Section::Records
+        )
+    };
+    let listed = || plan.steps.iter().filter(|one| kept(one.section));
+    let gone = listed()
+        .filter(|one| matches!(one.step, Step::Remove { .. } | Step::RemoveDirectory { .. }));
+    let gone = gone.count();
+    if gone > 0 {
+        all.push(format!("{gone} removed"));
+    }
+    let back = listed().filter(|one| one.section == Section::Stale);
+    let back = back.filter(|one| matches!(one.step, Step::Put { .. } | Step::Metadata { .. }));
+    match back.count() {
+        0 => {}
+        back => all.push(format!("{back} restored")),
+    }
+    match all.is_empty() {
+        true if plan.steps.is_empty() => "no file".to_owned(),
+        true => "records only".to_owned(),
+        false => all.join(", "),
+    }
+}
+
+/// A directory on the way to a file is no change that a person counts.
+fn changes_here(step: &Step, section: Section) -> bool {
+    match step {
+        Step::Put { .. } | Step::Metadata { .. } => true,
+        Step::MakeDirectory { .. } => section == Section::Nodes,
+        Step::Remove { .. } => section == Section::Enablement,
+        Step::RemoveDirectory { .. } => false,
+    }
+}
+
+fn many(number: usize, noun: &str) -> String {
+    match (number, noun) {
+        (1, _) => format!("1 {noun}"),
+        (_, "change of core") => format!("{number} changes of core"),
+        (_, "directory or link") => format!("{number} directories or links"),
+        _ => count(number, noun),
+    }
+}
+
+/// Image, kernel arguments, packages, and the reboot.
+pub fn system(plan: &Plan, system: System, boot: Boot) -> String {
+    let has = |is: fn(&OsStep) -> bool| plan.os.steps.iter().any(is);
+    let arguments = has(|step| matches!(step, OsStep::Arguments { .. }));
+    let packages = has(|step| matches!(step, OsStep::Packages { .. }));
+    let words = match (system, plan.os.changes_image(), arguments) {
+        (System::LeftAlone, ..) => "image and arguments left alone",
+        (System::NotCompared, ..) => "image and arguments not compared",
+        (System::Compared, false, false) => "image and arguments unchanged",
+        (System::Compared, true, false) => "another image, arguments unchanged",
+        (System::Compared, false, true) => "image unchanged, other arguments",
+        (System::Compared, true, true) => "another image and other arguments",
+    };
+    let packages = if packages { ", other packages" } else { "" };
+    let boot = match boot {
+        Boot::None => "; no reboot",
+        Boot::Later => "; needs a reboot afterwards",
+        Boot::Now => "; reboots at the end",
+        Boot::ByTheDaemon => "; the daemon drains and reboots",
+        Boot::Elsewhere => "",
+    };
+    format!("{words}{packages}{boot}")
+}

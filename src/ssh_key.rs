@@ -1,0 +1,306 @@
+//! Public keys of OpenSSH: what a line of `authorized_keys` is, without showing the key, and whether sshd would take it.
+//!
+//! A key is named by its type, its fingerprint as `ssh-keygen -lf` prints it, and its comment.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use sha2::{Digest, Sha256};
+
+/// A public key; the key itself is not kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicKey {
+    /// Such as `ssh-ed25519`.
+    pub kind: String,
+    /// `SHA256:` and 43 letters.
+    pub fingerprint: String,
+    /// What follows the key; may be empty.
+    pub comment: String,
+    /// Options such as `from="..."` stand before it.
+    pub has_options: bool,
+}
+
+/// Why a line is no key that sshd takes, as the end of a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// No word is the type of a key.
+    #[error(
+        "is no public key: it begins neither with ssh-ed25519, ssh-rsa nor ecdsa-sha2-nistp256"
+    )]
+    NoType,
+    /// The second word is not base64.
+    #[error("is no whole key: what follows {0} is not base64. Copy it again, on one line")]
+    NotBase64(String),
+    /// The parts inside are not all there.
+    #[error(
+        "is no whole key: the {0} key ends too early or goes on too long. Copy it again, on one line"
+    )]
+    NotWhole(String),
+    /// What stands inside is of another type.
+    #[error("says {0}, but the key inside is of another type. Copy it again")]
+    Contradicts(String),
+    /// sshd has no such type, or takes it no more.
+    #[error("is a {0} key, which sshd does not take. Give one made by ssh-keygen -t ed25519")]
+    NotTaken(String),
+    /// RSA with few bits.
+    #[error("is an RSA key of {0} bits; sshd takes 2048 and more. Give another one")]
+    Weak(usize),
+}
+
+impl PublicKey {
+    /// Reads a line of `authorized_keys`; nothing where it is no key. Whether the key is whole is not looked at.
+    pub fn parse(line: &str) -> Option<Self> {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            return None;
+        }
+        let plain = Self::without_options(line);
+        plain.or_else(|| {
+            let key = Self::without_options(after_options(line)?)?;
+            Some(Self {
+                has_options: true,
+                ..key
+            })
+        })
+    }
+
+    fn without_options(line: &str) -> Option<Self> {
+        let (kind, key, comment) = words(line);
+        let blob = decoded(key)?;
+        let (inside, _) = field(&blob)?;
+        (inside == kind.as_bytes()).then(|| Self {
+            kind: kind.to_owned(),
+            fingerprint: format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(&blob))),
+            comment: comment.to_owned(),
+            has_options: false,
+        })
+    }
+
+    /// Reads one key without options, and sees that it is whole and of a type that sshd takes.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn check(line: &str) -> Result<Self, KeyError> {
+        let (kind, key, _) = words(line.trim());
+        let of = |kind: &str| kind.to_owned();
+        if !is_type(kind) {
+            return Err(KeyError::NoType);
+        }
+        if !TAKEN.contains(&kind) {
+            return Err(KeyError::NotTaken(of(kind)));
+        }
+        let blob = decoded(key).ok_or_else(|| KeyError::NotBase64(of(kind)))?;
+        let (inside, _) = field(&blob).ok_or_else(|| KeyError::NotWhole(of(kind)))?;
+        if inside != kind.as_bytes() {
+            return Err(KeyError::Contradicts(of(kind)));
+        }
+        let fields = fields(&blob).ok_or_else(|| KeyError::NotWhole(of(kind)))?;
+        let lengths: Vec<usize> = fields.iter().skip(1).map(|field| field.len()).collect();
+        let is_whole = match (kind, lengths.as_slice()) {
+            ("ssh-ed25519", [32]) | ("sk-ssh-ed25519@openssh.com", [32, _]) => true,
+            ("ssh-rsa", [exponent, modulus]) => *exponent > 0 && *modulus > 0,
+            ("ecdsa-sha2-nistp256", [8, 65])
+            | ("sk-ecdsa-sha2-nistp256@openssh.com", [8, 65, _])
+            | ("ecdsa-sha2-nistp384", [8, 97])
+            | ("ecdsa-sha2-nistp521", [8, 133]) => true,
+            _ => false,
+        };
+        if !is_whole {
+            return Err(KeyError::NotWhole(of(kind)));
+        }
+        match (kind, fields.get(2)) {
+            ("ssh-rsa", Some(modulus)) if bits(modulus) < 2048 => {
+                Err(KeyError::Weak(bits(modulus)))
+            }
+            _ => Self::without_options(line.trim()).ok_or(KeyError::NoType),
+        }
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.fingerprint)?;
+        if !self.comment.is_empty() {
+            write!(f, " {}", self.comment)?;
+        }
+        match self.has_options {
+            true => f.write_str(" (with options)"),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The types that sshd takes today.
+const TAKEN: [&str; 7] = [
+    "ssh-ed25519",
+    "ssh-rsa",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "sk-ssh-ed25519@openssh.com",
+    "sk-ecdsa-sha2-nistp256@openssh.com",
+];
+
+fn is_type(word: &str) -> bool {
+    let beginnings = ["ssh-", "ecdsa-sha2-", "sk-ssh-", "sk-ecdsa-", "rsa-sha2-"];
+    beginnings.iter().any(|begins| word.starts_with(begins))
+}
+
+/// A line of a key file without any key, for people: what it is, or how long.
+pub fn described(line: &str) -> String {
+    match PublicKey::parse(line) {
+        Some(key) => key.to_string(),
+        None => format!("(no key that sshd reads: a line of {} bytes)", line.len()),
+    }
+}
+
+/// How a key file changes, a line for each key: `+` comes, `-` goes, a blank stays. Comments are left out.
+pub fn changes(old: &str, new: &str) -> String {
+    let (old, new) = (lines(old), lines(new));
+    let gone = old.iter().filter(|line| !new.contains(line));
+    let gone = gone.map(|line| folded('-', line));
+    let here = new.iter().map(|line| {
+        let sign = if old.contains(line) { ' ' } else { '+' };
+        folded(sign, line)
+    });
+    gone.chain(here).collect()
+}
+
+/// Columns of a line in [`changes`]: it stands eight to the right.
+const WIDTH: usize = 72;
+
+/// A line of [`changes`]; what does not fit goes on in the next one.
+fn folded(sign: char, line: &str) -> String {
+    let mut out = sign.to_string();
+    let mut width = 1;
+    for (index, word) in described(line).split_whitespace().enumerate() {
+        let long = word.chars().count();
+        match (index, width + 1 + long > WIDTH) {
+            (0, _) => width += long,
+            (_, true) => {
+                out.push_str("\n     ");
+                width = 5 + long;
+            }
+            (_, false) => {
+                out.push(' ');
+                width += 1 + long;
+            }
+        }
+        out.push_str(word);
+    }
+    out.push('\n');
+    out
+}
+
+fn lines(text: &str) -> Vec<&str> {
+    let lines = text.lines().map(str::trim);
+    lines
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .collect()
+}
+
+/// Type, key and comment.
+fn words(line: &str) -> (&str, &str, &str) {
+    let (kind, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
+    let rest = rest.trim_start();
+    let (key, comment) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
+    (kind, key, comment.trim())
+}
+
+/// What follows the options: they end at the first blank outside quotes.
+fn after_options(line: &str) -> Option<&str> {
+    let (mut quoted, mut escaped) = (false, false);
+    let end = line.find(|c: char| {
+        let ends = !quoted && (c == ' ' || c == '\t');
+        if c == '"' && !escaped {
+            quoted = !quoted;
+        }
+        escaped = c == '\\' && !escaped;
+        ends
+    })?;
+    Some(line.get(end..)?.trim_start())
+}
+
+fn decoded(key: &str) -> Option<Vec<u8>> {
+    STANDARD.decode(key).ok().filter(|blob| !blob.is_empty())
+}
+
+/// The first field of the wire format, and what follows it.
+fn field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+    rest.split_at_checked(length)
+}
+
+/// All fields; nothing where the last is not whole.
+fn fields(mut bytes: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut all = Vec::new();
+    while !bytes.is_empty() {
+        let (one, rest) = field(bytes)?;
+        all.push(one);
+        bytes = rest;
+    }
+    Some(all)
+}
+
+/// The length of a positive number.
+fn bits(number: &[u8]) -> usize {
+    let mut bytes = number.iter().skip_while(|byte| **byte == 0);
+    let Some(first) = bytes.next() else { return 0 };
+    bytes.count() * 8 + 8 - first.leading_zeros() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBdBmyV7tmBKXQFcrHRXpnDTYlFTREUPCl0aYrhYEcEO me@there";
+
+    #[test]
+    fn options_are_passed_over_up_to_the_key() {
+        let plain = PublicKey::parse(KEY).unwrap();
+        let line = format!("from=\"a b,\\\"c\\\"\",no-pty {KEY}");
+        let with = PublicKey::parse(&line).unwrap();
+        assert_eq!(with.fingerprint, plain.fingerprint);
+        assert!(with.has_options && !plain.has_options);
+        assert_eq!(PublicKey::check(&line), Err(KeyError::NoType));
+    }
+
+    #[test]
+    fn every_beginning_of_a_key_is_no_whole_one() {
+        let whole = KEY.len() - " me@there".len();
+        for end in 0..whole {
+            assert!(PublicKey::check(&KEY[..end]).is_err(), "{end}");
+        }
+        assert!(PublicKey::check(&KEY[..whole]).is_ok());
+    }
+
+    #[test]
+    fn lines_of_keys_fit_a_screen() {
+        let long = format!("{KEY} {}", "of the desk in the cellar ".repeat(4));
+        let said = changes("", &long);
+        assert!(said.lines().count() > 1, "{said}");
+        assert!(said.lines().all(|line| line.len() <= WIDTH), "{said}");
+        assert!(said.lines().skip(1).all(|line| line.starts_with("     ")));
+    }
+
+    #[test]
+    fn a_change_tells_what_comes_goes_and_stays() {
+        let other = KEY.replace("me@there", "you");
+        let said = changes(
+            &format!("{KEY}\n# x\n"),
+            &format!("{KEY}\nrubbish\n\n{other}"),
+        );
+        let fingerprint = PublicKey::parse(KEY).unwrap().fingerprint;
+        assert_eq!(
+            said,
+            format!(
+                " ssh-ed25519 {fingerprint} me@there\n+(no key that sshd reads: a line of 7 bytes)\n\
+                 +ssh-ed25519 {fingerprint} you\n"
+            )
+        );
+        assert!(!changes("", KEY).contains("AAAA"));
+    }
+}
