@@ -1,4 +1,4 @@
-//! What waits for the next boot: a deployment that was staged together with files (design.md section 4), and what
+//! What waits for the next boot: a deployment that was staged together with files (docs/operating-system.md), and what
 //! that boot turned out to be. Values and judgements only; `cli/complete`, `cli/rollback` and `cli/os` look and act.
 
 use serde::{Deserialize, Serialize};

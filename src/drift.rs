@@ -1,7 +1,7 @@
 //! Drift: where the disk differs from a config, in the daemon's order and words.
 //!
 //! Pure: a config and a node state in, a list out. What the daemon's own check
-//! (mcd-contract section 7) would report carries its message; what it never looks
+//! (docs/agreement.md: Validation) would report carries its message; what it never looks
 //! at is marked so. Applying a config is removing this list.
 
 use nix::errno::Errno;
@@ -102,7 +102,7 @@ pub fn image_drift(config: &MachineConfig, layered: Option<&str>, runs: &str) ->
 }
 
 /// Kernel arguments that the daemon misses. Of `present` it sees those without blanks only: it cuts what it reads back
-/// at every blank (mcd-contract 7). Where `present` is none, what it would miss whatever is there.
+/// at every blank (docs/agreement.md: Validation). Where `present` is none, what it would miss whatever is there.
 pub fn missing_arguments(config: &MachineConfig, present: Option<&Kargs>) -> Option<Drift> {
     let asked_for = Kargs::of_entries(&config.kernel_arguments);
     let never = asked_for.never_found();
@@ -204,7 +204,7 @@ pub fn drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
     drifts
 }
 
-/// The daemon's whole sentence for its verdict (mcd-contract section 7); `None` when it finds nothing.
+/// The daemon's whole sentence for its verdict (docs/agreement.md: Validation); `None` when it finds nothing.
 pub fn verdict(name: &str, drifts: &[Drift]) -> Option<String> {
     let first = drifts.iter().find_map(|drift| drift.daemon.as_deref())?;
     Some(format!(
@@ -496,7 +496,7 @@ pub fn dropin_path(unit: &str, dropin: &str) -> Option<RootPath> {
     RootPath::parse(&format!("/{}/{unit}.d/{dropin}", paths::UNITS)).ok()
 }
 
-/// Drop-ins first, then the file, then whether it is on (mcd-contract section 7, steps 5 and 6). For a config of
+/// Drop-ins first, then the file, then whether it is on (docs/agreement.md: Validation, steps 5 and 6). For a config of
 /// spec 2 the daemon wants empty drop-ins to be there, and does not look at enablement.
 fn unit_drifts(unit: &Unit, node: &NodeState, spec2: bool) -> Vec<Drift> {
     let mut drifts = Vec::new();
@@ -667,7 +667,7 @@ fn key_drift(desired: &Desired, node: &NodeState, owner: (u32, u32)) -> Option<D
     Some(unchecked(DriftKind::Keys, &path, detail))
 }
 
-/// The key file as it is to be (mcd-contract 6.6).
+/// The key file as it is to be (docs/agreement.md: Users).
 pub fn keys_object(desired: &Desired, node: &NodeState, owner: (u32, u32)) -> Object {
     text_object(
         keys_text(desired).as_bytes(),

@@ -1,6 +1,6 @@
 //! Kernel arguments as a value: an ordered list in which duplicates count.
 //!
-//! Pure. Tokens are cut as the daemon and the kernel cut them (mcd-contract 8.4), and a change is what libostree
+//! Pure. Tokens are cut as the daemon and the kernel cut them (docs/agreement.md: Kernel arguments), and a change is what libostree
 //! makes of it: a deletion takes the first equal argument, an addition comes last.
 
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ impl Kargs {
         Self(each.flatten().collect())
     }
 
-    /// What the daemon takes for the old arguments on a first boot (mcd-contract 8.4): the booted ones that are
+    /// What the daemon takes for the old arguments on a first boot (docs/agreement.md: Kernel arguments): the booted ones that are
     /// exactly an entry of the config. An entry of several tokens is never among them.
     pub fn first_boot<S: AsRef<str>>(booted: &Self, entries: &[S]) -> Self {
         let requested = |token: &&String| entries.iter().any(|entry| entry.as_ref() == **token);
@@ -100,14 +100,14 @@ impl Kargs {
         Self(kept.cloned().collect())
     }
 
-    /// What the daemon would say is missing (mcd-contract 7): presence counts, not number or order.
+    /// What the daemon would say is missing (docs/agreement.md: Validation): presence counts, not number or order.
     pub fn missing_from(&self, present: &Self) -> Vec<&str> {
         let absent = |token: &&String| !present.0.contains(token);
         self.0.iter().filter(absent).map(String::as_str).collect()
     }
 
     /// Arguments with a blank between quotes: the daemon splits what it reads back at every blank, so it never finds
-    /// them and stays Degraded (mcd-contract 11, 26).
+    /// them and stays Degraded (docs/agreement.md: Validation).
     pub fn never_found(&self) -> Vec<&str> {
         let blank = |token: &&String| token.contains(' ');
         self.0.iter().filter(blank).map(String::as_str).collect()
@@ -351,7 +351,7 @@ impl Change {
     }
 }
 
-/// The daemon's own sequence (mcd-contract 8.4): all old ones away, then all new ones, duplicates kept.
+/// The daemon's own sequence (docs/agreement.md: Kernel arguments): all old ones away, then all new ones, duplicates kept.
 ///
 /// Empty where it runs no command.
 pub fn daemon_sequence(old: &Kargs, new: &Kargs) -> Vec<Change> {

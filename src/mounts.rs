@@ -92,7 +92,7 @@ impl From<RootError> for MountError {
     }
 }
 
-/// The root of a boot, as it was found and as we need it (ignition-contract 10.3).
+/// The root of a boot, as it was found and as we need it (docs/ignition.md: First boot).
 #[derive(Debug)]
 pub struct BootRoot {
     root: Root,

@@ -63,7 +63,7 @@ impl Kind {
     }
 }
 
-/// The identity of an object (design.md, section 3, step 4): inode numbers are not part of it.
+/// The identity of an object (docs/transaction.md): inode numbers are not part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
     /// Type and content.

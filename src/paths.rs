@@ -1,6 +1,6 @@
 //! Paths on a node, relative to the root, one constant each.
 //!
-//! Which program writes each one, and when: mcd-contract section 4.
+//! Which program writes each one, and when: docs/agreement.md: Files on a node.
 
 /// The daemon's record of the config the node is in; a MachineConfig as JSON.
 pub const CURRENT_CONFIG: &str = "etc/machine-config-daemon/currentconfig";
@@ -100,7 +100,7 @@ pub const REGISTRIES: &str = "etc/containers/registries.conf";
 pub const REGISTRIES_D: &str = "etc/containers/registries.conf.d";
 /// Which signatures an image needs.
 pub const POLICY: &str = "etc/containers/policy.json";
-/// Credentials that rpm-ostree uses for a pull; the first that exists counts (mcd-contract 4).
+/// Credentials that rpm-ostree uses for a pull; the first that exists counts (docs/agreement.md: Files on a node).
 pub const PULL_SECRETS: [&str; 3] = [
     "run/ostree/auth.json",
     "etc/ostree/auth.json",

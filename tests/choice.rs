@@ -1,4 +1,4 @@
-//! Without an argument: what `plan` and `apply` take, and what they say of everything else (design.md section 6).
+//! Without an argument: what `plan` and `apply` take, and what they say of everything else (docs/fetch-and-cache.md).
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 mod support;

@@ -32,7 +32,7 @@ pub fn group_password(group: &Group) -> Option<&str> {
     given(&group.password_hash)
 }
 
-/// What a group needs (ignition-contract 7.1).
+/// What a group needs (docs/ignition.md: Users).
 pub fn of_group(files: &AccountFiles, group: &Group, stand_in: &str) -> Option<Change> {
     let gone = group.should_exist == Some(false);
     let password = group_password(group);
@@ -56,7 +56,7 @@ pub fn of_group(files: &AccountFiles, group: &Group, stand_in: &str) -> Option<C
     })
 }
 
-/// What a user needs (ignition-contract 7.2).
+/// What a user needs (docs/ignition.md: Users).
 pub fn of_user(files: &AccountFiles, user: &User, stand_in: &str) -> Option<Change> {
     let gone = user.should_exist == Some(false);
     let tool = match files.user(&user.name) {

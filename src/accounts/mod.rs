@@ -1,4 +1,4 @@
-//! Users and groups of bare Ignition configs (ignition-contract 7): shadow-utils runs on a private copy of the
+//! Users and groups of bare Ignition configs (docs/ignition.md: Users): shadow-utils runs on a private copy of the
 //! account files, and what comes of it is a value that a plan turns into steps.
 //!
 //! Nothing in the root is changed here. A command runs only where an account differs from the config, so that a

@@ -244,7 +244,7 @@ fn stop_workloads(
     Ok(Some(stopped))
 }
 
-/// The operating system is staged first; the files come last, and with them the record (design.md section 4).
+/// The operating system is staged first; the files come last, and with them the record (docs/operating-system.md).
 fn carry_out(
     cli: &Cli,
     session: &Session,

@@ -178,7 +178,7 @@ pub fn booted(root: &Root) -> Result<Booted> {
 }
 
 /// The run was cut off between the operating system and its files: they come now, out of the cache, before anything
-/// reads those from before (design.md section 4).
+/// reads those from before (docs/operating-system.md).
 fn bring_files(cli: &Cli, root: &Root, lock: &Lock, awaited: &Awaited) -> Result<()> {
     if !awaited.lacks_files(&ran(&transaction::history(root)?)) {
         return Ok(());

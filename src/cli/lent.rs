@@ -1,5 +1,5 @@
 //! What rpm-ostreed is lent while an operating system is staged, and taken from it again on every way out: the
-//! repository of the extensions, and the daemon's exception of one image from the signature policy (mcd-contract 8.3, 8.5).
+//! repository of the extensions, and the daemon's exception of one image from the signature policy (docs/agreement.md: Operating system, Packages).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,5 +1,5 @@
 //! Deployments that we pinned as the way back: kept by name, so that only ours are ever let go, and only when the daemon
-//! is done or a person says so (design.md section 5).
+//! is done or a person says so (docs/operating-system.md).
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};

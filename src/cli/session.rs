@@ -68,7 +68,7 @@ pub struct Session {
 }
 
 /// Opens the root of the command line; of the disk of an OSTree system, the deployment that it would boot, with its
-/// `var` (design.md section 6).
+/// `var` (docs/fetch-and-cache.md).
 pub fn open_root(cli: &Cli) -> Result<Root> {
     let root = Root::open(&cli.root).context("opening the root")?;
     if !sysroot::is_physical(&root)? {
@@ -158,7 +158,7 @@ pub fn keep(root: &Root, file: &'static str, value: &impl Serialize) -> Result<(
     Ok(store.put(RootPath::fixed(file).name(), &sealed::seal(&text))?)
 }
 
-/// What stands in for a config that was not named (design.md section 7).
+/// What stands in for a config that was not named (docs/fetch-and-cache.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unnamed {
     /// What the node is to be in: for what changes it.

@@ -1,5 +1,5 @@
 //! What a running system is told once files have changed: jobs for systemd, and the one program behind a job that the
-//! daemon falls back to (mcd-contract 9.1).
+//! daemon falls back to (docs/agreement.md: Actions).
 
 use std::fmt;
 use std::time::Duration;

@@ -23,7 +23,7 @@ pub struct Ownership {
     pub unanswered: Vec<(RootPath, CommandError)>,
 }
 
-/// Asks the package database of the running system which of these files belong to a package (mcd-contract 6.4). A file
+/// Asks the package database of the running system which of these files belong to a package (docs/agreement.md: Originals). A file
 /// that rpm fails over takes no other file's answer away.
 ///
 /// # Errors
@@ -115,7 +115,7 @@ fn read_all(answer: &CommandOutput, paths: &[&RootPath]) -> Option<BTreeMap<Root
     (said >= owned).then_some(answers)
 }
 
-/// Whether a package is installed, as the daemon asks (mcd-contract 8.5).
+/// Whether a package is installed, as the daemon asks (docs/agreement.md: Packages).
 pub fn has(runner: &dyn CommandRunner, package: &str) -> Result<bool, CommandError> {
     let answer = runner.run(&CommandLine {
         program: "rpm".into(),

@@ -1,4 +1,4 @@
-//! shadow-utils: the commands that make, change and remove users and groups (ignition-contract 7.1 and 7.2).
+//! shadow-utils: the commands that make, change and remove users and groups (docs/ignition.md: Users).
 //!
 //! Nothing is parsed here: the account files say what came of a command. Every one runs below a
 //! private copy of them, never below the node's root.

@@ -1,4 +1,4 @@
-//! Node disruption policies: which actions follow from which change (mcd-contract 9.1).
+//! Node disruption policies: which actions follow from which change (docs/agreement.md: Actions).
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
 //! Handing a node over to the cluster again: what an admin does with `oc` when the API is back, as the controller and
-//! the daemon would do it between them (mcd-contract 5.1, 5.3, 9.4), with what to look at before each step.
+//! the daemon would do it between them (docs/agreement.md: Annotations, Start, Drain), with what to look at before each step.
 //!
 //! Pure. Nothing here is secret: a rendered config is named, never shown.
 

@@ -1,4 +1,4 @@
-//! Where an update of the daemon fails on its way: after the drain, while it writes (mcd-contract 6.2 to 6.5).
+//! Where an update of the daemon fails on its way: after the drain, while it writes (docs/agreement.md: Update, Units).
 
 use crate::document::Desired;
 use crate::drift::wanted_file;

@@ -1,5 +1,5 @@
 //! What the Machine Config Daemon decides: about a step from one config to another (whether it takes it, what counts
-//! as changed, what it does after the files, and whether it drains first; mcd-contract 1.6, 6.1, 9), and about a node
+//! as changed, what it does after the files, and whether it drains first; docs/agreement.md: Transitions, Update, Actions), and about a node
 //! that it finds when it starts (5.2, 5.3).
 //!
 //! Pure: values in, values out. Who carries anything out is elsewhere.

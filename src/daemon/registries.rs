@@ -1,4 +1,4 @@
-//! Whether a change of registries.conf lets running pods be (mcd-contract 9.3).
+//! Whether a change of registries.conf lets running pods be (docs/agreement.md: Drain).
 //!
 //! The daemon's own reading, which is laxer than that of the containers tools (`images/registries`): names stay as
 //! they are written, and nothing is refused but broken TOML.

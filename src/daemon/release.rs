@@ -1,4 +1,4 @@
-//! Which daemon it is: what changed in the course of time, as rules (mcd-contract section 12).
+//! Which daemon it is: what changed in the course of time, as rules (docs/agreement.md: Versions).
 
 use std::str::FromStr;
 

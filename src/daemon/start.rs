@@ -1,5 +1,5 @@
 //! What the daemon does when it starts: its first look at the node and at the API, walked over values
-//! (mcd-contract 5.2 and 5.3).
+//! (docs/agreement.md: Start).
 //!
 //! What is not known here is a value as well: an annotation that nobody told is [`Annotation::Unknown`], and what
 //! the API has to have is a [`Need`] with the daemon's words for the case that it has not.

@@ -1,4 +1,4 @@
-//! What the daemon makes of a step from one config to another (mcd-contract 1.6, 6.1, 9).
+//! What the daemon makes of a step from one config to another (docs/agreement.md: Transitions, Update, Actions).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,7 +57,7 @@ pub struct Diff {
     pub extensions: bool,
 }
 
-/// What the daemon does at a first boot, when it reaches no API (mcd-contract 9.2).
+/// What the daemon does at a first boot, when it reaches no API (docs/agreement.md: Actions).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FirstBoot {
     /// After the files.

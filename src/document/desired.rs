@@ -22,7 +22,7 @@ pub enum Owner {
 pub struct DesiredFile {
     /// Where.
     pub path: RootPath,
-    /// Permission bits; 0644 when the document gives none (mcd-contract 6.3).
+    /// Permission bits; 0644 when the document gives none (docs/agreement.md: Files).
     pub mode: u32,
     /// Owner; root when the document gives none.
     pub user: Owner,
@@ -40,7 +40,7 @@ pub struct DesiredFile {
     pub bare: Option<BareFile>,
 }
 
-/// What a bare Ignition config says of a file beyond its contents (ignition-contract 4.4 to 4.6).
+/// What a bare Ignition config says of a file beyond its contents (docs/ignition.md: Nodes).
 #[derive(Debug, Clone)]
 pub struct BareFile {
     /// Whether something else may be replaced.
@@ -67,7 +67,7 @@ impl BareFile {
     }
 }
 
-/// A file of a MachineConfig that the daemon can neither write nor compare, whatever is on disk (mcd-contract 6.3, 7).
+/// A file of a MachineConfig that the daemon can neither write nor compare, whatever is on disk (docs/agreement.md: Files, Validation).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undecodable {
     /// How many files of [`Desired::files`] the daemon looks at before it.
@@ -389,7 +389,7 @@ fn bare_file(
     })
 }
 
-/// Before spec 3.6 the special bits are masked off (ignition-contract V3).
+/// Before spec 3.6 the special bits are masked off (docs/ignition.md: Validation).
 fn special_bits(mode: u32, config: &MachineConfig) -> u32 {
     if config.ignition.minor() < 6 {
         mode & 0o777

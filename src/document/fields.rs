@@ -1,5 +1,5 @@
 //! What the table of spec 3 (in `merge`) says of a config as it was written: which fields are newer
-//! than its version (ignition-contract 1.2), and which keys stand twice (V28).
+//! than its version (docs/ignition.md: Parsing), and which keys stand twice (V28).
 
 use std::collections::BTreeMap;
 

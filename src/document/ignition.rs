@@ -18,7 +18,7 @@ use crate::parallel;
 
 /// Minor versions of spec 3 that are understood.
 pub const NEWEST_MINOR: u64 = 6;
-/// The newest minor version that the daemon of 2026-08 takes (mcd-contract 1.2).
+/// The newest minor version that the daemon of 2026-08 takes (docs/agreement.md: Documents).
 pub const DAEMON_MINOR: u64 = 5;
 
 /// An Ignition config.

@@ -1,4 +1,4 @@
-//! A config that refers to others, and what comes of laying one over the other (ignition-contract 1.5, 3.1, 3.2).
+//! A config that refers to others, and what comes of laying one over the other (docs/ignition.md: Validation, Merging).
 //!
 //! Values only: who fetches what, in which order and within which bounds is decided in `source`.
 
@@ -105,7 +105,7 @@ impl Layer {
     }
 }
 
-/// Before spec 3.6 the special bits of a mode do not count (ignition-contract 1.5); a newer config over an
+/// Before spec 3.6 the special bits of a mode do not count (docs/ignition.md: Validation); a newer config over an
 /// older one must not revive them.
 fn without_special_bits(section: &mut Section) {
     let storage = section.get_mut("storage").and_then(Value::as_object_mut);

@@ -1,7 +1,7 @@
 //! Ignition's merge of one config into another, on JSON values of spec 3.5.
 //!
 //! One table says what every section is; reading a config and merging two both
-//! follow it (ignition-contract 3.1). Nothing here knows MachineConfigs.
+//! follow it (docs/ignition.md: Merging). Nothing here knows MachineConfigs.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The marks in a MachineConfig that tell a rendered one from those that are merged into it (mcd-contract 1.3).
+//! The marks in a MachineConfig that tell a rendered one from those that are merged into it (docs/agreement.md: Rendering).
 
 use super::ignition::Ignition;
 use super::machine_config::MachineConfig;

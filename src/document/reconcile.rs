@@ -1,4 +1,4 @@
-//! Which transitions the daemon refuses, in its words (mcd-contract 1.6).
+//! Which transitions the daemon refuses, in its words (docs/agreement.md: Transitions).
 
 use super::ignition::Ignition;
 use super::machine_config::MachineConfig;

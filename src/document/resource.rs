@@ -1,7 +1,7 @@
 //! Contents of files: `data:` URLs and gzip.
 //!
 //! The accepted form is RFC 2397 as Ignition checks it, character by character
-//! (ignition-contract section 5.1). The hash of a resource is over its decompressed bytes.
+//! (docs/ignition.md: Fetching). The hash of a resource is over its decompressed bytes.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -213,7 +213,7 @@ pub fn gunzip_within(packed: &[u8], limit: u64) -> Result<Vec<u8>, ContentsError
     }
 }
 
-/// Non-zero trailing bits pass, missing padding does not (ignition-contract section 5.1).
+/// Non-zero trailing bits pass, missing padding does not (docs/ignition.md: Fetching).
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()

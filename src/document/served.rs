@@ -1,7 +1,7 @@
 //! The Ignition config that the Machine Config Server serves: a rendered config with first-boot additions.
 //!
 //! The server appends generated files (annotations, bootstrap kubeconfig, certificates) and puts the whole
-//! MachineConfig into one of them; that is the only place that holds its name (mcd-contract section 2).
+//! MachineConfig into one of them; that is the only place that holds its name (docs/agreement.md: Server).
 
 use std::fmt::Write;
 
@@ -106,7 +106,7 @@ const RAW: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b')');
 
 /// The Ignition config that the server would serve for a MachineConfig, as far as the MachineConfig tells: without
-/// the bootstrap kubeconfig and the certificates, which only the cluster has (mcd-contract section 2).
+/// the bootstrap kubeconfig and the certificates, which only the cluster has (docs/agreement.md: Server).
 ///
 /// # Errors
 /// A finding where the Ignition part is not of spec 3, which the first-boot files would have to be written in too.

@@ -1,6 +1,6 @@
 //! Ignition spec 2.0 to 2.4, read by conversion to spec 3. JSON in, JSON out; no I/O.
 //!
-//! The order is the operator's (mcd-contract 1.2): read with the schema of the declared version, raise to 2.2
+//! The order is the operator's (docs/agreement.md: Documents): read with the schema of the declared version, raise to 2.2
 //! (where 2.0 and 2.1 leave a mode or an owner out, it is an explicit zero), check the rules of spec 2, drop
 //! duplicates, translate. Up to 2.2 duplicates are legal: of files and units the last one wins, drop-ins and
 //! keys of shadowed entries are kept, and the lists come out reversed. From 2.3 on duplicates are an error.
@@ -22,7 +22,7 @@
 //!
 //! # How the daemon verifies a config of spec 2
 //!
-//! It *applies* the converted config but *verifies* the one that was written (mcd-contract section 7 and
+//! It *applies* the converted config but *verifies* the one that was written (docs/agreement.md: Validation and
 //! surprise 34). What differs from spec 3:
 //!
 //! * Files are walked from last to first and only the last entry of a path counts: exactly the order and the
@@ -55,7 +55,7 @@ use super::ignition;
 
 /// The newest minor version of spec 2 that is understood.
 pub const NEWEST_MINOR: u64 = 4;
-/// The newest minor version of spec 2 that the daemon takes (mcd-contract 1.2).
+/// The newest minor version of spec 2 that the daemon takes (docs/agreement.md: Documents).
 pub const DAEMON_MINOR: u64 = 2;
 /// The version that the result declares.
 pub const RESULT_VERSION: &str = "3.5.0";

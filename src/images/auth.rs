@@ -63,7 +63,7 @@ impl Secrets {
         }
     }
 
-    /// The first file of a root that exists, in rpm-ostree's order (mcd-contract 4). The daemon makes the first two
+    /// The first file of a root that exists, in rpm-ostree's order (docs/agreement.md: Files on a node). The daemon makes the first two
     /// links to the last, or to the secret of its own registry.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The image of extensions: how its content is had, and how rpm-ostree is told of it (mcd-contract 8.5). Words in,
+//! The image of extensions: how its content is had, and how rpm-ostree is told of it (docs/agreement.md: Packages). Words in,
 //! values out.
 
 use std::time::Duration;

@@ -96,7 +96,7 @@ impl Policy {
     }
 
     /// Whether the default accepts anything: then `ostree-image-signed:` is refused, and the daemon writes no
-    /// exception for `containers-storage` unless that has rules of its own (mcd-contract 8.3).
+    /// exception for `containers-storage` unless that has rules of its own (docs/agreement.md: Operating system).
     pub fn accepts_anything_by_default(&self) -> bool {
         accepts_anything(&self.default)
     }

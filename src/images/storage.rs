@@ -1,5 +1,5 @@
 //! `containers-storage`: what podman has, and the daemon's exception of one image from the signature policy
-//! (mcd-contract 8.3). Words in, values out; the exception is never written to `/etc`.
+//! (docs/agreement.md: Operating system). Words in, values out; the exception is never written to `/etc`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! SELinux labels: which one the root's own policy wants at a path (ignition-contract, section 8).
+//! SELinux labels: which one the root's own policy wants at a path (docs/ignition.md: Labels).
 //!
 //! The policy's `file_contexts` are evaluated here, not by a tool. `matchpathcon` and `setfiles` are on every
 //! installed node, but not in an initramfs nor on the machine that a broken disk is carried to, and these are the

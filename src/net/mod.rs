@@ -1,4 +1,4 @@
-//! Fetching one URL within bounds (ignition-contract section 5.3): the only place that uses the network.
+//! Fetching one URL within bounds (docs/ignition.md: Fetching): the only place that uses the network.
 //!
 //! Like Ignition: GET; its default headers with our own agent, of which the caller's replace those of the
 //! same name; 200 and 204 are success; 5xx and trouble with the transport are tried again after 0.2, 0.4,

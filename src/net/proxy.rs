@@ -1,4 +1,4 @@
-//! Which proxy a request takes (ignition-contract section 5.3): Go's rules, without the environment.
+//! Which proxy a request takes (docs/ignition.md: Fetching): Go's rules, without the environment.
 
 use std::fmt;
 use std::net::IpAddr;

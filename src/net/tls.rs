@@ -40,7 +40,7 @@ pub enum BundleError {
     Empty,
 }
 
-/// The certificates of a PEM bundle, in order (ignition-contract section 5.3).
+/// The certificates of a PEM bundle, in order (docs/ignition.md: Fetching).
 ///
 /// Every block must be a certificate. Text before a block is passed over, as in Ignition; behind the last
 /// one only blank lines may stand, which Ignition refuses.

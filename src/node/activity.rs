@@ -11,7 +11,7 @@ use crate::root::{Root, RootError, RootPath};
 
 /// Pulls the operator's image for the first-boot service, again and again until it is there.
 pub const FIRST_BOOT_PULL: &str = "machine-config-daemon-pull.service";
-/// Completes a first boot, again and again until it can (mcd-contract section 3).
+/// Completes a first boot, again and again until it can (docs/agreement.md: First boot).
 pub const FIRST_BOOT_SERVICE: &str = "machine-config-daemon-firstboot.service";
 
 /// Name of the daemon's program.

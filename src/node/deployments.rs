@@ -301,7 +301,7 @@ impl Deployment {
         format!("{}.{}", self.checksum, self.serial)
     }
 
-    /// What the daemon takes for its image, and compares byte for byte (mcd-contract 8.2); empty where it is of none.
+    /// What the daemon takes for its image, and compares byte for byte (docs/agreement.md: Operating system); empty where it is of none.
     pub fn image(&self) -> String {
         let custom = self.custom_origin.as_ref().map(|(url, _)| url.as_str());
         os::image_of(self.reference.as_deref(), custom)
@@ -393,7 +393,7 @@ impl StatusText {
 }
 
 /// Why the previous boot's `ostree-finalize-staged.service` failed: the first line that begins with `error:`, as the
-/// daemon looks for it (mcd-contract 7). Takes the journal as `-o json` or as plain lines.
+/// daemon looks for it (docs/agreement.md: Validation). Takes the journal as `-o json` or as plain lines.
 pub fn finalize_failure(journal: &str) -> Option<String> {
     let mut messages = journal.lines().filter_map(message);
     messages.find_map(|message| Some(message.strip_prefix("error:")?.trim().to_owned()))

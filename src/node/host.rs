@@ -84,7 +84,7 @@ fn in_initramfs() -> bool {
     std::fs::metadata(format!("/{}", paths::INITRD_RELEASE)).is_ok()
 }
 
-/// On a running node the daemon does not judge a kernel that knows no such mode (mcd-contract 1.6); one that is about to
+/// On a running node the daemon does not judge a kernel that knows no such mode (docs/agreement.md: Transitions); one that is about to
 /// run a node for the first time is not in it.
 fn of_kernel(live: bool, in_initramfs: bool) -> Option<bool> {
     let known = (live || in_initramfs).then(fips).flatten();

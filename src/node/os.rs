@@ -9,7 +9,7 @@ use super::host::{Host, kernel_command_line};
 /// What is known of the operating system.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Os {
-    /// The image of the root's deployment, as the daemon reads it (mcd-contract 8.2); `None` where that is unknown,
+    /// The image of the root's deployment, as the daemon reads it (docs/agreement.md: Operating system); `None` where that is unknown,
     /// empty where the deployment is of no image.
     pub image: Option<String>,
     /// The packages that were asked for on top of the image, where the deployment is known.
@@ -77,7 +77,7 @@ pub fn of_origin(origin: &str) -> String {
     image_of(value("container-image-reference"), value("custom-url"))
 }
 
-/// What the daemon takes for the image of a deployment (mcd-contract 8.2), from its container reference and the URL of
+/// What the daemon takes for the image of a deployment (docs/agreement.md: Operating system), from its container reference and the URL of
 /// its custom origin; empty where it is of no image.
 pub fn image_of(reference: Option<&str>, custom_url: Option<&str>) -> String {
     match (reference, custom_url) {

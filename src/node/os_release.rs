@@ -1,4 +1,4 @@
-//! `os-release`: which system it is, and which class of it the daemon sees (mcd-contract 8.1).
+//! `os-release`: which system it is, and which class of it the daemon sees (docs/agreement.md: Operating system).
 
 use std::collections::BTreeMap;
 

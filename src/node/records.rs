@@ -22,7 +22,7 @@ pub enum Recorded {
 pub struct Records {
     /// `currentconfig`.
     pub current_config: Recorded,
-    /// What the daemon's reader says of it, where it cannot read it (mcd-contract 11, 7).
+    /// What the daemon's reader says of it, where it cannot read it (docs/agreement.md: Validation).
     pub unreadable: Option<String>,
     /// When it was written; seconds since 1970 by the node's clock.
     pub written: Option<u64>,
@@ -93,7 +93,7 @@ impl Records {
         self.recorded().map(|config| config.name.clone())
     }
 
-    /// The old side of a transition (design.md section 4): after a first boot `currentconfig` holds an
+    /// The old side of a transition (docs/operating-system.md): after a first boot `currentconfig` holds an
     /// empty Ignition part, which would make every file look new and nothing stale.
     pub fn baseline(&self) -> Baseline<'_> {
         let current = match &self.current_config {

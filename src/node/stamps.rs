@@ -1,5 +1,5 @@
 //! What the daemon keeps of files that it wrote over: copies of what the OS shipped, and stamps where there was nothing
-//! (mcd-contract 6.4).
+//! (docs/agreement.md: Originals).
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
 //! The physical root of an OSTree system, as a disk in another machine shows it: which deployment is meant by it
-//! (design.md section 6).
+//! (docs/fetch-and-cache.md).
 
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};

@@ -1,5 +1,5 @@
 //! Users and groups of bare Ignition configs: what the tools made of the account files becomes steps, and homes,
-//! mailboxes and keys with them (ignition-contract 7).
+//! mailboxes and keys with them (docs/ignition.md: Users).
 //!
 //! Deliberate differences from Ignition: the home of a user that goes is left; a missing home of an existing user
 //! is no error; a home that holds something is not moved, but named with the command that moves it.

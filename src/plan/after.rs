@@ -1,5 +1,5 @@
 //! What comes after the files on a running node: the daemon's queue for the step from the recorded config, and what
-//! the same policies say of what had only drifted (design.md section 3, mcd-contract 9).
+//! the same policies say of what had only drifted (docs/transaction.md, docs/agreement.md: Actions).
 
 use std::collections::BTreeSet;
 

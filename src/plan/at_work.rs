@@ -1,4 +1,4 @@
-//! Whether an update of this node is under way: a judgement on what was seen (mcd-contract 3, 6 and 8).
+//! Whether an update of this node is under way: a judgement on what was seen (docs/agreement.md: First boot, Update, Operating system).
 //!
 //! That the daemon lives is no evidence, nor that it asks (`rpm-ostree status`, `podman images`), nor that the
 //! records differ: a node in need of rescue is in that state for days.

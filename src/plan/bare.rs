@@ -1,4 +1,4 @@
-//! Bare Ignition configs: Ignition's rules for files instead of the daemon's (ignition-contract 4.4 to 4.6).
+//! Bare Ignition configs: Ignition's rules for files instead of the daemon's (docs/ignition.md: Nodes).
 //!
 //! Deliberate differences from Ignition: a file that is already as it should be is no error, so that a second
 //! run does nothing; fragments that the file ends with already are not appended again; nothing is removed before

@@ -1,5 +1,5 @@
 //! Directories of links that a plan empties: systemctl takes them away together with the last link (`rmdir` up to its
-//! configuration directory, mcd-contract 6.5).
+//! configuration directory, docs/agreement.md: Units).
 
 use std::collections::BTreeSet;
 

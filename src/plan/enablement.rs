@@ -1,5 +1,5 @@
 //! Which enablement links a config leads to: the daemon's sequence of systemctl calls
-//! (mcd-contract 6.5), played on a [`UnitTree`].
+//! (docs/agreement.md: Units), played on a [`UnitTree`].
 //!
 //! Deliberate differences from the daemon:
 //! - an instance of a template that exists is enabled although systemd lists no file of that name;

@@ -1,4 +1,4 @@
-//! Files, their originals, and files that the config has no more (mcd-contract 6.3 to 6.5).
+//! Files, their originals, and files that the config has no more (docs/agreement.md: Files, Units).
 
 use std::collections::BTreeSet;
 
@@ -129,7 +129,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The first-boot service would find nothing to change and remove its input (mcd-contract section 3), but it
+    /// The first-boot service would find nothing to change and remove its input (docs/agreement.md: First boot), but it
     /// needs an image from the network to find that out, and holds up the kubelet until then.
     fn no_first_boot_service(&mut self, path: &RootPath) {
         self.notice(
@@ -376,7 +376,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Stamp: delete. Original: restore it unless it is known to be none. Neither: delete (mcd-contract 6.5).
+    /// Stamp: delete. Original: restore it unless it is known to be none. Neither: delete (docs/agreement.md: Units).
     fn stale_path(&mut self, path: &RootPath, check_origin: bool) {
         let Keeping {
             orig: Some(orig),

@@ -1,4 +1,4 @@
-//! Directories and links (ignition-contract section 4.4). The daemon applies none; a first boot made them.
+//! Directories and links (docs/ignition.md: Nodes). The daemon applies none; a first boot made them.
 //!
 //! Deliberate differences from Ignition: what is there already and right is no error; the contents of an
 //! existing directory are never deleted; a new soft link belongs to root, not to whoever owns its target.

@@ -1,4 +1,4 @@
-//! The operating system: from what runs, not from what is recorded, to what the config wants (mcd-contract 8.3, 8.4).
+//! The operating system: from what runs, not from what is recorded, to what the config wants (docs/agreement.md: Operating system, Kernel arguments).
 //!
 //! Nothing where it is so already; else the shortest sequence. What runs is pinned first, so that there is a way back
 //! whatever is cleaned up later.

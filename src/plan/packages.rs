@@ -1,4 +1,4 @@
-//! Packages on top of the image: another kernel, and extensions (mcd-contract 8.3, 8.5, 8.6).
+//! Packages on top of the image: another kernel, and extensions (docs/agreement.md: Operating system, Packages).
 //!
 //! From what the next boot would enter, not from what is recorded; the commands are the daemon's.
 

@@ -1,4 +1,4 @@
-//! The daemon's records: written last, so that it believes in the config only when it is there (mcd-contract 5.3);
+//! The daemon's records: written last, so that it believes in the config only when it is there (docs/agreement.md: Start);
 //! and what would start it, or something of it, towards another config.
 
 use super::{Attributes, Builder, Force, Payload, Section};
@@ -119,7 +119,7 @@ impl Builder<'_> {
         self.node().system.facts().is_some() && !self.options.files_only && !first
     }
 
-    /// As the first-boot service leaves it (mcd-contract section 3, step 8): kept for who wants to know, no trigger.
+    /// As the first-boot service leaves it (docs/agreement.md: First boot): kept for who wants to know, no trigger.
     fn no_trigger(&mut self) {
         let (file, kept) = (paths::ENCAPSULATED, paths::ENCAPSULATED_KEPT);
         let (file, kept) = (RootPath::fixed(file), RootPath::fixed(kept));

@@ -1,4 +1,4 @@
-//! Units, drop-ins, masks and enablement links (mcd-contract 6.5).
+//! Units, drop-ins, masks and enablement links (docs/agreement.md: Units).
 
 use std::collections::BTreeMap;
 

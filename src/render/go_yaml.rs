@@ -2,7 +2,7 @@
 //! digest of this text, so every blank counts; readability does not.
 //!
 //! Blocks only, two blanks per level, lists level with their key, keys in natural
-//! order, text folded beyond column 80 (mcd-contract 1.4).
+//! order, text folded beyond column 80 (docs/agreement.md: Rendering).
 
 use std::borrow::Cow;
 use std::cmp::Ordering;

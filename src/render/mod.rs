@@ -1,5 +1,5 @@
 //! What the operator's controller does with the MachineConfigs of a pool: one rendered
-//! config, whose name is a digest of it (mcd-contract 1.3 to 1.5).
+//! config, whose name is a digest of it (docs/agreement.md: Rendering).
 //!
 //! Documents in, a document out; no I/O. Ignition's part of the merge is in `document::merge`.
 

@@ -1,5 +1,5 @@
 //! What the cluster's API says of this node: its annotations, asked for with the kubelet's own credentials while
-//! there is a network (mcd-contract 5.1). Kept with the time at which they were seen, and never taken for the present.
+//! there is a network (docs/agreement.md: Annotations). Kept with the time at which they were seen, and never taken for the present.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

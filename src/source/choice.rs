@@ -1,4 +1,4 @@
-//! Which config, where none was named (design.md section 6): one function on values.
+//! Which config, where none was named (docs/fetch-and-cache.md): one function on values.
 //!
 //! What the cluster last wanted comes first, if the node has it intact; else the recorded one. Nothing newer is taken
 //! unasked: the daemon would take it back with a reboot, and a late fetch is no new config. Every other config that

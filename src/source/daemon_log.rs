@@ -2,7 +2,7 @@
 //! cannot be asked.
 //!
 //! Read are the container's logs as the runtime writes them, and the copies that the daemon keeps of the pod before
-//! (mcd-contract section 4). Only lines of its own forms count, and only at the beginning of a message: what a
+//! (docs/agreement.md: Files on a node). Only lines of its own forms count, and only at the beginning of a message: what a
 //! message quotes proves nothing. Logs come and go with the pod, so the last traces are kept.
 
 use std::io::{Read, Seek, SeekFrom};

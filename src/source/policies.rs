@@ -1,4 +1,4 @@
-//! The cluster's MachineConfiguration: its effective node disruption policies (mcd-contract 9.1), which say what the
+//! The cluster's MachineConfiguration: its effective node disruption policies (docs/agreement.md: Actions), which say what the
 //! daemon does after which change, and the changes of storage sections that it lets pass. Asked for while there is a network, kept with the time, and never taken for the present. A kubelet may not be allowed to
 //! read them; that is no error.
 

@@ -1,4 +1,4 @@
-//! Configs that other configs refer to: fetched, verified and laid over one another (ignition-contract 3.2),
+//! Configs that other configs refer to: fetched, verified and laid over one another (docs/ignition.md: Merging),
 //! and the remote contents of their files (5.2 to 5.4).
 //!
 //! Everything is fetched before anything is planned, so a server that fails changes nothing on the node.
@@ -28,7 +28,7 @@ const MAX_CONFIG: u64 = 64 << 20;
 const MAX_BUNDLE: u64 = 8 << 20;
 /// All remote contents of files together, unpacked (512 MiB): they are held in memory until they are written.
 const MAX_CONTENTS: u64 = 512 << 20;
-/// Until the headers of an answer are there (ignition-contract 5.3).
+/// Until the headers of an answer are there (docs/ignition.md: Fetching).
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How sources are fetched while a config is in force.
@@ -338,7 +338,7 @@ fn is_remote(resource: &Resource) -> bool {
         .is_some_and(|source| !source.is_empty() && !source.starts_with("data:"))
 }
 
-/// A header that still has no value when it is to be sent is an error (ignition-contract 1.2).
+/// A header that still has no value when it is to be sent is an error (docs/ignition.md: Parsing).
 fn headers(given: &[Header]) -> Result<Vec<(String, String)>, String> {
     given
         .iter()

@@ -1,4 +1,4 @@
-//! The Machine Config Server (mcd-contract section 2): where it is, what it is asked, whom it is believed.
+//! The Machine Config Server (docs/agreement.md: Server): where it is, what it is asked, whom it is believed.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -112,7 +112,7 @@ pub fn config_url(base: &str, pool: &str) -> String {
     format!("{base}/config/{pool}")
 }
 
-/// What an HTTP status of this server means, where it is not what it seems (mcd-contract section 2).
+/// What an HTTP status of this server means, where it is not what it seems (docs/agreement.md: Server).
 pub fn meaning(status: u16, pool: &str) -> Option<String> {
     match status {
         500 => Some(format!(

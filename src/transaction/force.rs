@@ -1,4 +1,4 @@
-//! The daemon's force file (mcd-contract 5.3): in memory and of this boot only, so no journal concerns it.
+//! The daemon's force file (docs/agreement.md: Start): in memory and of this boot only, so no journal concerns it.
 
 use std::fs::File;
 

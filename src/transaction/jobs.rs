@@ -1,4 +1,4 @@
-//! Telling the running system, between the files and the records (design.md section 3, point 6).
+//! Telling the running system, between the files and the records (docs/transaction.md).
 //!
 //! A job may be done twice, so an interrupted run does all of them again in the same boot; after another boot nothing
 //! is left to be told. Once files are put back, whoever was told of the new ones is told of the old ones.

@@ -1,5 +1,5 @@
 //! The transaction: intent, staging, barrier, journal, renames, barrier, records, barrier
-//! (design.md section 3). All or nothing, and the next run finishes or undoes.
+//! (docs/transaction.md). All or nothing, and the next run finishes or undoes.
 //!
 //! Flushes take most of the time of a small run, so there are seven, however much is changed: the intent's bytes; three
 //! barriers, each one `syncfs` for each file system; the journal's name, then those of mark and status, whose bytes

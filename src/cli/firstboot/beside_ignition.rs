@@ -21,7 +21,7 @@ use crate::root::Root;
 use crate::runtime;
 use crate::source::{self, Http, Medium, Network};
 
-/// Ignition writes it when it has its config (ignition-contract 9).
+/// Ignition writes it when it has its config (docs/ignition.md: First boot).
 const FETCHED: &str = "/run/ignition.json";
 /// Which platform Ignition is on.
 const ENVIRONMENT: &str = "/run/ignition.env";

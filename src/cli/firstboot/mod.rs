@@ -277,7 +277,7 @@ fn facts(root: &Root) -> Result<Facts> {
     })
 }
 
-/// Whether Ignition wrote a config of the user's; without one it leaves the same file (ignition-contract 9).
+/// Whether Ignition wrote a config of the user's; without one it leaves the same file (docs/ignition.md: First boot).
 fn provisioned(root: &Root) -> Result<bool> {
     let bytes = root.read(&RootPath::fixed(paths::IGNITION_RESULT))?;
     let Some(bytes) = bytes else { return Ok(false) };

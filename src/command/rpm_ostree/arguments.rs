@@ -1,4 +1,4 @@
-//! Command lines of rpm-ostree, and of ostree where rpm-ostree has none (mcd-contract 8.3 to 8.6).
+//! Command lines of rpm-ostree, and of ostree where rpm-ostree has none (docs/agreement.md: Operating system, Packages).
 //!
 //! Every one has a deadline. When it passes, the client is killed and the daemon goes on: say `cancel`, then ask for
 //! the status until it names no transaction.
@@ -42,7 +42,7 @@ impl Version {
         }
     }
 
-    /// Whether it can deploy images at all; else the daemon updates through a container (mcd-contract 8.7).
+    /// Whether it can deploy images at all; else the daemon updates through a container (docs/agreement.md: Operating system).
     pub fn has_containers(&self) -> bool {
         self.features.iter().any(|feature| feature == "container")
     }
@@ -60,7 +60,7 @@ pub enum Target {
     Registry(String),
     /// `containers-storage`, under exactly this name. The origin keeps the name.
     Storage(String),
-    /// An OCI directory. The origin is the path, which the daemon does not accept (mcd-contract 8.2).
+    /// An OCI directory. The origin is the path, which the daemon does not accept (docs/agreement.md: Operating system).
     OciDirectory(String),
     /// An OCI archive, unpacked whole below `/var/tmp` first. The origin is the path.
     OciArchive(String),

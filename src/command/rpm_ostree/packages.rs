@@ -1,4 +1,4 @@
-//! Which packages stand for a kernel type or an extension (mcd-contract 8.3, 8.5, 8.6), and the commands that
+//! Which packages stand for a kernel type or an extension (docs/agreement.md: Operating system, Packages), and the commands that
 //! bring them or take them away.
 
 use std::collections::BTreeSet;
@@ -169,7 +169,7 @@ pub fn layered_by(command: &[String]) -> Vec<(bool, &str)> {
     all
 }
 
-/// Packages of these extensions that a deployment does not have (mcd-contract 8.5).
+/// Packages of these extensions that a deployment does not have (docs/agreement.md: Packages).
 ///
 /// # Errors
 /// An extension that the table does not have.

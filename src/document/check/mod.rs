@@ -1,5 +1,5 @@
-//! Validation: Ignition's rules (numbered as in ignition-contract 1.4) and the
-//! operator's own (mcd-contract 1.1). Every error is found, not the first.
+//! Validation: Ignition's rules (numbered as in docs/ignition.md: Validation) and the
+//! operator's own (docs/agreement.md: Documents). Every error is found, not the first.
 //!
 //! V17, V28 and V29 depend on the text and are found while it is read (`ignition`, `fields`).
 //! V30 is about sections that are refused by name; they are not looked into.
@@ -49,7 +49,7 @@ pub fn machine_config(config: &Ignition, at: &str) -> Vec<Finding> {
         .collect()
 }
 
-/// What the operator of 2026-08 can install (mcd-contract 8.5).
+/// What the operator of 2026-08 can install (docs/agreement.md: Packages).
 const EXTENSIONS: [&str; 7] = [
     "ipsec",
     "kerberos",

@@ -81,7 +81,7 @@ impl Check<'_> {
         }
     }
 
-    /// V14, and Ignition's crash over a fragment without a source (ignition-contract 4.4).
+    /// V14, and Ignition's crash over a fragment without a source (docs/ignition.md: Nodes).
     fn needed_source(&mut self, at: &str, resource: &Resource, place: Place) {
         let at = format!("{at}.source");
         match (place, resource.source.as_deref()) {
