@@ -496,7 +496,7 @@ pub fn dropin_path(unit: &str, dropin: &str) -> Option<RootPath> {
     RootPath::parse(&format!("/{}/{unit}.d/{dropin}", paths::UNITS)).ok()
 }
 
-/// Drop-ins first, then the file, then whether it is on (docs/agreement.md: Validation, steps 5 and 6). For a config of
+/// Drop-ins first, then the file, then whether it is on (docs/agreement.md: Validation). For a config of
 /// spec 2 the daemon wants empty drop-ins to be there, and does not look at enablement.
 fn unit_drifts(unit: &Unit, node: &NodeState, spec2: bool) -> Vec<Drift> {
     let mut drifts = Vec::new();

@@ -1,5 +1,5 @@
 //! Where the daemon's judgement is easily missed: what it cannot decode, what it lets pass, which entries it compares,
-//! and the very words of it (docs/agreement.md: Transitions, Files, Validation; docs/agreement.md: Transitions).
+//! and the very words of it (docs/agreement.md: Transitions, Files, Validation).
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 mod support;

@@ -278,6 +278,8 @@ fn tampered(root: &TestRoot, call: &str, what: &str, nth: usize, args: &[&str]) 
         .arg("--root")
         .arg(root.dir())
         .args(args);
+    // A terminal that draws would be asked for its size, by an ioctl as well.
+    command.env("TERM", "dumb");
     command.stdin(Stdio::null()).output().unwrap()
 }
 

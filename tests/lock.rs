@@ -409,7 +409,10 @@ fn a_signal_at_the_first_question_leaves_nothing() {
             let config = root.config(&config("rendered-worker-a", "a\n"));
             let before = root.everything();
             let terminal = nix::pty::openpty(None, None).unwrap();
-            let mut command = root.command(&["apply", config.path()]);
+            // Whatever started the tests may ignore signals, and a program inherits that.
+            let mut command = Command::new("env");
+            command.args(["--default-signal=INT,TERM,HUP", PROGRAM, "--root"]);
+            command.arg(root.dir()).args(["apply", config.path()]);
             command.stdin(terminal.slave).stdout(Stdio::null());
             let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
             let mut said = Vec::new();

@@ -154,6 +154,74 @@ fn the_readme_is_short() {
     );
 }
 
+/// Places in the manual that comments name: `docs/agreement.md: Units, Packages`.
+fn cited(text: &str) -> Vec<(String, Vec<String>)> {
+    // A comment goes on in the next line.
+    let lines = text.lines().map(|line| {
+        line.trim_start()
+            .trim_start_matches("//")
+            .trim_start_matches(['/', '!'])
+    });
+    let text = lines.collect::<Vec<_>>().join(" ");
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let places = text.split("docs/").skip(1).filter_map(|rest| {
+        let (page, rest) = rest.split_once(".md")?;
+        let page = page
+            .chars()
+            .all(|letter| letter.is_ascii_alphanumeric() || "-/".contains(letter))
+            .then_some(page)?;
+        let headings = rest
+            .strip_prefix(": ")
+            .and_then(|rest| rest.split([')', ';', '.']).next());
+        let headings = headings
+            .unwrap_or_default()
+            .split(", ")
+            .filter(|heading| !heading.is_empty());
+        Some((
+            format!("docs/{page}.md"),
+            headings.map(str::to_owned).collect(),
+        ))
+    });
+    places.collect()
+}
+
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_place_of_the_manual_that_code_cites_is_there() {
+    let mut all = Vec::new();
+    for directory in ["src", "tests", "vm-tests"] {
+        sources(Path::new(directory), &mut all);
+    }
+    let mut count = 0;
+    let mut wrong = Vec::new();
+    for source in all.iter().filter(|path| !path.ends_with("manual.rs")) {
+        for (page, headings) in cited(&fs::read_to_string(source).unwrap()) {
+            count += 1;
+            let text = fs::read_to_string(&page).unwrap_or_default();
+            let is_there = |heading: &String| {
+                text.lines().any(|line| {
+                    line.trim_start_matches('#').trim() == heading && line.starts_with('#')
+                })
+            };
+            if text.is_empty() || !headings.iter().all(is_there) {
+                wrong.push(format!("{}: {page}: {headings:?}", source.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count > 80, "only {count} were found");
+}
+
 /// Options in backticks, such as `--root DIR`.
 fn named_options(prose: &str) -> BTreeSet<String> {
     let quoted = prose.split('`').skip(1).step_by(2);

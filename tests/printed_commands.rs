@@ -180,7 +180,8 @@ fn every_printed_command_can_be_typed_and_leads_to_the_same_root() {
     let mut bare = config("rendered-worker-x", "four\n");
     bare["metadata"] = json!({"name": "99-worker-x"});
     let bare = scratch.config(&bare);
-    let states: [(&str, fn(&Disk)); 7] = [
+    type Wreck = fn(&Disk);
+    let states: [(&str, Wreck); 7] = [
         ("new", |_| ()),
         ("drifted", |disk| disk.write("etc/a.conf", "by hand\n")),
         ("damaged journal", |disk| {

@@ -22,8 +22,8 @@
 //!
 //! # How the daemon verifies a config of spec 2
 //!
-//! It *applies* the converted config but *verifies* the one that was written (docs/agreement.md: Validation and
-//! surprise 34). What differs from spec 3:
+//! It *applies* the converted config but *verifies* the one that was written (docs/agreement.md: Validation,
+//! Documents). What differs from spec 3:
 //!
 //! * Files are walked from last to first and only the last entry of a path counts: exactly the order and the
 //!   entries of the converted list.

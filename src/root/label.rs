@@ -42,14 +42,10 @@ impl Place {
     }
 }
 
-/// The attributes that go with a copy of a file: access lists, file capabilities, and what its users have set. Labels
-/// have rules of their own, and what is left belongs to the file system.
+/// Returns true for attributes that a copy of a file keeps: access lists, and what users have set. Labels have rules of
+/// their own. File capabilities do not come back: a run has given up `CAP_SETFCAP` before it changes a name.
 fn goes_along(name: &[u8]) -> bool {
-    let exact: [&[u8]; 3] = [
-        b"system.posix_acl_access",
-        b"system.posix_acl_default",
-        b"security.capability",
-    ];
+    let exact: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
     exact.contains(&name) || name.starts_with(b"user.")
 }
 

@@ -248,8 +248,8 @@ pub fn copy_tree(source: &Place, dir: BorrowedFd<'_>, name: &str, sync: bool) ->
     copy_times(&from, dir, name)
 }
 
-/// Access lists, file capabilities and attributes of users, as `cp -a` keeps them, where the other file system has
-/// such. An access list holds the mode of the group, so a copy with another mode gets none.
+/// Copies access lists and attributes of users, as `cp -a` does, where the other file system has
+/// them. An access list holds the mode of the group, so a copy with another mode gets none.
 pub fn copy_extended(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let attributes = extended_attributes(source)?;
     if attributes.is_empty() {

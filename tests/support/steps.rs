@@ -12,6 +12,17 @@ use tempfile::NamedTempFile;
 use crate::faults::{Call, calls};
 use crate::support::{PROGRAM, TestRoot};
 
+/// Where the log says that the process has stopped: every thread says so, and the first one counts.
+pub fn stops(log: &str) -> impl Iterator<Item = usize> {
+    let first = log.split_whitespace().next().unwrap_or_default();
+    log.match_indices("--- stopped by SIGSTOP")
+        .map(|(at, _)| at)
+        .filter(move |at| {
+            let line = log[..*at].rsplit('\n').next().unwrap_or_default();
+            line.split_whitespace().next() == Some(first)
+        })
+}
+
 /// A run under strace that is stopped after calls.
 pub struct Stepped {
     tracer: Child,
@@ -44,8 +55,7 @@ impl Stepped {
         loop {
             let ended = self.tracer.try_wait().unwrap().is_some();
             let text = fs::read_to_string(self.log.path()).unwrap();
-            let stop = text.match_indices("--- stopped by SIGSTOP").nth(self.stops);
-            if let Some((at, _)) = stop {
+            if let Some(at) = stops(&text).nth(self.stops) {
                 self.stops += 1;
                 return calls(&text[..at]).pop();
             }

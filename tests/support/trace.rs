@@ -149,7 +149,11 @@ impl Stopped {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             let text = fs::read_to_string(self.log.path()).unwrap();
-            let mut lines = text.lines().filter(|l| l.contains("stopped by SIGSTOP"));
+            // Every thread says so; the first one counts.
+            let first = text.split_whitespace().next().unwrap_or_default();
+            let mut lines = text.lines().filter(|line| {
+                line.contains("stopped by SIGSTOP") && line.split_whitespace().next() == Some(first)
+            });
             if let Some(line) = lines.nth(self.stops) {
                 let pid = line.split_whitespace().next().unwrap();
                 self.pid = Pid::from_raw(pid.parse().unwrap());
