@@ -88,11 +88,8 @@ fn as_shipped(path: &str) -> (Option<String>, bool) {
 
 /// The real rpm of this machine in the root, with a package that owns three of the files.
 fn real_rpm(root: &TestRoot) -> bool {
-    let there = |path: &&str| Path::new(path).exists();
-    if !["/usr/bin/rpm", "/usr/bin/rpmbuild", "/usr/lib/rpm"]
-        .iter()
-        .all(|path| there(&path))
-    {
+    let needed = ["/usr/bin/rpm", "/usr/bin/rpmbuild", "/usr/lib/rpm"];
+    if !needed.iter().all(|path| Path::new(path).exists()) {
         say("SKIP: rpm and rpmbuild are not installed");
         return false;
     }
