@@ -80,6 +80,15 @@ fn try_keep(wanted: &[Capability]) -> Result<(), CapsError> {
     Ok(())
 }
 
+/// Gives up everything, in a thread that starts no program; it opens no file for that.
+pub fn keep_none() {
+    for set in [CapSet::Effective, CapSet::Permitted, CapSet::Inheritable] {
+        if let Err(error) = caps::clear(None, set) {
+            log::warn!("giving up capabilities: {error}");
+        }
+    }
+}
+
 /// In a thread that is about to start a program: it gets these at most, whatever its file or user id grants.
 pub fn keep_for_program(wanted: &[Capability]) {
     if let Err(errno) = nix::sys::prctl::set_no_new_privs() {
@@ -115,6 +124,18 @@ mod tests {
                     bounding.is_subset(&kept.into_iter().collect()),
                     "{bounding:?}"
                 );
+            }
+        });
+        assert_eq!(effective(), before);
+    }
+
+    #[test]
+    fn a_thread_that_keeps_none_has_none() {
+        let before = effective();
+        in_thread(|| {
+            keep_none();
+            for set in [CapSet::Effective, CapSet::Permitted, CapSet::Inheritable] {
+                assert!(caps::read(None, set).unwrap().is_empty(), "{set:?}");
             }
         });
         assert_eq!(effective(), before);

@@ -224,7 +224,7 @@ pub fn hold() -> impl Sized {
 /// Starts the thread that draws; without it nothing is shown, and the work goes on.
 fn start() -> bool {
     let draw = || {
-        privileges::keep(&[]);
+        privileges::keep_none();
         loop {
             thread::sleep(TICK);
             if let Some(mut shown) = locked() {
