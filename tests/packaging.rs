@@ -386,7 +386,10 @@ fn bash_offers_what_only_the_node_knows() {
             "{command}"
         );
     }
-    assert_eq!(offered("plan cached:rendered-w"), [worker.clone()]);
+    assert_eq!(
+        offered("plan cached:rendered-w"),
+        std::slice::from_ref(&worker)
+    );
     assert_eq!(
         offered("plan c"),
         [format!("cached:{infra}"), format!("cached:{worker}")]
@@ -397,7 +400,10 @@ fn bash_offers_what_only_the_node_knows() {
         all.contains(&"mco-rescue".to_owned()) && all.contains(&format!("cached:{worker}")),
         "{all:?}"
     );
-    assert_eq!(offered("cache export rendered-i"), [infra.clone()]);
+    assert_eq!(
+        offered("cache export rendered-i"),
+        std::slice::from_ref(&infra)
+    );
     assert_eq!(offered("cache forget "), [infra.clone(), worker]);
     assert_eq!(offered("plan --desired rendered-i"), [infra]);
     assert_eq!(offered("fetch --pool "), ["infra", "master", "worker"]);

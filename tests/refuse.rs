@@ -1075,7 +1075,8 @@ fn a_link_that_other_parts_of_the_config_lead_through_does_not_give_way() {
 
 #[test]
 fn the_part_of_a_path_that_is_no_directory_is_named() {
-    let table: [(&str, fn(&TestRoot)); 3] = [
+    type Wreck = fn(&TestRoot);
+    let table: [(&str, Wreck); 3] = [
         ("/etc/a/b is not a directory", |root| {
             root.write("etc/a/b", "a file");
         }),
