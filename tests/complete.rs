@@ -424,8 +424,11 @@ fn a_run_that_is_killed_while_it_stages_is_finished_by_the_next_one() {
         assert!(!live.calls()[2..].iter().any(|call| call.contains("rebase")));
         live.is_recorded(&trigger);
         let said = flat(&live.run(&["status"]).ok());
-        let words = "rendered-worker-1, at the next boot. Next: systemctl reboot";
-        assert!(said.contains(words), "{said}");
+        assert!(
+            said.contains("rendered-worker-1, at the next boot; begun "),
+            "{said}"
+        );
+        assert!(said.contains(". Next: systemctl reboot"), "{said}");
     });
 }
 

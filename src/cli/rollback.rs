@@ -48,8 +48,9 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     if whole && let Some((awaited, leaving)) = unfinished(&root)? {
         if args.to.is_some() {
             bail!(
-                "what was staged for {} has to go first: mco-rescue rollback; then run this again. Nothing was changed",
-                awaited.config.name
+                "what was staged for {} has to go first: {}; then run this again. Nothing was changed",
+                awaited.config.name,
+                mco_rescue("rollback")
             );
         }
         let way = Together {

@@ -2,6 +2,7 @@
 
 use super::{Builder, Inputs, Options, Payload, Plan, Section};
 use crate::drift::text_object;
+use crate::invocation::mco_rescue;
 use crate::object::Kind;
 use crate::paths;
 use crate::root::RootPath;
@@ -55,15 +56,18 @@ impl Builder<'_> {
             return;
         }
         let message = match key.of_config {
-            true => {
-                "the config does not bring this key: verify reports the difference, and the next mco-rescue apply takes \
+            true => format!(
+                "the config does not bring this key: verify reports the difference, and the next {} takes \
                  the key away. The daemon does not compare keys; it takes the key away when it writes those of core. \
-                 To keep it, bring it by a MachineConfig. To take it back: mco-rescue rollback"
-            }
-            false => {
+                 To keep it, bring it by a MachineConfig. To take it back: {}",
+                mco_rescue("apply"),
+                mco_rescue("rollback")
+            ),
+            false => format!(
                 "no config brings this file, and verify does not look at it; the daemon removes it when it writes the \
-                 keys of core. To keep the key, bring it by a MachineConfig. To take it back: mco-rescue rollback"
-            }
+                 keys of core. To keep the key, bring it by a MachineConfig. To take it back: {}",
+                mco_rescue("rollback")
+            ),
         };
         self.notice(key.file.to_string(), message);
     }

@@ -3,6 +3,7 @@
 use serde::{Serialize, Serializer};
 
 use super::{ago, count, inline, utc, wrap};
+use crate::invocation::mco_rescue;
 
 /// The config that a node was recorded to be in before a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +96,10 @@ pub fn text(list: &List) -> String {
             out.push_str(&wrap(&words, 6));
         }
     }
-    out + "\nNext: mco-rescue rollback (the first of them), or mco-rescue rollback --to ID\n\
-           (this one and all above it)\n"
+    let next = format!(
+        "Next: {} (the first of them), or {} (this one and all above it)",
+        mco_rescue("rollback"),
+        mco_rescue("rollback --to ID")
+    );
+    out + "\n" + &wrap(&next, 0)
 }

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::{inline, wrap};
+use crate::invocation::mco_rescue;
 use crate::ssh_key::PublicKey;
 
 #[derive(Serialize)]
@@ -38,11 +39,13 @@ pub fn text(key: &PublicKey, path: &str, steps: usize) -> String {
     if steps == 0 {
         return format!("core has this key already:\n  {key}\n  {}\n", inline(path));
     }
-    let then =
-        "verify reports it as a difference from the config; mco-rescue rollback takes it back.";
+    let then = format!(
+        "verify reports it as a difference from the config; {} takes it back.",
+        mco_rescue("rollback")
+    );
     format!(
         "Added for core:\n  {key}\n  {}\n{}Next: ssh core@NODE\n",
         inline(path),
-        wrap(then, 0)
+        wrap(&then, 0)
     )
 }

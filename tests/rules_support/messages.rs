@@ -227,8 +227,18 @@ fn everything_said() -> Vec<String> {
     heard.extend(said(&[0x1f, 0x8b]));
     heard.extend(said_of_pointers());
     heard.extend(HALVES.iter().flat_map(|half| said(half)));
+    heard.extend(PACKED.iter().flat_map(|packed| said(packed)));
     heard
 }
+
+/// Files that hold no text, by their first bytes.
+const PACKED: [&[u8]; 5] = [
+    b"\xff\xfea\0",
+    b"PK\x03\x04\xff",
+    b"BZh9\xff",
+    b"\xfd7zXZ\0\xff",
+    b"\x28\xb5\x2f\xfd\xff",
+];
 
 /// Documents without their ends.
 const HALVES: [&[u8]; 4] = [
