@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         log::info!("answering signals: {}", error::Reason::from(errno));
     }
     if !cli.quiet {
-        progress::show(progress::Screen::of_standard_error());
+        progress::show();
     }
     match limits::allow_open_files()
         .map_err(Into::into)

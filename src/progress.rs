@@ -18,12 +18,14 @@ use crate::signals;
 
 /// Between two looks of the thread; a signal is answered after this long.
 const TICK: Duration = Duration::from_millis(100);
+/// Nothing is shown of work that takes less.
+const SHORTEST: Duration = Duration::from_secs(1);
 /// Columns of a terminal that does not tell its size, as serial consoles.
 const COLUMNS: usize = 80;
 
 /// The place where progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Screen {
+enum Screen {
     /// A terminal whose line can be drawn anew.
     Terminal,
     /// A file, a pipe, or a terminal that can only print.
@@ -32,7 +34,7 @@ pub enum Screen {
 
 impl Screen {
     /// Looks at standard error, and at the kind of terminal that the environment names.
-    pub fn of_standard_error() -> Self {
+    fn of_standard_error() -> Self {
         let term = std::env::var("TERM").unwrap_or_default();
         let draws = !matches!(term.as_str(), "" | "dumb" | "unknown");
         match draws && io::stderr().is_terminal() {
@@ -44,7 +46,7 @@ impl Screen {
     /// The time without any other output after which something is shown.
     fn pause(self) -> Duration {
         match self {
-            Self::Terminal => Duration::from_secs(1),
+            Self::Terminal => SHORTEST,
             Self::Lines => Duration::from_secs(10),
         }
     }
@@ -102,7 +104,8 @@ struct Running {
 }
 
 struct Shown {
-    screen: Screen,
+    /// Looked at once there is something to show: a short run never asks.
+    screen: Option<Screen>,
     phases: Vec<Running>,
     next: u64,
     /// When something was shown last.
@@ -117,9 +120,9 @@ static SHOWN: OnceLock<Mutex<Shown>> = OnceLock::new();
 static DONE: AtomicU64 = AtomicU64::new(0);
 
 /// From here on progress is shown.
-pub fn show(screen: Screen) {
+pub fn show() {
     let shown = Shown {
-        screen,
+        screen: None,
         phases: Vec::new(),
         next: 0,
         last: Instant::now(),
@@ -245,7 +248,11 @@ impl Shown {
             self.is_answered = true;
             self.print(&format!("{signal}: {answer}"));
         }
-        if self.last.elapsed() < self.screen.pause() {
+        if self.phases.is_empty() || self.last.elapsed() < SHORTEST {
+            return;
+        }
+        let screen = *self.screen.get_or_insert_with(Screen::of_standard_error);
+        if self.last.elapsed() < screen.pause() {
             return;
         }
         let Some(phase) = self.phases.last() else {
@@ -256,7 +263,7 @@ impl Shown {
             DONE.load(Ordering::Relaxed),
             phase.began.elapsed(),
         );
-        match self.screen {
+        match screen {
             Screen::Lines => self.print(&cut(&line, COLUMNS)),
             Screen::Terminal => {
                 let columns = terminal_size::terminal_size_of(io::stderr())
