@@ -357,9 +357,9 @@ pub fn traced(root: &TestRoot, trace: &str, inject: &[String], args: &[&str]) ->
     for fault in inject {
         command.args(["-e", &format!("inject={fault}")]);
     }
+    // On a busy machine a run may last so long that its progress is shown.
     command
-        .arg(PROGRAM)
-        .arg("--root")
+        .args([PROGRAM, "--quiet", "--root"])
         .arg(root.dir())
         .args(args);
     let output = command.stdin(Stdio::null()).output().unwrap();
