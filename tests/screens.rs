@@ -541,7 +541,9 @@ fn one_key_is_added_on_a_locked_out_node_and_taken_back() {
 
     let run = root.run(&["apply", "--yes", "--key", &pair.file()]).ok();
     assert!(
-        run.out().contains("mco-rescue rollback takes it"),
+        run.out()
+            .replace('\n', " ")
+            .contains("mco-rescue rollback --root"),
         "{}",
         run.out()
     );

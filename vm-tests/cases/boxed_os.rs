@@ -326,11 +326,11 @@ impl<'a> Story<'a> {
         let status = self.node.ask(&format!("{PROGRAM} status"));
         let said = unwrapped(&status);
         let name = configs::name(&self.b);
-        let words = format!(
-            "{name}, but it is not staged any more, and its files are in place. Next: mco-rescue apply cached:{name}, or \
-             mco-rescue rollback"
-        );
+        let words =
+            format!("{name}, but it is not staged any more, and its files are in place; begun ");
         assert!(said.contains(&words), "{status}");
+        let next = format!(". Next: mco-rescue apply cached:{name}, or mco-rescue rollback");
+        assert!(said.contains(&next), "{status}");
     }
 
     fn awaits_nothing(&self) {

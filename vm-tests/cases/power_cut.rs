@@ -267,7 +267,12 @@ impl<'a> Bench<'a> {
         if done && found != self.after {
             return Err(format!("apply was done, and is undone: {recovered}"));
         }
+        // Warnings stand before the document.
         let said = recovered.strip_prefix("0 ").unwrap_or_default();
+        let said = said
+            .find('{')
+            .and_then(|at| said.get(at..))
+            .unwrap_or_default();
         let said: Value = serde_json::from_str(said).unwrap_or_default();
         let (result, doctor) = (said["result"].as_str(), values("DOCTOR "));
         if self.doctor && !foretells(&doctor, result.unwrap_or_default()) {
