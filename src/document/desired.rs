@@ -1,9 +1,10 @@
 //! What a MachineConfig wants on disk: paths parsed, modes defaulted, digests known.
 
-use super::ignition::{Dropin, File, NodeOwner, Unit};
+use super::contents::{Contents, Measured};
+use super::ignition::{File, NodeOwner, Unit};
 use super::lines;
 use super::machine_config::MachineConfig;
-use super::resource::{Contents, Measured};
+use super::unsupported::{Unsupported, unsupported_sections};
 use crate::go_quote::quoted;
 use crate::paths;
 use crate::root::RootPath;
@@ -142,17 +143,6 @@ pub struct DesiredLink {
     pub origin: String,
 }
 
-/// A part of the document that is not applied.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unsupported {
-    /// The JSON path.
-    pub path: String,
-    /// What it is and why it is refused.
-    pub message: String,
-    /// Whether the rest may be applied without it when the person says so.
-    pub skippable: bool,
-}
-
 /// The part of a config that is made on disk.
 #[derive(Debug, Clone, Default)]
 pub struct Desired {
@@ -197,7 +187,7 @@ impl Desired {
             compared_units: config.spec2.as_ref().map(|written| written.units.clone()),
             ..Self::default()
         };
-        desired.unsupported = sections(config, prefix);
+        desired.unsupported = unsupported_sections(config, prefix);
         desired.unsupported.extend(lines::refused(config, prefix));
         for (index, file) in config.ignition.storage.files.iter().enumerate() {
             let at = config.place(format!("{prefix}storage.files[{index}]"));
@@ -311,7 +301,7 @@ fn desired_file(file: &File, at: &str, config: &MachineConfig) -> Result<Desired
     }
     let path = RootPath::parse(&file.path).map_err(|e| refuse(".path", e.to_string()))?;
     let resource = &file.contents;
-    let contents = Contents::of(resource);
+    let contents = resource.contents();
     let contents = contents.map_err(|e| refuse(".contents.compression", e.to_string()))?;
     let measured = resource.measured();
     let Measured { size, sha256 } =
@@ -372,7 +362,7 @@ fn bare_file(
 ) -> Result<BareFile, Unsupported> {
     let mut append = Vec::new();
     for (index, part) in file.append.iter().enumerate() {
-        let contents = Contents::of(part);
+        let contents = part.contents();
         let contents = contents.and_then(|contents| contents.bytes().map(|_| contents));
         append.push(contents.map_err(|e| refuse(&format!(".append[{index}]"), e.to_string()))?);
     }
@@ -407,93 +397,5 @@ fn given_owner(owner: &NodeOwner) -> Option<Owner> {
         (Some(id), _) => Some(Owner::Id(u32::try_from(id).unwrap_or_default())),
         (None, Some(name)) if !name.is_empty() => Some(Owner::Name(name.to_owned())),
         _ => None,
-    }
-}
-
-/// Sections that are not applied, each refused by name.
-fn sections(config: &MachineConfig, prefix: &str) -> Vec<Unsupported> {
-    let ignition = &config.ignition;
-    let storage = &ignition.storage;
-    let counted: [(&str, usize, &str); 7] = [
-        (
-            "storage.disks",
-            storage.disks.len(),
-            "partition tables are made at installation only",
-        ),
-        (
-            "storage.raid",
-            storage.raid.len(),
-            "RAID arrays are made at installation only",
-        ),
-        (
-            "storage.filesystems",
-            storage.filesystems.len(),
-            "file systems are made at installation only",
-        ),
-        (
-            "storage.luks",
-            storage.luks.len(),
-            "encrypted devices are made at installation only",
-        ),
-        (
-            "passwd.groups",
-            // In a bare config they are applied.
-            if config.bare {
-                0
-            } else {
-                ignition.passwd.groups.len()
-            },
-            "the daemon applies no groups",
-        ),
-        (
-            "kernelArguments",
-            ignition.kernel_arguments.should_exist.len()
-                + ignition.kernel_arguments.should_not_exist.len(),
-            "the daemon applies no kernel arguments of Ignition; use spec.kernelArguments",
-        ),
-        (
-            "ignition.config.merge",
-            ignition.ignition.config.merge.len(),
-            "references to other configs are not fetched",
-        ),
-    ];
-    let mut refused: Vec<_> = counted
-        .iter()
-        .filter(|(_, count, _)| *count > 0)
-        .map(|(path, count, why)| Unsupported {
-            path: format!("{prefix}{path}"),
-            message: format!(
-                "{count} {}: {why}",
-                if *count == 1 { "entry" } else { "entries" }
-            ),
-            skippable: *path != "ignition.config.merge",
-        })
-        .collect();
-    if ignition.ignition.config.replace.source.is_some() {
-        refused.push(Unsupported {
-            path: format!("{prefix}ignition.config.replace"),
-            message: "references to other configs are not fetched".into(),
-            skippable: false,
-        });
-    }
-    refused
-}
-
-/// A unit's file or drop-in that is to exist: empty contents mean "not ours".
-pub fn filled(contents: Option<&String>) -> Option<&str> {
-    contents.map(String::as_str).filter(|text| !text.is_empty())
-}
-
-impl Unit {
-    /// The unit file's text, if the config brings one.
-    pub fn text(&self) -> Option<&str> {
-        filled(self.contents.as_ref())
-    }
-}
-
-impl Dropin {
-    /// The drop-in's text, if the config brings one.
-    pub fn text(&self) -> Option<&str> {
-        filled(self.contents.as_ref())
     }
 }

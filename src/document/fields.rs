@@ -1,13 +1,12 @@
-//! What the table of spec 3 (in `merge`) says of a config as it was written: which fields are newer
+//! What the table of spec 3 (in `schema`) says of a config as it was written: which fields are newer
 //! than its version (docs/ignition.md: Parsing), and which keys stand twice (V28).
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::check::place;
-use super::finding::Finding;
-use super::merge::{CONFIG, Field, Key, Kind};
+use super::finding::{Finding, path_below};
+use super::schema::{CONFIG, Field, Key, Kind};
 
 /// Removes fields that are newer than the declared version, each with a warning, as Ignition does.
 pub fn drop_newer(config: &mut Value, minor: u64, at: &str) -> Vec<Finding> {
@@ -34,7 +33,7 @@ fn drop_in(
         return;
     };
     for field in fields {
-        let path = place(at, field.name);
+        let path = path_below(at, field.name);
         if field.since > minor {
             let old = map.shift_remove(field.name);
             if old.is_some_and(|old| !old.is_null()) {
@@ -76,7 +75,7 @@ fn look(value: &Value, fields: &[Field], at: &str, here: &str, found: &mut Vec<F
         let Some(value) = map.get(field.name) else {
             continue;
         };
-        let path = place(here, field.name);
+        let path = path_below(here, field.name);
         match &field.kind {
             Kind::Scalar => {}
             Kind::Object(inner) => look(value, inner, at, &path, found),
@@ -108,7 +107,7 @@ fn unique(list: &Value, key: Key, at: &str, path: &str, seen: &mut Seen, found: 
         let text = key.of(item);
         if let Some(first) = seen.get(&text) {
             let message = format!("stands already at {first}; keep one of them");
-            found.push(Finding::error(place(at, &here), message));
+            found.push(Finding::error(path_below(at, &here), message));
         } else {
             seen.insert(text, here);
         }

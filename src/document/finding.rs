@@ -60,6 +60,15 @@ impl fmt::Display for Finding {
     }
 }
 
+/// A path below the place where the config stands; a bare config stands at the top.
+pub fn path_below(at: &str, path: &str) -> String {
+    if at.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{at}.{path}")
+    }
+}
+
 /// A document that cannot be used, with every error found in it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct DocumentError {

@@ -1,20 +1,15 @@
 //! The Ignition config: one model for spec 3.0 to 3.6, as the documents write it.
 //!
-//! Parsing only: unknown keys and fields newer than the declared version become
-//! warnings, as in Ignition; rules are in `check`.
+//! Values only: `decode` makes them of a text, `check` has the rules on them.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::finding::Finding;
+use super::contents::{Contents, ContentsError, Measured, Memo};
 use super::list::List;
-use super::resource::{Memo, is_packed};
-use super::spec2::{self, Converted};
 use super::text::Text;
-use super::{fields, served};
-use crate::parallel;
 
 /// Minor versions of spec 3 that are understood.
 pub const NEWEST_MINOR: u64 = 6;
@@ -357,7 +352,28 @@ pub struct Resource {
     pub fetched: Option<Arc<[u8]>>,
     /// What its contents came to when they were looked at.
     #[serde(skip)]
-    pub(super) memo: Memo,
+    memo: Memo,
+}
+
+impl Resource {
+    /// Takes what was fetched from the source, unpacked and verified.
+    pub fn set_fetched(&mut self, bytes: Arc<[u8]>) {
+        self.fetched = Some(bytes);
+        self.memo = Memo::default();
+    }
+
+    /// The contents: what was fetched for it, else what its source holds.
+    pub fn contents(&self) -> Result<Contents, ContentsError> {
+        match &self.fetched {
+            Some(bytes) => Ok(Contents::from_fetched(bytes)),
+            None => Contents::new(self.source.clone(), self.compression.as_deref()),
+        }
+    }
+
+    /// Length and digest of the contents.
+    pub fn measured(&self) -> Result<Measured, ContentsError> {
+        self.memo.get_or_measure(|| self.contents())
+    }
 }
 
 /// A header of an http request.
@@ -444,180 +460,21 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A config that was read, whatever its spec.
-#[derive(Debug)]
-pub struct Parsed {
-    /// The config, in the newest model.
-    pub config: Ignition,
-    /// What the person should know.
-    pub warnings: Vec<Finding>,
-    /// How it was converted, if it was of spec 2.
-    pub converted: Option<Converted>,
-    /// It is only a version, as the encapsulated first-boot object has it.
-    pub emptied: bool,
-    /// Keys that stand twice (V28); only a config as it is written is checked for them.
-    duplicates: Vec<Finding>,
+/// The text of a unit file or drop-in that is to exist: empty contents mean "not ours".
+fn filled(contents: Option<&String>) -> Option<&str> {
+    contents.map(String::as_str).filter(|text| !text.is_empty())
 }
 
-impl Parsed {
-    /// What every rule says of the config, which stands at `at`, after what reading it said.
-    pub fn findings(&self, at: &str) -> Vec<Finding> {
-        let checked = super::check::ignition(&self.config, at);
-        let rules = self.duplicates.iter().cloned().chain(checked);
-        let rules = rules.map(|finding| self.located(finding));
-        self.warnings.iter().cloned().chain(rules).collect()
-    }
-
-    /// A finding about the config, with the path as the document writes it.
-    pub fn located(&self, finding: Finding) -> Finding {
-        located(self.converted.as_ref(), finding)
+impl Unit {
+    /// The unit file's text, if the config brings one.
+    pub fn text(&self) -> Option<&str> {
+        filled(self.contents.as_ref())
     }
 }
 
-fn located(converted: Option<&Converted>, mut finding: Finding) -> Finding {
-    if let Some(converted) = converted {
-        finding.path = converted.original(&finding.path);
-    }
-    finding
-}
-
-/// Parses an Ignition config of spec 2 or 3. `at` is its path in the document.
-///
-/// Returns the config with warnings, or every error found while reading.
-pub fn parse(json: &str, at: &str) -> Result<Parsed, Vec<Finding>> {
-    let outline = super::json::outline(json, at).map_err(|finding| vec![finding])?;
-    object(&outline, at).map_err(|finding| vec![finding])?;
-    let version = outline.pointer("/ignition/version");
-    let version = version.and_then(Value::as_str);
-    if !version.is_some_and(spec2::is_spec2) && !spec2::is_spec1(&outline) {
-        return parse_3(json, outline, at);
-    }
-    let emptied = served::is_emptied(&outline);
-    let mut converted = spec2::convert_text(json, at)?;
-    let locate = |findings: Vec<Finding>| -> Vec<Finding> {
-        findings
-            .into_iter()
-            .map(|finding| located(Some(&converted), finding))
-            .collect()
-    };
-    let json = Text::from(converted.config.to_string());
-    let parsed = json.read(|json| {
-        let outline = super::json::outline(json, at).map_err(|finding| vec![finding])?;
-        parse_3(json, outline, at)
-    });
-    let mut parsed = parsed.map_err(locate)?;
-    let mut all = locate(std::mem::take(&mut parsed.warnings));
-    all.splice(0..0, std::mem::take(&mut converted.warnings));
-    parsed.warnings = all;
-    parsed.converted = Some(converted);
-    parsed.emptied = emptied;
-    Ok(parsed)
-}
-
-/// What to do with a packed config.
-pub const UNPACK: &str = "it is base64 of gzip data: unpack it (base64 -d | gunzip) and give the JSON text that comes out";
-
-/// An Ignition config is an object. The daemon unpacks none in a MachineConfig, and the API keeps no text there.
-///
-/// # Errors
-/// Another value.
-pub fn object(config: &Value, at: &str) -> Result<(), Finding> {
-    let packed = config.as_str().is_some_and(is_packed);
-    if config.is_object() {
-        return Ok(());
-    }
-    let message = if packed {
-        format!("is a text, where an Ignition config is an object; {UNPACK}")
-    } else {
-        "is no object; an Ignition config is one, such as {\"ignition\": {\"version\": \"3.5.0\"}}"
-            .to_owned()
-    };
-    Err(Finding::error(at, message))
-}
-
-fn parse_3(json: &str, mut outline: Value, at: &str) -> Result<Parsed, Vec<Finding>> {
-    let minor = version(&outline, at).map_err(|finding| vec![finding])?;
-    let emptied = served::is_emptied(&outline);
-    let mut unknown = Vec::new();
-    let mut config: Ignition = super::json::from_outlined(json, &outline, at, &mut unknown)
-        .map_err(|finding| vec![finding])?;
-    let (errors, mut warnings): (Vec<_>, Vec<_>) = unknown
-        .into_iter()
-        .partition(|finding| finding.severity == super::finding::Severity::Error);
-    if !errors.is_empty() {
-        return Err(errors);
-    }
-    let newer = fields::drop_newer(&mut outline, minor, at);
-    if !newer.is_empty() {
-        config = without_newer(json, minor, at).map_err(|finding| vec![finding])?;
-    }
-    warnings.extend(newer);
-    warnings.extend(newer_than_the_daemon(minor, at));
-    measure(&config.storage.files);
-    Ok(Parsed {
-        config,
-        warnings,
-        converted: None,
-        emptied,
-        duplicates: fields::duplicates(&outline, at),
-    })
-}
-
-/// Fewer files than this are measured by one thread.
-const PART: usize = 64;
-
-/// Decodes the contents of many files at once: what they come to is asked for one after the other later.
-fn measure(files: &[File]) {
-    if files.len() >= 2 * PART {
-        parallel::in_parts(files, PART, |part| {
-            part.iter().for_each(|file| drop(file.contents.measured()));
-        });
-    }
-}
-
-/// Reads a config again, without the fields that are newer than its version.
-fn without_newer(json: &str, minor: u64, at: &str) -> Result<Ignition, Finding> {
-    let mut value: Value = serde_json::from_str(json).map_err(|e| super::json::syntax(at, &e))?;
-    fields::drop_newer(&mut value, minor, at);
-    super::json::from_str(&value.to_string(), at, &mut Vec::new())
-}
-
-fn newer_than_the_daemon(minor: u64, at: &str) -> Option<Finding> {
-    let message = format!(
-        "spec 3.{minor} is newer than what the Machine Config Daemon takes (3.{DAEMON_MINOR}); it would refuse this config"
-    );
-    (minor > DAEMON_MINOR)
-        .then(|| Finding::warning(super::check::place(at, "ignition.version"), message))
-}
-
-/// The minor version of a supported spec 3 config. The schema is chosen by it, so of V17 (version and schema
-/// differ) only a version without a schema is left.
-fn version(value: &Value, at: &str) -> Result<u64, Finding> {
-    let path = super::check::place(at, "ignition.version");
-    let text = match value.pointer("/ignition/version") {
-        Some(Value::String(text)) => text,
-        None | Some(Value::Null) => {
-            let message =
-                "missing; an Ignition config must name its spec version, such as \"3.5.0\"";
-            return Err(Finding::error(path, message));
-        }
-        Some(_) => {
-            let message = "is not a string; write the spec version in quotes, such as \"3.5.0\"";
-            return Err(Finding::error(path, message));
-        }
-    };
-    let parts: Vec<Option<u64>> = text.split('.').map(|part| part.parse().ok()).collect();
-    match parts.as_slice() {
-        [Some(3), Some(minor), Some(0)] if *minor <= NEWEST_MINOR => Ok(*minor),
-        [Some(_), Some(_), Some(_)] => {
-            let message = format!(
-                "unsupported Ignition version {text:?}; 3.0.0 to 3.{NEWEST_MINOR}.0 are understood"
-            );
-            Err(Finding::error(path, message))
-        }
-        _ => Err(Finding::error(
-            path,
-            format!("{text:?} is not a version of the form X.Y.Z"),
-        )),
+impl Dropin {
+    /// The drop-in's text, if the config brings one.
+    pub fn text(&self) -> Option<&str> {
+        filled(self.contents.as_ref())
     }
 }

@@ -6,9 +6,8 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::finding::{Finding, Severity};
-use super::ignition::{self, Meta, Resource};
-use super::json;
+use super::finding::Finding;
+use super::ignition::{Meta, Resource};
 use super::merge::{self, Section};
 
 /// A checked Ignition config of any version, in the newest form.
@@ -37,32 +36,24 @@ impl fmt::Debug for Layer {
 }
 
 impl Layer {
-    /// Reads and checks a config of spec 2 or 3. `at` is its path in the document.
+    /// Makes a layer of a checked config of spec 3.`minor` that stands at `at` in its document.
     ///
     /// # Errors
-    /// Every error found in it.
-    pub fn parse(text: &str, at: &str) -> Result<Self, Vec<Finding>> {
-        let parsed = ignition::parse(text, at)?;
-        let findings = parsed.findings(at);
-        if findings
-            .iter()
-            .any(|finding| finding.severity == Severity::Error)
-        {
-            return Err(findings);
-        }
-        let minor = parsed.config.minor();
-        let value = match parsed.converted {
-            Some(converted) => converted.config,
-            None => serde_json::from_str(text).map_err(|e| vec![json::syntax(at, &e)])?,
-        };
-        let mut section = merge::read(&value, minor, at).map_err(|finding| vec![finding])?;
+    /// A value of the wrong shape.
+    pub fn new(
+        config: &Value,
+        minor: u64,
+        at: &str,
+        warnings: Vec<Finding>,
+    ) -> Result<Self, Finding> {
+        let mut section = merge::read(config, minor, at)?;
         if minor < 6 {
             without_special_bits(&mut section);
         }
         Ok(Self {
             section,
             minor,
-            warnings: findings,
+            warnings,
         })
     }
 
@@ -128,7 +119,9 @@ mod tests {
     use serde_json::json;
 
     fn layer(value: Value) -> Layer {
-        Layer::parse(&value.to_string(), "").unwrap()
+        let version = value["ignition"]["version"].as_str().unwrap();
+        let minor = version.split('.').nth(1).unwrap().parse().unwrap();
+        Layer::new(&value, minor, "", Vec::new()).unwrap()
     }
 
     #[test]

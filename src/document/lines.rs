@@ -2,9 +2,9 @@
 //!
 //! Public keys are not among them: the daemon writes an entry with a line break as several lines, and so does a plan.
 
-use super::desired::Unsupported;
 use super::ignition::{Group, Unit, User};
 use super::machine_config::MachineConfig;
+use super::unsupported::Unsupported;
 use crate::kargs::Kargs;
 
 /// Every such value of a config; `prefix` leads the places of its Ignition part.

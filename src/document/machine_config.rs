@@ -1,27 +1,16 @@
-//! The MachineConfig object, from JSON or YAML as `oc get mc NAME -o json|yaml` prints it.
+//! A MachineConfig as a value: what every other room gets of a document.
 //!
 //! The text of the object is kept as it was received: it becomes the daemon's
 //! record, and re-serialising it would make every file look changed.
 
 use std::io::{self, Read};
 use std::sync::Arc;
-use std::thread;
 
-use serde::Deserialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
-
-use super::encoding::not_text;
-use super::finding::{CUT_SHORT, DocumentError, Finding, IF_CUT_SHORT, Severity};
-use super::ignition::{self, File, Ignition, Parsed};
+use super::finding::Finding;
+use super::ignition::{File, Ignition};
 use super::layer::Layer;
-use super::provenance::Provenance;
-use super::resource::is_packed;
-use super::spec2::{Converted, Written};
 use super::text::Text;
-use super::{check, json, served, yaml};
-use crate::paths;
-use crate::root::sha256;
+use super::written::Written;
 
 /// `kernelType`, canonicalised as the daemon does: anything unknown was refused before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,7 +25,7 @@ pub enum KernelType {
 }
 
 impl KernelType {
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         match text {
             "" | "default" => Some(Self::Default),
             "realtime" => Some(Self::Realtime),
@@ -55,6 +44,17 @@ impl KernelType {
     }
 }
 
+/// The origin of a MachineConfig, by its own metadata.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Provenance {
+    /// The label that makes it a part of the rendered config of a pool.
+    pub role: Option<String>,
+    /// The kinds of its owners; an owner may leave its kind out.
+    pub owners: Vec<Option<String>>,
+    /// It bears the annotation of the controller that makes rendered configs, and some of their parts.
+    pub generated: bool,
+}
+
 /// A MachineConfig that passed every check.
 #[derive(Debug, Clone)]
 pub struct MachineConfig {
@@ -62,7 +62,7 @@ pub struct MachineConfig {
     pub name: String,
     /// The pool, from the controlling owner reference.
     pub pool: Option<String>,
-    /// What the object says of its own making.
+    /// The marks of its making.
     pub provenance: Provenance,
     /// `spec.osImageURL`.
     pub os_image_url: String,
@@ -135,432 +135,4 @@ impl MachineConfig {
             .as_ref()
             .map_or(path.clone(), |written| written.original(&path))
     }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct Envelope<'t> {
-    kind: Option<String>,
-    api_version: Option<String>,
-    #[serde(borrow)]
-    metadata: Option<&'t RawValue>,
-    #[serde(borrow)]
-    spec: Option<&'t RawValue>,
-    #[serde(borrow)]
-    items: Option<Vec<&'t RawValue>>,
-    #[serde(borrow)]
-    ignition: Option<&'t RawValue>,
-    /// What a config of spec 1 has in place of the section.
-    #[serde(borrow)]
-    ignition_version: Option<&'t RawValue>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct Metadata {
-    name: Option<String>,
-    owner_references: Option<Vec<OwnerReference>>,
-    labels: Option<Value>,
-    annotations: Option<Value>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct OwnerReference {
-    name: Option<String>,
-    kind: Option<String>,
-}
-
-impl Metadata {
-    fn provenance(&self) -> Provenance {
-        let text = |map: &Option<Value>, key: &str| {
-            let value = map.as_ref()?.get(format!("{GROUP}{key}"))?.as_str()?;
-            Some(value.to_owned())
-        };
-        let owners = self.owner_references.iter().flatten();
-        Provenance {
-            role: text(&self.labels, "role"),
-            owners: owners.map(|owner| owner.kind.clone()).collect(),
-            generated: text(&self.annotations, "generated-by-controller-version").is_some(),
-        }
-    }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct Spec<'t> {
-    #[serde(rename = "osImageURL")]
-    os_image_url: Option<String>,
-    #[serde(rename = "baseOSExtensionsContainerImage")]
-    extensions_image: Option<String>,
-    #[serde(borrow)]
-    config: Option<&'t RawValue>,
-    kernel_arguments: Option<Vec<String>>,
-    extensions: Option<Vec<String>>,
-    fips: Option<bool>,
-    kernel_type: Option<String>,
-}
-
-/// The group of the operator's objects, and of its labels and annotations.
-const GROUP: &str = "machineconfiguration.openshift.io/";
-
-/// The largest JSON document that is read (1.5 GiB): one with a file of 1 GiB, in base64.
-pub const MAX_JSON: u64 = 3 << 29;
-
-/// Parses a document. `origin` is what messages call it.
-///
-/// A rendered config may be larger than the rest of the program together, so it takes the bytes: what comes of it is
-/// made of parts of them.
-pub fn parse(bytes: impl Into<Vec<u8>>, origin: &str) -> Result<MachineConfig, DocumentError> {
-    let text = String::from_utf8(bytes.into()).map_err(|e| {
-        let why = not_text(e.as_bytes(), e.utf8_error());
-        refused(origin, vec![Finding::error("", why)])
-    })?;
-    let parsed = match text.trim_start().chars().next() {
-        None => Err(vec![Finding::error(
-            "",
-            "the document is empty; copy it again",
-        )]),
-        // A file that was not written to the disk before the power went.
-        Some('\0') => Err(vec![Finding::error(
-            "",
-            "the document has bytes of zero in place of text; copy it again",
-        )]),
-        Some('{') => Text::from(text).read(|text| parse_json(text, origin)),
-        Some(_) => parse_yaml(&text, origin),
-    };
-    parsed.map_err(|findings| refused(origin, findings))
-}
-
-fn refused(origin: &str, findings: Vec<Finding>) -> DocumentError {
-    DocumentError {
-        origin: origin.to_owned(),
-        findings,
-    }
-}
-
-/// YAML goes the way of JSON; errors learn the line of the value they name.
-fn parse_yaml(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
-    let value =
-        yaml::parse(text).map_err(|e| vec![Finding::error("", format!("not valid YAML: {e}"))])?;
-    if value.as_str().is_some_and(is_packed) {
-        return Err(vec![Finding::error("", ignition::UNPACK)]);
-    }
-    if !value.is_object() {
-        let findings = vec![Finding::error("", NEITHER)];
-        return Err(told_of_the_end(text, &value, findings));
-    }
-    let json = Text::from(value.to_string());
-    let parsed = json.read(|json| parse_json(json, origin));
-    let mut config = parsed.map_err(|mut findings| {
-        yaml::add_lines(text, &mut findings);
-        told_of_the_end(text, &value, findings)
-    })?;
-    if lacks_its_end(&value) {
-        let message = format!("missing, although a rendered config ends with it; {IF_CUT_SHORT}");
-        let warning = Finding::warning("spec.osImageURL", message);
-        config.warnings.insert(0, warning);
-    }
-    Ok(config)
-}
-
-/// Lines can be missing at the end of YAML, and what is left is still YAML.
-fn told_of_the_end(text: &str, value: &Value, mut findings: Vec<Finding>) -> Vec<Finding> {
-    let line = text.lines().count();
-    if lacks_its_end(value) {
-        let first = findings.first().map(ToString::to_string);
-        let message = format!(
-            "line {line} is the last: {CUT_SHORT} ({})",
-            first.unwrap_or_default()
-        );
-        return vec![Finding::error("", message)];
-    }
-    let version = value.get("apiVersion").and_then(Value::as_str);
-    let is_one = version.is_some_and(|version| version.starts_with(GROUP));
-    let half = !text.ends_with('\n') || is_one && value.get("spec").is_none();
-    if let (true, Some(first)) = (half, findings.first_mut()) {
-        first.message.push_str(&format!("; {IF_CUT_SHORT}"));
-    }
-    findings
-}
-
-/// The API gives every MachineConfig an `osImageURL`, and `oc` prints it last.
-fn lacks_its_end(value: &Value) -> bool {
-    let by_controller = format!("{GROUP}generated-by-controller-version");
-    let annotations = value.pointer("/metadata/annotations");
-    let of_the_cluster = annotations.is_some_and(|all| all.get(&by_controller).is_some());
-    of_the_cluster && value.pointer("/spec/osImageURL").is_none()
-}
-
-fn parse_json(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
-    let envelope = envelope(text, "")?;
-    if let Some(items) = &envelope.items {
-        let [only] = items.as_slice() else {
-            let message = format!(
-                "a list of {} objects; give a list with exactly one MachineConfig",
-                items.len()
-            );
-            return Err(vec![Finding::error("items", message)]);
-        };
-        return parse_object(only.get(), "items[0].", origin);
-    }
-    parse_enveloped(text.trim(), envelope, "", origin)
-}
-
-fn envelope<'t>(text: &'t str, prefix: &str) -> Result<Envelope<'t>, Vec<Finding>> {
-    let at = prefix.trim_end_matches('.');
-    serde_json::from_str(text).map_err(|e| vec![json::syntax(at, &e)])
-}
-
-/// Parses one MachineConfig object; `prefix` leads every JSON path.
-fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
-    if !text.starts_with('{') {
-        let at = prefix.trim_end_matches('.');
-        return Err(vec![Finding::error(
-            at,
-            "is no object; a MachineConfig is needed",
-        )]);
-    }
-    parse_enveloped(text, envelope(text, prefix)?, prefix, origin)
-}
-
-fn parse_enveloped(
-    text: &str,
-    envelope: Envelope<'_>,
-    prefix: &str,
-    origin: &str,
-) -> Result<MachineConfig, Vec<Finding>> {
-    if text.len() < LARGE {
-        return parse_alone(text, envelope, prefix, origin, || sha256(text.as_bytes()));
-    }
-    // The digest is over all of it, and does not depend on what it says.
-    thread::scope(|scope| {
-        let alone = || sha256(text.as_bytes());
-        let digest = thread::Builder::new().spawn_scoped(scope, alone).ok();
-        let digest = || {
-            digest
-                .and_then(|thread| thread.join().ok())
-                .unwrap_or_else(alone)
-        };
-        parse_alone(text, envelope, prefix, origin, digest)
-    })
-}
-
-/// A document of this size (1 MiB) is worth a thread of its own.
-const LARGE: usize = 1 << 20;
-
-fn parse_alone(
-    text: &str,
-    envelope: Envelope<'_>,
-    prefix: &str,
-    origin: &str,
-    digest: impl FnOnce() -> String,
-) -> Result<MachineConfig, Vec<Finding>> {
-    let bare = envelope.ignition.is_some() || envelope.ignition_version.is_some();
-    if bare && envelope.spec.is_none() {
-        return parse_served(text, prefix, origin);
-    }
-    check_kind(&envelope, prefix).map_err(|finding| vec![finding])?;
-    let mut findings = Vec::new();
-    let at = format!("{prefix}metadata");
-    let metadata = envelope
-        .metadata
-        .map(|raw| json::from_str::<Metadata>(raw.get(), &at, &mut Vec::new()));
-    let metadata = metadata.transpose().map_err(|finding| vec![finding])?;
-    let metadata = metadata.unwrap_or_default();
-    let at = format!("{prefix}spec");
-    let spec = envelope
-        .spec
-        .map(|raw| json::from_str_but::<Spec<'_>>(raw.get(), "config", &at, &mut findings));
-    let spec = spec.transpose().map_err(|finding| vec![finding])?;
-    let spec = spec.unwrap_or_default();
-    let provenance = metadata.provenance();
-    let name = checked_name(metadata.name, prefix, &mut findings);
-    let kernel_type = kernel_type(spec.kernel_type.as_deref(), prefix, &mut findings);
-    let part = ignition_part(spec.config, &format!("{prefix}spec.config"), &mut findings);
-    if spec.config.is_some() {
-        let names = spec.extensions.as_deref().unwrap_or_default();
-        findings.extend(check::extensions(
-            names,
-            &format!("{prefix}spec.extensions"),
-        ));
-    }
-    let (errors, warnings): (Vec<_>, Vec<_>) = findings
-        .into_iter()
-        .partition(|f| f.severity == Severity::Error);
-    if !errors.is_empty() {
-        return Err(errors);
-    }
-    let record = Text::of(text);
-    let emptied = part.as_ref().is_some_and(|part| part.emptied);
-    let (ignition, converted) =
-        part.map_or_else(Default::default, |part| (part.config, part.converted));
-    Ok(MachineConfig {
-        name,
-        pool: metadata
-            .owner_references
-            .and_then(|refs| refs.into_iter().next()?.name),
-        provenance,
-        os_image_url: spec.os_image_url.unwrap_or_default(),
-        extensions_image: spec.extensions_image.unwrap_or_default(),
-        kernel_arguments: spec.kernel_arguments.unwrap_or_default(),
-        extensions: spec.extensions.unwrap_or_default(),
-        fips: spec.fips.unwrap_or_default(),
-        kernel_type,
-        ignition: ignition.into(),
-        digest: digest(),
-        record,
-        origin: origin.to_owned(),
-        warnings,
-        spec2: converted.map(Converted::into_written),
-        bare: false,
-        emptied,
-        additions: Vec::new(),
-        layer: None,
-    })
-}
-
-/// An Ignition config as the Machine Config Server serves it; one of its files is the whole MachineConfig.
-fn parse_served(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
-    let outline = json::outline(text, prefix).map_err(|finding| vec![finding])?;
-    if !served::has_machine_config(&outline) {
-        return parse_bare(text, prefix, origin);
-    }
-    let value: Value = serde_json::from_str(text).map_err(|e| vec![json::syntax(prefix, &e)])?;
-    let Some(inner) = served::machine_config(&value).map_err(|finding| vec![finding])? else {
-        return parse_bare(text, prefix, origin);
-    };
-    drop(value);
-    let inner = Text::from(inner);
-    let parsed = inner.read(|inner| parse_object(inner.trim(), "", origin));
-    let mut config = parsed.map_err(|findings| {
-        let located = |mut finding: Finding| {
-            finding.path = format!(
-                "{} of the MachineConfig in /{}",
-                finding.path,
-                paths::MCS_CONTENT
-            );
-            finding
-        };
-        findings.into_iter().map(located).collect::<Vec<_>>()
-    })?;
-    let outer = ignition::parse(text, prefix.trim_end_matches('.'))?;
-    config.additions = served::additions(&outer.config, &config);
-    config.warnings.extend(outer.warnings);
-    Ok(config)
-}
-
-/// An Ignition config by itself. It is named after its digest, for people and for the journal.
-fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
-    let at = prefix.trim_end_matches('.');
-    let parsed = ignition::parse(text, at)?;
-    let mut findings = parsed.findings(at);
-    // Unlike the daemon, Ignition compares hashes.
-    findings
-        .iter_mut()
-        .filter(|f| f.path.ends_with(".verification.hash"))
-        .for_each(|f| f.severity = Severity::Error);
-    let (errors, warnings): (Vec<_>, Vec<_>) = findings
-        .into_iter()
-        .partition(|f| f.severity == Severity::Error);
-    if !errors.is_empty() {
-        return Err(errors);
-    }
-    let references = &parsed.config.ignition.config;
-    let refers = references.replace.source.is_some() || !references.merge.is_empty();
-    let layer = refers.then(|| Layer::parse(text, at)).transpose()?;
-    let digest = sha256(text.as_bytes());
-    Ok(MachineConfig {
-        name: format!("ignition-{}", digest.get(..12).unwrap_or_default()),
-        pool: None,
-        provenance: Provenance::default(),
-        os_image_url: String::new(),
-        extensions_image: String::new(),
-        kernel_arguments: Vec::new(),
-        extensions: Vec::new(),
-        fips: false,
-        kernel_type: KernelType::Default,
-        spec2: parsed.converted.map(Converted::into_written),
-        ignition: parsed.config.into(),
-        record: Text::default(),
-        digest,
-        origin: origin.to_owned(),
-        warnings,
-        bare: true,
-        emptied: false,
-        additions: Vec::new(),
-        layer,
-    })
-}
-
-/// What is lacking where nothing tells the kind of a document.
-const NEITHER: &str = "this is neither a MachineConfig (it has no kind and no spec) nor an Ignition config (it has no \
-    ignition.version); give what `oc get mc NAME -o yaml` prints";
-
-/// What is not a MachineConfig is refused by its name. The daemon's own record has no kind.
-fn check_kind(envelope: &Envelope, prefix: &str) -> Result<(), Finding> {
-    match envelope.kind.as_deref() {
-        None | Some("MachineConfig") => {}
-        Some(other) => {
-            let message = format!("kind is {other:?}; a MachineConfig is needed");
-            return Err(Finding::error(format!("{prefix}kind"), message));
-        }
-    }
-    match envelope.api_version.as_deref() {
-        Some(version) if !version.starts_with(GROUP) => Err(Finding::error(
-            format!("{prefix}apiVersion"),
-            format!("{version:?} is not {GROUP}v1"),
-        )),
-        None if envelope.kind.is_none() && envelope.spec.is_none() => {
-            Err(Finding::error(prefix.trim_end_matches('.'), NEITHER))
-        }
-        _ if envelope.spec.is_none() => Err(Finding::error(
-            format!("{prefix}spec"),
-            "missing; this is no MachineConfig",
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// The name ends up in file names and messages, so it must be what Kubernetes allows.
-fn checked_name(name: Option<String>, prefix: &str, findings: &mut Vec<Finding>) -> String {
-    let name = name.unwrap_or_default();
-    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-    if name.is_empty() {
-        findings.push(Finding::error(
-            format!("{prefix}metadata.name"),
-            "missing; the daemon's record needs the name",
-        ));
-    } else if name.len() > 253 || !name.chars().all(legal) {
-        findings.push(Finding::error(
-            format!("{prefix}metadata.name"),
-            format!("{name:?} is no Kubernetes object name"),
-        ));
-    }
-    name
-}
-
-fn kernel_type(text: Option<&str>, prefix: &str, findings: &mut Vec<Finding>) -> KernelType {
-    let text = text.unwrap_or_default();
-    KernelType::parse(text).unwrap_or_else(|| {
-        findings.push(Finding::error(
-            format!("{prefix}spec.kernelType"),
-            format!("kernelType={text} is invalid"),
-        ));
-        KernelType::Default
-    })
-}
-
-fn ignition_part(raw: Option<&RawValue>, at: &str, findings: &mut Vec<Finding>) -> Option<Parsed> {
-    let parsed = match ignition::parse(raw?.get(), at) {
-        Ok(parsed) => parsed,
-        Err(errors) => {
-            findings.extend(errors);
-            return None;
-        }
-    };
-    findings.extend(parsed.findings(at));
-    let operators = check::machine_config(&parsed.config, at);
-    findings.extend(operators.into_iter().map(|finding| parsed.located(finding)));
-    Some(parsed)
 }

@@ -5,8 +5,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use super::contents::has_hash;
 use super::finding::Finding;
-use super::resource::has_hash;
 
 /// Where a config refers to others.
 const REPLACE: &str = "/ignition/config/replace";

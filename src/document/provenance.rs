@@ -8,17 +8,6 @@ const KUBELET: &str = "kubelet.service";
 /// How the name of every rendered config begins.
 const RENDERED: &str = "rendered-";
 
-/// The origin of a MachineConfig, by its own metadata.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Provenance {
-    /// The label that makes it a part of the rendered config of a pool.
-    pub role: Option<String>,
-    /// The kinds of its owners; an owner may leave its kind out.
-    pub owners: Vec<Option<String>>,
-    /// It bears the annotation of the controller that makes rendered configs, and some of their parts.
-    pub generated: bool,
-}
-
 impl MachineConfig {
     /// Returns true where its name is of the form that only rendered configs have.
     pub fn has_rendered_name(&self) -> bool {

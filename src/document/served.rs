@@ -1,18 +1,14 @@
-//! The Ignition config that the Machine Config Server serves: a rendered config with first-boot additions.
+//! The parts of an Ignition config as the Machine Config Server serves it: the MachineConfig, and first-boot additions.
 //!
 //! The server appends generated files (annotations, bootstrap kubeconfig, certificates) and puts the whole
 //! MachineConfig into one of them; that is the only place that holds its name (docs/agreement.md: Server).
 
-use std::fmt::Write;
+use serde_json::Value;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Serialize;
-use serde_json::{Value, json};
-
+use super::contents::Contents;
 use super::finding::Finding;
-use super::ignition::{self, File, Ignition};
+use super::ignition::{File, Ignition};
 use super::machine_config::MachineConfig;
-use super::resource::Contents;
 use super::text::Text;
 use crate::paths;
 
@@ -69,156 +65,4 @@ pub fn additions(served: &Ignition, config: &MachineConfig) -> Vec<File> {
         .filter(|file| !own(file))
         .cloned()
         .collect()
-}
-
-/// Whether an Ignition part is only a version: what the encapsulated first-boot object holds. A config of
-/// spec 2 has its other sections there, as empty objects.
-pub fn is_emptied(config: &Value) -> bool {
-    let Some(map) = config.as_object() else {
-        return false;
-    };
-    let empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
-    let only_version = |value: &Value| {
-        value.as_object().is_some_and(|meta| {
-            meta.iter()
-                .all(|(key, value)| key == "version" || empty(value))
-        })
-    };
-    map.iter().all(|(key, value)| {
-        if key == "ignition" {
-            only_version(value)
-        } else {
-            empty(value)
-        }
-    })
-}
-
-/// What stays as it is in the sources that the server writes, besides letters and digits.
-const RAW: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'!')
-    .remove(b'~')
-    .remove(b'*')
-    .remove(b'\'')
-    .remove(b'(')
-    .remove(b')');
-
-/// The Ignition config that the server would serve for a MachineConfig, as far as the MachineConfig tells: without
-/// the bootstrap kubeconfig and the certificates, which only the cluster has (docs/agreement.md: Server).
-///
-/// # Errors
-/// A finding where the Ignition part is not of spec 3, which the first-boot files would have to be written in too.
-pub fn serve(config: &MachineConfig) -> Result<String, Finding> {
-    let unreadable = |e: serde_json::Error| Finding::error("spec.config", e.to_string());
-    let mut object: Value = serde_json::from_str(&config.record).map_err(unreadable)?;
-    let part = object.pointer("/spec/config").cloned().unwrap_or_default();
-    let version = part.pointer("/ignition/version").and_then(Value::as_str);
-    let Some(version) = version
-        .filter(|version| version.starts_with("3."))
-        .map(str::to_owned)
-    else {
-        return Err(Finding::error(
-            "spec.config.ignition.version",
-            "only a config of spec 3 can be given the files of a first boot",
-        ));
-    };
-    let content = indented(&object).map_err(unreadable)?;
-    object["spec"]["config"] = json!({"ignition": {"version": version}});
-    let encapsulated = serde_json::to_string(&object).map_err(unreadable)?;
-    let added = [
-        (paths::NODE_ANNOTATIONS, annotations(&config.name)),
-        (paths::MCS_CONTENT, content),
-        (paths::ENCAPSULATED, encapsulated),
-    ];
-    let mut served = part;
-    let files = served["storage"]["files"].take();
-    let mut files = files.as_array().cloned().unwrap_or_default();
-    files.extend(added.map(|(path, text)| file(path, &text)));
-    served["storage"]["files"] = Value::Array(files);
-    serde_json::to_string(&served).map_err(unreadable)
-}
-
-/// A config with the files of a first boot among its additions, where the server did not add any.
-///
-/// # Errors
-/// As [`serve`].
-pub fn with_first_boot_files(mut config: MachineConfig) -> Result<MachineConfig, Vec<Finding>> {
-    if config.bare || !config.additions.is_empty() {
-        return Ok(config);
-    }
-    let text = serve(&config).map_err(|finding| vec![finding])?;
-    let served = ignition::parse(&text, "")?;
-    config.additions = additions(&served.config, &config);
-    Ok(config)
-}
-
-fn annotations(name: &str) -> String {
-    let all = json!({
-        "machineconfiguration.openshift.io/currentConfig": name,
-        "machineconfiguration.openshift.io/desiredConfig": name,
-        "machineconfiguration.openshift.io/firstPivotConfig": name,
-        "machineconfiguration.openshift.io/state": "Done",
-    });
-    all.to_string()
-}
-
-fn file(path: &str, text: &str) -> Value {
-    let mut source = "data:,".to_owned();
-    // Writing to a string cannot fail.
-    let _ = write!(source, "{}", utf8_percent_encode(text, RAW));
-    json!({"path": format!("/{path}"), "mode": 0o644, "overwrite": true, "contents": {"source": source}})
-}
-
-fn indented(object: &Value) -> serde_json::Result<String> {
-    let mut text = Vec::new();
-    let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
-    let mut serializer = serde_json::Serializer::with_formatter(&mut text, formatter);
-    object.serialize(&mut serializer)?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::document;
-
-    const CONFIG: &str = r#"{"metadata":{"name":"rendered-worker-1"},"spec":{"osImageURL":"registry/os@sha256:1",
-        "config":{"ignition":{"version":"3.2.0"},"storage":{"files":[{"path":"/etc/a","mode":384,
-        "contents":{"source":"data:,a"}}]}}}}"#;
-
-    #[test]
-    fn what_is_served_leads_back_to_the_config_with_the_first_boot_files() {
-        let config = document::parse(CONFIG.as_bytes(), "test").unwrap();
-        let again = document::parse(serve(&config).unwrap().as_bytes(), "served").unwrap();
-        assert_eq!(again.name, config.name);
-        assert_eq!(again.os_image_url, config.os_image_url);
-        assert_eq!(again.ignition.storage.files.len(), 1);
-        let added: Vec<&str> = again
-            .additions
-            .iter()
-            .map(|file| file.path.as_str())
-            .collect();
-        let wanted = [
-            paths::NODE_ANNOTATIONS,
-            paths::MCS_CONTENT,
-            paths::ENCAPSULATED,
-        ];
-        assert_eq!(added, wanted.map(|path| format!("/{path}")));
-    }
-
-    #[test]
-    fn the_encapsulated_object_has_an_empty_ignition_part() {
-        let config = document::parse(CONFIG.as_bytes(), "test").unwrap();
-        let served = document::parse(serve(&config).unwrap().as_bytes(), "served").unwrap();
-        let file = &served.additions[2];
-        let bytes = Contents::of(&file.contents).unwrap().bytes().unwrap();
-        let inner = document::parse(bytes, "encapsulated").unwrap();
-        assert!(inner.emptied);
-        assert_eq!(
-            (inner.name.as_str(), inner.os_image_url.as_str()),
-            ("rendered-worker-1", "registry/os@sha256:1")
-        );
-    }
 }

@@ -39,7 +39,6 @@
 
 mod fields;
 mod model;
-mod places;
 mod reduce;
 mod rules;
 mod translate;
@@ -48,17 +47,10 @@ use std::fmt;
 
 use serde_json::Value;
 
-pub use self::places::Places;
-use super::check::place;
-use super::finding::{Finding, Severity};
-use super::ignition;
-
-/// The newest minor version of spec 2 that is understood.
-pub const NEWEST_MINOR: u64 = 4;
-/// The newest minor version of spec 2 that the daemon takes (docs/agreement.md: Documents).
-pub const DAEMON_MINOR: u64 = 2;
-/// The version that the result declares.
-pub const RESULT_VERSION: &str = "3.5.0";
+pub use self::model::{DAEMON_MINOR, NEWEST_MINOR, RESULT_VERSION};
+use super::finding::{Finding, Severity, path_below};
+use super::json;
+use super::written::Written;
 
 /// A config of spec 2 as spec 3.
 #[derive(Clone)]
@@ -70,21 +62,6 @@ pub struct Converted {
     /// What the person should know; the paths are those of the document.
     pub warnings: Vec<Finding>,
     written: Written,
-}
-
-/// What is kept of a config of spec 2 as it is written.
-#[derive(Debug, Clone, Default)]
-pub struct Written {
-    places: Places,
-    /// Every entry of the list of units in its order, shadowed ones too: the daemon verifies each.
-    pub units: Vec<ignition::Unit>,
-}
-
-impl Written {
-    /// The path in the document as written of a path in the result.
-    pub fn original(&self, path: &str) -> String {
-        self.places.original(path)
-    }
 }
 
 impl Converted {
@@ -134,7 +111,7 @@ pub fn convert(config: &Value, at: &str) -> Result<Converted, Vec<Finding>> {
 /// # Errors
 /// Every error of the first stage that has one.
 pub fn convert_text(json: &str, at: &str) -> Result<Converted, Vec<Finding>> {
-    let value: Value = serde_json::from_str(json).map_err(|e| vec![super::json::syntax(at, &e)])?;
+    let value: Value = serde_json::from_str(json).map_err(|e| vec![json::syntax(at, &e)])?;
     let minor = minor(&value, at).map_err(|finding| vec![finding])?;
     let mut warnings = newer_than_the_daemon(minor, at);
     let mut config = read(json, value, minor, at, &mut warnings)?;
@@ -149,7 +126,7 @@ pub fn convert_text(json: &str, at: &str) -> Result<Converted, Vec<Finding>> {
         config,
         minor,
         warnings,
-        written: Written { places, units },
+        written: Written::new(places, units),
     })
 }
 
@@ -170,11 +147,11 @@ fn keep_warnings(findings: Vec<Finding>, warnings: &mut Vec<Finding>) -> Result<
 fn minor(config: &Value, at: &str) -> Result<u64, Finding> {
     if is_spec1(config) {
         return Err(Finding::error(
-            place(at, "ignitionVersion"),
+            path_below(at, "ignitionVersion"),
             "Ignition spec 1 is not supported; write the config in spec 3",
         ));
     }
-    let path = place(at, "ignition.version");
+    let path = path_below(at, "ignition.version");
     let Some(text) = config.pointer("/ignition/version").and_then(Value::as_str) else {
         return Err(Finding::error(
             path,
@@ -204,7 +181,10 @@ fn newer_than_the_daemon(minor: u64, at: &str) -> Vec<Finding> {
     let message = format!(
         "of spec 2 the Machine Config Daemon takes at most 2.{DAEMON_MINOR}; it would refuse this 2.{minor} config"
     );
-    vec![Finding::warning(place(at, "ignition.version"), message)]
+    vec![Finding::warning(
+        path_below(at, "ignition.version"),
+        message,
+    )]
 }
 
 /// The config, without the fields that its version does not have.
@@ -218,11 +198,11 @@ fn read(
     let mut unknown = Vec::new();
     // From the text, so that a key that is given twice is seen.
     let _: model::Config =
-        super::json::from_str(json, at, &mut unknown).map_err(|finding| vec![finding])?;
+        json::from_str(json, at, &mut unknown).map_err(|finding| vec![finding])?;
     fields::judge(&mut unknown);
     keep_warnings(unknown, warnings)?;
     warnings.extend(fields::drop_newer(&mut value, minor, at));
-    super::json::from_str(&value.to_string(), at, &mut Vec::new()).map_err(|finding| vec![finding])
+    json::from_str(&value.to_string(), at, &mut Vec::new()).map_err(|finding| vec![finding])
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 
 use crate::document::merge::{self, Section};
 use crate::document::{
-    self, CUT_SHORT, DocumentError, Finding, KernelType, MachineConfig, Severity, ignition,
-    not_text, spec2, yaml,
+    self, CUT_SHORT, DocumentError, Finding, KernelType, MachineConfig, Severity, not_text,
+    require_object, spec2, yaml,
 };
 
 pub use hash::{NameHash, hashed_text, name_hash, name_hash_of, name_matches};
@@ -215,7 +215,7 @@ fn is_spec_2(config: &Value) -> bool {
 /// This is the one place where versions differ; translations of spec 2 belong here.
 fn to_v3_5(config: &Value) -> Result<Section, Finding> {
     let at = "spec.config.ignition.version";
-    ignition::object(config, "spec.config")?;
+    require_object(config, "spec.config")?;
     let version = version(config);
     if is_spec_2(config) {
         let errors = |findings: Vec<Finding>| {

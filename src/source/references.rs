@@ -171,7 +171,7 @@ impl Loader<'_> {
         let text = String::from_utf8(bytes)
             .map_err(|_| refused(&place, format!("{name} holds no UTF-8 text")))?;
         let origin = format!("{name} ({place})");
-        let mut layer = Layer::parse(&text, "").map_err(|findings| DocumentError {
+        let mut layer = document::parse_layer(&text, "").map_err(|findings| DocumentError {
             origin: origin.clone(),
             findings,
         })?;
@@ -305,7 +305,7 @@ impl Loader<'_> {
                 let left = MAX_CONTENTS.saturating_sub(self.contents);
                 let bytes = self.load(resource, left, &place)?;
                 self.contents += bytes.len() as u64;
-                resource.is_fetched(bytes.into());
+                resource.set_fetched(bytes.into());
             }
         }
         Ok(())

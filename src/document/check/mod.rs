@@ -1,15 +1,24 @@
 //! Validation: Ignition's rules (numbered as in docs/ignition.md: Validation) and the
 //! operator's own (docs/agreement.md: Documents). Every error is found, not the first.
 //!
-//! V17, V28 and V29 depend on the text and are found while it is read (`ignition`, `fields`).
+//! V17, V28 and V29 depend on the text and are found while it is decoded (`decode`, `fields`).
 //! V30 is about sections that are refused by name; they are not looked into.
 
 mod nodes;
 mod resources;
 mod units;
 
-use super::finding::Finding;
+use super::decode::Decoded;
+use super::finding::{Finding, path_below};
 use super::ignition::{File, Ignition};
+
+/// Returns the warnings of decoding a config that stands at `at`, then every finding of the rules on it.
+pub fn findings(decoded: &Decoded, at: &str) -> Vec<Finding> {
+    let rules = decoded.duplicates.iter().cloned();
+    let rules = rules.chain(ignition(&decoded.config, at));
+    let rules = rules.map(|finding| decoded.located(finding));
+    decoded.warnings.iter().cloned().chain(rules).collect()
+}
 
 /// Checks a config that was parsed from the place `at`, or that was merged: the rules on single values
 /// and those between entries, but not whether a key stands twice.
@@ -72,15 +81,6 @@ pub fn extensions(names: &[String], at: &str) -> Option<Finding> {
     (!unknown.is_empty()).then(|| Finding::error(at, message))
 }
 
-/// A path below the place where the config stands; a bare config stands at the top.
-pub fn place(at: &str, path: &str) -> String {
-    if at.is_empty() {
-        path.to_owned()
-    } else {
-        format!("{at}.{path}")
-    }
-}
-
 struct Check<'a> {
     at: &'a str,
     minor: u64,
@@ -90,11 +90,11 @@ struct Check<'a> {
 impl Check<'_> {
     fn error(&mut self, path: &str, message: impl Into<String>) {
         self.findings
-            .push(Finding::error(place(self.at, path), message));
+            .push(Finding::error(path_below(self.at, path), message));
     }
 
     fn warning(&mut self, path: &str, message: impl Into<String>) {
         self.findings
-            .push(Finding::warning(place(self.at, path), message));
+            .push(Finding::warning(path_below(self.at, path), message));
     }
 }

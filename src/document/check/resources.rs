@@ -1,8 +1,8 @@
 //! Everything with a source, V6 to V14, and the proxies, V15 and V16.
 
 use super::Check;
+use crate::document::contents::{Contents, ContentsError, has_hash};
 use crate::document::ignition::{Ignition, Resource};
-use crate::document::resource::{Contents, ContentsError, has_hash};
 use crate::document::url::Url;
 
 /// Where a resource stands; that decides whether it needs a source.
@@ -195,7 +195,7 @@ impl Check<'_> {
         let Some(hash) = &resource.verification.hash else {
             return;
         };
-        let bytes = Contents::of(resource).and_then(|contents| contents.bytes());
+        let bytes = resource.contents().and_then(|contents| contents.bytes());
         if bytes.is_ok_and(|bytes| !has_hash(&bytes, hash)) {
             let message = "the contents have another hash; Ignition refuses that, the daemon does not compare it";
             self.warning(&format!("{at}.verification.hash"), message);

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use crate::document::check::place;
-use crate::document::finding::Finding;
+use crate::document::finding::{Finding, path_below};
 
 /// Keys of spec 2 that spec 3 does not have, or that only spec 2 looks into.
 const OWN_KEYS: [&str; 13] = [
@@ -82,7 +81,7 @@ pub fn drop_newer(config: &mut Value, minor: u64, at: &str) -> Vec<Finding> {
         );
         warnings.extend(
             gone.iter()
-                .map(|path| Finding::warning(place(at, path), &message)),
+                .map(|path| Finding::warning(path_below(at, path), &message)),
         );
     }
     warnings
@@ -96,7 +95,7 @@ fn remove(value: &mut Value, steps: &[&str], at: String, gone: &mut Vec<String>)
     let (key, is_list) = step
         .strip_suffix("[]")
         .map_or((*step, false), |key| (key, true));
-    let at = place(&at, key);
+    let at = path_below(&at, key);
     if rest.is_empty() {
         if map.shift_remove(key).is_some_and(|old| !old.is_null()) {
             gone.push(at);

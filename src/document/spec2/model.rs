@@ -5,6 +5,13 @@ use serde_json::Value;
 
 use crate::document::ignition::{NodeOwner, Verification};
 
+/// The newest minor version of spec 2 that is understood.
+pub const NEWEST_MINOR: u64 = 4;
+/// The newest minor version of spec 2 that the daemon takes (docs/agreement.md: Documents).
+pub const DAEMON_MINOR: u64 = 2;
+/// The version that the result declares.
+pub const RESULT_VERSION: &str = "3.5.0";
+
 /// A config.
 #[derive(Default, Deserialize)]
 #[serde(default)]

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::DAEMON_MINOR;
-use super::model::{Config, Dropin, File, Meta, Passwd, Storage, Systemd, Unit, User};
-use crate::document::check::place;
-use crate::document::finding::Finding;
+use super::model::{
+    Config, DAEMON_MINOR, Dropin, File, Meta, Passwd, Storage, Systemd, Unit, User,
+};
+use crate::document::finding::{Finding, path_below};
 
 /// An entry of a list and its place in the document.
 pub struct Placed<T> {
@@ -63,12 +63,12 @@ pub struct Outcome {
 pub fn reduce(mut config: Config, minor: u64, at: &str) -> Outcome {
     let mut findings = Vec::new();
     let files = std::mem::take(&mut config.storage.files);
-    let mut files = placed(files, &place(at, "storage.files"));
+    let mut files = placed(files, &path_below(at, "storage.files"));
     let Systemd { units } = config.systemd;
-    let units = placed(units, &place(at, "systemd.units"));
+    let units = placed(units, &path_below(at, "systemd.units"));
     let mut units: Vec<_> = units.into_iter().map(with_dropins).collect();
     let users = std::mem::take(&mut config.passwd.users);
-    let users = placed(users, &place(at, "passwd.users"));
+    let users = placed(users, &path_below(at, "passwd.users"));
     let mut users: Vec<_> = users.into_iter().map(with_keys).collect();
     if minor <= DAEMON_MINOR {
         files = last_files(files, &mut findings);
@@ -220,12 +220,12 @@ impl Reduced {
         let directories = storage.directories.iter().enumerate();
         let directories = directories.map(|(index, directory)| {
             let path = format!("storage.directories[{index}]");
-            (place(at, &path), directory.path.as_str())
+            (path_below(at, &path), directory.path.as_str())
         });
         let links = storage.links.iter().enumerate();
         let links = links.map(|(index, link)| {
             let path = format!("storage.links[{index}]");
-            (place(at, &path), link.path.as_str())
+            (path_below(at, &path), link.path.as_str())
         });
         files.chain(directories).chain(links).collect()
     }

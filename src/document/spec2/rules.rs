@@ -3,8 +3,7 @@
 //! What spec 3 checks in the same way (modes, owners, unit names, unit files, data URLs) is left to it.
 
 use super::model::{Config, Create, Directory, File, Filesystem, Link, User};
-use crate::document::check::place;
-use crate::document::finding::Finding;
+use crate::document::finding::{Finding, path_below};
 
 /// URL schemes of spec 2 that spec 3 has too.
 const SCHEMES: [&str; 5] = ["http", "https", "tftp", "s3", "data"];
@@ -27,7 +26,7 @@ pub fn raise(config: &mut Config, minor: u64, at: &str) -> Vec<Finding> {
             let message = format!(
                 "missing, which means 0000 in spec 2.{minor}: nobody but root can read it. Give a mode if that is not meant"
             );
-            warnings.push(Finding::warning(place(at, &path), message));
+            warnings.push(Finding::warning(path_below(at, &path), message));
         }
     };
     for (index, file) in config.storage.files.iter_mut().enumerate() {
@@ -64,12 +63,12 @@ struct Rules<'a> {
 impl Rules<'_> {
     fn error(&mut self, path: &str, message: impl Into<String>) {
         self.findings
-            .push(Finding::error(place(self.at, path), message));
+            .push(Finding::error(path_below(self.at, path), message));
     }
 
     fn warning(&mut self, path: &str, message: impl Into<String>) {
         self.findings
-            .push(Finding::warning(place(self.at, path), message));
+            .push(Finding::warning(path_below(self.at, path), message));
     }
 
     fn references(&mut self, config: &Config) {

@@ -2,32 +2,32 @@
 
 use serde_json::{Value, json};
 
-use super::RESULT_VERSION;
 use super::model::{
-    Contents, Create, Directory, Dropin, File, Group, Header, Link, Meta, Reference, Unit, User,
+    Contents, Create, Directory, Dropin, File, Group, Header, Link, Meta, RESULT_VERSION,
+    Reference, Unit, User,
 };
-use super::places::Places;
 use super::reduce::{Placed, PlacedUnit, PlacedUser, Reduced};
-use crate::document::check::place;
+use crate::document::finding::path_below;
 use crate::document::ignition::{self, NodeOwner, Verification};
+use crate::document::written::Places;
 
 /// Translates, and says where everything came from.
 pub fn translate(config: Reduced, at: &str) -> (Value, Places) {
     let mut places = Places::default();
     places.add(
-        place(at, "ignition.config.merge"),
-        place(at, "ignition.config.append"),
+        path_below(at, "ignition.config.merge"),
+        path_below(at, "ignition.config.append"),
     );
     let files = entries(config.files, |index, placed_file| {
-        let result = place(at, &format!("storage.files[{index}]"));
+        let result = path_below(at, &format!("storage.files[{index}]"));
         file(placed_file, &result, &mut places)
     });
     let units = entries(config.units, |index, placed_unit| {
-        let result = place(at, &format!("systemd.units[{index}]"));
+        let result = path_below(at, &format!("systemd.units[{index}]"));
         unit(placed_unit, &result, &mut places)
     });
     let users = entries(config.users, |index, placed_user| {
-        let result = place(at, &format!("passwd.users[{index}]"));
+        let result = path_below(at, &format!("passwd.users[{index}]"));
         user(placed_user, &result, &mut places)
     });
     let storage = config.storage;

@@ -14,7 +14,6 @@ use base64::read::DecoderReader;
 use flate2::read::MultiGzDecoder;
 use sha2::{Digest, Sha256, Sha512};
 
-use super::ignition::Resource;
 use super::text::Text;
 use crate::root::{digest, hex};
 
@@ -72,14 +71,11 @@ impl Contents {
         })
     }
 
-    /// Of a resource of a document: what was fetched for it, else what its source holds.
-    pub fn of(resource: &Resource) -> Result<Self, ContentsError> {
-        match &resource.fetched {
-            Some(bytes) => Ok(Self {
-                source: Source::Fetched(Arc::clone(bytes)),
-                gzip: false,
-            }),
-            None => Self::new(resource.source.clone(), resource.compression.as_deref()),
+    /// Contents that were fetched, unpacked and verified already.
+    pub fn from_fetched(bytes: &Arc<[u8]>) -> Self {
+        Self {
+            source: Source::Fetched(Arc::clone(bytes)),
+            gzip: false,
         }
     }
 
@@ -144,28 +140,25 @@ pub struct Measured {
     pub sha256: String,
 }
 
-/// The contents of a resource are measured once, whoever asks: all clones share what came of it.
+/// The size and digest of the contents of a resource: measured once, and shared by all clones of the resource.
 #[derive(Debug, Clone, Default)]
 pub struct Memo(Arc<OnceLock<Result<Measured, ContentsError>>>);
 
-/// It follows from the rest.
-impl PartialEq for Memo {
-    fn eq(&self, _: &Self) -> bool {
-        true
+impl Memo {
+    /// Returns the first measurement; measures where there is none yet.
+    pub fn get_or_measure(
+        &self,
+        contents: impl FnOnce() -> Result<Contents, ContentsError>,
+    ) -> Result<Measured, ContentsError> {
+        let measure = || contents().and_then(|contents| contents.measure());
+        self.0.get_or_init(measure).clone()
     }
 }
 
-impl Resource {
-    /// Takes what was fetched from the source, unpacked and verified.
-    pub fn is_fetched(&mut self, bytes: Arc<[u8]>) {
-        self.fetched = Some(bytes);
-        self.memo = Memo::default();
-    }
-
-    /// Length and digest of the contents.
-    pub fn measured(&self) -> Result<Measured, ContentsError> {
-        let measure = || Contents::of(self).and_then(|contents| contents.measure());
-        self.memo.0.get_or_init(measure).clone()
+/// A measurement follows from the other fields of its resource.
+impl PartialEq for Memo {
+    fn eq(&self, _: &Self) -> bool {
+        true
     }
 }
 

@@ -1,4 +1,6 @@
-//! Where the parts of a converted config stood in the document.
+//! A config of spec 2 as its document writes it: the places of its parts, and its units.
+
+use super::ignition::Unit;
 
 /// Pairs of a path in the result and the path in the document that it came from.
 #[derive(Debug, Clone, Default)]
@@ -25,6 +27,26 @@ impl Places {
             .filter_map(below)
             .max_by_key(|(length, _)| *length);
         best.map_or_else(|| path.to_owned(), |(_, original)| original)
+    }
+}
+
+/// What is kept of a config of spec 2 as it is written.
+#[derive(Debug, Clone, Default)]
+pub struct Written {
+    places: Places,
+    /// Every entry of the list of units in its order, shadowed ones too: the daemon verifies each.
+    pub units: Vec<Unit>,
+}
+
+impl Written {
+    /// Keeps the places of a conversion and the units as written.
+    pub fn new(places: Places, units: Vec<Unit>) -> Self {
+        Self { places, units }
+    }
+
+    /// The path in the document as written of a path in the result.
+    pub fn original(&self, path: &str) -> String {
+        self.places.original(path)
     }
 }
 

@@ -1,0 +1,204 @@
+//! Decoding of an Ignition config of spec 2 or 3 into the model of `ignition`.
+//!
+//! Unknown keys and fields newer than the declared version become warnings, as in Ignition; the rules are in `check`.
+
+use serde_json::Value;
+
+use super::contents::is_packed;
+use super::finding::{Finding, Severity, path_below};
+use super::ignition::{DAEMON_MINOR, File, Ignition, NEWEST_MINOR};
+use super::spec2::{self, Converted};
+use super::text::Text;
+use super::{fields, json};
+use crate::parallel;
+
+/// A config that was read, whatever its spec.
+#[derive(Debug)]
+pub struct Decoded {
+    /// The config, in the newest model.
+    pub config: Ignition,
+    /// What the person should know.
+    pub warnings: Vec<Finding>,
+    /// How it was converted, if it was of spec 2.
+    pub converted: Option<Converted>,
+    /// It is only a version, as the encapsulated first-boot object has it.
+    pub emptied: bool,
+    /// Keys that stand twice (V28); only a config as it is written is checked for them.
+    pub(super) duplicates: Vec<Finding>,
+}
+
+impl Decoded {
+    /// A finding about the config, with the path as the document writes it.
+    pub fn located(&self, finding: Finding) -> Finding {
+        located(self.converted.as_ref(), finding)
+    }
+}
+
+fn located(converted: Option<&Converted>, mut finding: Finding) -> Finding {
+    if let Some(converted) = converted {
+        finding.path = converted.original(&finding.path);
+    }
+    finding
+}
+
+/// Parses an Ignition config of spec 2 or 3. `at` is its path in the document.
+///
+/// Returns the config with warnings, or every error found while reading.
+pub fn decode(text: &str, at: &str) -> Result<Decoded, Vec<Finding>> {
+    let outline = json::outline(text, at).map_err(|finding| vec![finding])?;
+    require_object(&outline, at).map_err(|finding| vec![finding])?;
+    let version = outline.pointer("/ignition/version");
+    let version = version.and_then(Value::as_str);
+    if !version.is_some_and(spec2::is_spec2) && !spec2::is_spec1(&outline) {
+        return decode_spec_3(text, outline, at);
+    }
+    let emptied = is_emptied(&outline);
+    let mut converted = spec2::convert_text(text, at)?;
+    let locate = |findings: Vec<Finding>| -> Vec<Finding> {
+        findings
+            .into_iter()
+            .map(|finding| located(Some(&converted), finding))
+            .collect()
+    };
+    let json = Text::from(converted.config.to_string());
+    let parsed = json.read(|text| {
+        let outline = json::outline(text, at).map_err(|finding| vec![finding])?;
+        decode_spec_3(text, outline, at)
+    });
+    let mut parsed = parsed.map_err(locate)?;
+    let mut all = locate(std::mem::take(&mut parsed.warnings));
+    all.splice(0..0, std::mem::take(&mut converted.warnings));
+    parsed.warnings = all;
+    parsed.converted = Some(converted);
+    parsed.emptied = emptied;
+    Ok(parsed)
+}
+
+/// What to do with a packed config.
+pub const UNPACK: &str = "it is base64 of gzip data: unpack it (base64 -d | gunzip) and give the JSON text that comes out";
+
+/// An Ignition config is an object. The daemon unpacks none in a MachineConfig, and the API keeps no text there.
+///
+/// # Errors
+/// Another value.
+pub fn require_object(config: &Value, at: &str) -> Result<(), Finding> {
+    let packed = config.as_str().is_some_and(is_packed);
+    if config.is_object() {
+        return Ok(());
+    }
+    let message = if packed {
+        format!("is a text, where an Ignition config is an object; {UNPACK}")
+    } else {
+        "is no object; an Ignition config is one, such as {\"ignition\": {\"version\": \"3.5.0\"}}"
+            .to_owned()
+    };
+    Err(Finding::error(at, message))
+}
+
+fn decode_spec_3(text: &str, mut outline: Value, at: &str) -> Result<Decoded, Vec<Finding>> {
+    let minor = version(&outline, at).map_err(|finding| vec![finding])?;
+    let emptied = is_emptied(&outline);
+    let mut unknown = Vec::new();
+    let mut config: Ignition =
+        json::from_outlined(text, &outline, at, &mut unknown).map_err(|finding| vec![finding])?;
+    let (errors, mut warnings): (Vec<_>, Vec<_>) = unknown
+        .into_iter()
+        .partition(|finding| finding.severity == Severity::Error);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let newer = fields::drop_newer(&mut outline, minor, at);
+    if !newer.is_empty() {
+        config = without_newer(text, minor, at).map_err(|finding| vec![finding])?;
+    }
+    warnings.extend(newer);
+    warnings.extend(newer_than_the_daemon(minor, at));
+    measure(&config.storage.files);
+    Ok(Decoded {
+        config,
+        warnings,
+        converted: None,
+        emptied,
+        duplicates: fields::duplicates(&outline, at),
+    })
+}
+
+/// Fewer files than this are measured by one thread.
+const PART: usize = 64;
+
+/// Decodes the contents of many files at once: what they come to is asked for one after the other later.
+fn measure(files: &[File]) {
+    if files.len() >= 2 * PART {
+        parallel::in_parts(files, PART, |part| {
+            part.iter().for_each(|file| drop(file.contents.measured()));
+        });
+    }
+}
+
+/// Reads a config again, without the fields that are newer than its version.
+fn without_newer(text: &str, minor: u64, at: &str) -> Result<Ignition, Finding> {
+    let mut value: Value = serde_json::from_str(text).map_err(|e| json::syntax(at, &e))?;
+    fields::drop_newer(&mut value, minor, at);
+    json::from_str(&value.to_string(), at, &mut Vec::new())
+}
+
+fn newer_than_the_daemon(minor: u64, at: &str) -> Option<Finding> {
+    let message = format!(
+        "spec 3.{minor} is newer than what the Machine Config Daemon takes (3.{DAEMON_MINOR}); it would refuse this config"
+    );
+    (minor > DAEMON_MINOR).then(|| Finding::warning(path_below(at, "ignition.version"), message))
+}
+
+/// The minor version of a supported spec 3 config. The schema is chosen by it, so of V17 (version and schema
+/// differ) only a version without a schema is left.
+fn version(value: &Value, at: &str) -> Result<u64, Finding> {
+    let path = path_below(at, "ignition.version");
+    let text = match value.pointer("/ignition/version") {
+        Some(Value::String(text)) => text,
+        None | Some(Value::Null) => {
+            let message =
+                "missing; an Ignition config must name its spec version, such as \"3.5.0\"";
+            return Err(Finding::error(path, message));
+        }
+        Some(_) => {
+            let message = "is not a string; write the spec version in quotes, such as \"3.5.0\"";
+            return Err(Finding::error(path, message));
+        }
+    };
+    let parts: Vec<Option<u64>> = text.split('.').map(|part| part.parse().ok()).collect();
+    match parts.as_slice() {
+        [Some(3), Some(minor), Some(0)] if *minor <= NEWEST_MINOR => Ok(*minor),
+        [Some(_), Some(_), Some(_)] => {
+            let message = format!(
+                "unsupported Ignition version {text:?}; 3.0.0 to 3.{NEWEST_MINOR}.0 are understood"
+            );
+            Err(Finding::error(path, message))
+        }
+        _ => Err(Finding::error(
+            path,
+            format!("{text:?} is not a version of the form X.Y.Z"),
+        )),
+    }
+}
+
+/// Whether an Ignition part is only a version: what the encapsulated first-boot object holds. A config of
+/// spec 2 has its other sections there, as empty objects.
+fn is_emptied(config: &Value) -> bool {
+    let Some(map) = config.as_object() else {
+        return false;
+    };
+    let empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
+    let only_version = |value: &Value| {
+        value.as_object().is_some_and(|meta| {
+            meta.iter()
+                .all(|(key, value)| key == "version" || empty(value))
+        })
+    };
+    map.iter().all(|(key, value)| {
+        if key == "ignition" {
+            only_version(value)
+        } else {
+            empty(value)
+        }
+    })
+}

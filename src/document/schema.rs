@@ -1,0 +1,313 @@
+//! The fields of Ignition spec 3: how each merges, and the version that brought it (docs/ignition.md: Merging, Parsing).
+
+use serde_json::Value;
+
+/// One key of an object.
+pub(super) struct Field {
+    pub(super) name: &'static str,
+    /// The minor version of spec 3 that brought it.
+    pub(super) since: u64,
+    pub(super) kind: Kind,
+}
+
+/// How a value merges.
+pub(super) enum Kind {
+    /// The child's value, if it has one.
+    Scalar,
+    /// Key by key.
+    Object(&'static [Field]),
+    /// Items with the same key merge in place, the child's new ones follow.
+    List(Key, &'static [Field]),
+    /// The same, and the key may stand in one list of the object only.
+    Shared(Key, &'static [Field]),
+    /// The child's items follow the parent's, equal or not.
+    Appended(&'static [Field]),
+}
+
+/// What makes two items the same.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Key {
+    /// The item, a string.
+    Itself,
+    /// The text of one field.
+    Field(&'static str),
+    /// The number of a partition, or its label where it has none.
+    NumberOrLabel,
+}
+
+impl Key {
+    /// The key of an item; items without one have the empty key.
+    pub(super) fn of(self, item: &Value) -> String {
+        match self {
+            Self::Itself => item.as_str().unwrap_or_default().to_owned(),
+            Self::Field(name) => text_at(item, name),
+            Self::NumberOrLabel => match item.get("number").and_then(Value::as_i64) {
+                Some(number) if number != 0 => format!("number:{number}"),
+                _ => format!("label:{}", text_at(item, "label")),
+            },
+        }
+    }
+}
+
+const ITSELF: Key = Key::Itself;
+const BY_NAME: Key = Key::Field("name");
+const BY_PATH: Key = Key::Field("path");
+const BY_DEVICE: Key = Key::Field("device");
+const BY_SOURCE: Key = Key::Field("source");
+const BY_URL: Key = Key::Field("url");
+
+const STRINGS: &[Field] = &[];
+
+const fn field(name: &'static str, kind: Kind) -> Field {
+    Field {
+        name,
+        since: 0,
+        kind,
+    }
+}
+
+const fn scalar(name: &'static str) -> Field {
+    field(name, Kind::Scalar)
+}
+
+const fn object(name: &'static str, fields: &'static [Field]) -> Field {
+    field(name, Kind::Object(fields))
+}
+
+const fn list(name: &'static str, key: Key, fields: &'static [Field]) -> Field {
+    field(name, Kind::List(key, fields))
+}
+
+const fn set(name: &'static str) -> Field {
+    list(name, ITSELF, STRINGS)
+}
+
+const fn since(minor: u64, field: Field) -> Field {
+    Field {
+        name: field.name,
+        since: minor,
+        kind: field.kind,
+    }
+}
+
+fn text_at(item: &Value, key: &str) -> String {
+    item.get(key)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// Every field of a config of spec 3.
+pub(super) static CONFIG: &[Field] = &[
+    object("ignition", IGNITION),
+    since(3, object("kernelArguments", KERNEL_ARGUMENTS)),
+    object("passwd", PASSWD),
+    object("storage", STORAGE),
+    object("systemd", SYSTEMD),
+];
+
+const IGNITION: &[Field] = &[
+    object(
+        "config",
+        &[
+            list("merge", BY_SOURCE, REFERENCE),
+            object("replace", REFERENCE),
+        ],
+    ),
+    since(
+        1,
+        object(
+            "proxy",
+            &[scalar("httpProxy"), scalar("httpsProxy"), set("noProxy")],
+        ),
+    ),
+    object(
+        "security",
+        &[object(
+            "tls",
+            &[list("certificateAuthorities", BY_SOURCE, REFERENCE)],
+        )],
+    ),
+    object(
+        "timeouts",
+        &[scalar("httpResponseHeaders"), scalar("httpTotal")],
+    ),
+    scalar("version"),
+];
+
+const KERNEL_ARGUMENTS: &[Field] = &[
+    field("shouldExist", Kind::Shared(ITSELF, STRINGS)),
+    field("shouldNotExist", Kind::Shared(ITSELF, STRINGS)),
+];
+
+pub(super) const HEADERS: Field = since(
+    1,
+    list("httpHeaders", BY_NAME, &[scalar("name"), scalar("value")]),
+);
+
+/// A source of a file, with compression from the beginning.
+const RESOURCE: &[Field] = &[
+    scalar("compression"),
+    HEADERS,
+    scalar("source"),
+    object("verification", &[scalar("hash")]),
+];
+
+const REFERENCE: &[Field] = &[
+    since(1, scalar("compression")),
+    HEADERS,
+    scalar("source"),
+    object("verification", &[scalar("hash")]),
+];
+
+const PASSWD: &[Field] = &[
+    list(
+        "groups",
+        BY_NAME,
+        &[
+            scalar("gid"),
+            scalar("name"),
+            scalar("passwordHash"),
+            since(2, scalar("shouldExist")),
+            scalar("system"),
+        ],
+    ),
+    list("users", BY_NAME, USER),
+];
+
+const USER: &[Field] = &[
+    scalar("gecos"),
+    set("groups"),
+    scalar("homeDir"),
+    scalar("name"),
+    scalar("noCreateHome"),
+    scalar("noLogInit"),
+    scalar("noUserGroup"),
+    scalar("passwordHash"),
+    scalar("primaryGroup"),
+    scalar("shell"),
+    since(2, scalar("shouldExist")),
+    set("sshAuthorizedKeys"),
+    scalar("system"),
+    scalar("uid"),
+];
+
+const STORAGE: &[Field] = &[
+    field("directories", Kind::Shared(BY_PATH, DIRECTORY)),
+    list("disks", BY_DEVICE, DISK),
+    field("files", Kind::Shared(BY_PATH, FILE)),
+    list("filesystems", BY_DEVICE, FILESYSTEM),
+    field("links", Kind::Shared(BY_PATH, LINK)),
+    since(2, list("luks", BY_NAME, LUKS)),
+    list("raid", BY_NAME, RAID),
+];
+
+const OWNER: &[Field] = &[scalar("id"), scalar("name")];
+
+const DIRECTORY: &[Field] = &[
+    object("group", OWNER),
+    scalar("overwrite"),
+    scalar("path"),
+    object("user", OWNER),
+    scalar("mode"),
+];
+
+const FILE: &[Field] = &[
+    object("group", OWNER),
+    scalar("overwrite"),
+    scalar("path"),
+    object("user", OWNER),
+    field("append", Kind::Appended(RESOURCE)),
+    object("contents", RESOURCE),
+    scalar("mode"),
+];
+
+const LINK: &[Field] = &[
+    object("group", OWNER),
+    scalar("overwrite"),
+    scalar("path"),
+    object("user", OWNER),
+    scalar("hard"),
+    scalar("target"),
+];
+
+const DISK: &[Field] = &[
+    scalar("device"),
+    list("partitions", Key::NumberOrLabel, PARTITION),
+    scalar("wipeTable"),
+];
+
+const PARTITION: &[Field] = &[
+    scalar("guid"),
+    scalar("label"),
+    scalar("number"),
+    since(2, scalar("resize")),
+    scalar("shouldExist"),
+    scalar("sizeMiB"),
+    scalar("startMiB"),
+    scalar("typeGuid"),
+    scalar("wipePartitionEntry"),
+];
+
+const FILESYSTEM: &[Field] = &[
+    scalar("device"),
+    scalar("format"),
+    scalar("label"),
+    since(1, field("mountOptions", Kind::Appended(STRINGS))),
+    field("options", Kind::Appended(STRINGS)),
+    scalar("path"),
+    scalar("uuid"),
+    scalar("wipeFilesystem"),
+];
+
+const LUKS: &[Field] = &[
+    since(5, object("cex", &[scalar("enabled")])),
+    object("clevis", CLEVIS),
+    scalar("device"),
+    since(4, scalar("discard")),
+    object("keyFile", RESOURCE),
+    scalar("label"),
+    scalar("name"),
+    since(4, set("openOptions")),
+    field("options", Kind::Appended(STRINGS)),
+    scalar("uuid"),
+    scalar("wipeVolume"),
+];
+
+const CLEVIS: &[Field] = &[
+    object(
+        "custom",
+        &[scalar("config"), scalar("needsNetwork"), scalar("pin")],
+    ),
+    list(
+        "tang",
+        BY_URL,
+        &[
+            since(4, scalar("advertisement")),
+            scalar("thumbprint"),
+            scalar("url"),
+        ],
+    ),
+    scalar("threshold"),
+    scalar("tpm2"),
+];
+
+const RAID: &[Field] = &[
+    set("devices"),
+    scalar("level"),
+    scalar("name"),
+    field("options", Kind::Appended(STRINGS)),
+    scalar("spares"),
+];
+
+const SYSTEMD: &[Field] = &[list(
+    "units",
+    BY_NAME,
+    &[
+        scalar("contents"),
+        list("dropins", BY_NAME, &[scalar("contents"), scalar("name")]),
+        scalar("enabled"),
+        scalar("mask"),
+        scalar("name"),
+    ],
+)];
