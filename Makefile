@@ -56,7 +56,7 @@ test: ## formatting, lints, docs, shell scripts, then every test
 faults: ## every fault at every system call, every power cut, real disks (as root; minutes)
 	@tests/setup.sh
 	@begun=$$(date +%s); \
-	MCO_RESCUE_FAULTS=all cargo test --locked --no-fail-fast --test faults --test power_cut --test devices --test way_out -- --nocapture; \
+	MCO_RESCUE_FAULTS=all cargo test --locked --test main faults:: -- --nocapture; \
 	echo "make faults: everything held, in $$(($$(date +%s) - begun)) s"
 
 .PHONY: vm-test

@@ -57,7 +57,7 @@ losetup            -                                             mount
 xz                 -                                             xz-utils
 '
 
-# What tests/packaging.rs lets read what is installed; likewise.
+# What tests/install/packaging.rs lets read what is installed; likewise.
 for_packages='
 groff              -                                             groff-base
 mandoc             -                                             mandoc
@@ -111,7 +111,7 @@ quietly() {
     rm -f "$log"
 }
 
-# A real SELinux policy for tests/labels.rs, which passes over it where there is none.
+# A real SELinux policy for tests/apply/labels.rs, which passes over it where there is none.
 make_policy() {
     if ! is_debian; then
         echo "SKIP: no SELinux policy for the tests: it is made of Debian packages"
@@ -120,7 +120,7 @@ make_policy() {
     fi
 }
 
-# The real ansible-playbook for tests/fleet.rs, which passes over it where there is none.
+# The real ansible-playbook for tests/install/fleet.rs, which passes over it where there is none.
 make_ansible() {
     local dir=${CARGO_TARGET_DIR:-target}/ansible log
     if ! python3 -c 'import ensurepip' 2>/dev/null && ((EUID == 0)) && is_debian; then

@@ -12,13 +12,8 @@
     unused_crate_dependencies
 )]
 
-#[path = "../tests/support/ansible.rs"]
-mod ansible;
 mod cases;
-#[path = "../tests/support/http.rs"]
-mod http;
 mod lab;
-#[path = "../tests/support/mounts.rs"]
-mod mounts;
+#[allow(dead_code)]
 #[path = "../tests/support/mod.rs"]
 mod support;

@@ -4,7 +4,7 @@
 //! installed node, but not in an initramfs nor on the machine that a broken disk is carried to, and these are the
 //! places where no kernel chooses a label either. A lookup in the process also knows the label before the object
 //! exists, so that it never has a wrong one under its name; `setfiles` could only come after the renames. The rules
-//! of the format are few, and `tests/labels.rs` compares them with the real `matchpathcon` and `setfiles`.
+//! of the format are few, and `tests/apply/labels.rs` compares them with the real `matchpathcon` and `setfiles`.
 //!
 //! Values in, values out: reading the root is `node/labels.rs`, setting attributes `transaction/disk.rs`.
 

@@ -1,5 +1,4 @@
 //! The real `ansible-playbook` with the playbook of `examples/`, on roots that are its hosts.
-#![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

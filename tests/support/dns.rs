@@ -1,5 +1,4 @@
 //! A small scripted name server on loopback, over UDP and TCP.
-#![allow(dead_code)]
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};

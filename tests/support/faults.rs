@@ -1,5 +1,4 @@
 //! Runs of the program under strace: which calls they make, and what a fault at one of them leaves.
-#![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,5 @@
 //! What every fuzz target does with a piece of data: run by `cargo fuzz` on what it makes up, and by
-//! `tests/corpus.rs` on a short corpus. A target panics when the program would, or when what it promises fails.
+//! `tests/config/corpus.rs` on a short corpus. A target panics when the program would, or when what it promises fails.
 
 use std::sync::OnceLock;
 

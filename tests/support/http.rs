@@ -1,6 +1,5 @@
 //! A small scripted HTTP server on loopback, with TLS if asked for: paths lead to handlers, and what was
 //! asked is kept. It can also be slow, lie about lengths, hang up, and be a proxy.
-#![allow(dead_code)]
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -126,6 +125,7 @@ impl Response {
     }
 
     /// The same without its body, as HEAD gets it.
+    #[allow(dead_code, reason = "for the boxes of vm-tests")]
     pub fn head(mut self) -> Self {
         let end = self.bytes.windows(4).position(|four| four == b"\r\n\r\n");
         self.bytes.truncate(end.map_or(0, |end| end + 4));
@@ -133,6 +133,7 @@ impl Response {
     }
 
     /// The same with another last byte, if it has this many bytes or more.
+    #[allow(dead_code, reason = "for the boxes of vm-tests")]
     pub fn damaged(mut self, from: usize) -> Self {
         let is_long = self.bytes.len() >= from;
         if let Some(last) = self.bytes.last_mut().filter(|_| is_long) {

@@ -1,6 +1,5 @@
 //! A test's root as that of a running CoreOS node: programs that answer as rpm-ostree, rpm, podman and systemctl do, and
 //! a mount namespace of its own in which the kernel's command line names its deployment.
-#![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::fs;
 use std::process::{Command, Stdio};

@@ -1,11 +1,10 @@
 //! A Machine Config Server, and what a test of `fetch` needs besides.
-#![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::http::{Authority, Response, Routes, Server, VALID};
+use super::http::{Authority, Response, Routes, Server, VALID};
 use crate::support::{Run, TestRoot, file, machine_config};
 
 pub fn rendered(name: &str, text: &str) -> Value {

@@ -1,9 +1,23 @@
 //! A node's root in a scratch directory, the program run on it, and what the tree looks like.
-#![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
+pub mod ansible;
+pub mod dns;
+pub mod faults;
+pub mod fuzz_targets;
+pub mod http;
 pub mod ignition;
 pub mod live;
+pub mod mcs;
+pub mod mounts;
+pub mod notify;
+#[allow(dead_code, reason = "in part for the boxes of vm-tests")]
 pub mod oci;
+pub mod ostree_node;
+pub mod patch;
+pub mod scenes;
+pub mod steps;
+pub mod sysroot;
+pub mod trace;
 
 use std::collections::BTreeMap;
 use std::fs;

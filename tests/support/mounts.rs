@@ -1,10 +1,5 @@
 //! Mounts that only the test sees, and disks that are files.
-#![allow(
-    dead_code,
-    unsafe_code,
-    clippy::unwrap_used,
-    clippy::disallowed_methods
-)]
+#![allow(unsafe_code)]
 
 use std::fs::File;
 use std::path::Path;

@@ -1,5 +1,4 @@
 //! What an inotify watcher sees of some directories.
-#![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,14 +1,13 @@
 //! A root in which the program sees itself on a live OSTree node, with named stubs of its programs.
 //!
 //! The stubs answer as the captured programs do and keep what they are told; the real ones are in `vm-tests/`.
-#![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::mounts::mount;
+use super::mounts::mount;
 use crate::support::{POLICY, PROGRAM, Run, TestRoot, copy_program, install, null_device};
 
 /// Checksum of the deployment that runs.

@@ -1,16 +1,11 @@
 //! What is done to a root in the tests of faults: a dozen steps that have every kind between them.
-#![allow(
-    dead_code,
-    unsafe_code,
-    clippy::unwrap_used,
-    clippy::disallowed_methods
-)]
+#![allow(unsafe_code)]
 
 use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::faults::{Scene, can_trace};
+use super::faults::{Scene, can_trace};
 use crate::support::{self, Snapshot, TestRoot, file, machine_config, say};
 
 /// Everything that makes, changes, removes or flushes; a name that strace does not know is passed over.

@@ -1,5 +1,4 @@
 //! Runs of the program that stand still after a call, so that something can be done meanwhile.
-#![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
@@ -9,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::NamedTempFile;
 
-use crate::faults::{Call, calls};
+use super::faults::{Call, calls};
 use crate::support::{PROGRAM, TestRoot};
 
 /// Where the log says that the process has stopped: every thread says so, and the first one counts.

@@ -1,5 +1,4 @@
 //! The disk of an OSTree system, made by the real ostree.
-#![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::process::{Command, Stdio};
 

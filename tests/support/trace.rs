@@ -1,5 +1,4 @@
 //! The program under strace: which calls it makes, and stopped, signalled or killed at one of them.
-#![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;

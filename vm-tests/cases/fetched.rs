@@ -10,10 +10,10 @@ use serde_json::json;
 
 use super::configs;
 use super::node::{PROGRAM, has_been_in, is_healthy_in};
-use crate::http::{Authority, Response, Routes, Server, Years};
 use crate::lab::Case;
 use crate::lab::images::{self, Kind, Layout};
 use crate::lab::node::{CLUSTER_CARD, Node, cluster_network};
+use crate::support::http::{Authority, Response, Routes, Server, Years};
 
 #[test]
 #[ignore = "a big guest: make vm-test runs it"]

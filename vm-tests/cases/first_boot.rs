@@ -29,11 +29,11 @@ use serde_json::{Value, json};
 
 use super::configs;
 use super::node::{PROGRAM, bring_program, brings_along, is_healthy_in};
-use crate::http::{Authority, Response, Routes, Server, Years};
 use crate::lab::images::{self, Kind, Layout};
 use crate::lab::node::{Booted, Node, cluster_network};
 use crate::lab::{Case, disk, run};
 use crate::support::file;
+use crate::support::http::{Authority, Response, Routes, Server, Years};
 
 const IGNITION: &str = "ignition.firstboot ignition.platform.id=qemu";
 /// The cluster's card in the initramfs, without any server of addresses.

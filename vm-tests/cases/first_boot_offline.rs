@@ -28,7 +28,7 @@ use super::os::{
 use crate::lab::node::Booted;
 use crate::lab::qemu::End;
 use crate::lab::{Case, disk};
-use crate::mounts::{mount, unmount};
+use crate::support::mounts::{mount, unmount};
 use crate::support::{ignition, oci};
 
 const TRIGGER: &str = "/etc/ignition-machine-config-encapsulated.json";

@@ -24,11 +24,11 @@ use serde_json::{Value, json};
 
 use super::configs;
 use super::node::{PROGRAM, is_healthy_in, runs_config};
-use crate::ansible::Fleet;
 use crate::lab::images::{self, Layout};
 use crate::lab::node::{Booted, Node};
 use crate::lab::qemu::{End, Machine};
 use crate::lab::{Case, Shell, checkout, disk, run};
+use crate::support::ansible::Fleet;
 use crate::support::{Run, file};
 
 /// Where the stateroot is on the root's disk.

@@ -14,8 +14,8 @@ use super::node::{PROGRAM, brings_along, is_healthy_in};
 use crate::lab::images::{self, Kind, Layout};
 use crate::lab::node::{Booted, Node};
 use crate::lab::{Case, run};
-use crate::mounts::{mount, unmount};
 use crate::support::file;
+use crate::support::mounts::{mount, unmount};
 
 #[test]
 #[ignore = "a big guest: make vm-test runs it"]

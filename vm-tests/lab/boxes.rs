@@ -18,7 +18,7 @@ use nix::sched::{CloneFlags, setns};
 
 use super::images::{self, kept_in, name_of, script, text_of};
 use super::{Case, Shell, checkout, disk, run};
-use crate::http::{Response, Routes, Server};
+use crate::support::http::{Response, Routes, Server};
 use crate::support::{self, Run, oci, say};
 
 /// How long a boot or a shutdown may take on a busy machine; it takes seconds.
@@ -358,7 +358,7 @@ impl<'a> BoxNode<'a> {
     /// The registry that the image's host is mirrored by, at this boot: what `answer` makes of each request.
     pub fn registry(
         &self,
-        answer: impl Fn(&crate::http::Request) -> Response + Send + Sync + 'static,
+        answer: impl Fn(&crate::support::http::Request) -> Response + Send + Sync + 'static,
     ) -> Registry {
         let pid = self.pid().expect("it does not run");
         let network = File::open(format!("/proc/{pid}/ns/net")).unwrap();
@@ -435,7 +435,9 @@ fn within<T: Send>(network: &File, work: impl FnOnce() -> T + Send) -> T {
 }
 
 /// A registry that has one image, under any name.
-pub fn registry_of(oci: &Path) -> impl Fn(&crate::http::Request) -> Response + Send + Sync + use<> {
+pub fn registry_of(
+    oci: &Path,
+) -> impl Fn(&crate::support::http::Request) -> Response + Send + Sync + use<> {
     let oci = oci.to_owned();
     move |request| {
         let parts: Vec<&str> = request.path().trim_matches('/').split('/').collect();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::run;
-use crate::mounts::{mount, unmount, with_mounts};
+use crate::support::mounts::{mount, unmount, with_mounts};
 
 /// A file system's empty disk, sparse. Needs neither root nor loop devices.
 pub fn formatted(path: &Path, mebibytes: u64, mkfs: &[&str]) {

@@ -1,0 +1,22 @@
+//! What `apply` puts on a node: files, units, accounts and labels, and what it refuses.
+
+mod actions;
+mod bare;
+mod catalogue;
+mod enablement;
+mod full_disk;
+mod guards;
+mod ignition;
+mod labels;
+mod lock;
+mod machine;
+mod meanwhile;
+mod nodes;
+mod originals;
+mod passwd;
+mod real_configs;
+mod right_config;
+mod semantics;
+mod units;
+mod values;
+mod watchers;

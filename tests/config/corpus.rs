@@ -1,0 +1,211 @@
+//! The fuzz targets on a short corpus: the fixtures, the example, what once went wrong, and a few thousand
+//! mutations of them, the same in every run.
+
+use std::fs;
+use std::panic::catch_unwind;
+use std::path::Path;
+
+use crate::support::fuzz_targets::{TARGETS, Target};
+use crate::support::say;
+
+/// What a target once failed on, and pieces that lead it to rarely used code.
+const SEEDS: &[(&str, &[u8])] = &[
+    // A line with too few fields was read, and the next one changed.
+    ("accounts", b"core:!broken\ncore:*:19000:0:99999:7:::\n"),
+    // The blanks after a Unicode line separator were read as text.
+    ("go_yaml", b"\x04\x01\x01a\x05\x0d\xe2\x80\xa8       12:"),
+    ("data_url", b"data:text/plain;charset=\"a,b\";base64,eA=="),
+    ("data_url", b";base64,YR=="),
+    ("data_url", b",a%20b?c"),
+    ("gunzip", b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x4b\x04\x00\x43\xbe\xb7\xe8\x01\x00\x00\x00"),
+    ("units", b"[Unit]\nAfter=a.service \\\n b.service\n; comment \\\n[Install]\nWantedBy=%i.target\nAlso=a@%j.socket\nAlias=b.service\n"),
+    ("units", b"enable a@.service b c\ndisable *.[st]ocket\nignore a?.service\n"),
+    ("accounts", b"root:x:0:0::/root:/bin/sh\ncore:!*:1000:1001::/home/core:/bin/bash\n"),
+    ("accounts", b"wheel:x:10:core,root\ncore:*:19000:0:99999:7:::"),
+    ("go_yaml", b"\x04\x04\x01a\x05\x09- a: b #c\x02on\x07\x0612:30 \x03'a'\x05\x04\n\n a\x01~\x03\x02\x02\x01\x02\x00"),
+    ("kargs", b"root=x console=tty0 a=1 a=1 b\na=1 b console=tty0\nb a=2 \"c d\" console=ttyS0 console=tty0"),
+    ("kargs", b"k=1 k k=2\nk k=1\nk=2 k"),
+    ("answers", b"error: Creating importer: failed to invoke method OpenImage: open /m/os/index.json: no such file or directory"),
+    ("answers", b"error: Transaction in progress: rebase x\n You can cancel\nerror: Importing: min-free-space-percent '3%' would be exceeded"),
+    ("answers", b"{\"deployments\": [{\"osname\": \"a\", \"checksum\": \"b\", \"serial\": 0, \"booted\": true, \"container-image-reference\": \"ostree-unverified-registry:a.b/c:1\"}], \"transaction\": [\"x\"]}"),
+    ("answers", b"quay.example/os:1\n[[registry]]\nprefix = \"quay.example\"\nblocked = true\n[[registry.mirror]]\nlocation = \"m.b\"\n"),
+    ("answers", b"quay.example/os:1\n{\"default\": [{\"type\": \"reject\"}], \"transports\": {\"docker\": {\"quay.example\": [{\"type\": \"x\"}]}}, \"auths\": {\"a\": {}}}"),
+    ("answers", b"kind: MachineConfiguration\nmetadata: {generation: 1}\nspec: {nodeDisruptionPolicy: {sshkey: {actions: [{type: Reload}]}}}\n"),
+    ("answers", b"title x\nversion 2\noptions a ostree=/b\nlinux /ostree/c/vmlinuz\nID='x'\n"),
+    ("render", b"{\"ignition\":{\"version\":\"3.5.0\"},\"storage\":{\"files\":[{\"path\":\"/a\",\"contents\":{\"source\":\"data:,x\"}}]}}\n---\n{\"ignition\":{\"version\":\"2.2.0\"},\"storage\":{\"files\":[{\"filesystem\":\"root\",\"path\":\"/a\"}]}}"),
+];
+
+/// Texts that a byte-wise mutation would hardly find.
+const WORDS: &[&str] = &[
+    "ignition",
+    "version",
+    "3.0.0",
+    "2.2.0",
+    "storage",
+    "files",
+    "path",
+    "contents",
+    "source",
+    "data:,",
+    "gzip",
+    "compression",
+    "systemd",
+    "units",
+    "name",
+    "enabled",
+    "mask",
+    "dropins",
+    "passwd",
+    "users",
+    "append",
+    "null",
+    "true",
+    "-1",
+    "4096",
+    "[Install]",
+    "WantedBy=",
+    "%i",
+    "\\\n",
+    "\r\n",
+    "\u{feff}",
+    "\u{2028}",
+    "---\n",
+    "? ",
+    "- ",
+    ": ",
+    "|+\n",
+    "'",
+    "\"",
+    "\\",
+    "{}",
+    "[]",
+    "0o17",
+    "1e400",
+    "18446744073709551616",
+];
+
+/// A small generator of numbers (xorshift): the corpus must be the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit.max(1) as u64) as usize
+    }
+}
+
+fn mutated(seed: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut data = seed.to_vec();
+    for _ in 0..=random.below(4) {
+        let at = random.below(data.len() + 1);
+        let end = (at + random.below(16)).min(data.len());
+        match random.below(6) {
+            0 if at < data.len() => data[at] = random.below(256) as u8,
+            1 => drop(data.drain(at..end)),
+            2 => drop(data.splice(at..at, WORDS[random.below(WORDS.len())].bytes())),
+            3 => data.truncate(at),
+            4 => {
+                let piece = data[at..end].to_vec();
+                drop(data.splice(at..at, piece));
+            }
+            _ => {
+                let from = random.below(other.len() + 1);
+                let to = (from + random.below(64)).min(other.len());
+                drop(data.splice(at..end, other[from..to].iter().copied()));
+            }
+        }
+    }
+    data
+}
+
+fn files(folder: &Path) -> Vec<Vec<u8>> {
+    let mut paths: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    let files = paths.iter().filter(|path| path.is_file());
+    files
+        .map(|path| fs::read(path).unwrap())
+        .filter(|bytes| bytes.len() < 20_000)
+        .collect()
+}
+
+/// Whole documents, for the targets that read such.
+fn documents() -> Vec<Vec<u8>> {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = [
+        "tests/fixtures/machine-configs/accepted",
+        "tests/fixtures/machine-configs/refused",
+        "tests/fixtures/spec2",
+    ];
+    folders
+        .iter()
+        .flat_map(|folder| files(&top.join(folder)))
+        .collect()
+}
+
+fn seeds(target: &str) -> Vec<Vec<u8>> {
+    let own = SEEDS.iter().filter(|(name, _)| *name == target);
+    let mut seeds: Vec<_> = own.map(|(_, bytes)| bytes.to_vec()).collect();
+    seeds.push(Vec::new());
+    if matches!(target, "document" | "render") {
+        seeds.extend(documents());
+    }
+    seeds
+}
+
+/// How many mutations of all seeds together.
+fn mutations(target: &str) -> usize {
+    if matches!(target, "document" | "render") {
+        1500
+    } else {
+        3000
+    }
+}
+
+fn holds(target: Target, data: &[u8]) -> bool {
+    catch_unwind(|| target(data)).is_ok()
+}
+
+#[test]
+fn every_target_holds_on_its_seeds_and_their_mutations() {
+    let mut failed = Vec::new();
+    for (name, target) in TARGETS {
+        let seeds = seeds(name);
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        failed.extend(
+            seeds
+                .iter()
+                .filter(|seed| !holds(target, seed))
+                .map(|seed| (name, seed.clone())),
+        );
+        for _ in 0..mutations(name) {
+            let (seed, other) = (
+                &seeds[random.below(seeds.len())],
+                &seeds[random.below(seeds.len())],
+            );
+            let data = mutated(seed, other, &mut random);
+            if !holds(target, &data) {
+                failed.push((name, data));
+            }
+        }
+        say(&format!(
+            "{name}: {} seeds, {} mutations",
+            seeds.len(),
+            mutations(name)
+        ));
+    }
+    let failed: Vec<_> = failed
+        .iter()
+        .map(|(name, data)| format!("{name}: b\"{}\"", data.escape_ascii()))
+        .collect();
+    assert!(
+        failed.is_empty(),
+        "{} inputs fail\n{}",
+        failed.len(),
+        failed[..failed.len().min(5)].join("\n")
+    );
+}

@@ -1,0 +1,534 @@
+//! What is left to the daemon and to the cluster: stale triggers, the force file, what `status` says of the daemon's
+//! start, and the way back with `oc`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use crate::support::live::{answers, furnish, run_live};
+use crate::support::{
+    self, PROGRAM, Run, TestRoot, by_operator, file, is_root, machine_config, say,
+};
+use serde_json::{Value, json};
+
+const IMAGE: &str = "registry.example/os@sha256:0";
+const RECORD: &str = "etc/machine-config-daemon/currentconfig";
+const INITIAL: &str = "etc/machine-config-daemon/node-annotations.json";
+const INITIAL_KEPT: &str = "etc/machine-config-daemon/node-annotation.json.bak";
+const FORCE: &str = "run/machine-config-daemon-force";
+const REPOSITORY: &str = "etc/yum.repos.d/coreos-extensions.repo";
+const REVERT: [&str; 3] = [
+    "etc/mco/machineconfig-revert.json",
+    "etc/systemd/system/machine-config-daemon-revert.service",
+    "etc/systemd/system/multi-user.target.requires/machine-config-daemon-revert.service",
+];
+
+fn name(config: &Value) -> &str {
+    config["metadata"]["name"].as_str().unwrap()
+}
+
+fn two() -> (Value, Value) {
+    (
+        by_operator("worker", "old\n"),
+        by_operator("worker", "new\n"),
+    )
+}
+
+/// As `fetch` keeps what the API says.
+fn annotate(root: &TestRoot, current: &Value, desired: &Value) {
+    let kept = json!({"version": 1, "node": "worker-0", "seen": 1_750_000_000, "current": name(current),
+        "desired": name(desired), "state": "Done"});
+    root.write("var/lib/mco-rescue/annotations.json", &kept.to_string());
+}
+
+fn flat(run: &Run) -> String {
+    let said = run.out() + &run.err();
+    said.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn says(run: &Run, words: &[&str]) {
+    let said = flat(run);
+    for word in words {
+        assert!(said.contains(word), "no {word:?} in {said}");
+    }
+}
+
+/// A running CoreOS node in a config; nothing, said aloud, where that cannot be had.
+fn live(config: &Value) -> Option<TestRoot> {
+    if !is_root() {
+        say("SKIP: a live node needs root");
+        return None;
+    }
+    let root = TestRoot::new();
+    root.apply(config);
+    let kargs = "root=UUID=1 rw ostree=/ostree/boot.1/rhcos/abc/0";
+    furnish(&root, &json!({"booted": IMAGE, "kargs": kargs}));
+    fs::create_dir_all(root.path("run")).unwrap();
+    Some(root)
+}
+
+/// The first branch of what is foretold.
+fn foretold(run: &Run) -> Value {
+    run.json()["daemon"]["branches"][0].clone()
+}
+
+fn revert(root: &TestRoot) {
+    root.write(REVERT[0], "{}");
+    root.write(REVERT[1], "[Service]\nExecStart=/bin/true\n");
+    root.link(
+        REVERT[2],
+        "/etc/systemd/system/machine-config-daemon-revert.service",
+    );
+}
+
+#[test]
+fn leftovers_of_the_daemon_go_and_what_it_still_needs_stays() {
+    let (old, new) = two();
+    let root = TestRoot::new();
+    root.apply(&old);
+    root.write(REPOSITORY, "[coreos-extensions]\n");
+    root.write(INITIAL, "{}");
+    revert(&root);
+    let config = root.config(&new);
+    let plan = root.run(&["plan", config.path()]).ok();
+    let kept = "the daemon has not taken the node in yet";
+    says(
+        &plan,
+        &[
+            "- /etc/yum.repos.d/coreos-extensions.repo",
+            kept,
+            "the revert service will run",
+        ],
+    );
+    root.apply(&new);
+    assert!(!root.exists(REPOSITORY));
+    assert!(root.exists(INITIAL) && root.exists(REVERT[0]));
+    // Once the daemon has put one away, another one is stale.
+    root.write(INITIAL_KEPT, "{}");
+    says(
+        &root.run(&["plan"]).ok(),
+        &["- /etc/machine-config-daemon/node-annotations.json"],
+    );
+    root.run(&["apply", "--yes"]).ok();
+    assert!(!root.exists(INITIAL) && root.exists(INITIAL_KEPT));
+}
+
+#[test]
+fn a_file_of_the_config_is_no_leftover() {
+    let root = TestRoot::new();
+    let entry = file(&format!("/{REPOSITORY}"), 0o644, "[mine]\n");
+    root.apply(&machine_config(
+        "rendered-worker-a",
+        json!({"storage": {"files": [entry]}}),
+    ));
+    root.run(&["apply", "--yes"]).ok();
+    assert_eq!(root.read(REPOSITORY), "[mine]\n");
+}
+
+#[test]
+fn on_the_running_node_what_would_start_something_is_put_away() {
+    let (old, new) = two();
+    let Some(root) = live(&old) else { return };
+    annotate(&root, &old, &new);
+    revert(&root);
+    root.write(FORCE, "");
+    root.write("etc/ignition-machine-config-encapsulated.json", "{}");
+    root.write("config", &new.to_string());
+    let before = run_live(&root, &["status", "--output", "json"]).ok();
+    let branch = foretold(&before);
+    assert_eq!(branch["prediction"]["reboot"], json!(true), "{branch}");
+    says(
+        &run_live(&root, &["plan", "/config"]).ok(),
+        &[
+            "/run/machine-config-daemon-force: is there",
+            "removed once all is in place",
+            "adopted, no reboot",
+        ],
+    );
+    let applied = run_live(&root, &["apply", "--yes", "/config"]).ok();
+    says(&applied, &[": adopted, no reboot"]);
+    for path in REVERT
+        .iter()
+        .chain(&[FORCE, "etc/ignition-machine-config-encapsulated.json"])
+    {
+        assert!(!root.exists(path), "{path} is still there");
+    }
+    assert!(root.exists("etc/ignition-machine-config-encapsulated.json.bak"));
+    let branch = foretold(&run_live(&root, &["status", "--output", "json"]).ok());
+    assert_eq!(branch["prediction"]["state"], "done", "{branch}");
+}
+
+#[test]
+fn a_force_file_alone_is_asked_about_and_removed() {
+    let (old, _) = two();
+    let Some(root) = live(&old) else { return };
+    run_live(&root, &["apply", "--yes"]).ok();
+    root.write(FORCE, "");
+    says(&run_live(&root, &["apply"]).exits(1), &["add --yes"]);
+    assert!(root.exists(FORCE));
+    run_live(&root, &["apply", "--yes"]).ok();
+    assert!(!root.exists(FORCE));
+}
+
+#[test]
+fn the_daemon_is_asked_to_do_the_rest_by_name_only() {
+    let (old, mut new) = two();
+    new["spec"]["osImageURL"] = json!("registry.example/os@sha256:1");
+    support::name_anew(&mut new);
+    let Some(root) = live(&old) else { return };
+    // The daemon asks it first whether the image is there already.
+    answers(&root, "podman", "echo '[]'");
+    annotate(&root, &old, &new);
+    root.write("config", &new.to_string());
+    run_live(&root, &["apply", "--yes", "--request-mcd-force", "/config"]).exits(2);
+    let before = root.read(RECORD);
+    let args = [
+        "apply",
+        "--yes",
+        "--files-only",
+        "--request-mcd-force",
+        "/config",
+    ];
+    let run = run_live(&root, &args);
+    says(
+        &run,
+        &[
+            "compares nothing",
+            "drains and reboots",
+            "it goes on to",
+            "with a drain and a reboot",
+        ],
+    );
+    assert_eq!(root.read("etc/pool.conf"), "new\n");
+    assert_eq!(root.read(RECORD), before);
+    let mode = fs::metadata(root.path(FORCE)).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // On another root its memory is not the daemon's.
+    let other = TestRoot::new();
+    other.apply(&old);
+    let config = other.config(&new);
+    let args = [
+        "apply",
+        "--yes",
+        "--files-only",
+        "--request-mcd-force",
+        config.path(),
+    ];
+    says(&other.run(&args).exits(1), &["is for the node that runs"]);
+    assert_eq!(other.read("etc/pool.conf"), "old\n");
+}
+
+#[test]
+fn what_is_staged_is_told_of_as_it_is_after_the_reboot() {
+    let (old, mut new) = two();
+    let other = format!("registry.example/os@sha256:{}", "1".repeat(64));
+    new["spec"]["osImageURL"] = json!(other);
+    support::name_anew(&mut new);
+    let Some(root) = live(&old) else { return };
+    annotate(&root, &old, &new);
+    root.write("config", &new.to_string());
+    let policy = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
+    root.write("etc/containers/policy.json", policy);
+    let plan = run_live(&root, &["plan", "/config"]).ok();
+    let words =
+        "Once this is applied and the node rebooted, when the daemon starts: adopted, no reboot";
+    says(&plan, &[words]);
+    // Files and record are in place, and the image waits for the reboot.
+    run_live(&root, &["apply", "--yes", "--files-only", "/config"]).exits(3);
+    let told = || run_live(&root, &["status", "--output", "json"]).ok().json()["daemon"].clone();
+    let now = told()["branches"][0]["prediction"]["error"].clone();
+    let said = format!(
+        "unexpected on-disk state validating against {}: expected target osImageURL \"{other}\", have \"{IMAGE}\"",
+        name(&new)
+    );
+    assert_eq!(now, said);
+    let awaited = json!({"version": 1, "way": "forward", "config": {"name": name(&new), "digest": "", "origin": ""},
+        "run": "1-1", "boot": "x", "from": "y", "image": other, "kernel_arguments": [], "since": 1, "failed": null});
+    root.write("var/lib/mco-rescue/awaited.json", &awaited.to_string());
+    let then = told();
+    assert_eq!(then["after_reboot"], true);
+    assert_eq!(then["branches"][0]["prediction"]["state"], "done", "{then}");
+}
+
+#[test]
+fn what_is_known_of_the_annotations_decides_what_is_said() {
+    let (old, new) = two();
+    let root = TestRoot::new();
+    root.apply(&old);
+    let status = root.run(&["status"]).ok();
+    let of_record = format!("If desired is {}: adopted, no reboot", name(&old));
+    says(
+        &status,
+        &[
+            "which nobody here knows",
+            &of_record,
+            "If desired is another config: it goes on to that one",
+        ],
+    );
+    annotate(&root, &old, &old);
+    says(
+        &root.run(&["status"]).ok(),
+        &[
+            "When the daemon starts: adopted, no reboot",
+            "as the API had it 2025-06-15",
+        ],
+    );
+    // The cluster does not know yet that the node went elsewhere.
+    let run = root.apply(&new);
+    let reverts = format!("it reverts to {}, with a drain and a reboot", name(&old));
+    let then = format!("If desired is {}: adopted, no reboot", name(&new));
+    says(
+        &run,
+        &[&reverts, &then, "Next: mco-rescue status --for-cluster"],
+    );
+    let given = root
+        .run(&["status", "--desired", name(&new), "--output", "json"])
+        .ok();
+    let document = given.json();
+    assert_eq!(document["daemon"]["told"], "given");
+    assert_eq!(document["daemon"]["branches"].as_array().unwrap().len(), 1);
+    let needs = &document["daemon"]["branches"][0]["prediction"]["needs"];
+    let names: Vec<&str> = needs
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|need| need["machine_config"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, [name(&old), name(&new)]);
+}
+
+#[test]
+fn the_words_of_the_daemon_come_before_it_says_them() {
+    let (old, new) = two();
+    let root = TestRoot::new();
+    root.apply(&old);
+    annotate(&root, &old, &old);
+    root.write("etc/pool.conf", "edited\n");
+    let verdict = root.run(&["verify", "--output", "json"]).json()["verdict"].clone();
+    let status = root.run(&["status"]).ok();
+    let dir = root.dir().display();
+    says(
+        &status,
+        &[
+            "it is Degraded, and will say:",
+            verdict.as_str().unwrap(),
+            &format!("Next: mco-rescue verify --root {dir}, then mco-rescue apply --root {dir}"),
+        ],
+    );
+    // A plan tells of the node as it will be.
+    let plan = root.run(&["plan", "--output", "json"]).ok();
+    assert_eq!(foretold(&plan)["prediction"]["state"], "done");
+    // Of a plan that is refused, as it is.
+    let mut disk = new.clone();
+    disk["spec"]["config"]["storage"]["disks"] = json!([{"device": "/dev/vdb"}]);
+    let refused = root.config(&disk);
+    let plan = root
+        .run(&["plan", "--output", "json", refused.path()])
+        .exits(1);
+    assert_eq!(foretold(&plan)["prediction"]["error"], verdict);
+    root.write(RECORD, "");
+    let branch = foretold(&root.run(&["status", "--output", "json"]).ok());
+    assert_eq!(branch["prediction"]["error"], "EOF");
+}
+
+#[test]
+fn an_older_daemon_has_older_rules() {
+    let mut config = machine_config(
+        "rendered-worker-a",
+        json!({"systemd": {"units": [{"name": "u.service", "enabled": false,
+            "contents": "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"}]}}),
+    );
+    config["spec"]["config"]["ignition"]["version"] = json!("3.4.0");
+    let root = TestRoot::new();
+    root.apply(&config);
+    annotate(&root, &config, &config);
+    root.link(
+        "etc/systemd/system/multi-user.target.wants/u.service",
+        "/etc/systemd/system/u.service",
+    );
+    let at = |version: &str| {
+        let args = ["status", "--output", "json", "--daemon-version", version];
+        foretold(&root.run(&args).ok())["prediction"]["error"].clone()
+    };
+    let seen = "unexpected on-disk state validating against rendered-worker-a: unit \"u.service\" expected \
+                enabled=false, but systemd reports \"enabled\"";
+    assert_eq!((at("2025-07-22"), at("4.19")), (json!(seen), Value::Null));
+    let wrong = root.run(&["status", "--daemon-version", "new"]).exits(2);
+    says(&wrong, &["such as 4.19"]);
+}
+
+#[test]
+fn what_is_said_of_the_daemon_fits_80_columns() {
+    let (old, new) = two();
+    let root = TestRoot::new();
+    root.apply(&old);
+    let config = root.config(&new);
+    let runs: [&[&str]; 4] = [
+        &["status"],
+        &["plan", config.path()],
+        &["status", "--desired", name(&new)],
+        &["apply", "--yes", config.path()],
+    ];
+    for args in runs {
+        let said = root.run(args).ok().out();
+        for line in said
+            .lines()
+            .filter(|line| !line.starts_with("  unexpected on-disk"))
+        {
+            assert!(line.chars().count() <= 80, "{args:?}: {line}");
+        }
+    }
+}
+
+/// A stand-in that writes down each call with its arguments and standard input, one JSON array a line.
+const OC: &str = r#"#!/usr/bin/python3
+import json, os, sys
+args = sys.argv[1:]
+text = sys.stdin.read() if args[-2:] == ["-f", "-"] else ""
+with open(os.environ["OC_LOG"], "a") as log:
+    log.write(json.dumps(args + [text]) + "\n")
+if "{.metadata.uid}" in args[-1]:
+    print("uid-of-today", end="")
+"#;
+
+#[test]
+fn the_way_back_is_a_script_that_says_exactly_what_the_cluster_needs() {
+    if !std::path::Path::new("/usr/bin/python3").exists() {
+        return say("SKIP: python3 stands in for oc");
+    }
+    let (old, new) = two();
+    let root = TestRoot::new();
+    root.apply(&old);
+    let before = root.config(&old);
+    root.run(&["fetch", before.path()]).ok();
+    annotate(&root, &old, &old);
+    root.apply(&new);
+    let script = root.run(&["status", "--for-cluster"]).ok().out();
+    let elsewhere = tempfile::tempdir().unwrap();
+    for config in [&old, &new] {
+        let object = root
+            .run(&["status", "--for-cluster", "--object", name(config)])
+            .ok()
+            .out();
+        fs::write(
+            elsewhere.path().join(format!("{}.json", name(config))),
+            object,
+        )
+        .unwrap();
+    }
+    let bin = elsewhere.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    fs::write(bin.join("oc"), OC).unwrap();
+    fs::set_permissions(bin.join("oc"), fs::Permissions::from_mode(0o755)).unwrap();
+    let log = elsewhere.path().join("log");
+    let ran = Command::new("sh")
+        .args(["-euc", &script])
+        .current_dir(elsewhere.path())
+        .env("PATH", format!("{}:/usr/bin:/bin", bin.display()))
+        .env("OC_LOG", &log)
+        .output()
+        .unwrap();
+    assert!(
+        ran.status.success(),
+        "{script}\n{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+    let calls: Vec<Vec<String>> = fs::read_to_string(&log)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let patches: Vec<Value> = calls
+        .iter()
+        .filter(|call| call[0] == "patch")
+        .map(|call| {
+            assert_eq!(call[1..5], ["node", "worker-0", "--type", "merge"]);
+            serde_json::from_str::<Value>(&call[6]).unwrap()["metadata"]["annotations"].clone()
+        })
+        .collect();
+    let key = |key: &str| format!("machineconfiguration.openshift.io/{key}");
+    assert_eq!(
+        patches,
+        [
+            json!({key("desiredConfig"): name(&new)}),
+            json!({key("lastAppliedDrain"): format!("uncordon-{}", name(&new))}),
+        ]
+    );
+    let made: Vec<Value> = calls
+        .iter()
+        .filter(|call| call[0] == "create")
+        .map(|call| serde_json::from_str(call.last().unwrap()).unwrap())
+        .collect();
+    for (made, config) in made.iter().zip([&old, &new]) {
+        assert_eq!(name(made), name(config));
+        assert_eq!(made["spec"], config["spec"]);
+        assert_eq!(
+            made["metadata"]["ownerReferences"][0]["uid"],
+            "uid-of-today"
+        );
+    }
+    assert_eq!(made.len(), 2);
+    // Nothing secret is in it, and no file content at all.
+    assert!(!script.contains("data:"), "{script}");
+}
+
+#[test]
+fn where_the_controller_is_missing_the_drain_is_played_by_hand() {
+    let (old, new) = two();
+    let root = TestRoot::new();
+    root.apply(&old);
+    let fetched = root.config(&new);
+    root.run(&["fetch", fetched.path()]).ok();
+    annotate(&root, &old, &new);
+    let document = root
+        .run(&["status", "--for-cluster", "--output", "json"])
+        .ok()
+        .json();
+    assert_eq!(document["schema"], "mco-rescue/for-cluster/v1");
+    assert_eq!(document["config"], name(&new));
+    let expected: Vec<&str> = document["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|step| step["expect"].as_str())
+        .collect();
+    let (drain, uncordon) = (
+        format!("drain-{}", name(&new)),
+        format!("uncordon-{}", name(&new)),
+    );
+    let done = format!("{} Done", name(&new));
+    assert_eq!(expected, [name(&new), &drain, &uncordon, &done]);
+}
+
+#[test]
+fn an_object_with_secrets_goes_to_no_terminal() {
+    let (old, _) = two();
+    let root = TestRoot::new();
+    root.apply(&old);
+    let show = format!(
+        "{PROGRAM} --root {} status --for-cluster --object {}",
+        root.dir().display(),
+        name(&old)
+    );
+    let output = Command::new("script")
+        .args(["--quiet", "--return", "--command", &show, "/dev/null"])
+        .output();
+    match output {
+        Ok(output) => {
+            let screen = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(output.status.code(), Some(1), "{screen}");
+            assert!(
+                screen.contains("holds secrets") && !screen.contains("\"spec\""),
+                "{screen}"
+            );
+        }
+        Err(error) => say(&format!("SKIP: no terminal can be had: {error}")),
+    }
+    says(
+        &root
+            .run(&["status", "--for-cluster", "--object", "rendered-worker-x"])
+            .exits(1),
+        &["has no whole rendered-worker-x"],
+    );
+    root.run(&["status", "--object", name(&old)]).exits(2);
+}

@@ -1,0 +1,6 @@
+//! Faults at every system call, power cuts and failing disks: `make faults` runs all of this directory.
+
+mod devices;
+mod every_call;
+mod power_cut;
+mod way_out;

@@ -1,0 +1,8 @@
+//! Roots, disks and users with bad intentions, and what never leaves the program.
+
+mod disk;
+mod escape;
+mod races;
+mod secrets;
+mod static_binary;
+mod unprivileged;

@@ -1,0 +1,5 @@
+//! `install`, packages, and the playbook for many nodes.
+
+mod command;
+mod fleet;
+mod packaging;

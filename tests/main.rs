@@ -1,0 +1,20 @@
+//! The tests, by behaviour; `support` is what they share. They are one program, so that building links the library once.
+//! Each test works in a root of its own. A test that changes mounts or networks does so in a thread with namespaces of its own; one
+//! that changes its environment, limits or capabilities does so in a child process or a thread of its own. A test that cannot
+//! keep to this belongs in a program of its own.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
+
+mod support;
+
+mod apply;
+mod config;
+mod daemon;
+mod doctor;
+mod faults;
+mod fetch;
+mod first_boot;
+mod hostile;
+mod install;
+mod os;
+mod rollback;
+mod screens;

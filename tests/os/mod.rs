@@ -1,0 +1,12 @@
+//! The operating system: images, kernel arguments, packages, staging, and the way back.
+
+mod arrival;
+mod attached_disk;
+mod edges;
+mod facts;
+mod images;
+mod kargs;
+mod packages;
+mod pins;
+mod quorum;
+mod sequences;

@@ -1,0 +1,4 @@
+//! The way back: `rollback` of finished runs, `recover` of interrupted ones.
+
+mod recover;
+mod runs;
