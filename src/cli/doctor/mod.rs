@@ -28,7 +28,7 @@ pub fn run(cli: &Cli, args: &DoctorArgs) -> Result<ExitCode> {
     }
     let root = with_disk(open_root(cli)?, &cli.root)?;
     let evidence = gather::all(root, &cli.root, &args.daemon);
-    let diagnosis = doctor::examine(&CHECKS, &evidence);
+    let diagnosis = doctor::examine(CHECKS, &evidence);
     if let Some(path) = &args.bundle {
         return bundled(cli, args, path, &evidence.root, &diagnosis);
     }
@@ -99,7 +99,7 @@ fn with_disk(root: Root, disk: &Path) -> Result<Root> {
 
 /// What one check looks for, whatever this node is like.
 fn explain(cli: &Cli, id: &str) -> Result<ExitCode> {
-    let Some(check) = doctor::named(&CHECKS, id) else {
+    let Some(check) = doctor::named(CHECKS, id) else {
         let known: Vec<&str> = CHECKS.iter().map(|check| check.id).collect();
         bail!("there is no check {id:?}; give one of {}", known.join(", "));
     };

@@ -1,4 +1,7 @@
 //! The checks, one file each. Each is a pure judgement on [`super::Evidence`].
+//!
+//! A new check is a file here, its `mod` line and its line in [`CHECKS`]; the compiler refuses one line without the
+//! other. Help, completion, `doctor ID` and the page below `docs/doctor` are made of the list.
 
 mod fp_01_not_booted;
 mod fp_02_no_config;
@@ -33,8 +36,8 @@ mod fp_61_kubeconfig;
 
 use super::Check;
 
-/// All checks, in the order in which they are told among equals.
-pub const CHECKS: [Check; 30] = [
+/// All checks, in the order in which findings of the same severity are reported.
+pub const CHECKS: &[Check] = &[
     fp_01_not_booted::CHECK,
     fp_02_no_config::CHECK,
     fp_03_drift::CHECK,
@@ -66,3 +69,26 @@ pub const CHECKS: [Check; 30] = [
     fp_60_no_kubelet::CHECK,
     fp_61_kubeconfig::CHECK,
 ];
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test that reads the sources"
+)]
+mod tests {
+    use super::CHECKS;
+
+    #[test]
+    fn every_file_is_in_the_list_in_the_order_of_the_ids() {
+        let files = std::fs::read_dir("src/doctor/checks").unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        let mut numbers: Vec<String> = names
+            .filter_map(|name| Some(name.strip_prefix("fp_")?.split('_').next()?.to_owned()))
+            .collect();
+        numbers.sort();
+        let listed: Vec<&str> = CHECKS.iter().map(|check| &check.id[3..]).collect();
+        assert_eq!(listed, numbers);
+        assert!(CHECKS.iter().all(|check| check.id.starts_with("FP-")));
+    }
+}
