@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::plan::fit::{Accepted, Doubt};
 
 /// How long is waited for a server, an address or Ignition when the kernel command line does not say.
@@ -12,6 +14,49 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 /// What our kernel arguments begin with.
 const PREFIX: &str = "mco_rescue";
+
+/// How a run in the initramfs ended; kept at `/run/mco-rescue/firstboot.json` (`mco-rescue/firstboot/v1`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstBoot {
+    /// `mco-rescue/firstboot/v1`.
+    pub schema: String,
+    /// `nothing`, `recovered`, `applied`, `given`, `shell` or `failed`.
+    pub outcome: String,
+    /// Why there was work, or none.
+    pub why: String,
+    /// The config, where one was chosen.
+    pub config: Option<String>,
+    /// Where it failed: in the gerund.
+    pub phase: Option<String>,
+    /// What went wrong.
+    pub cause: Option<String>,
+    /// Milliseconds from start to end.
+    pub took: u64,
+}
+
+impl FirstBoot {
+    /// A run that did not fail.
+    pub fn ended(outcome: &str, why: impl Into<String>, config: Option<String>) -> Self {
+        Self {
+            schema: "mco-rescue/firstboot/v1".to_owned(),
+            outcome: outcome.to_owned(),
+            why: why.into(),
+            config,
+            phase: None,
+            cause: None,
+            took: 0,
+        }
+    }
+
+    /// A run that failed.
+    pub fn failed(why: impl Into<String>, phase: &str, cause: String) -> Self {
+        Self {
+            phase: Some(phase.to_owned()),
+            cause: Some(cause),
+            ..Self::ended("failed", why, None)
+        }
+    }
+}
 
 /// What `mco_rescue=` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

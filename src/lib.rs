@@ -1,44 +1,97 @@
 //! Applies, verifies and repairs a rendered MachineConfig on a node, without the cluster network.
 //!
-//! The modules stand in the order in which data flows: a document becomes a plan, the plan a
-//! transaction, and the same comparison says before and after what differs.
+//! The modules stand in the order of their layers: a module uses only modules that stand above it in this file.
+//! `tests/layers.rs` reads this file and fails on an arrow upwards. Read downwards, the list is also the way of the
+//! data: a document becomes a plan, the plan a transaction, and the command line prints the result.
 
-pub mod accounts;
-pub mod awaited;
-pub mod boot;
-pub mod cli;
-pub mod daemon;
-pub mod doctor;
+// Values, without any effect.
+
+pub mod error;
+
+pub mod reason;
+
+pub mod text;
+
+pub mod time;
+
+pub mod notice;
+
+pub mod object;
+
+pub mod paths;
+
+pub mod kargs;
+
+pub mod go_quote;
+
+pub mod ssh_key;
+
+pub mod owned;
+
+pub mod invocation;
+
+// The process and the kernel; progress on a terminal.
+
+pub mod sys;
+
+pub mod progress;
+
+// The edges that read: paths of a root, labels, the network.
+
+pub mod root;
+
+pub mod sealed;
+
+pub mod state_file;
+
+pub mod labels;
+
+pub mod net;
+
+// Pure: bytes in, values out.
+
+pub mod systemd;
+
 pub mod document;
-pub mod drift;
-pub mod install;
-pub mod node;
-pub mod plan;
+
 pub mod render;
-pub mod report;
-pub mod source;
-pub mod transaction;
+
+// The edge that starts programs, and the evidence on a node.
 
 pub mod command;
-pub mod error;
-pub mod go_quote;
+
 pub mod images;
-pub mod invocation;
-pub mod kargs;
-pub mod labels;
-pub mod limits;
-pub mod memory;
+
+pub mod node;
+
 pub mod mounts;
-pub mod net;
-pub mod object;
-pub mod owned;
-pub mod parallel;
-pub mod paths;
-pub mod privileges;
-pub mod progress;
-pub mod root;
-pub mod runtime;
-pub mod sealed;
-pub mod signals;
-pub mod ssh_key;
-pub mod systemd;
+
+// Judgements: differences from a config, and what the daemon will do.
+
+pub mod accounts;
+
+pub mod drift;
+
+pub mod daemon;
+
+// From a config to a changed node.
+
+pub mod source;
+
+pub mod plan;
+
+pub mod transaction;
+
+pub mod staging;
+
+// Commands, and their output.
+
+pub mod boot;
+
+pub mod install;
+
+pub mod doctor;
+
+pub mod report;
+
+pub mod cli;

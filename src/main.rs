@@ -5,11 +5,12 @@ use std::process::ExitCode;
 
 use mco_rescue::cli::{parse, run};
 use mco_rescue::error;
-use mco_rescue::limits;
-use mco_rescue::memory::{self, Memory};
 use mco_rescue::progress;
-use mco_rescue::report::{one_line, printable};
-use mco_rescue::signals;
+use mco_rescue::reason::Reason;
+use mco_rescue::sys::limits;
+use mco_rescue::sys::memory::{self, Memory};
+use mco_rescue::sys::signals;
+use mco_rescue::text::{one_line, printable};
 
 #[global_allocator]
 static MEMORY: Memory = Memory;
@@ -31,16 +32,16 @@ fn main() -> ExitCode {
         })
         .init();
     if let Err(errno) = memory::keep_private() {
-        log::info!("turning core dumps off: {}", error::Reason::from(errno));
+        log::info!("turning core dumps off: {}", Reason::from(errno));
     }
     if let Err(errno) = signals::outlive_size_limit() {
         log::info!(
             "taking a limit for files as an error: {}",
-            error::Reason::from(errno)
+            Reason::from(errno)
         );
     }
     if let Err(errno) = signals::answer_signals() {
-        log::info!("answering signals: {}", error::Reason::from(errno));
+        log::info!("answering signals: {}", Reason::from(errno));
     }
     if !cli.quiet {
         progress::show();

@@ -18,10 +18,10 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::fstat;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 
-use crate::error::Reason;
 use crate::node::booted::ostree_link;
 use crate::node::sysroot::Deployed;
 use crate::paths;
+use crate::reason::Reason;
 use crate::root::{Root, RootError, RootPath, descriptor_path};
 
 /// File systems that media carry; what else the kernel knows is mounted by hand.

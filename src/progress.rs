@@ -13,8 +13,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::privileges;
-use crate::signals;
+use crate::sys::privileges;
+use crate::sys::signals;
 
 /// Between two looks of the thread; a signal is answered after this long.
 const TICK: Duration = Duration::from_millis(100);
@@ -321,11 +321,7 @@ fn line(work: &Work, done: u64, spent: Duration) -> String {
             time(within.saturating_sub(spent))
         ));
     }
-    format!(
-        "{}: {}",
-        crate::report::inline(&work.words),
-        parts.join(", ")
-    )
+    format!("{}: {}", crate::text::inline(&work.words), parts.join(", "))
 }
 
 /// The end tells more than the beginning: words are cut in front of it.

@@ -15,6 +15,7 @@ mod fetch;
 mod first_boot;
 mod hostile;
 mod install;
+mod layers;
 mod os;
 mod rollback;
 mod screens;

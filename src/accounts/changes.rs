@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use super::files::{AccountFiles, UserEntry};
 use crate::command::shadow::{self, Tool, UserChanges, given};
 use crate::document::ignition::{Group, User};
+use crate::node::account_files::{AccountFiles, UserEntry};
 
 /// A password field that nothing matches: for a new user without a hash, and for an empty one.
 const LOCKED: &str = "*";

@@ -10,8 +10,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::files::{AccountFiles, WRITTEN};
-use crate::signals::DeferredSignals;
+use crate::node::account_files::{AccountFiles, WRITTEN};
+use crate::sys::signals::DeferredSignals;
 
 /// In memory first: hashes are in there.
 const PLACES: [&str; 2] = ["/run", "/tmp"];

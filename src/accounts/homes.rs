@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use nix::sys::stat::FileStat;
 
 use super::defaults::Defaults;
-use super::files::{AccountFiles, UserEntry};
 use crate::document::ignition::User;
+use crate::node::account_files::{AccountFiles, UserEntry};
 use crate::object::{Kind, Object};
 use crate::root::{Root, RootError, RootPath};
 

@@ -7,9 +7,7 @@
 mod changes;
 mod copy;
 mod defaults;
-mod files;
 mod homes;
-mod shadow_lines;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,20 +16,20 @@ use crate::command::shadow::Tool;
 use crate::command::{CommandError, CommandLine, CommandRunner};
 use crate::document::ignition::{Passwd, User};
 use crate::document::{Desired, MachineConfig};
-use crate::error::Reason;
+use crate::node::account_files::{AccountFiles, WRITTEN};
 use crate::node::accounts::set_password;
+use crate::node::shadow_lines::mended;
+use crate::notice::Notice;
 use crate::paths;
-use crate::plan::Notice;
-use crate::privileges::{self, Capability};
+use crate::reason::Reason;
 use crate::root::{Root, RootError, RootPath};
+use crate::sys::privileges::{self, Capability};
 
 use changes::{Change, group_password, of_group, of_user, user_password};
 use copy::PrivateCopy;
 
 pub use defaults::Defaults;
-pub use files::{AccountFiles, GroupEntry, UserEntry, WRITTEN};
 pub use homes::{Home, MAX_OWNED, Owned};
-pub use shadow_lines::{is_whole, mended};
 
 /// The accounts before and after, and the homes between them.
 #[derive(Debug, Clone)]

@@ -6,11 +6,12 @@ use nix::unistd::AccessFlags;
 
 use crate::error::RunError;
 use crate::node::NodeState;
+use crate::notice::Notice;
 use crate::paths;
-use crate::plan::{Notice, Plan};
-use crate::privileges;
-use crate::report::count;
+use crate::plan::Plan;
 use crate::root::{Root, RootPath};
+use crate::sys::privileges;
+use crate::text::count;
 
 /// What a command does with a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

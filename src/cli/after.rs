@@ -5,13 +5,14 @@ use anyhow::{Context, Result};
 use super::session::Session;
 use super::work::now;
 use crate::daemon::default_policies;
+use crate::daemon::policies::{self, Brought, ClusterPolicies, Found, Overrides};
 use crate::document::{FORCE_FILE, MachineConfig};
 use crate::node::Recorded;
+use crate::notice::Notice;
 use crate::paths;
-use crate::plan::{self, Notice, Options, Plan, Rules};
-use crate::report::utc;
+use crate::plan::{self, Options, Plan, Rules};
 use crate::root::{Root, RootPath};
-use crate::source::policies::{self, Brought, ClusterPolicies, Found, Overrides};
+use crate::time::utc;
 
 /// Decides what comes after the files, where a running system is there to be told.
 ///

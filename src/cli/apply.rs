@@ -21,17 +21,18 @@ use super::workloads::{self, Stopped};
 use super::{ApplyArgs, Cli, Output, PlanArgs, machine};
 use crate::command::HostRunner;
 use crate::command::job::{Done, Job};
+use crate::daemon::forecast::Forecast;
 use crate::drift;
 use crate::error::ExitCode;
 use crate::invocation::{mco_rescue, shell_word};
 use crate::paths;
 use crate::plan::{After, Force, Options, Plan, PlannedStep};
-use crate::privileges::Capability;
+use crate::report;
 use crate::report::after::Told;
-use crate::report::daemon::Forecast;
 use crate::report::question;
 use crate::report::verify::Findings;
-use crate::report::{self, count};
+use crate::sys::privileges::Capability;
+use crate::text::count;
 use crate::transaction::{self, Lock};
 
 /// What is needed after the files are in place: dropping what was staged, and the reboot.

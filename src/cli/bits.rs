@@ -12,9 +12,10 @@ use crate::images::policy::Ruling;
 use crate::images::pull::{self, Trace};
 use crate::images::{ImageName, extensions, storage};
 use crate::node::deploy_directories;
+use crate::notice::Notice;
 use crate::paths;
 use crate::plan::fit::{Accepted, Doubt, Doubtful};
-use crate::plan::{Notice, OsStep, Plan, PlannedStep, Repository};
+use crate::plan::{OsStep, Plan, PlannedStep, Repository};
 use crate::root::Root;
 
 /// From where.

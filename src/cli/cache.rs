@@ -11,6 +11,7 @@ use crate::paths;
 use crate::report;
 use crate::root::Root;
 use crate::source::{self, cache};
+use crate::text;
 
 /// Runs `cache`.
 pub fn run(cli: &Cli, command: &CacheCommand) -> Result<ExitCode> {
@@ -61,6 +62,6 @@ fn forget(root: &Root, name: &str) -> Result<()> {
         bail!("the cache is empty; there is nothing to forget");
     }
     open_store(root, paths::CACHE)?.remove(&file)?;
-    report::print(format!("Forgotten: {}\n", report::inline(name)).as_bytes())?;
+    report::print(format!("Forgotten: {}\n", text::inline(name)).as_bytes())?;
     Ok(())
 }

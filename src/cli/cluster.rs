@@ -9,13 +9,13 @@ use super::FetchArgs;
 use super::fetch::{HEADER_TIMEOUT, MAX_BYTES};
 use super::session::keep;
 use super::work::now;
+use crate::daemon::annotations::{self, Access, Annotations};
+use crate::daemon::pod_log::{self, DaemonLog};
+use crate::daemon::policies::{self, Asked, Policies};
 use crate::net::{self, Cause, FetchError, Request};
 use crate::paths;
 use crate::report::fetch::Seen;
 use crate::root::{Root, RootPath};
-use crate::source::api::{self, Access, Annotations};
-use crate::source::daemon_log::{self, DaemonLog};
-use crate::source::policies::{self, Asked, Policies};
 use crate::source::{self, Http, Network};
 
 /// For one answer of the API, so that the timer's service ends in its time.
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Asks the API, reads the log, and keeps what is seen.
 pub fn look(root: &Root, args: &FetchArgs) -> Seen {
     let log = or_said(keep_log(root), "the daemon's log is not kept");
-    let access = api::access(root).context("looking for the kubelet's credentials");
+    let access = annotations::access(root).context("looking for the kubelet's credentials");
     let Some(access) = or_said(access, "the API is not asked") else {
         return Seen {
             daemon_log: log.flatten(),
@@ -62,9 +62,9 @@ fn status(error: &anyhow::Error) -> Option<u16> {
 
 /// Logs go with their pod; what they told is kept, and written only when it is new.
 fn keep_log(root: &Root) -> Result<Option<DaemonLog>> {
-    let known = daemon_log::known(root)?;
+    let known = pod_log::known(root)?;
     if let Some(log) = &known
-        && daemon_log::remembered(root)?.as_ref() != Some(log)
+        && pod_log::remembered(root)?.as_ref() != Some(log)
     {
         keep(root, paths::DAEMON_LOG, log)?;
     }
@@ -81,8 +81,8 @@ struct Api<'a> {
 impl Api<'_> {
     fn annotations(&self) -> Result<Annotations> {
         let name = node_name(self.root)?;
-        let answer = self.get(&api::node_url(&self.access.server, &name))?;
-        let seen = api::annotations(&answer, now())?;
+        let answer = self.get(&annotations::node_url(&self.access.server, &name))?;
+        let seen = annotations::annotations(&answer, now())?;
         keep(self.root, paths::ANNOTATIONS, &seen)?;
         Ok(seen)
     }

@@ -10,32 +10,34 @@ use super::rollback::TakingBack;
 use super::session::{self, Session, Unnamed, open_root, open_store};
 use super::work::{Work, now};
 use super::{Cli, Output};
-use crate::awaited::{
-    Arrival, AskedFor, Awaited, Booted, GoesBack, OsRun, OsRuns, Ran, Scene, VERSION, Verdict, Way,
-};
 use crate::command::rpm_ostree::arguments::finalize_journal;
+use crate::command::rpm_ostree::status::{Deployment, Deployments, finalize_failure};
 use crate::command::{CommandRunner, HostRunner};
 use crate::drift::Drift;
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
-use crate::node::deployments::{Deployment, Deployments, finalize_failure};
 use crate::node::host::boot_id;
+use crate::node::requests::AskedFor;
 use crate::node::system::asked;
 use crate::node::{Host, Os};
 use crate::paths;
 use crate::plan::{Allowed, FinishedRun, Options, Step};
+use crate::report;
 use crate::report::complete::{self, Completed};
 use crate::report::recover::Started;
 use crate::report::status::awaited_words;
-use crate::report::{self, count};
 use crate::root::{Root, RootPath};
-use crate::source;
+use crate::staging::awaited::{
+    Arrival, Awaited, Booted, GoesBack, OsRun, OsRuns, Ran, Scene, VERSION, Verdict, Way,
+};
+use crate::state_file;
+use crate::text::count;
 use crate::transaction::{self, Lock};
 
 /// What is awaited, if anything.
 pub fn awaited(root: &Root) -> Result<Option<Awaited>> {
     let known = |kept: &Awaited| kept.version;
-    source::remembered(root, paths::AWAITED, VERSION, known).context("reading what is awaited")
+    state_file::remembered(root, paths::AWAITED, VERSION, known).context("reading what is awaited")
 }
 
 /// Keeps what is awaited.
@@ -65,7 +67,7 @@ pub fn os_run(root: &Root, run: &str) -> Result<Option<OsRun>> {
 
 fn os_runs(root: &Root) -> Result<Vec<OsRun>> {
     let known = |kept: &OsRuns| kept.version;
-    let kept = source::remembered(root, paths::OS_RUNS, VERSION, known)?;
+    let kept = state_file::remembered(root, paths::OS_RUNS, VERSION, known)?;
     Ok(kept.map(|kept| kept.runs).unwrap_or_default())
 }
 

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use super::predict::{self, Moment};
 use super::{Cli, DaemonArgs, Output, StatusArgs};
+use crate::daemon::forecast::Forecast;
 use crate::daemon::handover::{Given, handover, object};
 use crate::document::MachineConfig;
 use crate::error::ExitCode;
@@ -13,7 +14,6 @@ use crate::invocation::mco_rescue;
 use crate::node::{Recorded, Records};
 use crate::render;
 use crate::report;
-use crate::report::daemon::Forecast;
 use crate::root::Root;
 use crate::source::cache;
 

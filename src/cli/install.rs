@@ -17,7 +17,7 @@ use crate::command::systemctl::{self, StartResult};
 use crate::command::{CommandRunner, HostRunner};
 use crate::document::{self, Desired};
 use crate::drift::text_object;
-use crate::error::{ExitCode, Reason};
+use crate::error::ExitCode;
 use crate::install::archive::{Baked, entries};
 use crate::install::{
     self, COMPLETE, FETCH, Found, RECOVER, Scope, Standing, Survey, cpio, managed,
@@ -25,8 +25,10 @@ use crate::install::{
 use crate::invocation::mco_rescue;
 use crate::node::space::Mounted;
 use crate::node::{Host, Labels, Records};
+use crate::notice::Notice;
 use crate::paths;
-use crate::plan::{Notice, Plan, Step};
+use crate::plan::{Plan, Step};
+use crate::reason::Reason;
 use crate::report;
 use crate::report::install::{Archive, Check, Installed, Removed};
 use crate::root::{Root, RootPath, sha256};

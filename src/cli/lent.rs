@@ -17,7 +17,7 @@ use crate::node::{Host, Labels};
 use crate::paths;
 use crate::plan::Repository;
 use crate::root::{Root, RootPath};
-use crate::runtime;
+use crate::sys::runtime;
 use crate::transaction::Lock;
 use crate::transaction::place::{self, Placement};
 

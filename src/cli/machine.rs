@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, bail};
 
 use crate::node::Machine;
-use crate::plan::{Notice, no_system, wrong_machine};
+use crate::notice::Notice;
+use crate::plan::{no_system, wrong_machine};
 use crate::report::plan::Heading;
 use crate::report::wrap;
 use crate::root::Root;

@@ -47,9 +47,9 @@ use crate::error::ExitCode;
 use crate::invocation;
 use crate::plan::fit::Accepted;
 use crate::plan::{Allowed, Options};
-use crate::privileges;
 use crate::report::plan::Detail;
 use crate::source::LATEST;
+use crate::sys::privileges;
 
 /// The heading of the options that every command has, so that its own stand together.
 const EVERYWHERE: &str = "Options of every command";

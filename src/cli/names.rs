@@ -12,6 +12,7 @@ use crate::node::Records;
 use crate::report;
 use crate::source::CACHED;
 use crate::source::cache::{self, Entry};
+use crate::text;
 
 /// Pools that every cluster has.
 const POOLS: [&str; 2] = ["master", "worker"];
@@ -27,10 +28,7 @@ pub fn run(cli: &Cli, args: &NamesArgs) -> Result<ExitCode> {
         NamesOf::Cached => cached(cli),
         NamesOf::Pools => pools(cli),
     };
-    let text: String = names
-        .iter()
-        .map(|name| report::inline(name) + "\n")
-        .collect();
+    let text: String = names.iter().map(|name| text::inline(name) + "\n").collect();
     report::print(text.as_bytes())?;
     Ok(ExitCode::Done)
 }

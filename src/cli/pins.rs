@@ -8,13 +8,13 @@ use super::session;
 use crate::command::HostRunner;
 use crate::command::rpm_ostree::arguments;
 use crate::command::rpm_ostree::cause::Cause;
+use crate::command::rpm_ostree::status::{Deployment, Deployments};
+use crate::daemon::annotations::Annotations;
 use crate::node::Records;
-use crate::node::deployments::{Deployment, Deployments};
 use crate::node::system::ask;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
-use crate::source;
-use crate::source::api::Annotations;
+use crate::state_file;
 
 const VERSION: u32 = 1;
 
@@ -28,7 +28,7 @@ struct Pins {
 
 /// Those that we pinned.
 pub fn ours(root: &Root) -> Result<Vec<String>, RootError> {
-    let pins = source::remembered(root, paths::PINS, VERSION, |pins: &Pins| pins.version)?;
+    let pins = state_file::remembered(root, paths::PINS, VERSION, |pins: &Pins| pins.version)?;
     Ok(pins.map(|pins| pins.deployments).unwrap_or_default())
 }
 

@@ -14,7 +14,6 @@ use super::recover::recover_first;
 use super::session::{guard, open_root};
 use super::work::confirm;
 use super::{Cli, Output, PivotArgs, machine};
-use crate::awaited::PIVOT;
 use crate::command::HostRunner;
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
@@ -25,6 +24,7 @@ use crate::plan::{OsPlan, Plan};
 use crate::report;
 use crate::report::plan::{machine as of_machine, notices, operating_system};
 use crate::root::Root;
+use crate::staging::awaited::PIVOT;
 use crate::transaction;
 use crate::transaction::journal::ConfigRef;
 

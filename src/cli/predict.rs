@@ -13,14 +13,15 @@ use super::cluster::node_name;
 use super::complete;
 use super::session::Session;
 use super::{DaemonArgs, PlanArgs};
-use crate::awaited::{Awaited, Way};
 use crate::command::rpm_ostree::packages::package_sets;
 use crate::command::{CommandRunner, HostRunner, rpm};
+use crate::daemon::forecast::Forecast;
 use crate::daemon::forecast::{Evidence, Witnesses, branches, evidence};
 use crate::daemon::midway::{self, Failure};
 use crate::daemon::start::{
     Annotation, Annotations, Api, AtHand, Compared, Os, PREFIX, Record, Situation, Triggers,
 };
+use crate::daemon::{annotations, pod_log};
 use crate::document::{Desired, MachineConfig, brings_kubelet};
 use crate::drift;
 use crate::images::storage;
@@ -31,10 +32,9 @@ use crate::node::{self, Host, Interest, NodeState, Recorded, Records, System};
 use crate::paths;
 use crate::plan::{self, Force, Plan};
 use crate::render::{self, NameHash};
-use crate::report::daemon::Forecast;
 use crate::root::{Root, RootError, RootPath};
 use crate::source::cache::{self, Cached, Entry};
-use crate::source::{api, daemon_log};
+use crate::staging::awaited::{Awaited, Way};
 
 /// When the daemon starts.
 #[derive(Clone, Copy)]
@@ -171,8 +171,8 @@ impl<'a> Found<'a> {
         args: &DaemonArgs,
         moment: Moment<'a>,
     ) -> Result<Self> {
-        let seen = api::remembered(root).context("reading the annotations")?;
-        let log = daemon_log::known(root).context("reading the daemon's log")?;
+        let seen = annotations::remembered(root).context("reading the annotations")?;
+        let log = pod_log::known(root).context("reading the daemon's log")?;
         let initial = initial(root, moment)?;
         let kept = root.read(&RootPath::fixed(paths::NODE_ANNOTATIONS_KEPT))?;
         let first_boot = kept.and_then(|bytes| annotations(&bytes).ok());
@@ -500,7 +500,7 @@ impl<'a> Found<'a> {
     }
 }
 
-fn only_node(seen: &api::Annotations) -> bool {
+fn only_node(seen: &annotations::Annotations) -> bool {
     seen.more.as_ref().is_some_and(|more| more.single_replica)
 }
 

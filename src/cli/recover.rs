@@ -11,21 +11,21 @@ use super::workloads;
 use super::{Cli, Output, RecoverArgs, machine};
 use crate::command::{CommandError, CommandRunner, HostRunner, systemctl};
 use crate::error::{ExitCode, RunError};
-use crate::memory::HalfWay;
 use crate::node::Host;
 use crate::node::host::boot_id;
+use crate::notice::Notice;
 use crate::paths;
-use crate::plan::Notice;
 use crate::progress::{self, Work};
 use crate::report;
 use crate::report::recover::Started;
-use crate::report::status::{LastRun, Outcome, Phase};
 use crate::root::{Root, RootPath};
-use crate::signals::{self, Answer};
+use crate::sys::memory::HalfWay;
+use crate::sys::signals::{self, Answer};
 use crate::systemd::changed::{is_read_by_manager, units_at, wanted_at};
 use crate::transaction::{
     self, Direction, Leave, Lock, Pending, RecoverError, Recovered, Running, Wanted,
 };
+use crate::transaction::{LastRun, Outcome, Phase};
 
 /// Runs `recover`.
 pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {

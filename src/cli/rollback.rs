@@ -14,19 +14,21 @@ use super::recover::recover_first;
 use super::session::{guard, open_root};
 use super::work::{Work, confirm, now};
 use super::{Cli, Output, RollbackArgs, keys, machine};
-use crate::awaited::{Awaited, Leaving, OsRun, Ran};
 use crate::command::HostRunner;
 use crate::command::job::Job;
+use crate::daemon::annotations;
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
 use crate::node::{self, Interest, NodeState, Records};
+use crate::notice::Notice;
 use crate::paths;
-use crate::plan::{self, Allowed, FinishedRun, Notice, Plan};
+use crate::plan::{self, Allowed, FinishedRun, Plan};
+use crate::report;
 use crate::report::plan::Heading;
 use crate::report::question;
-use crate::report::{self, count};
 use crate::root::{Root, RootPath};
-use crate::source::api;
+use crate::staging::awaited::{Awaited, Leaving, OsRun, Ran};
+use crate::text::count;
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{self, Lock};
 
@@ -335,7 +337,7 @@ fn forget(cli: &Cli, root: &Root, if_done: bool) -> Result<ExitCode> {
 
 /// What the service that fetches has heard is of this boot, or too old.
 fn is_done(root: &Root) -> Result<bool> {
-    let Some(annotations) = api::remembered(root)? else {
+    let Some(annotations) = annotations::remembered(root)? else {
         return Ok(false);
     };
     let records = Records::read(root).context("reading the daemon's records")?;

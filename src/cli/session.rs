@@ -13,17 +13,19 @@ use super::os::Over;
 use super::{Cli, PlanArgs, bits, complete, keys, machine};
 use crate::accounts::{self, Prepared};
 use crate::command::HostRunner;
+use crate::daemon::policies::Overrides;
+use crate::daemon::{annotations, pod_log};
 use crate::document::{Desired, Finding, MachineConfig, with_first_boot_files};
 use crate::drift::{self, Drift};
 use crate::invocation::mco_rescue;
 use crate::mounts;
-use crate::node::identity::{self, Claims, Identity};
 use crate::node::sysroot;
 use crate::node::{self, Activity, Host, Machine, NodeState, Recorded, Records};
+use crate::notice::Notice;
 use crate::object::Kind;
 use crate::paths;
 use crate::plan::fit::{self, Accepted, Evidence};
-use crate::plan::{self, Allowed, Inputs, Notice, Options, Payload, Plan, Step};
+use crate::plan::{self, Allowed, Inputs, Options, Payload, Plan, Step};
 use crate::progress::{self, Work};
 use crate::render::{self, NameHash};
 use crate::report::diff::unified;
@@ -31,8 +33,8 @@ use crate::report::is_secret_step;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootError, RootPath};
 use crate::sealed;
-use crate::source::policies::Overrides;
-use crate::source::{self, Chosen, Http, Kept, LATEST, api, cache, daemon_log};
+use crate::source::identity::{self, Claims, Identity};
+use crate::source::{self, Chosen, Http, Kept, LATEST, cache};
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{self, Store};
 
@@ -188,8 +190,8 @@ fn choose_by(
     let cache = cache::read(root).context("reading the cache")?;
     let (annotations, log) = match (config, unnamed) {
         (None, Unnamed::Wanted) => (
-            api::remembered(root).context("reading the annotations")?,
-            daemon_log::known(root).context("reading the daemon's log")?,
+            annotations::remembered(root).context("reading the annotations")?,
+            pod_log::known(root).context("reading the daemon's log")?,
         ),
         _ => (None, None),
     };
@@ -409,11 +411,11 @@ impl Session {
             all.extend_from_slice(self.on_disk());
             all
         };
-        drifts.extend(drift::step_drifts(&plan.steps, bare));
-        let blocked = drift::blocked_drifts(&plan.blockers, &drifts);
+        drifts.extend(plan::step_drifts(&plan.steps, bare));
+        let blocked = plan::blocked_drifts(&plan.blockers, &drifts);
         drifts.extend(blocked);
         let problem = self.accounts.as_ref().and_then(|a| a.problem.as_ref());
-        drifts.extend(problem.map(drift::account_drift));
+        drifts.extend(problem.map(plan::account_drift));
         drifts
     }
 

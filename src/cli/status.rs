@@ -9,18 +9,19 @@ use super::predict::{self, Moment};
 use super::session::open_root;
 use super::work::now;
 use super::{Cli, DaemonArgs, Output, StatusArgs, machine};
-use crate::awaited::{Awaited, Scene, Verdict};
 use crate::command::HostRunner;
+use crate::command::rpm_ostree::status::Deployment;
+use crate::daemon::{annotations, pod_log, policies};
 use crate::drift;
 use crate::error::ExitCode;
-use crate::node::deployments::Deployment;
 use crate::node::{Baseline, Host, Recorded, Records, System};
 use crate::report;
 use crate::report::fetch::Seen;
-use crate::report::status::{Half, Kept, LastRun, OsReport, StatusReport, pending_words};
+use crate::report::status::{Half, Kept, OsReport, StatusReport, pending_words};
 use crate::root::Root;
-use crate::runtime;
-use crate::source::{api, daemon_log, policies};
+use crate::staging::awaited::{Awaited, Scene, Verdict};
+use crate::sys::runtime;
+use crate::transaction::LastRun;
 use crate::transaction::{self, Pending};
 
 /// Runs `status`.
@@ -152,8 +153,8 @@ fn verdict(root: &Root, awaited: &Awaited, system: &System) -> Result<Verdict> {
 /// What was kept of the cluster, with what the log has told since.
 fn seen(root: &Root) -> Result<Seen> {
     Ok(Seen {
-        annotations: api::remembered(root).context("reading the annotations")?,
-        daemon_log: daemon_log::known(root).context("reading the daemon's log")?,
+        annotations: annotations::remembered(root).context("reading the annotations")?,
+        daemon_log: pod_log::known(root).context("reading the daemon's log")?,
         policies: policies::remembered(root).context("reading the disruption policies")?,
     })
 }

@@ -8,20 +8,22 @@ use anyhow::{Context, Result, bail};
 use super::Cli;
 use crate::command::HostRunner;
 use crate::command::job::Job;
-use crate::error::{Reason, RunError};
+use crate::error::RunError;
 use crate::invocation::mco_rescue;
 use crate::labels::Policy;
 use crate::node::NodeState;
 use crate::node::host::boot_id;
 use crate::plan::{self, Plan, restorecon};
-use crate::privileges::{self, Capability};
 use crate::progress;
-use crate::report::status::{LastRun, Outcome, Phase};
-use crate::report::{self, count};
+use crate::reason::Reason;
+use crate::report;
 use crate::root::{Root, RootPath};
-use crate::signals;
+use crate::sys::privileges::{self, Capability};
+use crate::sys::signals;
+use crate::text::count;
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{self, Failure, Finished, Lock, Request, Running};
+use crate::transaction::{LastRun, Outcome, Phase};
 
 /// Asks on a terminal; elsewhere `--yes` has to say it.
 pub fn confirm(cli: &Cli, question: &str) -> Result<()> {

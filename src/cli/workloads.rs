@@ -11,8 +11,8 @@ use crate::command::{CommandRunner, HostRunner, crictl, systemctl};
 use crate::node::host::boot_id;
 use crate::paths;
 use crate::root::{Root, RootPath};
-use crate::signals::DeferredSignals;
-use crate::source;
+use crate::state_file;
+use crate::sys::signals::DeferredSignals;
 
 const KUBELET: &str = "kubelet.service";
 const VERSION: u32 = 1;
@@ -56,7 +56,7 @@ pub fn start_again(root: &Root) -> Result<()> {
             return Ok(None);
         }
         let known = |note: &Note| note.version;
-        Ok(Some(source::remembered(
+        Ok(Some(state_file::remembered(
             root,
             paths::STOPPED,
             VERSION,

@@ -15,8 +15,8 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
 use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
-use crate::privileges;
 use crate::progress::{self, Work};
+use crate::sys::privileges;
 
 /// Runs programs on the running system: cleared environment, C locale, no standard input.
 #[derive(Debug, Default, Clone, Copy)]
@@ -245,7 +245,7 @@ fn tail(text: String) -> String {
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
-    use crate::privileges::Capability;
+    use crate::sys::privileges::Capability;
 
     fn line(program: &str, args: &[&str], timeout: Duration) -> CommandLine {
         CommandLine {

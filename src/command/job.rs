@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{CommandError, CommandLine, CommandRunner, systemctl};
-use crate::privileges::Capability;
+use crate::sys::privileges::Capability;
 
 /// Puts certificate authorities into the bundles.
 pub const CA_TRUST: &str = "coreos-update-ca-trust.service";

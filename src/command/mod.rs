@@ -15,7 +15,7 @@ pub mod systemctl;
 
 use std::time::Duration;
 
-use crate::privileges::Capability;
+use crate::sys::privileges::Capability;
 
 pub use host::HostRunner;
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
-use crate::privileges::Capability;
 use crate::root::RootPath;
+use crate::sys::privileges::Capability;
 
 /// So many files are asked about at once: opening the database takes longer than any answer.
 const AT_ONCE: usize = 256;

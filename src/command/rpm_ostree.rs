@@ -1,10 +1,12 @@
 //! rpm-ostree: its command lines, its answers, and what its errors mean.
 //!
-//! What `status` says is read in [`crate::node::deployments`]; here is only whether a transaction is running.
+//! What `status` says is read in [`crate::command::rpm_ostree::status`]; here is only whether a transaction is running.
 
 pub mod arguments;
 pub mod cause;
 pub mod packages;
+pub mod reference;
+pub mod status;
 
 use std::time::Duration;
 

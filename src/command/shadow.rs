@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::CommandLine;
 use crate::document::ignition::{Group, User};
-use crate::privileges::Capability;
+use crate::sys::privileges::Capability;
 
 /// Long enough for huge account files on a slow disk.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -3,8 +3,37 @@
 use std::time::Duration;
 
 use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
-use crate::node::UnitActivity;
-use crate::privileges::Capability;
+use crate::sys::privileges::Capability;
+
+/// A unit's state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnitActivity {
+    /// Its name.
+    pub name: String,
+    /// Such as `active`.
+    pub active: String,
+    /// Such as `running`.
+    pub sub: String,
+}
+
+impl UnitActivity {
+    /// Whether it does something; a oneshot that ran is `active (exited)`, and at work no more.
+    pub fn is_at_work(&self) -> bool {
+        match self.active.as_str() {
+            "activating" | "deactivating" | "reloading" => true,
+            "active" => self.sub == "running",
+            _ => false,
+        }
+    }
+
+    /// Whether it was started and has not ended.
+    pub fn is_running(&self) -> bool {
+        matches!(
+            self.active.as_str(),
+            "active" | "activating" | "reloading" | "refreshing"
+        )
+    }
+}
 
 /// States of the units as the running manager knows them.
 ///

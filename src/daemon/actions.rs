@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::command::job::{CA_TRUST, Job};
+use crate::daemon::policies::{self, ClusterPolicies, FilePolicy, KeyPolicy, Service, UnitPolicy};
 use crate::document::FORCE_FILE;
-use crate::source::policies::{self, ClusterPolicies, FilePolicy, KeyPolicy, Service, UnitPolicy};
 
 /// Runs containers; most actions are for it.
 pub const CRIO: &str = "crio.service";

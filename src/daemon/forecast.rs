@@ -4,9 +4,40 @@
 use serde::Serialize;
 
 use super::start::{Annotation, Annotations, Prediction, Situation, State, predict};
-use crate::report::utc;
-use crate::source::api;
-use crate::source::daemon_log::DaemonLog;
+use crate::daemon::annotations;
+use crate::daemon::pod_log::DaemonLog;
+use crate::time::utc;
+
+/// What will be, as far as anybody here can know.
+#[derive(Debug, Clone, Serialize)]
+pub struct Forecast {
+    /// The day of the daemon's source that the rules are of.
+    pub release: String,
+    /// Name of the Node.
+    pub node: String,
+    /// Who told of the annotations.
+    pub told: Told,
+    /// The same for a person.
+    #[serde(skip)]
+    pub told_words: String,
+    /// When that was; seconds since 1970.
+    pub at: Option<u64>,
+    /// A daemon runs now: it looks at the node like this when it is started anew.
+    pub running: bool,
+    /// A reboot is waited for, and told of is what comes after it.
+    pub after_reboot: bool,
+    /// It is what will be once a plan is carried out.
+    #[serde(skip)]
+    pub planned: bool,
+    /// The recorded config has no kubelet.service, so no pod starts on the node, and no daemon either.
+    pub no_kubelet: bool,
+    /// `currentConfig`, where it is known.
+    pub current: Option<String>,
+    /// The config that the node is, or will be, recorded to be in.
+    pub record: Option<String>,
+    /// One where the annotations are known, else one for each thing that they can say.
+    pub branches: Vec<Branch>,
+}
 
 /// What stands for a config that is none of those that are known.
 pub const ANOTHER: &str = "another config";
@@ -46,7 +77,7 @@ pub struct Witnesses<'a> {
     /// `--desired`.
     pub given: Option<&'a str>,
     /// What `fetch` kept of the API.
-    pub api: Option<&'a api::Annotations>,
+    pub api: Option<&'a annotations::Annotations>,
     /// What the daemon's log tells.
     pub log: Option<&'a DaemonLog>,
     /// `node-annotations.json` as the daemon put it away after the first boot.
@@ -96,7 +127,10 @@ pub fn evidence(all: &Witnesses<'_>) -> Evidence {
         })
 }
 
-fn image(seen: &api::Annotations, of: fn(&api::More) -> &Option<String>) -> Annotation {
+fn image(
+    seen: &annotations::Annotations,
+    of: fn(&annotations::More) -> &Option<String>,
+) -> Annotation {
     let told = seen.more.as_ref();
     told.map_or(Annotation::Unknown, |more| {
         Annotation::told(of(more).as_deref())
@@ -213,8 +247,8 @@ fn either(one: Branch, other: Branch) -> Vec<Branch> {
 mod tests {
     use super::*;
 
-    fn seen(current: &str, desired: &str) -> api::Annotations {
-        api::Annotations::new("n", 7, Some(current.into()), Some(desired.into()), None)
+    fn seen(current: &str, desired: &str) -> annotations::Annotations {
+        annotations::Annotations::new("n", 7, Some(current.into()), Some(desired.into()), None)
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Where an update of the daemon fails on its way: after the drain, while it writes (docs/agreement.md: Update, Units).
 
 use crate::document::Desired;
+use crate::drift::enablement::simulate;
 use crate::drift::wanted_file;
 use crate::node::NodeState;
 use crate::paths;
-use crate::plan::enablement::simulate;
 
 /// The first thing that an update fails over.
 #[derive(Debug, Clone, PartialEq, Eq)]

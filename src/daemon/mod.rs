@@ -5,9 +5,12 @@
 //! Pure: values in, values out. Who carries anything out is elsewhere.
 
 pub mod actions;
+pub mod annotations;
 pub mod forecast;
 pub mod handover;
 pub mod midway;
+pub mod pod_log;
+pub mod policies;
 pub mod registries;
 pub mod release;
 pub mod start;

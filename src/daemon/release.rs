@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_day_is_a_moment_too() {
         for day in ["2024-02-29", "2025-03-01", "2026-01-01", "2026-08-20"] {
-            let at = crate::report::utc(release(day).seconds());
+            let at = crate::time::utc(release(day).seconds());
             assert_eq!(at, format!("{day}T00:00:00Z"));
         }
     }

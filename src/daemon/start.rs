@@ -12,12 +12,12 @@ use super::midway::Failure;
 use super::release::Release;
 use super::update::decide_allowing;
 use crate::command::rpm_ostree::packages::{PackageSet, package_sets};
+use crate::daemon::policies::{ClusterPolicies, Overrides};
 use crate::document::{KernelType, MachineConfig, undecodable};
 use crate::drift::{Drift, DriftKind};
 use crate::invocation::mco_rescue;
 use crate::node::os_release::Class;
 use crate::paths;
-use crate::source::policies::{ClusterPolicies, Overrides};
 
 /// What the daemon's annotations begin with.
 pub const PREFIX: &str = "machineconfiguration.openshift.io/";

@@ -8,9 +8,9 @@ use super::actions::{
     self, Action, Cause, Changed, GPG_KEY, Queued, REGISTRIES_CONF, USER_CA, reboot,
 };
 use super::registries::{self, Change};
+use crate::daemon::policies::ClusterPolicies;
 use crate::document::ignition::{File, Unit};
 use crate::document::{Ignition, MachineConfig, Refusal, refusals};
-use crate::source::policies::ClusterPolicies;
 
 /// What the daemon decides when it is to go from one config to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -429,10 +429,10 @@ mod tests {
             }),
         );
         let restart = |name: &str| Action::Restart(name.to_owned());
-        let given = |action: &Action| vec![crate::source::policies::Action::from(action)];
+        let given = |action: &Action| vec![crate::daemon::policies::Action::from(action)];
         let mut policies = default_policies();
         for name in ["a.service", "b.service", "z.service"] {
-            policies.units.push(crate::source::policies::UnitPolicy {
+            policies.units.push(crate::daemon::policies::UnitPolicy {
                 name: name.to_owned(),
                 actions: given(&restart(name)),
             });

@@ -3,8 +3,10 @@
 //! A new check that needs something more adds a field here, and one function that fills it in where the rest is
 //! gathered.
 
-use crate::awaited::Awaited;
+use crate::boot::FirstBoot;
 use crate::command::systemctl::StartResult;
+use crate::command::systemctl::UnitActivity;
+use crate::daemon::forecast::Forecast;
 use crate::daemon::forecast::Told;
 use crate::doctor::upkeep::Upkeep;
 use crate::drift::Drift;
@@ -19,12 +21,11 @@ use crate::node::images_on_disk::Storage;
 use crate::node::network::Network;
 use crate::node::space::{KernelRoom, Space};
 use crate::node::system::Facts;
-use crate::node::{Records, System, UnitActivity};
+use crate::node::{Records, System};
 use crate::object::Flags;
-use crate::report::daemon::Forecast;
-use crate::report::firstboot::FirstBoot;
-use crate::report::status::LastRun;
 use crate::root::RootPath;
+use crate::staging::awaited::Awaited;
+use crate::transaction::LastRun;
 use crate::transaction::Pending;
 
 /// Something that was looked at, or why it could not be.
@@ -312,7 +313,7 @@ impl Evidence {
             .ok()
             .and_then(|facts| facts.deployments.booted());
         booted
-            .map(crate::node::deployments::Deployment::image)
+            .map(crate::command::rpm_ostree::status::Deployment::image)
             .or_else(|| self.image_on_disk.clone())
     }
 

@@ -10,7 +10,7 @@ use super::ignition::{DAEMON_MINOR, File, Ignition, NEWEST_MINOR};
 use super::spec2::{self, Converted};
 use super::text::Text;
 use super::{fields, json};
-use crate::parallel;
+use crate::sys::parallel;
 
 /// A config that was read, whatever its spec.
 #[derive(Debug)]

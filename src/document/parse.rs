@@ -87,7 +87,7 @@ struct Spec<'t> {
 const GROUP: &str = "machineconfiguration.openshift.io/";
 
 /// The largest JSON document that is read (1.5 GiB): one with a file of 1 GiB, in base64.
-pub const MAX_JSON: u64 = 3 << 29;
+pub const MAX_JSON: u64 = crate::root::MAX_DIGEST;
 
 /// Parses a document. `origin` is what messages call it.
 ///

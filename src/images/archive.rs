@@ -30,7 +30,7 @@ pub enum ArchiveError {
     Compressed,
     /// It cannot be read, or is no archive.
     #[error("{0}")]
-    Read(crate::error::Reason),
+    Read(crate::reason::Reason),
     /// Too many files.
     #[error("it holds more than 65536 files")]
     TooMany,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::command::CommandLine;
-use crate::privileges::Capability;
+use crate::sys::privileges::Capability;
 
 /// Where the packages are in the image.
 pub const REPOSITORY: &str = "usr/share/rpm-ostree/extensions";

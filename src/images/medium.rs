@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::archive::{Archive, ArchiveError};
 use super::manifest::{Descriptor, Manifest, ManifestError};
 use super::{Digest, ImageName};
-use crate::error::Reason;
+use crate::reason::Reason;
 use crate::root::{ResolveError, Root, RootError, RootPath, digest};
 use nix::errno::Errno;
 
@@ -636,7 +636,7 @@ impl Report {
         layers.map(|blob| blob.size).sum()
     }
 
-    /// The same without layers that are on the node ([`crate::node::deployments::Deployments::layers`]).
+    /// The same without layers that are on the node ([`crate::command::rpm_ostree::status::Deployments::layers`]).
     pub fn new_layer_bytes(&self, on_node: &[String]) -> u64 {
         let new =
             |blob: &&Blob| blob.role == Role::Layer && !on_node.contains(&blob.digest.to_string());

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::policy::Policy;
 use crate::command::CommandLine;
-use crate::privileges::Capability;
+use crate::sys::privileges::Capability;
 
 /// An image that is there under the wanted name.
 #[derive(Debug, Clone, PartialEq, Eq)]

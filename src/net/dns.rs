@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use simple_dns::rdata::RData;
 use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE};
 
-use crate::error::Reason;
+use crate::reason::Reason;
 
 /// Once there are addresses, the other family may take this much longer.
 const GRACE: Duration = Duration::from_secs(1);

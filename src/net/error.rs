@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
-use crate::error::Reason;
+use crate::reason::Reason;
 
 use super::chain::Presented;
 use super::names::NameAnswer;

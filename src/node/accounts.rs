@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::accounts::{AccountFiles, is_whole, mended};
+use crate::node::account_files::AccountFiles;
+use crate::node::shadow_lines::{is_whole, mended};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System, UpdateKind};
 
+use crate::command::systemctl::UnitActivity;
 use crate::command::{CommandRunner, rpm_ostree, systemctl};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
@@ -90,36 +91,6 @@ pub fn container_of(cgroup: &str) -> Option<&str> {
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })?;
     cgroup.get(..pods + end + scope.len())
-}
-
-/// A unit's state.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnitActivity {
-    /// Its name.
-    pub name: String,
-    /// Such as `active`.
-    pub active: String,
-    /// Such as `running`.
-    pub sub: String,
-}
-
-impl UnitActivity {
-    /// Whether it does something; a oneshot that ran is `active (exited)`, and at work no more.
-    pub fn is_at_work(&self) -> bool {
-        match self.active.as_str() {
-            "activating" | "deactivating" | "reloading" => true,
-            "active" => self.sub == "running",
-            _ => false,
-        }
-    }
-
-    /// Whether it was started and has not ended.
-    pub fn is_running(&self) -> bool {
-        matches!(
-            self.active.as_str(),
-            "active" | "activating" | "reloading" | "refreshing"
-        )
-    }
 }
 
 impl Activity {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::os_release::OsRelease;
 use crate::root::{Root, RootError, RootPath};
-use crate::source::daemon_log::days;
+use crate::time::days;
 
 /// Written by the installer of the boot image, older name last.
 const ALEPH: [&str; 4] = [
@@ -86,7 +86,7 @@ fn day_of(version: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::utc;
+    use crate::time::utc;
 
     #[test]
     fn versions_name_their_day() {

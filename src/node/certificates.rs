@@ -3,9 +3,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::net;
+use crate::node::authorities;
 use crate::paths;
 use crate::root::{Root, RootPath};
-use crate::source::authorities;
 
 /// What a certificate is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! A power cut and a clean-up that failed leave some behind; and a file that may not be changed (`chattr +i`) stops
 //! every later clean-up, until the disk is full.
 
-use crate::node::deployments::Deployments;
+use crate::command::rpm_ostree::status::Deployments;
 use crate::node::os;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath, stat_of_open};

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use nix::unistd::{getegid, geteuid};
 
 use crate::paths;
-use crate::privileges::{self, Capability};
 use crate::root::{Root, RootError, RootPath};
+use crate::sys::privileges::{self, Capability};
 
 use super::booted;
 

@@ -1,18 +1,18 @@
 //! What is on the node, as data. Reads through the root and query commands;
 //! no writes, and no judgement on what it sees.
 
+pub mod account_files;
 pub mod accounts;
 pub mod activity;
+pub mod authorities;
 pub mod booted;
 pub mod bootloader;
 pub mod builds;
 pub mod certificates;
 pub mod clock;
 pub mod deploy_directories;
-pub mod deployments;
 pub mod etcd;
 pub mod host;
-pub mod identity;
 pub mod images_on_disk;
 mod labels;
 pub mod login;
@@ -23,6 +23,8 @@ mod observer;
 pub mod os;
 pub mod os_release;
 mod records;
+pub mod requests;
+pub mod shadow_lines;
 pub mod space;
 pub mod stamps;
 pub mod sysroot;
@@ -39,7 +41,7 @@ use crate::root::{Mount, Obstacle, ResolveError, Root, RootError, RootPath, hold
 use crate::systemd::{Support, UnitEntry, UnitTree};
 
 pub use accounts::Accounts;
-pub use activity::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process, UnitActivity};
+pub use activity::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process};
 pub use host::Host;
 pub use labels::{Labels, Mislabelled};
 pub use machine::Machine;

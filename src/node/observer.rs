@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use super::{Directory, NodeState, at};
 use crate::object::{Flags, Object, Stamp};
-use crate::parallel;
 use crate::root::{
     Hold, Mount, Place, Places, Recent, ResolveError, Root, RootError, RootPath, mount_of,
     stat_of_open,
 };
+use crate::sys::parallel;
 
 /// Fewer paths than this are looked at by one thread.
 const PART: usize = 512;

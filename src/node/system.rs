@@ -1,20 +1,21 @@
 //! The operating system of a live OSTree node, as rpm-ostree and the boot partition tell it.
 
-use crate::awaited::{self, Asked};
 use crate::command::rpm_ostree::arguments::{self, Version};
 use crate::command::rpm_ostree::cause::Cause;
 use crate::command::{CommandLine, CommandRunner};
 use crate::kargs::Kargs;
+use crate::node::requests::Asked;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
-use crate::source;
+use crate::state_file;
 
 use super::booted;
 use super::bootloader::{self, BootEntry};
-use super::deployments::{Deployments, StatusText};
 use super::host::Host;
 use super::os_release::{Class, OsRelease};
+use super::requests;
 use super::space::{KernelRoom, Space, kernel_room};
+use crate::command::rpm_ostree::status::{Deployments, StatusText};
 
 /// Arguments that belong to a deployment, and not to the node.
 pub const OF_DEPLOYMENTS: [&str; 2] = ["ostree", "BOOT_IMAGE"];
@@ -102,7 +103,7 @@ impl System {
 /// A path that cannot be read.
 pub fn asked(root: &Root) -> Result<Asked, RootError> {
     let version = |kept: &Asked| kept.version;
-    let kept = source::remembered(root, paths::ASKED, awaited::VERSION, version)?;
+    let kept = state_file::remembered(root, paths::ASKED, requests::VERSION, version)?;
     Ok(kept.unwrap_or_default())
 }
 

@@ -4,11 +4,13 @@
 //! Deliberate differences from Ignition: the home of a user that goes is left; a missing home of an existing user
 //! is no error; a home that holds something is not moved, but named with the command that moves it.
 
-use super::{Attributes, Builder, InTheWay, Notice, Payload, Section, Step};
-use crate::accounts::{Home, MAX_OWNED, Prepared, WRITTEN, keys_text, may_have_home};
+use super::{Attributes, Builder, InTheWay, Payload, Section, Step};
+use crate::accounts::{Home, MAX_OWNED, Prepared, keys_text, may_have_home};
 use crate::document::ignition::User;
 use crate::drift::{noun, text_object};
+use crate::node::account_files::WRITTEN;
 use crate::node::accounts::{count_keys, opens};
+use crate::notice::Notice;
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::{RootPath, sha256};

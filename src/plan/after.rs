@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use super::{Plan, PlannedStep, Section, Step};
 use crate::command::job::Job;
 use crate::daemon::actions::{self, Changed};
+use crate::daemon::policies::ClusterPolicies;
 use crate::daemon::registries::Change;
 use crate::daemon::{Action, Queued, Update, decide_taken};
 use crate::document::MachineConfig;
 use crate::root::RootPath;
-use crate::source::policies::ClusterPolicies;
 use crate::systemd::changed::{is_read_by_manager, units_at, wanted_at};
 
 /// What comes after the files.

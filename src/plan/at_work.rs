@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use super::Notice;
 use crate::invocation::mco_rescue;
 use crate::node::activity::{Controls, DAEMON, START_ANEW, container_of};
 use crate::node::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process};
+use crate::notice::Notice;
 
 /// Its subcommand that completes a first boot.
 const FIRST_BOOT: &str = "firstboot-complete-machineconfig";
@@ -246,7 +246,7 @@ fn notice(subject: &str, message: String) -> Notice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::UnitActivity;
+    use crate::command::systemctl::UnitActivity;
 
     fn process(pid: u32, parent: u32, line: &str) -> Process {
         Process {

@@ -1,12 +1,13 @@
 //! Which capabilities a plan needs, and which of them root lacks here: containers and units
 //! (`CapabilityBoundingSet=`) take some away, and then a run would fail half-way.
 
-use super::{Notice, Plan, PlannedStep, Step};
+use super::{Plan, PlannedStep, Step};
 use crate::labels::Policy;
 use crate::node::NodeState;
+use crate::notice::Notice;
 use crate::object::Object;
-use crate::privileges::Capability;
 use crate::root::{ResolveError, RootPath};
+use crate::sys::privileges::Capability;
 
 /// A capability, and what needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]

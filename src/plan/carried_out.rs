@@ -1,7 +1,8 @@
 //! A node as it will be once a plan was carried out: what is judged afterwards can be judged beforehand.
 
-use super::{Plan, Step, enablement};
+use super::{Plan, Step};
 use crate::document::Desired;
+use crate::drift::enablement;
 use crate::node::NodeState;
 use crate::object::{Kind, Object};
 

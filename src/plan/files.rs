@@ -5,49 +5,13 @@ use std::collections::BTreeSet;
 use super::claims::{NAME_MAX, longest_name};
 use super::{Builder, Payload, Section};
 use crate::document::{Desired, DesiredFile, KernelType};
+use crate::drift::originals::{NOORIG_SUFFIX, OriginalPaths};
 use crate::drift::{dropin_path, is_exempt, noun, text_object, unit_path, wanted_file};
 use crate::kargs::Kargs;
 use crate::node::{Packaged, Recorded};
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
-
-/// What a stamp is called after the name of its file.
-const NOORIG_SUFFIX: &str = ".mcdnoorig";
-
-/// Where the daemon keeps what it must know to give a path back.
-#[derive(Debug, Clone)]
-pub struct Keeping {
-    /// The copy of the original.
-    pub orig: Option<RootPath>,
-    /// The stamp that there was none.
-    pub noorig: Option<RootPath>,
-    /// The OS's own copy below `usr`, for paths below `etc`.
-    pub twin: Option<RootPath>,
-}
-
-impl Keeping {
-    /// The three paths for one file.
-    pub fn of(path: &RootPath) -> Self {
-        let below = |directory: &str, suffix: &str| {
-            RootPath::parse(&format!("/{directory}{path}{suffix}")).ok()
-        };
-        Self {
-            orig: below(paths::ORIG, ".mcdorig"),
-            noorig: below(paths::NOORIG, NOORIG_SUFFIX),
-            twin: if path.is_in("etc") {
-                below("usr", "")
-            } else {
-                None
-            },
-        }
-    }
-
-    /// All of them.
-    pub fn paths(self) -> impl Iterator<Item = RootPath> {
-        [self.orig, self.noorig, self.twin].into_iter().flatten()
-    }
-}
 
 /// Whether what is at a path came with the OS.
 enum Origin {
@@ -186,11 +150,11 @@ impl Builder<'_> {
 
     /// Keeps the original of a file that is about to be ours, or stamps that there was none.
     fn original(&mut self, path: &RootPath) {
-        let Keeping {
+        let OriginalPaths {
             orig: Some(orig),
             noorig: Some(noorig),
             ..
-        } = Keeping::of(path)
+        } = OriginalPaths::of_path(path)
         else {
             return;
         };
@@ -247,7 +211,7 @@ impl Builder<'_> {
             return Origin::None;
         }
         let ours = self.inputs.old.is_some_and(|old| old.file(path).is_some());
-        let twin = Keeping::of(path)
+        let twin = OriginalPaths::of_path(path)
             .twin
             .filter(|twin| node.object(twin).is_some());
         match (node.packaged.get(path), twin) {
@@ -378,11 +342,11 @@ impl Builder<'_> {
 
     /// Stamp: delete. Original: restore it unless it is known to be none. Neither: delete (docs/agreement.md: Units).
     fn stale_path(&mut self, path: &RootPath, check_origin: bool) {
-        let Keeping {
+        let OriginalPaths {
             orig: Some(orig),
             noorig: Some(noorig),
             twin,
-        } = Keeping::of(path)
+        } = OriginalPaths::of_path(path)
         else {
             return;
         };

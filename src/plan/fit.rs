@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::{Notice, Plan};
+use super::Plan;
 use crate::invocation::mco_rescue;
-use crate::node::identity::{Bundles, Claims, Identity, Membership, Witness};
+use crate::notice::Notice;
 use crate::render::NameHash;
+use crate::source::identity::{Bundles, Claims, Identity, Membership, Witness};
 
 /// Doubts that the person passed over by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! Guards around a run: what stands against carrying a plan out on this node as it is now. No part of the
 //! comparison with a config; `verify` does not ask.
 
-use super::{Notice, Plan, at_work, capabilities, held};
+use super::{Plan, at_work, capabilities, held};
 use crate::node::{Activity, NodeState};
+use crate::notice::Notice;
 
 /// What the person allowed on this node.
 #[derive(Debug, Clone, Copy, Default)]

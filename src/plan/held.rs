@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Notice, Plan, Step};
+use super::{Plan, Step};
 use crate::node::NodeState;
+use crate::notice::Notice;
 use crate::object::Flags;
 use crate::paths;
 use crate::root::{Obstacle, RootPath};

@@ -2,12 +2,13 @@
 
 use crate::accounts::Prepared;
 use crate::document::Desired;
+use crate::drift::originals::OriginalPaths;
 use crate::drift::{dropin_path, unit_path};
 use crate::node::Interest;
 use crate::paths;
 use crate::root::RootPath;
 
-use super::{enablement, files};
+use crate::drift::enablement;
 
 /// Everything that `plan` and `drifts` will ask for.
 pub fn interest(desired: &Desired, old: Option<&Desired>, accounts: Option<&Prepared>) -> Interest {
@@ -83,7 +84,7 @@ fn files_of(config: &Desired, interest: &mut Interest) {
         interest.texts.extend(appended.then(|| file.path.clone()));
         interest
             .paths
-            .extend(files::Keeping::of(&file.path).paths());
+            .extend(OriginalPaths::of_path(&file.path).paths());
         interest.paths.insert(file.path.clone());
         interest.packaged.insert(file.path.clone());
     }
@@ -97,7 +98,7 @@ fn units_of(config: &Desired, interest: &mut Interest) {
             .iter()
             .filter_map(|dropin| dropin_path(&unit.name, &dropin.name));
         for path in unit_path(&unit.name).into_iter().chain(dropins) {
-            interest.paths.extend(files::Keeping::of(&path).paths());
+            interest.paths.extend(OriginalPaths::of_path(&path).paths());
             interest.paths.insert(path);
         }
     }

@@ -3,8 +3,8 @@
 //! A CoreOS, a system that OSTree booted, and a root with a record of the daemon are nodes; every other machine keeps its
 //! files. A directory without any system is no root at all: most often a disk is not mounted.
 
-use super::Notice;
 use crate::node::Machine;
+use crate::notice::Notice;
 
 /// Why a root must not be changed; nothing where it is a node, or is `meant` all the same.
 pub fn wrong_machine(machine: &Machine, meant: bool) -> Option<Notice> {

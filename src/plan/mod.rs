@@ -6,13 +6,13 @@
 
 mod accounts;
 mod after;
+mod as_drift;
 mod at_work;
 mod bare;
 mod capabilities;
 mod carried_out;
 mod claims;
 mod emptied;
-pub mod enablement;
 mod files;
 pub mod fit;
 mod guard;
@@ -39,17 +39,19 @@ use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::Prepared;
+use crate::daemon::policies::Overrides;
 use crate::document::{
     Contents, Desired, MachineConfig, Refusal, Text, override_of, refusals, unconditional,
 };
 use crate::drift::noun;
 use crate::node::{Baseline, NodeState, Records};
+use crate::notice::Notice;
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::{ResolveError, RootPath};
-use crate::source::policies::Overrides;
 
 pub use after::{After, Rules, after};
+pub use as_drift::{account_drift, blocked_drifts, step_drifts};
 pub use capabilities::{Need, needs};
 pub use carried_out::{carried_out, is_carried_out};
 pub use guard::{Allowed, guard};
@@ -245,15 +247,6 @@ pub struct PlannedStep {
     /// The SELinux label of the new object. `None`: that of the file it is a copy of, else of what it replaces,
     /// else the kernel's choice.
     pub label: Option<String>,
-}
-
-/// Something the person has to know.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Notice {
-    /// A JSON path, a node path or a unit.
-    pub subject: String,
-    /// What it is and what to do next.
-    pub message: String,
 }
 
 /// What the person allowed explicitly.

@@ -5,14 +5,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Builder, Notice};
-use crate::awaited::AskedFor;
+use super::Builder;
 use crate::command::rpm_ostree::packages::{layered_by, packages_of};
+use crate::command::rpm_ostree::status::{Deployment, Standing, is_of_kernel};
 use crate::kargs::{Change, Kargs};
-use crate::node::deployments::{Deployment, Standing, is_of_kernel};
 use crate::node::os_release::Class;
+use crate::node::requests::AskedFor;
 use crate::node::space::{Fit, MIN_FREE_PERCENT};
 use crate::node::system::{Facts, System};
+use crate::notice::Notice;
 
 /// One change of the operating system, which the next boot enters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -571,13 +572,13 @@ pub(super) mod tests {
             ..deployment
         };
         Facts {
-            deployments: crate::node::deployments::Deployments {
+            deployments: crate::command::rpm_ostree::status::Deployments {
                 all: all.into_iter().enumerate().map(number).collect(),
                 ..Default::default()
             },
             arguments: Kargs::parse(arguments),
             booted_arguments: Kargs::parse(booted_arguments),
-            asked: crate::awaited::Asked::default(),
+            asked: crate::node::requests::Asked::default(),
             version: crate::command::rpm_ostree::arguments::Version::default(),
             class: Class::EnterpriseCoreos,
             finalize_error: None,

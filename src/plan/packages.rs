@@ -2,15 +2,16 @@
 //!
 //! From what the next boot would enter, not from what is recorded; the commands are the daemon's.
 
+use super::Builder;
 use super::os::{OsPlan, OsStep, PackageChange, or_blocked};
-use super::{Builder, Notice};
 use crate::command::CommandLine;
 use crate::command::rpm_ostree::packages::{
     PackagesError, extensions, kernel_type, kernel_type_of, packages_of, undo_kernel,
 };
-use crate::node::deployments::Deployment;
+use crate::command::rpm_ostree::status::Deployment;
 use crate::node::os_release::Class;
 use crate::node::system::Facts;
+use crate::notice::Notice;
 
 /// Who is asked for a kernel.
 const ARCHITECTURE: &str = std::env::consts::ARCH;

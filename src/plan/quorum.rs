@@ -1,7 +1,8 @@
 //! Whether a control-plane node may leave for a reboot: etcd needs more than half of its members.
 
-use super::{Notice, Plan};
+use super::Plan;
 use crate::node::etcd::{Etcd, Member};
+use crate::notice::Notice;
 
 /// What a reboot of this node means for etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::enablement::{DEV_NULL, removed_units};
 use super::fit::{Doubt, Doubtful};
 use super::{Plan, Step};
 use crate::document::Desired;
+use crate::drift::enablement::{DEV_NULL, removed_units};
 use crate::drift::{dropin_path, unit_path};
 use crate::object::Kind;
 use crate::paths;
-use crate::report::count;
 use crate::root::RootPath;
+use crate::text::count;
 
 /// Units without which the node runs no pods, or cannot be reached.
 const UNITS: [&str; 6] = [

@@ -3,9 +3,10 @@
 //! What a run replaced comes back whether or not a config ever owned it. A path that somebody else has changed
 //! since is never overwritten unasked.
 
-use super::{Attributes, Held, Notice, Payload, Plan, PlannedStep, Section, Step};
+use super::{Attributes, Held, Payload, Plan, PlannedStep, Section, Step};
 use crate::command::job::Job;
 use crate::node::NodeState;
+use crate::notice::Notice;
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;

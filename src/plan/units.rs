@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Builder, Payload, Section, enablement, files};
+use super::{Builder, Payload, Section, files};
 use crate::document::ignition::Unit;
+use crate::drift::enablement;
+use crate::drift::originals::OriginalPaths;
 use crate::drift::{dropin_path, text_object, unit_path};
 use crate::object::{Kind, Object};
 use crate::paths;
@@ -88,11 +90,11 @@ impl Builder<'_> {
         if self.inputs.desired.bare {
             return;
         }
-        let files::Keeping {
+        let OriginalPaths {
             orig: Some(orig),
             twin: Some(twin),
             ..
-        } = files::Keeping::of(path)
+        } = OriginalPaths::of_path(path)
         else {
             return;
         };

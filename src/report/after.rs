@@ -3,11 +3,12 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{inline, wrap};
+use super::wrap;
 use crate::command::job::{Done, Job};
+use crate::daemon::policies;
 use crate::daemon::{Action, Queued};
 use crate::plan::After;
-use crate::source::policies;
+use crate::text::inline;
 
 /// What `apply` made of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::wrap;
-use crate::awaited::{Awaited, Way};
 use crate::invocation::mco_rescue;
+use crate::staging::awaited::{Awaited, Way};
 
 /// What became of it.
 #[derive(Debug, Clone, Serialize)]

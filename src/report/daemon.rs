@@ -2,41 +2,11 @@
 
 use serde::{Serialize, Serializer};
 
-use super::{inline, wrap};
-use crate::daemon::forecast::{ANOTHER, Branch, Told};
+use super::wrap;
+use crate::daemon::forecast::{ANOTHER, Branch, Forecast};
 use crate::daemon::start::{Prediction, State, Update};
 use crate::invocation::mco_rescue;
-
-/// What will be, as far as anybody here can know.
-#[derive(Debug, Clone, Serialize)]
-pub struct Forecast {
-    /// The day of the daemon's source that the rules are of.
-    pub release: String,
-    /// Name of the Node.
-    pub node: String,
-    /// Who told of the annotations.
-    pub told: Told,
-    /// The same for a person.
-    #[serde(skip)]
-    pub told_words: String,
-    /// When that was; seconds since 1970.
-    pub at: Option<u64>,
-    /// A daemon runs now: it looks at the node like this when it is started anew.
-    pub running: bool,
-    /// A reboot is waited for, and told of is what comes after it.
-    pub after_reboot: bool,
-    /// It is what will be once a plan is carried out.
-    #[serde(skip)]
-    pub planned: bool,
-    /// The recorded config has no kubelet.service, so no pod starts on the node, and no daemon either.
-    pub no_kubelet: bool,
-    /// `currentConfig`, where it is known.
-    pub current: Option<String>,
-    /// The config that the node is, or will be, recorded to be in.
-    pub record: Option<String>,
-    /// One where the annotations are known, else one for each thing that they can say.
-    pub branches: Vec<Branch>,
-}
+use crate::text::inline;
 
 #[derive(Serialize)]
 struct Document<'a> {

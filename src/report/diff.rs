@@ -6,7 +6,7 @@ use imara_diff::{
     Algorithm, Diff, InternedInput, Interner, Token, UnifiedDiffConfig, UnifiedDiffPrinter,
 };
 
-use super::printable;
+use crate::text::printable;
 
 /// Longer diffs are cut; the whole file is there with `show`.
 const MAX_LINES: usize = 60;

@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use super::{WIDTH, count, inline, wrap};
+use super::{WIDTH, wrap};
 use crate::doctor::{Check, Diagnosis, Fact, Finding, Looked, Severity};
+use crate::text::{count, inline};
 
 /// What the terminal can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

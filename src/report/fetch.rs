@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{count, inline, utc, wrap};
+use super::wrap;
+use crate::daemon::annotations::Annotations;
+use crate::daemon::pod_log::{DaemonLog, Trace};
+use crate::daemon::policies::{Asked, Policies};
 use crate::invocation::mco_rescue;
-use crate::source::api::Annotations;
 use crate::source::cache::Cached;
-use crate::source::daemon_log::{DaemonLog, Trace};
-use crate::source::policies::{Asked, Policies};
+use crate::text::{count, inline};
+use crate::time::utc;
 
 /// What came of a `fetch`.
 #[derive(Debug, Clone, Default, Serialize)]

@@ -1,51 +1,6 @@
 //! What is said of a run in the initramfs: ten lines on every console, and a document for later.
 
-use serde::{Deserialize, Serialize};
-
 use super::{WIDTH, wrap};
-
-/// How a run in the initramfs ended; kept at `/run/mco-rescue/firstboot.json` (`mco-rescue/firstboot/v1`).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FirstBoot {
-    /// `mco-rescue/firstboot/v1`.
-    pub schema: String,
-    /// `nothing`, `recovered`, `applied`, `given`, `shell` or `failed`.
-    pub outcome: String,
-    /// Why there was work, or none.
-    pub why: String,
-    /// The config, where one was chosen.
-    pub config: Option<String>,
-    /// Where it failed: in the gerund.
-    pub phase: Option<String>,
-    /// What went wrong.
-    pub cause: Option<String>,
-    /// Milliseconds from start to end.
-    pub took: u64,
-}
-
-impl FirstBoot {
-    /// A run that did not fail.
-    pub fn ended(outcome: &str, why: impl Into<String>, config: Option<String>) -> Self {
-        Self {
-            schema: "mco-rescue/firstboot/v1".to_owned(),
-            outcome: outcome.to_owned(),
-            why: why.into(),
-            config,
-            phase: None,
-            cause: None,
-            took: 0,
-        }
-    }
-
-    /// A run that failed.
-    pub fn failed(why: impl Into<String>, phase: &str, cause: String) -> Self {
-        Self {
-            phase: Some(phase.to_owned()),
-            cause: Some(cause),
-            ..Self::ended("failed", why, None)
-        }
-    }
-}
 
 /// Lines of a cause that fit among the ten; the journal has all of it.
 const CAUSE_LINES: usize = 4;

@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use super::{inline, wrap};
+use super::wrap;
 use crate::daemon::handover::{Handover, Step};
+use crate::text::inline;
 
 #[derive(Serialize)]
 struct Document<'a> {

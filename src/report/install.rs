@@ -3,13 +3,14 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::{count, inline, wrap};
+use super::wrap;
 use crate::command::systemctl::StartResult;
-use crate::error::Reason;
 use crate::install::{Content, Found, RECOVER, Standing};
 use crate::invocation::mco_rescue;
 use crate::plan::restorecon;
+use crate::reason::Reason;
 use crate::root::RootPath;
+use crate::text::{count, inline};
 
 /// Whether the units can start.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,10 @@
 
 use serde::{Serialize, Serializer};
 
-use super::{ago, count, inline, utc, wrap};
+use super::wrap;
 use crate::invocation::mco_rescue;
+use crate::text::{count, inline};
+use crate::time::{ago, utc};
 
 /// The config that a node was recorded to be in before a run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
-use super::{inline, wrap};
+use super::wrap;
 use crate::invocation::mco_rescue;
 use crate::ssh_key::PublicKey;
+use crate::text::inline;
 
 #[derive(Serialize)]
 struct Document<'a> {

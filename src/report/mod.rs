@@ -24,12 +24,13 @@ pub mod verify;
 
 use std::io::{self, Write};
 
-use crate::error::Reason;
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::plan::{PlannedStep, Section, Step};
 use crate::progress;
+use crate::reason::Reason;
 use crate::root::RootPath;
+use crate::text::{is_invisible, one_line, printable, spelled_out};
 
 /// Width of text output.
 pub const WIDTH: usize = 80;
@@ -71,69 +72,6 @@ pub fn print_result(text: &[u8]) {
     }
 }
 
-/// Text from a config or a file, made harmless for a terminal: control characters are spelled out.
-pub fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' | '\t' => out.push(c),
-            c if c.is_control() => out.extend(c.escape_default()),
-            c if is_invisible(c) => out.extend(c.escape_unicode()),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// Characters that have no width, or turn the direction of what follows: with them a text reads as another one.
-fn is_invisible(c: char) -> bool {
-    matches!(c,
-        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
-        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}'
-        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
-}
-
-/// Every such character as JSON escapes it, which text and JSON can both hold.
-fn spelled_out(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_invisible(c) {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                out.push_str(&format!("\\u{unit:04x}"));
-            }
-        } else {
-            out.push(c);
-        }
-    }
-    out
-}
-
-/// The same for text that must stay on one line, such as a path: it cannot forge another one.
-pub fn inline(text: &str) -> String {
-    let escaped = text.chars().map(|c| match c {
-        '\n' | '\t' => c.escape_default().to_string(),
-        c => c.to_string(),
-    });
-    printable(&escaped.collect::<String>())
-}
-
-/// A message of several lines on one line: each line break becomes a semicolon, or a blank after `:`, `;` or `,`.
-///
-/// For sentences; a name keeps its line break, spelled out, by [`inline`].
-pub fn one_line(text: &str) -> String {
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let joined = lines.fold(String::new(), |mut out, line| {
-        if out.ends_with([':', ';', ',']) {
-            out.push(' ');
-        } else if !out.is_empty() {
-            out.push_str("; ");
-        }
-        out + line
-    });
-    inline(&joined)
-}
-
 /// Breaks a text into lines of at most [`WIDTH`] columns, each led by `indent` blanks. Words stay whole.
 pub fn wrap(text: &str, indent: usize) -> String {
     let mut out = String::new();
@@ -169,12 +107,6 @@ fn words(text: &str) -> Vec<String> {
         rest = rest[end..].trim_start();
     }
     all
-}
-
-/// A number with its noun: `1 step`, `2 steps`.
-pub fn count(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
 }
 
 /// Whether the content at a path must not be shown: by mode, by path, or as part of somebody's account.
@@ -213,70 +145,9 @@ pub fn fingerprint(object: &Object) -> String {
     }
 }
 
-/// A time as UTC text, from seconds since 1970.
-pub fn utc(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-        rest / 3600,
-        rest / 60 % 60,
-        rest % 60
-    )
-}
-
-/// How long before `now` a moment was, in the largest unit that tells it: `12 minutes ago`.
-pub fn ago(then: u64, now: u64) -> String {
-    let Some(past) = now.checked_sub(then) else {
-        return "ahead of this clock".to_owned();
-    };
-    let (number, unit) = match past {
-        0..60 => return "just now".to_owned(),
-        60..3600 => (past / 60, "minute"),
-        3600..172_800 => (past / 3600, "hour"),
-        _ => (past / 86_400, "day"),
-    };
-    let number = usize::try_from(number).unwrap_or(usize::MAX);
-    format!("{} ago", count(number, unit))
-}
-
-/// Days since 1970 as a date of the proleptic Gregorian calendar.
-fn civil(days: u64) -> (u64, u64, u64) {
-    // Years are counted from March, in eras of 400 years, so that leap days come last.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn escape_sequences_do_not_reach_the_terminal() {
-        assert_eq!(printable("a\x1b[31mb\r\n\tc"), "a\\u{1b}[31mb\\r\n\tc");
-    }
-
-    #[test]
-    fn what_turns_or_hides_text_is_spelled_out() {
-        assert_eq!(
-            printable("a\u{202e}b\u{200b}\u{2066}"),
-            "a\\u{202e}b\\u{200b}\\u{2066}"
-        );
-        assert_eq!(spelled_out("é\u{202e}\u{e0041}"), "é\\u202e\\udb40\\udc41");
-        // Letters of languages that are written from right to left are text like any other.
-        assert_eq!(printable("שלום سلام é 中"), "שלום سلام é 中");
-    }
 
     #[test]
     fn a_message_of_several_lines_shows_no_escape() {
@@ -295,27 +166,5 @@ mod tests {
             text.lines()
                 .all(|line| line.len() <= WIDTH && line.starts_with("    word"))
         );
-    }
-
-    #[test]
-    fn a_moment_is_so_long_ago_as_people_count() {
-        for (then, wanted) in [
-            (1_000_000, "just now"),
-            (999_941, "just now"),
-            (999_940, "1 minute ago"),
-            (996_400, "1 hour ago"),
-            (900_000, "27 hours ago"),
-            (800_000, "2 days ago"),
-            (1_000_001, "ahead of this clock"),
-        ] {
-            assert_eq!(ago(then, 1_000_000), wanted, "{then}");
-        }
-    }
-
-    #[test]
-    fn known_instants_print_as_utc() {
-        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
-        assert_eq!(utc(951_782_399), "2000-02-28T23:59:59Z");
-        assert_eq!(utc(1_709_210_096), "2024-02-29T12:34:56Z");
     }
 }

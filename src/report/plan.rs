@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
-use super::daemon::{Forecast, described};
-use super::{WIDTH, after, count, fingerprint, inline, is_secret_step, one_line, utc, wrap};
+use super::daemon::described;
+use super::{WIDTH, after, fingerprint, is_secret_step, wrap};
+use crate::daemon::forecast::Forecast;
+use crate::notice::Notice;
 use crate::plan::{
-    Force, Held, Notice, OsPlan, OsStep, PackageChange, Plan, PlannedStep, Repository, Section,
-    Step,
+    Force, Held, OsPlan, OsStep, PackageChange, Plan, PlannedStep, Repository, Section, Step,
 };
 use crate::render::NameHash;
 use crate::root::RootPath;
 use crate::source::Candidate;
+use crate::text::{count, inline, one_line};
+use crate::time::utc;
 
 /// What surrounds a plan.
 #[derive(Debug, Clone, Default, Serialize)]

@@ -1,8 +1,8 @@
 //! The line that asks before a node is changed: which node, how much changes, and whether it reboots.
 
 use super::plan::Heading;
-use super::{count, inline};
 use crate::plan::{OsStep, Plan, Section, Step};
+use crate::text::{count, inline};
 
 /// How far the operating system was compared with the config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

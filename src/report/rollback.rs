@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 
-use super::{count, wrap};
-use crate::awaited::Ran;
+use super::wrap;
+use crate::command::rpm_ostree::status::Deployment;
 use crate::invocation::mco_rescue;
-use crate::node::deployments::Deployment;
+use crate::staging::awaited::Ran;
+use crate::text::count;
 
 #[derive(Serialize)]
 struct Document<'a> {

@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 
-use super::{inline, wrap};
+use super::wrap;
 use crate::document::ignition::Unit;
 use crate::document::{Desired, DesiredFile, MachineConfig, Owner};
 use crate::ssh_key::described;
+use crate::text::inline;
 
 #[derive(Serialize)]
 struct Document<'a> {

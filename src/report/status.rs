@@ -1,72 +1,21 @@
 //! What is known of the node and of the last run, as text and as JSON (`mco-rescue/status/v1`).
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::daemon::{Forecast, described};
+use super::daemon::described;
 use super::fetch::{Seen, seen};
-use super::firstboot::FirstBoot;
 use super::plan::{collapsed, notices};
-use super::{ago, inline, one_line, utc, wrap};
-use crate::awaited::{Awaited, Verdict, Way};
+use super::wrap;
+use crate::boot::FirstBoot;
+use crate::command::rpm_ostree::status::{Deployment, Deployments};
+use crate::daemon::forecast::Forecast;
 use crate::invocation::mco_rescue;
 use crate::node::System;
-use crate::node::deployments::{Deployment, Deployments};
-use crate::plan::Notice;
-use crate::transaction::Pending;
-use crate::transaction::journal::{ConfigRef, VERSION};
-
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Outcome {
-    /// Everything is in place.
-    Done,
-    /// It failed and was undone.
-    RolledBack,
-    /// It failed and needs `recover`.
-    Incomplete,
-    /// An interrupted run was finished.
-    Recovered,
-    /// An interrupted run was undone.
-    Undone,
-}
-
-/// One phase of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Phase {
-    /// `plan`, `transaction`, `verify`, `recover`.
-    pub name: String,
-    /// What came of it.
-    pub result: String,
-}
-
-/// The last run, as it is kept in `status.json`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LastRun {
-    /// Version of this file.
-    pub version: u32,
-    /// Name of the transaction; empty when none was begun.
-    pub id: String,
-    /// The config.
-    pub config: ConfigRef,
-    /// Seconds since 1970.
-    pub started: u64,
-    /// Seconds since 1970.
-    pub finished: u64,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// Phase by phase.
-    pub phases: Vec<Phase>,
-    /// Number of steps.
-    pub steps: usize,
-    /// What the person was told.
-    pub notices: Vec<Notice>,
-}
-
-impl LastRun {
-    /// The version this program writes.
-    pub const VERSION: u32 = VERSION;
-}
+use crate::staging::awaited::{Awaited, Verdict, Way};
+use crate::text::{inline, one_line};
+use crate::time::{ago, utc};
+use crate::transaction::journal::ConfigRef;
+use crate::transaction::{LastRun, Outcome, Pending};
 
 /// Everything `status` shows.
 #[derive(Debug, Clone, Serialize)]

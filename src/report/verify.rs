@@ -3,10 +3,12 @@
 use serde::Serialize;
 
 use super::after::Told;
-use super::daemon::{Forecast, described};
+use super::daemon::described;
 use super::plan::{Diffs, Heading};
-use super::{inline, wrap};
+use super::wrap;
+use crate::daemon::forecast::Forecast;
 use crate::drift::{Drift, DriftKind};
+use crate::text::inline;
 
 #[derive(Serialize)]
 struct Document<'a> {

@@ -34,11 +34,11 @@ pub use path::{RootPath, RootPathError};
 pub use places::{Places, Recent};
 pub use resolve::{Follow, ResolveError};
 
-use crate::document;
 use crate::object::{Kind, Object, Stamp};
 use crate::paths;
 use crate::progress;
-use crate::signals::uninterrupted;
+use crate::reason::Reason;
+use crate::sys::signals::uninterrupted;
 
 /// A directory that is treated as `/`.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ const MAX_READ: u64 = 64 << 20;
 /// Largest file of keys that is read.
 const MAX_SMALL: u64 = 1 << 20;
 /// Largest file of root's whose digest is asked for; no config brings a larger one.
-const MAX_DIGEST: u64 = document::MAX_JSON;
+pub const MAX_DIGEST: u64 = 3 << 29;
 /// The same of a file that an ordinary user has, and could make as large as he likes.
 const MAX_DIGEST_OF_USERS: u64 = MAX_READ;
 
@@ -610,4 +610,10 @@ fn at_root(errno: Errno) -> RootError {
 
 fn errno_of(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+impl From<RootError> for Reason {
+    fn from(error: RootError) -> Self {
+        error.cause.to_string().into()
+    }
 }

@@ -14,8 +14,8 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
-use crate::error::Reason;
-use crate::signals::uninterrupted;
+use crate::reason::Reason;
+use crate::sys::signals::uninterrupted;
 
 /// As many links as the kernel follows in one path.
 const MAX_LINKS: usize = 40;

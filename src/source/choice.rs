@@ -8,15 +8,15 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::api::Annotations;
 use super::cache::{self, Cached, Entry};
-use super::daemon_log::{DaemonLog, Trace};
+use crate::daemon::annotations::Annotations;
+use crate::daemon::pod_log::{DaemonLog, Trace};
 use crate::document::MachineConfig;
 use crate::invocation::mco_rescue;
-use crate::node::identity::{Identity, Membership};
 use crate::node::{Baseline, Recorded, Records};
 use crate::paths;
-use crate::report::utc;
+use crate::source::identity::{Identity, Membership};
+use crate::time::utc;
 
 /// What the node itself has to choose from.
 #[derive(Debug, Clone, Copy)]
@@ -376,10 +376,10 @@ fn unasked(cached: &Cached, pick: &Pick<'_>) -> Option<Candidate> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::pod_log::Line;
     use crate::document;
-    use crate::node::identity::Witness;
     use crate::root::RootPath;
-    use crate::source::daemon_log::Line;
+    use crate::source::identity::Witness;
 
     fn config(name: &str) -> Box<MachineConfig> {
         with_file(name, "/etc/x")

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use crate::command::{CommandError, CommandRunner, blkid};
-use crate::error::Reason;
 use crate::invocation::mco_rescue;
 use crate::mounts;
+use crate::reason::Reason;
 
 /// Where it is mounted.
 const PLACE: &str = "/run/mco-rescue-media-XXXXXX";

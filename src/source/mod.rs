@@ -1,13 +1,10 @@
 //! Where a config comes from, and why that one: an explicit argument wins, else the recorded one.
 
-pub mod api;
-pub mod authorities;
 pub mod cache;
 mod choice;
-pub mod daemon_log;
 mod http;
+pub mod identity;
 mod medium;
-pub mod policies;
 mod references;
 pub mod server;
 
@@ -17,17 +14,14 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use serde::de::DeserializeOwned;
-
 use crate::document::{self, DocumentError, MachineConfig};
-use crate::error::Reason;
 use crate::invocation::mco_rescue;
-use crate::node::identity::Membership;
 use crate::node::{Recorded, Records};
 use crate::paths;
 use crate::progress::{self, Work};
-use crate::root::{Root, RootError, RootPath};
-use crate::sealed;
+use crate::reason::Reason;
+use crate::root::RootError;
+use crate::source::identity::Membership;
 use cache::{Cached, Entry};
 
 /// A YAML document may not be larger than this (64 MiB): the operator refuses rendered configs above 1.5 MiB.
@@ -139,34 +133,6 @@ pub const CACHED: &str = "cached:";
 
 /// What stands for the newest config of the node's pool in the cache.
 pub const LATEST: &str = "cached:latest";
-
-/// A JSON file that is kept for later; nothing where it is missing, or damaged, which the log says.
-pub fn remembered<T: DeserializeOwned>(
-    root: &Root,
-    file: &'static str,
-    known: u32,
-    version: fn(&T) -> u32,
-) -> Result<Option<T>, RootError> {
-    let path = RootPath::fixed(file);
-    let Some(bytes) = root.read(&path)? else {
-        return Ok(None);
-    };
-    if let Err(broken) = sealed::check(&bytes) {
-        log::warn!("{path} is damaged and is passed over: {broken}");
-        return Ok(None);
-    }
-    match serde_json::from_slice::<T>(&bytes) {
-        Ok(kept) if version(&kept) == known => Ok(Some(kept)),
-        Ok(kept) => {
-            log::warn!("{path} is of version {}; it is passed over", version(&kept));
-            Ok(None)
-        }
-        Err(error) => {
-            log::warn!("{path} cannot be read and is passed over: {error}");
-            Ok(None)
-        }
-    }
-}
 
 /// Reads the config named on the command line, or the one the node is recorded to be in. What a bare
 /// Ignition config refers to is fetched.

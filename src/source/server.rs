@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
+use crate::state_file;
 
 /// The port of the server that speaks TLS.
 const PORT: u16 = 22623;
@@ -30,7 +31,7 @@ pub const VERSION: u32 = 1;
 
 /// What the node remembers; nothing where the file is missing or damaged, which the log says.
 pub fn remembered(root: &Root) -> Result<Option<Server>, RootError> {
-    super::remembered(root, paths::SERVER, VERSION, |kept: &Server| kept.version)
+    state_file::remembered(root, paths::SERVER, VERSION, |kept: &Server| kept.version)
 }
 
 /// The clock of the server at one moment, beside that of the node.
@@ -61,7 +62,7 @@ impl ServerClock {
 
 /// What the server's clock said last; nothing where the file is missing or damaged, which the log says.
 pub fn remembered_clock(root: &Root) -> Result<Option<ServerClock>, RootError> {
-    super::remembered(root, paths::SERVER_CLOCK, VERSION, |kept: &ServerClock| {
+    state_file::remembered(root, paths::SERVER_CLOCK, VERSION, |kept: &ServerClock| {
         kept.version
     })
 }

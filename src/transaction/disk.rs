@@ -30,7 +30,7 @@ use sha2::{Digest, Sha256};
 use crate::object::{Flags, Kind, Object};
 use crate::progress;
 use crate::root::{LABEL, Place, extended_attributes, hex, proc_path};
-use crate::signals::uninterrupted;
+use crate::sys::signals::uninterrupted;
 
 /// A directory descriptor on which names can be made and synced.
 pub fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<File, Errno> {

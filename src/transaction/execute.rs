@@ -7,10 +7,10 @@ use nix::errno::Errno;
 
 use super::disk;
 use super::journal::{JournalStep, away_name, new_name, old_name};
-use crate::error::Reason;
 use crate::invocation::mco_rescue;
 use crate::object::{Kind, Object, Stamp};
 use crate::plan::{Attributes, Step};
+use crate::reason::Reason;
 use crate::root::{Place, Places, ResolveError, Root, RootError, RootPath, mount_id};
 
 /// Why a step could not be taken or taken back.

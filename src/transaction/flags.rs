@@ -14,9 +14,9 @@ use nix::errno::Errno;
 use nix::sys::stat::{SFlag, fstat};
 
 use super::disk;
-use crate::error::Reason;
 use crate::object::Flags;
 use crate::plan::Held;
+use crate::reason::Reason;
 use crate::root::{Root, RootError, RootPath};
 
 /// Why flags could not be cleared or set.

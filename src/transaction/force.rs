@@ -4,9 +4,9 @@ use std::fs::File;
 
 use super::disk;
 use super::state::{StateError, make_path_durably};
-use crate::error::Reason;
 use crate::node::Labels;
 use crate::paths;
+use crate::reason::Reason;
 use crate::root::{Root, RootPath};
 
 /// Makes the daemon skip its comparison when it starts next, write everything anew, and reboot.

@@ -17,11 +17,11 @@ use sysinfo::{Pid, Process, ProcessRefreshKind, ProcessesToUpdate, System, Updat
 
 use super::disk;
 use super::state::{StateError, make_path_noting};
-use crate::error::Reason;
 use crate::node::{Host, Labels};
 use crate::paths;
+use crate::reason::Reason;
 use crate::root::{Place, Root, RootError, RootPath};
-use crate::signals;
+use crate::sys::signals;
 
 /// The names on the way to the state directory, from the top.
 const NAMES: [&str; 3] = ["var", "lib", "mco-rescue"];

@@ -16,6 +16,7 @@ mod force;
 mod freeze;
 mod jobs;
 pub mod journal;
+mod last_run;
 mod lock;
 pub mod place;
 mod pwd_lock;
@@ -36,18 +37,17 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::fstat;
 
 use crate::command::job::{Done, Job};
-use crate::error::Reason;
-use crate::limits;
-use crate::memory::HalfWay;
 use crate::node::Labels;
 use crate::object::Stamp;
-use crate::parallel;
 use crate::paths;
 use crate::plan::{Held, PlannedStep, Section, Step};
 use crate::progress::{self, Work};
-use crate::report::status::LastRun;
+use crate::reason::Reason;
 use crate::root::{Root, RootPath};
-use crate::signals::{self, Answer, DeferredSignals};
+use crate::sys::limits;
+use crate::sys::memory::HalfWay;
+use crate::sys::parallel;
+use crate::sys::signals::{self, Answer, DeferredSignals};
 
 use execute::{Executor, Progress, StepError};
 use flags::FlagsError;
@@ -58,6 +58,7 @@ use state::{State, StateError};
 
 pub use force::{request_force, withdraw_force};
 pub use jobs::Running;
+pub use last_run::{LastRun, Outcome, Phase};
 pub use lock::{Lock, LockError, acquire, acquire_elsewhere, is_held};
 pub use recover::{
     Changes, Pending, RecoverError, Recovered, Wanted, frozen, give_up, history, order, pending,

@@ -15,11 +15,11 @@ use super::disk;
 use super::journal::VERSION;
 use super::lock::{Lock, LockError};
 use super::state::{State, StateError};
-use crate::error::Reason;
 use crate::invocation::mco_rescue;
 use crate::node::{Host, Labels};
 use crate::object::{Kind, Object};
 use crate::paths;
+use crate::reason::Reason;
 use crate::root::{Place, Root, RootError, RootPath};
 
 /// Why a file of ours is not where it belongs, or still there.

@@ -12,14 +12,14 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl, openat};
 use nix::sys::stat::{Mode, SFlag, fstat};
 
 use super::disk;
-use crate::accounts::WRITTEN;
-use crate::error::Reason;
 use crate::node::Labels;
+use crate::node::account_files::WRITTEN;
 use crate::object::Kind;
 use crate::paths;
 use crate::plan::PlannedStep;
+use crate::reason::Reason;
 use crate::root::{Place, Root, RootPath};
-use crate::signals::uninterrupted;
+use crate::sys::signals::uninterrupted;
 
 /// Held as long as it lives. The file stays, as shadow-utils leaves it: removing it could
 /// take it from under somebody who waits for it.

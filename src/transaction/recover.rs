@@ -20,13 +20,13 @@ use super::lock::{Lock, is_held};
 use super::state::{self, State, StateError};
 use super::survey::{Asked, Direction, Leave, Left, Stuck, Survey};
 use super::{HISTORY_KEPT, strays as stray_stages};
-use crate::error::Reason;
 use crate::invocation::mco_rescue;
 use crate::node::activity;
 use crate::paths;
 use crate::plan::FinishedRun;
+use crate::reason::Reason;
 use crate::root::{Place, Root, RootError, RootPath};
-use crate::signals::DeferredSignals;
+use crate::sys::signals::DeferredSignals;
 
 /// What an earlier run left.
 #[derive(Debug, Clone, PartialEq, Eq)]

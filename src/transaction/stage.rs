@@ -14,11 +14,11 @@ use nix::sys::stat::{FileStat, fstat};
 use super::disk;
 use super::journal::{new_name, old_name};
 use super::state::{StateError, make_path};
-use crate::error::Reason;
 use crate::node::Labels;
 use crate::object::{Kind, Object, Stamp};
 use crate::paths;
 use crate::plan::{Attributes, Payload, PlannedStep, Step};
+use crate::reason::Reason;
 use crate::root::{Place, Root, RootError, RootPath, mount_id};
 
 /// Why an object could not be staged.

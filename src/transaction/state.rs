@@ -9,11 +9,11 @@ use serde::de::DeserializeOwned;
 
 use super::disk;
 use super::journal::{MARKER_TEXT, VERSION};
-use crate::error::Reason;
 use crate::invocation::mco_rescue;
 use crate::node::Labels;
 use crate::object::Kind;
 use crate::paths;
+use crate::reason::Reason;
 use crate::root::{Place, Root, RootPath};
 use crate::sealed;
 

@@ -44,7 +44,7 @@ impl Store {
         disk::sync_directory(&self.dir).map_err(|errno| self.error(name, errno))
     }
 
-    fn error(&self, name: &str, error: impl Into<crate::error::Reason>) -> StateError {
+    fn error(&self, name: &str, error: impl Into<crate::reason::Reason>) -> StateError {
         StateError::System(format!("{}/{name}", self.path), error.into())
     }
 }

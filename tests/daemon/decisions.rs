@@ -7,9 +7,9 @@ use std::path::Path;
 
 use crate::support::patch::patch;
 use crate::support::{say, shared_data};
+use mco_rescue::daemon::policies::{Action, ClusterPolicies};
 use mco_rescue::daemon::{self, Update, decide, decide_allowing, default_policies, first_boot};
 use mco_rescue::document::{self, MachineConfig};
-use mco_rescue::source::policies::{Action, ClusterPolicies};
 use serde_json::{Value, json};
 
 fn config(bytes: &[u8]) -> MachineConfig {

@@ -10,10 +10,12 @@ use crate::support::{TestRoot, say, shared_data};
 use mco_rescue::command::CommandOutput;
 use mco_rescue::command::rpm_ostree::arguments::{self, Target, Version};
 use mco_rescue::command::rpm_ostree::cause::{Cause, Place};
+use mco_rescue::command::rpm_ostree::status::{
+    Deployments, Standing, StatusText, finalize_failure,
+};
 use mco_rescue::kargs::{Change, Kargs};
 use mco_rescue::node::bootloader::{self, BootEntry, in_order};
 use mco_rescue::node::deploy_directories;
-use mco_rescue::node::deployments::{Deployments, Standing, StatusText, finalize_failure};
 use mco_rescue::node::os_release::{Class, OsRelease};
 use mco_rescue::node::space::{KernelRoom, MIN_FREE_PERCENT, Space, kernel_room};
 use mco_rescue::root::{Root, RootPath};
@@ -911,7 +913,7 @@ fn what_was_changed_by_hand_is_read_from_the_status() {
         };
         let json = &text[text.find("\n{").unwrap()..text.rfind("\n}").unwrap() + 2];
         let here = Deployments::read(json).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let said = |one: Option<&mco_rescue::node::deployments::Deployment>| {
+        let said = |one: Option<&mco_rescue::command::rpm_ostree::status::Deployment>| {
             one.map(|one| one.by_hand().join(", ")).unwrap_or_default()
         };
         assert_eq!(said(here.booted()), booted, "{name}");

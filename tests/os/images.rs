@@ -730,7 +730,7 @@ fn a_policy_decides_as_it_does_for_skopeo() {
 /// Runs a command line of ours as the program does, which has given up what it never needs.
 fn done(line: &CommandLine) -> Result<String, String> {
     let run = || {
-        mco_rescue::privileges::keep_possible();
+        mco_rescue::sys::privileges::keep_possible();
         HostRunner.run(line).unwrap()
     };
     let answer = std::thread::scope(|scope| scope.spawn(run).join().unwrap());

@@ -6,8 +6,10 @@ use std::sync::OnceLock;
 use mco_rescue::command::HostRunner;
 use mco_rescue::command::rpm_ostree::arguments::Version;
 use mco_rescue::command::rpm_ostree::cause::Cause;
+use mco_rescue::command::rpm_ostree::status::{self, Deployments, StatusText};
 use mco_rescue::daemon;
 use mco_rescue::daemon::actions::Changed;
+use mco_rescue::daemon::policies;
 use mco_rescue::daemon::registries::{self, Change};
 use mco_rescue::document::{self, ContentsError, Desired, MachineConfig, yaml};
 use mco_rescue::drift;
@@ -18,13 +20,11 @@ use mco_rescue::images::registries::Registries;
 use mco_rescue::images::{ImageName, pull, storage};
 use mco_rescue::kargs::Kargs;
 use mco_rescue::node::bootloader::{self, BootEntry};
-use mco_rescue::node::deployments::{self, Deployments, StatusText};
 use mco_rescue::node::os_release::OsRelease;
 use mco_rescue::node::{self, Accounts, NodeState, Records};
 use mco_rescue::plan::{self, Inputs, Options};
 use mco_rescue::render::{self, Pool};
 use mco_rescue::root::Root;
-use mco_rescue::source::policies;
 use mco_rescue::systemd::unit_name::UnitName;
 use mco_rescue::systemd::{InstallSection, PresetDir, Presets, Support, unit_file};
 use serde_json::{Map, Value, json};
@@ -81,7 +81,7 @@ fn plan_on_a_node(config: &MachineConfig) {
             node,
         };
         let plan = plan::plan(inputs, options);
-        let _ = drift::step_drifts(&plan.steps, desired.bare);
+        let _ = plan::step_drifts(&plan.steps, desired.bare);
     }
     let _ = drift::verdict(&config.name, &drift::drifts(&desired, node));
     let _ = document::refusals(config, config);
@@ -337,11 +337,8 @@ pub fn answers(data: &[u8]) {
         Version::read(&text),
         StatusText::read(&text),
     );
-    let _ = (
-        deployments::finalize_failure(&text),
-        deployments::begun(&text),
-    );
-    let _ = deployments::is_finalization_locked(data);
+    let _ = (status::finalize_failure(&text), status::begun(&text));
+    let _ = status::is_finalization_locked(data);
     if let Ok(here) = Deployments::read(&text) {
         assert!(here.all.iter().filter(|one| one.booted).count() <= 1);
         let _ = (here.rollback(), here.layers(), here.pinned_copy_of_booted());

@@ -11,8 +11,10 @@ use crate::cli::predict::{self, Moment};
 use crate::cli::session::{Session, Unnamed};
 use crate::cli::{DaemonArgs, complete};
 use crate::command::{HostRunner, systemctl};
+use crate::daemon::forecast::Forecast;
 use crate::daemon::forecast::Told;
 use crate::daemon::release::Release;
+use crate::daemon::{annotations, pod_log};
 use crate::doctor::Look;
 use crate::doctor::evidence::{
     AtHand, Boot, Compared, Configs, Deployed, Disk, Evidence, FirstBootFiles, Kubeconfig, Named,
@@ -32,11 +34,10 @@ use crate::object::Kind;
 use crate::paths;
 use crate::plan::Options;
 use crate::render;
-use crate::report::daemon::Forecast;
 use crate::root::{Root, RootError, RootPath};
-use crate::runtime;
 use crate::source::cache::{self, Cached};
-use crate::source::{api, daemon_log, server};
+use crate::source::server;
+use crate::sys::runtime;
 use crate::transaction;
 
 /// Units that tell how an update or a first boot goes.
@@ -408,13 +409,13 @@ fn named(root: &Root, records: Option<&Records>, at_hand: &[AtHand]) -> Result<V
     for one in at_hand {
         at.entry(&one.name).or_default().push(one.at.clone());
     }
-    let seen = api::remembered(root).context("reading the annotations")?;
-    let log = daemon_log::known(root).context("reading the daemon's log")?;
+    let seen = annotations::remembered(root).context("reading the annotations")?;
+    let log = pod_log::known(root).context("reading the daemon's log")?;
     let mut all: Vec<(Option<String>, &str, String)> = Vec::new();
     let record = records.and_then(Records::name);
     all.push((record, "recorded", format!("/{}", paths::CURRENT_CONFIG)));
     if let Some(seen) = seen {
-        let place = || format!("the API, {}", crate::report::utc(seen.seen));
+        let place = || format!("the API, {}", crate::time::utc(seen.seen));
         all.push((seen.desired.clone(), "wanted by the cluster", place()));
         all.push((seen.current.clone(), "current for the cluster", place()));
     }

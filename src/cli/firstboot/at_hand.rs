@@ -11,10 +11,10 @@ use crate::cli::{FetchArgs, fetch};
 use crate::command::HostRunner;
 use crate::document::{self, MachineConfig};
 use crate::node::Records;
-use crate::node::identity::{Identity, Membership};
 use crate::paths;
 use crate::render;
 use crate::root::{Root, RootPath};
+use crate::source::identity::{Identity, Membership};
 use crate::source::{self, Medium, MediumError, cache};
 
 /// What to apply, as an argument of `apply`; nothing where the node's own choice is meant, or nothing is there.

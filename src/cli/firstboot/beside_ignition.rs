@@ -18,8 +18,8 @@ use crate::net;
 use crate::report::console;
 use crate::report::firstboot as told;
 use crate::root::Root;
-use crate::runtime;
 use crate::source::{self, Http, Medium, Network};
+use crate::sys::runtime;
 
 /// Ignition writes it when it has its config (docs/ignition.md: First boot).
 const FETCHED: &str = "/run/ignition.json";

@@ -15,6 +15,7 @@ use super::recover::recover_first;
 use super::session::Session;
 use super::work::now;
 use super::{Cli, FirstbootArgs, machine};
+use crate::boot::FirstBoot;
 use crate::boot::{self, Facts, Mode, Parameters, Reason, Work};
 use crate::error::ExitCode;
 use crate::mounts::{self, Access, BootRoot};
@@ -23,11 +24,11 @@ use crate::node::host::kernel_command_line;
 use crate::paths;
 use crate::plan::fit::Accepted;
 use crate::plan::{Allowed, Options};
-use crate::privileges::Capability;
 use crate::report::console;
-use crate::report::firstboot::{self as told, FirstBoot};
+use crate::report::firstboot as told;
 use crate::root::{Root, RootPath};
-use crate::runtime;
+use crate::sys::privileges::Capability;
+use crate::sys::runtime;
 use crate::transaction::{self, Pending};
 
 /// Where the root of a boot is mounted in every initramfs.

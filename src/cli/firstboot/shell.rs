@@ -8,7 +8,7 @@ use crate::error::ExitCode;
 use crate::mounts::{Access, BootRoot};
 use crate::report;
 use crate::report::firstboot::banner;
-use crate::runtime;
+use crate::sys::runtime;
 
 /// Before the shell. Its mounts stay: the shell is to see them.
 pub fn enter(path: &Path) -> Result<ExitCode> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::command::CommandLine;
 use crate::kargs::Change;
-use crate::privileges::Capability;
+use crate::sys::privileges::Capability;
 
 /// Questions, which start the daemon if need be.
 const QUESTION: Duration = Duration::from_secs(60);
@@ -92,7 +92,7 @@ impl Target {
     pub fn image(&self) -> String {
         match self {
             Self::Commit { image, .. } => image.clone(),
-            other => crate::node::os::of_reference(&other.reference()),
+            other => crate::command::rpm_ostree::reference::of_reference(&other.reference()),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::arguments::{layer, override_remove, override_reset};
 use crate::command::CommandLine;
-use crate::node::deployments::{Deployment, is_of_kernel};
+use crate::command::rpm_ostree::status::{Deployment, is_of_kernel};
 
 /// The packages of the image that another kernel replaces.
 const KERNEL: [&str; 5] = [

@@ -2,7 +2,7 @@
 
 use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
 use crate::node::Recorded;
-use crate::report::status::{LastRun, Outcome};
+use crate::transaction::{LastRun, Outcome};
 
 /// The check.
 pub const CHECK: Check = Check {

@@ -3,7 +3,8 @@
 use crate::doctor::evidence::Compared;
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::drift::{self, Drift};
-use crate::report::{count, utc};
+use crate::text::count;
+use crate::time::utc;
 
 /// The check.
 pub const CHECK: Check = Check {

@@ -1,10 +1,11 @@
 //! FP-05: the OS image cannot be pulled.
 
+use crate::command::systemctl::UnitActivity;
 use crate::doctor::evidence::{Pull, Refusal};
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::images::auth::Credentials;
 use crate::images::pull::Trace;
-use crate::node::{FIRST_BOOT_PULL, UnitActivity};
+use crate::node::FIRST_BOOT_PULL;
 use crate::paths;
 
 /// The check.

@@ -3,7 +3,7 @@
 use crate::doctor::evidence::Kubeconfig;
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::node::certificates::{Certificate, Role};
-use crate::report::utc;
+use crate::time::utc;
 
 /// The check.
 pub const CHECK: Check = Check {

@@ -3,7 +3,7 @@
 use crate::doctor::evidence::{Deployed, Disk};
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::node::space::{MIN_FREE_PERCENT, Space};
-use crate::report::count;
+use crate::text::count;
 
 /// The check.
 pub const CHECK: Check = Check {

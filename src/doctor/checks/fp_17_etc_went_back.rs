@@ -2,7 +2,7 @@
 
 use crate::doctor::upkeep::Elsewhere;
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
-use crate::report::utc;
+use crate::time::utc;
 
 /// The check.
 pub const CHECK: Check = Check {

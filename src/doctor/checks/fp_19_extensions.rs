@@ -2,10 +2,10 @@
 //! for.
 
 use crate::command::rpm_ostree::packages::{kernel_type_of, missing_packages};
+use crate::command::rpm_ostree::status::Deployment;
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::document::MachineConfig;
 use crate::node::Records;
-use crate::node::deployments::Deployment;
 use crate::node::os_release::Class;
 
 /// The check.

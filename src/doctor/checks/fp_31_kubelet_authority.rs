@@ -2,7 +2,7 @@
 
 use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
 use crate::node::certificates::{Certificate, Role};
-use crate::report::utc;
+use crate::time::utc;
 
 /// The check.
 pub const CHECK: Check = Check {

@@ -4,7 +4,7 @@ use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::node::Records;
 use crate::node::login::Login;
 use crate::paths;
-use crate::report::count;
+use crate::text::count;
 
 /// The check.
 pub const CHECK: Check = Check {

@@ -8,6 +8,7 @@ use crate::document::{data_url, yaml};
 use crate::net::{self, CertificateDer, Identity};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
+use crate::state_file;
 
 /// Version of the file.
 const VERSION: u32 = 1;
@@ -185,14 +186,14 @@ impl Annotations {
 
 /// What was seen last; nothing where the file is missing or damaged, which the log says.
 pub fn remembered(root: &Root) -> Result<Option<Annotations>, RootError> {
-    super::remembered(root, paths::ANNOTATIONS, VERSION, |kept: &Annotations| {
+    state_file::remembered(root, paths::ANNOTATIONS, VERSION, |kept: &Annotations| {
         kept.version
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::daemon::annotations::*;
     use serde_json::json;
 
     #[test]

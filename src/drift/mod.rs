@@ -4,8 +4,12 @@
 //! (docs/agreement.md: Validation) would report carries its message; what it never looks
 //! at is marked so. Applying a config is removing this list.
 
+pub mod enablement;
+pub mod originals;
+
 use nix::errno::Errno;
 
+use self::enablement::DEV_NULL;
 use crate::document::ignition::Unit;
 use crate::document::{Desired, DesiredFile, MachineConfig, Owner, Undecodable};
 use crate::go_quote::quoted;
@@ -16,8 +20,6 @@ use crate::node::system::Facts;
 use crate::node::{Accounts, NodeState, Records};
 use crate::object::{Kind, Object};
 use crate::paths;
-use crate::plan::enablement::{self, DEV_NULL};
-use crate::plan::{Notice, PlannedStep, Section, Step};
 use crate::root::{ResolveError, RootPath, sha256};
 use crate::systemd::{self, UnitFileState, unit_file_state};
 
@@ -267,49 +269,6 @@ pub fn group_id(group: &Owner, accounts: &Accounts) -> Result<u32, String> {
     }
 }
 
-/// What a plan would touch that the daemon never looks at: directories and links, or all of a bare config.
-pub fn step_drifts(steps: &[PlannedStep], all: bool) -> Vec<Drift> {
-    let unseen = steps
-        .iter()
-        .filter(|planned| all || planned.section == Section::Nodes);
-    unseen
-        .map(|planned| {
-            let kind = match planned.step {
-                Step::MakeDirectory { .. } | Step::Put { old: None, .. } => DriftKind::Missing,
-                Step::Metadata { .. } => DriftKind::Mode,
-                Step::RemoveDirectory { .. } => DriftKind::Superfluous,
-                Step::Put { .. } | Step::Remove { .. } => DriftKind::Content,
-            };
-            unchecked(kind, planned.step.path(), planned.why.clone())
-        })
-        .collect()
-}
-
-/// Paths that a plan could not put right: something is in the way, and no step says so.
-pub fn blocked_drifts(blockers: &[Notice], known: &[Drift]) -> Vec<Drift> {
-    let new = |blocker: &&Notice| {
-        let path = &blocker.subject;
-        path.starts_with('/') && known.iter().all(|drift| drift.subject != *path)
-    };
-    let drift = |blocker: &Notice| Drift {
-        kind: DriftKind::Content,
-        subject: blocker.subject.clone(),
-        detail: blocker.message.clone(),
-        daemon: None,
-    };
-    blockers.iter().filter(new).map(drift).collect()
-}
-
-/// An account that differs, and cannot be made as it should be.
-pub fn account_drift(problem: &Notice) -> Drift {
-    Drift {
-        kind: DriftKind::Missing,
-        subject: problem.subject.clone(),
-        detail: problem.message.clone(),
-        daemon: None,
-    }
-}
-
 /// A regular file with this text.
 pub fn text_object(text: &[u8], mode: u32, owner: (u32, u32)) -> Object {
     let sha256 = sha256(text);
@@ -462,7 +421,8 @@ fn checked(kind: DriftKind, path: &RootPath, detail: String, message: String) ->
     }
 }
 
-fn unchecked(kind: DriftKind, path: &RootPath, detail: String) -> Drift {
+/// Returns a difference that the daemon does not check.
+pub fn unchecked(kind: DriftKind, path: &RootPath, detail: String) -> Drift {
     Drift {
         kind,
         subject: path.to_string(),

@@ -7,7 +7,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::os;
+use super::reference;
 
 /// Everything `status --json` says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -304,13 +304,13 @@ impl Deployment {
     /// What the daemon takes for its image, and compares byte for byte (docs/agreement.md: Operating system); empty where it is of none.
     pub fn image(&self) -> String {
         let custom = self.custom_origin.as_ref().map(|(url, _)| url.as_str());
-        os::image_of(self.reference.as_deref(), custom)
+        reference::image_of(self.reference.as_deref(), custom)
     }
 
     /// Whether the daemon would start on it: with a scheme that it does not know it fails.
     pub fn is_readable_to_the_daemon(&self) -> bool {
         let reference = self.reference.as_deref().unwrap_or_default();
-        reference.is_empty() || os::is_known_scheme(reference)
+        reference.is_empty() || reference::is_known_scheme(reference)
     }
 
     /// Whether `/usr` may differ from its commit.
@@ -585,7 +585,7 @@ fn cached(value: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::command::rpm_ostree::status::*;
 
     fn status(name: &str) -> Deployments {
         let path = format!(

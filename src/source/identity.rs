@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{Recorded, Records};
+use crate::daemon::{annotations, pod_log};
 use crate::document::{self, Desired, MachineConfig, pointer, yaml};
 use crate::net;
+use crate::node::authorities;
+use crate::node::{Recorded, Records};
 use crate::paths;
 use crate::root::{Root, RootPath, sha256};
-use crate::source::{api, authorities, cache, daemon_log, server};
+use crate::source::{cache, server};
 
 /// Bundles that are compared with those of the same path only: each has signers of its own.
 const BUNDLES: [&str; 3] = [
@@ -227,11 +229,11 @@ fn told_pools(root: &Root, records: &Records, initial: &BTreeMap<String, String>
         let pool = name.and_then(document::pool_in).map(str::to_owned);
         add(pool, format!("{place} {}", name.unwrap_or_default()));
     };
-    if let Ok(Some(seen)) = api::remembered(root) {
+    if let Ok(Some(seen)) = annotations::remembered(root) {
         add_name(seen.desired.as_deref(), "its annotation desiredConfig,");
         add_name(seen.current.as_deref(), "its annotation currentConfig,");
     }
-    if let Ok(Some(log)) = daemon_log::known(root) {
+    if let Ok(Some(log)) = pod_log::known(root) {
         let wanted = log.wanted.as_ref().map(|trace| trace.name.as_str());
         add_name(wanted, "the daemon's log,");
     }
@@ -344,7 +346,7 @@ fn role_in(unit: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::source::identity::*;
 
     #[test]
     fn hosts_and_roles_are_read_from_the_texts_that_nodes_have() {

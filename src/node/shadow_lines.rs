@@ -85,7 +85,7 @@ fn name(line: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::node::shadow_lines::*;
     use proptest::prelude::*;
 
     fn known(name: &str) -> bool {

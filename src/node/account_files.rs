@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::shadow_lines::is_whole;
+use crate::node::shadow_lines::is_whole;
 use crate::paths;
 
 /// The files that shadow-utils changes, in the order in which they are written.
@@ -291,7 +291,7 @@ fn group(line: &str) -> Option<GroupEntry> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::node::account_files::*;
     use proptest::prelude::*;
 
     fn files(texts: &[(&'static str, &str)]) -> AccountFiles {

@@ -47,7 +47,7 @@ pub fn in_parts<'t, T: Sync, R: Send>(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::sys::parallel::*;
 
     #[test]
     fn every_item_is_in_one_part_and_the_order_stays() {

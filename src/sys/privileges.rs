@@ -99,7 +99,7 @@ pub fn keep_for_program(wanted: &[Capability]) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::sys::privileges::*;
 
     /// In a thread of its own: what is given up does not come back.
     fn in_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {

@@ -66,7 +66,7 @@ fn embedded(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::node::authorities::*;
 
     #[test]
     fn bundles_are_found_in_what_holds_them() {

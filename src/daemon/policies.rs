@@ -4,11 +4,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::api::ApiError;
+use crate::daemon::annotations::ApiError;
 use crate::daemon::{default_policies, laid_over_defaults};
 use crate::document::yaml;
 use crate::paths;
 use crate::root::{Root, RootError};
+use crate::state_file;
 
 /// Version of the file.
 const VERSION: u32 = 1;
@@ -313,14 +314,14 @@ impl Policies {
 
 /// What is known; nothing where the file is missing or damaged, which the log says.
 pub fn remembered(root: &Root) -> Result<Option<Policies>, RootError> {
-    super::remembered(root, paths::POLICIES, VERSION, |kept: &Policies| {
+    state_file::remembered(root, paths::POLICIES, VERSION, |kept: &Policies| {
         kept.version
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::daemon::policies::*;
     use serde_json::json;
 
     #[test]

@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::document::Desired;
 use crate::document::ignition::Unit;
+use crate::drift::originals::OriginalPaths;
 use crate::drift::unit_path;
 use crate::node::NodeState;
 use crate::paths;
-use crate::plan::files::Keeping;
 use crate::root::RootPath;
 use crate::systemd::{
     self, CONFIG_DIR, Fault, LINK_DIRS, LinkChange, PRESET_PATH, RUNTIME_CONFIG_DIR, Support,
@@ -148,7 +148,7 @@ fn comes_back(unit: &Unit, node: &NodeState) -> bool {
     let Some(path) = unit_path(&unit.name) else {
         return false;
     };
-    let keeping = Keeping::of(&path);
+    let keeping = OriginalPaths::of_path(&path);
     let is_there = |path: Option<RootPath>| path.is_some_and(|path| node.object(&path).is_some());
     is_there(keeping.orig) && !is_there(keeping.noorig)
 }

@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::node::clock;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
+use crate::state_file;
+use crate::time::days;
 
 /// Version of the file.
 const VERSION: u32 = 1;
@@ -121,7 +123,7 @@ pub fn known(root: &Root) -> Result<Option<DaemonLog>, RootError> {
 
 /// What was kept; nothing where the file is missing or damaged, which the log says.
 pub fn remembered(root: &Root) -> Result<Option<DaemonLog>, RootError> {
-    super::remembered(root, paths::DAEMON_LOG, VERSION, |kept: &DaemonLog| {
+    state_file::remembered(root, paths::DAEMON_LOG, VERSION, |kept: &DaemonLog| {
         kept.version
     })
 }
@@ -284,21 +286,6 @@ fn instant(text: &str) -> Option<u64> {
     u64::try_from(seconds).ok()
 }
 
-/// Days since 1970 of a date of the Gregorian calendar.
-pub fn days(year: i64, month: i64, day: i64) -> i64 {
-    // Years are counted from March, so that leap days come last.
-    let (year, month) = if month > 2 {
-        (year, month - 3)
-    } else {
-        (year - 1, month + 9)
-    };
-    365 * year + year.div_euclid(4) - year.div_euclid(100)
-        + year.div_euclid(400)
-        + (153 * month + 2) / 5
-        + day
-        - 719_469
-}
-
 /// Seconds east of Greenwich.
 fn offset(zone: &str) -> Option<i64> {
     if zone == "Z" {
@@ -317,8 +304,8 @@ fn offset(zone: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::report::utc;
+    use crate::daemon::pod_log::*;
+    use crate::time::utc;
 
     fn line(text: &str) -> Option<(Line, String)> {
         let said = format!("2026-06-11T17:26:38.595644301+00:00 stderr F {text}");

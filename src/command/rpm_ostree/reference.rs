@@ -1,0 +1,46 @@
+//! Container references of deployments, and the image that the daemon takes them for.
+
+/// What the daemon takes for the image of a deployment (docs/agreement.md: Operating system), from its container reference and the URL of
+/// its custom origin; empty where it is of no image.
+pub fn image_of(reference: Option<&str>, custom_url: Option<&str>) -> String {
+    match (reference, custom_url) {
+        (Some(reference), _) if !reference.is_empty() => of_reference(reference),
+        (_, Some(url)) => url.strip_prefix("pivot://").unwrap_or_default().to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// Whether the daemon knows the scheme of a container reference; with another one it does not start.
+pub fn is_known_scheme(reference: &str) -> bool {
+    const SCHEMES: [&str; 5] = [
+        "ostree-unverified-registry:",
+        "ostree-unverified-image:",
+        "ostree-image-signed:",
+        "ostree-remote-registry:",
+        "ostree-remote-image:",
+    ];
+    SCHEMES.iter().any(|scheme| reference.starts_with(scheme))
+}
+
+/// A container reference without the signature scheme and the transport.
+pub fn of_reference(reference: &str) -> String {
+    let rest = |prefix: &str| reference.strip_prefix(prefix);
+    let after_remote = |prefix| rest(prefix).and_then(|rest| rest.split_once(':'));
+    if let Some(image) = rest("ostree-unverified-registry:") {
+        return image.to_owned();
+    }
+    if let Some((_, image)) = after_remote("ostree-remote-registry:") {
+        return image.to_owned();
+    }
+    let with_transport = rest("ostree-image-signed:")
+        .or_else(|| rest("ostree-unverified-image:"))
+        .or_else(|| after_remote("ostree-remote-image:").map(|(_, rest)| rest))
+        .unwrap_or(reference);
+    let (transport, image) = with_transport
+        .split_once(':')
+        .unwrap_or(("", with_transport));
+    match transport {
+        "docker" => image.trim_start_matches("//").to_owned(),
+        _ => image.to_owned(),
+    }
+}

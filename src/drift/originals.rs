@@ -1,0 +1,41 @@
+//! The paths below which the daemon keeps the originals of files that it replaces.
+
+use crate::paths;
+use crate::root::RootPath;
+
+/// What a stamp is called after the name of its file.
+pub const NOORIG_SUFFIX: &str = ".mcdnoorig";
+
+/// The copies and stamps that the daemon needs to restore one path.
+#[derive(Debug, Clone)]
+pub struct OriginalPaths {
+    /// The copy of the original.
+    pub orig: Option<RootPath>,
+    /// The stamp for "there was no original".
+    pub noorig: Option<RootPath>,
+    /// The OS's own copy below `usr`, for paths below `etc`.
+    pub twin: Option<RootPath>,
+}
+
+impl OriginalPaths {
+    /// Returns the three paths for one file.
+    pub fn of_path(path: &RootPath) -> Self {
+        let below = |directory: &str, suffix: &str| {
+            RootPath::parse(&format!("/{directory}{path}{suffix}")).ok()
+        };
+        Self {
+            orig: below(paths::ORIG, ".mcdorig"),
+            noorig: below(paths::NOORIG, NOORIG_SUFFIX),
+            twin: if path.is_in("etc") {
+                below("usr", "")
+            } else {
+                None
+            },
+        }
+    }
+
+    /// Returns all of these paths.
+    pub fn paths(self) -> impl Iterator<Item = RootPath> {
+        [self.orig, self.noorig, self.twin].into_iter().flatten()
+    }
+}

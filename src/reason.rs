@@ -1,0 +1,63 @@
+//! The reason of a failure: the end of an error message.
+
+use nix::errno::Errno;
+
+/// What the system said, in lower case and without numbers: the end of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason(String);
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<Errno> for Reason {
+    fn from(errno: Errno) -> Self {
+        let text = errno.desc();
+        // Descriptions that begin with an acronym, such as "I/O error", keep it.
+        if !text.chars().nth(1).is_some_and(char::is_lowercase) {
+            return Self(text.to_owned());
+        }
+        let mut letters = text.chars();
+        let first = letters.next().map(|c| c.to_ascii_lowercase());
+        Self(first.into_iter().chain(letters).collect())
+    }
+}
+
+impl From<std::io::Error> for Reason {
+    fn from(error: std::io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(number) => Errno::from_raw(number).into(),
+            None => Self(error.to_string()),
+        }
+    }
+}
+
+impl From<serde_json::Error> for Reason {
+    fn from(error: serde_json::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<String> for Reason {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_read_as_the_end_of_a_sentence() {
+        assert_eq!(
+            Reason::from(Errno::ENOSPC).to_string(),
+            "no space left on device"
+        );
+        let error = std::io::Error::from_raw_os_error(libc::EACCES);
+        assert_eq!(Reason::from(error).to_string(), "permission denied");
+        assert_eq!(Reason::from(Errno::EIO).to_string(), "I/O error");
+    }
+}

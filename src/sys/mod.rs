@@ -1,0 +1,8 @@
+//! The process and the kernel: signals, privileges, memory, threads, limits, and files below `/run`.
+
+pub mod limits;
+pub mod memory;
+pub mod parallel;
+pub mod privileges;
+pub mod runtime;
+pub mod signals;

@@ -1,0 +1,59 @@
+//! The last run, as `status.json` keeps it.
+
+use serde::{Deserialize, Serialize};
+
+use super::journal::{ConfigRef, VERSION};
+use crate::notice::Notice;
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Everything is in place.
+    Done,
+    /// It failed and was undone.
+    RolledBack,
+    /// It failed and needs `recover`.
+    Incomplete,
+    /// An interrupted run was finished.
+    Recovered,
+    /// An interrupted run was undone.
+    Undone,
+}
+
+/// One phase of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phase {
+    /// `plan`, `transaction`, `verify`, `recover`.
+    pub name: String,
+    /// What came of it.
+    pub result: String,
+}
+
+/// The last run, as it is kept in `status.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastRun {
+    /// Version of this file.
+    pub version: u32,
+    /// Name of the transaction; empty when none was begun.
+    pub id: String,
+    /// The config.
+    pub config: ConfigRef,
+    /// Seconds since 1970.
+    pub started: u64,
+    /// Seconds since 1970.
+    pub finished: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Phase by phase.
+    pub phases: Vec<Phase>,
+    /// Number of steps.
+    pub steps: usize,
+    /// What the person was told.
+    pub notices: Vec<Notice>,
+}
+
+impl LastRun {
+    /// The version this program writes.
+    pub const VERSION: u32 = VERSION;
+}
