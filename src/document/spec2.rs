@@ -194,10 +194,10 @@ fn read(
     minor: u64,
     at: &str,
     warnings: &mut Vec<Finding>,
-) -> Result<model::Config, Vec<Finding>> {
+) -> Result<model::Spec2Config, Vec<Finding>> {
     let mut unknown = Vec::new();
     // From the text, so that a key that is given twice is seen.
-    let _: model::Config =
+    let _: model::Spec2Config =
         json::from_str(json, at, &mut unknown).map_err(|finding| vec![finding])?;
     fields::judge(&mut unknown);
     keep_warnings(unknown, warnings)?;

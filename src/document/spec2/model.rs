@@ -15,39 +15,39 @@ pub const RESULT_VERSION: &str = "3.5.0";
 /// A config.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct Config {
+pub struct Spec2Config {
     #[serde(deserialize_with = "nullable")]
-    pub ignition: Meta,
+    pub ignition: Spec2Meta,
     #[serde(deserialize_with = "nullable")]
     pub networkd: Networkd,
     #[serde(deserialize_with = "nullable")]
-    pub passwd: Passwd,
+    pub passwd: Spec2Passwd,
     #[serde(deserialize_with = "nullable")]
-    pub storage: Storage,
+    pub storage: Spec2Storage,
     #[serde(deserialize_with = "nullable")]
-    pub systemd: Systemd,
+    pub systemd: Spec2Systemd,
 }
 
 /// The `ignition` section. The version is read before the model.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct Meta {
+pub struct Spec2Meta {
     #[serde(rename = "version")]
     pub _version: Option<String>,
     #[serde(deserialize_with = "nullable")]
-    pub config: References,
+    pub config: Spec2References,
     #[serde(deserialize_with = "nullable")]
-    pub proxy: Proxy,
+    pub proxy: Spec2Proxy,
     #[serde(deserialize_with = "nullable")]
-    pub security: Security,
+    pub security: Spec2Security,
     #[serde(deserialize_with = "nullable")]
-    pub timeouts: Timeouts,
+    pub timeouts: Spec2Timeouts,
 }
 
 /// `ignition.config`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct References {
+pub struct Spec2References {
     #[serde(deserialize_with = "nullable")]
     pub append: Vec<Reference>,
     pub replace: Option<Reference>,
@@ -56,7 +56,7 @@ pub struct References {
 /// `ignition.proxy` (2.4).
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Proxy {
+pub struct Spec2Proxy {
     #[serde(deserialize_with = "nullable")]
     pub http_proxy: String,
     #[serde(deserialize_with = "nullable")]
@@ -68,15 +68,15 @@ pub struct Proxy {
 /// `ignition.security` (2.2).
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct Security {
+pub struct Spec2Security {
     #[serde(deserialize_with = "nullable")]
-    pub tls: Tls,
+    pub tls: Spec2Tls,
 }
 
 /// `ignition.security.tls`.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Tls {
+pub struct Spec2Tls {
     #[serde(deserialize_with = "nullable")]
     pub certificate_authorities: Vec<Reference>,
 }
@@ -84,7 +84,7 @@ pub struct Tls {
 /// `ignition.timeouts` (2.1).
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Timeouts {
+pub struct Spec2Timeouts {
     pub http_response_headers: Option<i64>,
     pub http_total: Option<i64>,
 }
@@ -96,7 +96,7 @@ pub struct Reference {
     #[serde(deserialize_with = "nullable")]
     pub source: String,
     #[serde(deserialize_with = "nullable")]
-    pub http_headers: Vec<Header>,
+    pub http_headers: Vec<Spec2Header>,
     #[serde(deserialize_with = "nullable")]
     pub verification: Verification,
 }
@@ -104,13 +104,13 @@ pub struct Reference {
 /// The contents of a file.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Contents {
+pub struct Spec2Contents {
     #[serde(deserialize_with = "nullable")]
     pub source: String,
     #[serde(deserialize_with = "nullable")]
     pub compression: String,
     #[serde(deserialize_with = "nullable")]
-    pub http_headers: Vec<Header>,
+    pub http_headers: Vec<Spec2Header>,
     #[serde(deserialize_with = "nullable")]
     pub verification: Verification,
 }
@@ -118,7 +118,7 @@ pub struct Contents {
 /// An entry of `httpHeaders` (2.4).
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct Header {
+pub struct Spec2Header {
     #[serde(deserialize_with = "nullable")]
     pub name: String,
     #[serde(deserialize_with = "nullable")]
@@ -136,17 +136,17 @@ pub struct Networkd {
 /// The `passwd` section.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct Passwd {
+pub struct Spec2Passwd {
     #[serde(deserialize_with = "nullable")]
-    pub users: Vec<User>,
+    pub users: Vec<Spec2User>,
     #[serde(deserialize_with = "nullable")]
-    pub groups: Vec<Group>,
+    pub groups: Vec<Spec2Group>,
 }
 
 /// A user. The fields of [`Create`] are here since 2.1.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct User {
+pub struct Spec2User {
     #[serde(deserialize_with = "nullable")]
     pub name: String,
     pub password_hash: Option<String>,
@@ -202,7 +202,7 @@ pub struct Create {
 /// A group.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Group {
+pub struct Spec2Group {
     #[serde(deserialize_with = "nullable")]
     pub name: String,
     pub gid: Option<i64>,
@@ -215,7 +215,7 @@ pub struct Group {
 /// The `storage` section.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct Storage {
+pub struct Spec2Storage {
     #[serde(deserialize_with = "nullable")]
     pub disks: Vec<Value>,
     #[serde(deserialize_with = "nullable")]
@@ -223,11 +223,11 @@ pub struct Storage {
     #[serde(deserialize_with = "nullable")]
     pub filesystems: Vec<Filesystem>,
     #[serde(deserialize_with = "nullable")]
-    pub files: Vec<File>,
+    pub files: Vec<Spec2File>,
     #[serde(deserialize_with = "nullable")]
-    pub directories: Vec<Directory>,
+    pub directories: Vec<Spec2Directory>,
     #[serde(deserialize_with = "nullable")]
-    pub links: Vec<Link>,
+    pub links: Vec<Spec2Link>,
 }
 
 /// A named file system; only the built-in `root` has a place in spec 3.
@@ -244,7 +244,7 @@ pub struct Filesystem {
 /// A file.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct File {
+pub struct Spec2File {
     #[serde(deserialize_with = "nullable")]
     pub filesystem: String,
     #[serde(deserialize_with = "nullable")]
@@ -258,13 +258,13 @@ pub struct File {
     #[serde(deserialize_with = "nullable")]
     pub append: bool,
     #[serde(deserialize_with = "nullable")]
-    pub contents: Contents,
+    pub contents: Spec2Contents,
 }
 
 /// A directory (2.1).
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct Directory {
+pub struct Spec2Directory {
     #[serde(deserialize_with = "nullable")]
     pub filesystem: String,
     #[serde(deserialize_with = "nullable")]
@@ -280,7 +280,7 @@ pub struct Directory {
 /// A link (2.1).
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct Link {
+pub struct Spec2Link {
     #[serde(deserialize_with = "nullable")]
     pub filesystem: String,
     #[serde(deserialize_with = "nullable")]
@@ -299,15 +299,15 @@ pub struct Link {
 /// The `systemd` section.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct Systemd {
+pub struct Spec2Systemd {
     #[serde(deserialize_with = "nullable")]
-    pub units: Vec<Unit>,
+    pub units: Vec<Spec2Unit>,
 }
 
 /// A unit. `enable` is the switch of 2.0, `enabled` that of 2.1.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct Unit {
+pub struct Spec2Unit {
     #[serde(deserialize_with = "nullable")]
     pub name: String,
     #[serde(deserialize_with = "nullable")]
@@ -318,13 +318,13 @@ pub struct Unit {
     #[serde(deserialize_with = "nullable")]
     pub contents: String,
     #[serde(deserialize_with = "nullable")]
-    pub dropins: Vec<Dropin>,
+    pub dropins: Vec<Spec2Dropin>,
 }
 
 /// A drop-in.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct Dropin {
+pub struct Spec2Dropin {
     #[serde(deserialize_with = "nullable")]
     pub name: String,
     #[serde(deserialize_with = "nullable")]

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{
-    Config, DAEMON_MINOR, Dropin, File, Meta, Passwd, Storage, Systemd, Unit, User,
+    DAEMON_MINOR, Spec2Config, Spec2Dropin, Spec2File, Spec2Meta, Spec2Passwd, Spec2Storage,
+    Spec2Systemd, Spec2Unit, Spec2User,
 };
 use crate::document::finding::{Finding, path_below};
 
@@ -20,9 +21,9 @@ pub struct PlacedUnit {
     /// The JSON path of the entry that counts.
     pub at: String,
     /// The entry, without its drop-ins.
-    pub unit: Unit,
+    pub unit: Spec2Unit,
     /// The drop-ins, those of the entry itself first.
-    pub dropins: Vec<Placed<Dropin>>,
+    pub dropins: Vec<Placed<Spec2Dropin>>,
 }
 
 /// A user whose keys may come from several entries.
@@ -30,7 +31,7 @@ pub struct PlacedUser {
     /// The JSON path of the entry that counts.
     pub at: String,
     /// The entry, without its keys.
-    pub user: User,
+    pub user: Spec2User,
     /// The keys, those of the entry itself first.
     pub keys: Vec<Placed<String>>,
 }
@@ -38,13 +39,13 @@ pub struct PlacedUser {
 /// A config in which everything has one entry. The lists that are not here are empty.
 pub struct Reduced {
     /// The `ignition` section.
-    pub ignition: Meta,
+    pub ignition: Spec2Meta,
     /// Groups only.
-    pub passwd: Passwd,
+    pub passwd: Spec2Passwd,
     /// All but files. Paths are clean.
-    pub storage: Storage,
+    pub storage: Spec2Storage,
     /// Files. Paths are clean.
-    pub files: Vec<Placed<File>>,
+    pub files: Vec<Placed<Spec2File>>,
     /// Units.
     pub units: Vec<PlacedUnit>,
     /// Users.
@@ -60,11 +61,11 @@ pub struct Outcome {
 }
 
 /// Reduces a checked config of this minor version.
-pub fn reduce(mut config: Config, minor: u64, at: &str) -> Outcome {
+pub fn reduce(mut config: Spec2Config, minor: u64, at: &str) -> Outcome {
     let mut findings = Vec::new();
     let files = std::mem::take(&mut config.storage.files);
     let mut files = placed(files, &path_below(at, "storage.files"));
-    let Systemd { units } = config.systemd;
+    let Spec2Systemd { units } = config.systemd;
     let units = placed(units, &path_below(at, "systemd.units"));
     let mut units: Vec<_> = units.into_iter().map(with_dropins).collect();
     let users = std::mem::take(&mut config.passwd.users);
@@ -103,7 +104,7 @@ fn placed<T>(entries: Vec<T>, list: &str) -> Vec<Placed<T>> {
         .collect()
 }
 
-fn with_dropins(mut placed_unit: Placed<Unit>) -> PlacedUnit {
+fn with_dropins(mut placed_unit: Placed<Spec2Unit>) -> PlacedUnit {
     let dropins = std::mem::take(&mut placed_unit.entry.dropins);
     PlacedUnit {
         dropins: placed(dropins, &format!("{}.dropins", placed_unit.at)),
@@ -112,7 +113,7 @@ fn with_dropins(mut placed_unit: Placed<Unit>) -> PlacedUnit {
     }
 }
 
-fn with_keys(mut placed_user: Placed<User>) -> PlacedUser {
+fn with_keys(mut placed_user: Placed<Spec2User>) -> PlacedUser {
     let keys = std::mem::take(&mut placed_user.entry.ssh_authorized_keys);
     PlacedUser {
         keys: placed(keys, &format!("{}.sshAuthorizedKeys", placed_user.at)),
@@ -122,9 +123,12 @@ fn with_keys(mut placed_user: Placed<User>) -> PlacedUser {
 }
 
 /// The last file of each path, from last to first. The operator compares paths as they are written.
-fn last_files(files: Vec<Placed<File>>, findings: &mut Vec<Finding>) -> Vec<Placed<File>> {
+fn last_files(
+    files: Vec<Placed<Spec2File>>,
+    findings: &mut Vec<Finding>,
+) -> Vec<Placed<Spec2File>> {
     let mut seen = BTreeMap::new();
-    let mut kept: Vec<Placed<File>> = Vec::new();
+    let mut kept: Vec<Placed<Spec2File>> = Vec::new();
     for file in files.into_iter().rev() {
         if let Some(winner) = seen.get(&file.entry.path) {
             let message =
@@ -156,7 +160,7 @@ fn last_units(units: Vec<PlacedUnit>, findings: &mut Vec<Finding>) -> Vec<Placed
         );
         findings.push(Finding::warning(unit.at, message));
         for dropin in unit.dropins {
-            let known = |other: &Placed<Dropin>| other.entry.name == dropin.entry.name;
+            let known = |other: &Placed<Spec2Dropin>| other.entry.name == dropin.entry.name;
             if !winner.dropins.iter().any(known) {
                 winner.dropins.push(dropin);
             }

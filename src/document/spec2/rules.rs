@@ -2,14 +2,16 @@
 //!
 //! What spec 3 checks in the same way (modes, owners, unit names, unit files, data URLs) is left to it.
 
-use super::model::{Config, Create, Directory, File, Filesystem, Link, User};
+use super::model::{
+    Create, Filesystem, Spec2Config, Spec2Directory, Spec2File, Spec2Link, Spec2User,
+};
 use crate::document::finding::{Finding, path_below};
 
 /// URL schemes of spec 2 that spec 3 has too.
 const SCHEMES: [&str; 5] = ["http", "https", "tftp", "s3", "data"];
 
 /// Raises 2.0 and 2.1 to 2.2: what they could not leave out becomes explicit.
-pub fn raise(config: &mut Config, minor: u64, at: &str) -> Vec<Finding> {
+pub fn raise(config: &mut Spec2Config, minor: u64, at: &str) -> Vec<Finding> {
     let mut warnings = Vec::new();
     if minor == 0 {
         for file in &mut config.storage.files {
@@ -40,7 +42,7 @@ pub fn raise(config: &mut Config, minor: u64, at: &str) -> Vec<Finding> {
 }
 
 /// Checks a config of 2.2 or later.
-pub fn check(config: &Config, at: &str) -> Vec<Finding> {
+pub fn check(config: &Spec2Config, at: &str) -> Vec<Finding> {
     let mut rules = Rules {
         at,
         findings: Vec::new(),
@@ -71,7 +73,7 @@ impl Rules<'_> {
             .push(Finding::warning(path_below(self.at, path), message));
     }
 
-    fn references(&mut self, config: &Config) {
+    fn references(&mut self, config: &Spec2Config) {
         let config_at = "ignition.config";
         let references = &config.ignition.config;
         for (index, reference) in references.append.iter().enumerate() {
@@ -106,7 +108,7 @@ impl Rules<'_> {
         }
     }
 
-    fn networkd(&mut self, config: &Config) {
+    fn networkd(&mut self, config: &Spec2Config) {
         for index in 0..config.networkd.units.len() {
             self.error(
                 &format!("networkd.units[{index}]"),
@@ -116,7 +118,7 @@ impl Rules<'_> {
     }
 
     /// File systems with a name of their own, and what is deprecated in partitions.
-    fn sections(&mut self, config: &Config) {
+    fn sections(&mut self, config: &Spec2Config) {
         for (index, filesystem) in config.storage.filesystems.iter().enumerate() {
             self.filesystem(&format!("storage.filesystems[{index}]"), filesystem);
         }
@@ -149,11 +151,11 @@ impl Rules<'_> {
         }
     }
 
-    fn nodes(&mut self, config: &Config) {
+    fn nodes(&mut self, config: &Spec2Config) {
         let storage = &config.storage;
         for (index, file) in storage.files.iter().enumerate() {
             let path = format!("storage.files[{index}]");
-            let File {
+            let Spec2File {
                 filesystem,
                 path: node,
                 ..
@@ -162,13 +164,13 @@ impl Rules<'_> {
             self.file(&path, file);
         }
         for (index, directory) in storage.directories.iter().enumerate() {
-            let Directory {
+            let Spec2Directory {
                 filesystem, path, ..
             } = directory;
             self.node(&format!("storage.directories[{index}]"), filesystem, path);
         }
         for (index, link) in storage.links.iter().enumerate() {
-            let Link {
+            let Spec2Link {
                 filesystem, path, ..
             } = link;
             self.node(&format!("storage.links[{index}]"), filesystem, path);
@@ -197,7 +199,7 @@ impl Rules<'_> {
         }
     }
 
-    fn file(&mut self, path: &str, file: &File) {
+    fn file(&mut self, path: &str, file: &Spec2File) {
         if file.append && file.overwrite == Some(true) {
             let message = "a file cannot be both appended to and overwritten";
             self.error(&format!("{path}.append"), message);
@@ -206,7 +208,7 @@ impl Rules<'_> {
         self.source(&format!("{path}.contents"), &file.contents.source, hash);
     }
 
-    fn user(&mut self, path: &str, user: &User) {
+    fn user(&mut self, path: &str, user: &Spec2User) {
         let Some(create) = &user.create else {
             return;
         };
@@ -223,7 +225,7 @@ impl Rules<'_> {
     }
 }
 
-fn has_user_level_fields(user: &User) -> bool {
+fn has_user_level_fields(user: &Spec2User) -> bool {
     let texts = [
         &user.gecos,
         &user.home_dir,

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::model::{
-    Contents, Create, Directory, Dropin, File, Group, Header, Link, Meta, RESULT_VERSION,
-    Reference, Unit, User,
+    Create, RESULT_VERSION, Reference, Spec2Contents, Spec2Directory, Spec2Dropin, Spec2File,
+    Spec2Group, Spec2Header, Spec2Link, Spec2Meta, Spec2Unit, Spec2User,
 };
 use super::reduce::{Placed, PlacedUnit, PlacedUser, Reduced};
 use crate::document::finding::path_below;
@@ -101,7 +101,7 @@ fn flag(flag: bool) -> Value {
     if flag { Value::Bool(true) } else { Value::Null }
 }
 
-fn meta(meta: Meta) -> Value {
+fn meta(meta: Spec2Meta) -> Value {
     let authorities = meta.security.tls.certificate_authorities;
     let authorities = entries(authorities, |_, authority| reference(authority));
     object([
@@ -150,7 +150,7 @@ fn reference(reference: Reference) -> Value {
 }
 
 /// The source stays even when it is empty: it then means an empty file, not "no contents".
-fn contents(contents: Contents) -> Value {
+fn contents(contents: Spec2Contents) -> Value {
     object([
         ("source", contents.source.into()),
         ("compression", text(contents.compression)),
@@ -159,7 +159,7 @@ fn contents(contents: Contents) -> Value {
     ])
 }
 
-fn headers(headers: Vec<Header>) -> Value {
+fn headers(headers: Vec<Spec2Header>) -> Value {
     entries(headers, |_, header| {
         object([("name", header.name.into()), ("value", text(header.value))])
     })
@@ -177,7 +177,7 @@ fn owner(owner: NodeOwner) -> Value {
 }
 
 /// Files of spec 2 replace what is there unless they say otherwise; those that append never do.
-fn file(file: Placed<File>, result: &str, places: &mut Places) -> Value {
+fn file(file: Placed<Spec2File>, result: &str, places: &mut Places) -> Value {
     places.add(result.to_owned(), file.at.clone());
     let append = file.entry.append;
     let file_contents = contents(file.entry.contents);
@@ -204,7 +204,7 @@ fn file(file: Placed<File>, result: &str, places: &mut Places) -> Value {
     ])
 }
 
-fn directory(directory: Directory) -> Value {
+fn directory(directory: Spec2Directory) -> Value {
     object([
         ("path", directory.path.into()),
         ("overwrite", directory.overwrite.into()),
@@ -214,7 +214,7 @@ fn directory(directory: Directory) -> Value {
     ])
 }
 
-fn link(link: Link) -> Value {
+fn link(link: Spec2Link) -> Value {
     object([
         ("path", link.path.into()),
         ("overwrite", link.overwrite.into()),
@@ -230,7 +230,7 @@ fn unit(placed_unit: PlacedUnit, result: &str, places: &mut Places) -> Value {
     places.add(result.to_owned(), at);
     let dropins = entries(dropins, |index, dropin| {
         places.add(format!("{result}.dropins[{index}]"), dropin.at);
-        let Dropin { name, contents } = dropin.entry;
+        let Spec2Dropin { name, contents } = dropin.entry;
         object([("name", name.into()), ("contents", text(contents))])
     });
     object([
@@ -243,8 +243,8 @@ fn unit(placed_unit: PlacedUnit, result: &str, places: &mut Places) -> Value {
 }
 
 /// A unit as the daemon verifies it: by its mask and its texts.
-pub fn as_written(unit: &Unit) -> ignition::Unit {
-    let dropin = |dropin: &Dropin| ignition::Dropin {
+pub fn as_written(unit: &Spec2Unit) -> ignition::Unit {
+    let dropin = |dropin: &Spec2Dropin| ignition::Dropin {
         name: dropin.name.clone(),
         contents: Some(dropin.contents.clone()),
     };
@@ -259,7 +259,7 @@ pub fn as_written(unit: &Unit) -> ignition::Unit {
 }
 
 /// `enabled` counts where it says no; the older `enable` can only say yes.
-fn enabled(unit: &Unit) -> Value {
+fn enabled(unit: &Spec2Unit) -> Value {
     match (unit.enabled, unit.enable) {
         (Some(false), _) => Value::Bool(false),
         (Some(true), _) | (None, true) => Value::Bool(true),
@@ -312,7 +312,7 @@ const CREATE_KEYS: [&str; 10] = [
 ];
 
 /// A user with `create` has none of these fields itself: that was refused before.
-fn take_over(user: &mut User, create: Create) {
+fn take_over(user: &mut Spec2User, create: Create) {
     user.uid = create.uid;
     user.gecos = create.gecos;
     user.home_dir = create.home_dir;
@@ -325,7 +325,7 @@ fn take_over(user: &mut User, create: Create) {
     user.system = create.system;
 }
 
-fn group(group: Group) -> Value {
+fn group(group: Spec2Group) -> Value {
     object([
         ("name", group.name.into()),
         ("gid", group.gid.into()),
