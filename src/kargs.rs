@@ -1,7 +1,7 @@
 //! Kernel arguments as a value: an ordered list in which duplicates count.
 //!
-//! Pure. Tokens are cut as the daemon and the kernel cut them (docs/agreement.md: Kernel arguments), and a change is what libostree
-//! makes of it: a deletion takes the first equal argument, an addition comes last.
+//! Pure. Tokens are cut as the daemon and the kernel cut them (docs/agreement.md: Kernel arguments), and a change has the effect that it has in
+//! libostree: a deletion takes the first equal argument, an addition comes last.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,19 +12,19 @@ pub struct Kargs(Vec<String>);
 
 /// One option of `rpm-ostree kargs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum KargsChange {
     /// `--delete-if-present`: without the first argument that is exactly this one.
     Delete(String),
     /// `--append`: one more at the end, even where there are equal ones.
     Append(String),
 }
 
-/// Why libostree does not make a change.
+/// libostree's reason to refuse a change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KargsError {
-    /// It was deleted more often than it is there.
-    #[error("deleting kernel argument {0}: it is gone already; read the arguments again")]
-    Gone(String),
+    /// It was deleted more often than it is present.
+    #[error("deleting kernel argument {0}: it is already missing; read the arguments again")]
+    Missing(String),
 }
 
 /// Keys whose arguments the kernel, or systemd, reads as one list: the order counts across these keys. `hugepages`
@@ -71,13 +71,13 @@ impl Kargs {
     }
 
     /// The tokens of `spec.kernelArguments`, whose entries may hold several each.
-    pub fn of_entries<S: AsRef<str>>(entries: &[S]) -> Self {
+    pub fn from_entries<S: AsRef<str>>(entries: &[S]) -> Self {
         let each = entries.iter().map(|entry| Self::parse(entry.as_ref()).0);
         Self(each.flatten().collect())
     }
 
-    /// What the daemon takes for the old arguments on a first boot (docs/agreement.md: Kernel arguments): the booted ones that are
-    /// exactly an entry of the config. An entry of several tokens is never among them.
+    /// Returns the old arguments of a first boot by the daemon's rule (docs/agreement.md: Kernel arguments): the booted
+    /// ones that are exactly an entry of the config. An entry of several tokens is never among them.
     pub fn first_boot<S: AsRef<str>>(booted: &Self, entries: &[S]) -> Self {
         let requested = |token: &&String| entries.iter().any(|entry| entry.as_ref() == **token);
         Self(booted.0.iter().filter(requested).cloned().collect())
@@ -88,7 +88,7 @@ impl Kargs {
         &self.0
     }
 
-    /// Whether there is none.
+    /// Returns true if there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -96,11 +96,12 @@ impl Kargs {
     /// Without the arguments of these keys, such as `ostree` and `BOOT_IMAGE`, which belong to one boot entry.
     #[must_use]
     pub fn without(&self, keys: &[&str]) -> Self {
-        let kept = self.0.iter().filter(|token| !keys.contains(&key(token)));
+        let kept = self.0.iter().filter(|token| !keys.contains(&key_of(token)));
         Self(kept.cloned().collect())
     }
 
-    /// What the daemon would say is missing (docs/agreement.md: Validation): presence counts, not number or order.
+    /// Returns the arguments that the daemon would report as missing (docs/agreement.md: Validation): presence counts, not
+    /// number or order.
     pub fn missing_from(&self, present: &Self) -> Vec<&str> {
         let absent = |token: &&String| !present.0.contains(token);
         self.0.iter().filter(absent).map(String::as_str).collect()
@@ -113,14 +114,14 @@ impl Kargs {
         self.0.iter().filter(blank).map(String::as_str).collect()
     }
 
-    /// Arguments with a quote that is never closed: put on a command line they swallow whatever follows.
-    pub fn unclosed(&self) -> Vec<&str> {
+    /// Arguments with a quote that is never closed: on a command line they swallow all that follows.
+    pub fn unclosed_quotes(&self) -> Vec<&str> {
         let odd = |token: &&String| token.matches('"').count() % 2 == 1;
         self.0.iter().filter(odd).map(String::as_str).collect()
     }
 
     /// Arguments that are all `present`, but in another order, where the order counts.
-    pub fn disordered(&self, present: &Self) -> Vec<&str> {
+    pub fn out_of_order(&self, present: &Self) -> Vec<&str> {
         let (wanted, there) = (self.by_family(), present.by_family());
         let mut all = Vec::new();
         for (family, wanted) in wanted {
@@ -137,12 +138,12 @@ impl Kargs {
         all
     }
 
-    /// What the arguments come to be when a config that asks for `new` follows one that asked for `old`.
+    /// Returns the wanted arguments after a change from a config that asked for `old` to one that asks for `new`.
     ///
-    /// Unchanged where all is there, in order where the order counts. Else the arguments of the daemon's sequence; but
-    /// what is there already stays in its place and is not asked for twice, unless that changes any order.
+    /// Unchanged if all are present, in order where the order counts. Else the arguments of the daemon's sequence; but
+    /// those already present stay in their place and are not added twice, unless that changes any order.
     #[must_use]
-    pub fn towards(&self, old: &Self, new: &Self) -> Self {
+    pub fn after_change(&self, old: &Self, new: &Self) -> Self {
         if self.is_settled(old, new) {
             return self.clone();
         }
@@ -154,9 +155,9 @@ impl Kargs {
         }
     }
 
-    /// Whether nothing is to be done: all of `new` is there, in order, and of `old` nothing else.
+    /// Returns true if nothing is to be done: all of `new` is present, in order, and of `old` nothing else.
     fn is_settled(&self, old: &Self, new: &Self) -> bool {
-        let (here, before, wanted) = (self.counts(), old.counts(), new.counts());
+        let (here, before, wanted) = (self.token_counts(), old.token_counts(), new.token_counts());
         let of = |counts: &BTreeMap<&String, usize>, token: &String| {
             counts.get(token).copied().unwrap_or_default()
         };
@@ -166,11 +167,11 @@ impl Kargs {
         let lacking = |(token, count): (&&String, &usize)| of(&here, token) < *count;
         !before.iter().any(stale)
             && !wanted.iter().any(lacking)
-            && new.disordered(self).is_empty()
+            && new.out_of_order(self).is_empty()
             && self.ends_with_changed(old, new)
     }
 
-    /// Whether no foreign argument comes behind those of `new`, of keys that `old` did not ask for likewise.
+    /// Returns true if no foreign argument follows those of `new`, of keys that `old` did not ask for likewise.
     fn ends_with_changed(&self, old: &Self, new: &Self) -> bool {
         let (here, old) = (self.by_family(), old.by_family());
         new.by_family().into_iter().all(|(family, wanted)| {
@@ -179,16 +180,16 @@ impl Kargs {
         })
     }
 
-    /// What is there stays in its place, and the rest comes last. The values of one key come in the order of the config.
+    /// Keeps present arguments in their place, and appends the rest. The values of one key come in the order of the config.
     fn in_place(&self, old: &Self, new: &Self) -> Self {
         let (old_by_key, new_by_key) = (old.by_key(), new.by_key());
         let changed = |key: &str| old_by_key.get(key) != new_by_key.get(key);
         let mut result = self.clone();
-        for token in old.0.iter().filter(|token| changed(key(token))) {
+        for token in old.0.iter().filter(|token| changed(key_of(token))) {
             result.remove(token);
         }
         let kept = result.clone();
-        let (mut equal, kept_by_key) = (kept.counts(), kept.by_key());
+        let (mut equal, kept_by_key) = (kept.token_counts(), kept.by_key());
         let leading = |key: &str, values: &[&str]| {
             leading_within(values, kept_by_key.get(key).map_or(&[], Vec::as_slice))
         };
@@ -198,7 +199,7 @@ impl Kargs {
             .map(|(key, values)| (*key, leading(key, values)))
             .collect();
         for token in &new.0 {
-            let there = match in_order.get_mut(key(token)) {
+            let there = match in_order.get_mut(key_of(token)) {
                 Some(there) => there,
                 None => equal.entry(token).or_default(),
             };
@@ -210,7 +211,7 @@ impl Kargs {
         result
     }
 
-    /// Whether these stand in the order of `new`, and no foreign argument comes behind its own where that counts.
+    /// Returns true if these are in the order of `new`, and no foreign argument follows its own where that counts.
     fn ends_with(&self, new: &Self) -> bool {
         let mut rest = self.0.iter();
         new.0.iter().all(|token| rest.any(|one| one == token))
@@ -236,23 +237,23 @@ impl Kargs {
         result
     }
 
-    /// The fewest changes that make exactly `wanted` of these; none where they are so already.
+    /// Returns the fewest changes that lead to exactly `wanted`; none if they are so already.
     ///
-    /// Only what is really there is deleted, and only as often, so it does not matter whether rpm-ostree deletes or
-    /// appends first.
-    pub fn changes_to(&self, wanted: &Self) -> Vec<Change> {
+    /// Only present arguments are deleted, and only as often as they are present, so rpm-ostree may delete or append
+    /// first.
+    pub fn changes_to(&self, wanted: &Self) -> Vec<KargsChange> {
         let longest = self.0.len().min(wanted.0.len());
         let kept = (0..=longest).rev().find_map(|count| {
             let (kept, added) = wanted.0.split_at_checked(count)?;
             Some((self.deletions_to(kept)?, added))
         });
         let (deleted, added) = kept.unwrap_or_else(|| (self.0.clone(), wanted.0.as_slice()));
-        let away = deleted.into_iter().map(Change::Delete);
-        away.chain(added.iter().cloned().map(Change::Append))
+        let away = deleted.into_iter().map(KargsChange::Delete);
+        away.chain(added.iter().cloned().map(KargsChange::Append))
             .collect()
     }
 
-    /// What has to be deleted so that exactly `kept` stays; `None`: deleting alone does not lead there.
+    /// Returns the deletions after which exactly `kept` stays; `None` if deleting alone is not enough.
     fn deletions_to(&self, kept: &[String]) -> Option<Vec<String>> {
         let mut surplus = self.clone();
         for token in kept {
@@ -266,34 +267,34 @@ impl Kargs {
         (rest.0 == kept).then_some(surplus.0)
     }
 
-    /// What rpm-ostree makes of these changes: it passes over a deletion of what is not there word for word, appends
+    /// Applies changes as rpm-ostree does: it skips a deletion of an argument that is not present word for word, appends
     /// first, and then lets libostree delete.
     ///
     /// # Errors
     /// A deletion that libostree refuses.
-    pub fn apply(&self, changes: &[Change]) -> Result<Self, KargsError> {
+    pub fn apply_changes(&self, changes: &[KargsChange]) -> Result<Self, KargsError> {
         let mut result = self.clone();
         for change in changes {
-            if let Change::Append(token) = change {
+            if let KargsChange::Append(token) = change {
                 result.0.push(token.clone());
             }
         }
         for change in changes {
             match change {
-                Change::Delete(token) if self.0.contains(token) => result.delete(token)?,
+                KargsChange::Delete(token) if self.0.contains(token) => result.delete_one(token)?,
                 _ => {}
             }
         }
         Ok(result)
     }
 
-    /// A deletion as libostree has it: a key alone deletes its only value, whatever that is.
-    fn delete(&mut self, token: &str) -> Result<(), KargsError> {
-        let of_key: Vec<&str> = self.of_key(key(token)).collect();
+    /// Deletes as libostree does: a key alone deletes its only value, whatever that is.
+    fn delete_one(&mut self, token: &str) -> Result<(), KargsError> {
+        let of_key: Vec<&str> = self.of_key(key_of(token)).collect();
         let taken = match of_key.as_slice() {
             [only] if !token.contains('=') => (*only).to_owned(),
             several if several.contains(&token) => token.to_owned(),
-            _ => return Err(KargsError::Gone(token.to_owned())),
+            _ => return Err(KargsError::Missing(token.to_owned())),
         };
         self.remove(&taken);
         Ok(())
@@ -307,13 +308,13 @@ impl Kargs {
 
     fn of_key<'a>(&'a self, wanted: &'a str) -> impl Iterator<Item = &'a str> {
         let tokens = self.0.iter().map(String::as_str);
-        tokens.filter(move |token| key(token) == wanted)
+        tokens.filter(move |token| key_of(token) == wanted)
     }
 
     fn by_key(&self) -> BTreeMap<&str, Vec<&str>> {
         let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for token in &self.0 {
-            all.entry(key(token)).or_default().push(token);
+            all.entry(key_of(token)).or_default().push(token);
         }
         all
     }
@@ -321,12 +322,12 @@ impl Kargs {
     fn by_family(&self) -> BTreeMap<String, Vec<&str>> {
         let mut all: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for token in &self.0 {
-            all.entry(family(token)).or_default().push(token);
+            all.entry(family_of(token)).or_default().push(token);
         }
         all
     }
 
-    fn counts(&self) -> BTreeMap<&String, usize> {
+    fn token_counts(&self) -> BTreeMap<&String, usize> {
         let mut all = BTreeMap::new();
         for token in &self.0 {
             *all.entry(token).or_default() += 1;
@@ -341,9 +342,9 @@ impl fmt::Display for Kargs {
     }
 }
 
-impl Change {
+impl KargsChange {
     /// The option of `rpm-ostree kargs`.
-    pub fn option(&self) -> String {
+    pub fn command_option(&self) -> String {
         match self {
             Self::Delete(token) => format!("--delete-if-present={token}"),
             Self::Append(token) => format!("--append={token}"),
@@ -354,9 +355,9 @@ impl Change {
 /// The daemon's own sequence (docs/agreement.md: Kernel arguments): all old ones away, then all new ones, duplicates kept.
 ///
 /// Empty where it runs no command.
-pub fn daemon_sequence(old: &Kargs, new: &Kargs) -> Vec<Change> {
-    let away = old.0.iter().cloned().map(Change::Delete);
-    away.chain(new.0.iter().cloned().map(Change::Append))
+pub fn daemon_sequence(old: &Kargs, new: &Kargs) -> Vec<KargsChange> {
+    let away = old.0.iter().cloned().map(KargsChange::Delete);
+    away.chain(new.0.iter().cloned().map(KargsChange::Append))
         .collect()
 }
 
@@ -364,14 +365,14 @@ fn is_blank(letter: char) -> bool {
     matches!(letter, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c')
 }
 
-/// What is before the first `=`.
-fn key(token: &str) -> &str {
+/// Returns the text before the first `=`.
+fn key_of(token: &str) -> &str {
     token.split_once('=').map_or(token, |(key, _)| key)
 }
 
 /// The key that stands for all among whose arguments the order counts. To the kernel `-` and `_` are one letter.
-fn family(token: &str) -> String {
-    let key = key(token).replace('-', "_");
+fn family_of(token: &str) -> String {
+    let key = key_of(token).replace('-', "_");
     let family = FAMILIES.iter().find(|keys| keys.contains(&key.as_str()));
     let first = family.and_then(|keys| keys.first());
     first.map_or(key, |first| (*first).to_owned())
@@ -382,7 +383,7 @@ fn in_sorted_order(mut tokens: Vec<&str>) -> Vec<&str> {
     tokens
 }
 
-/// How many of the first `values` are found in `all`, in their order.
+/// Returns the number of the first `values` that are found in `all`, in their order.
 fn leading_within(values: &[&str], all: &[&str]) -> usize {
     let mut found = 0;
     for token in all {
@@ -402,8 +403,8 @@ mod tests {
         Kargs::parse(line)
     }
 
-    fn options(changes: &[Change]) -> Vec<String> {
-        changes.iter().map(Change::option).collect()
+    fn options(changes: &[KargsChange]) -> Vec<String> {
+        changes.iter().map(KargsChange::command_option).collect()
     }
 
     #[test]
@@ -413,10 +414,13 @@ mod tests {
             kargs(line).tokens(),
             ["root=LABEL=root", "dyndbg=\"file x +p\"", "quiet"]
         );
-        let entries = Kargs::of_entries(&["a=1 b", "\"c d\"", ""]);
+        let entries = Kargs::from_entries(&["a=1 b", "\"c d\"", ""]);
         assert_eq!(entries.tokens(), ["a=1", "b", "\"c d\""]);
         assert_eq!(entries.never_found(), ["\"c d\""]);
-        assert_eq!(Kargs::of_entries(&["a=\"1", "b"]).unclosed(), ["a=\"1"]);
+        assert_eq!(
+            Kargs::from_entries(&["a=\"1", "b"]).unclosed_quotes(),
+            ["a=\"1"]
+        );
     }
 
     #[test]
@@ -461,7 +465,7 @@ mod tests {
             ("k=1 k=by-hand", "k=1", "k=1"),
         ] {
             let present = kargs(present);
-            let wanted = present.towards(&kargs(old), &kargs(new));
+            let wanted = present.after_change(&kargs(old), &kargs(new));
             assert_eq!(present.changes_to(&wanted), [], "{present}: {old} -> {new}");
         }
     }
@@ -530,7 +534,7 @@ mod tests {
             ),
         ] {
             let present = kargs(present);
-            let wanted = present.towards(&kargs(old), &kargs(new));
+            let wanted = present.after_change(&kargs(old), &kargs(new));
             let found = present.changes_to(&wanted);
             assert_eq!(
                 options(&found).join(" "),
@@ -538,7 +542,7 @@ mod tests {
                 "{present}: {old} -> {new}"
             );
             assert_eq!(
-                kargs(new).missing_from(&present.apply(&found).unwrap()),
+                kargs(new).missing_from(&present.apply_changes(&found).unwrap()),
                 [""; 0]
             );
         }
@@ -549,8 +553,8 @@ mod tests {
         let delete = |line: &str, tokens: &[&str]| {
             let changes = tokens
                 .iter()
-                .map(|token| Change::Delete((*token).to_owned()));
-            let changed = kargs(line).apply(&changes.collect::<Vec<_>>());
+                .map(|token| KargsChange::Delete((*token).to_owned()));
+            let changed = kargs(line).apply_changes(&changes.collect::<Vec<_>>());
             changed.map(|kargs| kargs.to_string())
         };
         assert_eq!(delete("a=1 b a=2", &["a=1"]).unwrap(), "b a=2");
@@ -563,14 +567,14 @@ mod tests {
         assert_eq!(delete("a=1 a", &["a", "a"]).unwrap(), "", "its only value");
         assert_eq!(delete("a b", &["c=1"]).unwrap(), "a b");
         assert_eq!(delete("a=1", &["a=2"]).unwrap(), "a=1");
-        let twice = KargsError::Gone("a=1".to_owned());
+        let twice = KargsError::Missing("a=1".to_owned());
         assert_eq!(delete("a=1", &["a=1", "a=1"]), Err(twice));
     }
 
     #[test]
     fn order_counts_within_a_key_and_within_some_families() {
         let disordered =
-            |wanted: &str, present: &str| kargs(wanted).disordered(&kargs(present)).join(" ");
+            |wanted: &str, present: &str| kargs(wanted).out_of_order(&kargs(present)).join(" ");
         for (wanted, present) in [
             ("a b", "b a"),
             ("k=1 k=2", "k=1 x k=by-hand k=2"),
@@ -620,7 +624,7 @@ mod tests {
             present in "([abc](=[12])? ){0,8}", wanted in "([abc](=[12])? ){0,8}",
         ) {
             let (present, wanted) = (kargs(&present), kargs(&wanted));
-            let changed = present.apply(&present.changes_to(&wanted)).unwrap();
+            let changed = present.apply_changes(&present.changes_to(&wanted)).unwrap();
             prop_assert_eq!(&changed, &wanted);
             prop_assert_eq!(changed.changes_to(&wanted), []);
         }
@@ -633,8 +637,8 @@ mod tests {
             let (away, added): (Vec<_>, Vec<_>) = present
                 .changes_to(&wanted)
                 .into_iter()
-                .partition(|change| matches!(change, Change::Delete(_)));
-            let deleted_first = present.apply(&away).unwrap().apply(&added).unwrap();
+                .partition(|change| matches!(change, KargsChange::Delete(_)));
+            let deleted_first = present.apply_changes(&away).unwrap().apply_changes(&added).unwrap();
             prop_assert_eq!(deleted_first, wanted);
         }
 
@@ -644,8 +648,8 @@ mod tests {
         ) {
             let (old, new) = (kargs(&old), kargs(&new));
             let present = kargs(&format!("{base} {old}"));
-            let daemon = present.apply(&daemon_sequence(&old, &new)).unwrap();
-            prop_assert_eq!(sorted(&present.towards(&old, &new)), sorted(&daemon));
+            let daemon = present.apply_changes(&daemon_sequence(&old, &new)).unwrap();
+            prop_assert_eq!(sorted(&present.after_change(&old, &new)), sorted(&daemon));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a path holds: type, mode, owner and content, as values.
+//! The object at a path as a value: type, mode, owner and content.
 //!
 //! Shared by observation, drift, plan and journal, so that "is it already so?"
 //! and "is it still so?" are one comparison.
@@ -6,7 +6,7 @@
 use nix::sys::stat::FileStat;
 use serde::{Deserialize, Serialize};
 
-/// The type of an object, with what makes its content.
+/// The type of an object, with its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "type")]
 pub enum Kind {
@@ -31,13 +31,13 @@ pub enum Kind {
     },
 }
 
-/// What stands for the digest of a file that is too large to be read.
+/// Stands for the digest of a file that is too large to be read.
 const UNREAD: &str = "unread";
 
 impl Kind {
     /// A file that is larger than anything a config brings: its size and the time of its last change stand for its
     /// content.
-    pub fn unread(stat: &FileStat) -> Self {
+    pub fn unread_file(stat: &FileStat) -> Self {
         Self::File {
             size: u64::try_from(stat.st_size).unwrap_or_default(),
             sha256: format!(
@@ -47,12 +47,12 @@ impl Kind {
         }
     }
 
-    /// Whether it is such a file.
+    /// Returns true for a file whose content was too large to be read.
     pub fn is_unread(&self) -> bool {
         matches!(self, Self::File { sha256, .. } if sha256.starts_with(UNREAD))
     }
 
-    /// Whether a copy that was just written, and read for that, has the content of this.
+    /// Returns true if a copy that was just written, and read, has the content of this.
     pub fn is_copied_as(&self, copy: &Self) -> bool {
         match (self, copy) {
             (Self::File { size, .. }, Self::File { size: copied, .. }) if self.is_unread() => {
@@ -71,32 +71,32 @@ pub struct Object {
     pub kind: Kind,
     /// Permission bits with setuid, setgid and sticky (07777).
     pub mode: u32,
-    /// Owner.
+    /// Numeric user id.
     pub uid: u32,
-    /// Group.
+    /// Numeric group id.
     pub gid: u32,
 }
 
 impl Object {
-    /// Whether `self` on disk is what `wanted` asks for. The mode of a link means nothing.
-    pub fn is(&self, wanted: &Self) -> bool {
+    /// Returns true if `self` on disk is as `wanted`. The mode of a link means nothing.
+    pub fn is_like(&self, wanted: &Self) -> bool {
         let mode_counts = !matches!(wanted.kind, Kind::Symlink { .. });
         self.kind == wanted.kind
             && self.owner() == wanted.owner()
             && (!mode_counts || self.mode == wanted.mode)
     }
 
-    /// Owner and group together.
+    /// Returns user id and group id.
     pub fn owner(&self) -> (u32, u32) {
         (self.uid, self.gid)
     }
 
-    /// Whether it is a directory.
+    /// Returns true for a directory.
     pub fn is_directory(&self) -> bool {
         self.kind == Kind::Directory
     }
 
-    /// Whether mode and owner are those of a stat. The mode of a link means nothing.
+    /// Returns true if mode and owner are those of a stat. The mode of a link means nothing.
     pub fn has_attributes_of(&self, stat: &FileStat) -> bool {
         let mode_counts = !matches!(self.kind, Kind::Symlink { .. });
         self.owner() == (stat.st_uid, stat.st_gid)
@@ -123,7 +123,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Whether none is set.
+    /// Returns true if none is set.
     pub fn is_empty(self) -> bool {
         !self.immutable && !self.append_only
     }
@@ -149,7 +149,7 @@ impl Flags {
     }
 }
 
-/// Where and when an object was seen: tells within one run that nobody touched it since.
+/// Inode, size and times of an object: shows within one run that it was not changed since.
 ///
 /// Never stored: a file system may hand a freed inode number to the next file at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,17 +162,17 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Device and inode.
+    /// Returns device and inode number.
     pub fn inode(&self) -> (u64, u64) {
         (self.dev, self.ino)
     }
 
-    /// Whether both are names of one inode.
+    /// Returns true if both are names of one inode.
     pub fn same_file(&self, other: &Self) -> bool {
         self.inode() == other.inode()
     }
 
-    /// Whether nothing but the change time differs: a new name, or other attributes, of what has the same bytes.
+    /// Returns true if at most the change time differs: a new name, or other attributes, of the same bytes.
     pub fn same_but_change_time(&self, other: &Self) -> bool {
         self.same_file(other) && self.size == other.size && self.modified == other.modified
     }

@@ -1,12 +1,12 @@
-//! Paths that no config may bring: what this program and the daemon write themselves, with the reason for each.
+//! Paths that no config may bring: this program or the daemon writes them. Each has its reason.
 //!
 //! The program and its units are not among them: where a config brings those, `install` leaves them to it.
 
 use crate::paths;
 
-/// In which configs a path is refused.
+/// The configs in which a path is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
+pub enum OwnedRule {
     /// In every one.
     Always,
     /// In a MachineConfig; a bare config may bring what a first boot starts from.
@@ -17,19 +17,19 @@ pub enum Rule {
 
 /// A path with an owner.
 #[derive(Debug, Clone, Copy)]
-pub struct Owned {
-    /// Where, relative to the root.
+pub struct OwnedPath {
+    /// Path relative to the root.
     pub path: &'static str,
     /// Everything below it belongs to it.
     pub tree: bool,
     /// Which configs may not bring it.
-    pub rule: Rule,
+    pub rule: OwnedRule,
     /// Its writer and its purpose: a clause with a subject.
     pub why: &'static str,
 }
 
-const fn file(path: &'static str, rule: Rule, why: &'static str) -> Owned {
-    Owned {
+const fn file(path: &'static str, rule: OwnedRule, why: &'static str) -> OwnedPath {
+    OwnedPath {
         path,
         tree: false,
         rule,
@@ -37,11 +37,11 @@ const fn file(path: &'static str, rule: Rule, why: &'static str) -> Owned {
     }
 }
 
-const fn tree(path: &'static str, why: &'static str) -> Owned {
-    Owned {
+const fn tree(path: &'static str, why: &'static str) -> OwnedPath {
+    OwnedPath {
         path,
         tree: true,
-        rule: Rule::Always,
+        rule: OwnedRule::Always,
         why,
     }
 }
@@ -50,7 +50,7 @@ const ACCOUNTS: &str = "a whole file takes away every account that it does not l
                         are looked up in it";
 
 /// Every path with an owner.
-pub const OWNED: [Owned; 13] = [
+pub const OWNED: [OwnedPath; 13] = [
     tree(
         paths::STATE,
         "mco-rescue keeps its journal there, and what it needs to undo a run",
@@ -58,17 +58,17 @@ pub const OWNED: [Owned; 13] = [
     tree(paths::RUNTIME, "mco-rescue keeps there what one boot needs"),
     file(
         paths::CHECK,
-        Rule::Always,
+        OwnedRule::Always,
         "mco-rescue makes it to test its unit",
     ),
     file(
         paths::CURRENT_CONFIG,
-        Rule::Always,
+        OwnedRule::Always,
         "it is the daemon's record of the config, which a run writes last",
     ),
     file(
         paths::CURRENT_IMAGE,
-        Rule::Always,
+        OwnedRule::Always,
         "it is the daemon's record of the image, which a run writes last",
     ),
     tree(
@@ -81,18 +81,18 @@ pub const OWNED: [Owned; 13] = [
     ),
     file(
         paths::ENCAPSULATED,
-        Rule::Rendered,
+        OwnedRule::Rendered,
         "it starts the first-boot service again, which takes the node to what is in it",
     ),
     file(
         paths::ENCAPSULATED_KEPT,
-        Rule::Rendered,
+        OwnedRule::Rendered,
         "the input of the first boot is kept there once it is over",
     ),
-    file(paths::PASSWD, Rule::Accounts, ACCOUNTS),
-    file(paths::GROUP, Rule::Accounts, ACCOUNTS),
-    file(paths::SHADOW, Rule::Accounts, ACCOUNTS),
-    file(paths::GSHADOW, Rule::Accounts, ACCOUNTS),
+    file(paths::PASSWD, OwnedRule::Accounts, ACCOUNTS),
+    file(paths::GROUP, OwnedRule::Accounts, ACCOUNTS),
+    file(paths::SHADOW, OwnedRule::Accounts, ACCOUNTS),
+    file(paths::GSHADOW, OwnedRule::Accounts, ACCOUNTS),
 ];
 
 #[cfg(test)]

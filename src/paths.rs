@@ -12,18 +12,18 @@ pub const NODE_ANNOTATIONS: &str = "etc/machine-config-daemon/node-annotations.j
 pub const NODE_ANNOTATIONS_KEPT: &str = "etc/machine-config-daemon/node-annotation.json.bak";
 /// Makes the daemon skip its comparison, write everything anew, and reboot.
 pub const FORCE: &str = "run/machine-config-daemon-force";
-/// What the service goes to that leaves on-cluster layering.
+/// The config for the service that leaves on-cluster layering.
 pub const REVERT: &str = "etc/mco/machineconfig-revert.json";
-/// That service.
+/// The unit file of that service.
 pub const REVERT_UNIT: &str = "etc/systemd/system/machine-config-daemon-revert.service";
-/// Enables it.
+/// Link that enables the revert service.
 pub const REVERT_LINK: &str =
     "etc/systemd/system/multi-user.target.requires/machine-config-daemon-revert.service";
-/// Where the daemon takes extensions from while it stages them.
+/// The daemon's repository of extensions while it stages them.
 pub const EXTENSIONS_REPOSITORY: &str = "etc/yum.repos.d/coreos-extensions.repo";
 /// Copies of files as the OS shipped them.
 pub const ORIG: &str = "etc/machine-config-daemon/orig";
-/// Stamps for files that had no original.
+/// Stamps for files without an original.
 pub const NOORIG: &str = "etc/machine-config-daemon/noorig";
 /// First-boot input of the daemon; a live trigger as long as it exists.
 pub const ENCAPSULATED: &str = "etc/ignition-machine-config-encapsulated.json";
@@ -37,7 +37,7 @@ pub const KUBECONFIG: &str = "etc/kubernetes/kubeconfig";
 pub const UNITS: &str = "etc/systemd/system";
 /// Preset lines that Ignition writes for the first boot.
 pub const IGNITION_PRESET: &str = "etc/systemd/system-preset/20-ignition.preset";
-/// Decides whether systemd still has its first boot before it.
+/// Decides if the next boot is systemd's first boot.
 pub const MACHINE_ID: &str = "etc/machine-id";
 /// Accounts of the root.
 pub const PASSWD: &str = "etc/passwd";
@@ -63,13 +63,13 @@ pub const USERADD_DEFAULTS: &str = "etc/default/useradd";
 pub const PWD_LOCK: &str = "etc/.pwd.lock";
 /// Home of the only user a MachineConfig may have.
 pub const CORE_HOME: &str = "home/core";
-/// Keys and what sshd keeps for the user.
+/// Keys and other files of sshd for the user.
 pub const CORE_SSH: &str = "home/core/.ssh";
 /// Directory of key fragments.
 pub const CORE_KEYS_DIR: &str = "home/core/.ssh/authorized_keys.d";
 /// The keys of the config.
 pub const CORE_KEYS: &str = "home/core/.ssh/authorized_keys.d/ignition";
-/// Below any home: keys and what sshd keeps for the user.
+/// Below any home: keys and other files of sshd for the user.
 pub const SSH: &str = ".ssh";
 /// Below any home: directory of key fragments.
 pub const KEYS_DIR: &str = ".ssh/authorized_keys.d";
@@ -90,15 +90,15 @@ pub const STAGED_DEPLOYMENT: &str = "run/ostree/staged-deployment";
 pub const BOOT_ENTRIES: &str = "boot/loader/entries";
 /// Kernels of the deployments, one directory for each that differs.
 pub const BOOT_OSTREE: &str = "boot/ostree";
-/// Which system it is.
+/// Name and version of the operating system.
 pub const OS_RELEASE: &str = "etc/os-release";
 /// The same as the OS ships it.
 pub const USR_OS_RELEASE: &str = "usr/lib/os-release";
-/// Where registries are, their mirrors, and which are blocked.
+/// Registries, their mirrors, and those that are blocked.
 pub const REGISTRIES: &str = "etc/containers/registries.conf";
 /// Files that add to it.
 pub const REGISTRIES_D: &str = "etc/containers/registries.conf.d";
-/// Which signatures an image needs.
+/// Signatures that images need.
 pub const POLICY: &str = "etc/containers/policy.json";
 /// Credentials that rpm-ostree uses for a pull; the first that exists counts (docs/agreement.md: Files on a node).
 pub const PULL_SECRETS: [&str; 3] = [
@@ -132,12 +132,12 @@ pub const ETCD_POD: &str = "etc/kubernetes/manifests/etcd-pod.yaml";
 /// Certificates by which members of etcd know each other.
 pub const ETCD_CERTIFICATES: &str =
     "etc/kubernetes/static-pod-resources/etcd-certs/secrets/etcd-all-certs";
-/// Who signs for etcd, in releases from new to old.
+/// Authorities of etcd, in releases from new to old.
 pub const ETCD_AUTHORITIES: [&str; 2] = [
     "etc/kubernetes/static-pod-resources/etcd-certs/configmaps/etcd-all-bundles/server-ca-bundle.crt",
     "etc/kubernetes/static-pod-resources/etcd-certs/configmaps/etcd-serving-ca/ca-bundle.crt",
 ];
-/// The same on a disk that nobody has booted.
+/// The same on a disk that is not booted.
 pub const PHYSICAL_STATEROOTS: &str = "ostree/deploy";
 /// Written by Ignition when it has written its config.
 pub const IGNITION_RESULT: &str = "etc/.ignition-result.json";
@@ -146,7 +146,7 @@ pub const IMAGE_CONFIGS: &str = "usr/lib/mco-rescue/configs";
 /// The authority of the Machine Config Server that an image brings along.
 pub const IMAGE_AUTHORITY: &str = "usr/lib/mco-rescue/ca.pem";
 /// Files in which a node may have the authority of its Machine Config Server: bundles, kubeconfigs with one in
-/// them, and the pointer config that the node was provisioned with (contract section 2).
+/// them, and the pointer config that the node was provisioned with (docs/agreement.md: Server).
 pub const AUTHORITIES: [&str; 8] = [
     "etc/kubernetes/kubelet-ca.crt",
     "etc/kubernetes/ca.crt",
@@ -166,7 +166,7 @@ pub const STATE: &str = "var/lib/mco-rescue";
 pub const MARKER: &str = "var/lib/mco-rescue/marker";
 /// The kubelet is stopped for a run.
 pub const STOPPED: &str = "var/lib/mco-rescue/stopped.json";
-/// What a run is about to touch.
+/// The paths that a run is about to change.
 pub const INTENT: &str = "var/lib/mco-rescue/intent.json";
 /// All steps of a run; its existence is the commit point.
 pub const JOURNAL: &str = "var/lib/mco-rescue/journal.json";
@@ -185,42 +185,42 @@ pub const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
 pub const OS_RUNS: &str = "var/lib/mco-rescue/os-runs.json";
 /// Requests of configs for the operating system, by deployment.
 pub const ASKED: &str = "var/lib/mco-rescue/asked.json";
-/// The directories that `install` had to make.
+/// The directories that `install` created.
 pub const INSTALL: &str = "var/lib/mco-rescue/install.json";
 /// This program, where its units run it.
 pub const PROGRAM: &str = "usr/local/bin/mco-rescue";
 /// Finishes an interrupted run at boot.
 pub const RECOVER_UNIT: &str = "etc/systemd/system/mco-rescue-recover.service";
-/// Enables it.
+/// Link that enables the recover unit.
 pub const RECOVER_LINK: &str = "etc/systemd/system/sysinit.target.wants/mco-rescue-recover.service";
 /// Proves after a reboot that what was staged runs.
 pub const COMPLETE_UNIT: &str = "etc/systemd/system/mco-rescue-complete.service";
-/// Enables it.
+/// Link that enables the complete unit.
 pub const COMPLETE_LINK: &str =
     "etc/systemd/system/multi-user.target.wants/mco-rescue-complete.service";
 /// The place of a mask that lasts until the next boot.
 pub const COMPLETE_RUNTIME_UNIT: &str = "run/systemd/system/mco-rescue-complete.service";
 /// The unit that completes, of an image that brings it along.
 pub const IMAGE_COMPLETE_UNIT: &str = "usr/lib/systemd/system/mco-rescue-complete.service";
-/// Enables it.
+/// Link that enables it.
 pub const IMAGE_COMPLETE_LINK: &str =
     "usr/lib/systemd/system/multi-user.target.wants/mco-rescue-complete.service";
 /// The recover unit, of an image that brings it along.
 pub const IMAGE_RECOVER_UNIT: &str = "usr/lib/systemd/system/mco-rescue-recover.service";
-/// Enables it.
+/// Link that enables it.
 pub const IMAGE_RECOVER_LINK: &str =
     "usr/lib/systemd/system/sysinit.target.wants/mco-rescue-recover.service";
 /// Keeps the cache fresh.
 pub const FETCH_SERVICE: &str = "etc/systemd/system/mco-rescue-fetch.service";
 /// Starts that now and then.
 pub const FETCH_TIMER: &str = "etc/systemd/system/mco-rescue-fetch.timer";
-/// Enables it.
+/// Link that enables the timer.
 pub const TIMER_LINK: &str = "etc/systemd/system/timers.target.wants/mco-rescue-fetch.timer";
 /// Keeps the first boot's preset run from switching these units off.
 pub const PRESET: &str = "etc/systemd/system-preset/30-mco-rescue.preset";
-/// When systemd last started the timer, as it keeps that.
+/// Time at which systemd last started the timer; written by systemd.
 pub const TIMER_STAMP: &str = "var/lib/systemd/timers/stamp-mco-rescue-fetch.timer";
-/// What one boot keeps for itself.
+/// State of one boot.
 pub const RUNTIME: &str = "run/mco-rescue";
 /// While it exists the unit that recovers starts although nothing is pending.
 pub const CHECK: &str = "run/mco-rescue-check";
@@ -231,25 +231,25 @@ pub const SYSTEMD_RUNS: &str = "run/systemd/system";
 pub const CACHE: &str = "var/lib/mco-rescue/cache";
 /// Deployments that we pinned.
 pub const PINS: &str = "var/lib/mco-rescue/pins.json";
-/// What is known of the Machine Config Server: where it is and which authority it had.
+/// Address and authority of the Machine Config Server, as last known.
 pub const SERVER: &str = "var/lib/mco-rescue/server.json";
-/// What its clock said when it was heard last, beside that of the node.
+/// Time of its clock at its last answer, beside that of the node.
 pub const SERVER_CLOCK: &str = "var/lib/mco-rescue/server-clock.json";
-/// The node's annotations as the API had them last.
+/// The node's annotations, as the API last reported them.
 pub const ANNOTATIONS: &str = "var/lib/mco-rescue/annotations.json";
-/// The cluster's node disruption policies as the API had them last.
+/// The cluster's node disruption policies, as the API last reported them.
 pub const POLICIES: &str = "var/lib/mco-rescue/disruption-policies.json";
-/// What the daemon's log last told of the configs that it went to.
+/// Configs that the daemon updated to, by its log when it was last read.
 pub const DAEMON_LOG: &str = "var/lib/mco-rescue/daemon-log.json";
 /// Logs of containers: `NAMESPACE_POD_UID/CONTAINER/N.log`.
 pub const POD_LOGS: &str = "var/log/pods";
-/// Where the daemon keeps the logs of the pod before.
+/// Logs of the daemon's previous pod.
 pub const PREVIOUS_LOGS: &str = "etc/machine-config-daemon/previous-logs";
-/// How the kubelet reaches the API, and who it is.
+/// The kubelet's address of the API and its identity there.
 pub const KUBELET_KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
-/// The certificate that the kubelet shows to the API, with its key.
+/// The kubelet's client certificate for the API, with its key.
 pub const KUBELET_CLIENT: &str = "var/lib/kubelet/pki/kubelet-client-current.pem";
-/// The certificate that the kubelet shows to whoever asks it, with its key.
+/// The kubelet's serving certificate, with its key.
 pub const KUBELET_SERVING: &str = "var/lib/kubelet/pki/kubelet-server-current.pem";
 /// Written at a shutdown that could not write what was staged, with the reason.
 pub const FINALIZE_FAILURE: &str = "boot/ostree/finalize-failure.stamp";
@@ -260,16 +260,16 @@ pub const HOSTNAME: &str = "etc/hostname";
 /// The host of the API, which is that of the Machine Config Server too; shell assignments.
 pub const APISERVER_URL: &str = "etc/kubernetes/apiserver-url.env";
 
-/// The authority of the kubelet's clients; the daemon's updates leave it out (contract section 6.3).
+/// The authority of the kubelet's clients; the daemon's updates leave it out (docs/agreement.md: Files).
 pub const KUBELET_CA: &str = "etc/kubernetes/kubelet-ca.crt";
-/// Files that the daemon does not validate, as it writes them from what the cluster says, too (contract sections 7 and
-/// 10).
+/// Files that the daemon does not validate, as it also writes them by the cluster's state (docs/agreement.md:
+/// Validation).
 pub const EXEMPT: [&str; 3] = [
     KUBELET_CA,
     "etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
     "etc/mco/internal-registry-pull-secret.json",
 ];
-/// Files that are never deleted as stale (contract section 6.5), besides everything below [`CERTS_D`].
+/// Files that are never deleted as stale (docs/agreement.md: Stale files), besides everything below [`CERTS_D`].
 pub const NEVER_STALE: [&str; 3] = [
     "etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt",
     "etc/kubernetes/kubelet-ca.crt",
@@ -277,7 +277,7 @@ pub const NEVER_STALE: [&str; 3] = [
 ];
 /// Registry certificates, which the daemon manages outside the MachineConfig.
 pub const CERTS_D: &str = "etc/docker/certs.d";
-/// Links that older releases leaked; the daemon removes them in every update (contract section 6.5).
+/// Links that older releases leaked; the daemon removes them in every update (docs/agreement.md: Stale files).
 pub const LEAKED_LINKS: [&str; 2] = [
     "etc/systemd/system/network-online.target.requires/node-valid-hostname.service",
     "etc/systemd/system/network-online.target.wants/ovs-configuration.service",

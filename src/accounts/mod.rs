@@ -109,7 +109,7 @@ pub fn prepare(
     let problem = refused(desired).or_else(|| {
         let notice = run.all(passwd).err()?;
         Some(Notice {
-            subject: config.place(notice.subject),
+            subject: config.original_place(notice.subject),
             ..notice
         })
     });
@@ -228,7 +228,7 @@ fn read(root: &Root) -> (AccountFiles, Option<RootError>) {
 /// The account files with those that a config brings as a whole: owners are looked up in what will be there. `None`
 /// where it brings none.
 pub fn brought(root: &Root, desired: &Desired) -> Option<AccountFiles> {
-    let file = |path: &'static str| Some((path, desired.file(&RootPath::fixed(path))?));
+    let file = |path: &'static str| Some((path, desired.file_at(&RootPath::fixed(path))?));
     let brought: Vec<_> = WRITTEN.into_iter().filter_map(file).collect();
     if brought.is_empty() {
         return None;

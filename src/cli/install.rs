@@ -50,7 +50,7 @@ fn install(cli: &Cli, root: &Root, meant: bool) -> Result<ExitCode> {
     access::expect(root, Need::Write)?;
     let lock = transaction::acquire(root)?;
     let records = Records::read(root).context("reading the daemon's records")?;
-    let config = records.recorded().map(Desired::of);
+    let config = records.recorded().map(Desired::from_config);
     let managed = config.as_ref().map(managed).unwrap_or_default();
     let due = Due::of(root, Scope::All, &managed)?;
     let unlabelled = due.put(root, &lock)?;
@@ -215,7 +215,7 @@ impl Beforehand {
 
     /// The same for a run without a config of its own.
     pub fn of_recorded(root: &Root, records: &Records) -> Option<Self> {
-        let config = records.recorded().map(Desired::of);
+        let config = records.recorded().map(Desired::from_config);
         Self::on(root, &config.as_ref().map(managed).unwrap_or_default())
     }
 
@@ -492,7 +492,7 @@ fn remove(cli: &Cli, root: &Root) -> Result<ExitCode> {
 /// What of ours is there, links before units before the program; and what stays, with the reason.
 fn to_remove(root: &Root, lock: &Lock) -> Result<Removed> {
     let records = Records::read(root).context("reading the daemon's records")?;
-    let config = records.recorded().map(Desired::of);
+    let config = records.recorded().map(Desired::from_config);
     let managed = config.as_ref().map(managed).unwrap_or_default();
     let (mut ours, mut left) = (Vec::new(), Vec::new());
     for item in install::items(Scope::All, true).into_iter().rev() {

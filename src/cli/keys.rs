@@ -154,7 +154,7 @@ fn planned(
     of_config: bool,
 ) -> Result<Plan> {
     let config = document::parse(NOTHING, NAME)?;
-    let desired = Desired::of(&config);
+    let desired = Desired::from_config(&config);
     let records = Records::read(root).context("reading the daemon's records")?;
     let inputs = Inputs {
         config: &config,

@@ -22,7 +22,7 @@ use crate::drift;
 use crate::error::RunError;
 use crate::images::storage;
 use crate::invocation::mco_rescue;
-use crate::kargs::{Change, Kargs};
+use crate::kargs::{Kargs, KargsChange};
 use crate::node::host::boot_id;
 use crate::node::requests::AskedFor;
 use crate::node::system::{Facts, OF_DEPLOYMENTS, ask};
@@ -334,7 +334,7 @@ impl Staging<'_> {
             // What was staged before may have brought its own: only now it is known what is missing.
             OsStep::Arguments { .. } => {
                 let present = next_arguments()?;
-                let wanted = present.towards(&self.plan.old_arguments, &self.plan.arguments);
+                let wanted = present.after_change(&self.plan.old_arguments, &self.plan.arguments);
                 let changes = present.changes_to(&wanted);
                 self.expected.replace(Some(wanted));
                 arguments::kargs(&changes)
@@ -368,7 +368,7 @@ impl Staging<'_> {
             None => Vec::new(),
         };
         let missing = self.plan.arguments.missing_from(&present).join(" ");
-        let disordered = self.plan.arguments.disordered(&present).join(" ");
+        let disordered = self.plan.arguments.out_of_order(&present).join(" ");
         expected.get_or_insert(present);
         if !missing.is_empty() {
             return Ok(Some(format!("{missing} is missing from what is staged")));
@@ -376,7 +376,7 @@ impl Staging<'_> {
         if !disordered.is_empty() {
             return Ok(Some(format!("{disordered} is staged in another order")));
         }
-        let words: Vec<String> = changes.iter().map(Change::option).collect();
+        let words: Vec<String> = changes.iter().map(KargsChange::command_option).collect();
         Ok((!words.is_empty()).then(|| format!("what is staged still needs {}", words.join(" "))))
     }
 

@@ -250,10 +250,10 @@ impl<'a> Found<'a> {
     fn look_ahead(&mut self, root: &Root, config: &MachineConfig) -> Result<()> {
         let node = self.node_for(root, config)?;
         let old = match self.record() {
-            Record::Present(record) if !record.emptied => Some(Desired::of(record)),
+            Record::Present(record) if !record.emptied => Some(Desired::from_config(record)),
             _ => None,
         };
-        let failure = midway::failure(&Desired::of(config), old.as_ref(), &node);
+        let failure = midway::failure(&Desired::from_config(config), old.as_ref(), &node);
         let live = node.system.facts().is_some();
         if live && self.initial.is_none() && self.os.booted.as_ref() != Some(&config.os_image_url) {
             self.os.podman = podman_fails(&config.os_image_url);
@@ -295,7 +295,7 @@ impl<'a> Found<'a> {
         let observe = || -> Result<NodeState> {
             let interest = Interest {
                 system: self.system.is_none(),
-                ..plan::interest(&Desired::of(config), None, None)
+                ..plan::interest(&Desired::from_config(config), None, None)
             };
             let seen = node::observe(root, &interest, &HostRunner);
             let mut node = seen.context("looking at the node")?;
@@ -336,7 +336,7 @@ impl<'a> Found<'a> {
                 drifts.extend_from_slice(session.on_disk());
             }
             Some(session) => drifts.extend(drift::drifts(&session.desired, node)),
-            None => drifts.extend(drift::drifts(&Desired::of(config), node)),
+            None => drifts.extend(drift::drifts(&Desired::from_config(config), node)),
         }
         let facts = node.system.facts();
         Compared {

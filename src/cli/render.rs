@@ -15,7 +15,7 @@ const HAS_NO_WORKERS: [&str; 2] = ["master", "arbiter"];
 pub fn run(args: &RenderArgs) -> Result<ExitCode> {
     let mut inputs = Vec::new();
     for file in &args.files {
-        inputs.extend(render::read(&source::read_named(file)?, file)?);
+        inputs.extend(render::read_inputs(&source::read_named(file)?, file)?);
     }
     let pool = Pool {
         name: args.pool.clone(),
@@ -24,7 +24,7 @@ pub fn run(args: &RenderArgs) -> Result<ExitCode> {
         controller_version: args.controller_version.clone(),
     };
     warn(&inputs, &pool.name);
-    let rendered = render::render(inputs, &pool)?;
+    let rendered = render::render_pool(inputs, &pool)?;
     for (key, option) in [
         ("osImageURL", "--os-image"),
         ("baseOSExtensionsContainerImage", "--extensions-image"),

@@ -240,13 +240,13 @@ impl Session {
     }
 
     fn of(root: Root, records: Records, chosen: Chosen) -> Result<Self> {
-        let desired = Arc::new(Desired::of(&chosen.config));
+        let desired = Arc::new(Desired::from_config(&chosen.config));
         let baseline = records.baseline().config().filter(|_| !desired.bare);
         let old = baseline.map(|old| {
             if Arc::ptr_eq(&old.ignition, &chosen.config.ignition) {
                 Arc::clone(&desired)
             } else {
-                Desired::of(old).into()
+                Desired::from_config(old).into()
             }
         });
         let seen = look(&root, &chosen.config, &desired, old.as_deref());

@@ -17,13 +17,13 @@ pub fn run(cli: &Cli, args: &ShowArgs) -> Result<ExitCode> {
     let records = Records::read(&root).context("reading the daemon's records")?;
     if let (Some(path), None) = (&args.config, &args.path)
         && let Some(recorded) = records.baseline().config()
-        && let Ok(bytes) = contents(&Desired::of(recorded), path)
+        && let Ok(bytes) = contents(&Desired::from_config(recorded), path)
     {
         report::print_bytes(&bytes)?;
         return Ok(ExitCode::Done);
     }
     let config = choose(&root, args.config.as_deref(), Unnamed::Recorded, &records)?.config;
-    let desired = Desired::of(&config);
+    let desired = Desired::from_config(&config);
     match (&args.path, cli.output) {
         (Some(path), _) => report::print_bytes(&contents(&desired, path)?)?,
         (None, Output::Json) => report::print(report::show::json(&config, &desired)?.as_bytes())?,

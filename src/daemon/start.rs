@@ -13,7 +13,7 @@ use super::release::Release;
 use super::update::decide_allowing;
 use crate::command::rpm_ostree::packages::{PackageSet, package_sets};
 use crate::daemon::policies::{ClusterPolicies, Overrides};
-use crate::document::{KernelType, MachineConfig, undecodable};
+use crate::document::{KernelType, MachineConfig, undecodable_message};
 use crate::drift::{Drift, DriftKind};
 use crate::invocation::mco_rescue;
 use crate::node::os_release::Class;
@@ -775,7 +775,7 @@ impl<'a> Walk<'a> {
 
     /// In the daemon's order: files and units, the mode of the kubeconfig, the operating system.
     fn on_the_way(&self, from: &Subject<'a>, to: &Subject<'a>) -> Result<(), Stop> {
-        if let Some(said) = to.config.and_then(undecodable) {
+        if let Some(said) = to.config.and_then(undecodable_message) {
             return Err(Stop::Degraded(said));
         }
         match (self.here.fails)(&to.name) {
@@ -911,7 +911,7 @@ fn group() -> &'static str {
 /// The words for an Ignition part of a version that the daemon does not know yet.
 fn too_new(config: &MachineConfig, release: Release) -> Option<String> {
     let newest = release.ignition_minor();
-    if config.spec2.is_some() || config.emptied || config.ignition.minor() <= newest {
+    if config.spec2.is_some() || config.emptied || config.ignition.minor_version() <= newest {
         return None;
     }
     let known: Vec<String> = (0..=newest).map(|minor| format!("3.{minor}")).collect();

@@ -10,13 +10,13 @@ use super::actions::{
 use super::registries::{self, Change};
 use crate::daemon::policies::ClusterPolicies;
 use crate::document::ignition::{File, Unit};
-use crate::document::{Ignition, MachineConfig, Refusal, refusals};
+use crate::document::{Ignition, MachineConfig, TransitionRefusal, find_refusals};
 
 /// What the daemon decides when it is to go from one config to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Update {
     /// Why it does not go; nothing is queued then.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<TransitionRefusal>,
     /// What differs.
     pub diff: Diff,
     /// Paths of files that are added, removed or differ in anything, sorted.
@@ -157,7 +157,7 @@ pub fn decide_allowing(
     allowed: &[String],
     forced: bool,
 ) -> Update {
-    let mut refusals = refusals(old, new).into_iter();
+    let mut refusals = find_refusals(old, new).into_iter();
     let mut update = Update::compare(old, new, forced);
     update.refusal = refusals.find(|refusal| !is_lifted(refusal, allowed));
     if update.refusal.is_none() {
@@ -207,7 +207,7 @@ fn is_unsafe(change: Option<&Change>) -> bool {
     change.is_some_and(|change| *change != Change::Safe)
 }
 
-fn is_lifted(refusal: &Refusal, allowed: &[String]) -> bool {
+fn is_lifted(refusal: &TransitionRefusal, allowed: &[String]) -> bool {
     let name = refusal.lifted_by;
     name.is_some_and(|name| allowed.iter().any(|allowed| allowed == name))
 }

@@ -17,24 +17,24 @@ use sha2::{Digest, Sha256, Sha512};
 use super::text::Text;
 use crate::root::{digest, hex};
 
-/// A file may not grow beyond this when unpacked (1 GiB): a rendered config is itself limited to 1.5 MiB.
+/// Limit for an unpacked file (1 GiB): a rendered config is itself limited to 1.5 MiB.
 const MAX_UNPACKED: u64 = 1 << 30;
 
-/// Where the bytes of a file come from. `Debug` shows no content: it may be a secret.
+/// The source of a file's bytes. `Debug` shows no content: it may be a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Contents {
-    source: Source,
+    source: ContentsSource,
     gzip: bool,
 }
 
 #[derive(Clone, PartialEq, Eq)]
-enum Source {
+enum ContentsSource {
     Url(Text),
     /// Fetched, unpacked and verified already.
     Fetched(Arc<[u8]>),
 }
 
-/// Why contents could not be decoded.
+/// The reason why contents could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContentsError {
     /// Not a `data:` URL.
@@ -67,14 +67,14 @@ impl Contents {
         let source = source.unwrap_or_default();
         Ok(Self {
             gzip: gzip && !source.is_empty(),
-            source: Source::Url(source),
+            source: ContentsSource::Url(source),
         })
     }
 
     /// Contents that were fetched, unpacked and verified already.
     pub fn from_fetched(bytes: &Arc<[u8]>) -> Self {
         Self {
-            source: Source::Fetched(Arc::clone(bytes)),
+            source: ContentsSource::Fetched(Arc::clone(bytes)),
             gzip: false,
         }
     }
@@ -82,12 +82,12 @@ impl Contents {
     /// The bytes to be written, as a stream: a large file is never in memory whole, but for a percent-encoded one.
     ///
     /// # Errors
-    /// A header that cannot be read. What is wrong further on comes as the stream's error.
+    /// A header that cannot be read. A later defect is reported as the stream's error.
     pub fn reader(&self) -> Result<Box<dyn Read + '_>, ContentsError> {
         let packed: Box<dyn Read + '_> = match &self.source {
-            Source::Fetched(bytes) => return Ok(Box::new(&**bytes)),
-            Source::Url(source) if source.is_empty() => return Ok(Box::new(io::empty())),
-            Source::Url(source) => match base64_payload(source)? {
+            ContentsSource::Fetched(bytes) => return Ok(Box::new(&**bytes)),
+            ContentsSource::Url(source) if source.is_empty() => return Ok(Box::new(io::empty())),
+            ContentsSource::Url(source) => match base64_payload(source)? {
                 Some(payload) => Box::new(DecoderReader::new(payload.as_bytes(), &BASE64)),
                 None => Box::new(io::Cursor::new(data_url(source)?)),
             },
@@ -107,7 +107,7 @@ impl Contents {
                 Err(ContentsError::TooLarge(MAX_UNPACKED >> 20))
             }
             Ok((size, sha256)) => Ok(Measured { size, sha256 }),
-            // Its cause is told by who reads them whole.
+            // Reading them whole gives the exact cause.
             Err(error) => Err(self
                 .bytes()
                 .err()
@@ -118,9 +118,9 @@ impl Contents {
     /// The bytes to be written.
     pub fn bytes(&self) -> Result<Vec<u8>, ContentsError> {
         let source = match &self.source {
-            Source::Fetched(bytes) => return Ok(bytes.to_vec()),
-            Source::Url(source) if source.is_empty() => return Ok(Vec::new()),
-            Source::Url(source) => source,
+            ContentsSource::Fetched(bytes) => return Ok(bytes.to_vec()),
+            ContentsSource::Url(source) if source.is_empty() => return Ok(Vec::new()),
+            ContentsSource::Url(source) => source,
         };
         let packed = data_url(source)?;
         if self.gzip {
@@ -131,7 +131,7 @@ impl Contents {
     }
 }
 
-/// What contents come to.
+/// The size and digest of contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measured {
     /// Number of bytes.
@@ -165,14 +165,14 @@ impl PartialEq for Memo {
 impl fmt::Debug for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, length) = match &self.source {
-            Source::Url(url) => ("source", url.len()),
-            Source::Fetched(bytes) => ("fetched", bytes.len()),
+            ContentsSource::Url(url) => ("source", url.len()),
+            ContentsSource::Fetched(bytes) => ("fetched", bytes.len()),
         };
         write!(f, "Contents({length} bytes {what}, gzip {})", self.gzip)
     }
 }
 
-/// Whether bytes have the hash that a document gives as `sha512-HEX` or `sha256-HEX`; the letter case of the
+/// Returns true if bytes have the hash that a document gives as `sha512-HEX` or `sha256-HEX`; the letter case of the
 /// digits does not matter. An unknown function matches nothing.
 pub fn has_hash(bytes: &[u8], hash: &str) -> bool {
     let found = match hash.split_once('-') {
@@ -214,7 +214,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
 );
 
-/// Whether a text is base64 of gzip data, as some tools hand whole configs on.
+/// Returns true if a text is base64 of gzip data, the form in which some tools store whole configs.
 pub fn is_packed(text: &str) -> bool {
     let begin: String = text
         .chars()
@@ -225,12 +225,12 @@ pub fn is_packed(text: &str) -> bool {
     begin.starts_with(&GZIP)
 }
 
-/// How gzip data begins.
+/// The first bytes of gzip data.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Decodes a `data:` URL.
 pub fn data_url(url: &str) -> Result<Vec<u8>, ContentsError> {
-    let (base64, payload) = parts(url)?;
+    let (base64, payload) = split_data_url(url)?;
     if base64 {
         return BASE64.decode(payload).map_err(|_| {
             ContentsError::DataUrl("the base64 data is broken (alphabet or padding)")
@@ -239,15 +239,15 @@ pub fn data_url(url: &str) -> Result<Vec<u8>, ContentsError> {
     percent_decoded(payload.as_bytes())
 }
 
-/// What is encoded in base64, where it is.
+/// Returns the payload of a `data:` URL if it is in base64.
 fn base64_payload(url: &str) -> Result<Option<&str>, ContentsError> {
-    parts(url).map(|(base64, payload)| base64.then_some(payload))
+    split_data_url(url).map(|(base64, payload)| base64.then_some(payload))
 }
 
-/// Whether a `data:` URL is in base64, and what comes after its header.
-fn parts(url: &str) -> Result<(bool, &str), ContentsError> {
+/// Splits a `data:` URL: true if it is in base64, and the text after its header.
+fn split_data_url(url: &str) -> Result<(bool, &str), ContentsError> {
     let Some(header) = url.strip_prefix("data:") else {
-        return Err(remote(url));
+        return Err(remote_error(url));
     };
     if !header.contains(',') {
         return Err(ContentsError::DataUrl("there is no comma before the data"));
@@ -263,7 +263,7 @@ fn parts(url: &str) -> Result<(bool, &str), ContentsError> {
     }
 }
 
-fn remote(url: &str) -> ContentsError {
+fn remote_error(url: &str) -> ContentsError {
     match url.split_once(':') {
         Some((scheme, _)) if !scheme.is_empty() => {
             ContentsError::Remote(scheme.chars().take(12).collect())
@@ -288,23 +288,24 @@ const ATTRIBUTES: ContentsError = ContentsError::DataUrl(
     "the attributes before the data are malformed (no blanks; `;base64` must be lower case and last)",
 );
 
-/// What comes after `type/subtype`, which may be left out.
+/// Returns the text after `type/subtype`, which may be left out.
 fn after_media_type(header: &str) -> Result<&str, ContentsError> {
     if header.starts_with([';', ',']) {
         return Ok(header);
     }
-    let (media, rest) = token(header);
+    let (media, rest) = split_token(header);
     let known = MEDIA_TYPES.iter().any(|prefix| media.starts_with(prefix));
     let subtype = rest.strip_prefix('/').filter(|_| known);
     let subtype = subtype.ok_or(ContentsError::DataUrl(
         "the media type is not one of text/, image/, application/ and the like",
     ))?;
-    Ok(token(subtype).1)
+    Ok(split_token(subtype).1)
 }
 
-/// Whether a parameter says that the data is in base64, and what comes after it; nothing where it is malformed.
+/// Reads a parameter: true if it means that the data is in base64, and the text after it. Returns `None` if it is
+/// malformed.
 fn after_parameter(parameter: &str) -> Option<(bool, &str)> {
-    let (name, rest) = token(parameter);
+    let (name, rest) = split_token(parameter);
     if name.is_empty() || rest.starts_with(',') {
         return (name == "base64").then_some((true, rest));
     }
@@ -312,18 +313,18 @@ fn after_parameter(parameter: &str) -> Option<(bool, &str)> {
     if let Some(quoted) = value.strip_prefix('"') {
         return Some((false, after_quoted(quoted)?));
     }
-    let (value, rest) = token(value);
+    let (value, rest) = split_token(value);
     (!value.is_empty() && has_whole_escapes(value)).then_some((false, rest))
 }
 
-/// The characters of a token of a mail header, and what comes after them.
-fn token(text: &str) -> (&str, &str) {
+/// Splits a text after the characters of a token of a mail header.
+fn split_token(text: &str) -> (&str, &str) {
     let special = |c: char| "()<>@,;:\\\"/[]?=".contains(c);
     let end = text.find(|c: char| !c.is_ascii_graphic() || special(c));
     text.split_at(end.unwrap_or(text.len()))
 }
 
-/// What comes after a value in quotes, which may hold every ASCII character that a Go string may hold as it is.
+/// Returns the text after a value in quotes, which may hold every ASCII character that a Go string may hold unescaped.
 fn after_quoted(text: &str) -> Option<&str> {
     let mut rest = text;
     loop {
@@ -337,7 +338,7 @@ fn after_quoted(text: &str) -> Option<&str> {
     }
 }
 
-/// What comes after an escape of a Go string, without its backslash.
+/// Returns the text after an escape of a Go string, which is given without its backslash.
 fn after_escape(text: &str) -> Option<&str> {
     let octal = || {
         let (digits, rest) = text.split_at_checked(3)?;
@@ -361,7 +362,7 @@ fn after_escape(text: &str) -> Option<&str> {
     }
 }
 
-/// Whether two hexadecimal digits follow every `%`.
+/// Returns true if two hexadecimal digits follow every `%`.
 fn has_whole_escapes(value: &str) -> bool {
     value.split('%').skip(1).all(|rest| {
         let digits = rest.get(..2).unwrap_or_default();
@@ -369,7 +370,7 @@ fn has_whole_escapes(value: &str) -> bool {
     })
 }
 
-/// The bytes behind percent-encoding, in one pass that also judges: much of a config is written like this.
+/// Decodes and validates percent-encoding in one pass: much of a config is written like this.
 fn percent_decoded(payload: &[u8]) -> Result<Vec<u8>, ContentsError> {
     let digit = |c: u8| {
         char::from(c)

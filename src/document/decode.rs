@@ -12,14 +12,14 @@ use super::text::Text;
 use super::{fields, json};
 use crate::sys::parallel;
 
-/// A config that was read, whatever its spec.
+/// A decoded config of any spec version.
 #[derive(Debug)]
 pub struct Decoded {
     /// The config, in the newest model.
     pub config: Ignition,
-    /// What the person should know.
+    /// Warnings for the user.
     pub warnings: Vec<Finding>,
-    /// How it was converted, if it was of spec 2.
+    /// The conversion, if it was of spec 2.
     pub converted: Option<Converted>,
     /// It is only a version, as the encapsulated first-boot object has it.
     pub emptied: bool,
@@ -28,24 +28,25 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    /// A finding about the config, with the path as the document writes it.
-    pub fn located(&self, finding: Finding) -> Finding {
-        located(self.converted.as_ref(), finding)
+    /// Returns a finding about the config with the path as the document writes it.
+    pub fn with_original_path(&self, finding: Finding) -> Finding {
+        locate_finding(self.converted.as_ref(), finding)
     }
 }
 
-fn located(converted: Option<&Converted>, mut finding: Finding) -> Finding {
+fn locate_finding(converted: Option<&Converted>, mut finding: Finding) -> Finding {
     if let Some(converted) = converted {
-        finding.path = converted.original(&finding.path);
+        finding.path = converted.original_path(&finding.path);
     }
     finding
 }
 
-/// Parses an Ignition config of spec 2 or 3. `at` is its path in the document.
+/// Decodes an Ignition config of spec 2 or 3. `at` is its path in the document.
 ///
-/// Returns the config with warnings, or every error found while reading.
-pub fn decode(text: &str, at: &str) -> Result<Decoded, Vec<Finding>> {
-    let outline = json::outline(text, at).map_err(|finding| vec![finding])?;
+/// # Errors
+/// Every error found while reading; `check` finds those of the rules.
+pub fn decode_ignition(text: &str, at: &str) -> Result<Decoded, Vec<Finding>> {
+    let outline = json::read_outline(text, at).map_err(|finding| vec![finding])?;
     require_object(&outline, at).map_err(|finding| vec![finding])?;
     let version = outline.pointer("/ignition/version");
     let version = version.and_then(Value::as_str);
@@ -57,12 +58,12 @@ pub fn decode(text: &str, at: &str) -> Result<Decoded, Vec<Finding>> {
     let locate = |findings: Vec<Finding>| -> Vec<Finding> {
         findings
             .into_iter()
-            .map(|finding| located(Some(&converted), finding))
+            .map(|finding| locate_finding(Some(&converted), finding))
             .collect()
     };
     let json = Text::from(converted.config.to_string());
-    let parsed = json.read(|text| {
-        let outline = json::outline(text, at).map_err(|finding| vec![finding])?;
+    let parsed = json.read_shared(|text| {
+        let outline = json::read_outline(text, at).map_err(|finding| vec![finding])?;
         decode_spec_3(text, outline, at)
     });
     let mut parsed = parsed.map_err(locate)?;
@@ -74,10 +75,11 @@ pub fn decode(text: &str, at: &str) -> Result<Decoded, Vec<Finding>> {
     Ok(parsed)
 }
 
-/// What to do with a packed config.
+/// Advice for a packed config.
 pub const UNPACK: &str = "it is base64 of gzip data: unpack it (base64 -d | gunzip) and give the JSON text that comes out";
 
-/// An Ignition config is an object. The daemon unpacks none in a MachineConfig, and the API keeps no text there.
+/// Requires an object, as an Ignition config is one. The daemon unpacks none in a MachineConfig, and the API keeps no
+/// text there.
 ///
 /// # Errors
 /// Another value.
@@ -96,7 +98,7 @@ pub fn require_object(config: &Value, at: &str) -> Result<(), Finding> {
 }
 
 fn decode_spec_3(text: &str, mut outline: Value, at: &str) -> Result<Decoded, Vec<Finding>> {
-    let minor = version(&outline, at).map_err(|finding| vec![finding])?;
+    let minor = supported_minor(&outline, at).map_err(|finding| vec![finding])?;
     let emptied = is_emptied(&outline);
     let mut unknown = Vec::new();
     let mut config: Ignition =
@@ -113,21 +115,21 @@ fn decode_spec_3(text: &str, mut outline: Value, at: &str) -> Result<Decoded, Ve
     }
     warnings.extend(newer);
     warnings.extend(newer_than_the_daemon(minor, at));
-    measure(&config.storage.files);
+    measure_files(&config.storage.files);
     Ok(Decoded {
         config,
         warnings,
         converted: None,
         emptied,
-        duplicates: fields::duplicates(&outline, at),
+        duplicates: fields::find_duplicates(&outline, at),
     })
 }
 
 /// Fewer files than this are measured by one thread.
 const PART: usize = 64;
 
-/// Decodes the contents of many files at once: what they come to is asked for one after the other later.
-fn measure(files: &[File]) {
+/// Measures the contents of many files in parallel; later each measurement is read one after the other.
+fn measure_files(files: &[File]) {
     if files.len() >= 2 * PART {
         parallel::in_parts(files, PART, |part| {
             part.iter().for_each(|file| drop(file.contents.measured()));
@@ -137,7 +139,7 @@ fn measure(files: &[File]) {
 
 /// Reads a config again, without the fields that are newer than its version.
 fn without_newer(text: &str, minor: u64, at: &str) -> Result<Ignition, Finding> {
-    let mut value: Value = serde_json::from_str(text).map_err(|e| json::syntax(at, &e))?;
+    let mut value: Value = serde_json::from_str(text).map_err(|e| json::syntax_finding(at, &e))?;
     fields::drop_newer(&mut value, minor, at);
     json::from_str(&value.to_string(), at, &mut Vec::new())
 }
@@ -149,9 +151,9 @@ fn newer_than_the_daemon(minor: u64, at: &str) -> Option<Finding> {
     (minor > DAEMON_MINOR).then(|| Finding::warning(path_below(at, "ignition.version"), message))
 }
 
-/// The minor version of a supported spec 3 config. The schema is chosen by it, so of V17 (version and schema
+/// Returns the minor version of a supported spec 3 config. The schema is chosen by it, so of V17 (version and schema
 /// differ) only a version without a schema is left.
-fn version(value: &Value, at: &str) -> Result<u64, Finding> {
+fn supported_minor(value: &Value, at: &str) -> Result<u64, Finding> {
     let path = path_below(at, "ignition.version");
     let text = match value.pointer("/ignition/version") {
         Some(Value::String(text)) => text,
@@ -181,7 +183,7 @@ fn version(value: &Value, at: &str) -> Result<u64, Finding> {
     }
 }
 
-/// Whether an Ignition part is only a version: what the encapsulated first-boot object holds. A config of
+/// Returns true if an Ignition part is only a version, as in the encapsulated first-boot object. A config of
 /// spec 2 has its other sections there, as empty objects.
 fn is_emptied(config: &Value) -> bool {
     let Some(map) = config.as_object() else {

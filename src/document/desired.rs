@@ -1,4 +1,4 @@
-//! What a MachineConfig wants on disk: paths parsed, modes defaulted, digests known.
+//! The wanted state of the disk by a MachineConfig: paths parsed, modes defaulted, digests known.
 
 use super::contents::{Contents, Measured};
 use super::ignition::{File, NodeOwner, Unit};
@@ -18,10 +18,10 @@ pub enum Owner {
     Name(String),
 }
 
-/// A file as it is to be.
+/// A wanted file.
 #[derive(Debug, Clone)]
 pub struct DesiredFile {
-    /// Where.
+    /// Absolute path below the root.
     pub path: RootPath,
     /// Permission bits; 0644 when the document gives none (docs/agreement.md: Files).
     pub mode: u32,
@@ -37,16 +37,16 @@ pub struct DesiredFile {
     pub sha256: String,
     /// The place in the document.
     pub origin: String,
-    /// What only a bare Ignition config leaves open; the daemon always writes the whole file.
+    /// Properties that only a bare Ignition config can leave open; the daemon always writes the whole file.
     pub bare: Option<BareFile>,
 }
 
-/// What a bare Ignition config says of a file beyond its contents (docs/ignition.md: Nodes).
+/// Properties of a file of a bare Ignition config beyond its contents (docs/ignition.md: Nodes).
 #[derive(Debug, Clone)]
 pub struct BareFile {
-    /// Whether something else may be replaced.
+    /// Another object may be replaced.
     pub overwrite: bool,
-    /// No contents are given: what is there stays.
+    /// No contents are given: the existing ones stay.
     pub keep: bool,
     /// Mode, where one is given.
     pub mode: Option<u32>,
@@ -59,8 +59,8 @@ pub struct BareFile {
 }
 
 impl BareFile {
-    /// All fragments together.
-    pub fn tail(&self) -> Vec<u8> {
+    /// Returns all fragments together.
+    pub fn appended_bytes(&self) -> Vec<u8> {
         self.append
             .iter()
             .flat_map(|part| part.bytes().unwrap_or_default())
@@ -71,7 +71,7 @@ impl BareFile {
 /// A file of a MachineConfig that the daemon can neither write nor compare, whatever is on disk (docs/agreement.md: Files, Validation).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undecodable {
-    /// How many files of [`Desired::files`] the daemon looks at before it.
+    /// Number of files in [`Desired::files`] that the daemon checks before it.
     pub before: usize,
     /// As the document writes it.
     pub path: String,
@@ -82,7 +82,7 @@ pub struct Undecodable {
 }
 
 impl Undecodable {
-    /// The daemon's words when it compares the file.
+    /// Returns the daemon's message when it compares the file.
     pub fn when_compared(&self) -> String {
         if self.appends {
             return "found an append section when checking files. Append is not supported"
@@ -94,7 +94,7 @@ impl Undecodable {
         )
     }
 
-    /// The daemon's words when it writes the file.
+    /// Returns the daemon's message when it writes the file.
     pub fn when_written(&self) -> String {
         if self.appends {
             return "found an append section when writing files. Append is not supported"
@@ -107,10 +107,10 @@ impl Undecodable {
     }
 }
 
-/// A directory as it is to be.
+/// A wanted directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DesiredDirectory {
-    /// Where.
+    /// Absolute path below the root.
     pub path: RootPath,
     /// Permission bits; 0755 for a new one, unchanged for an existing one when the document gives none.
     pub mode: Option<u32>,
@@ -118,32 +118,32 @@ pub struct DesiredDirectory {
     pub user: Option<Owner>,
     /// Group, likewise.
     pub group: Option<Owner>,
-    /// Whether something that is no directory may be replaced.
+    /// An object of another type may be replaced.
     pub overwrite: bool,
     /// The place in the document.
     pub origin: String,
 }
 
-/// A link as it is to be.
+/// A wanted link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DesiredLink {
-    /// Where.
+    /// Absolute path below the root.
     pub path: RootPath,
     /// The text of a soft link, or the path that a hard link shares.
     pub target: String,
-    /// Whether it is a hard link.
+    /// True for a hard link.
     pub hard: bool,
     /// Owner of a soft link; root when the document gives none.
     pub user: Option<Owner>,
     /// Group of a soft link.
     pub group: Option<Owner>,
-    /// Whether something else may be replaced.
+    /// Another object may be replaced.
     pub overwrite: bool,
     /// The place in the document.
     pub origin: String,
 }
 
-/// The part of a config that is made on disk.
+/// The wanted state of the disk.
 #[derive(Debug, Clone, Default)]
 pub struct Desired {
     /// From a config of spec 2: the daemon validates it by other rules.
@@ -158,7 +158,7 @@ pub struct Desired {
     pub directories: Vec<DesiredDirectory>,
     /// Links: soft ones, then hard ones.
     pub links: Vec<DesiredLink>,
-    /// What the Machine Config Server added for the first boot.
+    /// Files that the Machine Config Server added for the first boot.
     pub additions: Vec<DesiredFile>,
     /// Units, in document order.
     pub units: Vec<Unit>,
@@ -166,19 +166,19 @@ pub struct Desired {
     pub compared_units: Option<Vec<Unit>>,
     /// All public keys of all users, in document order.
     pub keys: Vec<String>,
-    /// Whether the document has users at all.
+    /// The document has users.
     pub has_users: bool,
     /// The hash the document gives; a user with keys only gives none.
     pub password_hash: Option<String>,
-    /// What is refused by name.
+    /// Parts that are refused by name.
     pub unsupported: Vec<Unsupported>,
     /// Indices of the files, by their paths.
     by_path: Vec<usize>,
 }
 
 impl Desired {
-    /// Reads a checked config.
-    pub fn of(config: &MachineConfig) -> Self {
+    /// Derives the wanted state from a checked config.
+    pub fn from_config(config: &MachineConfig) -> Self {
         let prefix = if config.bare { "" } else { "spec.config." };
         let mut desired = Self {
             bare: config.bare,
@@ -188,10 +188,12 @@ impl Desired {
             ..Self::default()
         };
         desired.unsupported = unsupported_sections(config, prefix);
-        desired.unsupported.extend(lines::refused(config, prefix));
+        desired
+            .unsupported
+            .extend(lines::refused_values(config, prefix));
         for (index, file) in config.ignition.storage.files.iter().enumerate() {
-            let at = config.place(format!("{prefix}storage.files[{index}]"));
-            if let Some(appends) = stumbles(file, config) {
+            let at = config.original_place(format!("{prefix}storage.files[{index}]"));
+            if let Some(appends) = undecodable_part(file, config) {
                 desired.undecodable.push(Undecodable {
                     before: desired.files.len(),
                     path: file.path.clone(),
@@ -208,7 +210,7 @@ impl Desired {
         let mut by_path: Vec<usize> = (0..desired.files.len()).collect();
         by_path.sort_by(|a, b| path(a).cmp(&path(b)));
         desired.by_path = by_path;
-        desired.nodes(config, prefix);
+        desired.add_nodes(config, prefix);
         let added = config
             .additions
             .iter()
@@ -228,11 +230,11 @@ impl Desired {
         desired
     }
 
-    /// Directories and links. Ignition leaves the order of equal depth open; here it is the document's.
-    fn nodes(&mut self, config: &MachineConfig, prefix: &str) {
+    /// Adds directories and links. Ignition leaves the order of equal depth open; here it is the document's.
+    fn add_nodes(&mut self, config: &MachineConfig, prefix: &str) {
         let storage = &config.ignition.storage;
         for (index, directory) in storage.directories.iter().enumerate() {
-            let origin = config.place(format!("{prefix}storage.directories[{index}]"));
+            let origin = config.original_place(format!("{prefix}storage.directories[{index}]"));
             match RootPath::parse(&directory.path) {
                 Ok(path) => self.directories.push(DesiredDirectory {
                     path,
@@ -245,13 +247,13 @@ impl Desired {
                     overwrite: directory.overwrite == Some(true),
                     origin,
                 }),
-                Err(error) => self.refuse(origin, error.to_string()),
+                Err(error) => self.add_refusal(origin, error.to_string()),
             }
         }
         self.directories
             .sort_by_key(|directory| directory.path.ancestors().count());
         for (index, link) in storage.links.iter().enumerate() {
-            let origin = config.place(format!("{prefix}storage.links[{index}]"));
+            let origin = config.original_place(format!("{prefix}storage.links[{index}]"));
             match RootPath::parse(&link.path) {
                 Ok(path) => self.links.push(DesiredLink {
                     path,
@@ -262,13 +264,13 @@ impl Desired {
                     overwrite: link.overwrite == Some(true),
                     origin,
                 }),
-                Err(error) => self.refuse(origin, error.to_string()),
+                Err(error) => self.add_refusal(origin, error.to_string()),
             }
         }
         self.links.sort_by_key(|link| link.hard);
     }
 
-    fn refuse(&mut self, path: String, message: String) {
+    fn add_refusal(&mut self, path: String, message: String) {
         self.unsupported.push(Unsupported {
             path,
             message,
@@ -276,8 +278,8 @@ impl Desired {
         });
     }
 
-    /// The file at a path, if the config has one.
-    pub fn file(&self, path: &RootPath) -> Option<&DesiredFile> {
+    /// Returns the file at a path, if the config has one.
+    pub fn file_at(&self, path: &RootPath) -> Option<&DesiredFile> {
         let of = |index: &usize| self.files.get(*index);
         let found = self
             .by_path
@@ -314,8 +316,8 @@ fn desired_file(file: &File, at: &str, config: &MachineConfig) -> Result<Desired
                 .unwrap_or(0o644),
             config,
         ),
-        user: owner(&file.user),
-        group: owner(&file.group),
+        user: owner_or_root(&file.user),
+        group: owner_or_root(&file.group),
         contents,
         size,
         sha256,
@@ -328,10 +330,10 @@ fn desired_file(file: &File, at: &str, config: &MachineConfig) -> Result<Desired
     })
 }
 
-/// The daemon's words over the first file of a config that it cannot decode when it writes it.
-pub fn undecodable(config: &MachineConfig) -> Option<String> {
+/// Returns the daemon's message about the first file that it cannot decode when it writes a config.
+pub fn undecodable_message(config: &MachineConfig) -> Option<String> {
     let mut files = config.ignition.storage.files.iter();
-    let found = files.find_map(|file| Some((file, stumbles(file, config)?)));
+    let found = files.find_map(|file| Some((file, undecodable_part(file, config)?)));
     let (file, appends) = found?;
     let file = Undecodable {
         before: 0,
@@ -342,9 +344,9 @@ pub fn undecodable(config: &MachineConfig) -> Option<String> {
     Some(file.when_written())
 }
 
-/// Whether the daemon stumbles over fragments to be appended, or else over a source; nothing where it stumbles over
-/// neither.
-fn stumbles(file: &File, config: &MachineConfig) -> Option<bool> {
+/// Returns the part of a file that the daemon cannot decode: true for fragments to be appended, false for the source.
+/// `None` if it decodes the file.
+fn undecodable_part(file: &File, config: &MachineConfig) -> Option<bool> {
     let relative = file.path.trim_start_matches('/');
     let is_exempt = config.spec2.is_none() && paths::EXEMPT.contains(&relative);
     if config.bare || is_exempt {
@@ -381,14 +383,14 @@ fn bare_file(
 
 /// Before spec 3.6 the special bits are masked off (docs/ignition.md: Validation).
 fn special_bits(mode: u32, config: &MachineConfig) -> u32 {
-    if config.ignition.minor() < 6 {
+    if config.ignition.minor_version() < 6 {
         mode & 0o777
     } else {
         mode
     }
 }
 
-fn owner(owner: &NodeOwner) -> Owner {
+fn owner_or_root(owner: &NodeOwner) -> Owner {
     given_owner(owner).unwrap_or(Owner::Id(0))
 }
 

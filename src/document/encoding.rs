@@ -4,7 +4,7 @@ use std::str::Utf8Error;
 
 use super::finding::CUT_SHORT;
 
-/// How some file begins that is often taken for a document, with the way to make it one.
+/// First bytes of files that are often mistaken for a document, each with the command that makes it one.
 const KINDS: [(&[u8], &str); 7] = [
     (b"\xff\xfe", UTF_16),
     (b"\xfe\xff", UTF_16),
@@ -26,10 +26,10 @@ const KINDS: [(&[u8], &str); 7] = [
     ),
     (b"PK\x03\x04", "a zip archive; unpack it first: unzip FILE"),
 ];
-/// What a Windows shell writes with `>`.
+/// The output of `>` in a Windows shell.
 const UTF_16: &str = "UTF-16, not UTF-8 text, as PowerShell writes with `>`; convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW";
 
-/// Says why a document is no UTF-8 text.
+/// Returns the reason why a document is not UTF-8 text.
 pub fn not_text(bytes: &[u8], error: Utf8Error) -> String {
     let known = KINDS.iter().find(|(start, _)| bytes.starts_with(start));
     if let Some((_, words)) = known {

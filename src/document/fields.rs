@@ -1,12 +1,12 @@
-//! What the table of spec 3 (in `schema`) says of a config as it was written: which fields are newer
-//! than its version (docs/ignition.md: Parsing), and which keys stand twice (V28).
+//! Checks of a config as written against the table in `schema`: fields that are newer than its version
+//! (docs/ignition.md: Parsing), and duplicate keys (V28).
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use super::finding::{Finding, path_below};
-use super::schema::{CONFIG, Field, Key, Kind};
+use super::schema::{CONFIG, Field, FieldKind, Key};
 
 /// Removes fields that are newer than the declared version, each with a warning, as Ignition does.
 pub fn drop_newer(config: &mut Value, minor: u64, at: &str) -> Vec<Finding> {
@@ -21,7 +21,7 @@ pub fn drop_newer(config: &mut Value, minor: u64, at: &str) -> Vec<Finding> {
     gone.into_iter().map(warning).collect()
 }
 
-/// Removes what is newer, and tells its place with the version that brought it.
+/// Removes newer fields, and adds each place with the version that brought it to `gone`.
 fn drop_in(
     value: &mut Value,
     fields: &[Field],
@@ -42,9 +42,11 @@ fn drop_in(
             continue;
         }
         match (&field.kind, map.get_mut(field.name)) {
-            (Kind::Object(inner), Some(value)) => drop_in(value, inner, minor, &path, gone),
+            (FieldKind::Object(inner), Some(value)) => drop_in(value, inner, minor, &path, gone),
             (
-                Kind::List(_, inner) | Kind::Shared(_, inner) | Kind::Appended(inner),
+                FieldKind::List(_, inner)
+                | FieldKind::Shared(_, inner)
+                | FieldKind::Appended(inner),
                 Some(Value::Array(items)),
             ) => {
                 for (index, item) in items.iter_mut().enumerate() {
@@ -56,55 +58,62 @@ fn drop_in(
     }
 }
 
-/// V28: every entry whose key stands already before it. Merged configs are exempt, as in Ignition.
-pub fn duplicates(config: &Value, at: &str) -> Vec<Finding> {
+/// V28: returns every entry whose key an earlier one has. Merged configs are exempt, as in Ignition.
+pub fn find_duplicates(config: &Value, at: &str) -> Vec<Finding> {
     let mut found = Vec::new();
-    look(config, CONFIG, at, "", &mut found);
+    find_in_object(config, CONFIG, at, "", &mut found);
     found
 }
 
 /// Keys that were seen, with their places below the config.
-type Seen = BTreeMap<String, String>;
+type SeenKeys = BTreeMap<String, String>;
 
-fn look(value: &Value, fields: &[Field], at: &str, here: &str, found: &mut Vec<Finding>) {
+fn find_in_object(value: &Value, fields: &[Field], at: &str, here: &str, found: &mut Vec<Finding>) {
     let Some(map) = value.as_object() else {
         return;
     };
-    let mut shared = Seen::new();
+    let mut shared = SeenKeys::new();
     for field in fields {
         let Some(value) = map.get(field.name) else {
             continue;
         };
         let path = path_below(here, field.name);
         match &field.kind {
-            Kind::Scalar => {}
-            Kind::Object(inner) => look(value, inner, at, &path, found),
-            Kind::Appended(inner) => each(value, inner, at, &path, found),
-            Kind::List(key, inner) => {
-                unique(value, *key, at, &path, &mut Seen::new(), found);
-                each(value, inner, at, &path, found);
+            FieldKind::Scalar => {}
+            FieldKind::Object(inner) => find_in_object(value, inner, at, &path, found),
+            FieldKind::Appended(inner) => find_in_items(value, inner, at, &path, found),
+            FieldKind::List(key, inner) => {
+                find_in_list(value, *key, at, &path, &mut SeenKeys::new(), found);
+                find_in_items(value, inner, at, &path, found);
             }
-            Kind::Shared(key, inner) => {
-                unique(value, *key, at, &path, &mut shared, found);
-                each(value, inner, at, &path, found);
+            FieldKind::Shared(key, inner) => {
+                find_in_list(value, *key, at, &path, &mut shared, found);
+                find_in_items(value, inner, at, &path, found);
             }
         }
     }
 }
 
-fn each(list: &Value, fields: &[Field], at: &str, path: &str, found: &mut Vec<Finding>) {
+fn find_in_items(list: &Value, fields: &[Field], at: &str, path: &str, found: &mut Vec<Finding>) {
     for (index, item) in list.as_array().into_iter().flatten().enumerate() {
-        look(item, fields, at, &format!("{path}[{index}]"), found);
+        find_in_object(item, fields, at, &format!("{path}[{index}]"), found);
     }
 }
 
-fn unique(list: &Value, key: Key, at: &str, path: &str, seen: &mut Seen, found: &mut Vec<Finding>) {
+fn find_in_list(
+    list: &Value,
+    key: Key,
+    at: &str,
+    path: &str,
+    seen: &mut SeenKeys,
+    found: &mut Vec<Finding>,
+) {
     for (index, item) in list.as_array().into_iter().flatten().enumerate() {
         let here = match key {
             Key::Field(name) => format!("{path}[{index}].{name}"),
             Key::Itself | Key::NumberOrLabel => format!("{path}[{index}]"),
         };
-        let text = key.of(item);
+        let text = key.key_of(item);
         if let Some(first) = seen.get(&text) {
             let message = format!("stands already at {first}; keep one of them");
             found.push(Finding::error(path_below(at, &here), message));
@@ -146,6 +155,6 @@ mod tests {
     fn odd_shapes_are_passed_over() {
         let mut odd = json!({"storage": {"files": 1, "luks": [{"clevis": {"tang": [7, null]}}]}, "passwd": []});
         assert_eq!(drop_newer(&mut odd, 2, ""), []);
-        assert_eq!(duplicates(&json!([1]), ""), []);
+        assert_eq!(find_duplicates(&json!([1]), ""), []);
     }
 }

@@ -1,4 +1,4 @@
-//! Findings about a document: where, how bad, and what to do.
+//! Findings about a document: place, severity, and advice.
 
 use std::fmt;
 
@@ -10,24 +10,24 @@ pub const CUT_SHORT: &str = "the document is cut short, copy it again";
 /// The same where it may have another cause.
 pub const IF_CUT_SHORT: &str = "if the document is cut short, copy it again";
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// The document is refused.
     Error,
-    /// The document is used; the person should know.
+    /// The document is used; the user should know.
     Warning,
 }
 
-/// One thing wrong with a document.
+/// A defect of a document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Error or warning.
     pub severity: Severity,
     /// The JSON path, as in `spec.config.storage.files[3].mode`; empty for the document as a whole.
     pub path: String,
-    /// What is wrong and what to do.
+    /// The defect and the advice.
     pub message: String,
 }
 
@@ -41,7 +41,7 @@ impl Finding {
         }
     }
 
-    /// A finding that the person should know of.
+    /// A finding that the user should know.
     pub fn warning(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Warning,
@@ -60,7 +60,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A path below the place where the config stands; a bare config stands at the top.
+/// Returns a path below the place `at` of the config; a bare config is at the top, with an empty place.
 pub fn path_below(at: &str, path: &str) -> String {
     if at.is_empty() {
         path.to_owned()
@@ -72,7 +72,7 @@ pub fn path_below(at: &str, path: &str) -> String {
 /// A document that cannot be used, with every error found in it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct DocumentError {
-    /// Where the document came from.
+    /// The source of the document.
     pub origin: String,
     /// At least one error; warnings may stand between them.
     pub findings: Vec<Finding>,

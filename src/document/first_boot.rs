@@ -6,13 +6,13 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::decode::decode;
+use super::decode::decode_ignition;
 use super::finding::Finding;
 use super::machine_config::MachineConfig;
 use super::served;
 use crate::paths;
 
-/// What stays as it is in the sources that the server writes, besides letters and digits.
+/// Characters that the server leaves unescaped in sources, besides letters and digits.
 const RAW: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -24,12 +24,12 @@ const RAW: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'(')
     .remove(b')');
 
-/// The Ignition config that the server would serve for a MachineConfig, as far as the MachineConfig tells: without
-/// the bootstrap kubeconfig and the certificates, which only the cluster has (docs/agreement.md: Server).
+/// Returns the Ignition config that the server would serve for a MachineConfig, but without the bootstrap kubeconfig
+/// and the certificates, which only the cluster has (docs/agreement.md: Server).
 ///
 /// # Errors
 /// A finding where the Ignition part is not of spec 3, which the first-boot files would have to be written in too.
-pub fn serve(config: &MachineConfig) -> Result<String, Finding> {
+pub fn serve_config(config: &MachineConfig) -> Result<String, Finding> {
     let unreadable = |e: serde_json::Error| Finding::error("spec.config", e.to_string());
     let mut object: Value = serde_json::from_str(&config.record).map_err(unreadable)?;
     let part = object.pointer("/spec/config").cloned().unwrap_or_default();
@@ -43,37 +43,37 @@ pub fn serve(config: &MachineConfig) -> Result<String, Finding> {
             "only a config of spec 3 can be given the files of a first boot",
         ));
     };
-    let content = indented(&object).map_err(unreadable)?;
+    let content = indented_json(&object).map_err(unreadable)?;
     object["spec"]["config"] = json!({"ignition": {"version": version}});
     let encapsulated = serde_json::to_string(&object).map_err(unreadable)?;
     let added = [
-        (paths::NODE_ANNOTATIONS, annotations(&config.name)),
+        (paths::NODE_ANNOTATIONS, node_annotations(&config.name)),
         (paths::MCS_CONTENT, content),
         (paths::ENCAPSULATED, encapsulated),
     ];
     let mut served = part;
     let files = served["storage"]["files"].take();
     let mut files = files.as_array().cloned().unwrap_or_default();
-    files.extend(added.map(|(path, text)| file(path, &text)));
+    files.extend(added.map(|(path, text)| data_url_file(path, &text)));
     served["storage"]["files"] = Value::Array(files);
     serde_json::to_string(&served).map_err(unreadable)
 }
 
-/// A config with the files of a first boot among its additions, where the server did not add any.
+/// Adds the files of a first boot to the additions of a config, if the server did not add any.
 ///
 /// # Errors
-/// As [`serve`].
+/// As [`serve_config`].
 pub fn with_first_boot_files(mut config: MachineConfig) -> Result<MachineConfig, Vec<Finding>> {
     if config.bare || !config.additions.is_empty() {
         return Ok(config);
     }
-    let text = serve(&config).map_err(|finding| vec![finding])?;
-    let decoded = decode(&text, "")?;
-    config.additions = served::additions(&decoded.config, &config);
+    let text = serve_config(&config).map_err(|finding| vec![finding])?;
+    let decoded = decode_ignition(&text, "")?;
+    config.additions = served::first_boot_additions(&decoded.config, &config);
     Ok(config)
 }
 
-fn annotations(name: &str) -> String {
+fn node_annotations(name: &str) -> String {
     let all = json!({
         "machineconfiguration.openshift.io/currentConfig": name,
         "machineconfiguration.openshift.io/desiredConfig": name,
@@ -83,14 +83,14 @@ fn annotations(name: &str) -> String {
     all.to_string()
 }
 
-fn file(path: &str, text: &str) -> Value {
+fn data_url_file(path: &str, text: &str) -> Value {
     let mut source = "data:,".to_owned();
     // Writing to a string cannot fail.
     let _ = write!(source, "{}", utf8_percent_encode(text, RAW));
     json!({"path": format!("/{path}"), "mode": 0o644, "overwrite": true, "contents": {"source": source}})
 }
 
-fn indented(object: &Value) -> serde_json::Result<String> {
+fn indented_json(object: &Value) -> serde_json::Result<String> {
     let mut text = Vec::new();
     let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
     let mut serializer = serde_json::Serializer::with_formatter(&mut text, formatter);
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn what_is_served_leads_back_to_the_config_with_the_first_boot_files() {
         let config = document::parse(CONFIG.as_bytes(), "test").unwrap();
-        let again = document::parse(serve(&config).unwrap().as_bytes(), "served").unwrap();
+        let again = document::parse(serve_config(&config).unwrap().as_bytes(), "served").unwrap();
         assert_eq!(again.name, config.name);
         assert_eq!(again.os_image_url, config.os_image_url);
         assert_eq!(again.ignition.storage.files.len(), 1);
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn the_encapsulated_object_has_an_empty_ignition_part() {
         let config = document::parse(CONFIG.as_bytes(), "test").unwrap();
-        let served = document::parse(serve(&config).unwrap().as_bytes(), "served").unwrap();
+        let served = document::parse(serve_config(&config).unwrap().as_bytes(), "served").unwrap();
         let file = &served.additions[2];
         let bytes = file.contents.contents().unwrap().bytes().unwrap();
         let inner = document::parse(bytes, "encapsulated").unwrap();

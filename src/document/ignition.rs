@@ -49,11 +49,11 @@ pub struct Meta {
     pub config: References,
     /// Proxies for http and https sources (3.1).
     #[serde(deserialize_with = "nullable")]
-    pub proxy: Proxy,
+    pub proxy: ProxySection,
     /// Certificate authorities for https sources.
     #[serde(deserialize_with = "nullable")]
     pub security: Security,
-    /// How long http sources may take.
+    /// Limits for http sources.
     #[serde(deserialize_with = "nullable")]
     pub timeouts: Timeouts,
 }
@@ -64,13 +64,13 @@ pub struct Meta {
 pub struct Security {
     /// TLS alone is known.
     #[serde(deserialize_with = "nullable")]
-    pub tls: Tls,
+    pub tls: TlsSection,
 }
 
 /// `ignition.security.tls`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Tls {
+pub struct TlsSection {
     /// PEM bundles that are trusted besides those of the system.
     #[serde(deserialize_with = "nullable")]
     pub certificate_authorities: List<Resource>,
@@ -89,7 +89,7 @@ pub struct Timeouts {
 /// `ignition.proxy`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Proxy {
+pub struct ProxySection {
     /// For http URLs.
     pub http_proxy: Option<String>,
     /// For https URLs.
@@ -115,10 +115,10 @@ pub struct References {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KernelArguments {
-    /// Arguments that must be there.
+    /// Arguments that must be present.
     #[serde(deserialize_with = "nullable")]
     pub should_exist: List<String>,
-    /// Arguments that must not be there.
+    /// Arguments that must be absent.
     #[serde(deserialize_with = "nullable")]
     pub should_not_exist: List<String>,
 }
@@ -146,9 +146,9 @@ pub struct Group {
     pub gid: Option<i64>,
     /// Password hash in crypt(3) form.
     pub password_hash: Option<String>,
-    /// Whether this is a system group.
+    /// True for a system group.
     pub system: Option<bool>,
-    /// Whether the group is to exist (3.2).
+    /// False removes the group (3.2).
     pub should_exist: Option<bool>,
 }
 
@@ -177,28 +177,28 @@ pub struct User {
     pub gecos: Option<String>,
     /// Home directory.
     pub home_dir: Option<String>,
-    /// Whether to leave the home out.
+    /// True creates no home directory.
     pub no_create_home: Option<bool>,
     /// Name of the primary group.
     pub primary_group: Option<String>,
     /// Supplementary groups.
     #[serde(deserialize_with = "nullable")]
     pub groups: List<String>,
-    /// Whether to leave the user's own group out.
+    /// True creates no group for the user.
     pub no_user_group: Option<bool>,
-    /// Whether to leave lastlog and faillog alone.
+    /// True leaves lastlog and faillog unchanged.
     pub no_log_init: Option<bool>,
     /// Login shell.
     pub shell: Option<String>,
-    /// Whether this is a system account.
+    /// True for a system account.
     pub system: Option<bool>,
-    /// Whether the user is to exist (3.2).
+    /// False removes the user (3.2).
     pub should_exist: Option<bool>,
 }
 
 impl Ignition {
-    /// The minor version of spec 3 that the config declares; the newest for an empty one.
-    pub fn minor(&self) -> u64 {
+    /// Returns the minor version of spec 3 that the config declares; the newest for an empty one.
+    pub fn minor_version(&self) -> u64 {
         let minor = self.ignition.version.split('.').nth(1);
         minor
             .and_then(|minor| minor.parse().ok())
@@ -207,7 +207,7 @@ impl Ignition {
 }
 
 impl User {
-    /// Whether only the fields that the daemon applies are set: name, hash and keys.
+    /// Returns true if only the fields that the daemon applies are set: name, hash and keys.
     pub fn has_only_credentials(&self) -> bool {
         let bare = Self {
             name: self.name.clone(),
@@ -240,7 +240,7 @@ pub struct Storage {
     pub files: List<File>,
     /// Directories.
     #[serde(deserialize_with = "nullable")]
-    pub directories: List<Node>,
+    pub directories: List<ConfigDirectory>,
     /// Links.
     #[serde(deserialize_with = "nullable")]
     pub links: List<Link>,
@@ -268,14 +268,14 @@ pub struct NodeOwner {
     pub name: Option<String>,
 }
 
-/// What files, directories and links have in common; a directory has nothing else.
+/// A directory.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Node {
+pub struct ConfigDirectory {
     /// Absolute path.
     #[serde(deserialize_with = "nullable")]
     pub path: String,
-    /// Whether what is there may be replaced.
+    /// An existing object may be replaced.
     pub overwrite: Option<bool>,
     /// Owner.
     #[serde(deserialize_with = "nullable")]
@@ -294,7 +294,7 @@ pub struct File {
     /// Absolute path.
     #[serde(deserialize_with = "nullable")]
     pub path: String,
-    /// Whether what is there may be replaced; the daemon always does.
+    /// An existing object may be replaced; the daemon always does.
     pub overwrite: Option<bool>,
     /// Owner.
     #[serde(deserialize_with = "nullable")]
@@ -319,7 +319,7 @@ pub struct Link {
     /// Absolute path.
     #[serde(deserialize_with = "nullable")]
     pub path: String,
-    /// Whether what is there may be replaced.
+    /// An existing object may be replaced.
     pub overwrite: Option<bool>,
     /// Owner of a soft link.
     #[serde(deserialize_with = "nullable")]
@@ -327,13 +327,13 @@ pub struct Link {
     /// Group of a soft link.
     #[serde(deserialize_with = "nullable")]
     pub group: NodeOwner,
-    /// Where it leads.
+    /// Path that the link leads to.
     pub target: Option<String>,
-    /// Whether it is a hard link.
+    /// True for a hard link.
     pub hard: Option<bool>,
 }
 
-/// Something with a source.
+/// Contents with a source: of a file, a fragment, a config or a bundle of certificates.
 #[derive(Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Resource {
@@ -343,26 +343,26 @@ pub struct Resource {
     pub compression: Option<String>,
     /// Headers for HTTP sources.
     #[serde(deserialize_with = "nullable")]
-    pub http_headers: List<Header>,
+    pub http_headers: List<HttpHeader>,
     /// Hash of the decompressed bytes.
     #[serde(deserialize_with = "nullable")]
     pub verification: Verification,
-    /// What was fetched from the source, unpacked and verified.
+    /// Bytes that were fetched from the source, unpacked and verified.
     #[serde(skip)]
     pub fetched: Option<Arc<[u8]>>,
-    /// What its contents came to when they were looked at.
+    /// Size and digest of its contents, once measured.
     #[serde(skip)]
     memo: Memo,
 }
 
 impl Resource {
-    /// Takes what was fetched from the source, unpacked and verified.
+    /// Stores the bytes that were fetched from the source, unpacked and verified.
     pub fn set_fetched(&mut self, bytes: Arc<[u8]>) {
         self.fetched = Some(bytes);
         self.memo = Memo::default();
     }
 
-    /// The contents: what was fetched for it, else what its source holds.
+    /// Returns the fetched contents, else those of its source.
     pub fn contents(&self) -> Result<Contents, ContentsError> {
         match &self.fetched {
             Some(bytes) => Ok(Contents::from_fetched(bytes)),
@@ -370,7 +370,7 @@ impl Resource {
         }
     }
 
-    /// Length and digest of the contents.
+    /// Returns size and digest of the contents; measures them at the first call.
     pub fn measured(&self) -> Result<Measured, ContentsError> {
         self.memo.get_or_measure(|| self.contents())
     }
@@ -379,15 +379,15 @@ impl Resource {
 /// A header of an http request.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Header {
+pub struct HttpHeader {
     /// Name.
     #[serde(deserialize_with = "nullable")]
     pub name: String,
-    /// Value; absent, it takes the header of a parent config away.
+    /// Value; absent, it removes the header of a parent config.
     pub value: Option<String>,
 }
 
-impl std::fmt::Debug for Header {
+impl std::fmt::Debug for HttpHeader {
     // The value may be a token.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Header({})", self.name)
@@ -429,9 +429,9 @@ pub struct Unit {
     /// Name with suffix.
     #[serde(deserialize_with = "nullable")]
     pub name: String,
-    /// On, off, or left to the presets.
+    /// True enables, false disables; absent leaves it to the presets.
     pub enabled: Option<bool>,
-    /// Masked, unmasked, or left alone.
+    /// True masks, false unmasks; absent changes nothing.
     pub mask: Option<bool>,
     /// The unit file; empty means "not ours".
     pub contents: Option<String>,
@@ -460,21 +460,21 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// The text of a unit file or drop-in that is to exist: empty contents mean "not ours".
-fn filled(contents: Option<&String>) -> Option<&str> {
+/// Returns the text of a unit file or drop-in that is to exist: empty contents mean "not ours".
+fn non_empty(contents: Option<&String>) -> Option<&str> {
     contents.map(String::as_str).filter(|text| !text.is_empty())
 }
 
 impl Unit {
     /// The unit file's text, if the config brings one.
     pub fn text(&self) -> Option<&str> {
-        filled(self.contents.as_ref())
+        non_empty(self.contents.as_ref())
     }
 }
 
 impl Dropin {
     /// The drop-in's text, if the config brings one.
     pub fn text(&self) -> Option<&str> {
-        filled(self.contents.as_ref())
+        non_empty(self.contents.as_ref())
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Number, Value};
 
 use super::finding::{CUT_SHORT, Finding};
 
-/// Every key that the model knows; used to tell a key of wrong letter case from a foreign one.
+/// Every key that the model knows; distinguishes a key of wrong letter case from a foreign one.
 const KNOWN_KEYS: [&str; 67] = [
     "append",
     "baseOSExtensionsContainerImage",
@@ -120,12 +120,12 @@ const ENTRY_KEYS: [&str; 13] = [
     "users",
 ];
 
-/// The place of a list where an object must be: the reader would fill the fields one by one from it.
+/// Returns the place of a list where an object must be: serde would fill the fields one by one from it.
 fn list_for_object(value: &Value, at: &str, is_object: bool) -> Option<String> {
     match value {
         Value::Array(_) if is_object => Some(at.to_owned()),
         Value::Object(map) => map.iter().find_map(|(key, value)| {
-            let at = join(at, key);
+            let at = join_path(at, key);
             if let (true, Value::Array(items)) = (ENTRY_KEYS.contains(&key.as_str()), value) {
                 let mut items = items.iter().enumerate();
                 return items
@@ -140,15 +140,15 @@ fn list_for_object(value: &Value, at: &str, is_object: bool) -> Option<String> {
     }
 }
 
-/// What a document says but for the contents of its files and units, which are nearly all of it: they are empty here.
+/// Reads a document without the contents of its files and units, which are nearly all of it: they are empty here.
 ///
 /// # Errors
-/// A finding for text that is no JSON.
-pub fn outline(text: &str, at: &str) -> Result<Value, Finding> {
+/// Returns the finding for text that is not JSON.
+pub fn read_outline(text: &str, at: &str) -> Result<Value, Finding> {
     outline_but(text, at, None)
 }
 
-/// The same, with nothing of what stands below the key `but` of the document itself.
+/// The same, with an empty value for the key `but` of the document itself.
 fn outline_but(text: &str, at: &str, but: Option<&'static str>) -> Result<Value, Finding> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let outline = Outline {
@@ -157,7 +157,7 @@ fn outline_but(text: &str, at: &str, but: Option<&'static str>) -> Result<Value,
     };
     let value = outline.deserialize(&mut deserializer);
     let ended = value.and_then(|value| deserializer.end().map(|()| value));
-    ended.map_err(|e| syntax(at, &e))
+    ended.map_err(|e| syntax_finding(at, &e))
 }
 
 /// Reads a value without the contents of files and units.
@@ -222,7 +222,7 @@ impl<'de> Visitor<'de> for Outline {
         let mut object = Map::new();
         while let Some(key) = map.next_key::<String>()? {
             let value = if self.but == Some(key.as_str()) {
-                hollow(map.next_value()?)
+                empty_like(map.next_value()?)
             } else {
                 let contents = key == "contents";
                 map.next_value_seed(Self {
@@ -237,8 +237,8 @@ impl<'de> Visitor<'de> for Outline {
     }
 }
 
-/// A value of which only the kind is kept.
-fn hollow(raw: &RawValue) -> Value {
+/// Returns an empty value of the same kind.
+fn empty_like(raw: &RawValue) -> Value {
     match raw.get().bytes().next() {
         Some(b'[') => Value::Array(Vec::new()),
         Some(b'{') => Value::Object(Map::new()),
@@ -255,7 +255,7 @@ pub fn from_str<'t, T: Deserialize<'t>>(
     at: &str,
     findings: &mut Vec<Finding>,
 ) -> Result<T, Finding> {
-    from_outlined(text, &outline(text, at)?, at, findings)
+    from_outlined(text, &read_outline(text, at)?, at, findings)
 }
 
 /// The same for text with a part below the key `raw` that is read by itself.
@@ -284,20 +284,21 @@ pub fn from_outlined<'t, T: Deserialize<'t>>(
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let mut track = serde_path_to_error::Track::new();
     let tracked = serde_path_to_error::Deserializer::new(&mut deserializer, &mut track);
-    let mut ignored =
-        |path: serde_ignored::Path<'_>| findings.push(unknown_key(&join(at, &path.to_string())));
+    let mut ignored = |path: serde_ignored::Path<'_>| {
+        findings.push(unknown_key(&join_path(at, &path.to_string())))
+    };
     let result = serde_ignored::deserialize(tracked, &mut ignored);
     match result {
         Ok(value) => deserializer
             .end()
             .map(|()| value)
-            .map_err(|e| syntax(at, &e)),
+            .map_err(|e| syntax_finding(at, &e)),
         Err(error) => Err(bad_value(at, &track.path().to_string(), &error)),
     }
 }
 
-/// A finding for text that is no JSON.
-pub fn syntax(at: &str, error: &serde_json::Error) -> Finding {
+/// Returns the finding for text that is not JSON.
+pub fn syntax_finding(at: &str, error: &serde_json::Error) -> Finding {
     let said = without_value(&error.to_string());
     let message = match error.is_eof() {
         true => format!("not valid JSON: {said}; {CUT_SHORT}"),
@@ -354,11 +355,14 @@ fn bad_value(at: &str, path: &str, error: &serde_json::Error) -> Finding {
     } else {
         path.to_owned()
     };
-    Finding::error(join(at, &bracketed(&inner)), without_value(message))
+    Finding::error(
+        join_path(at, &with_brackets(&inner)),
+        without_value(message),
+    )
 }
 
 fn unknown_key(path: &str) -> Finding {
-    let path = bracketed(path);
+    let path = with_brackets(path);
     let key = path.rsplit('.').next().unwrap_or(&path).to_owned();
     match KNOWN_KEYS
         .iter()
@@ -373,7 +377,7 @@ fn unknown_key(path: &str) -> Finding {
 }
 
 /// `a.0.b` as `a[0].b`.
-fn bracketed(path: &str) -> String {
+fn with_brackets(path: &str) -> String {
     let mut out = String::new();
     for part in path.split('.').filter(|part| *part != "?") {
         if part.bytes().all(|b| b.is_ascii_digit()) && !part.is_empty() {
@@ -388,7 +392,7 @@ fn bracketed(path: &str) -> String {
     out
 }
 
-fn join(at: &str, path: &str) -> String {
+fn join_path(at: &str, path: &str) -> String {
     match (at, path) {
         ("", path) => path.to_owned(),
         (at, path) if at.ends_with('.') => format!("{at}{path}"),
@@ -417,8 +421,11 @@ mod tests {
 
     #[test]
     fn paths_print_with_brackets() {
-        assert_eq!(bracketed("storage.files.3.mode"), "storage.files[3].mode");
-        assert_eq!(bracketed("?.a.?"), "a");
-        assert_eq!(join("items[0].", "spec"), "items[0].spec");
+        assert_eq!(
+            with_brackets("storage.files.3.mode"),
+            "storage.files[3].mode"
+        );
+        assert_eq!(with_brackets("?.a.?"), "a");
+        assert_eq!(join_path("items[0].", "spec"), "items[0].spec");
     }
 }

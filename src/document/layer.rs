@@ -1,6 +1,6 @@
-//! A config that refers to others, and what comes of laying one over the other (docs/ignition.md: Validation, Merging).
+//! A config that refers to others, and the merge of one over the other (docs/ignition.md: Validation, Merging).
 //!
-//! Values only: who fetches what, in which order and within which bounds is decided in `source`.
+//! Values only: `source` decides what is fetched, in which order, and within which limits.
 
 use std::fmt;
 
@@ -8,34 +8,34 @@ use serde_json::Value;
 
 use super::finding::Finding;
 use super::ignition::{Meta, Resource};
-use super::merge::{self, Section};
+use super::merge::{self, ConfigSection};
 
 /// A checked Ignition config of any version, in the newest form.
 #[derive(Clone)]
-pub struct Layer {
-    section: Section,
+pub struct ConfigLayer {
+    section: ConfigSection,
     minor: u64,
-    /// What the person should know of it; the paths are those of its own document.
+    /// Warnings for the user; the paths are those of its own document.
     pub warnings: Vec<Finding>,
 }
 
-/// What a config refers to.
+/// The references of a config to others.
 #[derive(Debug, Clone, Default)]
-pub struct References {
+pub struct ConfigReferences {
     /// The config that replaces this one.
     pub replace: Option<Resource>,
     /// The configs that are merged into it, in order.
     pub merge: Vec<Resource>,
 }
 
-impl fmt::Debug for Layer {
+impl fmt::Debug for ConfigLayer {
     // The contents may be secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Layer(3.{})", self.minor)
     }
 }
 
-impl Layer {
+impl ConfigLayer {
     /// Makes a layer of a checked config of spec 3.`minor` that stands at `at` in its document.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Layer {
         at: &str,
         warnings: Vec<Finding>,
     ) -> Result<Self, Finding> {
-        let mut section = merge::read(config, minor, at)?;
+        let mut section = merge::read_section(config, minor, at)?;
         if minor < 6 {
             without_special_bits(&mut section);
         }
@@ -57,35 +57,35 @@ impl Layer {
         })
     }
 
-    /// What it refers to. A `replace` without source is none; an empty source is one that fails.
-    pub fn references(&self) -> References {
-        let config = self.meta().config;
+    /// Returns the references. A `replace` without source is none; an empty source is one that fails.
+    pub fn references(&self) -> ConfigReferences {
+        let config = self.ignition_section().config;
         let replace = Some(config.replace).filter(|resource| resource.source.is_some());
-        References {
+        ConfigReferences {
             replace,
             merge: config.merge.to_vec(),
         }
     }
 
     /// The `ignition` section: time limits, authorities and proxies for what is fetched.
-    pub fn meta(&self) -> Meta {
+    pub fn ignition_section(&self) -> Meta {
         let meta = self.section.get("ignition").cloned();
         meta.and_then(|meta| serde_json::from_value(meta).ok())
             .unwrap_or_default()
     }
 
-    /// This config with `child` over it. Warnings stay with their own documents.
+    /// Merges `child` over this config. Warnings stay with their own documents.
     #[must_use]
-    pub fn with(&self, child: &Self) -> Self {
+    pub fn merged_with(&self, child: &Self) -> Self {
         Self {
-            section: merge::merge(&self.section, &child.section),
+            section: merge::merge_sections(&self.section, &child.section),
             minor: self.minor.max(child.minor),
             warnings: self.warnings.clone(),
         }
     }
 
-    /// The config as a document of its own, without references.
-    pub fn text(&self) -> String {
+    /// Returns the config as a document of its own, without references.
+    pub fn to_document(&self) -> String {
         let mut section = self.section.clone();
         let version = format!("3.{}.0", self.minor);
         if let Some(meta) = section.get_mut("ignition").and_then(Value::as_object_mut) {
@@ -98,7 +98,7 @@ impl Layer {
 
 /// Before spec 3.6 the special bits of a mode do not count (docs/ignition.md: Validation); a newer config over an
 /// older one must not revive them.
-fn without_special_bits(section: &mut Section) {
+fn without_special_bits(section: &mut ConfigSection) {
     let storage = section.get_mut("storage").and_then(Value::as_object_mut);
     let Some(storage) = storage else { return };
     for list in ["files", "directories"] {
@@ -118,10 +118,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn layer(value: Value) -> Layer {
+    fn layer(value: Value) -> ConfigLayer {
         let version = value["ignition"]["version"].as_str().unwrap();
         let minor = version.split('.').nth(1).unwrap().parse().unwrap();
-        Layer::new(&value, minor, "", Vec::new()).unwrap()
+        ConfigLayer::new(&value, minor, "", Vec::new()).unwrap()
     }
 
     #[test]
@@ -132,7 +132,8 @@ mod tests {
         );
         let child =
             layer(json!({"ignition": {"version": "3.6.0"}, "storage": {"files": [file("/b")]}}));
-        let merged: Value = serde_json::from_str(&parent.with(&child).text()).unwrap();
+        let merged: Value =
+            serde_json::from_str(&parent.merged_with(&child).to_document()).unwrap();
         let wanted = json!({
             "ignition": {"version": "3.6.0"},
             "storage": {"files": [{"path": "/a", "mode": 0o755}, {"path": "/b", "mode": 0o4755}]},
@@ -145,7 +146,7 @@ mod tests {
         let config = json!({"ignition": {"version": "3.1.0", "config": {
             "merge": [{"source": "data:,a"}], "replace": {}}}});
         let layer = layer(config);
-        assert_eq!(layer.text(), r#"{"ignition":{"version":"3.1.0"}}"#);
+        assert_eq!(layer.to_document(), r#"{"ignition":{"version":"3.1.0"}}"#);
         let references = layer.references();
         assert!(references.replace.is_none());
         assert_eq!(references.merge.len(), 1);

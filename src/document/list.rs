@@ -1,4 +1,4 @@
-//! Lists that know that they were written.
+//! Lists that distinguish an empty list from an absent one.
 
 use std::ops::{Deref, DerefMut};
 use std::slice;

@@ -1,4 +1,4 @@
-//! A MachineConfig as a value: what every other room gets of a document.
+//! A MachineConfig as a value: the result of parsing a document.
 //!
 //! The text of the object is kept as it was received: it becomes the daemon's
 //! record, and re-serialising it would make every file look changed.
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::finding::Finding;
 use super::ignition::{File, Ignition};
-use super::layer::Layer;
+use super::layer::ConfigLayer;
 use super::text::Text;
 use super::written::Written;
 
@@ -62,7 +62,7 @@ pub struct MachineConfig {
     pub name: String,
     /// The pool, from the controlling owner reference.
     pub pool: Option<String>,
-    /// The marks of its making.
+    /// Its origin, by its own metadata.
     pub provenance: Provenance,
     /// `spec.osImageURL`.
     pub os_image_url: String,
@@ -82,9 +82,9 @@ pub struct MachineConfig {
     pub record: Text,
     /// Lower-case hex SHA-256 of `record`.
     pub digest: String,
-    /// Where the document came from.
+    /// The source of the document, as messages name it.
     pub origin: String,
-    /// What the person should know.
+    /// Warnings for the user.
     pub warnings: Vec<Finding>,
     /// The Ignition part was of spec 2, which the daemon validates by other rules, and as it is written.
     pub spec2: Option<Written>,
@@ -95,12 +95,12 @@ pub struct MachineConfig {
     /// Files that the Machine Config Server added for the first boot; never part of the config itself.
     pub additions: Vec<File>,
     /// A bare Ignition config that refers to others: those are to be fetched and laid over it first.
-    pub layer: Option<Layer>,
+    pub layer: Option<ConfigLayer>,
 }
 
 impl MachineConfig {
-    /// Whether a document is the text of this config to the byte, but for blanks at its end: then it need not be
-    /// read into memory to know what it says.
+    /// Returns true if a document is the text of this config to the byte, but for blanks at its end: then it need not
+    /// be read into memory.
     ///
     /// # Errors
     /// Of the reader.
@@ -129,10 +129,10 @@ impl MachineConfig {
         }
     }
 
-    /// A place in the config as the document writes it; a conversion may have moved it.
-    pub fn place(&self, path: String) -> String {
+    /// Returns the path of a place in the document as written; a conversion may have moved it.
+    pub fn original_place(&self, path: String) -> String {
         self.spec2
             .as_ref()
-            .map_or(path.clone(), |written| written.original(&path))
+            .map_or(path.clone(), |written| written.original_path(&path))
     }
 }

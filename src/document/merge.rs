@@ -8,27 +8,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::finding::Finding;
-use super::schema::{CONFIG, Field, HEADERS, Key, Kind};
+use super::schema::{CONFIG, Field, FieldKind, HEADERS, Key};
 
 /// An object of a config.
-pub type Section = Map<String, Value>;
+pub type ConfigSection = Map<String, Value>;
 
 /// Reads a config of spec 3.`minor` as Ignition does: foreign and newer keys are left out, `null` is
 /// absent, and so are empty lists and objects. `at` is its place in the document.
-pub fn read(config: &Value, minor: u64, at: &str) -> Result<Section, Finding> {
+pub fn read_section(config: &Value, minor: u64, at: &str) -> Result<ConfigSection, Finding> {
     read_object(config, CONFIG, minor, at)
 }
 
-/// The config with every empty object and list left out, as the operator marshals it.
-pub fn without_empty(config: Section) -> Result<Section, Finding> {
-    read(&Value::Object(config), u64::MAX, "spec.config")
+/// Returns the config without empty objects and lists, as the operator marshals it.
+pub fn without_empty(config: ConfigSection) -> Result<ConfigSection, Finding> {
+    read_section(&Value::Object(config), u64::MAX, "spec.config")
 }
 
-fn read_object(value: &Value, fields: &[Field], minor: u64, at: &str) -> Result<Section, Finding> {
+fn read_object(
+    value: &Value,
+    fields: &[Field],
+    minor: u64,
+    at: &str,
+) -> Result<ConfigSection, Finding> {
     let Some(given) = value.as_object() else {
         return Err(Finding::error(at, "is not an object"));
     };
-    let mut known = Section::new();
+    let mut known = ConfigSection::new();
     for field in fields.iter().filter(|field| field.since <= minor) {
         let Some(value) = given.get(field.name).filter(|value| !value.is_null()) else {
             continue;
@@ -41,14 +46,14 @@ fn read_object(value: &Value, fields: &[Field], minor: u64, at: &str) -> Result<
     Ok(known)
 }
 
-fn read_value(value: &Value, kind: &Kind, minor: u64, at: &str) -> Result<Value, Finding> {
+fn read_value(value: &Value, kind: &FieldKind, minor: u64, at: &str) -> Result<Value, Finding> {
     match kind {
-        Kind::Scalar if value.is_array() || value.is_object() => {
+        FieldKind::Scalar if value.is_array() || value.is_object() => {
             Err(Finding::error(at, "is not a single value"))
         }
-        Kind::Scalar => Ok(value.clone()),
-        Kind::Object(fields) => read_object(value, fields, minor, at).map(Value::Object),
-        Kind::List(_, fields) | Kind::Shared(_, fields) | Kind::Appended(fields) => {
+        FieldKind::Scalar => Ok(value.clone()),
+        FieldKind::Object(fields) => read_object(value, fields, minor, at).map(Value::Object),
+        FieldKind::List(_, fields) | FieldKind::Shared(_, fields) | FieldKind::Appended(fields) => {
             let items = value.as_array();
             let items = items.ok_or_else(|| Finding::error(at, "is not a list"))?;
             let item = |(index, item)| read_item(item, fields, minor, &format!("{at}[{index}]"));
@@ -78,27 +83,31 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// The parent with the child's config over it.
-pub fn merge(parent: &Section, child: &Section) -> Section {
+/// Merges the child's config over the parent's.
+pub fn merge_sections(parent: &ConfigSection, child: &ConfigSection) -> ConfigSection {
     merge_objects(parent, child, CONFIG)
 }
 
-fn merge_objects(parent: &Section, child: &Section, fields: &[Field]) -> Section {
-    let mut merged = Section::new();
+fn merge_objects(parent: &ConfigSection, child: &ConfigSection, fields: &[Field]) -> ConfigSection {
+    let mut merged = ConfigSection::new();
     for field in fields {
         let (ours, theirs) = (parent.get(field.name), child.get(field.name));
         let value = match &field.kind {
-            Kind::Scalar => theirs.or(ours).cloned(),
-            Kind::Object(fields) => Some(merge_values(ours, theirs, fields)),
-            Kind::Appended(_) => Some([items(ours), items(theirs)].concat().into()),
-            Kind::List(key, inner) => {
-                Some(merge_lists(field, *key, inner, items(ours), items(theirs)))
-            }
-            Kind::Shared(key, inner) => {
+            FieldKind::Scalar => theirs.or(ours).cloned(),
+            FieldKind::Object(fields) => Some(merge_values(ours, theirs, fields)),
+            FieldKind::Appended(_) => Some([list_items(ours), list_items(theirs)].concat().into()),
+            FieldKind::List(key, inner) => Some(merge_lists(
+                field,
+                *key,
+                inner,
+                list_items(ours),
+                list_items(theirs),
+            )),
+            FieldKind::Shared(key, inner) => {
                 let taken = keys_elsewhere(child, field, fields);
-                let mut ours = items(ours).to_vec();
-                ours.retain(|item| !taken.contains(&key.of(item)));
-                Some(merge_lists(field, *key, inner, &ours, items(theirs)))
+                let mut ours = list_items(ours).to_vec();
+                ours.retain(|item| !taken.contains(&key.key_of(item)));
+                Some(merge_lists(field, *key, inner, &ours, list_items(theirs)))
             }
         };
         if let Some(value) = value.filter(|value| !is_empty(value)) {
@@ -113,7 +122,7 @@ fn merge_values<'a>(
     child: Option<&'a Value>,
     fields: &[Field],
 ) -> Value {
-    let nothing = Section::new();
+    let nothing = ConfigSection::new();
     let section = |value: Option<&'a Value>| value.and_then(Value::as_object);
     let (parent, child) = (section(parent), section(child));
     Value::Object(merge_objects(
@@ -123,17 +132,17 @@ fn merge_values<'a>(
     ))
 }
 
-fn items(list: Option<&Value>) -> &[Value] {
+fn list_items(list: Option<&Value>) -> &[Value] {
     list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The keys of the child in the other lists that share this one's names.
-fn keys_elsewhere(child: &Section, this: &Field, fields: &[Field]) -> BTreeSet<String> {
+/// Returns the keys of the child in the other lists that share this one's names.
+fn keys_elsewhere(child: &ConfigSection, this: &Field, fields: &[Field]) -> BTreeSet<String> {
     let other = |field: &&Field| field.name != this.name;
     let keys = |field: &Field| match field.kind {
-        Kind::Shared(key, _) => items(child.get(field.name))
+        FieldKind::Shared(key, _) => list_items(child.get(field.name))
             .iter()
-            .map(|item| key.of(item))
+            .map(|item| key.key_of(item))
             .collect(),
         _ => Vec::new(),
     };
@@ -147,12 +156,12 @@ fn merge_lists(
     ours: &[Value],
     theirs: &[Value],
 ) -> Value {
-    let known: BTreeSet<String> = ours.iter().map(|item| key.of(item)).collect();
+    let known: BTreeSet<String> = ours.iter().map(|item| key.key_of(item)).collect();
     let mut over: BTreeMap<String, &Value> =
-        theirs.iter().map(|item| (key.of(item), item)).collect();
+        theirs.iter().map(|item| (key.key_of(item), item)).collect();
     let mut merged = Vec::new();
     for item in ours {
-        match over.remove(&key.of(item)) {
+        match over.remove(&key.key_of(item)) {
             // A header without a value takes the header away.
             Some(other) if field.name == HEADERS.name && other.get("value").is_none() => {}
             Some(other) if !inner.is_empty() => {
@@ -161,7 +170,7 @@ fn merge_lists(
             _ => merged.push(item.clone()),
         }
     }
-    let new = |item: &&Value| !known.contains(&key.of(item));
+    let new = |item: &&Value| !known.contains(&key.key_of(item));
     merged.extend(theirs.iter().filter(new).cloned());
     Value::Array(merged)
 }
@@ -172,8 +181,11 @@ mod tests {
     use serde_json::json;
 
     fn merged(parent: Value, child: Value) -> Value {
-        let parent = read(&parent, 5, "a").unwrap();
-        Value::Object(merge(&parent, &read(&child, 5, "b").unwrap()))
+        let parent = read_section(&parent, 5, "a").unwrap();
+        Value::Object(merge_sections(
+            &parent,
+            &read_section(&child, 5, "b").unwrap(),
+        ))
     }
 
     fn files(parent: Value, child: Value) -> Value {
@@ -272,7 +284,7 @@ mod tests {
             "storage": {"files": [{"path": "/a", "user": {}, "mode": null, "odd": 1}], "links": []},
             "systemd": {"units": []},
         });
-        let read = read(&config, 0, "c").map(Value::Object);
+        let read = read_section(&config, 0, "c").map(Value::Object);
         let wanted =
             json!({"ignition": {"version": "3.0.0"}, "storage": {"files": [{"path": "/a"}]}});
         assert_eq!(read, Ok(wanted));
@@ -294,7 +306,7 @@ mod tests {
             ),
         ];
         for (config, path) in table {
-            assert_eq!(read(&config, 5, "c").unwrap_err().path, path);
+            assert_eq!(read_section(&config, 5, "c").unwrap_err().path, path);
         }
     }
 }

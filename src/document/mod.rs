@@ -42,18 +42,21 @@ pub mod yaml;
 pub use contents::{Contents, ContentsError, Measured, data_url, gunzip_within, has_hash};
 pub use decode::require_object;
 pub use desired::{
-    BareFile, Desired, DesiredDirectory, DesiredFile, DesiredLink, Owner, Undecodable, undecodable,
+    BareFile, Desired, DesiredDirectory, DesiredFile, DesiredLink, Owner, Undecodable,
+    undecodable_message,
 };
 pub use encoding::not_text;
 pub use finding::{CUT_SHORT, DocumentError, Finding, Severity};
-pub use first_boot::{serve, with_first_boot_files};
+pub use first_boot::{serve_config, with_first_boot_files};
 pub use ignition::Ignition;
-pub use layer::{Layer, References};
+pub use layer::{ConfigLayer, ConfigReferences};
 pub use list::List;
 pub use machine_config::{KernelType, MachineConfig, Provenance};
 pub use parse::{MAX_JSON, parse, parse_layer};
 pub use provenance::{brings_kubelet, pool_in};
-pub use reconcile::{FORCE_FILE, Refusal, override_of, refusals, unconditional};
+pub use reconcile::{
+    FORCE_FILE, TransitionRefusal, find_refusals, override_of, unconditional_refusals,
+};
 pub use text::Text;
 pub use unsupported::Unsupported;
 

@@ -8,10 +8,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::contents::is_packed;
-use super::decode::{Decoded, UNPACK, decode};
+use super::decode::{Decoded, UNPACK, decode_ignition};
 use super::encoding::not_text;
 use super::finding::{CUT_SHORT, DocumentError, Finding, IF_CUT_SHORT, Severity};
-use super::layer::Layer;
+use super::layer::ConfigLayer;
 use super::machine_config::{KernelType, MachineConfig, Provenance};
 use super::spec2::Converted;
 use super::text::Text;
@@ -32,14 +32,14 @@ struct Envelope<'t> {
     items: Option<Vec<&'t RawValue>>,
     #[serde(borrow)]
     ignition: Option<&'t RawValue>,
-    /// What a config of spec 1 has in place of the section.
+    /// The version key of spec 1, which has no `ignition` section.
     #[serde(borrow)]
     ignition_version: Option<&'t RawValue>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct Metadata {
+struct ObjectMetadata {
     name: Option<String>,
     owner_references: Option<Vec<OwnerReference>>,
     labels: Option<Value>,
@@ -53,8 +53,8 @@ struct OwnerReference {
     kind: Option<String>,
 }
 
-impl Metadata {
-    fn provenance(&self) -> Provenance {
+impl ObjectMetadata {
+    fn read_provenance(&self) -> Provenance {
         let text = |map: &Option<Value>, key: &str| {
             let value = map.as_ref()?.get(format!("{GROUP}{key}"))?.as_str()?;
             Some(value.to_owned())
@@ -70,7 +70,7 @@ impl Metadata {
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct Spec<'t> {
+struct MachineConfigSpec<'t> {
     #[serde(rename = "osImageURL")]
     os_image_url: Option<String>,
     #[serde(rename = "baseOSExtensionsContainerImage")]
@@ -89,39 +89,39 @@ const GROUP: &str = "machineconfiguration.openshift.io/";
 /// The largest JSON document that is read (1.5 GiB): one with a file of 1 GiB, in base64.
 pub const MAX_JSON: u64 = crate::root::MAX_DIGEST;
 
-/// Parses a document. `origin` is what messages call it.
+/// Parses a document. `origin` is its name in messages.
 ///
-/// A rendered config may be larger than the rest of the program together, so it takes the bytes: what comes of it is
-/// made of parts of them.
+/// A rendered config may be larger than the rest of the program together, so it takes the bytes: the result shares
+/// parts of them.
 pub fn parse(bytes: impl Into<Vec<u8>>, origin: &str) -> Result<MachineConfig, DocumentError> {
     let text = String::from_utf8(bytes.into()).map_err(|e| {
         let why = not_text(e.as_bytes(), e.utf8_error());
-        refused(origin, vec![Finding::error("", why)])
+        document_error(origin, vec![Finding::error("", why)])
     })?;
     let parsed = match text.trim_start().chars().next() {
         None => Err(vec![Finding::error(
             "",
             "the document is empty; copy it again",
         )]),
-        // A file that was not written to the disk before the power went.
+        // A file that was not written to the disk before the power failed.
         Some('\0') => Err(vec![Finding::error(
             "",
             "the document has bytes of zero in place of text; copy it again",
         )]),
-        Some('{') => Text::from(text).read(|text| parse_json(text, origin)),
+        Some('{') => Text::from(text).read_shared(|text| parse_json(text, origin)),
         Some(_) => parse_yaml(&text, origin),
     };
-    parsed.map_err(|findings| refused(origin, findings))
+    parsed.map_err(|findings| document_error(origin, findings))
 }
 
-fn refused(origin: &str, findings: Vec<Finding>) -> DocumentError {
+fn document_error(origin: &str, findings: Vec<Finding>) -> DocumentError {
     DocumentError {
         origin: origin.to_owned(),
         findings,
     }
 }
 
-/// YAML goes the way of JSON; errors learn the line of the value they name.
+/// Parses YAML by way of JSON, and adds the line of the value to each error.
 fn parse_yaml(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
     let value =
         yaml::parse(text).map_err(|e| vec![Finding::error("", format!("not valid YAML: {e}"))])?;
@@ -130,13 +130,13 @@ fn parse_yaml(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
     }
     if !value.is_object() {
         let findings = vec![Finding::error("", NEITHER)];
-        return Err(told_of_the_end(text, &value, findings));
+        return Err(with_missing_end(text, &value, findings));
     }
     let json = Text::from(value.to_string());
-    let parsed = json.read(|json| parse_json(json, origin));
+    let parsed = json.read_shared(|json| parse_json(json, origin));
     let mut config = parsed.map_err(|mut findings| {
         yaml::add_lines(text, &mut findings);
-        told_of_the_end(text, &value, findings)
+        with_missing_end(text, &value, findings)
     })?;
     if lacks_its_end(&value) {
         let message = format!("missing, although a rendered config ends with it; {IF_CUT_SHORT}");
@@ -146,8 +146,8 @@ fn parse_yaml(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
     Ok(config)
 }
 
-/// Lines can be missing at the end of YAML, and what is left is still YAML.
-fn told_of_the_end(text: &str, value: &Value, mut findings: Vec<Finding>) -> Vec<Finding> {
+/// Adds the advice that the end may be missing: YAML without its last lines is still YAML.
+fn with_missing_end(text: &str, value: &Value, mut findings: Vec<Finding>) -> Vec<Finding> {
     let line = text.lines().count();
     if lacks_its_end(value) {
         let first = findings.first().map(ToString::to_string);
@@ -175,7 +175,7 @@ fn lacks_its_end(value: &Value) -> bool {
 }
 
 fn parse_json(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
-    let envelope = envelope(text, "")?;
+    let envelope = read_envelope(text, "")?;
     if let Some(items) = &envelope.items {
         let [only] = items.as_slice() else {
             let message = format!(
@@ -189,9 +189,9 @@ fn parse_json(text: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
     parse_enveloped(text.trim(), envelope, "", origin)
 }
 
-fn envelope<'t>(text: &'t str, prefix: &str) -> Result<Envelope<'t>, Vec<Finding>> {
+fn read_envelope<'t>(text: &'t str, prefix: &str) -> Result<Envelope<'t>, Vec<Finding>> {
     let at = prefix.trim_end_matches('.');
-    serde_json::from_str(text).map_err(|e| vec![json::syntax(at, &e)])
+    serde_json::from_str(text).map_err(|e| vec![json::syntax_finding(at, &e)])
 }
 
 /// Parses one MachineConfig object; `prefix` leads every JSON path.
@@ -203,7 +203,7 @@ fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
             "is no object; a MachineConfig is needed",
         )]);
     }
-    parse_enveloped(text, envelope(text, prefix)?, prefix, origin)
+    parse_enveloped(text, read_envelope(text, prefix)?, prefix, origin)
 }
 
 fn parse_enveloped(
@@ -215,7 +215,7 @@ fn parse_enveloped(
     if text.len() < LARGE {
         return parse_alone(text, envelope, prefix, origin, || sha256(text.as_bytes()));
     }
-    // The digest is over all of it, and does not depend on what it says.
+    // The digest is over the whole text, and does not depend on parsing.
     thread::scope(|scope| {
         let alone = || sha256(text.as_bytes());
         let digest = thread::Builder::new().spawn_scoped(scope, alone).ok();
@@ -247,22 +247,22 @@ fn parse_alone(
     let at = format!("{prefix}metadata");
     let metadata = envelope
         .metadata
-        .map(|raw| json::from_str::<Metadata>(raw.get(), &at, &mut Vec::new()));
+        .map(|raw| json::from_str::<ObjectMetadata>(raw.get(), &at, &mut Vec::new()));
     let metadata = metadata.transpose().map_err(|finding| vec![finding])?;
     let metadata = metadata.unwrap_or_default();
     let at = format!("{prefix}spec");
-    let spec = envelope
-        .spec
-        .map(|raw| json::from_str_but::<Spec<'_>>(raw.get(), "config", &at, &mut findings));
+    let spec = envelope.spec.map(|raw| {
+        json::from_str_but::<MachineConfigSpec<'_>>(raw.get(), "config", &at, &mut findings)
+    });
     let spec = spec.transpose().map_err(|finding| vec![finding])?;
     let spec = spec.unwrap_or_default();
-    let provenance = metadata.provenance();
+    let provenance = metadata.read_provenance();
     let name = checked_name(metadata.name, prefix, &mut findings);
     let kernel_type = kernel_type(spec.kernel_type.as_deref(), prefix, &mut findings);
     let part = ignition_part(spec.config, &format!("{prefix}spec.config"), &mut findings);
     if spec.config.is_some() {
         let names = spec.extensions.as_deref().unwrap_or_default();
-        findings.extend(check::extensions(
+        findings.extend(check::check_extensions(
             names,
             &format!("{prefix}spec.extensions"),
         ));
@@ -273,7 +273,7 @@ fn parse_alone(
     if !errors.is_empty() {
         return Err(errors);
     }
-    let record = Text::of(text);
+    let record = Text::from_part(text);
     let emptied = part.as_ref().is_some_and(|part| part.emptied);
     let (ignition, converted) =
         part.map_or_else(Default::default, |part| (part.config, part.converted));
@@ -302,19 +302,20 @@ fn parse_alone(
     })
 }
 
-/// An Ignition config as the Machine Config Server serves it; one of its files is the whole MachineConfig.
+/// Parses an Ignition config as the Machine Config Server serves it; one of its files is the whole MachineConfig.
 fn parse_served(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
-    let outline = json::outline(text, prefix).map_err(|finding| vec![finding])?;
+    let outline = json::read_outline(text, prefix).map_err(|finding| vec![finding])?;
     if !served::has_machine_config(&outline) {
         return parse_bare(text, prefix, origin);
     }
-    let value: Value = serde_json::from_str(text).map_err(|e| vec![json::syntax(prefix, &e)])?;
+    let value: Value =
+        serde_json::from_str(text).map_err(|e| vec![json::syntax_finding(prefix, &e)])?;
     let Some(inner) = served::machine_config(&value).map_err(|finding| vec![finding])? else {
         return parse_bare(text, prefix, origin);
     };
     drop(value);
     let inner = Text::from(inner);
-    let parsed = inner.read(|inner| parse_object(inner.trim(), "", origin));
+    let parsed = inner.read_shared(|inner| parse_object(inner.trim(), "", origin));
     let mut config = parsed.map_err(|findings| {
         let located = |mut finding: Finding| {
             finding.path = format!(
@@ -326,17 +327,17 @@ fn parse_served(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
         };
         findings.into_iter().map(located).collect::<Vec<_>>()
     })?;
-    let outer = decode(text, prefix.trim_end_matches('.'))?;
-    config.additions = served::additions(&outer.config, &config);
+    let outer = decode_ignition(text, prefix.trim_end_matches('.'))?;
+    config.additions = served::first_boot_additions(&outer.config, &config);
     config.warnings.extend(outer.warnings);
     Ok(config)
 }
 
-/// An Ignition config by itself. It is named after its digest, for people and for the journal.
+/// Parses an Ignition config by itself. Its name is made of its digest, for messages and the journal.
 fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, Vec<Finding>> {
     let at = prefix.trim_end_matches('.');
-    let parsed = decode(text, at)?;
-    let mut findings = check::findings(&parsed, at);
+    let parsed = decode_ignition(text, at)?;
+    let mut findings = check::all_findings(&parsed, at);
     // Unlike the daemon, Ignition compares hashes.
     findings
         .iter_mut()
@@ -375,11 +376,11 @@ fn parse_bare(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig, V
     })
 }
 
-/// What is lacking where nothing tells the kind of a document.
+/// Message for a document of unknown kind.
 const NEITHER: &str = "this is neither a MachineConfig (it has no kind and no spec) nor an Ignition config (it has no \
     ignition.version); give what `oc get mc NAME -o yaml` prints";
 
-/// What is not a MachineConfig is refused by its name. The daemon's own record has no kind.
+/// Refuses another object by its kind. The daemon's own record has no kind.
 fn check_kind(envelope: &Envelope, prefix: &str) -> Result<(), Finding> {
     match envelope.kind.as_deref() {
         None | Some("MachineConfig") => {}
@@ -434,16 +435,20 @@ fn kernel_type(text: Option<&str>, prefix: &str, findings: &mut Vec<Finding>) ->
 }
 
 fn ignition_part(raw: Option<&RawValue>, at: &str, findings: &mut Vec<Finding>) -> Option<Decoded> {
-    let parsed = match decode(raw?.get(), at) {
+    let parsed = match decode_ignition(raw?.get(), at) {
         Ok(parsed) => parsed,
         Err(errors) => {
             findings.extend(errors);
             return None;
         }
     };
-    findings.extend(check::findings(&parsed, at));
-    let operators = check::machine_config(&parsed.config, at);
-    findings.extend(operators.into_iter().map(|finding| parsed.located(finding)));
+    findings.extend(check::all_findings(&parsed, at));
+    let operators = check::check_special_modes(&parsed.config, at);
+    findings.extend(
+        operators
+            .into_iter()
+            .map(|finding| parsed.with_original_path(finding)),
+    );
     Some(parsed)
 }
 
@@ -452,17 +457,17 @@ fn ignition_part(raw: Option<&RawValue>, at: &str, findings: &mut Vec<Finding>) 
 ///
 /// # Errors
 /// Every error found in it.
-pub fn parse_layer(text: &str, at: &str) -> Result<Layer, Vec<Finding>> {
-    let decoded = decode(text, at)?;
-    let findings = check::findings(&decoded, at);
+pub fn parse_layer(text: &str, at: &str) -> Result<ConfigLayer, Vec<Finding>> {
+    let decoded = decode_ignition(text, at)?;
+    let findings = check::all_findings(&decoded, at);
     let is_error = |finding: &Finding| finding.severity == Severity::Error;
     if findings.iter().any(is_error) {
         return Err(findings);
     }
-    let minor = decoded.config.minor();
+    let minor = decoded.config.minor_version();
     let value = match decoded.converted {
         Some(converted) => converted.config,
-        None => serde_json::from_str(text).map_err(|e| vec![json::syntax(at, &e)])?,
+        None => serde_json::from_str(text).map_err(|e| vec![json::syntax_finding(at, &e)])?,
     };
-    Layer::new(&value, minor, at, findings).map_err(|finding| vec![finding])
+    ConfigLayer::new(&value, minor, at, findings).map_err(|finding| vec![finding])
 }

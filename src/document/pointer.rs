@@ -1,5 +1,5 @@
-//! The pointer config of a node: it leads Ignition to its Machine Config Server. Where the server stays silent, what
-//! it would have served is put in its place.
+//! The pointer config of a node: it leads Ignition to its Machine Config Server. If the server is unavailable, the
+//! config that it would serve is put in its place.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,32 +8,35 @@ use serde_json::{Value, json};
 use super::contents::has_hash;
 use super::finding::Finding;
 
-/// Where a config refers to others.
+/// JSON pointers to the references of a config.
 const REPLACE: &str = "/ignition/config/replace";
 const MERGE: &str = "/ignition/config/merge";
 
-/// The addresses of Machine Config Servers that a pointer config names.
-pub fn servers(pointer: &str) -> Vec<String> {
+/// Returns the addresses of Machine Config Servers in a pointer config.
+pub fn server_addresses(pointer: &str) -> Vec<String> {
     let Ok(value) = serde_json::from_str::<Value>(pointer) else {
         return Vec::new();
     };
-    let references = value.pointer(REPLACE).into_iter().chain(merged(&value));
+    let references = value
+        .pointer(REPLACE)
+        .into_iter()
+        .chain(merge_references(&value));
     let source = |reference: &Value| reference["source"].as_str().map(str::to_owned);
     references
         .filter_map(source)
-        .filter(|source| pool(source).is_some())
+        .filter(|source| requested_pool(source).is_some())
         .collect()
 }
 
-/// The pool that a server's address asks for: `https://HOST:PORT/config/POOL`.
-pub fn pool(source: &str) -> Option<&str> {
+/// Returns the pool in a server's address: `https://HOST:PORT/config/POOL`.
+pub fn requested_pool(source: &str) -> Option<&str> {
     let address = source.strip_prefix("http")?.split(['?', '#']).next()?;
     let (_, pool) = address.rsplit_once("/config/")?;
     (!pool.is_empty() && !pool.contains('/')).then_some(pool)
 }
 
-/// The authorities that a pointer config trusts, as it writes them: sources of bundles.
-pub fn authorities(pointer: &str) -> Vec<String> {
+/// Returns the authorities that a pointer config trusts, as it writes them: sources of bundles.
+pub fn trusted_authorities(pointer: &str) -> Vec<String> {
     let value: Value = serde_json::from_str(pointer).unwrap_or_default();
     let all = value.pointer("/ignition/security/tls/certificateAuthorities");
     let all = all.and_then(Value::as_array).into_iter().flatten();
@@ -41,8 +44,8 @@ pub fn authorities(pointer: &str) -> Vec<String> {
         .collect()
 }
 
-/// The pointer config with what a server would have served in the place of its address; without one, a config
-/// that holds nothing else.
+/// Returns the pointer config with the served config in the place of the server's address; without a pointer, a
+/// config that holds only the served one.
 ///
 /// # Errors
 /// A finding where the pointer cannot be read, needs more than its Machine Config Server, or wants other bytes.
@@ -59,12 +62,12 @@ pub fn with_served(pointer: Option<&str>, served: &str) -> Result<String, Findin
         .map_err(|error| Finding::error("the pointer config", error.to_string()))?;
     let mut replaced = 0;
     if let Some(reference) = value.pointer_mut(REPLACE) {
-        replaced += put(reference, "ignition.config.replace", &source, served)?;
+        replaced += replace_reference(reference, "ignition.config.replace", &source, served)?;
     }
     let merge = value.pointer_mut(MERGE).and_then(Value::as_array_mut);
     for (index, reference) in merge.into_iter().flatten().enumerate() {
         let at = format!("ignition.config.merge[{index}]");
-        replaced += put(reference, &at, &source, served)?;
+        replaced += replace_reference(reference, &at, &source, served)?;
     }
     match replaced {
         1 => Ok(value.to_string()),
@@ -79,7 +82,7 @@ pub fn with_served(pointer: Option<&str>, served: &str) -> Result<String, Findin
     }
 }
 
-fn merged(value: &Value) -> impl Iterator<Item = &Value> {
+fn merge_references(value: &Value) -> impl Iterator<Item = &Value> {
     value
         .pointer(MERGE)
         .and_then(Value::as_array)
@@ -87,13 +90,19 @@ fn merged(value: &Value) -> impl Iterator<Item = &Value> {
         .flatten()
 }
 
-/// Puts the config in the place of a server's address; a reference that needs no network stays.
-fn put(reference: &mut Value, at: &str, source: &str, served: &str) -> Result<usize, Finding> {
+/// Replaces a server's address by the config; a reference that needs no network stays. Returns the number of
+/// replacements.
+fn replace_reference(
+    reference: &mut Value,
+    at: &str,
+    source: &str,
+    served: &str,
+) -> Result<usize, Finding> {
     let address = reference["source"].as_str().unwrap_or_default();
     if address.is_empty() || address.starts_with("data:") {
         return Ok(0);
     }
-    if pool(address).is_none() {
+    if requested_pool(address).is_none() {
         let message =
             "the pointer config needs this address too, and nothing at hand stands for it";
         return Err(Finding::error(format!("{at}.source"), message));
@@ -137,9 +146,9 @@ mod tests {
         let text = pointer(
             &json!([{"source": "data:,%7B%7D"}, {"source": URL, "httpHeaders": [{"name": "a", "value": "b"}]}]),
         );
-        assert_eq!(servers(&text), [URL]);
-        assert_eq!(pool(URL), Some("worker"));
-        assert_eq!(authorities(&text), ["data:,pem"]);
+        assert_eq!(server_addresses(&text), [URL]);
+        assert_eq!(requested_pool(URL), Some("worker"));
+        assert_eq!(trusted_authorities(&text), ["data:,pem"]);
         let made: Value = serde_json::from_str(&with_served(Some(&text), SERVED).unwrap()).unwrap();
         let merge = made.pointer(MERGE).unwrap();
         assert_eq!(merge[0]["source"], "data:,%7B%7D");

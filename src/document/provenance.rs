@@ -1,11 +1,11 @@
-//! The marks in a MachineConfig that tell a rendered one from those that are merged into it (docs/agreement.md: Rendering).
+//! The marks in a MachineConfig that distinguish a rendered one from those that are merged into it (docs/agreement.md: Rendering).
 
 use super::ignition::Ignition;
 use super::machine_config::MachineConfig;
 
 /// The unit without which no node joins a cluster; every rendered config brings it whole.
 const KUBELET: &str = "kubelet.service";
-/// How the name of every rendered config begins.
+/// The beginning of the name of every rendered config.
 const RENDERED: &str = "rendered-";
 
 impl MachineConfig {
@@ -14,7 +14,8 @@ impl MachineConfig {
         self.name.starts_with(RENDERED)
     }
 
-    /// Why this is not a rendered config; nothing where it is one. `proven`: the hash in its name is right.
+    /// Returns the reason why this is not a rendered config, or `None` if it is one. `proven`: the hash in its name is
+    /// right.
     pub fn why_not_rendered(&self, proven: bool) -> Option<String> {
         const POOL: &str = "MachineConfigPool";
         let provenance = &self.provenance;
@@ -39,7 +40,7 @@ impl MachineConfig {
     }
 }
 
-/// The pool in the name of a rendered config.
+/// Returns the pool in the name of a rendered config.
 pub fn pool_in(name: &str) -> Option<&str> {
     let (pool, _) = name.strip_prefix(RENDERED)?.rsplit_once('-')?;
     Some(pool)

@@ -1,25 +1,25 @@
-//! Which transitions the daemon refuses, in its words (docs/agreement.md: Transitions).
+//! Transitions that the daemon refuses, in its words (docs/agreement.md: Transitions).
 
 use super::ignition::Ignition;
 use super::machine_config::MachineConfig;
 
 /// A transition that the daemon would refuse.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// The JSON path of what is refused.
+pub struct TransitionRefusal {
+    /// JSON path of the refused part.
     pub path: String,
     /// The daemon's reason.
     pub reason: String,
     /// The daemon's whole sentence.
     pub sentence: String,
-    /// Whether the rest can be applied harmlessly: the part refused is one that is never applied.
+    /// The rest can be applied without harm: the refused part is one that is never applied.
     pub harmless: bool,
     /// The value of `spec.irreconcilableValidationOverrides.storage` in the cluster's MachineConfiguration with which
     /// the daemon lets the change pass.
     pub lifted_by: Option<&'static str>,
 }
 
-struct Rule {
+struct TransitionRule {
     path: String,
     reason: String,
     harmless: bool,
@@ -29,39 +29,39 @@ const USERS: &str = "spec.config.passwd.users";
 /// Makes the daemon take a config without validation, by a reboot.
 pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
 
-/// Every reason why the daemon would not go from `old` to `new`.
+/// Returns every reason why the daemon would not go from `old` to `new`.
 ///
 /// The daemon stops at the first; here they come in its order. Its sentence really has the two names swapped.
-pub fn refusals(old: &MachineConfig, new: &MachineConfig) -> Vec<Refusal> {
-    let mut rules = passwd(&old.ignition, &new.ignition);
-    rules.extend(sections(&old.ignition, &new.ignition));
-    rules.extend(files(&new.ignition));
+pub fn find_refusals(old: &MachineConfig, new: &MachineConfig) -> Vec<TransitionRefusal> {
+    let mut rules = passwd_rules(&old.ignition, &new.ignition);
+    rules.extend(section_rules(&old.ignition, &new.ignition));
+    rules.extend(file_rules(&new.ignition));
     if old.fips != new.fips {
-        rules.push(rule(
+        rules.push(new_rule(
             "spec.fips",
             "detected change to FIPS flag; refusing to modify FIPS on a running cluster",
             false,
         ));
     }
-    sentences(rules, &old.name, &new.name)
+    to_refusals(rules, &old.name, &new.name)
 }
 
-/// Every reason that holds whatever the node was before; the daemon calls that `mco-empty-mc`.
-pub fn unconditional(new: &MachineConfig) -> Vec<Refusal> {
-    let mut rules = passwd(&Ignition::default(), &new.ignition);
+/// Returns every reason that does not depend on the old config; the daemon calls that one `mco-empty-mc`.
+pub fn unconditional_refusals(new: &MachineConfig) -> Vec<TransitionRefusal> {
+    let mut rules = passwd_rules(&Ignition::default(), &new.ignition);
     rules.retain(|rule| rule.path == USERS);
-    rules.extend(files(&new.ignition));
-    sentences(rules, "mco-empty-mc", &new.name)
+    rules.extend(file_rules(&new.ignition));
+    to_refusals(rules, "mco-empty-mc", &new.name)
 }
 
-fn sentences(rules: Vec<Rule>, old: &str, new: &str) -> Vec<Refusal> {
+fn to_refusals(rules: Vec<TransitionRule>, old: &str, new: &str) -> Vec<TransitionRefusal> {
     let sentence = |reason: &str| {
         format!(
             "configs {old}, {new} are not reconcilable: new machineconfig \"{old}\" is not \
              reconcilable against \"{new}\": {reason}",
         )
     };
-    let refusal = |rule: Rule| Refusal {
+    let refusal = |rule: TransitionRule| TransitionRefusal {
         lifted_by: override_of(&rule.path),
         path: rule.path,
         sentence: sentence(&rule.reason),
@@ -71,19 +71,19 @@ fn sentences(rules: Vec<Rule>, old: &str, new: &str) -> Vec<Refusal> {
     rules.into_iter().map(refusal).collect()
 }
 
-fn rule(path: &str, reason: &str, harmless: bool) -> Rule {
-    Rule {
+fn new_rule(path: &str, reason: &str, harmless: bool) -> TransitionRule {
+    TransitionRule {
         path: path.to_owned(),
         reason: reason.to_owned(),
         harmless,
     }
 }
 
-fn passwd(old: &Ignition, new: &Ignition) -> Vec<Rule> {
+fn passwd_rules(old: &Ignition, new: &Ignition) -> Vec<TransitionRule> {
     let mut rules = Vec::new();
     if old.passwd.groups != new.passwd.groups {
         let reason = "invalid passwd change(s): ignition Passwd Groups section contains changes";
-        rules.push(rule("spec.config.passwd.groups", reason, true));
+        rules.push(new_rule("spec.config.passwd.groups", reason, true));
     }
     let (before, after) = (&old.passwd.users, &new.passwd.users);
     let Some(last) = after.last().filter(|_| before != after) else {
@@ -91,13 +91,13 @@ fn passwd(old: &Ignition, new: &Ignition) -> Vec<Rule> {
     };
     if after.iter().any(|user| user.name != "core") {
         let reason = "invalid passwd change(s): ignition passwd user section contains unsupported changes: non-core user";
-        rules.push(rule(USERS, reason, false));
+        rules.push(new_rule(USERS, reason, false));
     } else if last.ssh_authorized_keys.is_empty() && last.password_hash.is_none() {
         let reason = "invalid passwd change(s): ignition passwd user section contains unsupported changes: \
                       user must be core and have 1 or more sshKeys";
-        rules.push(rule(USERS, reason, false));
+        rules.push(new_rule(USERS, reason, false));
     } else if !last.has_only_credentials() {
-        rules.push(rule(
+        rules.push(new_rule(
             USERS,
             "invalid passwd change(s): SSH keys and password hash are not reconcilable",
             false,
@@ -114,13 +114,13 @@ const OVERRIDES: [(&str, &str); 3] = [
     ("spec.config.storage.raid", "Raid"),
 ];
 
-/// Returns the override that lets changes of a section pass, where there is one.
+/// Returns the override that lets changes of a section pass, if there is one.
 pub fn override_of(path: &str) -> Option<&'static str> {
     let found = OVERRIDES.iter().find(|(section, _)| *section == path);
     found.map(|(_, name)| *name)
 }
 
-fn sections(old: &Ignition, new: &Ignition) -> Vec<Rule> {
+fn section_rules(old: &Ignition, new: &Ignition) -> Vec<TransitionRule> {
     let (a, b) = (&old.storage, &new.storage);
     let table = [
         (
@@ -149,7 +149,7 @@ fn sections(old: &Ignition, new: &Ignition) -> Vec<Rule> {
     let changed = table.into_iter().filter(|(changed, ..)| *changed);
     changed
         .map(|(_, path, name)| {
-            rule(
+            new_rule(
                 path,
                 &format!("ignition {name} section contains changes"),
                 true,
@@ -158,17 +158,17 @@ fn sections(old: &Ignition, new: &Ignition) -> Vec<Rule> {
         .collect()
 }
 
-fn files(new: &Ignition) -> Vec<Rule> {
+fn file_rules(new: &Ignition) -> Vec<TransitionRule> {
     let mut rules = Vec::new();
     for (index, file) in new.storage.files.iter().enumerate() {
         let at = format!("spec.config.storage.files[{index}]");
         if !file.append.is_empty() {
             let reason = format!("ignition file {} includes append", file.path);
-            rules.push(rule(&format!("{at}.append"), &reason, false));
+            rules.push(new_rule(&format!("{at}.append"), &reason, false));
         }
         if file.path == FORCE_FILE {
             let reason = format!("cannot create {FORCE_FILE} via Ignition");
-            rules.push(rule(&format!("{at}.path"), &reason, false));
+            rules.push(new_rule(&format!("{at}.path"), &reason, false));
         }
     }
     rules

@@ -7,11 +7,11 @@ pub(super) struct Field {
     pub(super) name: &'static str,
     /// The minor version of spec 3 that brought it.
     pub(super) since: u64,
-    pub(super) kind: Kind,
+    pub(super) kind: FieldKind,
 }
 
-/// How a value merges.
-pub(super) enum Kind {
+/// The kind of a field, which decides how it merges.
+pub(super) enum FieldKind {
     /// The child's value, if it has one.
     Scalar,
     /// Key by key.
@@ -24,7 +24,7 @@ pub(super) enum Kind {
     Appended(&'static [Field]),
 }
 
-/// What makes two items the same.
+/// The key by which two items are the same.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Key {
     /// The item, a string.
@@ -36,8 +36,8 @@ pub(super) enum Key {
 }
 
 impl Key {
-    /// The key of an item; items without one have the empty key.
-    pub(super) fn of(self, item: &Value) -> String {
+    /// Returns the key of an item; items without one have the empty key.
+    pub(super) fn key_of(self, item: &Value) -> String {
         match self {
             Self::Itself => item.as_str().unwrap_or_default().to_owned(),
             Self::Field(name) => text_at(item, name),
@@ -58,7 +58,7 @@ const BY_URL: Key = Key::Field("url");
 
 const STRINGS: &[Field] = &[];
 
-const fn field(name: &'static str, kind: Kind) -> Field {
+const fn field(name: &'static str, kind: FieldKind) -> Field {
     Field {
         name,
         since: 0,
@@ -67,15 +67,15 @@ const fn field(name: &'static str, kind: Kind) -> Field {
 }
 
 const fn scalar(name: &'static str) -> Field {
-    field(name, Kind::Scalar)
+    field(name, FieldKind::Scalar)
 }
 
 const fn object(name: &'static str, fields: &'static [Field]) -> Field {
-    field(name, Kind::Object(fields))
+    field(name, FieldKind::Object(fields))
 }
 
 const fn list(name: &'static str, key: Key, fields: &'static [Field]) -> Field {
-    field(name, Kind::List(key, fields))
+    field(name, FieldKind::List(key, fields))
 }
 
 const fn set(name: &'static str) -> Field {
@@ -136,8 +136,8 @@ const IGNITION: &[Field] = &[
 ];
 
 const KERNEL_ARGUMENTS: &[Field] = &[
-    field("shouldExist", Kind::Shared(ITSELF, STRINGS)),
-    field("shouldNotExist", Kind::Shared(ITSELF, STRINGS)),
+    field("shouldExist", FieldKind::Shared(ITSELF, STRINGS)),
+    field("shouldNotExist", FieldKind::Shared(ITSELF, STRINGS)),
 ];
 
 pub(super) const HEADERS: Field = since(
@@ -193,11 +193,11 @@ const USER: &[Field] = &[
 ];
 
 const STORAGE: &[Field] = &[
-    field("directories", Kind::Shared(BY_PATH, DIRECTORY)),
+    field("directories", FieldKind::Shared(BY_PATH, DIRECTORY)),
     list("disks", BY_DEVICE, DISK),
-    field("files", Kind::Shared(BY_PATH, FILE)),
+    field("files", FieldKind::Shared(BY_PATH, FILE)),
     list("filesystems", BY_DEVICE, FILESYSTEM),
-    field("links", Kind::Shared(BY_PATH, LINK)),
+    field("links", FieldKind::Shared(BY_PATH, LINK)),
     since(2, list("luks", BY_NAME, LUKS)),
     list("raid", BY_NAME, RAID),
 ];
@@ -217,7 +217,7 @@ const FILE: &[Field] = &[
     scalar("overwrite"),
     scalar("path"),
     object("user", OWNER),
-    field("append", Kind::Appended(RESOURCE)),
+    field("append", FieldKind::Appended(RESOURCE)),
     object("contents", RESOURCE),
     scalar("mode"),
 ];
@@ -253,8 +253,8 @@ const FILESYSTEM: &[Field] = &[
     scalar("device"),
     scalar("format"),
     scalar("label"),
-    since(1, field("mountOptions", Kind::Appended(STRINGS))),
-    field("options", Kind::Appended(STRINGS)),
+    since(1, field("mountOptions", FieldKind::Appended(STRINGS))),
+    field("options", FieldKind::Appended(STRINGS)),
     scalar("path"),
     scalar("uuid"),
     scalar("wipeFilesystem"),
@@ -269,7 +269,7 @@ const LUKS: &[Field] = &[
     scalar("label"),
     scalar("name"),
     since(4, set("openOptions")),
-    field("options", Kind::Appended(STRINGS)),
+    field("options", FieldKind::Appended(STRINGS)),
     scalar("uuid"),
     scalar("wipeVolume"),
 ];
@@ -296,7 +296,7 @@ const RAID: &[Field] = &[
     set("devices"),
     scalar("level"),
     scalar("name"),
-    field("options", Kind::Appended(STRINGS)),
+    field("options", FieldKind::Appended(STRINGS)),
     scalar("spares"),
 ];
 

@@ -17,7 +17,7 @@ use crate::paths;
 /// # Errors
 /// A finding where the file is there but cannot be decoded.
 pub fn machine_config(config: &Value) -> Result<Option<String>, Finding> {
-    let Some((index, file)) = carrier(config) else {
+    let Some((index, file)) = find_carrier(config) else {
         return Ok(None);
     };
     let at = format!("storage.files[{index}].contents");
@@ -36,12 +36,12 @@ pub fn machine_config(config: &Value) -> Result<Option<String>, Finding> {
         .map_err(|_| Finding::error(&at, "the MachineConfig inside is not UTF-8 text"))
 }
 
-/// Whether a config, or the outline of one, carries a MachineConfig.
+/// Returns true if a config, or the outline of one, carries a MachineConfig.
 pub fn has_machine_config(config: &Value) -> bool {
-    carrier(config).is_some()
+    find_carrier(config).is_some()
 }
 
-fn carrier(config: &Value) -> Option<(usize, &Value)> {
+fn find_carrier(config: &Value) -> Option<(usize, &Value)> {
     let files = config.pointer("/storage/files")?.as_array()?;
     let wanted = format!("/{}", paths::MCS_CONTENT);
     let mut files = files.iter().enumerate();
@@ -49,7 +49,7 @@ fn carrier(config: &Value) -> Option<(usize, &Value)> {
 }
 
 /// Files of the served config that are not the MachineConfig's own: the server's additions.
-pub fn additions(served: &Ignition, config: &MachineConfig) -> Vec<File> {
+pub fn first_boot_additions(served: &Ignition, config: &MachineConfig) -> Vec<File> {
     let own = |file: &&File| {
         config
             .ignition

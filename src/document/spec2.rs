@@ -9,13 +9,13 @@
 //! mode bits another meaning. Nothing in it is newer than 3.1.
 //!
 //! Because of the reversed lists a path in the result is not a path in the document;
-//! [`Converted::original`] leads back.
+//! [`Converted::original_path`] leads back.
 //!
 //! # Where this is not the daemon's conversion
 //!
 //! * 2.3 and 2.4 are read, with a warning: the daemon stops at 2.2.
 //! * `users[].create` becomes the user-level fields of the same names. The daemon's converter drops it without
-//!   a word; it is warned of here.
+//!   a message; here it is a warning.
 //! * Hashes and URLs are checked where they are written. Entries that a later one shadows are checked by the
 //!   rules of spec 2 only, and each is warned of.
 //! * A list of disks or RAID arrays is handed on as it is; what follows refuses it by name.
@@ -29,7 +29,7 @@
 //!   entries of the converted list.
 //! * No file is exempt, neither certificates nor the pull secret of the internal registry.
 //! * Units are walked in the order of the document and *every* entry counts, shadowed ones too: with other
-//!   contents in a shadowed entry the daemon can only report a mismatch. The warning of such an entry says so.
+//!   contents in a shadowed entry the daemon can only report a mismatch. The warning about such an entry states it.
 //! * A drop-in without contents, kept in the result as an entry without `contents`, must exist as an empty file
 //!   of mode 0644, although applying the converted config never writes one.
 //! * Whether a unit is enabled is not looked at.
@@ -59,18 +59,18 @@ pub struct Converted {
     pub config: Value,
     /// The minor version of spec 2 as written.
     pub minor: u64,
-    /// What the person should know; the paths are those of the document.
+    /// Warnings for the user; the paths are those of the document.
     pub warnings: Vec<Finding>,
     written: Written,
 }
 
 impl Converted {
-    /// The path in the document as written of a path in the result.
-    pub fn original(&self, path: &str) -> String {
-        self.written.original(path)
+    /// Returns the path in the document as written for a path in the result.
+    pub fn original_path(&self, path: &str) -> String {
+        self.written.original_path(path)
     }
 
-    /// Only what is kept of the document.
+    /// Keeps only the places and units of the document.
     pub fn into_written(self) -> Written {
         self.written
     }
@@ -88,12 +88,12 @@ impl fmt::Debug for Converted {
     }
 }
 
-/// Whether a version is one of spec 2, supported or not.
+/// Returns true if a version is one of spec 2, supported or not.
 pub fn is_spec2(version: &str) -> bool {
     version.split('.').next() == Some("2")
 }
 
-/// Whether a config is one of spec 1, which has its version at the top. [`convert`] refuses it by name.
+/// Returns true for a config of spec 1, which has its version at the top. [`convert`] refuses it by name.
 pub fn is_spec1(config: &Value) -> bool {
     config.get("ignitionVersion").is_some() && config.pointer("/ignition/version").is_none()
 }
@@ -111,17 +111,18 @@ pub fn convert(config: &Value, at: &str) -> Result<Converted, Vec<Finding>> {
 /// # Errors
 /// Every error of the first stage that has one.
 pub fn convert_text(json: &str, at: &str) -> Result<Converted, Vec<Finding>> {
-    let value: Value = serde_json::from_str(json).map_err(|e| vec![json::syntax(at, &e)])?;
-    let minor = minor(&value, at).map_err(|finding| vec![finding])?;
+    let value: Value =
+        serde_json::from_str(json).map_err(|e| vec![json::syntax_finding(at, &e)])?;
+    let minor = declared_minor(&value, at).map_err(|finding| vec![finding])?;
     let mut warnings = newer_than_the_daemon(minor, at);
-    let mut config = read(json, value, minor, at, &mut warnings)?;
-    warnings.extend(rules::raise(&mut config, minor, at));
-    keep_warnings(rules::check(&config, at), &mut warnings)?;
+    let mut config = read_model(json, value, minor, at, &mut warnings)?;
+    warnings.extend(rules::raise_to_2_2(&mut config, minor, at));
+    keep_warnings(rules::check_config(&config, at), &mut warnings)?;
     let units = config.systemd.units.iter().map(translate::as_written);
     let units = units.collect();
-    let reduced = reduce::reduce(config, minor, at);
+    let reduced = reduce::reduce_config(config, minor, at);
     keep_warnings(reduced.findings, &mut warnings)?;
-    let (config, places) = translate::translate(reduced.config, at);
+    let (config, places) = translate::translate_config(reduced.config, at);
     Ok(Converted {
         config,
         minor,
@@ -143,8 +144,8 @@ fn keep_warnings(findings: Vec<Finding>, warnings: &mut Vec<Finding>) -> Result<
     }
 }
 
-/// The declared minor version.
-fn minor(config: &Value, at: &str) -> Result<u64, Finding> {
+/// Returns the declared minor version.
+fn declared_minor(config: &Value, at: &str) -> Result<u64, Finding> {
     if is_spec1(config) {
         return Err(Finding::error(
             path_below(at, "ignitionVersion"),
@@ -187,8 +188,8 @@ fn newer_than_the_daemon(minor: u64, at: &str) -> Vec<Finding> {
     )]
 }
 
-/// The config, without the fields that its version does not have.
-fn read(
+/// Reads the config without the fields that its version does not have.
+fn read_model(
     json: &str,
     mut value: Value,
     minor: u64,
@@ -199,7 +200,7 @@ fn read(
     // From the text, so that a key that is given twice is seen.
     let _: model::Spec2Config =
         json::from_str(json, at, &mut unknown).map_err(|finding| vec![finding])?;
-    fields::judge(&mut unknown);
+    fields::refuse_wrong_case(&mut unknown);
     keep_warnings(unknown, warnings)?;
     warnings.extend(fields::drop_newer(&mut value, minor, at));
     json::from_str(&value.to_string(), at, &mut Vec::new()).map_err(|finding| vec![finding])

@@ -25,8 +25,8 @@ pub struct Text {
 }
 
 impl Text {
-    /// `part` of the document that is being read, without a copy; a copy of anything else.
-    pub fn of(part: &str) -> Self {
+    /// Shares `part` of the document that is being read, without a copy; copies anything else.
+    pub fn from_part(part: &str) -> Self {
         let shared = WHOLE.with_borrow(|whole| {
             let whole = whole.as_ref()?;
             let start = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
@@ -41,14 +41,14 @@ impl Text {
     }
 
     /// Reads a document: while `read` is at it, each [`Text`] that is made of a part of `self` shares its memory.
-    pub fn read<T>(&self, read: impl FnOnce(&str) -> T) -> T {
+    pub fn read_shared<T>(&self, read: impl FnOnce(&str) -> T) -> T {
         let before = WHOLE.replace(Some(Arc::clone(&self.whole)));
         let _again = Again(before);
         read(self)
     }
 }
 
-/// Puts the document back that was being read before, also when a reader panics.
+/// Restores the document that was being read before, also when a reader panics.
 struct Again(Option<Arc<String>>);
 
 impl Drop for Again {
@@ -89,7 +89,7 @@ impl PartialEq for Text {
 
 impl Eq for Text {}
 
-/// It may be a secret.
+/// Shows the length only: the text may be a secret.
 impl fmt::Debug for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Text({} bytes)", self.len())
@@ -112,7 +112,7 @@ impl<'de> Visitor<'de> for Parts {
     }
 
     fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Text, E> {
-        Ok(Text::of(text))
+        Ok(Text::from_part(text))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
@@ -129,7 +129,9 @@ mod tests {
     use super::*;
 
     fn parts(document: &Text) -> Vec<Text> {
-        document.read(|text| serde_json::from_str(text)).unwrap()
+        document
+            .read_shared(|text| serde_json::from_str(text))
+            .unwrap()
     }
 
     #[test]
@@ -146,10 +148,10 @@ mod tests {
     fn nothing_else_is_taken_for_a_part() {
         let document = Text::from(r#"["inner"]"#.to_owned());
         let other = String::from("inner");
-        let text = document.read(|_| Text::of(&other));
+        let text = document.read_shared(|_| Text::from_part(&other));
         assert!(!Arc::ptr_eq(&text.whole, &document.whole));
         assert_eq!(&*text, "inner");
-        let later = Text::of(&document);
+        let later = Text::from_part(&document);
         assert!(!Arc::ptr_eq(&later.whole, &document.whole));
     }
 
@@ -157,7 +159,7 @@ mod tests {
     fn a_document_inside_another_is_read_by_itself() {
         let outer = Text::from(r#"["a"]"#.to_owned());
         let inner = Text::from(r#"["b"]"#.to_owned());
-        outer.read(|text| {
+        outer.read_shared(|text| {
             let of_inner = parts(&inner);
             assert!(Arc::ptr_eq(&of_inner[0].whole, &inner.whole));
             let own: Vec<Text> = serde_json::from_str(text).unwrap();

@@ -5,11 +5,11 @@ use super::machine_config::MachineConfig;
 /// A part of the document that is not applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsupported {
-    /// The JSON path.
+    /// JSON path of the part.
     pub path: String,
-    /// What it is and why it is refused.
+    /// The part and the reason for the refusal.
     pub message: String,
-    /// Whether the rest may be applied without it when the person says so.
+    /// The rest may be applied without it if the user allows that.
     pub skippable: bool,
 }
 

@@ -2,18 +2,18 @@
 
 use percent_encoding::percent_decode_str;
 
-/// A URL, taken apart.
+/// The parts of a URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url<'t> {
     /// In lower case; empty where there is none.
     pub scheme: String,
-    /// What is between the scheme and the query, where it does not begin with a slash.
+    /// The text between the scheme and the query, if it does not begin with a slash.
     pub opaque: &'t str,
-    /// What is after the question mark.
+    /// The text after the question mark.
     pub query: &'t str,
 }
 
-/// Why Go does not take a text as a URL. It repeats nothing of the URL, which may hold a password.
+/// Go's reason to refuse a text as a URL. It repeats nothing of the URL, which may hold a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// A newline, a tab, a NUL and the like.
@@ -40,10 +40,10 @@ pub enum UrlError {
 }
 
 impl<'t> Url<'t> {
-    /// Takes a text apart.
+    /// Splits a text into the parts of a URL.
     ///
     /// # Errors
-    /// What Go refuses. A text without a scheme is a URL to it.
+    /// A text that Go refuses. A text without a scheme is a URL to Go.
     pub fn parse(text: &'t str) -> Result<Self, UrlError> {
         // A large document is one URL; without an early end the compiler looks at many bytes at once.
         let control = |found: bool, b: u8| found | (b < b' ') | (b == 0x7f);
@@ -51,16 +51,16 @@ impl<'t> Url<'t> {
             return Err(UrlError::Control);
         }
         let (text, fragment) = text.split_once('#').unwrap_or((text, ""));
-        percents(fragment)?;
-        let (scheme, rest) = scheme(text)?;
+        check_percents(fragment)?;
+        let (scheme, rest) = split_scheme(text)?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut opaque = "";
         if rest.starts_with('/') {
-            hierarchy(rest, !scheme.is_empty())?;
+            check_hierarchy(rest, !scheme.is_empty())?;
         } else if !scheme.is_empty() {
             opaque = rest;
         } else {
-            relative(rest)?;
+            check_relative(rest)?;
         }
         Ok(Self {
             scheme: scheme.to_ascii_lowercase(),
@@ -70,7 +70,7 @@ impl<'t> Url<'t> {
     }
 
     /// The first value of a parameter of the query.
-    pub fn parameter(&self, name: &str) -> Option<&'t str> {
+    pub fn query_parameter(&self, name: &str) -> Option<&'t str> {
         let pairs = self.query.split('&').filter(|pair| !pair.contains(';'));
         let mut pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         let named = |key: &str| percent_decode_str(key).eq(name.bytes());
@@ -79,7 +79,7 @@ impl<'t> Url<'t> {
 }
 
 /// Splits at the first colon, if what is before it can be a scheme.
-fn scheme(text: &str) -> Result<(&str, &str), UrlError> {
+fn split_scheme(text: &str) -> Result<(&str, &str), UrlError> {
     let Some((before, after)) = text.split_once(':') else {
         return Ok(("", text));
     };
@@ -95,19 +95,19 @@ fn scheme(text: &str) -> Result<(&str, &str), UrlError> {
     }
 }
 
-fn relative(rest: &str) -> Result<(), UrlError> {
+fn check_relative(rest: &str) -> Result<(), UrlError> {
     let segment = rest.split('/').next().unwrap_or_default();
     if segment.contains(':') {
         return Err(UrlError::Colon);
     }
-    percents(rest)
+    check_percents(rest)
 }
 
 /// `//authority/path`, or a path alone.
-fn hierarchy(rest: &str, has_scheme: bool) -> Result<(), UrlError> {
+fn check_hierarchy(rest: &str, has_scheme: bool) -> Result<(), UrlError> {
     let authority = rest.strip_prefix("//");
     let Some(after) = authority.filter(|_| has_scheme || !rest.starts_with("///")) else {
-        return percents(rest);
+        return check_percents(rest);
     };
     let (authority, path) = after.split_at(after.find('/').unwrap_or(after.len()));
     let host = match authority.rsplit_once('@') {
@@ -118,7 +118,7 @@ fn hierarchy(rest: &str, has_scheme: bool) -> Result<(), UrlError> {
         None => authority,
     };
     host_and_port(host)?;
-    percents(path)
+    check_percents(path)
 }
 
 fn user_info(user: &str) -> Result<(), UrlError> {
@@ -126,7 +126,7 @@ fn user_info(user: &str) -> Result<(), UrlError> {
     if !user.bytes().all(legal) {
         return Err(UrlError::User);
     }
-    percents(user)
+    check_percents(user)
 }
 
 fn host_and_port(text: &str) -> Result<(), UrlError> {
@@ -145,7 +145,7 @@ fn host_and_port(text: &str) -> Result<(), UrlError> {
         Some((host, zone)) => (host, zone),
         None => (host, ""),
     };
-    percents(zone)?;
+    check_percents(zone)?;
     let legal = |b: u8| b.is_ascii_alphanumeric() || b >= 0x80 || HOST_SIGNS.contains(&b);
     if !host.bytes().all(legal) {
         return Err(UrlError::Host);
@@ -157,7 +157,7 @@ const HOST_SIGNS: &[u8] = b"-_.~!$&'()*+,;=:[]<>\"%";
 
 /// In a host name only characters beyond ASCII are encoded.
 fn host_percents(host: &str) -> Result<(), UrlError> {
-    percents(host)?;
+    check_percents(host)?;
     let mut codes = host.split('%').skip(1);
     let beyond =
         |code: &str| code.starts_with("25") || !code.starts_with(|c| ('0'..='7').contains(&c));
@@ -168,7 +168,7 @@ fn host_percents(host: &str) -> Result<(), UrlError> {
     }
 }
 
-fn percents(text: &str) -> Result<(), UrlError> {
+fn check_percents(text: &str) -> Result<(), UrlError> {
     let hex = |code: &str| {
         let mut digits = code.bytes();
         let mut digit = || digits.next().is_some_and(|b| b.is_ascii_hexdigit());
@@ -235,13 +235,13 @@ mod tests {
     #[test]
     fn the_first_value_of_a_parameter_counts() {
         let url = Url::parse("s3://b/k?a=1&version%49d=&versionId=2&c;d=3").unwrap();
-        assert_eq!(url.parameter("versionId"), Some(""));
-        assert_eq!(url.parameter("a"), Some("1"));
-        assert_eq!(url.parameter("b"), None);
+        assert_eq!(url.query_parameter("versionId"), Some(""));
+        assert_eq!(url.query_parameter("a"), Some("1"));
+        assert_eq!(url.query_parameter("b"), None);
         assert_eq!(
             Url::parse("s3://b/k?versionId")
                 .unwrap()
-                .parameter("versionId"),
+                .query_parameter("versionId"),
             Some("")
         );
     }

@@ -4,18 +4,18 @@ use super::ignition::Unit;
 
 /// Pairs of a path in the result and the path in the document that it came from.
 #[derive(Debug, Clone, Default)]
-pub struct Places(Vec<(String, String)>);
+pub struct OriginalPlaces(Vec<(String, String)>);
 
-impl Places {
-    /// Everything at and below `result` stood at and below `original`.
-    pub fn add(&mut self, result: String, original: String) {
+impl OriginalPlaces {
+    /// Records that everything at and below `result` came from `original`.
+    pub fn add_place(&mut self, result: String, original: String) {
         if result != original {
             self.0.push((result, original));
         }
     }
 
-    /// The path in the document; the pair that covers most of the path counts.
-    pub fn original(&self, path: &str) -> String {
+    /// Returns the path in the document; the pair that covers most of the path counts.
+    pub fn original_path(&self, path: &str) -> String {
         let below = |(result, original): &(String, String)| {
             let rest = path.strip_prefix(result.as_str())?;
             let ends = rest.is_empty() || rest.starts_with(['.', '[', ' ']);
@@ -30,23 +30,23 @@ impl Places {
     }
 }
 
-/// What is kept of a config of spec 2 as it is written.
+/// A config of spec 2 as it is written: places and units.
 #[derive(Debug, Clone, Default)]
 pub struct Written {
-    places: Places,
+    places: OriginalPlaces,
     /// Every entry of the list of units in its order, shadowed ones too: the daemon verifies each.
     pub units: Vec<Unit>,
 }
 
 impl Written {
     /// Keeps the places of a conversion and the units as written.
-    pub fn new(places: Places, units: Vec<Unit>) -> Self {
+    pub fn new(places: OriginalPlaces, units: Vec<Unit>) -> Self {
         Self { places, units }
     }
 
-    /// The path in the document as written of a path in the result.
-    pub fn original(&self, path: &str) -> String {
-        self.places.original(path)
+    /// Returns the path in the document as written for a path in the result.
+    pub fn original_path(&self, path: &str) -> String {
+        self.places.original_path(path)
     }
 }
 
@@ -56,10 +56,10 @@ mod tests {
 
     #[test]
     fn the_longest_pair_leads_back() {
-        let mut places = Places::default();
-        places.add("a.files[1]".into(), "a.files[10]".into());
-        places.add("a.files[10]".into(), "a.files[1]".into());
-        places.add("a.files[1].append[0]".into(), "a.files[10].contents".into());
+        let mut places = OriginalPlaces::default();
+        places.add_place("a.files[1]".into(), "a.files[10]".into());
+        places.add_place("a.files[10]".into(), "a.files[1]".into());
+        places.add_place("a.files[1].append[0]".into(), "a.files[10].contents".into());
         for (result, original) in [
             ("a.files[1]", "a.files[10]"),
             ("a.files[1].mode", "a.files[10].mode"),
@@ -68,7 +68,7 @@ mod tests {
             ("a.filesystems[1]", "a.filesystems[1]"),
             ("", ""),
         ] {
-            assert_eq!(places.original(result), original, "{result}");
+            assert_eq!(places.original_path(result), original, "{result}");
         }
     }
 }

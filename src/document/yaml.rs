@@ -11,13 +11,13 @@ use serde_json::{Map, Number, Value};
 
 use super::finding::{Finding, IF_CUT_SHORT};
 
-/// Why YAML text could not be read.
+/// The reason why YAML text could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct YamlError {
     /// Line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The defect and the advice.
     pub message: String,
 }
 
@@ -30,7 +30,7 @@ const DISPUTED: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
 /// Reads one YAML document.
 ///
 /// # Errors
-/// What is not YAML, what JSON has no value for, and what two readers would take differently.
+/// Text that is not YAML, has a value unknown to JSON, or is read differently by two readers.
 pub fn parse(text: &str) -> Result<Value, YamlError> {
     if let Some(at) = text.find(DISPUTED) {
         let before = text.get(..at).unwrap_or_default();
@@ -39,7 +39,7 @@ pub fn parse(text: &str) -> Result<Value, YamlError> {
             message: "a line separator of Unicode, which not every reader takes as one; give JSON instead (`oc get -o json`)".to_owned(),
         });
     }
-    Reader::new(text).document()
+    Reader::new(text).read_document()
 }
 
 struct Reader<'a> {
@@ -49,7 +49,7 @@ struct Reader<'a> {
     last: usize,
     /// Keys and indices down to the value being read.
     trail: Vec<String>,
-    /// The trails whose lines are looked for, with those that were met.
+    /// The trails whose lines are wanted, with the lines found.
     wanted: BTreeMap<Vec<String>, Option<usize>>,
 }
 
@@ -65,18 +65,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn document(&mut self) -> Result<Value, YamlError> {
+    fn read_document(&mut self) -> Result<Value, YamlError> {
         loop {
-            match self.next()? {
+            match self.next_event()? {
                 Event::DocumentStart(_) => break,
                 Event::StreamEnd => return Err(self.error("the document is empty")),
                 _ => {}
             }
         }
-        let first = self.next()?;
-        let value = self.value(first)?;
+        let first = self.next_event()?;
+        let value = self.read_value(first)?;
         loop {
-            match self.next()? {
+            match self.next_event()? {
                 Event::StreamEnd => return Ok(value),
                 Event::DocumentStart(_) => {
                     return Err(
@@ -88,19 +88,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn next(&mut self) -> Result<Event<'a>, YamlError> {
+    fn next_event(&mut self) -> Result<Event<'a>, YamlError> {
         let next: Option<Result<(Event<'a>, Span), ScanError>> = self.parser.next_event();
         match next {
             Some(Ok((event, span))) => {
                 self.line = span.start.line();
                 Ok(event)
             }
-            Some(Err(error)) => Err(self.broken(error.marker().line(), error.info())),
+            Some(Err(error)) => Err(self.syntax_error(error.marker().line(), error.info())),
             None => Ok(Event::StreamEnd),
         }
     }
 
-    fn value(&mut self, event: Event<'a>) -> Result<Value, YamlError> {
+    fn read_value(&mut self, event: Event<'a>) -> Result<Value, YamlError> {
         if let Some(line) = self.wanted.get_mut(&self.trail) {
             line.get_or_insert(self.line);
         }
@@ -110,13 +110,13 @@ impl<'a> Reader<'a> {
         match event {
             Event::Scalar(text, style, _, tag) => {
                 let forced = tag.map(|tag| tag.suffix.clone());
-                self.scalar(&text, style, forced.as_deref())
+                self.read_scalar(&text, style, forced.as_deref())
             }
             Event::SequenceStart(_, Some(tag)) | Event::MappingStart(_, Some(tag)) => {
-                Err(self.tag(&tag.suffix))
+                Err(self.tag_error(&tag.suffix))
             }
-            Event::SequenceStart(..) => self.sequence(),
-            Event::MappingStart(..) => self.mapping(),
+            Event::SequenceStart(..) => self.read_sequence(),
+            Event::MappingStart(..) => self.read_mapping(),
             Event::Alias(_) => {
                 Err(self.error("YAML aliases are not supported; write the value out"))
             }
@@ -124,32 +124,32 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn sequence(&mut self) -> Result<Value, YamlError> {
+    fn read_sequence(&mut self) -> Result<Value, YamlError> {
         let mut items = Vec::new();
         loop {
-            match self.next()? {
+            match self.next_event()? {
                 Event::SequenceEnd => return Ok(Value::Array(items)),
                 event => {
                     self.trail.push(items.len().to_string());
-                    items.push(self.value(event)?);
+                    items.push(self.read_value(event)?);
                     self.trail.pop();
                 }
             }
         }
     }
 
-    fn mapping(&mut self) -> Result<Value, YamlError> {
+    fn read_mapping(&mut self) -> Result<Value, YamlError> {
         let mut map = Map::new();
         loop {
-            let key = match self.next()? {
+            let key = match self.next_event()? {
                 Event::MappingEnd => return Ok(Value::Object(map)),
                 Event::Scalar(text, ..) => text.into_owned(),
                 _ => return Err(self.error("only plain text can be a key")),
             };
             let line = self.line;
-            let event = self.next()?;
+            let event = self.next_event()?;
             self.trail.push(key.clone());
-            let value = self.value(event)?;
+            let value = self.read_value(event)?;
             self.trail.pop();
             if map.insert(key.clone(), value).is_some() {
                 return Err(YamlError {
@@ -160,7 +160,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn scalar(
+    fn read_scalar(
         &self,
         text: &str,
         style: ScalarStyle,
@@ -168,24 +168,24 @@ impl<'a> Reader<'a> {
     ) -> Result<Value, YamlError> {
         match tag {
             Some("str") => Ok(text.into()),
-            Some(other) => Err(self.tag(other)),
-            None if style == ScalarStyle::Plain => Ok(resolve(text)),
+            Some(other) => Err(self.tag_error(other)),
+            None if style == ScalarStyle::Plain => Ok(resolve_scalar(text)),
             None => Ok(text.into()),
         }
     }
 
-    /// What the parser cannot read; at the end of a longer text most often the rest is missing.
-    fn broken(&self, line: usize, said: &str) -> YamlError {
+    /// Returns the error of the parser; at the end of a longer text most often the rest is missing.
+    fn syntax_error(&self, line: usize, reason: &str) -> YamlError {
         let beyond = line > self.last || self.last > 1 && line == self.last;
-        let at_the_end = beyond || said.contains("end of stream");
+        let at_the_end = beyond || reason.contains("end of stream");
         let message = match at_the_end {
-            true => format!("{said}; {IF_CUT_SHORT}"),
-            false => said.to_owned(),
+            true => format!("{reason}; {IF_CUT_SHORT}"),
+            false => reason.to_owned(),
         };
         YamlError { line, message }
     }
 
-    fn tag(&self, suffix: &str) -> YamlError {
+    fn tag_error(&self, suffix: &str) -> YamlError {
         self.error(&format!(
             "YAML tag {suffix:?} is not supported; write the value without it"
         ))
@@ -199,8 +199,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What a plain scalar means to Go's YAML 1.1 reader. Timestamps stay text there, as they do here.
-fn resolve(text: &str) -> Value {
+/// Returns the value of a plain scalar by Go's YAML 1.1 reader. Timestamps stay text there, as they do here.
+fn resolve_scalar(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "true" | "True" | "TRUE" => {
@@ -209,13 +209,13 @@ fn resolve(text: &str) -> Value {
         "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" | "false" | "False" | "FALSE" => {
             Value::Bool(false)
         }
-        _ => integer(text)
-            .or_else(|| float(text))
+        _ => parse_integer(text)
+            .or_else(|| parse_float(text))
             .map_or_else(|| text.into(), Value::Number),
     }
 }
 
-fn integer(text: &str) -> Option<Number> {
+fn parse_integer(text: &str) -> Option<Number> {
     if text.starts_with('_') {
         return None;
     }
@@ -243,7 +243,7 @@ fn integer(text: &str) -> Option<Number> {
     }
 }
 
-fn float(text: &str) -> Option<Number> {
+fn parse_float(text: &str) -> Option<Number> {
     let body = text.strip_prefix(['-', '+']).unwrap_or(text);
     let numeric = body.starts_with(|c: char| c.is_ascii_digit() || c == '.')
         && body.contains(|c: char| c.is_ascii_digit())
@@ -260,19 +260,21 @@ fn float(text: &str) -> Option<Number> {
 /// if the text has one there. All are looked for at once: a document may have thousands of errors.
 pub fn add_lines(text: &str, findings: &mut [Finding]) {
     let mut reader = Reader::new(text);
-    let trails = findings.iter().map(|finding| (trail(&finding.path), None));
+    let trails = findings
+        .iter()
+        .map(|finding| (split_path(&finding.path), None));
     reader.wanted = trails.collect();
     // A later error does not matter: the lines may have been met before it.
-    let _ = reader.document();
+    let _ = reader.read_document();
     for finding in findings.iter_mut().filter(|f| !f.path.is_empty()) {
-        if let Some(Some(line)) = reader.wanted.get(&trail(&finding.path)) {
+        if let Some(Some(line)) = reader.wanted.get(&split_path(&finding.path)) {
             finding.path = format!("{} (line {line})", finding.path);
         }
     }
 }
 
-/// The keys and indices of a JSON path.
-fn trail(path: &str) -> Vec<String> {
+/// Splits a JSON path into keys and indices.
+fn split_path(path: &str) -> Vec<String> {
     let parts = path.split(['.', '[', ']']);
     parts
         .filter(|part| !part.is_empty())

@@ -23,11 +23,11 @@ use crate::paths;
 use crate::root::{ResolveError, RootPath, sha256};
 use crate::systemd::{self, UnitFileState, unit_file_state};
 
-/// What kind of thing differs.
+/// The kind of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriftKind {
-    /// Nothing is there, or it cannot be looked at.
+    /// Missing, or it cannot be examined.
     Missing,
     /// Permission bits or file type.
     Mode,
@@ -39,7 +39,7 @@ pub enum DriftKind {
     Mask,
     /// A unit that should be on or off and is not, or a link of it.
     Enablement,
-    /// Something is there that the config wants gone.
+    /// Present, but the config removes it.
     Superfluous,
     /// SSH keys of `core`.
     Keys,
@@ -54,24 +54,24 @@ pub enum DriftKind {
 /// One difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drift {
-    /// What kind of difference.
+    /// The kind of the difference.
     pub kind: DriftKind,
     /// The path or unit it is about.
     pub subject: String,
-    /// What differs, in our words.
+    /// The difference, in our words.
     pub detail: String,
     /// The daemon's message; `None`: the daemon does not check this.
     pub daemon: Option<String>,
 }
 
 impl Drift {
-    /// Whether only another boot can remove it.
+    /// Returns true if only another boot can remove it.
     pub fn is_of_the_os(&self) -> bool {
         matches!(self.kind, DriftKind::Image | DriftKind::Arguments)
     }
 }
 
-/// What of the operating system differs, where it was asked: the daemon looks at this first.
+/// Returns the differences of the operating system, if it was queried: the daemon checks these first.
 pub fn os_drifts(config: &MachineConfig, layered: Option<&str>, node: &NodeState) -> Vec<Drift> {
     let Some(facts) = node.system.facts() else {
         return Vec::new();
@@ -87,7 +87,7 @@ pub fn os_drifts(config: &MachineConfig, layered: Option<&str>, node: &NodeState
     all
 }
 
-/// The image that runs, where it is another one than `layered`, or else the config's.
+/// Returns the difference of the running image from `layered`, or else from the config's.
 pub fn image_drift(config: &MachineConfig, layered: Option<&str>, runs: &str) -> Option<Drift> {
     let wanted = layered.filter(|image| !image.is_empty());
     let wanted = wanted.unwrap_or(&config.os_image_url);
@@ -106,7 +106,7 @@ pub fn image_drift(config: &MachineConfig, layered: Option<&str>, runs: &str) ->
 /// Kernel arguments that the daemon misses. Of `present` it sees those without blanks only: it cuts what it reads back
 /// at every blank (docs/agreement.md: Validation). Where `present` is none, what it would miss whatever is there.
 pub fn missing_arguments(config: &MachineConfig, present: Option<&Kargs>) -> Option<Drift> {
-    let asked_for = Kargs::of_entries(&config.kernel_arguments);
+    let asked_for = Kargs::from_entries(&config.kernel_arguments);
     let never = asked_for.never_found();
     let absent = present.map(|present| asked_for.missing_from(present));
     let tokens = asked_for.tokens().iter().map(String::as_str);
@@ -124,8 +124,8 @@ pub fn missing_arguments(config: &MachineConfig, present: Option<&Kargs>) -> Opt
 /// Kernel arguments that are all `present`, but not in the order that gives them their meaning. The daemon does not look
 /// at any order.
 pub fn disordered_arguments(config: &MachineConfig, present: &Kargs) -> Option<Drift> {
-    let asked_for = Kargs::of_entries(&config.kernel_arguments);
-    let list = asked_for.disordered(present).join(" ");
+    let asked_for = Kargs::from_entries(&config.kernel_arguments);
+    let list = asked_for.out_of_order(present).join(" ");
     (!list.is_empty()).then(|| Drift {
         kind: DriftKind::Arguments,
         subject: "kernel arguments".to_owned(),
@@ -134,7 +134,7 @@ pub fn disordered_arguments(config: &MachineConfig, present: &Kargs) -> Option<D
     })
 }
 
-/// In what the operating system that runs is not that of the recorded config, in words.
+/// Describes the differences of the running operating system from the recorded config.
 pub fn half(records: &Records, facts: &Facts) -> Option<String> {
     let config = records.recorded()?;
     let booted = facts.deployments.booted()?;
@@ -155,7 +155,7 @@ pub fn half(records: &Records, facts: &Facts) -> Option<String> {
     (!all.is_empty()).then(|| format!("{} is recorded, but {}", config.name, all.join("; ")))
 }
 
-/// True where the next boot enters the operating system of the recorded config.
+/// Returns true if the next boot enters the operating system of the recorded config.
 pub fn is_next(records: &Records, facts: &Facts) -> bool {
     let next = facts.deployments.next_boot().filter(|next| !next.booted);
     let (Some(config), Some(next)) = (records.recorded(), next) else {
@@ -170,7 +170,7 @@ pub fn is_next(records: &Records, facts: &Facts) -> bool {
 fn left_arguments(config: &MachineConfig, facts: &Facts) -> Option<String> {
     let booted = facts.deployments.booted()?;
     let asked = facts.asked.of(&booted.name(), &facts.booted_arguments)?;
-    let wanted = Kargs::of_entries(&config.kernel_arguments);
+    let wanted = Kargs::from_entries(&config.kernel_arguments);
     let left = |word: &&String| {
         !wanted.tokens().contains(word) && facts.booted_arguments.tokens().contains(word)
     };
@@ -183,7 +183,7 @@ fn left_arguments(config: &MachineConfig, facts: &Facts) -> Option<String> {
     (!left.is_empty()).then(|| format!("kernel arguments: {} still there", left.join(" ")))
 }
 
-/// Everything that differs from `desired`. The first entry with a daemon message is the daemon's verdict.
+/// Returns all differences from `desired`. The first entry with a daemon message is the daemon's verdict.
 pub fn drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
     let mut drifts = Vec::new();
     let mut undecodable = desired.undecodable.iter().peekable();
@@ -206,7 +206,7 @@ pub fn drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
     drifts
 }
 
-/// The daemon's whole sentence for its verdict (docs/agreement.md: Validation); `None` when it finds nothing.
+/// Returns the daemon's message for its verdict (docs/agreement.md: Validation); `None` if it finds nothing.
 pub fn verdict(name: &str, drifts: &[Drift]) -> Option<String> {
     let first = drifts.iter().find_map(|drift| drift.daemon.as_deref())?;
     Some(format!(
@@ -214,7 +214,7 @@ pub fn verdict(name: &str, drifts: &[Drift]) -> Option<String> {
     ))
 }
 
-/// Whether the daemon leaves a file out of its validation.
+/// Returns true if the daemon leaves a file out of its validation.
 pub fn is_exempt(path: &RootPath) -> bool {
     paths::EXEMPT.contains(&path.relative())
 }
@@ -431,7 +431,7 @@ pub fn unchecked(kind: DriftKind, path: &RootPath, detail: String) -> Drift {
     }
 }
 
-/// What an object is called in a message.
+/// Returns the name of an object in messages.
 pub fn noun(kind: &Kind) -> String {
     match kind {
         Kind::File { .. } => "a regular file".into(),
@@ -614,7 +614,7 @@ fn key_drift(desired: &Desired, node: &NodeState, owner: (u32, u32)) -> Option<D
     let path = RootPath::fixed(paths::CORE_KEYS);
     let wanted = keys_object(desired, node, owner);
     let detail = match node.object(&path) {
-        Some(found) if found.is(&wanted) => return None,
+        Some(found) if found.is_like(&wanted) => return None,
         Some(found) if found.kind == wanted.kind => {
             "mode or owner of the key file differs".to_owned()
         }

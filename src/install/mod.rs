@@ -244,7 +244,7 @@ impl Survey<'_> {
         }
         Ok(match self.root.observe(&item.path)? {
             None => Standing::Missing,
-            Some((found, _)) if !found.is(object) => Standing::Different,
+            Some((found, _)) if !found.is_like(object) => Standing::Different,
             Some(_) if self.is_mislabelled(&item.path, label) => Standing::Mislabelled,
             Some(_) => Standing::Right,
         })

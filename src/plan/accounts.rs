@@ -372,7 +372,7 @@ impl Builder<'_> {
 
     fn user_place(&self, index: usize) -> String {
         let config = self.inputs.config;
-        config.place(format!("passwd.users[{index}]"))
+        config.original_place(format!("passwd.users[{index}]"))
     }
 
     /// No config may take the last key and the last password of `core` away.

@@ -32,7 +32,7 @@ impl Builder<'_> {
             }
         };
         match &found {
-            Some(found) if found.is(&object) => {}
+            Some(found) if found.is_like(&object) => {}
             Some(found) if found.kind == object.kind => {
                 // The contents are right already: only mode and owner change.
                 let (old, new) = (Attributes::from(found), Attributes::from(&object));
@@ -76,7 +76,7 @@ impl Builder<'_> {
             found.owner()
         };
         let mode = bare.mode.unwrap_or(found.mode);
-        let tail = bare.tail();
+        let tail = bare.appended_bytes();
         let before = self
             .node()
             .texts
@@ -102,7 +102,11 @@ impl Builder<'_> {
         if bare.append.is_empty() {
             return Ok((wanted, Payload::Contents(file.contents.clone())));
         }
-        let bytes = [file.contents.bytes().unwrap_or_default(), bare.tail()].concat();
+        let bytes = [
+            file.contents.bytes().unwrap_or_default(),
+            bare.appended_bytes(),
+        ]
+        .concat();
         Ok((
             text_object(&bytes, wanted.mode, wanted.owner()),
             Payload::Bytes(bytes),

@@ -11,7 +11,7 @@ pub fn is_carried_out(node: &NodeState, plan: &Plan) -> bool {
     plan.steps.iter().all(|planned| {
         let found = node.object(planned.step.path());
         match &planned.step {
-            Step::Put { new, .. } => found.is_some_and(|found| found.is(new)),
+            Step::Put { new, .. } => found.is_some_and(|found| found.is_like(new)),
             Step::MakeDirectory { path, .. } => {
                 found.is_some_and(Object::is_directory) || node.directories.contains_key(path)
             }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::Builder;
 use crate::accounts::Home;
 use crate::drift::{dropin_path, unit_path};
-use crate::owned::{OWNED, Owned, Rule};
+use crate::owned::{OWNED, OwnedPath, OwnedRule};
 use crate::paths;
 use crate::root::RootPath;
 
@@ -29,7 +29,7 @@ impl Builder<'_> {
     /// Blocks every path of the config that it may not bring.
     pub(super) fn claims(&mut self) {
         let brought = self.brought();
-        let owned: Vec<(RootPath, &Owned)> = OWNED
+        let owned: Vec<(RootPath, &OwnedPath)> = OWNED
             .iter()
             .map(|owned| (self.real(&RootPath::fixed(owned.path)), owned))
             .collect();
@@ -70,7 +70,7 @@ impl Builder<'_> {
         let prefix = if desired.bare { "" } else { "spec.config." };
         for (index, unit) in desired.units.iter().enumerate() {
             let origin = format!("{prefix}systemd.units[{index}]");
-            let origin = self.inputs.config.place(origin);
+            let origin = self.inputs.config.original_place(origin);
             let is_written = unit.text().is_some() || unit.mask == Some(true);
             let path = unit_path(&unit.name).filter(|_| is_written);
             let dropins = unit.dropins.iter().filter(|one| one.text().is_some());
@@ -87,7 +87,7 @@ impl Builder<'_> {
         let prepared = self.inputs.accounts.into_iter();
         let homes = prepared.flat_map(|prepared| &prepared.homes);
         let claim = |home: &Home| {
-            let origin = config.place(format!("passwd.users[{}].homeDir", home.index));
+            let origin = config.original_place(format!("passwd.users[{}].homeDir", home.index));
             Some(Claim {
                 is_directory: true,
                 ..self.claim(home.path.as_ref().ok()?, &origin)
@@ -105,7 +105,10 @@ impl Builder<'_> {
         let had_users = old.is_some_and(|old| old.has_users);
         let keys = (desired.has_users || had_users).then_some(paths::CORE_KEYS);
         let shadow = desired.password_hash.as_ref().map(|_| paths::SHADOW);
-        let origin = self.inputs.config.place("spec.config.passwd.users".into());
+        let origin = self
+            .inputs
+            .config
+            .original_place("spec.config.passwd.users".into());
         let paths = keys.into_iter().chain(shadow).map(RootPath::fixed);
         paths.map(|path| self.claim(&path, &origin)).collect()
     }
@@ -130,10 +133,10 @@ impl Builder<'_> {
         }
     }
 
-    fn owned(&mut self, claim: &Claim, place: &RootPath, owned: &Owned) {
+    fn owned(&mut self, claim: &Claim, place: &RootPath, owned: &OwnedPath) {
         let inside = claim.real == *place || owned.tree && claim.real.is_in(place.relative());
         let around = !claim.is_directory && place.is_in(claim.real.relative());
-        let rendered = owned.rule == Rule::Rendered && self.inputs.desired.bare;
+        let rendered = owned.rule == OwnedRule::Rendered && self.inputs.desired.bare;
         if !(inside || around) || rendered {
             return;
         }
@@ -147,11 +150,11 @@ impl Builder<'_> {
             )
         };
         match owned.rule {
-            Rule::Accounts if inside && self.options.allow_account_files => {
+            OwnedRule::Accounts if inside && self.options.allow_account_files => {
                 let message = format!("{path} is replaced as a whole, as asked: {why}");
                 self.notice(claim.origin.clone(), message);
             }
-            Rule::Accounts if inside => {
+            OwnedRule::Accounts if inside => {
                 let message = format!(
                     "{what}. Use passwd.users in its place, or --allow-account-files if that is meant"
                 );

@@ -53,7 +53,7 @@ impl Builder<'_> {
         if !exempt || self.node().object(&file.path).is_none() {
             return false;
         }
-        let changes = |old: &Desired| old.file(&file.path).is_none_or(|old| differ(old, file));
+        let changes = |old: &Desired| old.file_at(&file.path).is_none_or(|old| differ(old, file));
         file.path.relative() == paths::KUBELET_CA || !self.inputs.old.is_some_and(changes)
     }
 
@@ -113,10 +113,10 @@ impl Builder<'_> {
         let Some(booted) = &os.kernel_arguments else {
             return false;
         };
-        let wanted = Kargs::of_entries(&config.kernel_arguments);
+        let wanted = Kargs::from_entries(&config.kernel_arguments);
         os.image.as_ref() == Some(&config.os_image_url)
             && wanted.missing_from(booted).is_empty()
-            && wanted.disordered(booted).is_empty()
+            && wanted.out_of_order(booted).is_empty()
             && config.extensions.is_empty()
             && config.kernel_type == KernelType::Default
             && self.node().host.fips.unwrap_or_default() == config.fips
@@ -210,7 +210,10 @@ impl Builder<'_> {
         if node.object(path).is_none() {
             return Origin::None;
         }
-        let ours = self.inputs.old.is_some_and(|old| old.file(path).is_some());
+        let ours = self
+            .inputs
+            .old
+            .is_some_and(|old| old.file_at(path).is_some());
         let twin = OriginalPaths::of_path(path)
             .twin
             .filter(|twin| node.object(twin).is_some());

@@ -41,7 +41,8 @@ use serde::{Deserialize, Serialize};
 use crate::accounts::Prepared;
 use crate::daemon::policies::Overrides;
 use crate::document::{
-    Contents, Desired, MachineConfig, Refusal, Text, override_of, refusals, unconditional,
+    Contents, Desired, MachineConfig, Text, TransitionRefusal, find_refusals, override_of,
+    unconditional_refusals,
 };
 use crate::drift::noun;
 use crate::node::{Baseline, NodeState, Records};
@@ -491,7 +492,7 @@ impl<'a> Builder<'a> {
     fn transition(&mut self) {
         match self.inputs.baseline {
             Baseline::Known(old) => {
-                for refusal in refusals(old, self.inputs.config) {
+                for refusal in find_refusals(old, self.inputs.config) {
                     match self.passing(&refusal.path) {
                         Some(name) => self.passed(&refusal.path, name, &refusal.reason),
                         None => self.refusal(refusal),
@@ -503,7 +504,7 @@ impl<'a> Builder<'a> {
                     "currentconfig",
                     format!("{why}: nothing is removed as stale"),
                 );
-                for refusal in unconditional(self.inputs.config) {
+                for refusal in unconditional_refusals(self.inputs.config) {
                     self.refusal(refusal);
                 }
             }
@@ -550,7 +551,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Why a change of a section is not let pass, and what would let it.
-    fn override_hint(&self, refusal: &Refusal) -> String {
+    fn override_hint(&self, refusal: &TransitionRefusal) -> String {
         let Some(name) = refusal.lifted_by else {
             return String::new();
         };
@@ -565,7 +566,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn refusal(&mut self, refusal: Refusal) {
+    fn refusal(&mut self, refusal: TransitionRefusal) {
         if refusal.harmless && self.options.ignore_unsupported {
             self.notice(
                 refusal.path,
@@ -649,7 +650,7 @@ impl<'a> Builder<'a> {
             return self.block(path.to_string(), message);
         }
         let old = self.node().object(path);
-        if old.is_some_and(|old| old.is(&new)) || !self.may_touch(path, old, in_the_way) {
+        if old.is_some_and(|old| old.is_like(&new)) || !self.may_touch(path, old, in_the_way) {
             return;
         }
         self.parents(path);

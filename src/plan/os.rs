@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Builder;
 use crate::command::rpm_ostree::packages::{layered_by, packages_of};
 use crate::command::rpm_ostree::status::{Deployment, Standing, is_of_kernel};
-use crate::kargs::{Change, Kargs};
+use crate::kargs::{Kargs, KargsChange};
 use crate::node::os_release::Class;
 use crate::node::requests::AskedFor;
 use crate::node::space::{Fit, MIN_FREE_PERCENT};
@@ -321,7 +321,7 @@ impl Builder<'_> {
         };
         let mut plan = OsPlan {
             booted: booted.name(),
-            arguments: Kargs::of_entries(&config.kernel_arguments),
+            arguments: Kargs::from_entries(&config.kernel_arguments),
             extensions: config.extensions.clone(),
             ..OsPlan::default()
         };
@@ -329,7 +329,7 @@ impl Builder<'_> {
         self.changed_by_hand(booted);
         self.image(facts, &mut plan, &mut changes);
         let base = self.base(facts, booted, &plan);
-        plan.old_arguments = Kargs::of_entries(&base.arguments);
+        plan.old_arguments = Kargs::from_entries(&base.arguments);
         plan.had_extensions = !base.extensions.is_empty();
         plan.booted_asked = Some(self.asked_for(facts, booted, &facts.booted_arguments));
         self.arguments(facts, &mut plan, &mut changes);
@@ -380,7 +380,7 @@ impl Builder<'_> {
     fn recorded(&self, deployment: &Deployment, present: &Kargs) -> AskedFor {
         let old = self.inputs.baseline.config();
         let arguments = match old {
-            Some(old) => Kargs::of_entries(&old.kernel_arguments),
+            Some(old) => Kargs::from_entries(&old.kernel_arguments),
             None => Kargs::first_boot(present, &self.inputs.config.kernel_arguments),
         };
         AskedFor {
@@ -435,7 +435,7 @@ impl Builder<'_> {
         let mut arguments: Vec<Kargs> = configs
             .map(|config| &config.kernel_arguments)
             .chain(run.map(|run| &run.arguments))
-            .map(|entries| Kargs::of_entries(entries))
+            .map(|entries| Kargs::from_entries(entries))
             .collect();
         arguments.push(facts.booted_arguments.clone());
         let mut all = Vec::new();
@@ -474,14 +474,14 @@ impl Builder<'_> {
         } else {
             &facts.arguments
         };
-        let wanted = present.towards(&plan.old_arguments, &plan.arguments);
+        let wanted = present.after_change(&plan.old_arguments, &plan.arguments);
         let needed = present.changes_to(&wanted);
         if needed.is_empty() {
             let waits = facts.booted_arguments != facts.arguments && !drops;
             plan.waits_for_reboot |= waits && facts.deployments.only_arguments_staged();
             return;
         }
-        let options: Vec<String> = needed.iter().map(Change::option).collect();
+        let options: Vec<String> = needed.iter().map(KargsChange::command_option).collect();
         changes.push(change("spec.kernelArguments", options.join(" ")));
         plan.steps.push(OsStep::Arguments { changes: options });
     }

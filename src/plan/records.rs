@@ -98,7 +98,7 @@ impl Builder<'_> {
         if is_file
             && found.mode != 0o600
             && !self.is_touched(&path)
-            && self.inputs.desired.file(&path).is_none()
+            && self.inputs.desired.file_at(&path).is_none()
         {
             let old = Attributes::from(found);
             let new = Attributes { mode: 0o600, ..old };
@@ -131,7 +131,7 @@ impl Builder<'_> {
     /// What the daemon itself removes when it has used it, and fails over or follows when it is still there.
     fn leftovers(&mut self) {
         let repository = RootPath::fixed(paths::EXTENSIONS_REPOSITORY);
-        if self.inputs.desired.file(&repository).is_none() {
+        if self.inputs.desired.file_at(&repository).is_none() {
             let why = "left over from a daemon that staged extensions: what it names is gone";
             self.remove(&repository, Section::Records, why);
         }
@@ -142,7 +142,7 @@ impl Builder<'_> {
     fn revert(&mut self) {
         let all = [paths::REVERT_LINK, paths::REVERT_UNIT, paths::REVERT].map(RootPath::fixed);
         let ours =
-            |path: &RootPath| self.is_touched(path) || self.inputs.desired.file(path).is_some();
+            |path: &RootPath| self.is_touched(path) || self.inputs.desired.file_at(path).is_some();
         let there = all.iter().any(|path| self.node().object(path).is_some());
         if !there || all.iter().any(ours) {
             return;
@@ -167,7 +167,7 @@ impl Builder<'_> {
         if !self.inputs.records.node_annotations || self.is_touched(&path) {
             return;
         }
-        if self.inputs.records.first_boot_over && self.inputs.desired.file(&path).is_none() {
+        if self.inputs.records.first_boot_over && self.inputs.desired.file_at(&path).is_none() {
             let why = "the node's first boot is over: with it the daemon would ignore its record";
             self.remove(&path, Section::Records, why);
         } else {

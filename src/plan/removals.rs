@@ -141,7 +141,7 @@ mod tests {
             .collect();
         let text = json!({"metadata": {"name": "rendered-worker-a"}, "spec": {"config": {
             "ignition": {"version": "3.4.0"}, "storage": {"files": files}, "systemd": {"units": units}}}});
-        Desired::of(&document::parse(text.to_string().as_bytes(), "test").unwrap())
+        Desired::from_config(&document::parse(text.to_string().as_bytes(), "test").unwrap())
     }
 
     fn step(step: Step) -> PlannedStep {

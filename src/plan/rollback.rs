@@ -145,7 +145,7 @@ fn changed(plan: &mut Plan, step: &Step, run: &FinishedRun, leave: bool) {
 fn since(step: &Step, node: &NodeState) -> Since {
     let found = node.object(step.path());
     let is = |wanted: Option<&Object>| match (found, wanted) {
-        (Some(found), Some(wanted)) => found.is(wanted),
+        (Some(found), Some(wanted)) => found.is_like(wanted),
         (None, None) => true,
         _ => false,
     };

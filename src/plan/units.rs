@@ -133,7 +133,7 @@ impl Builder<'_> {
     fn preset_lines(&mut self) {
         let path = RootPath::fixed(paths::IGNITION_PRESET);
         let desired = self.inputs.desired;
-        if desired.file(&path).is_some() {
+        if desired.file_at(&path).is_some() {
             return;
         }
         let presets = self.node().units.presets.first();

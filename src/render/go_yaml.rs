@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 
 use serde_json::Number;
 
-use super::node::Node;
+use super::node::YamlNode;
 use super::resolve::is_text;
 
 /// Text is folded at the first single blank after this column.
@@ -22,8 +22,8 @@ const LONGEST_KEY: usize = 128;
 /// As much of the document is gathered before it is handed on.
 const PIECE: usize = 16 << 10;
 
-/// The value as a YAML document, piece by piece.
-pub fn write(value: &Node<'_>, sink: &mut dyn FnMut(&str)) {
+/// Writes the value as a YAML document, piece by piece.
+pub fn write_yaml(value: &YamlNode<'_>, sink: &mut dyn FnMut(&str)) {
     let mut writer = Writer {
         out: String::new(),
         sink,
@@ -32,13 +32,13 @@ pub fn write(value: &Node<'_>, sink: &mut dyn FnMut(&str)) {
         indention: true,
         indent: None,
     };
-    writer.node(value, false);
+    writer.write_node(value, false);
     writer.new_line();
     writer.hand_on();
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Style {
+enum ScalarStyle {
     Plain,
     Single,
     Double,
@@ -47,7 +47,7 @@ enum Style {
 
 /// The state of yaml.v2's emitter, under its own names.
 struct Writer<'s> {
-    /// What was not handed on yet.
+    /// Text that is not handed on yet.
     out: String,
     sink: &'s mut dyn FnMut(&str),
     /// Characters in the current line.
@@ -61,17 +61,17 @@ struct Writer<'s> {
 }
 
 impl Writer<'_> {
-    fn node(&mut self, value: &Node<'_>, in_mapping: bool) {
+    fn write_node(&mut self, value: &YamlNode<'_>, in_mapping: bool) {
         if self.out.len() > PIECE {
             self.hand_on();
         }
         match value {
-            Node::Null => self.plain("null"),
-            Node::Bool(value) => self.plain(&value.to_string()),
-            Node::Number(number) => self.plain(&number_text(number)),
-            Node::Text(text) => self.text(text, false),
-            Node::List(items) => self.sequence(items, in_mapping),
-            Node::Object(entries) => self.mapping(entries),
+            YamlNode::Null => self.write_plain("null"),
+            YamlNode::Bool(value) => self.write_plain(&value.to_string()),
+            YamlNode::Number(number) => self.write_plain(&number_text(number)),
+            YamlNode::Text(text) => self.write_text(text, false),
+            YamlNode::List(items) => self.write_sequence(items, in_mapping),
+            YamlNode::Object(entries) => self.write_mapping(entries),
         }
     }
 
@@ -80,9 +80,9 @@ impl Writer<'_> {
         self.out.clear();
     }
 
-    fn sequence(&mut self, items: &[Node<'_>], in_mapping: bool) {
+    fn write_sequence(&mut self, items: &[YamlNode<'_>], in_mapping: bool) {
         if items.is_empty() {
-            return self.indicator("[]", true, false);
+            return self.write_indicator("[]", true, false);
         }
         let outer = self.indent;
         // Under a key the list starts in the column of the key.
@@ -91,60 +91,60 @@ impl Writer<'_> {
         }
         for item in items {
             self.new_line();
-            self.indicator("-", true, true);
-            self.node(item, false);
+            self.write_indicator("-", true, true);
+            self.write_node(item, false);
         }
         self.indent = outer;
     }
 
-    fn mapping(&mut self, map: &[(Cow<'_, str>, Node<'_>)]) {
+    fn write_mapping(&mut self, map: &[(Cow<'_, str>, YamlNode<'_>)]) {
         if map.is_empty() {
-            return self.indicator("{}", true, false);
+            return self.write_indicator("{}", true, false);
         }
         let outer = self.indent;
         self.indent = Some(outer.map_or(0, |indent| indent + STEP));
         for (key, value) in in_natural_order(map) {
             self.new_line();
-            self.key(key);
-            self.node(value, true);
+            self.write_key(key);
+            self.write_node(value, true);
         }
         self.indent = outer;
     }
 
-    fn key(&mut self, key: &str) {
+    fn write_key(&mut self, key: &str) {
         if key.len() <= LONGEST_KEY && !key.contains(is_break) {
-            self.text(key, true);
-            self.indicator(":", false, false);
+            self.write_text(key, true);
+            self.write_indicator(":", false, false);
             return;
         }
-        self.indicator("?", true, true);
-        self.text(key, false);
+        self.write_indicator("?", true, true);
+        self.write_text(key, false);
         self.new_line();
-        self.indicator(":", true, true);
+        self.write_indicator(":", true, true);
     }
 
-    fn plain(&mut self, text: &str) {
-        self.scalar(text, Style::Plain, false);
+    fn write_plain(&mut self, text: &str) {
+        self.write_scalar(text, ScalarStyle::Plain, false);
     }
 
-    fn text(&mut self, text: &str, is_key: bool) {
+    fn write_text(&mut self, text: &str, is_key: bool) {
         if is_one_word(text) && is_text(text) {
-            return self.word(text);
+            return self.write_word(text);
         }
         let wanted = if text.contains('\n') {
-            Style::Literal
+            ScalarStyle::Literal
         } else if is_text(text) {
-            Style::Plain
+            ScalarStyle::Plain
         } else {
-            Style::Double
+            ScalarStyle::Double
         };
-        self.scalar(text, allowed_style(text, wanted, is_key), is_key);
+        self.write_scalar(text, allowed_style(text, wanted, is_key), is_key);
     }
 
     /// Plain text without blanks, as it is: what nearly all of a config comes to.
-    fn word(&mut self, text: &str) {
+    fn write_word(&mut self, text: &str) {
         if !self.whitespace {
-            self.put(' ');
+            self.put_char(' ');
         }
         if text.len() > PIECE {
             self.hand_on();
@@ -157,22 +157,22 @@ impl Writer<'_> {
         self.indention = false;
     }
 
-    fn scalar(&mut self, text: &str, style: Style, is_key: bool) {
+    fn write_scalar(&mut self, text: &str, style: ScalarStyle, is_key: bool) {
         let outer = self.indent;
         self.indent = Some(outer.map_or(STEP, |indent| indent + STEP));
         let chars: Vec<char> = text.chars().collect();
         match style {
-            Style::Plain => self.plain_text(&chars, !is_key),
-            Style::Single => self.single_quoted(&chars, !is_key),
-            Style::Double => self.double_quoted(&chars, !is_key),
-            Style::Literal => self.literal(&chars),
+            ScalarStyle::Plain => self.plain_text(&chars, !is_key),
+            ScalarStyle::Single => self.single_quoted(&chars, !is_key),
+            ScalarStyle::Double => self.double_quoted(&chars, !is_key),
+            ScalarStyle::Literal => self.write_literal(&chars),
         }
         self.indent = outer;
     }
 
     fn plain_text(&mut self, chars: &[char], may_fold: bool) {
         if !self.whitespace {
-            self.put(' ');
+            self.put_char(' ');
         }
         let mut spaces = false;
         for (i, &c) in chars.iter().enumerate() {
@@ -180,7 +180,7 @@ impl Writer<'_> {
             if c == ' ' && may_fold && single && self.column > BEST_WIDTH {
                 self.new_line();
             } else {
-                self.put(c);
+                self.put_char(c);
             }
             if c != ' ' {
                 self.indention = false;
@@ -192,7 +192,7 @@ impl Writer<'_> {
     }
 
     fn single_quoted(&mut self, chars: &[char], may_fold: bool) {
-        self.indicator("'", true, false);
+        self.write_indicator("'", true, false);
         let (mut spaces, mut breaks) = (false, false);
         for (i, &c) in chars.iter().enumerate() {
             let next = chars.get(i + 1);
@@ -201,7 +201,7 @@ impl Writer<'_> {
                 if may_fold && !spaces && inside && self.column > BEST_WIDTH {
                     self.new_line();
                 } else {
-                    self.put(c);
+                    self.put_char(c);
                 }
                 spaces = true;
             } else if is_break(c) {
@@ -213,18 +213,18 @@ impl Writer<'_> {
                     self.new_line();
                 }
                 if c == '\'' {
-                    self.put('\'');
+                    self.put_char('\'');
                 }
-                self.put(c);
+                self.put_char(c);
                 self.indention = false;
                 (spaces, breaks) = (false, false);
             }
         }
-        self.indicator("'", false, false);
+        self.write_indicator("'", false, false);
     }
 
     fn double_quoted(&mut self, chars: &[char], may_fold: bool) {
-        self.indicator("\"", true, false);
+        self.write_indicator("\"", true, false);
         let mut spaces = false;
         for (i, &c) in chars.iter().enumerate() {
             let next = chars.get(i + 1);
@@ -233,18 +233,18 @@ impl Writer<'_> {
             } else if may_fold && !spaces && self.column > BEST_WIDTH && i > 0 && next.is_some() {
                 self.new_line();
                 if next == Some(&' ') {
-                    self.put('\\');
+                    self.put_char('\\');
                 }
             } else {
-                self.put(c);
+                self.put_char(c);
             }
             spaces = c == ' ';
         }
-        self.indicator("\"", false, false);
+        self.write_indicator("\"", false, false);
     }
 
-    fn literal(&mut self, chars: &[char]) {
-        self.indicator(&format!("|{}", hints(chars)), true, false);
+    fn write_literal(&mut self, chars: &[char]) {
+        self.write_indicator(&format!("|{}", block_hints(chars)), true, false);
         self.put_break('\n');
         self.indention = true;
         self.whitespace = true;
@@ -259,7 +259,7 @@ impl Writer<'_> {
             if breaks {
                 self.new_line();
             }
-            self.put(c);
+            self.put_char(c);
             self.indention = false;
             breaks = false;
         }
@@ -273,22 +273,22 @@ impl Writer<'_> {
             self.put_break('\n');
         }
         while self.column < indent {
-            self.put(' ');
+            self.put_char(' ');
         }
         self.whitespace = true;
         self.indention = true;
     }
 
-    fn indicator(&mut self, text: &str, after_blank: bool, keeps_indention: bool) {
+    fn write_indicator(&mut self, text: &str, after_blank: bool, keeps_indention: bool) {
         if after_blank && !self.whitespace {
-            self.put(' ');
+            self.put_char(' ');
         }
-        text.chars().for_each(|c| self.put(c));
+        text.chars().for_each(|c| self.put_char(c));
         self.whitespace = false;
         self.indention &= keeps_indention;
     }
 
-    fn put(&mut self, c: char) {
+    fn put_char(&mut self, c: char) {
         self.out.push(c);
         self.column += 1;
     }
@@ -313,11 +313,11 @@ impl Writer<'_> {
             '\u{85}' => 'N',
             '\u{2028}' => 'L',
             '\u{2029}' => 'P',
-            _ if is_printable(c) => return self.put(c),
+            _ if is_printable(c) => return self.put_char(c),
             _ => return self.put_number(u32::from(c)),
         };
-        self.put('\\');
-        self.put(short);
+        self.put_char('\\');
+        self.put_char(short);
     }
 
     fn put_number(&mut self, code: u32) {
@@ -326,11 +326,11 @@ impl Writer<'_> {
             0x100..=0xffff => format!("\\u{code:04X}"),
             _ => format!("\\U{code:08X}"),
         };
-        escape.chars().for_each(|c| self.put(c));
+        escape.chars().for_each(|c| self.put_char(c));
     }
 }
 
-/// Whether text is of ASCII letters and signs alone, without a blank, and needs no quotes for its sake.
+/// Returns true if text has only ASCII letters and signs, no blank, and needs no quotes because of them.
 fn is_one_word(text: &str) -> bool {
     let (graphic, colons) = text.bytes().fold((true, false), |(graphic, _), b| {
         (graphic & b.is_ascii_graphic(), b == b':')
@@ -340,35 +340,35 @@ fn is_one_word(text: &str) -> bool {
 }
 
 /// The wanted style, or the next one that can hold the text.
-fn allowed_style(text: &str, wanted: Style, is_key: bool) -> Style {
+fn allowed_style(text: &str, wanted: ScalarStyle, is_key: bool) -> ScalarStyle {
     let multiline = text.contains(is_break);
     let special =
         text.contains(|c| !is_printable(c)) || is_before(text, |a, b| a == ' ' && is_break(b));
     let unquotable = special || is_before(text, |a, b| is_break(a) && b == ' ');
     let mut style = wanted;
     if is_key && multiline {
-        style = Style::Double;
+        style = ScalarStyle::Double;
     }
-    if style == Style::Plain && (special || multiline || needs_quotes(text)) {
-        style = Style::Single;
+    if style == ScalarStyle::Plain && (special || multiline || needs_quotes(text)) {
+        style = ScalarStyle::Single;
     }
-    if style == Style::Single && unquotable {
-        style = Style::Double;
+    if style == ScalarStyle::Single && unquotable {
+        style = ScalarStyle::Double;
     }
-    if style == Style::Literal && (special || text.ends_with(' ')) {
-        style = Style::Double;
+    if style == ScalarStyle::Literal && (special || text.ends_with(' ')) {
+        style = ScalarStyle::Double;
     }
     style
 }
 
-/// Whether two neighbours are so.
+/// Returns true if a character and its neighbour pass the test.
 fn is_before(text: &str, test: impl Fn(char, char) -> bool) -> bool {
     text.chars()
         .zip(text.chars().skip(1))
         .any(|(a, b)| test(a, b))
 }
 
-/// Whether one line of printable text would be read as structure or lose its ends.
+/// Returns true if one line of printable text would be read as structure or lose its ends.
 fn needs_quotes(text: &str) -> bool {
     let blank_or_end = |c: Option<char>| c.is_none_or(|c| c == ' ');
     let mut start = text.chars();
@@ -388,7 +388,7 @@ fn needs_quotes(text: &str) -> bool {
 }
 
 /// Indentation and line ends of a literal block, as far as the reader cannot see them.
-fn hints(chars: &[char]) -> String {
+fn block_hints(chars: &[char]) -> String {
     let leading = chars.first().is_some_and(|c| *c == ' ' || is_break(*c));
     let mut last = chars.iter().rev().map(|c| is_break(*c));
     let end = match (last.next(), last.next()) {
@@ -429,18 +429,20 @@ fn number_text(number: &Number) -> String {
 }
 
 /// Sorted by insertion: the order is yaml.v2's, and nothing promises that it is a total one.
-fn in_natural_order<'n, 't>(map: &'n [(Cow<'t, str>, Node<'t>)]) -> Vec<(&'n str, &'n Node<'t>)> {
-    let mut sorted: Vec<(&str, &Node<'_>)> = Vec::with_capacity(map.len());
+fn in_natural_order<'n, 't>(
+    map: &'n [(Cow<'t, str>, YamlNode<'t>)],
+) -> Vec<(&'n str, &'n YamlNode<'t>)> {
+    let mut sorted: Vec<(&str, &YamlNode<'_>)> = Vec::with_capacity(map.len());
     for (key, value) in map {
         let key: &str = key;
-        let at = sorted.partition_point(|(other, _)| natural(other, key) == Ordering::Less);
+        let at = sorted.partition_point(|(other, _)| compare_natural(other, key) == Ordering::Less);
         sorted.insert(at, (key, value));
     }
     sorted
 }
 
 /// Numbers inside keys by value, other characters before letters.
-fn natural(a: &str, b: &str) -> Ordering {
+fn compare_natural(a: &str, b: &str) -> Ordering {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let differing = a.iter().zip(&b).position(|(a, b)| a != b);
     let Some(at) = differing else {
@@ -457,19 +459,19 @@ fn natural(a: &str, b: &str) -> Ordering {
         (false, true) => Ordering::Less,
         (false, false) => {
             let start = i64::from((x == '0' || y == '0') && ends_in_number(equal));
-            (run(rest_a, start), x).cmp(&(run(rest_b, start), y))
+            (leading_number(rest_a, start), x).cmp(&(leading_number(rest_b, start), y))
         }
     }
 }
 
-/// Whether the digits at the end hold something else than zeros.
+/// Returns true if the digits at the end are not all zeros.
 fn ends_in_number(chars: &[char]) -> bool {
     let digits = chars.iter().rev().take_while(|c| c.is_ascii_digit());
     digits.into_iter().any(|c| *c != '0')
 }
 
 /// The value of the leading digits, after `start`, and how many they are.
-fn run(chars: &[char], start: i64) -> (i64, usize) {
+fn leading_number(chars: &[char], start: i64) -> (i64, usize) {
     let digits = chars.iter().map_while(|c| c.to_digit(10));
     digits.fold((start, 0), |(value, count), digit| {
         // Go lets it overflow, too.
@@ -487,7 +489,7 @@ mod tests {
 
     fn to_string(value: &Value) -> String {
         let mut text = String::new();
-        write(&Node::from(value), &mut |piece| text.push_str(piece));
+        write_yaml(&YamlNode::from(value), &mut |piece| text.push_str(piece));
         text
     }
 
@@ -522,10 +524,10 @@ mod tests {
             "1", "2", "10", "A", "a-b", "a.b", "a_b", "a9", "a10", "aB", "ab",
         ];
         for (a, b) in sorted.iter().zip(sorted.iter().skip(1)) {
-            assert_eq!(natural(a, b), Ordering::Less, "{a} {b}");
-            assert_eq!(natural(b, a), Ordering::Greater, "{b} {a}");
+            assert_eq!(compare_natural(a, b), Ordering::Less, "{a} {b}");
+            assert_eq!(compare_natural(b, a), Ordering::Greater, "{b} {a}");
         }
-        assert_eq!(natural("a10", "a1"), Ordering::Greater);
+        assert_eq!(compare_natural("a10", "a1"), Ordering::Greater);
     }
 
     #[test]
@@ -592,8 +594,8 @@ mod tests {
         #[test]
         fn no_text_panics(text in any::<String>(), other in any::<String>()) {
             to_string(&json!({ &text: [&other, {&other: text}] }));
-            prop_assert_eq!(natural(&text, &text), Ordering::Equal);
-            prop_assert_eq!(natural(&text, &other), natural(&other, &text).reverse());
+            prop_assert_eq!(compare_natural(&text, &text), Ordering::Equal);
+            prop_assert_eq!(compare_natural(&text, &other), compare_natural(&other, &text).reverse());
         }
     }
 }

@@ -6,11 +6,11 @@ use md5::{Digest, Md5};
 use serde_json::Value;
 
 use super::go_yaml;
-use super::node::Node;
+use super::node::YamlNode;
 use crate::document::Finding;
 use crate::root::hex;
 
-/// What the operator puts before the text (`pkg/controller/render/hash.go`).
+/// The salt before the text (`pkg/controller/render/hash.go`).
 const SALT: [u8; 80] = [
     16, 124, 206, 228, 139, 56, 175, 175, 79, 229, 134, 118, 157, 154, 211, 110, 25, 93, 47, 253,
     172, 106, 37, 7, 174, 13, 160, 185, 110, 17, 87, 52, 219, 131, 12, 206, 218, 141, 116, 135,
@@ -31,34 +31,35 @@ const KEYS: [&str; 7] = [
 
 /// The hash in the name of a rendered config with this `spec`: 32 lower-case hex digits.
 pub fn name_hash(spec: &Value) -> Result<String, Finding> {
-    digest(&Node::from(spec), &KEYS)
+    salted_digest(&YamlNode::from(spec), &KEYS)
 }
 
-fn digest(spec: &Node<'_>, keys: &[&'static str]) -> Result<String, Finding> {
-    let hashed = hashed(spec, keys)?;
+fn salted_digest(spec: &YamlNode<'_>, keys: &[&'static str]) -> Result<String, Finding> {
+    let hashed = hashed_fields(spec, keys)?;
     let mut digest = Md5::new().chain_update(SALT);
-    go_yaml::write(&hashed, &mut |piece| digest.update(piece));
+    go_yaml::write_yaml(&hashed, &mut |piece| digest.update(piece));
     Ok(hex(&digest.finalize()))
 }
 
 /// The YAML that is hashed: the spec as the operator's types hold it.
 pub fn hashed_text(spec: &Value) -> Result<String, Finding> {
     let mut text = String::new();
-    go_yaml::write(&hashed(&Node::from(spec), &KEYS)?, &mut |piece| {
-        text.push_str(piece)
-    });
+    go_yaml::write_yaml(
+        &hashed_fields(&YamlNode::from(spec), &KEYS)?,
+        &mut |piece| text.push_str(piece),
+    );
     Ok(text)
 }
 
-fn hashed<'t>(spec: &Node<'t>, keys: &[&'static str]) -> Result<Node<'t>, Finding> {
-    if !matches!(spec, Node::Object(_)) {
+fn hashed_fields<'t>(spec: &YamlNode<'t>, keys: &[&'static str]) -> Result<YamlNode<'t>, Finding> {
+    if !matches!(spec, YamlNode::Object(_)) {
         return Err(Finding::error("spec", "is not an object"));
     }
     let mut all = Vec::new();
     for key in keys.iter().copied() {
-        let value = spec.get(key).filter(|value| **value != Node::Null);
-        let value = value.cloned().unwrap_or_else(|| absent(key));
-        if !fits(key, &value) {
+        let value = spec.get(key).filter(|value| **value != YamlNode::Null);
+        let value = value.cloned().unwrap_or_else(|| absent_value(key));
+        if !has_right_type(key, &value) {
             return Err(Finding::error(
                 format!("spec.{key}"),
                 "is of the wrong type",
@@ -66,31 +67,31 @@ fn hashed<'t>(spec: &Node<'t>, keys: &[&'static str]) -> Result<Node<'t>, Findin
         }
         all.push((key.into(), value));
     }
-    Ok(Node::Object(all))
+    Ok(YamlNode::Object(all))
 }
 
-/// What the operator's types hold where a key is absent or `null`.
-fn absent(key: &str) -> Node<'static> {
+/// The value in the operator's types for a key that is absent or `null`.
+fn absent_value(key: &str) -> YamlNode<'static> {
     match key {
-        "config" | "kernelArguments" | "extensions" => Node::Null,
-        "fips" => Node::Bool(false),
-        _ => Node::Text("".into()),
+        "config" | "kernelArguments" | "extensions" => YamlNode::Null,
+        "fips" => YamlNode::Bool(false),
+        _ => YamlNode::Text("".into()),
     }
 }
 
-fn fits(key: &str, value: &Node<'_>) -> bool {
+fn has_right_type(key: &str, value: &YamlNode<'_>) -> bool {
     match key {
-        "config" => matches!(value, Node::Object(_) | Node::Null),
-        "fips" => matches!(value, Node::Bool(_)),
+        "config" => matches!(value, YamlNode::Object(_) | YamlNode::Null),
+        "fips" => matches!(value, YamlNode::Bool(_)),
         "kernelArguments" | "extensions" => match value {
-            Node::List(items) => items.iter().all(|item| item.as_str().is_some()),
-            other => *other == Node::Null,
+            YamlNode::List(items) => items.iter().all(|item| item.as_str().is_some()),
+            other => *other == YamlNode::Null,
         },
         _ => value.as_str().is_some(),
     }
 }
 
-/// How the hash in the name of a rendered config stands to its contents.
+/// The comparison of the hash in the name of a rendered config with its contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NameHash {
     /// It is that of the contents.
@@ -120,17 +121,17 @@ impl NameHash {
 /// The encapsulated config of a first boot does not match (its Ignition part was emptied), nor does a copy whose image
 /// was replaced. An operator of before 4.12 hashed fewer keys, a newer one may hash more.
 pub fn name_hash_of(record_json: &str) -> NameHash {
-    let Ok(record) = serde_json::from_str::<Node<'_>>(record_json) else {
+    let Ok(record) = serde_json::from_str::<YamlNode<'_>>(record_json) else {
         return NameHash::Missing;
     };
     let name = record
         .get("metadata")
         .and_then(|metadata| metadata.get("name"));
-    let named = name.and_then(Node::as_str).and_then(hash_in);
+    let named = name.and_then(YamlNode::as_str).and_then(hash_in);
     let (Some(named), Some(spec)) = (named, record.get("spec")) else {
         return NameHash::Missing;
     };
-    let all = match digest(spec, &KEYS) {
+    let all = match salted_digest(spec, &KEYS) {
         Ok(all) => all,
         Err(finding) => return NameHash::Unknown(finding.to_string()),
     };
@@ -138,7 +139,7 @@ pub fn name_hash_of(record_json: &str) -> NameHash {
         .into_iter()
         .filter(|key| spec.get(key).is_some())
         .collect();
-    let older = || digest(spec, &given).is_ok_and(|older| older == named);
+    let older = || salted_digest(spec, &given).is_ok_and(|older| older == named);
     if all == named || (given.len() < KEYS.len() && older()) {
         return NameHash::Right;
     }
@@ -155,15 +156,15 @@ fn hash_in(name: &str) -> Option<&str> {
     is_hash.then_some(hash)
 }
 
-fn newer_key(spec: &Node<'_>) -> Option<String> {
-    let Node::Object(entries) = spec else {
+fn newer_key(spec: &YamlNode<'_>) -> Option<String> {
+    let YamlNode::Object(entries) = spec else {
         return None;
     };
     let mut names = entries.iter().map(|(name, _)| name.to_string());
     names.find(|name| !KEYS.contains(&name.as_str()))
 }
 
-/// Whether the name of a rendered config has the hash of its spec; nothing where that cannot be said.
+/// Returns true if the name of a rendered config has the hash of its spec; `None` if that cannot be computed.
 pub fn name_matches(record_json: &str) -> Option<bool> {
     match name_hash_of(record_json) {
         NameHash::Right => Some(true),
@@ -214,7 +215,7 @@ mod tests {
             "fips",
             "kernelType",
         ];
-        let hash = digest(&Node::from(&old), &keys).unwrap();
+        let hash = salted_digest(&YamlNode::from(&old), &keys).unwrap();
         let named = |hash: &str, spec: &Value| {
             let name = format!("rendered-worker-{hash}");
             name_hash_of(&json!({"metadata": {"name": name}, "spec": spec}).to_string())

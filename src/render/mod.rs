@@ -1,4 +1,4 @@
-//! What the operator's controller does with the MachineConfigs of a pool: one rendered
+//! Renders the MachineConfigs of a pool as the operator's controller does: one rendered
 //! config, whose name is a digest of it (docs/agreement.md: Rendering).
 //!
 //! Documents in, a document out; no I/O. Ignition's part of the merge is in `document::merge`.
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::document::merge::{self, Section};
+use crate::document::merge::{self, ConfigSection};
 use crate::document::{
     self, CUT_SHORT, DocumentError, Finding, KernelType, MachineConfig, Severity, not_text,
     require_object, spec2, yaml,
@@ -30,7 +30,7 @@ const MINOR: u64 = 5;
 /// A larger rendered config (as JSON) is refused by the operator.
 const MAX_RENDERED: usize = 1_572_864;
 
-/// What the controller knows besides the MachineConfigs.
+/// Facts that the controller has besides the MachineConfigs.
 #[derive(Debug, Clone, Default)]
 pub struct Pool {
     /// Name of the pool.
@@ -53,12 +53,12 @@ pub struct Input {
     /// Version of the controller that made it; its images do not count then.
     generated_by: Option<String>,
     /// Its Ignition config in spec 3.5.
-    ignition: Option<Section>,
+    ignition: Option<ConfigSection>,
 }
 
-/// Reads a file with one MachineConfig or a list of them. `origin` is what messages call it.
-pub fn read(bytes: &[u8], origin: &str) -> Result<Vec<Input>, DocumentError> {
-    let refused = |finding| refused(origin, finding);
+/// Reads a file with one MachineConfig or a list of them. `origin` is its name in messages.
+pub fn read_inputs(bytes: &[u8], origin: &str) -> Result<Vec<Input>, DocumentError> {
+    let refused = |finding| document_error(origin, finding);
     let text =
         std::str::from_utf8(bytes).map_err(|e| refused(Finding::error("", not_text(bytes, e))))?;
     let is_json = text.trim_start().starts_with('{');
@@ -69,14 +69,15 @@ pub fn read(bytes: &[u8], origin: &str) -> Result<Vec<Input>, DocumentError> {
             .map_err(|e| refused(Finding::error("", format!("not valid YAML: {e}"))))?;
         value.to_string()
     };
-    let objects = objects(&json).map_err(refused)?;
+    let objects = split_objects(&json).map_err(refused)?;
     let inputs = objects.iter().map(|(at, object)| {
-        read_object(object, origin).map_err(|error| located(error, at, (!is_json).then_some(text)))
+        read_object(object, origin)
+            .map_err(|error| with_place(error, at, (!is_json).then_some(text)))
     });
     inputs.collect()
 }
 
-fn refused(origin: &str, finding: Finding) -> DocumentError {
+fn document_error(origin: &str, finding: Finding) -> DocumentError {
     DocumentError {
         origin: origin.to_owned(),
         findings: vec![finding],
@@ -84,16 +85,20 @@ fn refused(origin: &str, finding: Finding) -> DocumentError {
 }
 
 /// The objects of a document, each with its place in it.
-fn objects(json: &str) -> Result<Vec<(String, String)>, Finding> {
+fn split_objects(json: &str) -> Result<Vec<(String, String)>, Finding> {
     #[derive(Deserialize)]
-    struct List {
+    struct ConfigList {
         items: Option<Vec<Box<RawValue>>>,
     }
     if json.trim().is_empty() {
         return Err(Finding::error("", "the document is empty; copy it again"));
     }
-    let list: List = serde_json::from_str(json)
-        .map_err(|e| Finding::error("", format!("not a MachineConfig: {e}{}", ending(&e))))?;
+    let list: ConfigList = serde_json::from_str(json).map_err(|e| {
+        Finding::error(
+            "",
+            format!("not a MachineConfig: {e}{}", cut_short_hint(&e)),
+        )
+    })?;
     let Some(items) = list.items else {
         return Ok(vec![(String::new(), json.to_owned())]);
     };
@@ -107,7 +112,7 @@ fn objects(json: &str) -> Result<Vec<(String, String)>, Finding> {
 }
 
 /// The end of a message on text that may have ended too early.
-fn ending(error: &serde_json::Error) -> String {
+fn cut_short_hint(error: &serde_json::Error) -> String {
     match error.is_eof() {
         true => format!("; {CUT_SHORT}"),
         false => String::new(),
@@ -115,7 +120,7 @@ fn ending(error: &serde_json::Error) -> String {
 }
 
 /// The error with places in the whole document, and their lines if it is YAML.
-fn located(mut error: DocumentError, at: &str, text: Option<&str>) -> DocumentError {
+fn with_place(mut error: DocumentError, at: &str, text: Option<&str>) -> DocumentError {
     for finding in &mut error.findings {
         finding.path = format!("{at}{}", finding.path);
     }
@@ -126,7 +131,7 @@ fn located(mut error: DocumentError, at: &str, text: Option<&str>) -> DocumentEr
 }
 
 fn read_object(text: &str, origin: &str) -> Result<Input, DocumentError> {
-    let refused = |finding| refused(origin, finding);
+    let refused = |finding| document_error(origin, finding);
     let mut object: Value = serde_json::from_str(text)
         .map_err(|e| refused(Finding::error("", format!("not valid JSON: {e}"))))?;
     let at = |path: &str| object.pointer(path).filter(|value| !value.is_null());
@@ -136,7 +141,7 @@ fn read_object(text: &str, origin: &str) -> Result<Input, DocumentError> {
             "missing; this is no MachineConfig",
         )));
     }
-    let role = role(at("/metadata/labels")).map_err(refused)?;
+    let role = role_label(at("/metadata/labels")).map_err(refused)?;
     let generated_by = at("/metadata/annotations").and_then(|all| all.get(GENERATED_BY));
     let generated_by = generated_by.map(|version| version.as_str().unwrap_or_default().to_owned());
     let (config, ignition) = match at("/spec/config").cloned() {
@@ -165,8 +170,8 @@ fn read_object(text: &str, origin: &str) -> Result<Input, DocumentError> {
     })
 }
 
-/// Every MachineConfig of a pool is found by its label.
-fn role(labels: Option<&Value>) -> Result<String, Finding> {
+/// Returns the role of a MachineConfig by its label; a pool selects its MachineConfigs by it.
+fn role_label(labels: Option<&Value>) -> Result<String, Finding> {
     let Some(labels) = labels
         .and_then(Value::as_object)
         .filter(|all| !all.is_empty())
@@ -201,22 +206,22 @@ fn drop_create(config: &mut Value) -> Vec<Finding> {
     dropped
 }
 
-fn version(config: &Value) -> &str {
+fn spec_version(config: &Value) -> &str {
     let version = config.pointer("/ignition/version").and_then(Value::as_str);
     version.unwrap_or_default()
 }
 
 fn is_spec_2(config: &Value) -> bool {
-    version(config).starts_with("2.")
+    spec_version(config).starts_with("2.")
 }
 
 /// An Ignition config of any version that the operator takes, as one of spec 3.5.
 ///
 /// This is the one place where versions differ; translations of spec 2 belong here.
-fn to_v3_5(config: &Value) -> Result<Section, Finding> {
+fn to_v3_5(config: &Value) -> Result<ConfigSection, Finding> {
     let at = "spec.config.ignition.version";
     require_object(config, "spec.config")?;
-    let version = version(config);
+    let version = spec_version(config);
     if is_spec_2(config) {
         let errors = |findings: Vec<Finding>| {
             let error = findings
@@ -241,12 +246,12 @@ fn to_v3_5(config: &Value) -> Result<Section, Finding> {
         let message = format!("unknown version {version:?}; the operator reads 3.0.0 to {VERSION}");
         return Err(Finding::error(at, message));
     };
-    let mut new = merge::read(config, minor, "spec.config")?;
+    let mut new = merge::read_section(config, minor, "spec.config")?;
     set_version(&mut new);
     Ok(new)
 }
 
-fn set_version(config: &mut Section) {
+fn set_version(config: &mut ConfigSection) {
     let ignition = config.entry("ignition").or_insert_with(|| json!({}));
     if let Some(ignition) = ignition.as_object_mut() {
         ignition.insert("version".to_owned(), VERSION.into());
@@ -254,16 +259,16 @@ fn set_version(config: &mut Section) {
 }
 
 /// Renders the MachineConfigs of a pool, in whatever order they are given.
-pub fn render(mut inputs: Vec<Input>, pool: &Pool) -> Result<Value, DocumentError> {
+pub fn render_pool(mut inputs: Vec<Input>, pool: &Pool) -> Result<Value, DocumentError> {
     in_merge_order(&mut inputs)?;
     let controller = controller_version(&inputs, pool.controller_version.as_deref())?;
     let origin = format!("the rendered config of pool {}", pool.name);
-    let spec = spec(&inputs, pool).map_err(|finding| refused(&origin, finding))?;
-    let hash = name_hash(&spec).map_err(|finding| refused(&origin, finding))?;
+    let spec = rendered_spec(&inputs, pool).map_err(|finding| document_error(&origin, finding))?;
+    let hash = name_hash(&spec).map_err(|finding| document_error(&origin, finding))?;
     let object = json!({
         "apiVersion": "machineconfiguration.openshift.io/v1",
         "kind": "MachineConfig",
-        "metadata": metadata(pool, controller, &format!("rendered-{}-{hash}", pool.name), &spec),
+        "metadata": rendered_metadata(pool, controller, &format!("rendered-{}-{hash}", pool.name), &spec),
         "spec": spec,
     });
     let text = object.to_string();
@@ -272,7 +277,7 @@ pub fn render(mut inputs: Vec<Input>, pool: &Pool) -> Result<Value, DocumentErro
             "{} bytes; the operator refuses more than {MAX_RENDERED}",
             text.len()
         );
-        return Err(refused(&origin, Finding::error("", message)));
+        return Err(document_error(&origin, Finding::error("", message)));
     }
     // A merge can make an invalid config of valid ones.
     document::parse(text.as_bytes(), &origin)?;
@@ -290,7 +295,7 @@ fn in_merge_order(inputs: &mut [Input]) -> Result<(), DocumentError> {
                 "{:?} is the name of a config in {}, too",
                 input.config.name, twin.config.origin
             );
-            return Err(refused(
+            return Err(document_error(
                 &input.config.origin,
                 Finding::error("metadata.name", message),
             ));
@@ -318,13 +323,16 @@ fn controller_version<'a>(
                 input.config.name
             );
             let at = "metadata.annotations";
-            return Err(refused(&input.config.origin, Finding::error(at, message)));
+            return Err(document_error(
+                &input.config.origin,
+                Finding::error(at, message),
+            ));
         }
     }
     Ok(own)
 }
 
-fn metadata(pool: &Pool, controller: Option<&str>, name: &str, spec: &Value) -> Value {
+fn rendered_metadata(pool: &Pool, controller: Option<&str>, name: &str, spec: &Value) -> Value {
     let mut annotations = Map::new();
     if let Some(version) = controller {
         annotations.insert(GENERATED_BY.to_owned(), version.into());
@@ -350,7 +358,7 @@ fn metadata(pool: &Pool, controller: Option<&str>, name: &str, spec: &Value) -> 
     metadata.into()
 }
 
-fn spec(inputs: &[Input], pool: &Pool) -> Result<Value, Finding> {
+fn rendered_spec(inputs: &[Input], pool: &Pool) -> Result<Value, Finding> {
     let configs = || inputs.iter().map(|input| &input.config);
     let kernel_type = kernel_type(inputs);
     let extensions: Vec<_> = configs().flat_map(|config| &config.extensions).collect();
@@ -365,10 +373,10 @@ fn spec(inputs: &[Input], pool: &Pool) -> Result<Value, Finding> {
         .flat_map(|config| &config.kernel_arguments)
         .collect();
     Ok(json!({
-        "osImageURL": image(inputs, pool.os_image.as_deref(), |config| &config.os_image_url),
+        "osImageURL": chosen_image(inputs, pool.os_image.as_deref(), |config| &config.os_image_url),
         "baseOSExtensionsContainerImage":
-            image(inputs, pool.extensions_image.as_deref(), |config| &config.extensions_image),
-        "config": ignition(inputs)?,
+            chosen_image(inputs, pool.extensions_image.as_deref(), |config| &config.extensions_image),
+        "config": merged_ignition(inputs)?,
         "kernelArguments": arguments,
         "extensions": extensions,
         "fips": configs().any(|config| config.fips),
@@ -383,8 +391,8 @@ fn kernel_type(inputs: &[Input]) -> KernelType {
     special.unwrap_or_default()
 }
 
-/// The last image that a person asked for, else the release's.
-fn image<'a>(
+/// Returns the last image of a config that a user wrote, else the release's.
+fn chosen_image<'a>(
     inputs: &'a [Input],
     default: Option<&'a str>,
     of: impl Fn(&'a MachineConfig) -> &'a String,
@@ -399,45 +407,45 @@ fn image<'a>(
 }
 
 /// The Ignition configs merged, and what the operator adds to Ignition's merge.
-fn ignition(inputs: &[Input]) -> Result<Section, Finding> {
+fn merged_ignition(inputs: &[Input]) -> Result<ConfigSection, Finding> {
     let mut configs = inputs.iter().map(|input| input.ignition.clone());
     let mut merged = configs.next().flatten().unwrap_or_default();
     set_version(&mut merged);
     for mut child in configs.flatten() {
         // Ignition would let a plain file inherit the compression of the one below it.
         each_file(&mut child, |file| {
-            default(contents(file), "compression", "".into())
+            set_default(file_contents(file), "compression", "".into())
         });
-        merged = merge::merge(&merged, &child);
+        merged = merge::merge_sections(&merged, &child);
         each_file(&mut merged, forget_empty_compression);
     }
     each_file(&mut merged, |file| {
-        default(Some(file), "overwrite", true.into())
+        set_default(Some(file), "overwrite", true.into())
     });
     merge::without_empty(merged)
 }
 
-fn each_file(config: &mut Section, mut change: impl FnMut(&mut Section)) {
+fn each_file(config: &mut ConfigSection, mut change: impl FnMut(&mut ConfigSection)) {
     let storage = config.get_mut("storage");
     let files = storage.and_then(|storage| storage.get_mut("files"));
     let files = files.and_then(Value::as_array_mut).into_iter().flatten();
     files.filter_map(Value::as_object_mut).for_each(&mut change);
 }
 
-fn contents(file: &mut Section) -> Option<&mut Section> {
+fn file_contents(file: &mut ConfigSection) -> Option<&mut ConfigSection> {
     file.entry("contents")
         .or_insert_with(|| json!({}))
         .as_object_mut()
 }
 
-fn default(section: Option<&mut Section>, key: &str, value: Value) {
+fn set_default(section: Option<&mut ConfigSection>, key: &str, value: Value) {
     if let Some(section) = section {
         section.entry(key).or_insert(value);
     }
 }
 
-fn forget_empty_compression(file: &mut Section) {
-    if let Some(contents) = contents(file)
+fn forget_empty_compression(file: &mut ConfigSection) {
+    if let Some(contents) = file_contents(file)
         && contents.get("compression").and_then(Value::as_str) == Some("")
     {
         contents.remove("compression");

@@ -9,7 +9,7 @@ use serde_json::{Number, Value};
 
 /// A value. Of a key that is given twice the last one counts, as everywhere.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Node<'t> {
+pub enum YamlNode<'t> {
     /// `null`.
     Null,
     /// `true` or `false`.
@@ -19,12 +19,12 @@ pub enum Node<'t> {
     /// A string.
     Text(Cow<'t, str>),
     /// A list.
-    List(Vec<Node<'t>>),
+    List(Vec<YamlNode<'t>>),
     /// An object, its keys in the order of the document.
-    Object(Vec<(Cow<'t, str>, Node<'t>)>),
+    Object(Vec<(Cow<'t, str>, YamlNode<'t>)>),
 }
 
-impl<'t> Node<'t> {
+impl<'t> YamlNode<'t> {
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&Self> {
         let Self::Object(entries) = self else {
@@ -43,7 +43,7 @@ impl<'t> Node<'t> {
     }
 }
 
-impl<'t> From<&'t Value> for Node<'t> {
+impl<'t> From<&'t Value> for YamlNode<'t> {
     fn from(value: &'t Value) -> Self {
         match value {
             Value::Null => Self::Null,
@@ -61,7 +61,7 @@ impl<'t> From<&'t Value> for Node<'t> {
     }
 }
 
-impl<'de: 't, 't> Deserialize<'de> for Node<'t> {
+impl<'de: 't, 't> Deserialize<'de> for YamlNode<'t> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Nodes)
     }
@@ -73,7 +73,7 @@ struct Name<'t>(Cow<'t, str>);
 impl<'de: 't, 't> Deserialize<'de> for Name<'t> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match deserializer.deserialize_str(Nodes)? {
-            Node::Text(text) => Ok(Self(text)),
+            YamlNode::Text(text) => Ok(Self(text)),
             _ => Err(D::Error::custom("a key is no string")),
         }
     }
@@ -82,56 +82,56 @@ impl<'de: 't, 't> Deserialize<'de> for Name<'t> {
 struct Nodes;
 
 impl<'de> Visitor<'de> for Nodes {
-    type Value = Node<'de>;
+    type Value = YamlNode<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value")
     }
 
-    fn visit_unit<E: Error>(self) -> Result<Node<'de>, E> {
-        Ok(Node::Null)
+    fn visit_unit<E: Error>(self) -> Result<YamlNode<'de>, E> {
+        Ok(YamlNode::Null)
     }
 
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Node<'de>, E> {
-        Ok(Node::Bool(value))
+    fn visit_bool<E: Error>(self, value: bool) -> Result<YamlNode<'de>, E> {
+        Ok(YamlNode::Bool(value))
     }
 
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Node<'de>, E> {
-        Ok(Node::Number(value.into()))
+    fn visit_i64<E: Error>(self, value: i64) -> Result<YamlNode<'de>, E> {
+        Ok(YamlNode::Number(value.into()))
     }
 
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Node<'de>, E> {
-        Ok(Node::Number(value.into()))
+    fn visit_u64<E: Error>(self, value: u64) -> Result<YamlNode<'de>, E> {
+        Ok(YamlNode::Number(value.into()))
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Node<'de>, E> {
-        Ok(Number::from_f64(value).map_or(Node::Null, Node::Number))
+    fn visit_f64<E: Error>(self, value: f64) -> Result<YamlNode<'de>, E> {
+        Ok(Number::from_f64(value).map_or(YamlNode::Null, YamlNode::Number))
     }
 
-    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Node<'de>, E> {
-        Ok(Node::Text(Cow::Borrowed(text)))
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<YamlNode<'de>, E> {
+        Ok(YamlNode::Text(Cow::Borrowed(text)))
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Node<'de>, E> {
-        Ok(Node::Text(Cow::Owned(text.to_owned())))
+    fn visit_str<E: Error>(self, text: &str) -> Result<YamlNode<'de>, E> {
+        Ok(YamlNode::Text(Cow::Owned(text.to_owned())))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Node<'de>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<YamlNode<'de>, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = list.next_element()? {
             items.push(item);
         }
-        Ok(Node::List(items))
+        Ok(YamlNode::List(items))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node<'de>, A::Error> {
-        let mut entries: Vec<(Cow<'de, str>, Node<'de>)> = Vec::new();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<YamlNode<'de>, A::Error> {
+        let mut entries: Vec<(Cow<'de, str>, YamlNode<'de>)> = Vec::new();
         while let Some((Name(key), value)) = map.next_entry()? {
             match entries.iter_mut().find(|(known, _)| *known == key) {
                 Some(known) => known.1 = value,
                 None => entries.push((key, value)),
             }
         }
-        Ok(Node::Object(entries))
+        Ok(YamlNode::Object(entries))
     }
 }

@@ -1,4 +1,4 @@
-//! What plain text means to yaml.v2: text, or something that has to be quoted to stay text.
+//! The meaning of plain text to yaml.v2: text, or something that has to be quoted to stay text.
 
 /// Words that are booleans, nothing, or no finite number. `<<` and `=` stay plain in yaml.v2.
 const WORDS: [&str; 39] = [
@@ -8,7 +8,7 @@ const WORDS: [&str; 39] = [
     "-.INF",
 ];
 
-/// Whether unquoted `text` would be read as text.
+/// Returns true if unquoted `text` would be read as text.
 pub fn is_text(text: &str) -> bool {
     if WORDS.contains(&text) {
         return false;
@@ -98,7 +98,7 @@ fn is_timestamp(text: &str) -> bool {
     }
 }
 
-/// What is left of a timestamp.
+/// The rest of a timestamp.
 struct Digits<'a>(&'a str);
 
 impl Digits<'_> {
@@ -121,7 +121,7 @@ impl Digits<'_> {
         self.number(1, longest)
     }
 
-    /// Whether a date of the calendar comes next; nothing when no date does.
+    /// Reads a date: true if it is one of the calendar, `None` if no date comes next.
     fn date(&mut self) -> Option<bool> {
         let digits = self.0.bytes().take_while(u8::is_ascii_digit).count();
         let year = self.number(4, 4).filter(|_| digits == 4)?;

@@ -484,7 +484,7 @@ impl Place {
                 size: 0,
                 sha256: sha256(b""),
             },
-            SFlag::S_IFREG if is_too_large(stat) => Kind::unread(stat),
+            SFlag::S_IFREG if is_too_large(stat) => Kind::unread_file(stat),
             SFlag::S_IFREG => {
                 let expected = u64::try_from(stat.st_size).unwrap_or_default();
                 let read = digest_of(self.open()?, expected);

@@ -164,9 +164,9 @@ impl Identity {
             let Some(text) = text_of(root, path) else {
                 continue;
             };
-            for source in pointer::servers(&text) {
+            for source in pointer::server_addresses(&text) {
                 let place = format!("the pointer config /{path}");
-                if let Some(pool) = pointer::pool(&source) {
+                if let Some(pool) = pointer::requested_pool(&source) {
                     self.provisioned.push(Witness::new(pool, &place));
                 }
                 self.hosts
@@ -284,7 +284,7 @@ fn text_in(desired: &Desired, path: &str) -> Option<String> {
     let path = RootPath::parse(&format!("/{path}")).ok()?;
     let mut added = desired.additions.iter();
     let file = desired
-        .file(&path)
+        .file_at(&path)
         .or_else(|| added.find(|file| file.path == path))?;
     let bytes = file.contents.bytes().ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())

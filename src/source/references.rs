@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::SourceError;
-use crate::document::ignition::{File, Header, Meta, Proxy, Resource};
+use crate::document::ignition::{File, HttpHeader, Meta, ProxySection, Resource};
 use crate::document::{
-    self, ContentsError, DocumentError, Finding, Layer, MachineConfig, data_url, gunzip_within,
-    has_hash,
+    self, ConfigLayer, ContentsError, DocumentError, Finding, MachineConfig, data_url,
+    gunzip_within, has_hash,
 };
 use crate::net;
 
@@ -35,7 +35,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Default)]
 pub struct Network {
     /// Proxies.
-    pub proxy: Proxy,
+    pub proxy: ProxySection,
     /// Until the headers of one answer are there.
     pub header_timeout: Duration,
     /// For all attempts and the body of one source; `None`: only the bound of the whole run.
@@ -103,7 +103,7 @@ struct Loader<'a> {
 
 /// A config that is being completed.
 struct Frame {
-    layer: Layer,
+    layer: ConfigLayer,
     /// Sources from the first config to this one.
     way: Vec<String>,
     /// What messages call it.
@@ -111,19 +111,19 @@ struct Frame {
 }
 
 impl Loader<'_> {
-    fn merged(&mut self, layer: &Layer) -> Result<MachineConfig, SourceError> {
+    fn merged(&mut self, layer: &ConfigLayer) -> Result<MachineConfig, SourceError> {
         let frame = Frame {
             layer: layer.clone(),
             way: Vec::new(),
             origin: self.origin.clone(),
         };
-        self.adopt(&layer.meta(), &frame.origin)?;
+        self.adopt(&layer.ignition_section(), &frame.origin)?;
         let rendered = self.render(frame)?;
         let origin = match self.configs {
             1 => format!("{} with the config it refers to", self.origin),
             count => format!("{} with the {count} configs it refers to", self.origin),
         };
-        let mut config = document::parse(rendered.text(), &origin)?;
+        let mut config = document::parse(rendered.to_document(), &origin)?;
         let merged = std::mem::take(&mut config.warnings);
         config.warnings.clone_from(&layer.warnings);
         config.warnings.append(&mut self.warnings);
@@ -135,18 +135,21 @@ impl Loader<'_> {
     }
 
     /// `replace` wins over everything the config says; else each of `merge` is laid over it, depth first.
-    fn render(&mut self, frame: Frame) -> Result<Layer, SourceError> {
+    fn render(&mut self, frame: Frame) -> Result<ConfigLayer, SourceError> {
         let references = frame.layer.references();
         if let Some(resource) = references.replace {
             let child = self.child(&resource, &frame, "ignition.config.replace")?;
-            self.adopt(&child.layer.meta(), &child.origin)?;
+            self.adopt(&child.layer.ignition_section(), &child.origin)?;
             return self.render(child);
         }
         let mut current = frame.layer.clone();
         for (index, resource) in references.merge.iter().enumerate() {
             let child = self.child(resource, &frame, &format!("ignition.config.merge[{index}]"))?;
-            self.adopt(&current.with(&child.layer).meta(), &child.origin)?;
-            current = current.with(&self.render(child)?);
+            self.adopt(
+                &current.merged_with(&child.layer).ignition_section(),
+                &child.origin,
+            )?;
+            current = current.merged_with(&self.render(child)?);
         }
         Ok(current)
     }
@@ -339,7 +342,7 @@ fn is_remote(resource: &Resource) -> bool {
 }
 
 /// A header that still has no value when it is to be sent is an error (docs/ignition.md: Parsing).
-fn headers(given: &[Header]) -> Result<Vec<(String, String)>, String> {
+fn headers(given: &[HttpHeader]) -> Result<Vec<(String, String)>, String> {
     given
         .iter()
         .map(|header| match &header.value {

@@ -450,7 +450,7 @@ mod tests {
         use crate::kargs::Kargs;
         let words = |kargs: Kargs| kargs.tokens().to_vec();
         let asked_for = Awaited {
-            kernel_arguments: words(Kargs::of_entries(&[r#"dyndbg="file x +p""#])),
+            kernel_arguments: words(Kargs::from_entries(&[r#"dyndbg="file x +p""#])),
             ..awaited(Way::Forward)
         };
         let runs = Booted {

@@ -105,7 +105,7 @@ impl<'a> Executor<'a> {
             Err(error) => return Err(error.into()),
         };
         let is = |wanted: Option<&Object>| match (&found, wanted) {
-            (Some(found), Some(wanted)) => found.is(wanted),
+            (Some(found), Some(wanted)) => found.is_like(wanted),
             (None, None) => true,
             _ => false,
         };
@@ -218,7 +218,7 @@ impl<'a> Executor<'a> {
             name,
         };
         let found = place.observe().map_err(|errno| failed(errno.into()))?;
-        let is_it = found.is_some_and(|(found, _)| found.is(wanted));
+        let is_it = found.is_some_and(|(found, _)| found.is_like(wanted));
         Ok(if is_it {
             Kept::As(place.name)
         } else {

@@ -446,7 +446,7 @@ impl Staging<'_> {
         // The stamp is the quick answer; a second name of the same inode may have changed it, so identity decides.
         if now.is_none() || now.as_ref() != self.seen.get(path) {
             let again = place.observe().map_err(|e| io_error(path, e))?;
-            if !again.is_some_and(|(object, _)| object.is(old)) {
+            if !again.is_some_and(|(object, _)| object.is_like(old)) {
                 return Err(StageError::Changed(path.clone()));
             }
         }

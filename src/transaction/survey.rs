@@ -527,5 +527,5 @@ fn in_history(root: &Root, journal: &Journal, index: usize, step: &JournalStep) 
     let path = history_path(&journal.id).join(&old_name(index)).ok()?;
     let place: Option<Place> = root.place(&path).ok().flatten();
     let (found, _) = place?.observe().ok().flatten()?;
-    found.is(old).then(|| path.to_string())
+    found.is_like(old).then(|| path.to_string())
 }

@@ -1463,7 +1463,7 @@ fn a_tool_that_hangs_is_a_problem_of_its_entry() {
     let root = Root::open(tree.dir()).unwrap();
     let text = users(json!([{"name": "a"}])).to_string();
     let config = mco_rescue::document::parse(text.as_bytes(), "a test").unwrap();
-    let desired = mco_rescue::document::Desired::of(&config);
+    let desired = mco_rescue::document::Desired::from_config(&config);
     let prepared = mco_rescue::accounts::prepare(&root, &config, &desired, &Stuck)
         .unwrap()
         .unwrap();

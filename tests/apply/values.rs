@@ -169,7 +169,7 @@ const PLACES: &[Place] = &[
             )
         },
         is_right: |_, value| {
-            let line = Kargs::of_entries(&[format!("a=\"x{value}y\"")]).to_string();
+            let line = Kargs::from_entries(&[format!("a=\"x{value}y\"")]).to_string();
             let broken = line.contains(['\n', '\r', '\0']);
             same(broken.to_string(), "false".to_owned())
         },

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support::{PROGRAM, TestRoot, say, shared_data};
-use mco_rescue::render::{Pool, hashed_text, name_hash, name_matches, read, render};
+use mco_rescue::render::{Pool, hashed_text, name_hash, name_matches, read_inputs, render_pool};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -153,7 +153,7 @@ fn rendered_from(dir: &Path, wanted: &Value) -> Value {
     let inputs = files
         .iter()
         .zip(&texts)
-        .map(|(path, text)| read(text.as_bytes(), &path.display().to_string()));
+        .map(|(path, text)| read_inputs(text.as_bytes(), &path.display().to_string()));
     let inputs: Result<Vec<_>, _> = inputs.collect();
     let inputs = inputs.unwrap().into_iter().flatten().collect();
     let text = |pointer: &str| Some(wanted.pointer(pointer)?.as_str()?.to_owned());
@@ -163,7 +163,7 @@ fn rendered_from(dir: &Path, wanted: &Value) -> Value {
         extensions_image: text("/spec/baseOSExtensionsContainerImage"),
         controller_version: None,
     };
-    render(inputs, &pool).unwrap()
+    render_pool(inputs, &pool).unwrap()
 }
 
 #[test]
@@ -215,10 +215,11 @@ fn try_render(configs: &[Value], pool: &Pool) -> Result<Value, String> {
     let mut inputs = Vec::new();
     for (index, config) in configs.iter().enumerate() {
         let config = config.to_string();
-        inputs
-            .extend(read(config.as_bytes(), &format!("file {index}")).map_err(|e| e.to_string())?);
+        inputs.extend(
+            read_inputs(config.as_bytes(), &format!("file {index}")).map_err(|e| e.to_string())?,
+        );
     }
-    render(inputs, pool).map_err(|e| e.to_string())
+    render_pool(inputs, pool).map_err(|e| e.to_string())
 }
 
 fn pool(name: &str) -> Pool {
@@ -466,7 +467,11 @@ fn lists_and_yaml_are_read() {
     let yaml = "kind: List\nitems:\n- kind: MachineConfig\n  metadata: {name: a, labels: {machineconfiguration.openshift.io/role: worker}}\n  \
                 spec: {kernelArguments: [a]}\n- kind: MachineConfig\n  metadata: {name: b, labels: {machineconfiguration.openshift.io/role: worker}}\n  \
                 spec: {fips: yes}\n";
-    let from_yaml = render(read(yaml.as_bytes(), "list.yaml").unwrap(), &pool("worker")).unwrap();
+    let from_yaml = render_pool(
+        read_inputs(yaml.as_bytes(), "list.yaml").unwrap(),
+        &pool("worker"),
+    )
+    .unwrap();
     assert_eq!(rendered(&[list]), rendered(&[a, b]));
     assert_eq!(
         from_yaml["spec"],
@@ -585,7 +590,7 @@ fn broken_texts_are_refused_with_their_place() {
         ),
     ];
     for (bytes, wanted) in table {
-        let refusal = read(bytes, "x").unwrap_err().to_string();
+        let refusal = read_inputs(bytes, "x").unwrap_err().to_string();
         assert!(refusal.contains(wanted), "{wanted}\n{refusal}");
     }
 }
@@ -738,7 +743,7 @@ proptest! {
 
     #[test]
     fn odd_texts_never_panic(text in any::<String>()) {
-        let _ = read(text.as_bytes(), "x");
+        let _ = read_inputs(text.as_bytes(), "x");
         let _ = name_matches(&text);
     }
 

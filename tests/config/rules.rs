@@ -30,7 +30,7 @@ fn documents(kind: In, config: &Value) -> Vec<(&'static str, Value)> {
 fn findings(document: &Value) -> (Vec<Finding>, Vec<Finding>, Vec<(String, String)>) {
     match document::parse(document.to_string().as_bytes(), "it") {
         Ok(config) => {
-            let blocked = Desired::of(&config).unsupported.into_iter();
+            let blocked = Desired::from_config(&config).unsupported.into_iter();
             let blocked = blocked.map(|part| (part.path, part.message)).collect();
             (Vec::new(), config.warnings, blocked)
         }
@@ -257,7 +257,7 @@ fn special_bits_of_files_and_directories_count_from_3_6_on() {
     let text = r#"{"storage":{"files":[{"path":"/a","mode":2541}],"directories":[{"path":"/b","mode":1023}]}}"#;
     for (minor, file, directory) in [(0, 0o755, 0o777), (5, 0o755, 0o777), (6, 0o4755, 0o1777)] {
         let bytes = config(text, minor).to_string();
-        let desired = Desired::of(&document::parse(bytes.as_bytes(), "it").unwrap());
+        let desired = Desired::from_config(&document::parse(bytes.as_bytes(), "it").unwrap());
         assert_eq!(desired.files[0].mode, file, "3.{minor}");
         assert_eq!(desired.directories[0].mode, Some(directory), "3.{minor}");
     }

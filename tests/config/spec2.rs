@@ -793,7 +793,7 @@ fn paths_of_the_result_lead_back_to_the_document() {
         ("systemd.units[1].name", "systemd.units[1].name"),
     ] {
         assert_eq!(
-            converted.original(&format!("{AT}.{result}")),
+            converted.original_path(&format!("{AT}.{result}")),
             format!("{AT}.{original}")
         );
     }
@@ -1009,7 +1009,7 @@ fn convert_and_parse(config: &Value) {
         return;
     };
     for finding in error.findings {
-        let original = converted.original(&finding.path);
+        let original = converted.original_path(&finding.path);
         assert!(original.starts_with(AT), "{finding} {original}");
         assert!(!finding.message.contains("unknown key"), "{finding}");
     }
@@ -1038,7 +1038,7 @@ proptest! {
         };
         let written = config["storage"]["files"].as_array().unwrap();
         for (index, file) in converted.config["storage"]["files"].as_array().into_iter().flatten().enumerate() {
-            let original = converted.original(&format!("{AT}.storage.files[{index}]"));
+            let original = converted.original_path(&format!("{AT}.storage.files[{index}]"));
             let number: usize = original.rsplit('[').next().unwrap().trim_end_matches(']').parse().unwrap();
             let entry = &written[number];
             let last = written.iter().rposition(|other| other["path"] == entry["path"]);

@@ -13,7 +13,7 @@ use mco_rescue::command::rpm_ostree::cause::{Cause, Place};
 use mco_rescue::command::rpm_ostree::status::{
     Deployments, Standing, StatusText, finalize_failure,
 };
-use mco_rescue::kargs::{Change, Kargs};
+use mco_rescue::kargs::{Kargs, KargsChange};
 use mco_rescue::node::bootloader::{self, BootEntry, in_order};
 use mco_rescue::node::deploy_directories;
 use mco_rescue::node::os_release::{Class, OsRelease};
@@ -352,7 +352,7 @@ fn fact_5_pending_arguments_show_as_another_serial_only() {
     let own = |kargs: &Kargs| kargs.without(&["ostree"]);
     assert_eq!(
         own(&booted).changes_to(&own(&pending)),
-        [Change::Append("foo=bar".into())]
+        [KargsChange::Append("foo=bar".into())]
     );
 }
 
@@ -362,9 +362,9 @@ fn fact_6_what_is_there_is_neither_appended_nor_deleted_again() {
         return;
     };
     let pending = Kargs::parse(shown.lines().next().unwrap());
-    let wanted = pending.towards(&Kargs::parse("foo=bar"), &Kargs::parse("foo=bar"));
+    let wanted = pending.after_change(&Kargs::parse("foo=bar"), &Kargs::parse("foo=bar"));
     assert_eq!(pending.changes_to(&wanted), []);
-    let gone = pending.towards(&Kargs::parse("doesnotexist=1"), &Kargs::default());
+    let gone = pending.after_change(&Kargs::parse("doesnotexist=1"), &Kargs::default());
     assert_eq!(pending.changes_to(&gone), []);
     // A rebase that is staged keeps its image when arguments are staged on top.
     let here = status("status-08-staged-container-rebase-plus-kargs.json").unwrap();
@@ -828,15 +828,15 @@ fn the_real_libostree_makes_of_the_changes_what_we_foresee() {
         // This command takes one deletion at a time.
         for change in &changes {
             let option = match change {
-                Change::Delete(token) => format!("--karg-delete={token}"),
-                Change::Append(token) => format!("--karg-append={token}"),
+                KargsChange::Delete(token) => format!("--karg-delete={token}"),
+                KargsChange::Append(token) => format!("--karg-append={token}"),
             };
             assert!(sysroot.deploy(std::slice::from_ref(&option)), "{option}");
         }
         let real = default_arguments(&sysroot);
         assert_eq!(
             real,
-            present.apply(&changes).unwrap(),
+            present.apply_changes(&changes).unwrap(),
             "{present} -> {wanted}"
         );
         assert_eq!(real.changes_to(&wanted), [], "{real}");

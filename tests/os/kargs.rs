@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use crate::support::mounts::with_mounts;
 use crate::support::ostree_node::{IMAGE, OstreeNode};
 use crate::support::{file, machine_config, say};
-use mco_rescue::kargs::{Change, Kargs, daemon_sequence};
+use mco_rescue::kargs::{Kargs, KargsChange, daemon_sequence};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
@@ -82,15 +82,15 @@ impl Libostree {
 
     /// As `rpm-ostree kargs` 2025.6 does it: it passes over a deletion of what the line does not have word for word,
     /// appends, and then deletes; `first`: a version that deletes first.
-    fn kargs(&self, start: &Kargs, changes: &[Change], first: bool) -> Option<Kargs> {
+    fn kargs(&self, start: &Kargs, changes: &[KargsChange], first: bool) -> Option<Kargs> {
         let (mut away, mut added) = (Vec::new(), Vec::new());
         for change in changes {
             match change {
-                Change::Append(token) => added.push(("append", token.clone())),
-                Change::Delete(token) if start.tokens().contains(token) => {
+                KargsChange::Append(token) => added.push(("append", token.clone())),
+                KargsChange::Delete(token) if start.tokens().contains(token) => {
                     away.push(("delete", token.clone()));
                 }
-                Change::Delete(_) => {}
+                KargsChange::Delete(_) => {}
             }
         }
         let (one, two) = if first { (away, added) } else { (added, away) };
@@ -183,11 +183,11 @@ fn the_real_libostree_leads_where_the_daemons_own_sequence_leads() {
     check((config(), config(), config()), |(base, old, new)| {
         let present = joined(&[&base, &old]);
         let daemon = daemon_sequence(&old, &new);
-        let changes = present.changes_to(&present.towards(&old, &new));
+        let changes = present.changes_to(&present.after_change(&old, &new));
         let ours = real.kargs(&present, &changes, false);
         prop_assert_eq!(&real.kargs(&present, &changes, true), &ours);
         let ours = ours.unwrap();
-        prop_assert_eq!(&present.apply(&changes).unwrap(), &ours);
+        prop_assert_eq!(&present.apply_changes(&changes).unwrap(), &ours);
         let theirs = real.kargs(&present, &daemon, false).unwrap();
         if !changes.is_empty() {
             changed.set(changed.get() + 1);
@@ -223,20 +223,25 @@ fn whatever_was_changed_by_hand_the_arguments_come_right_and_stay() {
     let Some(real) = Libostree::new() else { return };
     let changed = Cell::new(0);
     check((config(), config(), config()), |(present, old, new)| {
-        let changes = present.changes_to(&present.towards(&old, &new));
+        let changes = present.changes_to(&present.after_change(&old, &new));
         let ours = real.kargs(&present, &changes, false);
         prop_assert_eq!(&real.kargs(&present, &changes, true), &ours);
         let ours = ours.unwrap();
-        prop_assert_eq!(&present.apply(&changes).unwrap(), &ours);
+        prop_assert_eq!(&present.apply_changes(&changes).unwrap(), &ours);
         prop_assert!(
             new.missing_from(&ours).is_empty(),
             "{} -> {}",
             present,
             ours
         );
-        prop_assert!(new.disordered(&ours).is_empty(), "{} -> {}", present, ours);
+        prop_assert!(
+            new.out_of_order(&ours).is_empty(),
+            "{} -> {}",
+            present,
+            ours
+        );
         // The record says the new config now.
-        prop_assert_eq!(&ours.towards(&new, &new), &ours);
+        prop_assert_eq!(&ours.after_change(&new, &new), &ours);
         changed.set(changed.get() + u32::from(!changes.is_empty()));
         Ok(())
     });
@@ -255,7 +260,7 @@ fn pages_of_the_first_size_stay_when_the_number_of_the_second_changes() {
     };
     let (old, new) = (line(4), line(6));
     let present = joined(&[&Kargs::parse("root=x rw"), &old]);
-    let changes = present.changes_to(&present.towards(&old, &new));
+    let changes = present.changes_to(&present.after_change(&old, &new));
     let after = real.kargs(&present, &changes, false).unwrap();
     let pages = |size: &str| effect(&after).pages.get(size).cloned();
     assert_eq!(pages("1G").as_deref(), Some("4"), "{after}");

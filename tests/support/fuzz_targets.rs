@@ -58,7 +58,7 @@ pub fn document(data: &[u8]) {
 
 fn plan_on_a_node(config: &MachineConfig) {
     let (node, records) = empty_node();
-    let desired = Desired::of(config);
+    let desired = Desired::from_config(config);
     let _ = plan::interest(&desired, None, None);
     for options in [
         Options::default(),
@@ -84,8 +84,8 @@ fn plan_on_a_node(config: &MachineConfig) {
         let _ = plan::step_drifts(&plan.steps, desired.bare);
     }
     let _ = drift::verdict(&config.name, &drift::drifts(&desired, node));
-    let _ = document::refusals(config, config);
-    let _ = document::unconditional(config);
+    let _ = document::find_refusals(config, config);
+    let _ = document::unconditional_refusals(config);
     let unchanged = daemon::decide(config, config, &daemon::default_policies(), false);
     assert!(!unchanged.reboots(), "nothing changed, and it reboots");
 }
@@ -279,7 +279,7 @@ pub fn rendering(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (mut inputs, mut arguments) = (Vec::new(), Vec::new());
     for (index, part) in text.split("\n---\n").take(3).enumerate() {
-        let _ = render::read(part.as_bytes(), "fuzz");
+        let _ = render::read_inputs(part.as_bytes(), "fuzz");
         let Ok(config) = serde_json::from_str::<Value>(part) else {
             continue;
         };
@@ -288,7 +288,7 @@ pub fn rendering(data: &[u8]) {
             "metadata": {"name": format!("{index}"), "labels": {"machineconfiguration.openshift.io/role": "worker"}},
             "spec": {"config": config, "kernelArguments": own},
         });
-        if let Ok(read) = render::read(object.to_string().as_bytes(), "fuzz") {
+        if let Ok(read) = render::read_inputs(object.to_string().as_bytes(), "fuzz") {
             inputs.extend(read);
             arguments.extend(own);
         }
@@ -297,7 +297,7 @@ pub fn rendering(data: &[u8]) {
         name: "worker".to_owned(),
         ..Pool::default()
     };
-    if let Ok(rendered) = render::render(inputs, &pool) {
+    if let Ok(rendered) = render::render_pool(inputs, &pool) {
         assert_eq!(rendered["spec"]["kernelArguments"], json!(arguments));
         let text = rendered.to_string();
         assert_eq!(render::name_matches(&text), Some(true), "{text}");
@@ -315,11 +315,11 @@ pub fn kargs(data: &[u8]) {
     for one in [&present, &old, &new] {
         assert_eq!(&Kargs::parse(&one.to_string()), one);
     }
-    let wanted = present.towards(&old, &new);
+    let wanted = present.after_change(&old, &new);
     assert!(new.missing_from(&wanted).is_empty(), "{wanted}");
     let changes = present.changes_to(&wanted);
     // libostree before 2024 refuses a bare key among several; the changes never need it to take another one.
-    let changed = present.apply(&changes).unwrap();
+    let changed = present.apply_changes(&changes).unwrap();
     assert!(
         changed.changes_to(&wanted).is_empty(),
         "{changed}: {wanted}"

@@ -64,7 +64,7 @@ fn of_root(root: &Root, daemon: &DaemonArgs) -> Vec<Piece> {
     let records = || Records::read(root).context("reading the daemon's records");
     let recorded = records().and_then(|records| {
         let config = records.recorded().context("no config is recorded")?;
-        Ok(report::show::json(config, &Desired::of(config))?)
+        Ok(report::show::json(config, &Desired::from_config(config))?)
     });
     let status = status::document(root, daemon).and_then(|all| Ok(report::status::json(&all)?));
     let cache = cache::read(root)

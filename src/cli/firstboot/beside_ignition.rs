@@ -87,10 +87,10 @@ fn pointer_config() -> Option<String> {
 /// One try of our own tells the cause better than Ignition's log; none where the server answers.
 fn why_silent(pointer: Option<&str>) -> Option<String> {
     let pointer = pointer?;
-    let url = pointer::servers(pointer).into_iter().next()?;
+    let url = pointer::server_addresses(pointer).into_iter().next()?;
     let root = Root::open(Path::new("/")).ok()?;
     let mut network = Network::default();
-    for bundle in pointer::authorities(pointer) {
+    for bundle in pointer::trusted_authorities(pointer) {
         let bytes = document::data_url(&bundle).ok()?;
         network.authorities.push(bytes.into());
     }
@@ -107,8 +107,8 @@ fn why_silent(pointer: Option<&str>) -> Option<String> {
 
 /// Gives Ignition the only config that is at hand; nothing where there is none.
 fn give(parameters: &Parameters, pointer: Option<&str>) -> Result<Option<String>> {
-    let pool = pointer.and_then(|text| pointer::servers(text).into_iter().next());
-    let pool = pool.as_deref().and_then(pointer::pool);
+    let pool = pointer.and_then(|text| pointer::server_addresses(text).into_iter().next());
+    let pool = pool.as_deref().and_then(pointer::requested_pool);
     let (all, _medium) = all_at_hand(parameters);
     if all.is_empty() {
         return Ok(None);
@@ -158,7 +158,7 @@ fn served(chosen: &AtHand) -> Result<String> {
     let bytes = source::read_named(&chosen.argument)?;
     let config = document::parse(bytes.as_slice(), &chosen.argument)?;
     if !config.bare && config.additions.is_empty() {
-        let made = document::serve(&config);
+        let made = document::serve_config(&config);
         return made.map_err(|finding| anyhow::anyhow!("{}: {}", finding.path, finding.message));
     }
     let text = String::from_utf8(bytes).context("reading the config")?;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::command::CommandLine;
-use crate::kargs::Change;
+use crate::kargs::KargsChange;
 use crate::sys::privileges::Capability;
 
 /// Questions, which start the daemon if need be.
@@ -118,8 +118,8 @@ pub fn show_kargs() -> CommandLine {
 }
 
 /// Stages a deployment with other arguments; `None` where nothing is to be changed.
-pub fn kargs(changes: &[Change]) -> Option<CommandLine> {
-    let options = changes.iter().map(Change::option);
+pub fn kargs(changes: &[KargsChange]) -> Option<CommandLine> {
+    let options = changes.iter().map(KargsChange::command_option);
     let args = std::iter::once("kargs".to_owned()).chain(options);
     (!changes.is_empty()).then(|| rpm_ostree(SMALL, args))
 }

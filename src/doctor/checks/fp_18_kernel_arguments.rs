@@ -28,7 +28,7 @@ fn judge(evidence: &Evidence) -> Verdict {
     let Some(config) = evidence.records.get().and_then(Records::recorded) else {
         return verdict;
     };
-    let asked_for = Kargs::of_entries(&config.kernel_arguments);
+    let asked_for = Kargs::from_entries(&config.kernel_arguments);
     let verdict = verdict
         .and(unclosed(&asked_for))
         .and(never_found(config, &asked_for));
@@ -69,7 +69,7 @@ Degraded until the config says it otherwise.";
 }
 
 fn unclosed(asked_for: &Kargs) -> Option<Finding> {
-    let open = asked_for.unclosed();
+    let open = asked_for.unclosed_quotes();
     let means = "On the command line it swallows every argument behind it, up to the next quote.";
     (!open.is_empty()).then(|| {
         Finding::new(
@@ -128,7 +128,7 @@ fn disordered(
     asked_for: &Kargs,
     present: &Kargs,
 ) -> Option<Finding> {
-    let list = asked_for.disordered(present).join(" ");
+    let list = asked_for.out_of_order(present).join(" ");
     let means = "The order gives these arguments their meaning: a number of huge pages belongs to the size before it, \
 and of most keys the last value counts. The daemon looks for presence alone.";
     (!list.is_empty()).then(|| {

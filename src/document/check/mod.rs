@@ -13,31 +13,31 @@ use super::finding::{Finding, path_below};
 use super::ignition::{File, Ignition};
 
 /// Returns the warnings of decoding a config that stands at `at`, then every finding of the rules on it.
-pub fn findings(decoded: &Decoded, at: &str) -> Vec<Finding> {
+pub fn all_findings(decoded: &Decoded, at: &str) -> Vec<Finding> {
     let rules = decoded.duplicates.iter().cloned();
-    let rules = rules.chain(ignition(&decoded.config, at));
-    let rules = rules.map(|finding| decoded.located(finding));
+    let rules = rules.chain(check_ignition(&decoded.config, at));
+    let rules = rules.map(|finding| decoded.with_original_path(finding));
     decoded.warnings.iter().cloned().chain(rules).collect()
 }
 
 /// Checks a config that was parsed from the place `at`, or that was merged: the rules on single values
 /// and those between entries, but not whether a key stands twice.
-pub fn ignition(config: &Ignition, at: &str) -> Vec<Finding> {
-    let mut check = Check {
+pub fn check_ignition(config: &Ignition, at: &str) -> Vec<Finding> {
+    let mut check = Checker {
         at,
-        minor: config.minor(),
+        minor: config.minor_version(),
         findings: Vec::new(),
     };
-    check.references(config);
-    check.storage(&config.storage);
-    check.units(&config.systemd.units);
-    check.conflicts(config);
-    check.hard_links(&config.storage);
+    check.check_references(config);
+    check.check_storage(&config.storage);
+    check.check_units(&config.systemd.units);
+    check.check_conflicts(config);
+    check.check_hard_links(&config.storage);
     check.findings
 }
 
 /// The operator's rule on modes: special bits are refused in a MachineConfig.
-pub fn machine_config(config: &Ignition, at: &str) -> Vec<Finding> {
+pub fn check_special_modes(config: &Ignition, at: &str) -> Vec<Finding> {
     let special = |(index, file): (usize, &File)| {
         let mode = file.mode.filter(|mode| (0o1000..=0o7777).contains(mode))?;
         let message = format!(
@@ -58,7 +58,7 @@ pub fn machine_config(config: &Ignition, at: &str) -> Vec<Finding> {
         .collect()
 }
 
-/// What the operator of 2026-08 can install (docs/agreement.md: Packages).
+/// Extensions that the operator of 2026-08 can install (docs/agreement.md: Packages).
 const EXTENSIONS: [&str; 7] = [
     "ipsec",
     "kerberos",
@@ -70,7 +70,7 @@ const EXTENSIONS: [&str; 7] = [
 ];
 
 /// The operator's rule on `spec.extensions`; it holds only where the MachineConfig has an Ignition part.
-pub fn extensions(names: &[String], at: &str) -> Option<Finding> {
+pub fn check_extensions(names: &[String], at: &str) -> Option<Finding> {
     let names = names.iter().map(String::as_str);
     let unknown: Vec<&str> = names.filter(|name| !EXTENSIONS.contains(name)).collect();
     let message = format!(
@@ -81,13 +81,13 @@ pub fn extensions(names: &[String], at: &str) -> Option<Finding> {
     (!unknown.is_empty()).then(|| Finding::error(at, message))
 }
 
-struct Check<'a> {
+struct Checker<'a> {
     at: &'a str,
     minor: u64,
     findings: Vec<Finding>,
 }
 
-impl Check<'_> {
+impl Checker<'_> {
     fn error(&mut self, path: &str, message: impl Into<String>) {
         self.findings
             .push(Finding::error(path_below(self.at, path), message));

@@ -2,23 +2,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Check;
-use super::resources::Place;
+use super::Checker;
+use super::resources::ResourcePlace;
 use crate::document::ignition::{Ignition, Link, NodeOwner, Storage, Unit};
 
 /// Set-user-id, set-group-id and sticky bit.
 const SPECIAL_BITS: i64 = 0o7000;
 
-impl Check<'_> {
-    pub(super) fn storage(&mut self, storage: &Storage) {
+impl Checker<'_> {
+    pub(super) fn check_storage(&mut self, storage: &Storage) {
         for (i, file) in storage.files.iter().enumerate() {
             let at = format!("storage.files[{i}]");
-            self.path(&at, &file.path);
-            self.mode(&at, file.mode);
-            self.owners(&at, &file.user, &file.group);
-            self.resource(&format!("{at}.contents"), &file.contents, Place::Contents);
+            self.check_path(&at, &file.path);
+            self.check_mode(&at, file.mode);
+            self.check_owners(&at, &file.user, &file.group);
+            self.check_resource(
+                &format!("{at}.contents"),
+                &file.contents,
+                ResourcePlace::Contents,
+            );
             for (j, part) in file.append.iter().enumerate() {
-                self.resource(&format!("{at}.append[{j}]"), part, Place::Fragment);
+                self.check_resource(&format!("{at}.append[{j}]"), part, ResourcePlace::Fragment);
             }
             if file.overwrite == Some(true) && file.contents.source.is_none() {
                 self.error(
@@ -29,28 +33,28 @@ impl Check<'_> {
         }
         for (i, directory) in storage.directories.iter().enumerate() {
             let at = format!("storage.directories[{i}]");
-            self.path(&at, &directory.path);
-            self.mode(&at, directory.mode);
-            self.owners(&at, &directory.user, &directory.group);
+            self.check_path(&at, &directory.path);
+            self.check_mode(&at, directory.mode);
+            self.check_owners(&at, &directory.user, &directory.group);
         }
         for (i, link) in storage.links.iter().enumerate() {
             let at = format!("storage.links[{i}]");
-            self.path(&at, &link.path);
-            self.owners(&at, &link.user, &link.group);
+            self.check_path(&at, &link.path);
+            self.check_owners(&at, &link.user, &link.group);
             // Before 3.3 Ignition finds this after merging only, and refuses it all the same.
-            if target(link).is_empty() {
+            if link_target(link).is_empty() {
                 self.error(&format!("{at}.target"), "missing; a link needs a target");
             }
         }
     }
 
-    fn path(&mut self, at: &str, path: &str) {
-        if let Some(problem) = unclean(path) {
+    fn check_path(&mut self, at: &str, path: &str) {
+        if let Some(problem) = path_problem(path) {
             self.error(&format!("{at}.path"), format!("{path:?} {problem}"));
         }
     }
 
-    fn mode(&mut self, at: &str, mode: Option<i64>) {
+    fn check_mode(&mut self, at: &str, mode: Option<i64>) {
         let Some(mode) = mode else {
             return;
         };
@@ -69,9 +73,9 @@ impl Check<'_> {
         }
     }
 
-    fn owners(&mut self, at: &str, user: &NodeOwner, group: &NodeOwner) {
+    fn check_owners(&mut self, at: &str, user: &NodeOwner, group: &NodeOwner) {
         for (owner, key) in [(user, "user"), (group, "group")] {
-            if owner.id.is_some() && named(owner) {
+            if owner.id.is_some() && has_name(owner) {
                 self.error(&format!("{at}.{key}"), "has both id and name; keep one");
             }
             // The last number means "leave it as it is" to the kernel.
@@ -86,11 +90,11 @@ impl Check<'_> {
     }
 
     /// V23 and V27: entries that would write over or through each other.
-    pub(super) fn conflicts(&mut self, config: &Ignition) {
+    pub(super) fn check_conflicts(&mut self, config: &Ignition) {
         let units = unit_paths(&config.systemd.units);
         let links = config.storage.links.iter();
         let links: Vec<&str> = links.map(|link| link.path.as_str()).collect();
-        for (at, path) in nodes(&config.storage) {
+        for (at, path) in node_paths(&config.storage) {
             if let Some(unit) = units.get(path) {
                 self.error(&at, format!("{path} is also written as {unit}; keep one"));
             }
@@ -108,7 +112,7 @@ impl Check<'_> {
     }
 
     /// V25 and V26.
-    pub(super) fn hard_links(&mut self, storage: &Storage) {
+    pub(super) fn check_hard_links(&mut self, storage: &Storage) {
         let directories = storage.directories.iter();
         let directories: BTreeSet<&str> = directories.map(|d| d.path.as_str()).collect();
         let links = storage.links.iter().enumerate();
@@ -122,7 +126,7 @@ impl Check<'_> {
             }
             if [&link.user, &link.group]
                 .into_iter()
-                .any(|owner| owner.id.is_some() || named(owner))
+                .any(|owner| owner.id.is_some() || has_name(owner))
             {
                 self.warning(
                     &at,
@@ -133,25 +137,25 @@ impl Check<'_> {
     }
 }
 
-fn named(owner: &NodeOwner) -> bool {
+fn has_name(owner: &NodeOwner) -> bool {
     owner.name.as_deref().is_some_and(|name| !name.is_empty())
 }
 
-fn target(link: &Link) -> &str {
+fn link_target(link: &Link) -> &str {
     link.target.as_deref().unwrap_or_default()
 }
 
-/// Where Ignition's rule thinks a hard link leads: it joins a relative target to the link's own path, not
+/// Returns the path that a hard link leads to by Ignition's rule: it joins a relative target to the link's own path, not
 /// to its parent (when the link is made, the target is taken from the root).
 fn checked_target(link: &Link) -> String {
-    match target(link) {
-        absolute if absolute.starts_with('/') => cleaned(absolute),
-        relative => cleaned(&format!("{}/{relative}", link.path)),
+    match link_target(link) {
+        absolute if absolute.starts_with('/') => clean_path(absolute),
+        relative => clean_path(&format!("{}/{relative}", link.path)),
     }
 }
 
 /// An absolute path without `.`, `..`, doubled and trailing slashes.
-fn cleaned(path: &str) -> String {
+fn clean_path(path: &str) -> String {
     let mut parts = Vec::new();
     for part in path.split('/') {
         match part {
@@ -164,7 +168,7 @@ fn cleaned(path: &str) -> String {
 }
 
 /// Every file, directory and link with its place; they share one key space.
-fn nodes(storage: &Storage) -> Vec<(String, &str)> {
+fn node_paths(storage: &Storage) -> Vec<(String, &str)> {
     let files = storage.files.iter().map(|n| n.path.as_str());
     let directories = storage.directories.iter().map(|n| n.path.as_str());
     let links = storage.links.iter().map(|n| n.path.as_str());
@@ -196,7 +200,7 @@ fn unit_paths(units: &[Unit]) -> BTreeMap<String, String> {
     paths
 }
 
-fn unclean(path: &str) -> Option<&'static str> {
+fn path_problem(path: &str) -> Option<&'static str> {
     if !path.starts_with('/') {
         return Some("is not an absolute path; begin it with a slash");
     }

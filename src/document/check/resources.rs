@@ -1,13 +1,13 @@
 //! Everything with a source, V6 to V14, and the proxies, V15 and V16.
 
-use super::Check;
+use super::Checker;
 use crate::document::contents::{Contents, ContentsError, has_hash};
 use crate::document::ignition::{Ignition, Resource};
 use crate::document::url::Url;
 
-/// Where a resource stands; that decides whether it needs a source.
+/// The place of a resource; it decides if a source is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ResourcePlace {
     /// `files[].contents`
     Contents,
     /// `files[].append[]`
@@ -31,24 +31,24 @@ const SCHEMES: [(&str, u64); 7] = [
     ("arn", 4),
 ];
 
-impl Check<'_> {
-    pub(super) fn references(&mut self, config: &Ignition) {
-        self.proxy(config);
+impl Checker<'_> {
+    pub(super) fn check_references(&mut self, config: &Ignition) {
+        self.check_proxy(config);
         let references = &config.ignition.config;
         let replace = "ignition.config.replace";
-        self.resource(replace, &references.replace, Place::Replace);
+        self.check_resource(replace, &references.replace, ResourcePlace::Replace);
         for (i, reference) in references.merge.iter().enumerate() {
             let at = format!("ignition.config.merge[{i}]");
-            self.resource(&at, reference, Place::Merge);
+            self.check_resource(&at, reference, ResourcePlace::Merge);
         }
         let authorities = &config.ignition.security.tls.certificate_authorities;
         for (i, authority) in authorities.iter().enumerate() {
             let at = format!("ignition.security.tls.certificateAuthorities[{i}]");
-            self.resource(&at, authority, Place::Authority);
+            self.check_resource(&at, authority, ResourcePlace::Authority);
         }
     }
 
-    fn proxy(&mut self, config: &Ignition) {
+    fn check_proxy(&mut self, config: &Ignition) {
         let proxy = &config.ignition.proxy;
         for (key, url) in [
             ("httpProxy", &proxy.http_proxy),
@@ -70,31 +70,31 @@ impl Check<'_> {
         }
     }
 
-    pub(super) fn resource(&mut self, at: &str, resource: &Resource, place: Place) {
-        self.needed_source(at, resource, place);
-        self.verification(at, resource);
-        let url = self.source(at, resource);
-        self.headers(at, resource, url.as_ref());
-        self.compression(at, resource);
+    pub(super) fn check_resource(&mut self, at: &str, resource: &Resource, place: ResourcePlace) {
+        self.check_needed_source(at, resource, place);
+        self.check_verification(at, resource);
+        let url = self.check_source(at, resource);
+        self.check_headers(at, resource, url.as_ref());
+        self.check_compression(at, resource);
         if url.is_some_and(|url| url.scheme == "data") {
-            self.data(at, resource);
+            self.check_data(at, resource);
         }
     }
 
     /// V14, and Ignition's crash over a fragment without a source (docs/ignition.md: Nodes).
-    fn needed_source(&mut self, at: &str, resource: &Resource, place: Place) {
+    fn check_needed_source(&mut self, at: &str, resource: &Resource, place: ResourcePlace) {
         let at = format!("{at}.source");
         match (place, resource.source.as_deref()) {
-            (Place::Fragment, None) => self.error(
+            (ResourcePlace::Fragment, None) => self.error(
                 &at,
                 "missing; a fragment to be appended needs a source (\"\" appends nothing)",
             ),
             // In 3.0 it passes, and fails when it is fetched.
-            (Place::Merge, None | Some("")) if self.minor >= 1 => self.error(
+            (ResourcePlace::Merge, None | Some("")) if self.minor >= 1 => self.error(
                 &at,
                 "missing; a config to be merged needs a source: give one or remove the entry",
             ),
-            (Place::Authority, None | Some("")) => self.error(
+            (ResourcePlace::Authority, None | Some("")) => self.error(
                 &at,
                 "missing; a certificate authority needs a source: give one or remove the entry",
             ),
@@ -103,7 +103,7 @@ impl Check<'_> {
     }
 
     /// V6 and V7.
-    fn verification(&mut self, at: &str, resource: &Resource) {
+    fn check_verification(&mut self, at: &str, resource: &Resource) {
         let Some(hash) = &resource.verification.hash else {
             return;
         };
@@ -120,7 +120,7 @@ impl Check<'_> {
     }
 
     /// V9 and V11; the URL, if it can be read. The message repeats at most its scheme: the rest may be a secret.
-    fn source<'r>(&mut self, at: &str, resource: &'r Resource) -> Option<Url<'r>> {
+    fn check_source<'r>(&mut self, at: &str, resource: &'r Resource) -> Option<Url<'r>> {
         let source = resource.source.as_deref().filter(|text| !text.is_empty())?;
         let at = format!("{at}.source");
         let url = match Url::parse(source) {
@@ -139,7 +139,7 @@ impl Check<'_> {
     }
 
     /// V12 and V13.
-    fn headers(&mut self, at: &str, resource: &Resource, url: Option<&Url<'_>>) {
+    fn check_headers(&mut self, at: &str, resource: &Resource, url: Option<&Url<'_>>) {
         let is_http = url.is_some_and(|url| matches!(url.scheme.as_str(), "http" | "https"));
         let at = format!("{at}.httpHeaders");
         if !resource.http_headers.is_empty() && !is_http {
@@ -161,27 +161,27 @@ impl Check<'_> {
         }
     }
 
-    fn compression(&mut self, at: &str, resource: &Resource) {
+    fn check_compression(&mut self, at: &str, resource: &Resource) {
         if let Err(error) = Contents::new(None, resource.compression.as_deref()) {
             self.error(&format!("{at}.compression"), error.to_string());
         }
     }
 
     /// V10, and that packed contents unpack to what was hashed.
-    fn data(&mut self, at: &str, resource: &Resource) {
+    fn check_data(&mut self, at: &str, resource: &Resource) {
         match resource.measured() {
-            Ok(_) => self.hash(at, resource),
-            // That is told already; the URL may be wrong as well.
+            Ok(_) => self.check_hash(at, resource),
+            // That is reported already; the URL may be wrong as well.
             Err(ContentsError::Compression(_)) => {
                 let plain = Contents::new(resource.source.clone(), None);
                 let measured = plain.and_then(|contents| contents.measure());
-                self.broken(at, measured.err());
+                self.add_broken(at, measured.err());
             }
-            Err(error) => self.broken(at, Some(error)),
+            Err(error) => self.add_broken(at, Some(error)),
         }
     }
 
-    fn broken(&mut self, at: &str, error: Option<ContentsError>) {
+    fn add_broken(&mut self, at: &str, error: Option<ContentsError>) {
         let Some(error) = error else { return };
         let error = match error {
             ContentsError::Remote(_) => "write `data:` in lower case".to_owned(),
@@ -191,7 +191,7 @@ impl Check<'_> {
     }
 
     /// The daemon never compares the hash, so a wrong one is no reason to refuse what it would take.
-    fn hash(&mut self, at: &str, resource: &Resource) {
+    fn check_hash(&mut self, at: &str, resource: &Resource) {
         let Some(hash) = &resource.verification.hash else {
             return;
         };
@@ -203,7 +203,7 @@ impl Check<'_> {
     }
 }
 
-/// Whether the digits are hexadecimal is not asked: such a hash is simply another one than the contents have.
+/// Returns the defect of a hash. Digits are not required to be hexadecimal: such a hash never matches the contents.
 fn malformed_hash(hash: &str, minor: u64) -> Option<&'static str> {
     let Some((function, sum)) = hash.split_once('-') else {
         return Some("has no form `sha512-HEX`; write the function, a dash and the digits");
@@ -244,7 +244,7 @@ fn bad_object(url: &Url<'_>) -> Option<&'static str> {
         return Some("is no ARN of an S3 object, such as arn:aws:s3:::BUCKET/KEY");
     }
     let of_s3 = matches!(url.scheme.as_str(), "s3" | "arn");
-    let unversioned = url.parameter("versionId") == Some("");
+    let unversioned = url.query_parameter("versionId") == Some("");
     (of_s3 && unversioned).then_some("versionId is empty; give one or leave it out")
 }
 

@@ -1,6 +1,6 @@
 //! Units and drop-ins: V18 to V22.
 
-use super::Check;
+use super::Checker;
 use crate::document::ignition::{Dropin, Unit};
 use crate::systemd::unit_file;
 use crate::systemd::unit_name::template_of;
@@ -20,29 +20,29 @@ const UNIT_SUFFIXES: [&str; 12] = [
     ".scope",
 ];
 
-impl Check<'_> {
-    pub(super) fn units(&mut self, units: &[Unit]) {
+impl Checker<'_> {
+    pub(super) fn check_units(&mut self, units: &[Unit]) {
         for (i, unit) in units.iter().enumerate() {
             let at = format!("systemd.units[{i}]");
-            self.unit(&at, unit);
-            self.instance(&at, unit, units);
+            self.check_unit(&at, unit);
+            self.check_instance(&at, unit, units);
             for (j, dropin) in unit.dropins.iter().enumerate() {
-                self.dropin(&format!("{at}.dropins[{j}]"), dropin);
+                self.check_dropin(&format!("{at}.dropins[{j}]"), dropin);
             }
         }
     }
 
-    fn unit(&mut self, at: &str, unit: &Unit) {
+    fn check_unit(&mut self, at: &str, unit: &Unit) {
         let name = &unit.name;
         let name_at = format!("{at}.name");
-        self.file_name(&name_at, name);
+        self.check_file_name(&name_at, name);
         if !UNIT_SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) {
             self.error(
                 &name_at,
                 format!("{name:?} has no known unit suffix such as .service; add it"),
             );
         }
-        self.unit_text(&format!("{at}.contents"), unit.contents.as_deref());
+        self.check_unit_text(&format!("{at}.contents"), unit.contents.as_deref());
         if unit.enabled == Some(true) && unit.text().is_some_and(has_no_install) {
             let message = format!(
                 "{name} is to be enabled but has no [Install] section; say there what wants it"
@@ -51,20 +51,20 @@ impl Check<'_> {
         }
     }
 
-    fn dropin(&mut self, at: &str, dropin: &Dropin) {
+    fn check_dropin(&mut self, at: &str, dropin: &Dropin) {
         let name_at = format!("{at}.name");
-        self.file_name(&name_at, &dropin.name);
+        self.check_file_name(&name_at, &dropin.name);
         if !dropin.name.ends_with(".conf") {
             self.error(
                 &name_at,
                 format!("{:?} does not end in .conf; rename it", dropin.name),
             );
         }
-        self.unit_text(&format!("{at}.contents"), dropin.contents.as_deref());
+        self.check_unit_text(&format!("{at}.contents"), dropin.contents.as_deref());
     }
 
     /// V22: an instance is enabled through the [Install] section of its template.
-    fn instance(&mut self, at: &str, unit: &Unit, units: &[Unit]) {
+    fn check_instance(&mut self, at: &str, unit: &Unit, units: &[Unit]) {
         let template = template_of(&unit.name)
             .filter(|_| unit.enabled == Some(true) && unit.name.ends_with(".service"));
         let template = template.and_then(|name| {
@@ -82,13 +82,13 @@ impl Check<'_> {
     }
 
     /// Ignition joins such names as paths; a name that leaves its directory is never meant.
-    fn file_name(&mut self, at: &str, name: &str) {
+    fn check_file_name(&mut self, at: &str, name: &str) {
         if name.contains('/') || name.contains('\0') {
             self.error(at, format!("{name:?} must be a file name without slashes"));
         }
     }
 
-    fn unit_text(&mut self, at: &str, contents: Option<&str>) {
+    fn check_unit_text(&mut self, at: &str, contents: Option<&str>) {
         if let Some(Err(error)) = contents.map(unit_file::parse) {
             self.error(at, format!("not a systemd unit file: {error}"));
         }

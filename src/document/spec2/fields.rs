@@ -1,4 +1,4 @@
-//! Which keys a version of spec 2 knows.
+//! Keys that each version of spec 2 knows.
 
 use serde_json::Value;
 
@@ -56,7 +56,7 @@ const NEWER: [(u64, &str); 26] = [
 
 /// Turns the warning of an unknown key into an error where only the letter case differs from a key of spec 2:
 /// Go would take it, so dropping it is wrong.
-pub fn judge(unknown: &mut [Finding]) {
+pub fn refuse_wrong_case(unknown: &mut [Finding]) {
     for finding in unknown {
         let key = finding.path.rsplit('.').next().unwrap_or_default();
         let meant = OWN_KEYS
@@ -75,7 +75,7 @@ pub fn drop_newer(config: &mut Value, minor: u64, at: &str) -> Vec<Finding> {
     for (since, pattern) in NEWER.iter().filter(|(since, _)| *since > minor) {
         let steps: Vec<&str> = pattern.split('.').collect();
         let mut gone = Vec::new();
-        remove(config, &steps, String::new(), &mut gone);
+        remove_field(config, &steps, String::new(), &mut gone);
         let message = format!(
             "came with spec 2.{since}; ignored in a 2.{minor} config. Raise ignition.version to use it"
         );
@@ -88,7 +88,7 @@ pub fn drop_newer(config: &mut Value, minor: u64, at: &str) -> Vec<Finding> {
 }
 
 /// Removes what `steps` lead to; a step ending in `[]` goes through a list.
-fn remove(value: &mut Value, steps: &[&str], at: String, gone: &mut Vec<String>) {
+fn remove_field(value: &mut Value, steps: &[&str], at: String, gone: &mut Vec<String>) {
     let (Some((step, rest)), Some(map)) = (steps.split_first(), value.as_object_mut()) else {
         return;
     };
@@ -105,10 +105,10 @@ fn remove(value: &mut Value, steps: &[&str], at: String, gone: &mut Vec<String>)
     match map.get_mut(key) {
         Some(Value::Array(items)) if is_list => {
             for (index, item) in items.iter_mut().enumerate() {
-                remove(item, rest, format!("{at}[{index}]"), gone);
+                remove_field(item, rest, format!("{at}[{index}]"), gone);
             }
         }
-        Some(inner) if !is_list => remove(inner, rest, at, gone),
+        Some(inner) if !is_list => remove_field(inner, rest, at, gone),
         _ => {}
     }
 }
@@ -143,7 +143,7 @@ mod tests {
             Finding::warning("storage.files[0].Filesystem", "unknown key, ignored"),
             Finding::warning("storage.files[0].filesystm", "unknown key, ignored"),
         ];
-        judge(&mut findings);
+        refuse_wrong_case(&mut findings);
         assert!(findings[0].message.contains("\"filesystem\""));
         assert_eq!(findings[1].message, "unknown key, ignored");
     }

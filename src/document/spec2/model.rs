@@ -174,7 +174,7 @@ pub struct Spec2User {
     pub system: bool,
 }
 
-/// How a user is made: where 2.0 has the fields that 2.1 moved to the user.
+/// The `create` section of a user: 2.0 has the fields here that 2.1 moved to the user.
 #[derive(Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Create {

@@ -52,24 +52,24 @@ pub struct Reduced {
     pub users: Vec<PlacedUser>,
 }
 
-/// What came of it.
-pub struct Outcome {
-    /// The config; only of use when no finding is an error.
+/// The result of reducing a config.
+pub struct Reduction {
+    /// The config; usable only if no finding is an error.
     pub config: Reduced,
     /// Shadowed entries as warnings, contradictions as errors.
     pub findings: Vec<Finding>,
 }
 
 /// Reduces a checked config of this minor version.
-pub fn reduce(mut config: Spec2Config, minor: u64, at: &str) -> Outcome {
+pub fn reduce_config(mut config: Spec2Config, minor: u64, at: &str) -> Reduction {
     let mut findings = Vec::new();
     let files = std::mem::take(&mut config.storage.files);
-    let mut files = placed(files, &path_below(at, "storage.files"));
+    let mut files = with_places(files, &path_below(at, "storage.files"));
     let Spec2Systemd { units } = config.systemd;
-    let units = placed(units, &path_below(at, "systemd.units"));
+    let units = with_places(units, &path_below(at, "systemd.units"));
     let mut units: Vec<_> = units.into_iter().map(with_dropins).collect();
     let users = std::mem::take(&mut config.passwd.users);
-    let users = placed(users, &path_below(at, "passwd.users"));
+    let users = with_places(users, &path_below(at, "passwd.users"));
     let mut users: Vec<_> = users.into_iter().map(with_keys).collect();
     if minor <= DAEMON_MINOR {
         files = last_files(files, &mut findings);
@@ -88,13 +88,13 @@ pub fn reduce(mut config: Spec2Config, minor: u64, at: &str) -> Outcome {
     reduced.clean_paths();
     reduced.node_conflicts(at, &mut findings);
     reduced.unit_conflicts(&mut findings);
-    Outcome {
+    Reduction {
         config: reduced,
         findings,
     }
 }
 
-fn placed<T>(entries: Vec<T>, list: &str) -> Vec<Placed<T>> {
+fn with_places<T>(entries: Vec<T>, list: &str) -> Vec<Placed<T>> {
     let entries = entries.into_iter().enumerate();
     entries
         .map(|(index, entry)| Placed {
@@ -107,7 +107,7 @@ fn placed<T>(entries: Vec<T>, list: &str) -> Vec<Placed<T>> {
 fn with_dropins(mut placed_unit: Placed<Spec2Unit>) -> PlacedUnit {
     let dropins = std::mem::take(&mut placed_unit.entry.dropins);
     PlacedUnit {
-        dropins: placed(dropins, &format!("{}.dropins", placed_unit.at)),
+        dropins: with_places(dropins, &format!("{}.dropins", placed_unit.at)),
         at: placed_unit.at,
         unit: placed_unit.entry,
     }
@@ -116,7 +116,7 @@ fn with_dropins(mut placed_unit: Placed<Spec2Unit>) -> PlacedUnit {
 fn with_keys(mut placed_user: Placed<Spec2User>) -> PlacedUser {
     let keys = std::mem::take(&mut placed_user.entry.ssh_authorized_keys);
     PlacedUser {
-        keys: placed(keys, &format!("{}.sshAuthorizedKeys", placed_user.at)),
+        keys: with_places(keys, &format!("{}.sshAuthorizedKeys", placed_user.at)),
         at: placed_user.at,
         user: placed_user.entry,
     }
@@ -212,12 +212,12 @@ impl Reduced {
         let directories = self.storage.directories.iter_mut().map(|d| &mut d.path);
         let links = self.storage.links.iter_mut().map(|link| &mut link.path);
         for path in files.chain(directories).chain(links) {
-            *path = clean(path);
+            *path = clean_path(path);
         }
     }
 
     /// Every node: its place and its path.
-    fn nodes(&self, at: &str) -> Vec<(String, &str)> {
+    fn placed_nodes(&self, at: &str) -> Vec<(String, &str)> {
         let files = self.files.iter();
         let files = files.map(|file| (file.at.clone(), file.entry.path.as_str()));
         let storage = &self.storage;
@@ -237,7 +237,7 @@ impl Reduced {
     /// Two nodes of one path, and nodes that the converter takes to be below a link of the config.
     fn node_conflicts(&self, at: &str, findings: &mut Vec<Finding>) {
         let mut seen: BTreeMap<&str, String> = BTreeMap::new();
-        for (node, path) in self.nodes(at) {
+        for (node, path) in self.placed_nodes(at) {
             let links = self.storage.links.iter().map(|link| link.path.as_str());
             // No slash is asked for: a link /foo keeps a file /foobar out, as in the operator's converter.
             let mut above = links.filter(|link| path.starts_with(link) && *link != path);
@@ -258,13 +258,13 @@ impl Reduced {
 
     fn unit_conflicts(&self, findings: &mut Vec<Finding>) {
         let units = self.units.iter();
-        duplicates(
+        find_duplicates(
             units.map(|unit| (unit.at.as_str(), unit.unit.name.as_str())),
             findings,
         );
         for unit in &self.units {
             let dropins = unit.dropins.iter();
-            duplicates(
+            find_duplicates(
                 dropins.map(|dropin| (dropin.at.as_str(), dropin.entry.name.as_str())),
                 findings,
             );
@@ -272,7 +272,10 @@ impl Reduced {
     }
 }
 
-fn duplicates<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>, findings: &mut Vec<Finding>) {
+fn find_duplicates<'a>(
+    entries: impl Iterator<Item = (&'a str, &'a str)>,
+    findings: &mut Vec<Finding>,
+) {
     let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
     for (at, name) in entries {
         if let Some(first) = seen.get(name) {
@@ -285,7 +288,7 @@ fn duplicates<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>, findings: &
 }
 
 /// An absolute path without `.`, `..`, doubled and trailing slashes; it never climbs above the root.
-fn clean(path: &str) -> String {
+fn clean_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
         match part {
@@ -301,7 +304,7 @@ fn clean(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::clean;
+    use super::clean_path;
 
     #[test]
     fn paths_become_clean() {
@@ -312,7 +315,7 @@ mod tests {
             ("/etc/../../a", "/a"),
             ("/..", "/"),
         ] {
-            assert_eq!(clean(path), wanted, "{path}");
+            assert_eq!(clean_path(path), wanted, "{path}");
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::document::finding::{Finding, path_below};
 const SCHEMES: [&str; 5] = ["http", "https", "tftp", "s3", "data"];
 
 /// Raises 2.0 and 2.1 to 2.2: what they could not leave out becomes explicit.
-pub fn raise(config: &mut Spec2Config, minor: u64, at: &str) -> Vec<Finding> {
+pub fn raise_to_2_2(config: &mut Spec2Config, minor: u64, at: &str) -> Vec<Finding> {
     let mut warnings = Vec::new();
     if minor == 0 {
         for file in &mut config.storage.files {
@@ -26,7 +26,7 @@ pub fn raise(config: &mut Spec2Config, minor: u64, at: &str) -> Vec<Finding> {
         if mode.is_none() {
             *mode = Some(0);
             let message = format!(
-                "missing, which means 0000 in spec 2.{minor}: nobody but root can read it. Give a mode if that is not meant"
+                "missing, which means 0000 in spec 2.{minor}: only root can read it. Give a mode if that is not meant"
             );
             warnings.push(Finding::warning(path_below(at, &path), message));
         }
@@ -42,27 +42,27 @@ pub fn raise(config: &mut Spec2Config, minor: u64, at: &str) -> Vec<Finding> {
 }
 
 /// Checks a config of 2.2 or later.
-pub fn check(config: &Spec2Config, at: &str) -> Vec<Finding> {
-    let mut rules = Rules {
+pub fn check_config(config: &Spec2Config, at: &str) -> Vec<Finding> {
+    let mut rules = Spec2Checker {
         at,
         findings: Vec::new(),
     };
-    rules.references(config);
-    rules.networkd(config);
-    rules.sections(config);
-    rules.nodes(config);
+    rules.check_references(config);
+    rules.check_networkd(config);
+    rules.check_sections(config);
+    rules.check_nodes(config);
     for (index, user) in config.passwd.users.iter().enumerate() {
-        rules.user(&format!("passwd.users[{index}]"), user);
+        rules.check_user(&format!("passwd.users[{index}]"), user);
     }
     rules.findings
 }
 
-struct Rules<'a> {
+struct Spec2Checker<'a> {
     at: &'a str,
     findings: Vec<Finding>,
 }
 
-impl Rules<'_> {
+impl Spec2Checker<'_> {
     fn error(&mut self, path: &str, message: impl Into<String>) {
         self.findings
             .push(Finding::error(path_below(self.at, path), message));
@@ -73,28 +73,28 @@ impl Rules<'_> {
             .push(Finding::warning(path_below(self.at, path), message));
     }
 
-    fn references(&mut self, config: &Spec2Config) {
+    fn check_references(&mut self, config: &Spec2Config) {
         let config_at = "ignition.config";
         let references = &config.ignition.config;
         for (index, reference) in references.append.iter().enumerate() {
             let path = format!("{config_at}.append[{index}]");
             let hash = reference.verification.hash.as_deref();
-            self.source(&path, &reference.source, hash);
+            self.check_source(&path, &reference.source, hash);
         }
         if let Some(reference) = &references.replace {
             let hash = reference.verification.hash.as_deref();
-            self.source(&format!("{config_at}.replace"), &reference.source, hash);
+            self.check_source(&format!("{config_at}.replace"), &reference.source, hash);
         }
         let authorities = &config.ignition.security.tls.certificate_authorities;
         for (index, reference) in authorities.iter().enumerate() {
             let path = format!("ignition.security.tls.certificateAuthorities[{index}]");
             let hash = reference.verification.hash.as_deref();
-            self.source(&path, &reference.source, hash);
+            self.check_source(&path, &reference.source, hash);
         }
     }
 
     /// The schemes and the one hash function of spec 2. An empty source is an empty file.
-    fn source(&mut self, path: &str, source: &str, hash: Option<&str>) {
+    fn check_source(&mut self, path: &str, source: &str, hash: Option<&str>) {
         let scheme = source.split_once(':').map_or("", |(scheme, _)| scheme);
         if scheme == "oem" {
             let message = "oem: URLs have no place in spec 3; inline the contents as a data URL";
@@ -108,7 +108,7 @@ impl Rules<'_> {
         }
     }
 
-    fn networkd(&mut self, config: &Spec2Config) {
+    fn check_networkd(&mut self, config: &Spec2Config) {
         for index in 0..config.networkd.units.len() {
             self.error(
                 &format!("networkd.units[{index}]"),
@@ -118,9 +118,9 @@ impl Rules<'_> {
     }
 
     /// File systems with a name of their own, and what is deprecated in partitions.
-    fn sections(&mut self, config: &Spec2Config) {
+    fn check_sections(&mut self, config: &Spec2Config) {
         for (index, filesystem) in config.storage.filesystems.iter().enumerate() {
-            self.filesystem(&format!("storage.filesystems[{index}]"), filesystem);
+            self.check_filesystem(&format!("storage.filesystems[{index}]"), filesystem);
         }
         for (i, disk) in config.storage.disks.iter().enumerate() {
             let partitions = disk.get("partitions").and_then(serde_json::Value::as_array);
@@ -137,7 +137,7 @@ impl Rules<'_> {
         }
     }
 
-    fn filesystem(&mut self, path: &str, filesystem: &Filesystem) {
+    fn check_filesystem(&mut self, path: &str, filesystem: &Filesystem) {
         if filesystem.name != "root" {
             let message = format!(
                 "file system {:?} has no known mount point; only \"root\" is converted",
@@ -151,7 +151,7 @@ impl Rules<'_> {
         }
     }
 
-    fn nodes(&mut self, config: &Spec2Config) {
+    fn check_nodes(&mut self, config: &Spec2Config) {
         let storage = &config.storage;
         for (index, file) in storage.files.iter().enumerate() {
             let path = format!("storage.files[{index}]");
@@ -160,24 +160,24 @@ impl Rules<'_> {
                 path: node,
                 ..
             } = file;
-            self.node(&path, filesystem, node);
-            self.file(&path, file);
+            self.check_node(&path, filesystem, node);
+            self.check_file(&path, file);
         }
         for (index, directory) in storage.directories.iter().enumerate() {
             let Spec2Directory {
                 filesystem, path, ..
             } = directory;
-            self.node(&format!("storage.directories[{index}]"), filesystem, path);
+            self.check_node(&format!("storage.directories[{index}]"), filesystem, path);
         }
         for (index, link) in storage.links.iter().enumerate() {
             let Spec2Link {
                 filesystem, path, ..
             } = link;
-            self.node(&format!("storage.links[{index}]"), filesystem, path);
+            self.check_node(&format!("storage.links[{index}]"), filesystem, path);
         }
     }
 
-    fn node(&mut self, at: &str, filesystem: &str, path: &str) {
+    fn check_node(&mut self, at: &str, filesystem: &str, path: &str) {
         match filesystem {
             "root" => {}
             "" => self.error(
@@ -199,16 +199,16 @@ impl Rules<'_> {
         }
     }
 
-    fn file(&mut self, path: &str, file: &Spec2File) {
+    fn check_file(&mut self, path: &str, file: &Spec2File) {
         if file.append && file.overwrite == Some(true) {
             let message = "a file cannot be both appended to and overwritten";
             self.error(&format!("{path}.append"), message);
         }
         let hash = file.contents.verification.hash.as_deref();
-        self.source(&format!("{path}.contents"), &file.contents.source, hash);
+        self.check_source(&format!("{path}.contents"), &file.contents.source, hash);
     }
 
-    fn user(&mut self, path: &str, user: &Spec2User) {
+    fn check_user(&mut self, path: &str, user: &Spec2User) {
         let Some(create) = &user.create else {
             return;
         };

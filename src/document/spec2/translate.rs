@@ -9,57 +9,63 @@ use super::model::{
 use super::reduce::{Placed, PlacedUnit, PlacedUser, Reduced};
 use crate::document::finding::path_below;
 use crate::document::ignition::{self, NodeOwner, Verification};
-use crate::document::written::Places;
+use crate::document::written::OriginalPlaces;
 
-/// Translates, and says where everything came from.
-pub fn translate(config: Reduced, at: &str) -> (Value, Places) {
-    let mut places = Places::default();
-    places.add(
+/// Translates a config, and records the original place of each part.
+pub fn translate_config(config: Reduced, at: &str) -> (Value, OriginalPlaces) {
+    let mut places = OriginalPlaces::default();
+    places.add_place(
         path_below(at, "ignition.config.merge"),
         path_below(at, "ignition.config.append"),
     );
-    let files = entries(config.files, |index, placed_file| {
+    let files = json_entries(config.files, |index, placed_file| {
         let result = path_below(at, &format!("storage.files[{index}]"));
-        file(placed_file, &result, &mut places)
+        translate_file(placed_file, &result, &mut places)
     });
-    let units = entries(config.units, |index, placed_unit| {
+    let units = json_entries(config.units, |index, placed_unit| {
         let result = path_below(at, &format!("systemd.units[{index}]"));
-        unit(placed_unit, &result, &mut places)
+        translate_unit(placed_unit, &result, &mut places)
     });
-    let users = entries(config.users, |index, placed_user| {
+    let users = json_entries(config.users, |index, placed_user| {
         let result = path_below(at, &format!("passwd.users[{index}]"));
-        user(placed_user, &result, &mut places)
+        translate_user(placed_user, &result, &mut places)
     });
     let storage = config.storage;
-    let config = object([
-        ("ignition", meta(config.ignition)),
+    let config = json_object([
+        ("ignition", translate_meta(config.ignition)),
         (
             "passwd",
-            section([
+            json_section([
                 ("users", users),
-                ("groups", entries(config.passwd.groups, |_, g| group(g))),
+                (
+                    "groups",
+                    json_entries(config.passwd.groups, |_, g| translate_group(g)),
+                ),
             ]),
         ),
         (
             "storage",
-            section([
-                ("disks", list(storage.disks)),
-                ("raid", list(storage.raid)),
+            json_section([
+                ("disks", json_list(storage.disks)),
+                ("raid", json_list(storage.raid)),
                 ("files", files),
                 (
                     "directories",
-                    entries(storage.directories, |_, d| directory(d)),
+                    json_entries(storage.directories, |_, d| translate_directory(d)),
                 ),
-                ("links", entries(storage.links, |_, l| link(l))),
+                (
+                    "links",
+                    json_entries(storage.links, |_, l| translate_link(l)),
+                ),
             ]),
         ),
-        ("systemd", section([("units", units)])),
+        ("systemd", json_section([("units", units)])),
     ]);
     (config, places)
 }
 
-/// An object of the members that are there.
-fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
+/// An object of the members that are not null.
+fn json_object<const N: usize>(members: [(&str, Value); N]) -> Value {
     members
         .into_iter()
         .filter(|(_, value)| !value.is_null())
@@ -67,8 +73,8 @@ fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
 }
 
 /// An object that is absent when it has no member.
-fn section<const N: usize>(members: [(&str, Value); N]) -> Value {
-    let section = object(members);
+fn json_section<const N: usize>(members: [(&str, Value); N]) -> Value {
+    let section = json_object(members);
     if section.as_object().is_some_and(serde_json::Map::is_empty) {
         return Value::Null;
     }
@@ -76,20 +82,20 @@ fn section<const N: usize>(members: [(&str, Value); N]) -> Value {
 }
 
 /// A list that is absent when it has no entry.
-fn list<T: Into<Value>>(entries: Vec<T>) -> Value {
+fn json_list<T: Into<Value>>(entries: Vec<T>) -> Value {
     if entries.is_empty() {
         return Value::Null;
     }
     entries.into()
 }
 
-fn entries<T>(from: Vec<T>, mut to: impl FnMut(usize, T) -> Value) -> Value {
+fn json_entries<T>(from: Vec<T>, mut to: impl FnMut(usize, T) -> Value) -> Value {
     let entries = from.into_iter().enumerate();
-    list(entries.map(|(index, entry)| to(index, entry)).collect())
+    json_list(entries.map(|(index, entry)| to(index, entry)).collect())
 }
 
-/// Spec 2 cannot tell an empty text from none; spec 3 can, and means none.
-fn text(text: String) -> Value {
+/// Spec 2 does not distinguish an empty text from none; spec 3 does, so it becomes none.
+fn json_text(text: String) -> Value {
     if text.is_empty() {
         return Value::Null;
     }
@@ -97,40 +103,46 @@ fn text(text: String) -> Value {
 }
 
 /// The same for what is off.
-fn flag(flag: bool) -> Value {
+fn json_flag(flag: bool) -> Value {
     if flag { Value::Bool(true) } else { Value::Null }
 }
 
-fn meta(meta: Spec2Meta) -> Value {
+fn translate_meta(meta: Spec2Meta) -> Value {
     let authorities = meta.security.tls.certificate_authorities;
-    let authorities = entries(authorities, |_, authority| reference(authority));
-    object([
+    let authorities = json_entries(authorities, |_, authority| translate_reference(authority));
+    json_object([
         ("version", RESULT_VERSION.into()),
         (
             "config",
-            section([
-                ("merge", entries(meta.config.append, |_, r| reference(r))),
+            json_section([
+                (
+                    "merge",
+                    json_entries(meta.config.append, |_, r| translate_reference(r)),
+                ),
                 (
                     "replace",
-                    meta.config.replace.map_or(Value::Null, reference),
+                    meta.config.replace.map_or(Value::Null, translate_reference),
                 ),
             ]),
         ),
         (
             "proxy",
-            section([
-                ("httpProxy", text(meta.proxy.http_proxy)),
-                ("httpsProxy", text(meta.proxy.https_proxy)),
-                ("noProxy", list(meta.proxy.no_proxy)),
+            json_section([
+                ("httpProxy", json_text(meta.proxy.http_proxy)),
+                ("httpsProxy", json_text(meta.proxy.https_proxy)),
+                ("noProxy", json_list(meta.proxy.no_proxy)),
             ]),
         ),
         (
             "security",
-            section([("tls", section([("certificateAuthorities", authorities)]))]),
+            json_section([(
+                "tls",
+                json_section([("certificateAuthorities", authorities)]),
+            )]),
         ),
         (
             "timeouts",
-            section([
+            json_section([
                 (
                     "httpResponseHeaders",
                     meta.timeouts.http_response_headers.into(),
@@ -141,48 +153,57 @@ fn meta(meta: Spec2Meta) -> Value {
     ])
 }
 
-fn reference(reference: Reference) -> Value {
-    object([
+fn translate_reference(reference: Reference) -> Value {
+    json_object([
         ("source", reference.source.into()),
-        ("httpHeaders", headers(reference.http_headers)),
-        ("verification", verification(reference.verification)),
+        ("httpHeaders", translate_headers(reference.http_headers)),
+        (
+            "verification",
+            translate_verification(reference.verification),
+        ),
     ])
 }
 
 /// The source stays even when it is empty: it then means an empty file, not "no contents".
-fn contents(contents: Spec2Contents) -> Value {
-    object([
+fn translate_contents(contents: Spec2Contents) -> Value {
+    json_object([
         ("source", contents.source.into()),
-        ("compression", text(contents.compression)),
-        ("httpHeaders", headers(contents.http_headers)),
-        ("verification", verification(contents.verification)),
+        ("compression", json_text(contents.compression)),
+        ("httpHeaders", translate_headers(contents.http_headers)),
+        (
+            "verification",
+            translate_verification(contents.verification),
+        ),
     ])
 }
 
-fn headers(headers: Vec<Spec2Header>) -> Value {
-    entries(headers, |_, header| {
-        object([("name", header.name.into()), ("value", text(header.value))])
+fn translate_headers(headers: Vec<Spec2Header>) -> Value {
+    json_entries(headers, |_, header| {
+        json_object([
+            ("name", header.name.into()),
+            ("value", json_text(header.value)),
+        ])
     })
 }
 
-fn verification(verification: Verification) -> Value {
-    section([("hash", verification.hash.into())])
+fn translate_verification(verification: Verification) -> Value {
+    json_section([("hash", verification.hash.into())])
 }
 
-fn owner(owner: NodeOwner) -> Value {
-    section([
+fn translate_owner(owner: NodeOwner) -> Value {
+    json_section([
         ("id", owner.id.into()),
-        ("name", text(owner.name.unwrap_or_default())),
+        ("name", json_text(owner.name.unwrap_or_default())),
     ])
 }
 
-/// Files of spec 2 replace what is there unless they say otherwise; those that append never do.
-fn file(file: Placed<Spec2File>, result: &str, places: &mut Places) -> Value {
-    places.add(result.to_owned(), file.at.clone());
+/// Files of spec 2 replace an existing one unless `overwrite` is false; those that append never do.
+fn translate_file(file: Placed<Spec2File>, result: &str, places: &mut OriginalPlaces) -> Value {
+    places.add_place(result.to_owned(), file.at.clone());
     let append = file.entry.append;
-    let file_contents = contents(file.entry.contents);
+    let file_contents = translate_contents(file.entry.contents);
     let (file_contents, fragments) = if append {
-        places.add(
+        places.add_place(
             format!("{result}.append[0]"),
             format!("{}.contents", file.at),
         );
@@ -190,54 +211,54 @@ fn file(file: Placed<Spec2File>, result: &str, places: &mut Places) -> Value {
     } else {
         (file_contents, Value::Null)
     };
-    object([
+    json_object([
         ("path", file.entry.path.into()),
         (
             "overwrite",
             (!append && file.entry.overwrite != Some(false)).into(),
         ),
         ("mode", file.entry.mode.into()),
-        ("user", owner(file.entry.user)),
-        ("group", owner(file.entry.group)),
+        ("user", translate_owner(file.entry.user)),
+        ("group", translate_owner(file.entry.group)),
         ("contents", file_contents),
         ("append", fragments),
     ])
 }
 
-fn directory(directory: Spec2Directory) -> Value {
-    object([
+fn translate_directory(directory: Spec2Directory) -> Value {
+    json_object([
         ("path", directory.path.into()),
         ("overwrite", directory.overwrite.into()),
         ("mode", directory.mode.into()),
-        ("user", owner(directory.user)),
-        ("group", owner(directory.group)),
+        ("user", translate_owner(directory.user)),
+        ("group", translate_owner(directory.group)),
     ])
 }
 
-fn link(link: Spec2Link) -> Value {
-    object([
+fn translate_link(link: Spec2Link) -> Value {
+    json_object([
         ("path", link.path.into()),
         ("overwrite", link.overwrite.into()),
-        ("user", owner(link.user)),
-        ("group", owner(link.group)),
+        ("user", translate_owner(link.user)),
+        ("group", translate_owner(link.group)),
         ("target", link.target.into()),
-        ("hard", flag(link.hard)),
+        ("hard", json_flag(link.hard)),
     ])
 }
 
-fn unit(placed_unit: PlacedUnit, result: &str, places: &mut Places) -> Value {
+fn translate_unit(placed_unit: PlacedUnit, result: &str, places: &mut OriginalPlaces) -> Value {
     let PlacedUnit { at, unit, dropins } = placed_unit;
-    places.add(result.to_owned(), at);
-    let dropins = entries(dropins, |index, dropin| {
-        places.add(format!("{result}.dropins[{index}]"), dropin.at);
+    places.add_place(result.to_owned(), at);
+    let dropins = json_entries(dropins, |index, dropin| {
+        places.add_place(format!("{result}.dropins[{index}]"), dropin.at);
         let Spec2Dropin { name, contents } = dropin.entry;
-        object([("name", name.into()), ("contents", text(contents))])
+        json_object([("name", name.into()), ("contents", json_text(contents))])
     });
-    object([
+    json_object([
         ("name", unit.name.clone().into()),
-        ("enabled", enabled(&unit)),
-        ("mask", flag(unit.mask)),
-        ("contents", text(unit.contents)),
+        ("enabled", enabled_value(&unit)),
+        ("mask", json_flag(unit.mask)),
+        ("contents", json_text(unit.contents)),
         ("dropins", dropins),
     ])
 }
@@ -258,8 +279,8 @@ pub fn as_written(unit: &Spec2Unit) -> ignition::Unit {
     }
 }
 
-/// `enabled` counts where it says no; the older `enable` can only say yes.
-fn enabled(unit: &Spec2Unit) -> Value {
+/// `enabled` can be true or false; the older `enable` only counts if it is true.
+fn enabled_value(unit: &Spec2Unit) -> Value {
     match (unit.enabled, unit.enable) {
         (Some(false), _) => Value::Bool(false),
         (Some(true), _) | (None, true) => Value::Bool(true),
@@ -267,33 +288,33 @@ fn enabled(unit: &Spec2Unit) -> Value {
     }
 }
 
-fn user(placed_user: PlacedUser, result: &str, places: &mut Places) -> Value {
+fn translate_user(placed_user: PlacedUser, result: &str, places: &mut OriginalPlaces) -> Value {
     let PlacedUser { at, mut user, keys } = placed_user;
-    places.add(result.to_owned(), at.clone());
+    places.add_place(result.to_owned(), at.clone());
     if let Some(create) = user.create.take() {
         take_over(&mut user, create);
         for key in CREATE_KEYS {
-            places.add(format!("{result}.{key}"), format!("{at}.create.{key}"));
+            places.add_place(format!("{result}.{key}"), format!("{at}.create.{key}"));
         }
     }
-    let keys = entries(keys, |index, key| {
-        places.add(format!("{result}.sshAuthorizedKeys[{index}]"), key.at);
+    let keys = json_entries(keys, |index, key| {
+        places.add_place(format!("{result}.sshAuthorizedKeys[{index}]"), key.at);
         key.entry.into()
     });
-    object([
+    json_object([
         ("name", user.name.into()),
         ("passwordHash", user.password_hash.into()),
         ("sshAuthorizedKeys", keys),
         ("uid", user.uid.into()),
-        ("gecos", text(user.gecos)),
-        ("homeDir", text(user.home_dir)),
-        ("noCreateHome", flag(user.no_create_home)),
-        ("primaryGroup", text(user.primary_group)),
-        ("groups", list(user.groups)),
-        ("noUserGroup", flag(user.no_user_group)),
-        ("noLogInit", flag(user.no_log_init)),
-        ("shell", text(user.shell)),
-        ("system", flag(user.system)),
+        ("gecos", json_text(user.gecos)),
+        ("homeDir", json_text(user.home_dir)),
+        ("noCreateHome", json_flag(user.no_create_home)),
+        ("primaryGroup", json_text(user.primary_group)),
+        ("groups", json_list(user.groups)),
+        ("noUserGroup", json_flag(user.no_user_group)),
+        ("noLogInit", json_flag(user.no_log_init)),
+        ("shell", json_text(user.shell)),
+        ("system", json_flag(user.system)),
     ])
 }
 
@@ -325,11 +346,11 @@ fn take_over(user: &mut Spec2User, create: Create) {
     user.system = create.system;
 }
 
-fn group(group: Spec2Group) -> Value {
-    object([
+fn translate_group(group: Spec2Group) -> Value {
+    json_object([
         ("name", group.name.into()),
         ("gid", group.gid.into()),
-        ("passwordHash", text(group.password_hash)),
-        ("system", flag(group.system)),
+        ("passwordHash", json_text(group.password_hash)),
+        ("system", json_flag(group.system)),
     ])
 }

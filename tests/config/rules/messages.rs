@@ -122,14 +122,14 @@ fn said(bytes: &[u8]) -> Vec<String> {
 
 fn said_of(config: &MachineConfig) -> Vec<String> {
     let warnings = config.warnings.iter().map(ToString::to_string);
-    let desired = Desired::of(config);
+    let desired = Desired::from_config(config);
     let blocked = desired.unsupported.into_iter().map(|part| part.message);
     let mut all: Vec<String> = warnings.chain(blocked).collect();
     let undecodable = desired.undecodable.into_iter();
     all.extend(undecodable.flat_map(|file| [file.when_compared(), file.when_written()]));
     let empty = br#"{"metadata":{"name":"a"},"spec":{"fips":true}}"#;
     let before = document::parse(empty, "it").unwrap();
-    let refused = document::refusals(&before, config).into_iter();
+    let refused = document::find_refusals(&before, config).into_iter();
     all.extend(refused.flat_map(|refusal| [refusal.sentence, refusal.reason]));
     all.extend(config.why_not_rendered(false));
     all
@@ -205,7 +205,7 @@ fn said_everywhere(text: &str) -> Vec<String> {
     let whole = json!({"metadata": {"name": "a", "labels": labels}, "spec": {"config": &ignition}})
         .to_string();
     heard.extend(said(whole.as_bytes()));
-    if let Err(error) = render::read(whole.as_bytes(), "it") {
+    if let Err(error) = render::read_inputs(whole.as_bytes(), "it") {
         heard.extend(error.findings.iter().map(ToString::to_string));
     }
     heard
@@ -273,7 +273,7 @@ fn said_of_pointers() -> Vec<String> {
     let old = json!({"kind": "MachineConfig", "metadata": {"name": "a"},
         "spec": {"config": {"ignition": {"version": "2.2.0"}}}});
     let old = document::parse(old.to_string().as_bytes(), "test").unwrap();
-    findings.push(document::serve(&old));
+    findings.push(document::serve_config(&old));
     let findings = findings.into_iter().filter_map(Result::err);
     findings.map(|finding| finding.to_string()).collect()
 }
