@@ -1,0 +1,206 @@
+//! FP-01: the record says more than what was booted.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use super::small::{
+    NAME, directory, disk_of_a_node, live, origin_of, record_on, rpm_ostree_says, run_at,
+};
+use super::worker;
+use super::worker::on_a_node;
+use super::{
+    CRITICAL, Dark, RECORD, WARNING, answer, doctor_exits, doctor_on, finding, found, ids, of,
+    says, unseen,
+};
+use crate::support::ostree_node::{BOOTED, IMAGE, NEXT};
+use crate::support::{PROGRAM, Run, TestRoot};
+use serde_json::{Value, json};
+
+pub(super) const DARK: &[Dark] = &[
+    ("FP-01", "this root is no deployment of ostree", |_| {}),
+    ("FP-01", "the record cannot be read", |root| {
+        directory(root, RECORD)
+    }),
+];
+
+#[test]
+fn a_record_that_was_never_booted_is_found() {
+    on_a_node(|node| {
+        let text = node.root.read(RECORD).replace(IMAGE, NEXT);
+        node.root.write(RECORD, &text);
+        let report = doctor_exits(node, CRITICAL);
+        let found = finding(&report, "FP-01");
+        assert_eq!(found["what"], "the recorded OS image does not run");
+        let daemon = found["daemon"].as_str().unwrap();
+        assert!(daemon.contains("expected target osImageURL"), "{daemon}");
+        assert_eq!(found["next"][1], "mco-rescue apply --reboot");
+        assert_eq!(node.calls(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn an_os_that_is_staged_waits_for_a_reboot() {
+    on_a_node(|node| {
+        let text = node.root.read(RECORD).replace(IMAGE, NEXT);
+        node.root.write(RECORD, &text);
+        let staged =
+            format!("image=ostree-unverified-registry:{NEXT}\npackages=\"\"\nremovals=\"\"\n");
+        node.root.write("stub/staged", &staged);
+        let report = doctor_exits(node, WARNING);
+        let found = finding(&report, "FP-01");
+        assert_eq!(found["what"], "what the record says waits for a reboot");
+        assert_eq!(found["next"][0], "systemctl reboot");
+    });
+}
+
+#[test]
+fn kernel_arguments_that_are_not_in_force_are_found() {
+    on_a_node(|node| {
+        let mut with = worker::config();
+        with["spec"]["kernelArguments"] = json!(["nosmt"]);
+        node.root.write(RECORD, &with.to_string());
+        let report = doctor_exits(node, CRITICAL);
+        let found = finding(&report, "FP-01");
+        assert_eq!(found["what"], "recorded kernel arguments are not in force");
+        assert!(
+            found["daemon"]
+                .as_str()
+                .unwrap()
+                .ends_with("missing expected kernel arguments: [nosmt]")
+        );
+    });
+}
+
+#[test]
+fn a_shutdown_that_could_not_write_the_os_is_found() {
+    on_a_node(|node| {
+        let stamp = "error: Installing kernel: regfile copy: No space left on device\n";
+        node.root.write("boot/ostree/finalize-failure.stamp", stamp);
+        let report = doctor_exits(node, CRITICAL);
+        let found = finding(&report, "FP-01");
+        assert!(
+            found["evidence"][0]["said"]
+                .as_str()
+                .unwrap()
+                .contains("No space left")
+        );
+    });
+}
+
+#[test]
+fn a_disk_of_a_node_is_judged_by_its_files() {
+    let outer = TestRoot::empty();
+    let place = format!("{BOOTED}.0");
+    fs::create_dir(outer.path(&place)).unwrap();
+    let origin = |image: &str| {
+        format!("[origin]\ncontainer-image-reference=ostree-unverified-registry:{image}\n")
+    };
+    let inside = |path: &str| format!("{place}/{path}");
+    let sysroot = inside(&format!(
+        "sysroot/ostree/deploy/rhcos/deploy/{place}.origin"
+    ));
+    outer.write(&inside(RECORD), &worker::config().to_string());
+    outer.write(
+        &inside("etc/machine-id"),
+        "0123456789abcdef0123456789abcdef\n",
+    );
+    outer.write(&inside("var/lib/x"), "");
+    let run = || {
+        let mut command = Command::new(PROGRAM);
+        let command = command
+            .arg("--root")
+            .arg(outer.path(&place))
+            .args(["doctor", "--output", "json"]);
+        Run::of(command.stdin(Stdio::null()).output().unwrap()).json()
+    };
+    outer.write(&sysroot, &origin(IMAGE));
+    let report = run();
+    assert!(!ids(&report).contains(&"FP-01".to_owned()), "{report:#}");
+    outer.write(&sysroot, &origin(NEXT));
+    let report = run();
+    let found = finding(&report, "FP-01");
+    assert_eq!(found["what"], "the recorded OS image does not run");
+    assert!(
+        found["evidence"][0]["said"]
+            .as_str()
+            .unwrap()
+            .contains(NEXT)
+    );
+}
+
+#[test]
+fn what_the_last_shutdown_and_the_awaited_boot_came_to_is_told_with_the_gap() {
+    live(|node| {
+        record_on(node, |spec| spec["osImageURL"] = json!(NEXT));
+        let awaited = json!({"version": 1, "way": "forward", "config": {"name": NAME, "digest": "", "origin": ""},
+            "run": null, "boot": "0", "from": format!("{BOOTED}.0"), "image": NEXT, "kernel_arguments": [],
+            "since": 1, "failed": "the deployment from before was booted again"});
+        node.root
+            .write("var/lib/mco-rescue/awaited.json", &awaited.to_string());
+        says(
+            &found(&doctor_on(node), "FP-01", "critical"),
+            &[
+                "the recorded OS image does not run",
+                "the deployment from before was booted again",
+            ],
+        );
+        let failed = "printf 'Warning: failed to finalize previous deployment\\n  error: Installing kernel: x\\n'";
+        rpm_ostree_says(
+            node,
+            "status) echo 'State: idle'",
+            &format!("status) {failed}"),
+        );
+        let all = of(&doctor_on(node), "FP-01");
+        assert_eq!(all.len(), 2, "{all:#?}");
+        says(
+            &all[0].to_string(),
+            &[
+                "the last shutdown could not write the new OS",
+                "rpm-ostree status",
+                "Installing kernel: x",
+            ],
+        );
+    });
+}
+
+#[test]
+fn arguments_that_are_staged_wait_for_a_reboot() {
+    live(|node| {
+        record_on(node, |spec| spec["kernelArguments"] = json!(["nosmt"]));
+        let staged =
+            format!("image=ostree-unverified-registry:{IMAGE}\npackages=\"\"\nremovals=\"\"\n");
+        node.root.write("stub/staged", &staged);
+        let text = found(&doctor_on(node), "FP-01", "warning");
+        says(&text, &["waits for a reboot", "systemctl reboot", "nosmt"]);
+        // Another boot is not told besides: the staging is the reason.
+        assert_eq!(of(&doctor_on(node), "FP-18"), Vec::<Value>::new());
+    });
+}
+
+#[test]
+fn a_running_system_that_ostree_did_not_boot_is_said_to_be_none() {
+    live(|node| {
+        record_on(node, |_| {});
+        node.root.write("cmdline", "rw\n");
+        assert_eq!(of(&doctor_on(node), "FP-01"), Vec::<Value>::new());
+        says(
+            &unseen(&doctor_on(node), "FP-01"),
+            &["was not booted by ostree"],
+        );
+    });
+}
+
+#[test]
+fn a_disk_says_whether_image_arguments_and_packages_could_be_told() {
+    let (outer, place) = disk_of_a_node("[packages]\nrequested=usbguard;\n");
+    let seen = answer(&run_at(&outer, &place));
+    assert_eq!(of(&seen, "FP-01"), Vec::<Value>::new());
+    assert_eq!(of(&seen, "FP-19"), Vec::<Value>::new());
+    outer.remove(&format!("{place}/{}", origin_of(&place)));
+    let seen = answer(&run_at(&outer, &place));
+    says(
+        &unseen(&seen, "FP-01"),
+        &["no origin file is visible", "there is no /boot"],
+    );
+    says(&unseen(&seen, "FP-19"), &["no origin file tells"]);
+}

@@ -1,0 +1,143 @@
+//! FP-02: no config has reached this node.
+
+use std::fs::File;
+use std::time::{Duration, SystemTime};
+
+use super::worker;
+use super::worker::{Branch, Row, all_met, is_well, on_a_node, sick, well};
+use super::{CRITICAL, DAY, RECORD, Sick, answer, doctor_on, unseen};
+use serde_json::json;
+
+pub(super) const SICK: &[Sick] = &[Sick {
+    id: "FP-02",
+    code: CRITICAL,
+    what: "no config has reached this node",
+    next: "mco-rescue fetch --from-media --root",
+    sicken: |root| {
+        root.remove(RECORD);
+        root.write("etc/machine-id", "uninitialized\n");
+    },
+}];
+
+/// Two days before the end.
+const NO_CONFIG: [Row; 3] = [
+    sick(
+        |root| root.remove(RECORD),
+        Branch {
+            id: "FP-02",
+            severity: "notice",
+            what: "no MachineConfig is recorded here",
+            seen: &["Ignition has written no config", "no node of a cluster"],
+            next: &[
+                "mco-rescue fetch --from-media --root ROOT",
+                "mco-rescue apply --latest --root ROOT",
+            ],
+        },
+    ),
+    sick(
+        |root| {
+            root.remove(RECORD);
+            root.write("etc/.ignition-result.json", "{}");
+            root.write("etc/machine-id", "");
+        },
+        Branch {
+            id: "FP-02",
+            severity: "critical",
+            what: "no config has reached this node yet",
+            seen: &["Ignition has written a config", "it never joins"],
+            next: &[
+                "mco-rescue fetch --from-media --root ROOT",
+                "mco-rescue apply --latest --root ROOT",
+            ],
+        },
+    ),
+    well("FP-02", |root| {
+        root.remove(RECORD);
+        root.write(
+            "etc/mcs-machine-config-content.json",
+            &worker::config().to_string(),
+        );
+    }),
+];
+
+#[test]
+fn a_node_without_a_config_is_told_from_one_that_lost_its_record() {
+    all_met(&NO_CONFIG);
+}
+
+#[test]
+fn a_failure_in_the_initramfs_is_told_until_a_run_makes_up_for_it() {
+    on_a_node(|node| {
+        let boot = |outcome: &str| {
+            let text = json!({"schema": "mco-rescue/firstboot/v1", "outcome": outcome, "why": "asked for",
+                "config": null, "phase": "fetching the config", "cause": "no route to api-int.example", "took": 9});
+            node.root
+                .write("run/mco-rescue/firstboot.json", &text.to_string());
+        };
+        boot("nothing");
+        is_well(node, "FP-02");
+        boot("failed");
+        let later = SystemTime::now() + Duration::from_secs(60);
+        let file = node.root.path("run/mco-rescue/firstboot.json");
+        let set = |time| {
+            File::options()
+                .write(true)
+                .open(&file)
+                .unwrap()
+                .set_modified(time)
+                .unwrap()
+        };
+        set(later);
+        Branch {
+            id: "FP-02",
+            severity: "critical",
+            what: "this boot could not apply its config",
+            seen: &["while fetching the config", "no route to api-int.example"],
+            next: &["mco-rescue fetch --from-media", "mco-rescue apply --latest"],
+        }
+        .met_by(&doctor_on(node), "");
+        set(SystemTime::now() - DAY);
+        is_well(node, "FP-02");
+    });
+}
+
+#[test]
+fn a_failure_in_the_initramfs_is_told_there() {
+    on_a_node(|node| {
+        node.root.write("etc/initrd-release", "ID=rhcos\n");
+        for path in ["etc/passwd", "usr/bin/sh", "var/lib/x"] {
+            node.root.write(&format!("sysroot/{path}"), "");
+        }
+        let report = || {
+            let args = ["--root", "/sysroot", "doctor", "--output", "json"];
+            answer(&node.run(&args))
+        };
+        let next: &[&str] = &[
+            "mco-rescue fetch --from-media --root /sysroot",
+            "mco-rescue apply --latest --root /sysroot",
+        ];
+        let told = |what, seen| Branch {
+            id: "FP-02",
+            severity: "critical",
+            what,
+            seen,
+            next,
+        };
+        let before = report();
+        told("no config has reached this node yet", &["/currentconfig"]).met_by(&before, "");
+        let server = unseen(&before, "FP-02");
+        assert!(
+            server.contains("whether the Machine Config Server answers"),
+            "{server}"
+        );
+        let failed = json!({"schema": "mco-rescue/firstboot/v1", "outcome": "failed", "why": "asked for", "config": null,
+            "phase": "applying it", "cause": "no space left on device", "took": 9});
+        node.root
+            .write("run/mco-rescue/firstboot.json", &failed.to_string());
+        told(
+            "this boot could not apply its config",
+            &["while applying it", "no space left on device"],
+        )
+        .met_by(&report(), "");
+    });
+}

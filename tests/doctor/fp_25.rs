@@ -1,0 +1,74 @@
+//! FP-25: units that cannot be loaded or enabled.
+
+use super::small;
+use super::small::{endless, live, record_on};
+use super::{Dark, doctor, doctor_on, found, of, says};
+use serde_json::Value;
+
+pub(super) const DARK: &[Dark] = &[("FP-25", "links of units", |root| {
+    endless(root, "etc/systemd/system")
+})];
+
+#[test]
+fn files_where_links_of_units_belong_and_links_to_nowhere_are_told() {
+    let root = small::node();
+    let wants = "etc/systemd/system/multi-user.target.wants";
+    root.write(&format!("{wants}/stray.service"), "");
+    let seen = doctor(&root);
+    says(
+        &found(&seen, "FP-25", "warning"),
+        &["error enabling units", "stray.service"],
+    );
+    root.remove(&format!("{wants}/stray.service"));
+    root.link("etc/systemd/system/lost.service", "/opt/lost.service");
+    says(
+        &found(&doctor(&root), "FP-25", "warning"),
+        &["leads to /opt/lost.service"],
+    );
+    root.remove("etc/systemd/system/lost.service");
+    root.link(
+        &format!("{wants}/gone.service"),
+        "/usr/lib/systemd/system/gone.service",
+    );
+    found(&doctor(&root), "FP-25", "notice");
+    // To systemd the name counts, wherever the link leads.
+    root.write(
+        "etc/systemd/system/gone.service",
+        "[Service]\nExecStart=/bin/true\n",
+    );
+    root.link("etc/systemd/system/masked.service", "/dev/null");
+    assert_eq!(of(&doctor(&root), "FP-25"), Vec::<Value>::new());
+}
+
+#[test]
+fn services_without_which_there_is_no_node_are_told_when_they_fail() {
+    live(|node| {
+        record_on(node, |_| {});
+        for (active, sub, fails) in [
+            ("active", "running", false),
+            ("inactive", "dead", false),
+            ("activating", "start", false),
+            ("activating", "auto-restart", true),
+            ("failed", "failed", true),
+        ] {
+            let answer = format!(
+                "case $* in *SubState*) printf 'Id=crio.service\\nActiveState=active\\nSubState=running\\n\\n\
+                 Id=kubelet.service\\nActiveState={active}\\nSubState={sub}\\n' ;; *) exit 1 ;; esac"
+            );
+            node.program("systemctl", &answer);
+            let seen = doctor_on(node);
+            if !fails {
+                assert_eq!(of(&seen, "FP-25"), Vec::<Value>::new(), "{active} {sub}");
+                continue;
+            }
+            says(
+                &found(&seen, "FP-25", "critical"),
+                &[
+                    "kubelet.service does not run",
+                    sub,
+                    "journalctl -b -u kubelet.service",
+                ],
+            );
+        }
+    });
+}

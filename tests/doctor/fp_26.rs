@@ -1,0 +1,85 @@
+//! FP-26: SELinux labels are wrong.
+#![allow(unsafe_code)]
+
+use std::os::unix::ffi::OsStrExt;
+
+use super::small;
+use super::small::live;
+use super::{doctor, doctor_on, found, of, says, unseen};
+use crate::support::{TestRoot, is_root, say};
+use serde_json::{Value, json};
+
+/// Sets a label by hand, as `chcon` does; false where the file system takes none.
+fn label(root: &TestRoot, path: &str, kind: &str) -> bool {
+    let path = std::ffi::CString::new(root.path(path).as_os_str().as_bytes()).unwrap();
+    let label = format!("system_u:object_r:{kind}:s0\0");
+    let name = c"security.selinux".as_ptr();
+    // SAFETY: both names end in a zero byte, and the value is as long as is said.
+    0 == unsafe { libc::lsetxattr(path.as_ptr(), name, label.as_ptr().cast(), label.len(), 0) }
+}
+
+const CONTEXTS: &str = "etc/selinux/targeted/contexts/files/file_contexts";
+
+/// A policy with a label for a file and for the units.
+fn with_policy(root: &TestRoot) {
+    root.write(
+        "etc/selinux/config",
+        "SELINUX=enforcing\nSELINUXTYPE=targeted\n",
+    );
+    root.write(
+        CONTEXTS,
+        "/etc/of-config\\.conf\tsystem_u:object_r:etc_t:s0\n\
+         /etc/systemd/system/own\\.service\tsystem_u:object_r:systemd_unit_file_t:s0\n",
+    );
+}
+
+#[test]
+fn labels_that_the_policy_does_not_give_are_told_with_the_command() {
+    let root = TestRoot::new();
+    with_policy(&root);
+    root.apply(&small::config());
+    small::furnish(&root);
+    if !is_root() || !label(&root, "etc/of-config.conf", "etc_t") {
+        return say("SKIP: labels cannot be set here");
+    }
+    assert_eq!(of(&doctor(&root), "FP-26"), Vec::<Value>::new());
+    label(&root, "etc/of-config.conf", "tmp_t");
+    let text = found(&doctor(&root), "FP-26", "warning");
+    says(
+        &text,
+        &[
+            "tmp_t, should be etc_t",
+            ".autorelabel",
+            "not be allowed to read",
+        ],
+    );
+    label(&root, "etc/of-config.conf", "etc_t");
+    label(&root, "etc/systemd/system/own.service", "tmp_t");
+    says(
+        &found(&doctor(&root), "FP-26", "warning"),
+        &[
+            "should be systemd_unit_file_t",
+            "systemd may not load these units",
+        ],
+    );
+    root.write(CONTEXTS, "/etc/of-config\\.conf\n");
+    let seen = doctor(&root);
+    assert_eq!(of(&seen, "FP-26"), Vec::<Value>::new());
+    says(&unseen(&seen, "FP-26"), &["labels: "]);
+}
+
+#[test]
+fn a_running_node_is_told_to_put_its_labels_right_at_once() {
+    live(|node| {
+        let root = &node.root;
+        with_policy(root);
+        root.apply(&small::config());
+        if !label(root, "etc/of-config.conf", "tmp_t") {
+            return say("SKIP: labels cannot be set here");
+        }
+        let seen = doctor_on(node);
+        found(&seen, "FP-26", "warning");
+        let next = &of(&seen, "FP-26")[0]["next"];
+        assert_eq!(*next, json!(["restorecon -RFv /etc/of-config.conf"]));
+    });
+}

@@ -1,0 +1,66 @@
+//! FP-32: names cannot be resolved before the node runs.
+
+use super::small;
+use super::small::{directory, live, record_on};
+use super::{Dark, doctor, doctor_on, found, of, says, unseen};
+use serde_json::Value;
+
+pub(super) const DARK: &[Dark] = &[("FP-32", "name servers", |root| {
+    directory(root, "etc/resolv.conf")
+})];
+
+#[test]
+fn name_servers_of_a_disk_are_worth_knowing_only() {
+    let root = small::node();
+    root.write("etc/resolv.conf", "");
+    says(
+        &found(&doctor(&root), "FP-32", "notice"),
+        &["no server in it"],
+    );
+    root.remove("etc/resolv.conf");
+    assert_eq!(of(&doctor(&root), "FP-32"), Vec::<Value>::new());
+}
+
+#[test]
+fn a_disk_of_a_node_that_answers_for_names_itself_says_so() {
+    let root = small::node();
+    root.write("etc/resolv.conf", "nameserver 127.0.0.1\n");
+    root.write("etc/kubernetes/manifests/coredns.yaml", "kind: Pod\n");
+    says(
+        &found(&doctor(&root), "FP-32", "notice"),
+        &[
+            "the node asks itself alone for names",
+            "coredns.yaml",
+            "static pod",
+        ],
+    );
+}
+
+#[test]
+fn a_live_node_without_name_servers_is_critical() {
+    live(|node| {
+        record_on(node, |_| {});
+        assert_eq!(of(&doctor_on(node), "FP-32"), Vec::<Value>::new());
+        node.root.write("etc/resolv.conf", "search example\n");
+        says(
+            &found(&doctor_on(node), "FP-32", "critical"),
+            &["on [::1]:53"],
+        );
+        node.root.write("etc/resolv.conf", "nameserver 127.0.0.1\n");
+        found(&doctor_on(node), "FP-32", "warning");
+        node.root
+            .write("etc/kubernetes/manifests/coredns.yaml", "kind: Pod\n");
+        says(
+            &found(&doctor_on(node), "FP-32", "critical"),
+            &["coredns.yaml", "127.0.0.1"],
+        );
+    });
+}
+
+#[test]
+fn name_servers_of_a_running_node_are_not_asked_and_that_is_said() {
+    live(|node| {
+        record_on(node, |_| {});
+        says(&unseen(&doctor_on(node), "FP-32"), &["dig @SERVER NAME"]);
+    });
+}

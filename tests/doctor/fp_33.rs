@@ -1,0 +1,128 @@
+//! FP-33: nobody can log in.
+
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+
+use super::small;
+use super::small::{directory, recorded};
+use super::{Dark, answer, doctor, found, of, says, unseen};
+use crate::support::{PROGRAM, Run, is_root, say};
+use serde_json::{Value, json};
+
+pub(super) const DARK: &[Dark] = &[("FP-33", "keys and passwords", |root| {
+    directory(root, "home/core/.ssh/authorized_keys");
+})];
+
+#[test]
+fn a_node_that_nobody_can_log_in_to_is_critical() {
+    let root = small::node();
+    root.chmod("home/core/.ssh", 0o777);
+    let text = found(&doctor(&root), "FP-33", "critical");
+    says(
+        &text,
+        &["/home/core/.ssh has mode 0777", "Permission denied"],
+    );
+    // A password is a way in at the console.
+    root.write("etc/shadow", "core:$6$salt$hash:19000:0:99999:7:::\n");
+    let seen = doctor(&root);
+    found(&seen, "FP-33", "warning");
+    assert!(!seen.to_string().contains("$6$"), "{seen:#}");
+    root.chmod("home/core/.ssh", 0o700);
+    assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
+    root.write(
+        "etc/ssh/sshd_config.d/10-x.conf",
+        "PubkeyAuthentication no\n",
+    );
+    says(&found(&doctor(&root), "FP-33", "warning"), &["10-x.conf"]);
+}
+
+#[test]
+fn keys_of_somebody_else_are_refused_and_given_back_by_the_command() {
+    if !is_root() {
+        return say("SKIP: giving files to others needs root");
+    }
+    let root = small::node();
+    let keys = "home/core/.ssh/authorized_keys.d/ignition";
+    std::os::unix::fs::chown(root.path(keys), Some(4242), None).unwrap();
+    let seen = doctor(&root);
+    says(
+        &found(&seen, "FP-33", "critical"),
+        &["belongs to user 4242"],
+    );
+    let command = of(&seen, "FP-33")[0]["next"][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let status = std::process::Command::new("sh")
+        .args(["-c", &command])
+        .status();
+    assert!(status.unwrap().success(), "{command}");
+    assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
+}
+
+#[test]
+fn keys_that_are_gone_are_missed_only_where_the_config_gives_some() {
+    let root = small::node();
+    root.remove("home/core/.ssh/authorized_keys.d/ignition");
+    says(
+        &found(&doctor(&root), "FP-33", "critical"),
+        &["gives 1 key to core", "mco-rescue apply"],
+    );
+    root.run(&["apply", "--yes"]).ok();
+    assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
+    root.remove("home/core/.ssh/authorized_keys.d/ignition");
+    recorded(&root, |spec| {
+        spec["config"]["passwd"] = json!({"users": []})
+    });
+    found(&doctor(&root), "FP-33", "notice");
+}
+
+#[test]
+fn a_file_with_keys_that_sshd_refuses_beside_one_that_it_takes_is_a_warning() {
+    let root = small::node();
+    let keys = "home/core/.ssh/authorized_keys";
+    root.write(keys, "ssh-ed25519 AAAA b\n");
+    std::os::unix::fs::chown(root.path(keys), Some(root.core().0), Some(root.core().1)).unwrap();
+    assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
+    root.chmod(keys, 0o666);
+    let seen = doctor(&root);
+    says(
+        &found(&seen, "FP-33", "warning"),
+        &[
+            "sshd refuses a file with keys",
+            "authorized_keys has mode 0666",
+            "chmod -R go-w",
+        ],
+    );
+    let command = of(&seen, "FP-33")[0]["next"][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let status = std::process::Command::new("sh")
+        .args(["-c", &command])
+        .status();
+    assert!(status.unwrap().success(), "{command}");
+    assert_eq!(of(&doctor(&root), "FP-33"), Vec::<Value>::new());
+}
+
+#[test]
+fn passwords_that_only_root_may_see_are_not_taken_for_none() {
+    if !is_root() {
+        return say("SKIP: keeping something from oneself needs root");
+    }
+    let root = small::node();
+    root.remove("home/core/.ssh/authorized_keys.d/ignition");
+    for directory in ["", "home/core/.ssh", "home/core/.ssh/authorized_keys.d"] {
+        root.chmod(directory, 0o755);
+    }
+    let mut command = root.command(&["doctor", "--output", "json"]);
+    let Ok(output) = command.uid(65534).stdin(Stdio::null()).output() else {
+        return say(&format!("SKIP: {PROGRAM} is where nobody may run it"));
+    };
+    let seen = answer(&Run::of(output));
+    says(
+        &found(&seen, "FP-33", "warning"),
+        &["nobody can log in over ssh"],
+    );
+    says(&unseen(&seen, "FP-33"), &["/etc/shadow cannot be read"]);
+}
