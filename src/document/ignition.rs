@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::contents::{Contents, ContentsError, Measured, Memo};
 use super::list::List;
+use super::nullable::nullable;
 use super::text::Text;
 
 /// Minor versions of spec 3 that are understood.
@@ -16,140 +16,112 @@ pub const NEWEST_MINOR: u64 = 6;
 /// The newest minor version that the daemon of 2026-08 takes (docs/agreement.md: Documents).
 pub const DAEMON_MINOR: u64 = 5;
 
-/// An Ignition config.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Ignition {
-    /// Version and references.
-    #[serde(deserialize_with = "nullable")]
-    pub ignition: Meta,
-    /// Kernel arguments of Ignition itself (not `spec.kernelArguments`).
-    #[serde(deserialize_with = "nullable")]
-    pub kernel_arguments: KernelArguments,
-    /// Users and groups.
-    #[serde(deserialize_with = "nullable")]
-    pub passwd: Passwd,
-    /// Files and what is below them.
-    #[serde(deserialize_with = "nullable")]
-    pub storage: Storage,
-    /// Units.
-    #[serde(deserialize_with = "nullable")]
-    pub systemd: Systemd,
-}
+nullable! {
+    /// An Ignition config.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Ignition {
+        /// Version and references.
+        pub ignition: Meta,
+        /// Kernel arguments of Ignition itself (not `spec.kernelArguments`).
+        pub kernel_arguments: KernelArguments,
+        /// Users and groups.
+        pub passwd: Passwd,
+        /// Files and what is below them.
+        pub storage: Storage,
+        /// Units.
+        pub systemd: Systemd,
+    }
 
-/// The `ignition` section.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Meta {
-    /// Spec version, such as `3.5.0`.
-    #[serde(deserialize_with = "nullable")]
-    pub version: String,
-    /// Other configs to be merged.
-    #[serde(deserialize_with = "nullable")]
-    pub config: References,
-    /// Proxies for http and https sources (3.1).
-    #[serde(deserialize_with = "nullable")]
-    pub proxy: ProxySection,
-    /// Certificate authorities for https sources.
-    #[serde(deserialize_with = "nullable")]
-    pub security: Security,
-    /// Limits for http sources.
-    #[serde(deserialize_with = "nullable")]
-    pub timeouts: Timeouts,
-}
+    /// The `ignition` section.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Meta {
+        /// Spec version, such as `3.5.0`.
+        pub version: String,
+        /// Other configs to be merged.
+        pub config: References,
+        /// Proxies for http and https sources (3.1).
+        pub proxy: ProxySection,
+        /// Certificate authorities for https sources.
+        pub security: Security,
+        /// Limits for http sources.
+        pub timeouts: Timeouts,
+    }
 
-/// `ignition.security`.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Security {
-    /// TLS alone is known.
-    #[serde(deserialize_with = "nullable")]
-    pub tls: TlsSection,
-}
+    /// `ignition.security`.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Security {
+        /// TLS alone is known.
+        pub tls: TlsSection,
+    }
 
-/// `ignition.security.tls`.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct TlsSection {
-    /// PEM bundles that are trusted besides those of the system.
-    #[serde(deserialize_with = "nullable")]
-    pub certificate_authorities: List<Resource>,
-}
+    /// `ignition.security.tls`.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct TlsSection {
+        /// PEM bundles that are trusted besides those of the system.
+        pub certificate_authorities: List<Resource>,
+    }
 
-/// `ignition.timeouts`, in seconds.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Timeouts {
-    /// Until the headers of one answer are there; 10 by default.
-    pub http_response_headers: Option<i64>,
-    /// For all attempts and the body together; 0, the default, sets no limit.
-    pub http_total: Option<i64>,
-}
+    /// `ignition.timeouts`, in seconds.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Timeouts {
+        /// Until the headers of one answer are there; 10 by default.
+        pub http_response_headers: Option<i64>,
+        /// For all attempts and the body together; 0, the default, sets no limit.
+        pub http_total: Option<i64>,
+    }
 
-/// `ignition.proxy`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct ProxySection {
-    /// For http URLs.
-    pub http_proxy: Option<String>,
-    /// For https URLs.
-    pub https_proxy: Option<String>,
-    /// Hosts without a proxy.
-    #[serde(deserialize_with = "nullable")]
-    pub no_proxy: List<String>,
-}
+    /// `ignition.proxy`.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct ProxySection {
+        /// For http URLs.
+        pub http_proxy: Option<String>,
+        /// For https URLs.
+        pub https_proxy: Option<String>,
+        /// Hosts without a proxy.
+        pub no_proxy: List<String>,
+    }
 
-/// `ignition.config`.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct References {
-    /// Configs merged into this one.
-    #[serde(deserialize_with = "nullable")]
-    pub merge: List<Resource>,
-    /// A config that replaces this one.
-    #[serde(deserialize_with = "nullable")]
-    pub replace: Resource,
-}
+    /// `ignition.config`.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct References {
+        /// Configs merged into this one.
+        pub merge: List<Resource>,
+        /// A config that replaces this one.
+        pub replace: Resource,
+    }
 
-/// `kernelArguments` (3.3).
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct KernelArguments {
-    /// Arguments that must be present.
-    #[serde(deserialize_with = "nullable")]
-    pub should_exist: List<String>,
-    /// Arguments that must be absent.
-    #[serde(deserialize_with = "nullable")]
-    pub should_not_exist: List<String>,
-}
+    /// `kernelArguments` (3.3).
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct KernelArguments {
+        /// Arguments that must be present.
+        pub should_exist: List<String>,
+        /// Arguments that must be absent.
+        pub should_not_exist: List<String>,
+    }
 
-/// The `passwd` section.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Passwd {
-    /// Users; a MachineConfig may only have `core`.
-    #[serde(deserialize_with = "nullable")]
-    pub users: List<User>,
-    /// Groups; a MachineConfig may have none.
-    #[serde(deserialize_with = "nullable")]
-    pub groups: List<Group>,
-}
+    /// The `passwd` section.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Passwd {
+        /// Users; a MachineConfig may only have `core`.
+        pub users: List<User>,
+        /// Groups; a MachineConfig may have none.
+        pub groups: List<Group>,
+    }
 
-/// A group.
-#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Group {
-    /// Name.
-    #[serde(deserialize_with = "nullable")]
-    pub name: String,
-    /// Numeric id.
-    pub gid: Option<i64>,
-    /// Password hash in crypt(3) form.
-    pub password_hash: Option<String>,
-    /// True for a system group.
-    pub system: Option<bool>,
-    /// False removes the group (3.2).
-    pub should_exist: Option<bool>,
+    /// A group.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct Group {
+        /// Name.
+        pub name: String,
+        /// Numeric id.
+        pub gid: Option<i64>,
+        /// Password hash in crypt(3) form.
+        pub password_hash: Option<String>,
+        /// True for a system group.
+        pub system: Option<bool>,
+        /// False removes the group (3.2).
+        pub should_exist: Option<bool>,
+    }
 }
 
 impl std::fmt::Debug for Group {
@@ -159,41 +131,39 @@ impl std::fmt::Debug for Group {
     }
 }
 
-/// A user.
-#[derive(Clone, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct User {
-    /// Login name.
-    #[serde(deserialize_with = "nullable")]
-    pub name: String,
-    /// Password hash in crypt(3) form.
-    pub password_hash: Option<String>,
-    /// Public keys, one line each.
-    #[serde(deserialize_with = "nullable")]
-    pub ssh_authorized_keys: List<String>,
-    /// Numeric id.
-    pub uid: Option<i64>,
-    /// Comment field.
-    pub gecos: Option<String>,
-    /// Home directory.
-    pub home_dir: Option<String>,
-    /// True creates no home directory.
-    pub no_create_home: Option<bool>,
-    /// Name of the primary group.
-    pub primary_group: Option<String>,
-    /// Supplementary groups.
-    #[serde(deserialize_with = "nullable")]
-    pub groups: List<String>,
-    /// True creates no group for the user.
-    pub no_user_group: Option<bool>,
-    /// True leaves lastlog and faillog unchanged.
-    pub no_log_init: Option<bool>,
-    /// Login shell.
-    pub shell: Option<String>,
-    /// True for a system account.
-    pub system: Option<bool>,
-    /// False removes the user (3.2).
-    pub should_exist: Option<bool>,
+nullable! {
+    /// A user.
+    #[derive(Clone, PartialEq)]
+    pub struct User {
+        /// Login name.
+        pub name: String,
+        /// Password hash in crypt(3) form.
+        pub password_hash: Option<String>,
+        /// Public keys, one line each.
+        pub ssh_authorized_keys: List<String>,
+        /// Numeric id.
+        pub uid: Option<i64>,
+        /// Comment field.
+        pub gecos: Option<String>,
+        /// Home directory.
+        pub home_dir: Option<String>,
+        /// True creates no home directory.
+        pub no_create_home: Option<bool>,
+        /// Name of the primary group.
+        pub primary_group: Option<String>,
+        /// Supplementary groups.
+        pub groups: List<String>,
+        /// True creates no group for the user.
+        pub no_user_group: Option<bool>,
+        /// True leaves lastlog and faillog unchanged.
+        pub no_log_init: Option<bool>,
+        /// Login shell.
+        pub shell: Option<String>,
+        /// True for a system account.
+        pub system: Option<bool>,
+        /// False removes the user (3.2).
+        pub should_exist: Option<bool>,
+    }
 }
 
 impl Ignition {
@@ -231,128 +201,104 @@ impl std::fmt::Debug for User {
     }
 }
 
-/// The `storage` section.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Storage {
-    /// Files.
-    #[serde(deserialize_with = "nullable")]
-    pub files: List<File>,
-    /// Directories.
-    #[serde(deserialize_with = "nullable")]
-    pub directories: List<ConfigDirectory>,
-    /// Links.
-    #[serde(deserialize_with = "nullable")]
-    pub links: List<Link>,
-    /// Partition tables.
-    #[serde(deserialize_with = "nullable")]
-    pub disks: List<Value>,
-    /// RAID arrays.
-    #[serde(deserialize_with = "nullable")]
-    pub raid: List<Value>,
-    /// File systems.
-    #[serde(deserialize_with = "nullable")]
-    pub filesystems: List<Value>,
-    /// Encrypted devices (3.2).
-    #[serde(deserialize_with = "nullable")]
-    pub luks: List<Value>,
-}
+nullable! {
+    /// The `storage` section.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Storage {
+        /// Files.
+        pub files: List<File>,
+        /// Directories.
+        pub directories: List<ConfigDirectory>,
+        /// Links.
+        pub links: List<Link>,
+        /// Partition tables.
+        pub disks: List<Value>,
+        /// RAID arrays.
+        pub raid: List<Value>,
+        /// File systems.
+        pub filesystems: List<Value>,
+        /// Encrypted devices (3.2).
+        pub luks: List<Value>,
+    }
 
-/// A user or group reference.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct NodeOwner {
-    /// Numeric id; wins over the name.
-    pub id: Option<i64>,
-    /// Name, looked up in the root's own account files.
-    pub name: Option<String>,
-}
+    /// A user or group reference.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct NodeOwner {
+        /// Numeric id; wins over the name.
+        pub id: Option<i64>,
+        /// Name, looked up in the root's own account files.
+        pub name: Option<String>,
+    }
 
-/// A directory.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct ConfigDirectory {
-    /// Absolute path.
-    #[serde(deserialize_with = "nullable")]
-    pub path: String,
-    /// An existing object may be replaced.
-    pub overwrite: Option<bool>,
-    /// Owner.
-    #[serde(deserialize_with = "nullable")]
-    pub user: NodeOwner,
-    /// Group.
-    #[serde(deserialize_with = "nullable")]
-    pub group: NodeOwner,
-    /// Permission bits, as a decimal number.
-    pub mode: Option<i64>,
-}
+    /// A directory.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct ConfigDirectory {
+        /// Absolute path.
+        pub path: String,
+        /// An existing object may be replaced.
+        pub overwrite: Option<bool>,
+        /// Owner.
+        pub user: NodeOwner,
+        /// Group.
+        pub group: NodeOwner,
+        /// Permission bits, as a decimal number.
+        pub mode: Option<i64>,
+    }
 
-/// A file.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct File {
-    /// Absolute path.
-    #[serde(deserialize_with = "nullable")]
-    pub path: String,
-    /// An existing object may be replaced; the daemon always does.
-    pub overwrite: Option<bool>,
-    /// Owner.
-    #[serde(deserialize_with = "nullable")]
-    pub user: NodeOwner,
-    /// Group.
-    #[serde(deserialize_with = "nullable")]
-    pub group: NodeOwner,
-    /// Permission bits, as a decimal number.
-    pub mode: Option<i64>,
-    /// Content.
-    #[serde(deserialize_with = "nullable")]
-    pub contents: Resource,
-    /// Fragments to be appended.
-    #[serde(deserialize_with = "nullable")]
-    pub append: List<Resource>,
-}
+    /// A file.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct File {
+        /// Absolute path.
+        pub path: String,
+        /// An existing object may be replaced; the daemon always does.
+        pub overwrite: Option<bool>,
+        /// Owner.
+        pub user: NodeOwner,
+        /// Group.
+        pub group: NodeOwner,
+        /// Permission bits, as a decimal number.
+        pub mode: Option<i64>,
+        /// Content.
+        pub contents: Resource,
+        /// Fragments to be appended.
+        pub append: List<Resource>,
+    }
 
-/// A link.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Link {
-    /// Absolute path.
-    #[serde(deserialize_with = "nullable")]
-    pub path: String,
-    /// An existing object may be replaced.
-    pub overwrite: Option<bool>,
-    /// Owner of a soft link.
-    #[serde(deserialize_with = "nullable")]
-    pub user: NodeOwner,
-    /// Group of a soft link.
-    #[serde(deserialize_with = "nullable")]
-    pub group: NodeOwner,
-    /// Path that the link leads to.
-    pub target: Option<String>,
-    /// True for a hard link.
-    pub hard: Option<bool>,
-}
+    /// A link.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Link {
+        /// Absolute path.
+        pub path: String,
+        /// An existing object may be replaced.
+        pub overwrite: Option<bool>,
+        /// Owner of a soft link.
+        pub user: NodeOwner,
+        /// Group of a soft link.
+        pub group: NodeOwner,
+        /// Path that the link leads to.
+        pub target: Option<String>,
+        /// True for a hard link.
+        pub hard: Option<bool>,
+    }
 
-/// Contents with a source: of a file, a fragment, a config or a bundle of certificates.
-#[derive(Clone, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Resource {
-    /// URL; empty means empty content.
-    pub source: Option<Text>,
-    /// `gzip` or nothing.
-    pub compression: Option<String>,
-    /// Headers for HTTP sources.
-    #[serde(deserialize_with = "nullable")]
-    pub http_headers: List<HttpHeader>,
-    /// Hash of the decompressed bytes.
-    #[serde(deserialize_with = "nullable")]
-    pub verification: Verification,
-    /// Bytes that were fetched from the source, unpacked and verified.
-    #[serde(skip)]
-    pub fetched: Option<Arc<[u8]>>,
-    /// Size and digest of its contents, once measured.
-    #[serde(skip)]
-    memo: Memo,
+    /// Contents with a source: of a file, a fragment, a config or a bundle of certificates.
+    #[derive(Clone, PartialEq)]
+    pub struct Resource {
+        /// URL; empty means empty content.
+        pub source: Option<Text>,
+        /// `gzip` or nothing.
+        pub compression: Option<String>,
+        /// Headers for HTTP sources.
+        pub http_headers: List<HttpHeader>,
+        /// Hash of the decompressed bytes.
+        pub verification: Verification,
+        /// Bytes that were fetched from the source, unpacked and verified.
+        #[serde(skip)]
+        pub fetched: Option<Arc<[u8]>>,
+        /// Size and digest of its contents, once measured.
+        #[serde(skip)]
+        memo: Memo,
+    }
 }
 
 impl Resource {
@@ -376,15 +322,15 @@ impl Resource {
     }
 }
 
-/// A header of an http request.
-#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct HttpHeader {
-    /// Name.
-    #[serde(deserialize_with = "nullable")]
-    pub name: String,
-    /// Value; absent, it removes the header of a parent config.
-    pub value: Option<String>,
+nullable! {
+    /// A header of an http request.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct HttpHeader {
+        /// Name.
+        pub name: String,
+        /// Value; absent, it removes the header of a parent config.
+        pub value: Option<String>,
+    }
 }
 
 impl std::fmt::Debug for HttpHeader {
@@ -405,59 +351,44 @@ impl std::fmt::Debug for Resource {
     }
 }
 
-/// `verification`.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Verification {
-    /// `sha512-…` or `sha256-…`.
-    pub hash: Option<String>,
-}
+nullable! {
+    /// `verification`.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Verification {
+        /// `sha512-…` or `sha256-…`.
+        pub hash: Option<String>,
+    }
 
-/// The `systemd` section.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Systemd {
-    /// Units.
-    #[serde(deserialize_with = "nullable")]
-    pub units: List<Unit>,
-}
+    /// The `systemd` section.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Systemd {
+        /// Units.
+        pub units: List<Unit>,
+    }
 
-/// A unit.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Unit {
-    /// Name with suffix.
-    #[serde(deserialize_with = "nullable")]
-    pub name: String,
-    /// True enables, false disables; absent leaves it to the presets.
-    pub enabled: Option<bool>,
-    /// True masks, false unmasks; absent changes nothing.
-    pub mask: Option<bool>,
-    /// The unit file; empty means "not ours".
-    pub contents: Option<String>,
-    /// Drop-ins.
-    #[serde(deserialize_with = "nullable")]
-    pub dropins: List<Dropin>,
-}
+    /// A unit.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Unit {
+        /// Name with suffix.
+        pub name: String,
+        /// True enables, false disables; absent leaves it to the presets.
+        pub enabled: Option<bool>,
+        /// True masks, false unmasks; absent changes nothing.
+        pub mask: Option<bool>,
+        /// The unit file; empty means "not ours".
+        pub contents: Option<String>,
+        /// Drop-ins.
+        pub dropins: List<Dropin>,
+    }
 
-/// A drop-in of a unit.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Dropin {
-    /// File name ending in `.conf`.
-    #[serde(deserialize_with = "nullable")]
-    pub name: String,
-    /// Content; empty means "no such file".
-    pub contents: Option<String>,
-}
-
-/// Ignition takes `null` for every field and means "absent".
-fn nullable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+    /// A drop-in of a unit.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Dropin {
+        /// File name ending in `.conf`.
+        pub name: String,
+        /// Content; empty means "no such file".
+        pub contents: Option<String>,
+    }
 }
 
 /// Returns the text of a unit file or drop-in that is to exist: empty contents mean "not ours".
