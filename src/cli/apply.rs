@@ -357,7 +357,7 @@ fn verify(
         // The next boot brings them.
         drifts.retain(|drift| !drift.is_of_the_os());
     }
-    let verdict = drift::verdict(&session.chosen.config.name, &drifts);
+    let verdict = drift::daemon_verdict(&session.chosen.config.name, &drifts);
     let diffs = report::plan::Diffs::new();
     let daemon = predict::of_plan(session, plan, args);
     let findings = Findings {

@@ -604,7 +604,7 @@ pub fn half(root: &Root) -> Result<Option<String>> {
     let System::Known(facts) = System::observe(root, &Host::observe(root)?, &HostRunner)? else {
         return Ok(None);
     };
-    Ok(drift::half(&records, &facts))
+    Ok(drift::os_mismatch(&records, &facts))
 }
 
 fn said(cause: Cause) -> anyhow::Error {

@@ -335,8 +335,8 @@ impl<'a> Found<'a> {
             Some(session) if std::ptr::eq(node, &session.node) => {
                 drifts.extend_from_slice(session.on_disk());
             }
-            Some(session) => drifts.extend(drift::drifts(&session.desired, node)),
-            None => drifts.extend(drift::drifts(&Desired::from_config(config), node)),
+            Some(session) => drifts.extend(drift::find_drifts(&session.desired, node)),
+            None => drifts.extend(drift::find_drifts(&Desired::from_config(config), node)),
         }
         let facts = node.system.facts();
         Compared {

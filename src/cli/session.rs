@@ -421,7 +421,7 @@ impl Session {
 
     /// The differences between the disk and the config, which are looked for once.
     pub fn on_disk(&self) -> &[Drift] {
-        let look = || drift::drifts(&self.desired, &self.node);
+        let look = || drift::find_drifts(&self.desired, &self.node);
         self.differs.get_or_init(look)
     }
 

@@ -68,7 +68,7 @@ pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
     };
     let half = half.and_then(|facts| {
         Some(Half {
-            words: drift::half(&records, facts)?,
+            words: drift::os_mismatch(&records, facts)?,
             reboot: drift::is_next(&records, facts),
         })
     });

@@ -21,7 +21,7 @@ pub fn run(cli: &Cli, args: &ConfigArgs) -> Result<ExitCode> {
     // The plan knows both sides of everything that differs.
     let plan = session.plan(Options::default());
     let drifts = session.drifts(&plan);
-    let verdict = drift::verdict(&session.chosen.config.name, &drifts);
+    let verdict = drift::daemon_verdict(&session.chosen.config.name, &drifts);
     let diffs = session.diffs(&plan, args.show_secrets);
     let findings = Findings {
         drifts: &drifts,

@@ -135,7 +135,7 @@ pub fn disordered_arguments(config: &MachineConfig, present: &Kargs) -> Option<D
 }
 
 /// Describes the differences of the running operating system from the recorded config.
-pub fn half(records: &Records, facts: &Facts) -> Option<String> {
+pub fn os_mismatch(records: &Records, facts: &Facts) -> Option<String> {
     let config = records.recorded()?;
     let booted = facts.deployments.booted()?;
     if facts.class == Class::Other {
@@ -184,7 +184,7 @@ fn left_arguments(config: &MachineConfig, facts: &Facts) -> Option<String> {
 }
 
 /// Returns all differences from `desired`. The first entry with a daemon message is the daemon's verdict.
-pub fn drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
+pub fn find_drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
     let mut drifts = Vec::new();
     let mut undecodable = desired.undecodable.iter().peekable();
     for (index, file) in desired.files.iter().enumerate() {
@@ -207,7 +207,7 @@ pub fn drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
 }
 
 /// Returns the daemon's message for its verdict (docs/agreement.md: Validation); `None` if it finds nothing.
-pub fn verdict(name: &str, drifts: &[Drift]) -> Option<String> {
+pub fn daemon_verdict(name: &str, drifts: &[Drift]) -> Option<String> {
     let first = drifts.iter().find_map(|drift| drift.daemon.as_deref())?;
     Some(format!(
         "unexpected on-disk state validating against {name}: {first}"
@@ -323,14 +323,14 @@ fn written_unit_drifts(units: &[Unit], node: &NodeState) -> Vec<Drift> {
 fn file_drifts(file: &DesiredFile, node: &NodeState, spec2: bool) -> Vec<Drift> {
     let wanted = match wanted_file(file, node) {
         Ok(wanted) => wanted,
-        Err(problem) => return vec![unchecked(DriftKind::Owner, &file.path, problem)],
+        Err(problem) => return vec![unchecked_drift(DriftKind::Owner, &file.path, problem)],
     };
     if spec2 || !is_exempt(&file.path) {
-        return compare(&file.path, &wanted, node);
+        return compare_file(&file.path, &wanted, node);
     }
     match node.object(&file.path) {
         Some(_) => Vec::new(),
-        None => vec![unchecked(
+        None => vec![unchecked_drift(
             DriftKind::Missing,
             &file.path,
             "missing; the daemon writes it itself when it runs".into(),
@@ -339,19 +339,24 @@ fn file_drifts(file: &DesiredFile, node: &NodeState, spec2: bool) -> Vec<Drift> 
 }
 
 /// The daemon compares mode, then bytes; owner is ours.
-fn compare(path: &RootPath, wanted: &Object, node: &NodeState) -> Vec<Drift> {
+fn compare_file(path: &RootPath, wanted: &Object, node: &NodeState) -> Vec<Drift> {
     if let Some(errno) = node.obstructed.get(path) {
-        return vec![obstructed(path, errno)];
+        return vec![obstructed_drift(path, errno)];
     }
     let Some(found) = node.object(path) else {
         let message = format!(
             "could not stat file {}: lstat {path}: no such file or directory",
             go_path(path)
         );
-        return vec![checked(DriftKind::Missing, path, "missing".into(), message)];
+        return vec![checked_drift(
+            DriftKind::Missing,
+            path,
+            "missing".into(),
+            message,
+        )];
     };
     let mut drifts = Vec::new();
-    let (want_mode, have_mode) = (GoMode::of(wanted), GoMode::of(found));
+    let (want_mode, have_mode) = (GoMode::from_object(wanted), GoMode::from_object(found));
     if want_mode != have_mode {
         let message = format!(
             "mode mismatch for file: {}; expected: {want_mode}; received: {have_mode}",
@@ -361,9 +366,9 @@ fn compare(path: &RootPath, wanted: &Object, node: &NodeState) -> Vec<Drift> {
             Kind::File { .. } => {
                 format!("mode is {:04o}, should be {:04o}", found.mode, wanted.mode)
             }
-            _ => format!("is {}, should be a regular file", noun(&found.kind)),
+            _ => format!("is {}, should be a regular file", kind_noun(&found.kind)),
         };
-        drifts.push(checked(DriftKind::Mode, path, detail, message));
+        drifts.push(checked_drift(DriftKind::Mode, path, detail, message));
     }
     if matches!(found.kind, Kind::File { .. }) && found.kind != wanted.kind {
         let detail = format!(
@@ -371,7 +376,7 @@ fn compare(path: &RootPath, wanted: &Object, node: &NodeState) -> Vec<Drift> {
             found.size(),
             wanted.size()
         );
-        drifts.push(checked(
+        drifts.push(checked_drift(
             DriftKind::Content,
             path,
             detail,
@@ -383,12 +388,12 @@ fn compare(path: &RootPath, wanted: &Object, node: &NodeState) -> Vec<Drift> {
             "owner is {}:{}, should be {}:{}",
             found.uid, found.gid, wanted.uid, wanted.gid
         );
-        drifts.push(unchecked(DriftKind::Owner, path, detail));
+        drifts.push(unchecked_drift(DriftKind::Owner, path, detail));
     }
     drifts
 }
 
-fn obstructed(path: &RootPath, cause: &ResolveError) -> Drift {
+fn obstructed_drift(path: &RootPath, cause: &ResolveError) -> Drift {
     let message = match cause {
         ResolveError::System(Errno::EACCES | Errno::EPERM) => {
             format!(
@@ -409,10 +414,10 @@ fn obstructed(path: &RootPath, cause: &ResolveError) -> Drift {
         ),
     };
     let detail = format!("cannot be looked at: {cause}");
-    checked(DriftKind::Missing, path, detail, message)
+    checked_drift(DriftKind::Missing, path, detail, message)
 }
 
-fn checked(kind: DriftKind, path: &RootPath, detail: String, message: String) -> Drift {
+fn checked_drift(kind: DriftKind, path: &RootPath, detail: String, message: String) -> Drift {
     Drift {
         kind,
         subject: path.to_string(),
@@ -422,7 +427,7 @@ fn checked(kind: DriftKind, path: &RootPath, detail: String, message: String) ->
 }
 
 /// Returns a difference that the daemon does not check.
-pub fn unchecked(kind: DriftKind, path: &RootPath, detail: String) -> Drift {
+pub fn unchecked_drift(kind: DriftKind, path: &RootPath, detail: String) -> Drift {
     Drift {
         kind,
         subject: path.to_string(),
@@ -432,7 +437,7 @@ pub fn unchecked(kind: DriftKind, path: &RootPath, detail: String) -> Drift {
 }
 
 /// Returns the name of an object in messages.
-pub fn noun(kind: &Kind) -> String {
+pub fn kind_noun(kind: &Kind) -> String {
     match kind {
         Kind::File { .. } => "a regular file".into(),
         Kind::Symlink { target } => format!("a symbolic link to {target}"),
@@ -468,7 +473,7 @@ fn unit_drifts(unit: &Unit, node: &NodeState, spec2: bool) -> Vec<Drift> {
         let wanted = text_object(dropin.text().unwrap_or_default().as_bytes(), 0o644, owner);
         // An empty drop-in is one that need not be there.
         if spec2 || dropin.text().is_some() || node.object(&path).is_some() {
-            drifts.extend(compare(&path, &wanted, node));
+            drifts.extend(compare_file(&path, &wanted, node));
         }
     }
     let Some(path) = unit_path(&unit.name) else {
@@ -477,7 +482,7 @@ fn unit_drifts(unit: &Unit, node: &NodeState, spec2: bool) -> Vec<Drift> {
     match unit.text() {
         Some(_) if unit.mask == Some(true) => drifts.extend(mask_drift(&path, node, true)),
         Some(text) => {
-            drifts.extend(compare(
+            drifts.extend(compare_file(
                 &path,
                 &text_object(text.as_bytes(), 0o644, owner),
                 node,
@@ -488,7 +493,7 @@ fn unit_drifts(unit: &Unit, node: &NodeState, spec2: bool) -> Vec<Drift> {
         None if unit.mask == Some(false) && node.object(&path).is_some() => {
             let detail =
                 "is there, but the config unmasks the unit and brings no file of it".into();
-            drifts.push(unchecked(DriftKind::Superfluous, &path, detail));
+            drifts.push(unchecked_drift(DriftKind::Superfluous, &path, detail));
         }
         None => {}
     }
@@ -512,7 +517,7 @@ fn mask_drift(path: &RootPath, node: &NodeState, daemon_looks: bool) -> Option<D
     };
     let detail = match node.object(path).map(|object| &object.kind) {
         None => "is not masked: no link to /dev/null is there".to_owned(),
-        Some(other) => format!("is not masked: it is {}", noun(other)),
+        Some(other) => format!("is not masked: it is {}", kind_noun(other)),
     };
     Some(Drift {
         kind: DriftKind::Mask,
@@ -559,12 +564,12 @@ fn link_drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
         .filter(|change| !masks.contains(&change.path));
     links
         .map(|change| match change.target {
-            Some(target) => unchecked(
+            Some(target) => unchecked_drift(
                 DriftKind::Enablement,
                 &change.path,
                 format!("enablement link to {target} is missing"),
             ),
-            None => unchecked(
+            None => unchecked_drift(
                 DriftKind::Enablement,
                 &change.path,
                 "enablement link should not be there".into(),
@@ -590,7 +595,7 @@ fn password_drift(desired: &Desired, node: &NodeState) -> Option<Drift> {
     if node.accounts.is_broken("core") {
         let path = RootPath::fixed(paths::SHADOW);
         let detail = "the line of core is broken: a line break or a colon is in its password, or fields are missing";
-        return Some(unchecked(DriftKind::Password, &path, detail.into()));
+        return Some(unchecked_drift(DriftKind::Password, &path, detail.into()));
     }
     let wanted = desired.password_hash.as_deref()?;
     let found = node.accounts.password("core")?;
@@ -603,7 +608,7 @@ fn password_drift(desired: &Desired, node: &NodeState) -> Option<Drift> {
         "another one"
     };
     let path = RootPath::fixed(paths::SHADOW);
-    Some(unchecked(
+    Some(unchecked_drift(
         DriftKind::Password,
         &path,
         format!("password of core is {state}"),
@@ -624,7 +629,7 @@ fn key_drift(desired: &Desired, node: &NodeState, owner: (u32, u32)) -> Option<D
         }
         None => "SSH keys of core are missing".to_owned(),
     };
-    Some(unchecked(DriftKind::Keys, &path, detail))
+    Some(unchecked_drift(DriftKind::Keys, &path, detail))
 }
 
 /// The key file as it is to be (docs/agreement.md: Users).
@@ -648,7 +653,7 @@ struct GoMode(u32);
 impl GoMode {
     const LETTERS: &'static str = "dalTLDpSugct?";
 
-    fn of(object: &Object) -> Self {
+    fn from_object(object: &Object) -> Self {
         let kind = match &object.kind {
             Kind::File { .. } => 0,
             Kind::Directory => 1 << 31,
@@ -698,12 +703,167 @@ impl std::fmt::Display for GoMode {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::node::{Host, Labels, Os, System};
+    use crate::systemd::{Support, UnitTree};
+
+    fn parse_config(spec: &Value) -> MachineConfig {
+        let text = json!({"metadata": {"name": "rendered-worker-1"}, "spec": spec}).to_string();
+        crate::document::parse(text, "test").unwrap()
+    }
+
+    fn desired_files(files: &Value) -> Desired {
+        let part = json!({"ignition": {"version": "3.4.0"}, "storage": {"files": files}});
+        Desired::from_config(&parse_config(&json!({"config": part})))
+    }
+
+    /// A node with these files, each with its text, mode and owner.
+    fn node_with(files: &[(&str, &str, u32, u32)]) -> NodeState {
+        let object = |(path, text, mode, owner): &(&str, &str, u32, u32)| {
+            let object = text_object(text.as_bytes(), *mode, (*owner, *owner));
+            (RootPath::parse(path).unwrap(), object)
+        };
+        let host = Host {
+            user: (0, 0),
+            can_chown: true,
+            capabilities: HashSet::new(),
+            live: false,
+            separate_var: false,
+            var_missing: false,
+            in_initramfs: false,
+            never_booted: false,
+            has_usr_etc: false,
+            deployment: None,
+            fips: None,
+        };
+        NodeState {
+            objects: files.iter().map(object).collect(),
+            texts: BTreeMap::new(),
+            stamps: BTreeMap::new(),
+            obstructed: BTreeMap::new(),
+            directories: BTreeMap::new(),
+            flags: BTreeMap::new(),
+            root_flags: Default::default(),
+            mount_points: BTreeSet::new(),
+            obstacles: BTreeMap::new(),
+            trees: BTreeMap::new(),
+            root_mount: 1,
+            mounts: BTreeMap::new(),
+            units: UnitTree::new(),
+            systemd: Support {
+                upheld_by: false,
+                preset_ignore: false,
+            },
+            accounts: Accounts::default(),
+            host,
+            os: Os::default(),
+            system: System::default(),
+            labels: Labels::default(),
+            elsewhere: BTreeMap::new(),
+            packaged: BTreeMap::new(),
+        }
+    }
+
+    fn kinds(drifts: &[Drift]) -> Vec<(DriftKind, &str)> {
+        let kind = |drift: &'_ Drift| drift.kind;
+        let subjects = drifts.iter().map(|drift| drift.subject.as_str());
+        drifts.iter().map(kind).zip(subjects).collect()
+    }
+
+    #[test]
+    fn a_node_as_the_config_wants_it_has_no_drift() {
+        let desired =
+            desired_files(&json!([{"path": "/etc/a", "contents": {"source": "data:,a"}}]));
+        let node = node_with(&[("/etc/a", "a", 0o644, 0)]);
+        assert_eq!(find_drifts(&desired, &node), []);
+        assert_eq!(daemon_verdict("rendered-worker-1", &[]), None);
+    }
+
+    #[test]
+    fn differences_come_in_the_order_of_the_config_and_the_first_is_the_verdict() {
+        let desired = desired_files(&json!([
+            {"path": "/etc/other-owner", "contents": {"source": "data:,a"}},
+            {"path": "/etc/mode", "mode": 0o600, "contents": {"source": "data:,a"}},
+            {"path": "/etc/bytes", "contents": {"source": "data:,abc"}},
+            {"path": "/etc/missing", "contents": {"source": "data:,a"}},
+        ]));
+        let mut node = node_with(&[
+            ("/etc/bytes", "a", 0o644, 0),
+            ("/etc/mode", "a", 0o644, 0),
+            ("/etc/other-owner", "a", 0o644, 7),
+        ]);
+        let all = find_drifts(&desired, &node);
+        let wanted = [
+            (DriftKind::Owner, "/etc/other-owner"),
+            (DriftKind::Mode, "/etc/mode"),
+            (DriftKind::Content, "/etc/bytes"),
+            (DriftKind::Missing, "/etc/missing"),
+        ];
+        assert_eq!(kinds(&all), wanted);
+        // The daemon does not compare owners.
+        let message = "unexpected on-disk state validating against c: mode mismatch for file: \"/etc/mode\"; \
+                       expected: -rw-------/384/0600; received: -rw-r--r--/420/0644";
+        assert_eq!(daemon_verdict("c", &all).as_deref(), Some(message));
+        // Without the privilege an owner cannot be changed, so it does not count.
+        node.host.can_chown = false;
+        assert_eq!(kinds(&find_drifts(&desired, &node)), wanted[1..]);
+    }
+
+    #[test]
+    fn an_exempt_certificate_is_no_matter_for_the_daemon() {
+        let path = "/etc/kubernetes/kubelet-ca.crt";
+        let desired = desired_files(&json!([{"path": path, "contents": {"source": "data:,a"}}]));
+        let all = find_drifts(&desired, &node_with(&[]));
+        assert_eq!(kinds(&all), [(DriftKind::Missing, path)]);
+        assert_eq!(daemon_verdict("c", &all), None);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_examined_is_reported_with_its_cause() {
+        let desired =
+            desired_files(&json!([{"path": "/etc/a", "contents": {"source": "data:,a"}}]));
+        let mut node = node_with(&[("/etc/a", "a", 0o644, 0)]);
+        let cause = ResolveError::System(Errno::EACCES);
+        node.obstructed
+            .insert(RootPath::parse("/etc/a").unwrap(), cause);
+        let all = find_drifts(&desired, &node);
+        let message = "could not read file \"/etc/a\": open /etc/a: permission denied";
+        assert_eq!(all[0].daemon.as_deref(), Some(message));
+    }
+
+    #[test]
+    fn an_argument_with_a_blank_in_quotes_is_missing_even_where_it_is_present() {
+        let config = parse_config(&json!({"kernelArguments": ["a=1 b", "\"c d\""]}));
+        let drift = |line: &str| missing_arguments(&config, Some(&Kargs::parse(line)));
+        let message = |line: &str| drift(line).and_then(|drift| drift.daemon);
+        let wanted = "missing expected kernel arguments: [\"c d\"]";
+        assert_eq!(message("b a=1 \"c d\"").as_deref(), Some(wanted));
+        let wanted = "missing expected kernel arguments: [a=1 \"c d\"]";
+        assert_eq!(message("b a=2").as_deref(), Some(wanted));
+        assert_eq!(missing_arguments(&parse_config(&json!({})), None), None);
+    }
+
+    #[test]
+    fn a_layered_image_takes_the_place_of_that_of_the_config() {
+        let config = parse_config(&json!({"osImageURL": "registry/os@sha256:1"}));
+        let runs = |layered, runs| image_drift(&config, layered, runs);
+        assert_eq!(runs(None, "registry/os@sha256:1"), None);
+        assert_eq!(runs(Some(""), "registry/os@sha256:1"), None);
+        assert_eq!(runs(Some("registry/own"), "registry/own"), None);
+        let drift = runs(Some("registry/own"), "registry/os@sha256:1").unwrap();
+        assert!(drift.is_of_the_os());
+        let message = "expected target osImageURL \"registry/own\", have \"registry/os@sha256:1\"";
+        assert_eq!(drift.daemon.as_deref(), Some(message));
+    }
 
     #[test]
     fn modes_print_as_go_prints_them() {
         let object = |kind, mode| {
-            GoMode::of(&Object {
+            GoMode::from_object(&Object {
                 kind,
                 mode,
                 uid: 0,

@@ -7,7 +7,7 @@
 use super::{Attributes, Builder, InTheWay, Payload, Section, Step};
 use crate::accounts::{Home, MAX_OWNED, Prepared, keys_text, may_have_home};
 use crate::document::ignition::User;
-use crate::drift::{noun, text_object};
+use crate::drift::{kind_noun, text_object};
 use crate::node::account_files::WRITTEN;
 use crate::node::accounts::{count_keys, opens};
 use crate::notice::Notice;
@@ -350,7 +350,7 @@ impl Builder<'_> {
                 self.own_directory(path, owner, "belongs to somebody else than its user");
             }
             Some(found) => {
-                let what = noun(&found.kind);
+                let what = kind_noun(&found.kind);
                 let message =
                     format!("{what} is where a directory should be. Move it away, then run again");
                 self.block(path.to_string(), message);

@@ -1,7 +1,7 @@
 //! The parts of a plan that `verify` and `status` report as differences.
 
 use super::{PlannedStep, Section, Step};
-use crate::drift::{Drift, DriftKind, unchecked};
+use crate::drift::{Drift, DriftKind, unchecked_drift};
 use crate::notice::Notice;
 
 /// Returns the differences that the steps of a plan show and the daemon never looks at: directories and links, or all of
@@ -18,7 +18,7 @@ pub fn step_drifts(steps: &[PlannedStep], all: bool) -> Vec<Drift> {
                 Step::RemoveDirectory { .. } => DriftKind::Superfluous,
                 Step::Put { .. } | Step::Remove { .. } => DriftKind::Content,
             };
-            unchecked(kind, planned.step.path(), planned.why.clone())
+            unchecked_drift(kind, planned.step.path(), planned.why.clone())
         })
         .collect()
 }

@@ -6,7 +6,7 @@ use super::claims::{NAME_MAX, longest_name};
 use super::{Builder, Payload, Section};
 use crate::document::{Desired, DesiredFile, KernelType};
 use crate::drift::originals::{NOORIG_SUFFIX, OriginalPaths};
-use crate::drift::{dropin_path, is_exempt, noun, text_object, unit_path, wanted_file};
+use crate::drift::{dropin_path, is_exempt, kind_noun, text_object, unit_path, wanted_file};
 use crate::kargs::Kargs;
 use crate::node::{Packaged, Recorded};
 use crate::object::{Kind, Object};
@@ -239,7 +239,7 @@ impl Builder<'_> {
             return;
         };
         if !matches!(object.kind, Kind::File { .. } | Kind::Symlink { .. }) {
-            let what = noun(&object.kind);
+            let what = kind_noun(&object.kind);
             self.block(
                 source.to_string(),
                 format!("{what} is where a file should be. Move it away, then run again"),

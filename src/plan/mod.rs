@@ -44,7 +44,7 @@ use crate::document::{
     Contents, Desired, MachineConfig, Text, TransitionRefusal, find_refusals, override_of,
     unconditional_refusals,
 };
-use crate::drift::noun;
+use crate::drift::kind_noun;
 use crate::node::{Baseline, NodeState, Records};
 use crate::notice::Notice;
 use crate::object::{Kind, Object};
@@ -731,7 +731,7 @@ impl<'a> Builder<'a> {
         }
         let message = format!(
             "{} is where a file should be. Move it away, then run again",
-            noun(kind)
+            kind_noun(kind)
         );
         self.block(path.to_string(), message);
         false

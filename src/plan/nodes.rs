@@ -5,7 +5,7 @@
 
 use super::{Attributes, Builder, InTheWay, Payload, Section, Step};
 use crate::document::{DesiredDirectory, DesiredLink, Owner};
-use crate::drift::{group_id, noun, user_id};
+use crate::drift::{group_id, kind_noun, user_id};
 use crate::object::{Kind, Object};
 use crate::root::RootPath;
 
@@ -48,7 +48,7 @@ impl Builder<'_> {
             return self.put_directory(directory, (uid.unwrap_or(0), gid.unwrap_or(0)));
         }
         if !found.is_directory() {
-            let what = noun(&found.kind);
+            let what = kind_noun(&found.kind);
             let message = format!(
                 "{what} is where a directory should be, and overwrite is not set. Move it away, then run again"
             );

@@ -119,7 +119,7 @@ fn gap(evidence: &Evidence, config: &MachineConfig, drifts: &[Drift]) -> Finding
     {
         finding = finding.seen("the boot that mco-rescue waited for", why.clone());
     }
-    let finding = finding.daemon(drift::verdict(&config.name, drifts));
+    let finding = finding.daemon(drift::daemon_verdict(&config.name, drifts));
     if waits {
         return finding.next("systemctl reboot");
     }

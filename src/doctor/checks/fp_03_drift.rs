@@ -46,7 +46,7 @@ fn degraded(evidence: &Evidence, compared: &Compared, seen: &[&Drift]) -> Findin
     let own: Vec<Drift> = seen.iter().map(|drift| (*drift).clone()).collect();
     Finding::new(Severity::Warning, what, means)
         .seen_all(seen.iter().map(|drift| fact(compared, drift)))
-        .daemon(drift::verdict(&compared.config, &own))
+        .daemon(drift::daemon_verdict(&compared.config, &own))
         .next(format!("mco-rescue verify{}", evidence.at_root()))
         .next(format!("mco-rescue apply{}", evidence.at_root()))
 }

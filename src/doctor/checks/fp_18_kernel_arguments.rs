@@ -63,7 +63,7 @@ Degraded until the config says it otherwise.";
             means,
         )
         .seen_all(never.into_iter().map(|token| Fact::new(IN_CONFIG, token)))
-        .daemon(missed.and_then(|missed| drift::verdict(&config.name, &[missed])))
+        .daemon(missed.and_then(|missed| drift::daemon_verdict(&config.name, &[missed])))
         .next("oc edit mc NAME")
     })
 }
