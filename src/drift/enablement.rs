@@ -334,7 +334,7 @@ impl Play<'_> {
     fn state(&mut self, unit: &str) -> Option<UnitFileState> {
         match systemd::unit_file_state(&self.tree, unit, &self.support) {
             Ok(state) => Some(state),
-            Err(problem) if problem.fault == Fault::NotObserved => {
+            Err(problem) if problem.fault == Fault::NotRead => {
                 self.unjudged
                     .push(format!("unit {unit} cannot be judged: {problem}"));
                 None

@@ -529,12 +529,14 @@ fn mask_drift(path: &RootPath, node: &NodeState, daemon_looks: bool) -> Option<D
 
 /// Only one direction can be seen by the daemon: its runner drops the output of a failing `is-enabled`.
 fn enabled_drift(unit: &Unit, node: &NodeState) -> Option<Drift> {
+    if unit.enabled != Some(false) {
+        return None;
+    }
     let state = unit_file_state(&node.units, &unit.name, &node.systemd).ok()?;
-    let on = matches!(
+    if !matches!(
         state,
         UnitFileState::Enabled | UnitFileState::EnabledRuntime
-    );
-    if unit.enabled != Some(false) || !on {
+    ) {
         return None;
     }
     Some(Drift {

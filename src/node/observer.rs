@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use super::{Directory, NodeState, at};
-use crate::object::{Flags, Object, Stamp};
+use crate::object::{Flags, Kind, Object, Stamp};
 use crate::root::{
     Hold, Mount, Place, Places, Recent, ResolveError, Root, RootError, RootPath, mount_of,
     stat_of_open,
@@ -147,6 +147,17 @@ impl<'r> Observer<'r> {
                 Ok(())
             }
             Err(errno) => Err(at(path, errno)),
+        }
+    }
+
+    /// Returns the target of the link that was looked at last, if it is at this path.
+    pub(super) fn last_target(&self, path: &RootPath) -> Option<&str> {
+        match self.seen.objects.last() {
+            Some((last, object)) if last == path => match &object.kind {
+                Kind::Symlink { target } => Some(target),
+                _ => None,
+            },
+            _ => None,
         }
     }
 

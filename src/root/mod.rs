@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nix::dir::Dir;
+use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, ResolveFlag, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
@@ -64,6 +64,19 @@ pub struct Place {
     pub dir: Arc<OwnedFd>,
     /// The last component, never followed.
     pub name: String,
+}
+
+/// Type of an entry of a directory, as the directory itself has it: what is mounted over the entry is not seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryType {
+    /// A regular file.
+    File,
+    /// A symbolic link.
+    Link,
+    /// A directory.
+    Directory,
+    /// A device, pipe or socket.
+    Other,
 }
 
 /// Largest file that is read whole into memory: records and unit files are far below.
@@ -313,21 +326,7 @@ impl Root {
         let Some(place) = self.place(path)? else {
             return Ok(None);
         };
-        let is_file = |stat: &FileStat| resolve::kind(stat) == SFlag::S_IFREG;
-        let read = || {
-            // A device is not even opened.
-            if !place.stat()?.is_some_and(|stat| is_file(&stat)) {
-                return Ok(None);
-            }
-            let file = place.open()?;
-            let is_file = is_file(&fstat(&file)?);
-            is_file.then(|| read_whole(file, MAX_READ)).transpose()
-        };
-        match read() {
-            Ok(bytes) => Ok(bytes),
-            Err(Errno::ENOENT | Errno::ELOOP | Errno::ENXIO) => Ok(None),
-            Err(errno) => Err(at(path, errno)),
-        }
+        place.read().map_err(|errno| at(path, errno))
     }
 
     /// The target of the symbolic link at `path`, verbatim; `None` when it is no link.
@@ -344,23 +343,26 @@ impl Root {
 
     /// The names in a directory, sorted; empty when there is none.
     pub fn list(&self, path: &RootPath) -> Result<Vec<String>, RootError> {
+        let names = self.open_to_list(path)?.map(names_in).transpose();
+        Ok(names.map_err(|errno| at(path, errno))?.unwrap_or_default())
+    }
+
+    /// Returns the names in a directory with their types; empty when there is none.
+    pub fn list_types(&self, path: &RootPath) -> Result<Vec<(String, EntryType)>, RootError> {
+        let entries = self.open_to_list(path)?.map(types_in).transpose();
+        Ok(entries
+            .map_err(|errno| at(path, errno))?
+            .unwrap_or_default())
+    }
+
+    fn open_to_list(&self, path: &RootPath) -> Result<Option<OwnedFd>, RootError> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let fd = match resolve::open_in_root(
-            self.dir.as_fd(),
-            path.relative(),
-            flags,
-            ResolveFlag::empty(),
-        ) {
-            Ok(fd) => fd,
-            Err(ResolveError::System(Errno::ENOENT | Errno::ENOTDIR)) => return Ok(Vec::new()),
-            Err(cause) => {
-                return Err(RootError {
-                    path: path.to_string(),
-                    cause,
-                });
-            }
-        };
-        names_in(fd).map_err(|errno| at(path, errno))
+        let (dir, extra) = (self.dir.as_fd(), ResolveFlag::empty());
+        match resolve::open_in_root(dir, path.relative(), flags, extra) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(ResolveError::System(Errno::ENOENT | Errno::ENOTDIR)) => Ok(None),
+            Err(cause) => Err(Self::error(path, cause)),
+        }
     }
 
     /// The names at the top of the root, sorted.
@@ -461,6 +463,24 @@ impl Place {
         self.kind(&stat).map(Some)
     }
 
+    /// Returns the bytes of the regular file of this name, not followed; `None` when there is none.
+    pub fn read(&self) -> Result<Option<Vec<u8>>, Errno> {
+        let is_file = |stat: &FileStat| resolve::kind(stat) == SFlag::S_IFREG;
+        let read = || {
+            // A device is not even opened.
+            if !self.stat()?.is_some_and(|stat| is_file(&stat)) {
+                return Ok(None);
+            }
+            let file = self.open()?;
+            let is_file = is_file(&fstat(&file)?);
+            is_file.then(|| read_whole(file, MAX_READ)).transpose()
+        };
+        match read() {
+            Err(Errno::ENOENT | Errno::ELOOP | Errno::ENXIO) => Ok(None),
+            read => read,
+        }
+    }
+
     /// The mount and the flags of what is there, not followed; `None` when nothing is.
     pub fn hold(&self) -> Result<Option<Hold>, Errno> {
         match mount::stat_at(self.dir.as_fd(), &self.name) {
@@ -520,16 +540,56 @@ fn is_too_large(stat: &FileStat) -> bool {
 }
 
 fn names_in(fd: OwnedFd) -> Result<Vec<String>, Errno> {
-    let mut dir = Dir::from_fd(fd)?;
-    let mut names = Vec::new();
-    for entry in dir.iter() {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        if name != "." && name != ".." {
-            names.push(name);
-        }
-    }
+    let mut names: Vec<String> = entries_of(&mut Dir::from_fd(fd)?)?
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     names.sort();
     Ok(names)
+}
+
+fn types_in(fd: OwnedFd) -> Result<Vec<(String, EntryType)>, Errno> {
+    let mut dir = Dir::from_fd(fd)?;
+    let mut types = Vec::new();
+    for (name, found) in entries_of(&mut dir)? {
+        let entry_type = match found {
+            Some(Type::File) => EntryType::File,
+            Some(Type::Symlink) => EntryType::Link,
+            Some(Type::Directory) => EntryType::Directory,
+            Some(_) => EntryType::Other,
+            // Not every file system has the type beside the name.
+            None => match fstatat(&dir, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+                Ok(stat) => EntryType::of(&stat),
+                Err(Errno::ENOENT) => continue,
+                Err(errno) => return Err(errno),
+            },
+        };
+        types.push((name, entry_type));
+    }
+    Ok(types)
+}
+
+fn entries_of(dir: &mut Dir) -> Result<Vec<(String, Option<Type>)>, Errno> {
+    let mut entries = Vec::new();
+    for entry in dir.iter() {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name != "." && name != ".." {
+            entries.push((name, entry.file_type()));
+        }
+    }
+    Ok(entries)
+}
+
+impl EntryType {
+    fn of(stat: &FileStat) -> Self {
+        match resolve::kind(stat) {
+            SFlag::S_IFREG => Self::File,
+            SFlag::S_IFLNK => Self::Link,
+            SFlag::S_IFDIR => Self::Directory,
+            _ => Self::Other,
+        }
+    }
 }
 
 fn read_whole(file: File, limit: u64) -> Result<Vec<u8>, Errno> {

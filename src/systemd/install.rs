@@ -16,15 +16,17 @@
 //! | specifiers of the host (`%m`, `%H`, `%v`, …) expand to values of the host it runs on | [`Fault::Specifier`] | the host may be another one |
 //! | where built for SysV, looks for init scripts first, and fails for a service whose file is broken even if its links could be removed | only does what units ask for (`SYSTEMCTL_SKIP_SYSV=1`) | a node has no init scripts |
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use super::fault::{Fault, Problem};
 use super::lookup::{
-    Context, Fault, Info, InfoId, Mode, Problem, Search, Support, basename, check_alias,
-    is_hidden_or_backup, join, parent,
+    Context, Info, InfoId, Mode, Search, basename, check_alias, config_links, is_generated, join,
+    parent,
 };
 use super::preset::{PresetDecision, Presets};
+use super::support::Support;
 use super::unit_name::{self, UnitName, UnitNameKind};
-use super::unit_tree::{CONFIG_DIR, LinkChange, UnitEntry, UnitTree};
+use super::unit_tree::{CONFIG_DIR, LinkChange, UnitTree};
 use super::view::{Node, View};
 
 /// What an operation does to links.
@@ -76,43 +78,6 @@ pub fn preset(tree: &UnitTree, units: &[&str], support: &Support) -> Result<Outc
     Operation::new(tree, support).run(|op| op.preset(units, &presets))
 }
 
-/// The paths that any of the operations on a unit would have to know more about, but for what [`linked_to`] tells.
-pub(super) fn unobserved(
-    tree: &UnitTree,
-    unit: &str,
-    presets: &Presets,
-    support: &Support,
-) -> BTreeSet<String> {
-    let unit = &[unit];
-    let runs: [&dyn Fn(&mut Operation<'_>) -> Status; 3] =
-        [&|op| op.enable(unit), &|op| op.disable(unit), &|op| {
-            op.preset(unit, presets)
-        }];
-    let mut paths = BTreeSet::new();
-    for run in runs {
-        let mut operation = Operation::new(tree, support);
-        operation.only_looks = true;
-        let _ = run(&mut operation);
-        paths.append(&mut operation.view.finish().1);
-    }
-    paths
-}
-
-/// What any link may lead to: `disable` asks that of all of them, whatever the unit. A link that an operation makes
-/// leads to a directory with units, and may be followed by the same operation.
-pub(super) fn linked_to(tree: &UnitTree) -> BTreeSet<String> {
-    let view = View::new(tree);
-    for dir in tree.dirs.iter().filter(|dir| !dir.entries.is_empty()) {
-        let _ = view.chase(&format!("{}/unit", dir.path), false);
-    }
-    let links = tree.entries_of(CONFIG_DIR);
-    let links = links.map(|entries| links_below(entries, CONFIG_DIR));
-    for path in links.unwrap_or_default() {
-        let _ = view.chase(&path, true);
-    }
-    view.finish().1
-}
-
 /// The operation fails; the problem is noted.
 struct Failed;
 
@@ -124,8 +89,6 @@ struct Operation<'t> {
     view: View<'t>,
     support: &'t Support,
     problems: Vec<Problem>,
-    /// Nothing is changed: only what has to be known is of interest, without what [`linked_to`] tells.
-    only_looks: bool,
 }
 
 impl<'t> Operation<'t> {
@@ -134,19 +97,18 @@ impl<'t> Operation<'t> {
             view: View::new(tree),
             support,
             problems: Vec::new(),
-            only_looks: false,
         }
     }
 
     fn run(mut self, body: impl FnOnce(&mut Self) -> Status) -> Result<Outcome, InstallError> {
         let status = body(&mut self);
-        let (changes, unobserved) = self.view.finish();
-        if !unobserved.is_empty() {
-            let not_observed = |subject| Problem {
+        let (changes, unread) = self.view.finish();
+        if !unread.is_empty() {
+            let not_read = |subject| Problem {
                 subject,
-                fault: Fault::NotObserved,
+                fault: Fault::NotRead,
             };
-            let problems = unobserved.into_iter().map(not_observed).collect();
+            let problems = unread.into_iter().map(not_read).collect();
             return Err(InstallError {
                 problems,
                 partial: Vec::new(),
@@ -421,21 +383,15 @@ impl<'t> Operation<'t> {
             if !force {
                 return Err(self.report(path, Fault::ExistsAsLink(there)));
             }
-            self.change(LinkChange::Remove {
+            self.view.apply(LinkChange::Remove {
                 path: path.to_owned(),
             });
         }
-        self.change(LinkChange::Create {
+        self.view.apply(LinkChange::Create {
             path: path.to_owned(),
             target: target.to_owned(),
         });
         Ok(1)
-    }
-
-    fn change(&mut self, change: LinkChange) {
-        if !self.only_looks {
-            self.view.apply(change);
-        }
     }
 
     /// Whether two targets mean the same to systemd: one file, or one name in the search path.
@@ -479,7 +435,7 @@ impl<'t> Operation<'t> {
             }
             marked.insert(info.name.clone());
         }
-        if marked.is_empty() || self.only_looks {
+        if marked.is_empty() {
             Ok(0)
         } else {
             self.remove_marked(marked)
@@ -492,12 +448,7 @@ impl<'t> Operation<'t> {
         let mut status = Ok(0);
         loop {
             let mut again = false;
-            let links = self
-                .view
-                .tree()
-                .entries_of(CONFIG_DIR)
-                .map(|entries| links_below(entries, CONFIG_DIR));
-            for path in links.unwrap_or_default() {
+            for path in config_links(self.view.tree()) {
                 match self.is_marked(&path, &marked) {
                     Ok(true) => {
                         self.view.apply(LinkChange::Remove { path: path.clone() });
@@ -571,46 +522,11 @@ fn check_dependency_alias(dir: &str, link: &str, unit: &str) -> Result<(), Fault
     if fits { Ok(()) } else { Err(bad()) }
 }
 
-/// The paths of all links that could be named after a unit.
-fn links_below(entries: &BTreeMap<String, UnitEntry>, dir: &str) -> Vec<String> {
-    let mut links = Vec::new();
-    for (name, entry) in entries
-        .iter()
-        .filter(|(name, _)| !is_hidden_or_backup(name))
-    {
-        match entry {
-            UnitEntry::Directory(entries) => {
-                links.extend(links_below(entries, &format!("{dir}/{name}")))
-            }
-            UnitEntry::Link(_) if unit_name::is_valid(name) => links.push(format!("{dir}/{name}")),
-            _ => (),
-        }
-    }
-    links
-}
-
-/// Whether a unit file was written by a generator or by systemd itself.
-pub(super) fn is_generated(path: &str) -> bool {
-    is_from_generator(path) || is_transient(path)
-}
-
-/// Whether a unit file was written by a generator.
-pub(super) fn is_from_generator(path: &str) -> bool {
-    matches!(
-        parent(path),
-        "/run/systemd/generator" | "/run/systemd/generator.early" | "/run/systemd/generator.late"
-    )
-}
-
-/// Whether a unit file was written by systemd itself.
-pub(super) fn is_transient(path: &str) -> bool {
-    parent(path) == "/run/systemd/transient"
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::state::{UnitFileState, unit_file_state};
+    use super::super::unit_tree::UnitEntry;
     use super::*;
 
     /// A vendor unit `a.service` with these install settings.
@@ -689,7 +605,7 @@ mod tests {
         let error = enable(&tree, &["a.service"], &Support::of_version(252)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "/usr/lib/systemd/system/a.service has not been observed"
+            "/usr/lib/systemd/system/a.service was not read"
         );
         assert_eq!(error.partial, []);
     }

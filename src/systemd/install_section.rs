@@ -4,7 +4,7 @@
 //! is skipped here too. Only the text of one file is looked at; finding the files
 //! is not done here.
 
-use super::lookup::Support;
+use super::support::Support;
 use super::unit_name::{self, SpecifierError, UnitName, UnitNameKind};
 
 /// Blanks, as systemd strips them.

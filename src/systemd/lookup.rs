@@ -3,148 +3,17 @@
 //! What an operation knows of the units it has met is kept in a [`Context`]; it
 //! reads the [`View`] and never changes links, which is done by `install`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use super::install_section::{InstallSection, SectionError};
-use super::preset::Presets;
-use super::unit_name::{SpecifierError, UnitName, UnitNameKind};
-use super::unit_tree::{CONFIG_DIR, RUNTIME_CONFIG_DIR, UnitTree, relative};
+use super::fault::Fault;
+use super::install_section::InstallSection;
+use super::support::Support;
+use super::unit_name::{self, UnitName, UnitNameKind};
+use super::unit_tree::{CONFIG_DIR, RUNTIME_CONFIG_DIR, UnitEntry, UnitTree, relative};
 use super::view::{Node, View};
-use super::{install, state};
 
 /// systemd follows a unit's names this often.
-const FOLLOW_MAX: usize = 64;
-
-/// What the systemd of the root can do beyond version 252.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Support {
-    /// `UpheldBy=` and `*.upholds` directories (since 254).
-    pub upheld_by: bool,
-    /// The `ignore` verb in preset files (since 256).
-    pub preset_ignore: bool,
-}
-
-/// What is wrong with a unit, a link or a setting.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// No unit of this name.
-    #[error("does not exist")]
-    NotFound,
-    /// An alias of a unit that is not there.
-    #[error("is an alias of a unit that does not exist")]
-    DanglingAlias,
-    /// Masked by an empty file or a link to `/dev/null`.
-    #[error("is masked")]
-    Masked,
-    /// A circle of links, an alias of itself, or a unit that is enabled by the name of a link.
-    #[error("is a link that systemd refuses to operate on")]
-    TooManyLinks,
-    /// Generated or transient units cannot be enabled.
-    #[error("is transient or generated")]
-    Generated,
-    /// A directory or special file where a unit file should be.
-    #[error("is not a regular file")]
-    NotRegular,
-    /// A link with something on its way that is no directory.
-    #[error("is a link, but something on its way is not a directory")]
-    NoDirectory,
-    /// A link with a name on its way that no file system takes.
-    #[error("is a link to a name that is too long")]
-    NameTooLong,
-    /// A drop-in that spoils the unit, with its path.
-    #[error("has a drop-in that cannot be read: {0} {1}")]
-    Dropin(String, Box<Fault>),
-    /// A file or link where systemd would need a directory.
-    #[error("is not a directory")]
-    NotADirectory,
-    /// Something other than a link where a link should be.
-    #[error("already exists and is not a symlink")]
-    Exists,
-    /// Another link where a link should be, with its target.
-    #[error("already exists and is a symlink to {0:?}")]
-    ExistsAsLink(String),
-    /// Not the name of a unit.
-    #[error("is not a valid unit name")]
-    InvalidName,
-    /// Units of this type are never templates.
-    #[error("is of a type that cannot be a template")]
-    NotTemplatable,
-    /// An alias that does not fit the unit.
-    #[error("cannot be an alias of {0:?}")]
-    BadAlias(String),
-    /// A template without instance, wanted by something that is no template.
-    #[error("cannot depend on {0:?}, which is a template")]
-    NoInstance(String),
-    /// A setting that cannot be expanded.
-    #[error("cannot be expanded: {0}")]
-    Specifier(#[from] SpecifierError),
-    /// A file that systemd refuses to read.
-    #[error("cannot be read: {0}")]
-    Section(#[from] SectionError),
-    /// The tree does not say what is there; see [`closure_needed`].
-    #[error("has not been observed")]
-    NotObserved,
-}
-
-/// A fault and what it is about: a unit's name, a path, or a setting.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{subject} {fault}")]
-pub struct Problem {
-    /// A unit's name, a path inside the root, or the text of a setting.
-    pub subject: String,
-    /// What is wrong with it.
-    pub fault: Fault,
-}
-
-impl Support {
-    /// What this version of systemd supports.
-    pub const fn of_version(version: u32) -> Self {
-        Support {
-            upheld_by: version >= 254,
-            preset_ignore: version >= 256,
-        }
-    }
-
-    /// The directories whose links mean dependencies, by their suffixes.
-    pub(super) fn dependency_suffixes(&self) -> &'static [&'static str] {
-        if self.upheld_by {
-            &[".wants", ".requires", ".upholds"]
-        } else {
-            &[".wants", ".requires"]
-        }
-    }
-}
-
-/// What has to be known before units can be enabled, disabled, preset and asked for their state.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Needed<'u> {
-    /// The paths that must be [`observe`](UnitTree::observe)d: unit files whose contents
-    /// were not read, what links outside of the search path lead to, and the directories
-    /// on the way there, which may be links (their entries are not needed).
-    pub paths: BTreeSet<String>,
-    /// The units that led to any: observing can uncover more for them. Enough is known of the others.
-    pub units: Vec<&'u str>,
-}
-
-/// What has to be known before these units can be enabled, disabled, preset and asked for their state.
-///
-/// Ask again for the units that are left, until there are neither paths nor units.
-pub fn closure_needed<'u>(tree: &UnitTree, units: &[&'u str], support: &Support) -> Needed<'u> {
-    let mut needed = Needed {
-        paths: install::linked_to(tree),
-        units: Vec::new(),
-    };
-    let presets = Presets::read(&tree.presets, support);
-    for unit in units {
-        let mut paths = install::unobserved(tree, unit, &presets, support);
-        paths.append(&mut state::unobserved(tree, unit, support));
-        if !paths.is_empty() {
-            needed.paths.append(&mut paths);
-            needed.units.push(unit);
-        }
-    }
-    needed
-}
+pub(super) const FOLLOW_MAX: usize = 64;
 
 /// How a unit file is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -548,6 +417,48 @@ pub(super) fn is_runtime(path: &str) -> bool {
     relative(path, "/run").is_some()
 }
 
+/// Whether a unit file was written by a generator or by systemd itself.
+pub(super) fn is_generated(path: &str) -> bool {
+    is_from_generator(path) || is_transient(path)
+}
+
+/// Whether a unit file was written by a generator.
+pub(super) fn is_from_generator(path: &str) -> bool {
+    matches!(
+        parent(path),
+        "/run/systemd/generator" | "/run/systemd/generator.early" | "/run/systemd/generator.late"
+    )
+}
+
+/// Whether a unit file was written by systemd itself.
+pub(super) fn is_transient(path: &str) -> bool {
+    parent(path) == "/run/systemd/transient"
+}
+
+/// Returns the paths of all links below the config directory that could be named after a unit.
+pub(super) fn config_links(tree: &UnitTree) -> impl Iterator<Item = String> + use<> {
+    let entries = tree.entries_of(CONFIG_DIR);
+    let links = entries.map(|entries| links_below(entries, CONFIG_DIR));
+    links.unwrap_or_default().into_iter()
+}
+
+fn links_below(entries: &BTreeMap<String, UnitEntry>, dir: &str) -> Vec<String> {
+    let mut links = Vec::new();
+    for (name, entry) in entries
+        .iter()
+        .filter(|(name, _)| !is_hidden_or_backup(name))
+    {
+        match entry {
+            UnitEntry::Directory(entries) => {
+                links.extend(links_below(entries, &format!("{dir}/{name}")))
+            }
+            UnitEntry::Link(_) if unit_name::is_valid(name) => links.push(format!("{dir}/{name}")),
+            _ => (),
+        }
+    }
+    links
+}
+
 /// Names that systemd passes over when it lists a directory.
 pub(super) fn is_hidden_or_backup(name: &str) -> bool {
     const ENDINGS: [&str; 17] = [
@@ -576,7 +487,6 @@ pub(super) fn is_hidden_or_backup(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::unit_tree::UnitEntry;
     use super::*;
 
     #[test]
@@ -616,46 +526,5 @@ mod tests {
             let id = context.add("a.service", auxiliary).unwrap();
             assert_eq!(context.info(id).auxiliary, expected);
         }
-    }
-
-    #[test]
-    fn the_closure_follows_also_templates_and_links_out_of_the_tree() {
-        let mut tree = UnitTree::new();
-        tree.observe("/usr/lib/systemd/system/a@.service", UnitEntry::File(None));
-        tree.observe("/usr/lib/systemd/system/b.socket", UnitEntry::File(None));
-        tree.observe(
-            "/etc/systemd/system/c.service",
-            UnitEntry::Link("/opt/c.service".to_owned()),
-        );
-        let needed = |tree: &UnitTree| {
-            closure_needed(
-                tree,
-                &["a@x.service", "c.service"],
-                &Support::of_version(252),
-            )
-            .paths
-        };
-        let paths = [
-            "/opt",
-            "/opt/c.service",
-            "/usr/lib/systemd/system/a@.service",
-        ];
-        assert_eq!(needed(&tree), BTreeSet::from(paths.map(str::to_owned)));
-        tree.observe("/opt", UnitEntry::Directory(Default::default()));
-        tree.observe(
-            "/opt/c.service",
-            UnitEntry::File(Some("[Unit]\n".to_owned())),
-        );
-        tree.observe(
-            "/usr/lib/systemd/system/a@.service",
-            UnitEntry::File(Some("[Install]\nAlso=b.socket\n".to_owned())),
-        );
-        let paths = ["/usr/lib/systemd/system/b.socket".to_owned()];
-        assert_eq!(needed(&tree), BTreeSet::from(paths));
-        tree.observe(
-            "/usr/lib/systemd/system/b.socket",
-            UnitEntry::File(Some("[Unit]\n".to_owned())),
-        );
-        assert_eq!(needed(&tree), BTreeSet::new());
     }
 }

@@ -2,27 +2,32 @@
 //!
 //! Here live unit names, the grammar of unit files, presets, and what
 //! `systemctl enable`, `disable`, `preset` and `is-enabled` would make of a
-//! [`UnitTree`]. Nothing here opens a file or starts a process: whoever observes
-//! a root fills the tree, and whoever changes it carries out the [`LinkChange`]s.
+//! [`UnitTree`]. Nothing here opens a file or starts a process: [`read_units`] asks its
+//! caller for the files that matter, and the caller carries out the [`LinkChange`]s.
 
 pub mod changed;
 mod evaluate;
+mod fault;
 pub mod install;
 pub mod install_section;
 mod lookup;
 pub mod preset;
+mod reading;
 pub mod state;
+mod support;
 pub mod unit_file;
 pub mod unit_name;
 pub mod unit_tree;
 mod view;
 
 pub use evaluate::{Unresolved, evaluate};
+pub use fault::{Fault, Problem};
 pub use install::{InstallError, Outcome, disable, enable, preset};
 pub use install_section::{InstallSection, unit_text};
-pub use lookup::{Fault, Needed, Problem, Support, closure_needed};
 pub use preset::{PresetDecision, Presets};
+pub use reading::read_units;
 pub use state::{UnitFileState, unit_file_state};
+pub use support::Support;
 pub use unit_file::{UnitFileError, UnitOption, parse};
 pub use unit_tree::{
     CONFIG_DIR, LINK_DIRS, LinkChange, PRESET_PATH, PresetDir, RUNTIME_CONFIG_DIR,

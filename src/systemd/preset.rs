@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::install_section::{is_blank, physical_lines};
-use super::lookup::Support;
+use super::support::Support;
 use super::unit_name::{UnitName, UnitNameKind};
 use super::unit_tree::PresetDir;
 

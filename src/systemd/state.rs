@@ -2,13 +2,15 @@
 //!
 //! Links are only looked at here; changing them is in `install`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
-use super::install::{is_from_generator, is_transient};
+use super::fault::{Fault, Problem};
 use super::lookup::{
-    Context, Fault, Info, Mode, Problem, Search, Support, basename, is_hidden_or_backup, is_runtime,
+    Context, Info, Mode, Search, basename, is_from_generator, is_hidden_or_backup, is_runtime,
+    is_transient,
 };
+use super::support::Support;
 use super::unit_name::{self, UnitName, UnitNameKind};
 use super::unit_tree::{CONFIG_DIR, UnitEntry, UnitTree, relative};
 use super::view::View;
@@ -77,7 +79,7 @@ pub fn unit_file_state(
     if let Some(subject) = view.finish().1.pop_first() {
         return Err(Problem {
             subject,
-            fault: Fault::NotObserved,
+            fault: Fault::NotRead,
         });
     }
     match state {
@@ -88,14 +90,6 @@ pub fn unit_file_state(
         }),
         Ok(state) => Ok(state),
     }
-}
-
-/// The paths that the state of a unit depends on and that were not observed.
-pub(super) fn unobserved(tree: &UnitTree, unit: &str, support: &Support) -> BTreeSet<String> {
-    let view = View::new(tree);
-    // Which links there are to a unit is in the tree, whatever they lead to.
-    let _ = Context::new(support).discover(&view, unit, Search::LOAD_FOLLOW);
-    view.finish().1
 }
 
 fn find_state(view: &View<'_>, unit: &str, support: &Support) -> Result<UnitFileState, Fault> {

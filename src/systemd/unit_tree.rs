@@ -46,10 +46,9 @@ pub const PRESET_PATH: [&str; 4] = [
 
 /// The unit directories and presets of one root.
 ///
-/// All paths are absolute inside the root. Start from [`UnitTree::new`], fill in
-/// what is there, then ask [`closure_needed`](super::closure_needed) which further
-/// paths matter for the units in question and [`observe`](UnitTree::observe) them,
-/// until it asks for none.
+/// All paths are absolute inside the root. Start from [`UnitTree::new`], fill in the
+/// entries of the directories, then have [`read_units`](super::read_units) read what
+/// matters for the units in question.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnitTree {
     /// The unit search path, highest priority first. A directory that is in the
@@ -75,8 +74,7 @@ pub struct UnitDir {
 /// Something at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnitEntry {
-    /// A regular file, with its contents if they have been read. An empty file
-    /// must be `Some("")`: it masks the unit.
+    /// A regular file, with its contents if they have been read. An empty file masks the unit.
     File(Option<String>),
     /// A symbolic link, with its target as written.
     Link(String),
@@ -158,6 +156,12 @@ impl UnitTree {
             return self.outside.get(path);
         };
         dir.get(below)
+    }
+
+    /// Returns true for a path below the search path, of which all is known but the contents of files.
+    pub(super) fn covers(&self, path: &str) -> bool {
+        let mut dirs = self.dirs.iter();
+        dirs.any(|dir| relative(path, &dir.path).is_some())
     }
 
     /// Carry out a change on this value.

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::lookup::Fault;
+use super::fault::Fault;
 use super::unit_tree::{LinkChange, UnitDir, UnitEntry, UnitTree, relative};
 
 /// Directories on every system. Any other directory on a path may be a link, such as
@@ -22,6 +22,9 @@ const DIRECTORIES: [&str; 7] = [
     "/usr/lib",
     "/usr/lib/systemd",
 ];
+
+/// Links to it mask units, whatever the root has there.
+pub(super) const NULL_DEVICE: &str = "/dev/null";
 
 /// systemd gives up on a path with more links than this.
 const LINKS_MAX: usize = 31;
@@ -45,7 +48,7 @@ pub(super) enum Node<'v> {
 pub(super) struct View<'t> {
     tree: Cow<'t, UnitTree>,
     changes: Vec<LinkChange>,
-    unobserved: RefCell<BTreeSet<String>>,
+    unread: RefCell<BTreeSet<String>>,
 }
 
 impl<'t> View<'t> {
@@ -53,7 +56,7 @@ impl<'t> View<'t> {
         View {
             tree: Cow::Borrowed(tree),
             changes: Vec::new(),
-            unobserved: RefCell::default(),
+            unread: RefCell::default(),
         }
     }
 
@@ -69,13 +72,13 @@ impl<'t> View<'t> {
 
     /// The changes made, and the paths whose state would have been needed.
     pub(super) fn finish(self) -> (Vec<LinkChange>, BTreeSet<String>) {
-        (self.changes, self.unobserved.into_inner())
+        (self.changes, self.unread.into_inner())
     }
 
     /// What is at this path, without following links.
     pub(super) fn node(&self, path: &str) -> Node<'_> {
         self.known(path).unwrap_or_else(|| {
-            self.unobserved.borrow_mut().insert(path.to_owned());
+            self.unread.borrow_mut().insert(path.to_owned());
             Node::Missing
         })
     }
@@ -84,7 +87,7 @@ impl<'t> View<'t> {
     /// neither empty, which would mask the unit, nor with any setting.
     pub(super) fn contents<'v>(&self, path: &str, read: Option<&'v str>) -> &'v str {
         read.unwrap_or_else(|| {
-            self.unobserved.borrow_mut().insert(path.to_owned());
+            self.unread.borrow_mut().insert(path.to_owned());
             "\n"
         })
     }
@@ -131,7 +134,7 @@ impl<'t> View<'t> {
     /// Whether a path leads to an empty file or a device, which is how units are masked;
     /// `None` if it leads nowhere.
     pub(super) fn is_null_or_empty(&self, path: &str) -> Result<Option<bool>, Fault> {
-        if path == "/dev/null" {
+        if path == NULL_DEVICE {
             return Ok(Some(true));
         }
         let chased = match self.chase(path, true) {
@@ -140,8 +143,9 @@ impl<'t> View<'t> {
         };
         Ok(match self.node(&chased) {
             Node::Missing => None,
-            Node::Null | Node::File(Some("")) => Some(true),
-            Node::File(_) | Node::Directory(_) | Node::Link(_) | Node::Other => Some(false),
+            Node::Null => Some(true),
+            Node::File(contents) => Some(self.contents(&chased, contents).is_empty()),
+            Node::Directory(_) | Node::Link(_) | Node::Other => Some(false),
         })
     }
 
@@ -153,10 +157,7 @@ impl<'t> View<'t> {
 
     /// Whether the path is anywhere below the search path.
     pub(super) fn below_search_path(&self, path: &str) -> bool {
-        self.tree
-            .dirs
-            .iter()
-            .any(|dir| relative(path, &dir.path).is_some())
+        self.tree.covers(path)
     }
 
     /// The directories of the search path, highest priority first.
@@ -165,7 +166,7 @@ impl<'t> View<'t> {
     }
 
     fn known(&self, path: &str) -> Option<Node<'_>> {
-        if path == "/dev/null" {
+        if path == NULL_DEVICE {
             return Some(Node::Null);
         }
         for dir in &self.tree.dirs {
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_on_the_way_have_to_be_observed() {
+    fn directories_on_the_way_have_to_be_read() {
         let tree = tree(&[("/opt", link("var/opt"))]);
         let view = View::new(&tree);
         assert_eq!(
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn only_paths_outside_of_the_tree_are_unobserved() {
+    fn only_paths_outside_of_the_tree_are_unread() {
         let tree = tree(&[("/opt/known.service", UnitEntry::Missing)]);
         let view = View::new(&tree);
         for path in [

@@ -3,6 +3,7 @@
 // Trees are made in a temporary directory, not on a node.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::process::{Command, Output};
 
 use mco_rescue::systemd::{
     CONFIG_DIR, InstallError, LinkChange, Outcome, PRESET_PATH, PresetDir, Problem, Support,
-    UnitDir, UnitEntry, UnitFileState, UnitTree, closure_needed, disable, enable, preset,
+    UnitDir, UnitEntry, UnitFileState, UnitTree, disable, enable, preset, read_units,
     unit_file_state,
 };
 use tempfile::TempDir;
@@ -170,7 +171,7 @@ impl Root {
         lines.join("\n")
     }
 
-    /// Read the tree without the contents of files, then what is asked for.
+    /// Read the tree without the contents of files, then those that matter.
     fn observe(&self, units: &[&str], support: &Support) -> UnitTree {
         let mut tree = UnitTree::new();
         let vendor = tree
@@ -189,21 +190,11 @@ impl Root {
             .iter()
             .map(|path| self.read_presets(path))
             .collect();
-        let mut left = units.to_vec();
-        for _ in 0..100 {
-            let needed = closure_needed(&tree, &left, support);
-            if needed.paths.is_empty() {
-                return tree;
-            }
-            left = needed.units;
-            for path in needed.paths {
-                tree.observe(&path, self.read_node(&self.host_path(&path), true));
-            }
-        }
-        panic!(
-            "the closure does not end: {:?}",
-            closure_needed(&tree, units, support)
-        );
+        let mut read = |path: &str| -> Result<UnitEntry, Infallible> {
+            Ok(self.read_node(&self.host_path(path), true))
+        };
+        read_units(&mut tree, units, &[], support, &mut read).unwrap();
+        tree
     }
 
     fn host_path(&self, path: &str) -> PathBuf {
@@ -238,9 +229,7 @@ impl Root {
         } else if meta.is_dir() {
             UnitEntry::Directory(self.read_dir(path))
         } else {
-            UnitEntry::File(
-                (contents || meta.len() == 0).then(|| fs::read_to_string(path).unwrap()),
-            )
+            UnitEntry::File(contents.then(|| fs::read_to_string(path).unwrap()))
         }
     }
 

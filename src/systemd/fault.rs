@@ -1,0 +1,76 @@
+//! Reasons why systemd refuses a unit, a link or a setting.
+
+use super::install_section::SectionError;
+use super::unit_name::SpecifierError;
+
+/// What is wrong with a unit, a link or a setting.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// No unit of this name.
+    #[error("does not exist")]
+    NotFound,
+    /// An alias of a unit that is not there.
+    #[error("is an alias of a unit that does not exist")]
+    DanglingAlias,
+    /// Masked by an empty file or a link to `/dev/null`.
+    #[error("is masked")]
+    Masked,
+    /// A circle of links, an alias of itself, or a unit that is enabled by the name of a link.
+    #[error("is a link that systemd refuses to operate on")]
+    TooManyLinks,
+    /// Generated or transient units cannot be enabled.
+    #[error("is transient or generated")]
+    Generated,
+    /// A directory or special file where a unit file should be.
+    #[error("is not a regular file")]
+    NotRegular,
+    /// A link with something on its way that is no directory.
+    #[error("is a link, but something on its way is not a directory")]
+    NoDirectory,
+    /// A link with a name on its way that no file system takes.
+    #[error("is a link to a name that is too long")]
+    NameTooLong,
+    /// A drop-in that spoils the unit, with its path.
+    #[error("has a drop-in that cannot be read: {0} {1}")]
+    Dropin(String, Box<Fault>),
+    /// A file or link where systemd would need a directory.
+    #[error("is not a directory")]
+    NotADirectory,
+    /// Something other than a link where a link should be.
+    #[error("already exists and is not a symlink")]
+    Exists,
+    /// Another link where a link should be, with its target.
+    #[error("already exists and is a symlink to {0:?}")]
+    ExistsAsLink(String),
+    /// Not the name of a unit.
+    #[error("is not a valid unit name")]
+    InvalidName,
+    /// Units of this type are never templates.
+    #[error("is of a type that cannot be a template")]
+    NotTemplatable,
+    /// An alias that does not fit the unit.
+    #[error("cannot be an alias of {0:?}")]
+    BadAlias(String),
+    /// A template without instance, wanted by something that is no template.
+    #[error("cannot depend on {0:?}, which is a template")]
+    NoInstance(String),
+    /// A setting that cannot be expanded.
+    #[error("cannot be expanded: {0}")]
+    Specifier(#[from] SpecifierError),
+    /// A file that systemd refuses to read.
+    #[error("cannot be read: {0}")]
+    Section(#[from] SectionError),
+    /// A path that [`read_units`](super::read_units) did not read: a guess would be worse than a refusal.
+    #[error("was not read")]
+    NotRead,
+}
+
+/// A fault and what it is about: a unit's name, a path, or a setting.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{subject} {fault}")]
+pub struct Problem {
+    /// A unit's name, a path inside the root, or the text of a setting.
+    pub subject: String,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
