@@ -1,7 +1,7 @@
 //! Where an update of the daemon fails on its way: after the drain, while it writes (docs/agreement.md: Update, Units).
 
 use crate::document::Desired;
-use crate::drift::enablement::simulate;
+use crate::drift::enablement::simulate_update;
 use crate::drift::wanted_file;
 use crate::node::NodeState;
 use crate::paths;
@@ -61,7 +61,7 @@ fn units(new: &Desired, old: Option<&Desired>, node: &NodeState) -> Option<Failu
         written.units.retain(|unit| !before.units.contains(unit));
         before.units.retain(|unit| !new.units.contains(unit));
     }
-    let simulated = simulate(&written, before.as_ref(), node);
+    let simulated = simulate_update(&written, before.as_ref(), node);
     let problem = simulated.failures.into_iter().next()?;
     Some(Failure::Over(problem))
 }

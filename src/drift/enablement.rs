@@ -1,12 +1,12 @@
-//! Which enablement links a config leads to: the daemon's sequence of systemctl calls
+//! The enablement links that a config leads to: the daemon's sequence of systemctl calls
 //! (docs/agreement.md: Units), played on a [`UnitTree`].
 //!
 //! Deliberate differences from the daemon:
 //! - an instance of a template that exists is enabled although systemd lists no file of that name;
-//! - drop-ins that go are gone before units are switched, not after it: the links are those of what stays;
-//! - units that go are preset before the others are switched, not after it: their `Also=` undoes nothing;
-//! - a mask that goes with the links of its template when that is disabled comes back;
-//! - when the last file of a removed unit goes, its links go too instead of dangling;
+//! - stale drop-ins are removed before units are switched, not after it: the links are those of what stays;
+//! - removed units are preset before the others are switched, not after it: their `Also=` undoes nothing;
+//! - a mask that is removed with the links of its template, when that is disabled, is restored;
+//! - when the last file of a removed unit is removed, so are its links, instead of dangling;
 //! - a unit that is to be off loses its runtime links too, which systemctl leaves until the next boot.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,36 +23,36 @@ use crate::systemd::{
     UNIT_SEARCH_PATH, UnitDir, UnitEntry, UnitFileState, UnitTree, unit_text,
 };
 
-/// A link that has to appear (with its target) or to go.
+/// A link to be made (with its target) or removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkStep {
-    /// Where.
+    /// Path of the link.
     pub path: RootPath,
-    /// The target; `None`: the link goes.
+    /// Target of the link; `None` if it is removed.
     pub target: Option<String>,
 }
 
-/// How the tree of units looks afterwards.
+/// The tree of units after an update.
 #[derive(Debug, Clone)]
 pub struct Simulated {
-    /// The tree with all files and links.
+    /// Tree with all files and links.
     pub tree: UnitTree,
     /// Units that the daemon would have systemctl enable or disable, and that it refuses: the update would fail.
     pub failures: Vec<String>,
-    /// Units of which too little is known.
+    /// Units of which some file was not read.
     pub unjudged: Vec<String>,
-    /// What the daemon, or systemd's first boot, would pass over in silence.
+    /// Units that the daemon, or systemd's first boot, would skip in silence.
     pub notices: Vec<String>,
 }
 
-/// What masks a unit.
+/// Target of a link that masks a unit.
 pub const DEV_NULL: &str = "/dev/null";
 
-/// Unit files, drop-ins, masks and presets that a config brings, by absolute path.
-pub fn overlay(desired: &Desired) -> Vec<(String, UnitEntry)> {
+/// Returns the unit files, drop-ins, masks and presets that a config brings, by absolute path.
+pub fn unit_entries(desired: &Desired) -> Vec<(String, UnitEntry)> {
     let mut entries = files_among_units(desired);
     for unit in &desired.units {
-        entries.extend(dropins(unit));
+        entries.extend(dropin_entries(unit));
         if unit.mask == Some(true) {
             entries.push((unit_file(&unit.name), UnitEntry::Link(DEV_NULL.to_owned())));
         } else if let Some(text) = unit.text() {
@@ -65,7 +65,7 @@ pub fn overlay(desired: &Desired) -> Vec<(String, UnitEntry)> {
     entries
 }
 
-/// Those that come as files.
+/// Returns the unit files and presets that come as files.
 fn files_among_units(desired: &Desired) -> Vec<(String, UnitEntry)> {
     let mut entries = Vec::new();
     for file in &desired.files {
@@ -84,7 +84,7 @@ fn files_among_units(desired: &Desired) -> Vec<(String, UnitEntry)> {
     entries
 }
 
-fn dropins(unit: &Unit) -> impl Iterator<Item = (String, UnitEntry)> {
+fn dropin_entries(unit: &Unit) -> impl Iterator<Item = (String, UnitEntry)> {
     unit.dropins.iter().filter_map(|dropin| {
         let path = format!("{CONFIG_DIR}/{}.d/{}", unit.name, dropin.name);
         Some((path, UnitEntry::File(Some(dropin.text()?.to_owned()))))
@@ -96,7 +96,7 @@ fn unit_file(name: &str) -> String {
 }
 
 /// Plays the update from `old` (unknown: everything is new) to `desired`.
-pub fn simulate(desired: &Desired, old: Option<&Desired>, node: &NodeState) -> Simulated {
+pub fn simulate_update(desired: &Desired, old: Option<&Desired>, node: &NodeState) -> Simulated {
     let changed = |unit: &Unit| old.is_none_or(|old| !old.units.contains(unit));
     let changed = desired.units.iter().filter(|unit| changed(unit));
     let mut play = Play {
@@ -108,26 +108,26 @@ pub fn simulate(desired: &Desired, old: Option<&Desired>, node: &NodeState) -> S
         unjudged: Vec::new(),
         notices: Vec::new(),
     };
-    play.stale_dropins(desired, old);
-    play.files(desired, old);
-    let listed = play.listed(&desired.units);
+    play.remove_stale_dropins(desired, old);
+    play.write_files(desired, old);
+    let listed = play.listed_units(&desired.units);
     for unit in &desired.units {
-        play.write(unit, desired.bare);
+        play.write_unit(unit, desired.bare);
         if unit.enabled.is_none() && play.is_changed(unit) {
-            play.preset(&unit.name);
+            play.preset_unit(&unit.name);
         }
     }
-    play.masks(&desired.units);
+    play.renew_masks(&desired.units);
     for unit in old
         .map(|old| removed_units(old, desired))
         .unwrap_or_default()
     {
-        play.remove(unit, comes_back(unit, node));
+        play.remove_unit(unit, comes_back(unit, node));
     }
-    play.masks(&desired.units);
-    play.switch(&desired.units, &listed, true);
-    play.switch(&desired.units, &listed, false);
-    play.masks(&desired.units);
+    play.renew_masks(&desired.units);
+    play.switch_units(&desired.units, &listed, true);
+    play.switch_units(&desired.units, &listed, false);
+    play.renew_masks(&desired.units);
     if !desired.bare {
         for link in paths::LEAKED_LINKS {
             play.tree.apply(&LinkChange::Remove {
@@ -143,7 +143,7 @@ pub fn simulate(desired: &Desired, old: Option<&Desired>, node: &NodeState) -> S
     }
 }
 
-/// True for a unit of which the OS's own file is put back.
+/// Returns true for a unit of which the OS's own file is restored.
 fn comes_back(unit: &Unit, node: &NodeState) -> bool {
     let Some(path) = unit_path(&unit.name) else {
         return false;
@@ -153,7 +153,7 @@ fn comes_back(unit: &Unit, node: &NodeState) -> bool {
     is_there(keeping.orig) && !is_there(keeping.noorig)
 }
 
-/// Units of `old` that `new` has not.
+/// Returns the units of `old` that are missing in `new`.
 pub fn removed_units<'a>(old: &'a Desired, new: &Desired) -> Vec<&'a Unit> {
     let kept: BTreeSet<&str> = new.units.iter().map(|unit| unit.name.as_str()).collect();
     old.units
@@ -162,14 +162,14 @@ pub fn removed_units<'a>(old: &'a Desired, new: &Desired) -> Vec<&'a Unit> {
         .collect()
 }
 
-type Operation =
-    fn(&UnitTree, &[&str], &Support) -> Result<systemd::Outcome, systemd::InstallError>;
+type SwitchOperation =
+    fn(&UnitTree, &[&str], &Support) -> Result<systemd::InstallOutcome, systemd::InstallError>;
 
-fn operation(on: bool) -> Operation {
+fn switch_operation(on: bool) -> SwitchOperation {
     if on {
-        systemd::enable
+        systemd::enable_units
     } else {
-        systemd::disable
+        systemd::disable_units
     }
 }
 
@@ -180,9 +180,9 @@ fn switched(on: bool) -> &'static str {
 struct Play<'d> {
     tree: UnitTree,
     support: Support,
-    /// The units that are new or other than before; of the others the daemon writes and switches none.
+    /// Units that are new or changed; of the others the daemon writes and switches none.
     changed: BTreeSet<&'d str>,
-    /// Presets decide, at the first boot: nothing fails over a unit.
+    /// True if presets decide, at the first boot: nothing fails over a unit.
     first_boot: bool,
     failures: Vec<String>,
     unjudged: Vec<String>,
@@ -193,7 +193,7 @@ struct Play<'d> {
 #[derive(PartialEq, Eq)]
 struct Refusal {
     reason: String,
-    /// The daemon would have asked for the same.
+    /// True if the daemon would have asked for the same.
     by_daemon: bool,
 }
 
@@ -202,21 +202,21 @@ impl Play<'_> {
         self.changed.contains(unit.name.as_str())
     }
 
-    /// Drop-ins of the old config that the new one has not.
-    fn stale_dropins(&mut self, desired: &Desired, old: Option<&Desired>) {
+    /// Removes drop-ins of the old config that are missing in the new one.
+    fn remove_stale_dropins(&mut self, desired: &Desired, old: Option<&Desired>) {
         for unit in old.iter().flat_map(|old| &old.units) {
             let now = desired.units.iter().find(|now| now.name == unit.name);
             let kept =
                 |name: &str| now.is_some_and(|now| now.dropins.iter().any(|d| d.name == name));
             for dropin in unit.dropins.iter().filter(|dropin| !kept(&dropin.name)) {
-                self.forget(&format!("{}.d/{}", unit_file(&unit.name), dropin.name));
+                self.remove_entry(&format!("{}.d/{}", unit_file(&unit.name), dropin.name));
             }
         }
     }
 
-    /// The units of which systemd has a file before any is written: these the daemon switches, with contents or
-    /// without. A mask of ours is none.
-    fn listed<'u>(&self, units: &'u [Unit]) -> BTreeSet<&'u str> {
+    /// Returns the units of which systemd has a file before any is written: the daemon switches these, with contents
+    /// or without. A mask of the config is no file.
+    fn listed_units<'u>(&self, units: &'u [Unit]) -> BTreeSet<&'u str> {
         let listed = units.iter().filter(|unit| self.has_file(unit, &unit.name));
         listed.map(|unit| unit.name.as_str()).collect()
     }
@@ -228,25 +228,25 @@ impl Play<'_> {
         })
     }
 
-    /// True where the unit's link leads to `/dev/null`, however it is written.
+    /// Returns true if the unit's link leads to `/dev/null`, however it is written.
     fn is_masked(&self, unit: &str) -> bool {
-        systemd::evaluate(&self.tree, &unit_file(unit)).is_ok_and(|end| end == DEV_NULL)
+        systemd::eval_symlinks(&self.tree, &unit_file(unit)).is_ok_and(|end| end == DEV_NULL)
     }
 
-    /// The daemon writes files before units, so units and presets that come as files count.
-    fn files(&mut self, desired: &Desired, old: Option<&Desired>) {
+    /// Writes the files: the daemon writes them before units, so units and presets among them count.
+    fn write_files(&mut self, desired: &Desired, old: Option<&Desired>) {
         for (path, _) in old.into_iter().flat_map(files_among_units) {
             let mut files = desired.files.iter();
             if files.all(|file| file.path.to_string() != path) {
-                self.forget(&path);
+                self.remove_entry(&path);
             }
         }
         for (path, entry) in files_among_units(desired) {
-            self.put(&path, entry);
+            self.put_entry(&path, entry);
         }
     }
 
-    fn put(&mut self, path: &str, entry: UnitEntry) {
+    fn put_entry(&mut self, path: &str, entry: UnitEntry) {
         for presets in &mut self.tree.presets {
             if let Some(name) = path
                 .strip_prefix(&presets.path)
@@ -258,10 +258,10 @@ impl Play<'_> {
                 return;
             }
         }
-        self.tree.observe(path, entry);
+        self.tree.set_entry(path, entry);
     }
 
-    fn forget(&mut self, path: &str) {
+    fn remove_entry(&mut self, path: &str) {
         for presets in &mut self.tree.presets {
             if let Some(name) = path
                 .strip_prefix(&presets.path)
@@ -277,29 +277,30 @@ impl Play<'_> {
 
     /// Writes one unit: drop-ins, then mask or file. An enabled unit is switched off before its file
     /// changes, so that links of the old [Install] section do not stay.
-    fn write(&mut self, unit: &Unit, bare: bool) {
+    fn write_unit(&mut self, unit: &Unit, bare: bool) {
         let changed = self.is_changed(unit);
         let path = unit_file(&unit.name);
         for dropin in unit.dropins.iter().filter(|dropin| dropin.text().is_none()) {
-            self.forget(&format!("{path}.d/{}", dropin.name));
+            self.remove_entry(&format!("{path}.d/{}", dropin.name));
         }
-        for (path, entry) in dropins(unit) {
-            self.put(&path, entry);
+        for (path, entry) in dropin_entries(unit) {
+            self.put_entry(&path, entry);
         }
         if unit.mask == Some(true) {
-            self.mask(unit, changed);
+            self.mask_unit(unit, changed);
         } else if let Some(text) = unit.text() {
-            if changed && self.state(&unit.name) == Some(UnitFileState::Enabled) {
+            if changed && self.state_of(&unit.name) == Some(UnitFileState::Enabled) {
                 self.switch_off_before_writing(&unit.name);
             }
-            self.put(&path, UnitEntry::File(Some(text.to_owned())));
+            self.put_entry(&path, UnitEntry::File(Some(text.to_owned())));
         } else if unit.mask == Some(false) && (!bare || self.is_masked_link(&unit.name)) {
-            self.forget(&path);
+            self.remove_entry(&path);
         }
     }
 
     fn switch_off_before_writing(&mut self, unit: &str) {
-        let refused = self.play(|tree, support| systemd::disable(tree, &[unit], support));
+        let refused =
+            self.carry_out(|tree, support| systemd::disable_units(tree, &[unit], support));
         if let Some(reason) = refused.filter(|_| !self.first_boot) {
             self.failures.push(format!(
                 "unit {unit} cannot be disabled before its file changes: {reason}"
@@ -307,31 +308,31 @@ impl Play<'_> {
         }
     }
 
-    fn mask(&mut self, unit: &Unit, anew: bool) {
+    fn mask_unit(&mut self, unit: &Unit, anew: bool) {
         if anew || !self.is_masked(&unit.name) {
             let path = unit_file(&unit.name);
-            self.forget(&path);
-            self.put(&path, UnitEntry::Link(DEV_NULL.to_owned()));
+            self.remove_entry(&path);
+            self.put_entry(&path, UnitEntry::Link(DEV_NULL.to_owned()));
         }
     }
 
-    /// A mask may lead over the file of a unit that was written after it, and that of an instance goes where its
-    /// template is disabled.
-    fn masks(&mut self, units: &[Unit]) {
+    /// Writes the masks again: one may hide a file that was written after it, and that of an instance is removed
+    /// when its template is disabled.
+    fn renew_masks(&mut self, units: &[Unit]) {
         for unit in units.iter().filter(|unit| unit.mask == Some(true)) {
-            self.mask(unit, false);
+            self.mask_unit(unit, false);
         }
     }
 
-    /// Ignition unmasks only what is a link to `/dev/null`.
+    /// Returns true for a link to `/dev/null`.
     fn is_masked_link(&self, unit: &str) -> bool {
         let config = self.tree.dirs.iter().find(|dir| dir.path == CONFIG_DIR);
         let entry = config.and_then(|dir| dir.entries.get(unit));
         matches!(entry, Some(UnitEntry::Link(target)) if target == DEV_NULL)
     }
 
-    /// What systemctl says of a unit; what was never looked at must not be guessed.
-    fn state(&mut self, unit: &str) -> Option<UnitFileState> {
+    /// Returns the state that systemctl reports; a file that was not read must not be guessed.
+    fn state_of(&mut self, unit: &str) -> Option<UnitFileState> {
         match systemd::unit_file_state(&self.tree, unit, &self.support) {
             Ok(state) => Some(state),
             Err(problem) if problem.fault == Fault::NotRead => {
@@ -343,13 +344,13 @@ impl Play<'_> {
         }
     }
 
-    /// Failures of a preset are ignored, as the daemon does.
-    fn preset(&mut self, unit: &str) {
-        self.play(|tree, support| systemd::preset(tree, &[unit], support));
+    /// Presets a unit. Failures are ignored, as the daemon does.
+    fn preset_unit(&mut self, unit: &str) {
+        self.carry_out(|tree, support| systemd::preset_units(tree, &[unit], support));
     }
 
-    /// Switches units on or off; a unit that has neither contents nor a file anywhere is passed over.
-    fn switch(&mut self, units: &[Unit], listed: &BTreeSet<&str>, on: bool) {
+    /// Switches units on or off; a unit that has neither contents nor a file anywhere is skipped.
+    fn switch_units(&mut self, units: &[Unit], listed: &BTreeSet<&str>, on: bool) {
         let mut names = Vec::new();
         let mut by_daemon = BTreeSet::new();
         for unit in units.iter().filter(|unit| unit.enabled == Some(on)) {
@@ -376,11 +377,11 @@ impl Play<'_> {
         if !on {
             names
                 .iter()
-                .for_each(|name| self.forget_runtime_links(name));
+                .for_each(|name| self.remove_runtime_links(name));
         }
     }
 
-    /// True where the unit has a file of its own, or one of its template.
+    /// Returns true if the unit has a file of its own, or one of its template.
     fn can_be_found(&self, unit: &Unit) -> bool {
         let template = systemd::unit_name::template_of(&unit.name);
         let names = std::iter::once(&unit.name).chain(template.as_ref());
@@ -396,10 +397,10 @@ impl Play<'_> {
         }
     }
 
-    /// All units in one operation, as the daemon calls systemctl; says whether there was nothing to complain of. Where
-    /// there is, nothing is done: one after the other tells what is wrong with which.
+    /// Switches all units in one operation, as the daemon calls systemctl; returns true if there was no problem. If
+    /// there was, nothing is changed: switching one by one then finds the unit of each problem.
     fn switch_at_once(&mut self, names: &[&str], on: bool) -> bool {
-        match operation(on)(&self.tree, names, &self.support) {
+        match switch_operation(on)(&self.tree, names, &self.support) {
             Ok(outcome) if outcome.problems.is_empty() => {
                 let changes = outcome.changes.iter();
                 changes.for_each(|change| self.tree.apply(change));
@@ -409,11 +410,12 @@ impl Play<'_> {
         }
     }
 
-    /// What systemctl refuses for the same reason is told once.
+    /// Switches units one by one. Those that systemctl refuses for the same reason are reported together.
     fn switch_one_by_one(&mut self, names: &[&str], by_daemon: &BTreeSet<&str>, on: bool) {
         let mut refusals: Vec<(Refusal, Vec<&str>)> = Vec::new();
         for name in names {
-            let refused = self.play(|tree, support| operation(on)(tree, &[name], support));
+            let refused =
+                self.carry_out(|tree, support| switch_operation(on)(tree, &[name], support));
             let Some(reason) = refused else { continue };
             let by_daemon = by_daemon.contains(name);
             let refusal = Refusal { reason, by_daemon };
@@ -439,9 +441,9 @@ impl Play<'_> {
         }
     }
 
-    /// systemctl leaves links below `/run` alone; the daemon reports such a unit until the next boot.
-    fn forget_runtime_links(&mut self, unit: &str) {
-        if !matches!(self.state(unit), Some(UnitFileState::EnabledRuntime)) {
+    /// Removes runtime links: systemctl leaves those below `/run` alone; the daemon reports such a unit until the next boot.
+    fn remove_runtime_links(&mut self, unit: &str) {
+        if !matches!(self.state_of(unit), Some(UnitFileState::EnabledRuntime)) {
             return;
         }
         let runtime = self
@@ -460,23 +462,23 @@ impl Play<'_> {
                 is_link.then(|| format!("{RUNTIME_CONFIG_DIR}/{name}/{unit}"))
             });
         let links: Vec<String> = links.collect();
-        links.iter().for_each(|path| self.forget(path));
+        links.iter().for_each(|path| self.remove_entry(path));
     }
 
-    fn remove(&mut self, unit: &Unit, comes_back: bool) {
-        self.preset(&unit.name);
+    fn remove_unit(&mut self, unit: &Unit, comes_back: bool) {
+        self.preset_unit(&unit.name);
         if comes_back {
             return;
         }
-        self.forget(&unit_file(&unit.name));
-        if self.state(&unit.name) == Some(UnitFileState::NotFound) {
-            self.forget_links(&unit.name);
+        self.remove_entry(&unit_file(&unit.name));
+        if self.state_of(&unit.name) == Some(UnitFileState::NotFound) {
+            self.remove_links(&unit.name);
         }
     }
 
-    /// Links of a unit that is no more, but for those of its instances that have a file of their own.
-    fn forget_links(&mut self, unit: &str) {
-        let disabled = systemd::disable(&self.tree, &[unit], &self.support);
+    /// Removes the links of a removed unit, but for those of its instances that have a file of their own.
+    fn remove_links(&mut self, unit: &str) {
+        let disabled = systemd::disable_units(&self.tree, &[unit], &self.support);
         let changes = disabled.map_or_else(|error| error.partial, |outcome| outcome.changes);
         for change in changes {
             let (LinkChange::Create { path, .. } | LinkChange::Remove { path }) = &change;
@@ -490,10 +492,13 @@ impl Play<'_> {
         }
     }
 
-    /// Carries out what an operation would change; gives its error, if it has one.
-    fn play(
+    /// Carries out the changes of an operation; returns its error, if there is one.
+    fn carry_out(
         &mut self,
-        operation: impl FnOnce(&UnitTree, &Support) -> Result<systemd::Outcome, systemd::InstallError>,
+        operation: impl FnOnce(
+            &UnitTree,
+            &Support,
+        ) -> Result<systemd::InstallOutcome, systemd::InstallError>,
     ) -> Option<String> {
         let said = |problems: &[systemd::Problem]| {
             let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -514,10 +519,10 @@ impl Play<'_> {
     }
 }
 
-/// The links below [`LINK_DIRS`] that differ. Links that become files, and files that
-/// become links, are told apart by the caller through what is on disk.
+/// Returns the links below [`LINK_DIRS`] that differ. Links that become files, and files that
+/// become links, are distinguished by the caller through what is on disk.
 pub fn link_changes(before: &UnitTree, after: &UnitTree) -> Vec<LinkStep> {
-    let (before, after) = (flatten(before), flatten(after));
+    let (before, after) = (flatten_links(before), flatten_links(after));
     let mut steps = Vec::new();
     for (path, entry) in &after {
         if let Leaf::Link(target) = entry
@@ -547,7 +552,7 @@ enum Leaf {
     Other,
 }
 
-fn flatten(tree: &UnitTree) -> BTreeMap<String, Leaf> {
+fn flatten_links(tree: &UnitTree) -> BTreeMap<String, Leaf> {
     let mut leaves = BTreeMap::new();
     for dir in tree
         .dirs

@@ -502,7 +502,7 @@ fn unit_drifts(unit: &Unit, node: &NodeState, spec2: bool) -> Vec<Drift> {
 
 /// The daemon looks at masks only where the unit also has contents, and then at where the path leads.
 fn mask_drift(path: &RootPath, node: &NodeState, daemon_looks: bool) -> Option<Drift> {
-    let message = match systemd::evaluate(&node.units, &path.to_string()) {
+    let message = match systemd::eval_symlinks(&node.units, &path.to_string()) {
         Ok(end) if end == DEV_NULL => return None,
         Ok(end) => format!(
             "state validation: invalid unit masked setting. path: {}; expected: {DEV_NULL}; received: {end}",
@@ -553,7 +553,7 @@ fn enabled_drift(unit: &Unit, node: &NodeState) -> Option<Drift> {
 
 /// Enablement links that are missing or too many; the daemon sees none of them by themselves.
 fn link_drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
-    let wanted = enablement::simulate(desired, Some(desired), node);
+    let wanted = enablement::simulate_update(desired, Some(desired), node);
     let masks: Vec<_> = desired
         .units
         .iter()

@@ -165,7 +165,7 @@ pub fn observe(
         root_mount: root_mount.id,
         mounts: BTreeMap::from([(root_mount.id, root_mount)]),
         units: UnitTree::new(),
-        systemd: units::support(root)?,
+        systemd: units::systemd_support(root)?,
         accounts: Accounts::read(root)?,
         os: Os::observe(root, &host)?,
         system: if interest.system {
@@ -194,7 +194,7 @@ pub fn observe(
         }
     }
     let mut observer = Observer::going_on(root, root_hold.mount, &node);
-    units::observe(root, interest, &mut node, &mut observer)?;
+    units::observe_units(root, interest, &mut node, &mut observer)?;
     node.take(observer.seen());
     if node.host.live {
         node.packaged = ask_rpm(&node, interest, runner);

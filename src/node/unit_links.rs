@@ -1,9 +1,9 @@
-//! Links in the admin's unit directory that lead nowhere, and files where links belong.
+//! Dangling links in the admin's unit directory, and files where links belong.
 
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
-/// Where else a unit of a name may be.
+/// Directories in which a unit may be.
 const DIRECTORIES: [&str; 7] = [
     paths::UNITS,
     "run/systemd/system",
@@ -14,37 +14,37 @@ const DIRECTORIES: [&str; 7] = [
     "etc/systemd/system.attached",
 ];
 
-/// What is wrong with an entry.
+/// The fault of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wrong {
-    /// A unit whose file is not there: it cannot be loaded.
+    /// A unit whose file is missing: it cannot be loaded.
     NoFile {
-        /// Where its link leads.
+        /// Target of its link.
         target: String,
     },
-    /// A link that pulls a unit in which is nowhere.
+    /// A link that pulls in a missing unit.
     NoUnit {
-        /// Where it leads.
+        /// Target of the link.
         target: String,
     },
     /// A file in a directory of links.
     NoLink,
 }
 
-/// An entry.
+/// A wrong entry of the unit directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitLink {
-    /// Which.
+    /// Path of the entry.
     pub path: RootPath,
-    /// What is wrong.
+    /// Its fault.
     pub wrong: Wrong,
 }
 
-/// Looks at all of them.
+/// Reads the directory and returns the wrong entries.
 ///
 /// # Errors
 /// A directory that cannot be read.
-pub fn read(root: &Root) -> Result<Vec<UnitLink>, RootError> {
+pub fn read_unit_links(root: &Root) -> Result<Vec<UnitLink>, RootError> {
     let folder = RootPath::fixed(paths::UNITS);
     let mut all = Vec::new();
     for name in root.list(&folder)? {
@@ -54,7 +54,7 @@ pub fn read(root: &Root) -> Result<Vec<UnitLink>, RootError> {
         let pulls = [".wants", ".requires", ".upholds"];
         if pulls.iter().any(|ending| name.ends_with(ending)) {
             for entry in root.list(&path)? {
-                let wrong = path.join(&entry).map(|path| pulled(root, path));
+                let wrong = path.join(&entry).map(|path| pulled_unit(root, path));
                 all.extend(wrong.into_iter().flatten());
             }
         } else if let Some(target) = leads_nowhere(root, &path) {
@@ -65,21 +65,21 @@ pub fn read(root: &Root) -> Result<Vec<UnitLink>, RootError> {
     Ok(all)
 }
 
-fn pulled(root: &Root, path: RootPath) -> Option<UnitLink> {
+fn pulled_unit(root: &Root, path: RootPath) -> Option<UnitLink> {
     if root.read_link(&path).ok().flatten().is_none() {
         let wrong = Wrong::NoLink;
         return Some(UnitLink { path, wrong });
     }
     let target = leads_nowhere(root, &path)?;
-    // To systemd the name alone counts.
+    // Only the name counts for systemd.
     let wrong = Wrong::NoUnit { target };
     (!is_somewhere(root, path.name())).then_some(UnitLink { path, wrong })
 }
 
-/// The target, where nothing is there.
+/// Returns the target of a dangling link.
 fn leads_nowhere(root: &Root, path: &RootPath) -> Option<String> {
     let target = root.read_link(path).ok().flatten()?;
-    // What is below /run is there while the node runs only.
+    // Files below /run exist only while the node runs.
     if target == "/dev/null" || target.starts_with("/run/") {
         return None;
     }
@@ -88,13 +88,13 @@ fn leads_nowhere(root: &Root, path: &RootPath) -> Option<String> {
         false => format!("{}/{target}", path.parent()?),
     };
     let missing = |path: RootPath| !root.exists(&path).unwrap_or(true);
-    RootPath::parse(&plain(&whole))
+    RootPath::parse(&plain_path(&whole))
         .is_ok_and(missing)
         .then_some(target)
 }
 
-/// Without `.` and `..`.
-fn plain(path: &str) -> String {
+/// Returns a path without `.` and `..`.
+fn plain_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
         match part {
@@ -106,7 +106,7 @@ fn plain(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// Of an instance the template is enough.
+/// Returns true if a unit exists; for an instance the template is enough.
 fn is_somewhere(root: &Root, name: &str) -> bool {
     let template = name.split_once('@').and_then(|(before, rest)| {
         let (_, kind) = rest.rsplit_once('.')?;
@@ -127,9 +127,9 @@ mod tests {
     #[test]
     fn climbing_targets_stay_in_the_root() {
         assert_eq!(
-            plain("/etc/systemd/system/x.wants/../a.service"),
+            plain_path("/etc/systemd/system/x.wants/../a.service"),
             "/etc/systemd/system/a.service"
         );
-        assert_eq!(plain("/a/../../../b"), "/b");
+        assert_eq!(plain_path("/a/../../../b"), "/b");
     }
 }

@@ -9,7 +9,7 @@ use crate::systemd::{LINK_DIRS, Support, UnitEntry, UnitTree, read_units, unit_t
 
 /// Reads what decides the enablement of the units in `interest`. Links in directories where links change go to
 /// `observer` too.
-pub fn observe(
+pub fn observe_units(
     root: &Root,
     interest: &Interest,
     node: &mut NodeState,
@@ -19,7 +19,7 @@ pub fn observe(
     for dir in &mut tree.dirs {
         if let Ok(path) = RootPath::parse(&dir.path) {
             let has_links = LINK_DIRS.contains(&dir.path.as_str());
-            dir.entries = entries(root, &path, has_links, observer)?;
+            dir.entries = list_entries(root, &path, has_links, observer)?;
         }
     }
     for presets in &mut tree.presets {
@@ -48,22 +48,22 @@ fn add_unchanged(tree: &mut UnitTree, interest: &Interest, node: &NodeState) {
         if let (true, UnitEntry::File(Some(text)), Ok(at)) = (listed, entry, RootPath::parse(path))
             && node
                 .object(&at)
-                .is_some_and(|found| found.kind == file(text))
+                .is_some_and(|found| found.kind == file_kind(text))
         {
-            tree.observe(path, entry.clone());
+            tree.set_entry(path, entry.clone());
         }
     }
 }
 
-fn file(text: &str) -> Kind {
+fn file_kind(text: &str) -> Kind {
     Kind::File {
         size: text.len() as u64,
         sha256: sha256(text.as_bytes()),
     }
 }
 
-/// What the root's systemd can do, by the version in the name of its shared library; EL9's when unknown.
-pub fn support(root: &Root) -> Result<Support, RootError> {
+/// Returns the features of the root's systemd, by the version in the name of its shared library; EL9's when unknown.
+pub fn systemd_support(root: &Root) -> Result<Support, RootError> {
     let names = root.list(&RootPath::fixed("usr/lib/systemd"))?;
     let version = names.iter().find_map(|name| {
         let rest = name.strip_prefix("libsystemd-shared-")?;
@@ -73,8 +73,8 @@ pub fn support(root: &Root) -> Result<Support, RootError> {
     Ok(Support::of_version(version.unwrap_or(252)))
 }
 
-/// Everything in a directory, without the contents of files. With links that may change, all of them are observed.
-fn entries(
+/// Lists a directory and those below it, without the contents of files. Links that may change are observed.
+fn list_entries(
     root: &Root,
     dir: &RootPath,
     has_links: bool,
@@ -89,7 +89,7 @@ fn entries(
         let entry = match entry_type {
             EntryType::File => UnitEntry::File(None),
             EntryType::Directory => {
-                UnitEntry::Directory(entries(root, &path, has_links, observer)?)
+                UnitEntry::Directory(list_entries(root, &path, has_links, observer)?)
             }
             EntryType::Link => match link_target(observer, &path, has_links)? {
                 Some(target) => UnitEntry::Link(target),
@@ -102,7 +102,7 @@ fn entries(
     Ok(found)
 }
 
-/// The target of a link; `None` where it is one no more.
+/// Returns the target of a link; `None` if it was replaced meanwhile.
 fn link_target(
     observer: &mut Observer<'_>,
     path: &RootPath,
@@ -129,13 +129,13 @@ fn kind_of(
     Ok(kind.map(|kind| (place, kind)))
 }
 
-/// What is at a path, with the contents of a file.
+/// Reads what is at a path, with the contents of a file.
 fn read_entry(observer: &mut Observer<'_>, path: &str) -> Result<UnitEntry, RootError> {
     let Ok(path) = RootPath::parse(path) else {
         return Ok(UnitEntry::Missing);
     };
     let found = match kind_of(observer, &path) {
-        // Nothing that systemd could use is there either.
+        // systemd could not use it either.
         Err(error) if error.cause.is_obstacle() => None,
         found => found?,
     };

@@ -55,6 +55,6 @@ pub fn carried_out(
             }
         }
     }
-    node.units = enablement::simulate(desired, old, &node).tree;
+    node.units = enablement::simulate_update(desired, old, &node).tree;
     node
 }

@@ -13,7 +13,7 @@ use crate::drift::enablement;
 /// Everything that `plan` and `drifts` will ask for.
 pub fn interest(desired: &Desired, old: Option<&Desired>, accounts: Option<&Prepared>) -> Interest {
     let mut interest = Interest {
-        overlay: enablement::overlay(desired),
+        overlay: enablement::unit_entries(desired),
         system: !desired.bare,
         ..Interest::default()
     };

@@ -16,11 +16,11 @@ impl Builder<'_> {
     pub(super) fn units(&mut self) {
         let (desired, old) = (self.inputs.desired, self.inputs.old);
         for unit in &desired.units {
-            self.unit(unit);
+            self.plan_unit(unit);
         }
         // Ignition runs no presets and disables nothing on the way: as if every unit were known already.
         let old = if desired.bare { Some(desired) } else { old };
-        let simulated = enablement::simulate(desired, old, self.node());
+        let simulated = enablement::simulate_update(desired, old, self.node());
         let failures = simulated
             .failures
             .into_iter()
@@ -33,14 +33,14 @@ impl Builder<'_> {
             self.notice("spec.config.systemd.units", notice);
         }
         for link in enablement::link_changes(&self.node().units, &simulated.tree) {
-            self.link(&link);
+            self.plan_link(&link);
         }
         if self.node().host.never_booted || desired.bare {
             self.preset_lines();
         }
     }
 
-    fn unit(&mut self, unit: &Unit) {
+    fn plan_unit(&mut self, unit: &Unit) {
         for dropin in &unit.dropins {
             let Some(path) = dropin_path(&unit.name, &dropin.name) else {
                 continue;
@@ -85,7 +85,7 @@ impl Builder<'_> {
         );
     }
 
-    /// Units have an original only where the OS ships one below `usr/etc`; there is no stamp for the others.
+    /// Keeps the original of a unit. Only those that the OS ships below `usr/etc` have one; the others get no stamp.
     fn unit_original(&mut self, path: &RootPath) {
         if self.inputs.desired.bare {
             return;
@@ -103,7 +103,7 @@ impl Builder<'_> {
         }
     }
 
-    fn link(&mut self, link: &enablement::LinkStep) {
+    fn plan_link(&mut self, link: &enablement::LinkStep) {
         match &link.target {
             Some(target) => {
                 let (uid, gid) = self.node().host.attainable((0, 0));
@@ -129,7 +129,8 @@ impl Builder<'_> {
         }
     }
 
-    /// A root that never booted has a preset run before it, which would undo links that no preset asks for.
+    /// Adds preset lines: a root that never booted has a preset run before it, which would undo links that no preset asks
+    /// for.
     fn preset_lines(&mut self) {
         let path = RootPath::fixed(paths::IGNITION_PRESET);
         let desired = self.inputs.desired;
@@ -162,7 +163,8 @@ impl Builder<'_> {
     }
 }
 
-/// Lines about units that are not ours stay; ours are written anew, one unit a line, instances by template.
+/// Returns the preset lines with those of the config written anew, one unit a line, instances by template. Lines about
+/// other units stay.
 fn merged_presets(before: &str, known: &[&str], units: &[Unit]) -> String {
     let ours = |line: &str| {
         let mut words = line.split_whitespace();
@@ -209,7 +211,7 @@ fn merged_presets(before: &str, known: &[&str], units: &[Unit]) -> String {
     text
 }
 
-/// `foo@bar.service` as presets write it: `foo@.service`, then `bar`.
+/// Splits `foo@bar.service` as presets write it: `foo@.service`, then `bar`.
 fn preset_subject(name: &str) -> (String, Option<String>) {
     if let (Some((prefix, rest)), Some((_, suffix))) = (name.split_once('@'), name.rsplit_once('.'))
     {

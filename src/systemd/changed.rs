@@ -1,15 +1,15 @@
-//! Which units a changed path belongs to.
+//! The units that changed paths belong to.
 
 use super::UNIT_SEARCH_PATH;
 use super::unit_name::{UnitName, UnitNameKind};
 use crate::root::RootPath;
 
-/// Whether the manager has to read its unit files again after a path has changed.
+/// Returns true for a path after whose change the manager has to read its unit files again.
 pub fn is_read_by_manager(path: &RootPath) -> bool {
     below_units(path).is_some()
 }
 
-/// The units whose own file or drop-in is at these paths, each once, as `systemctl` takes them: all instances of
+/// Returns the units whose own file or drop-in is at these paths, each once, as `systemctl` takes them: all instances of
 /// a template by a pattern. A link that enables a unit changes nothing of the unit itself.
 pub fn units_at(paths: &[RootPath]) -> Vec<String> {
     let mut units: Vec<String> = Vec::new();
@@ -21,7 +21,7 @@ pub fn units_at(paths: &[RootPath]) -> Vec<String> {
     units
 }
 
-/// The units that links at these paths let another unit start, each once.
+/// Returns the units that links at these paths let another unit start, each once.
 pub fn wanted_at(paths: &[RootPath]) -> Vec<String> {
     let mut units: Vec<String> = Vec::new();
     for unit in paths.iter().filter_map(wanted) {

@@ -1,19 +1,19 @@
-//! Where a path leads in the eyes of the daemon: Go's `filepath.EvalSymlinks`, whose words stand in its messages.
+//! The end of a path as the daemon finds it: Go's `filepath.EvalSymlinks`, whose errors stand in its messages.
 //!
 //! systemd's own way of following links is in `view`.
 
 use std::fmt;
 
 use super::unit_tree::UnitTree;
-use super::view::{Node, View};
+use super::view::{TreeNode, View};
 
 /// Go gives up on a path with more links than this.
 const LINKS_MAX: usize = 255;
 
-/// Why a path leads nowhere.
+/// The reason that a path leads nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unresolved {
-    /// Nothing is there; the path as Go writes it, which keeps a `..` that climbs to the root.
+    /// A component is missing; the path as Go writes it, which keeps a `..` that climbs to the root.
     Missing(String),
     /// Something on the way is not a directory.
     NoDirectory,
@@ -22,7 +22,7 @@ pub enum Unresolved {
 }
 
 impl fmt::Display for Unresolved {
-    /// The words of Go.
+    /// Writes Go's message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing(path) => write!(f, "lstat {path}: no such file or directory"),
@@ -32,10 +32,10 @@ impl fmt::Display for Unresolved {
     }
 }
 
-/// A path inside the root without links. What the tree does not tell counts as missing.
-pub fn evaluate(tree: &UnitTree, path: &str) -> Result<String, Unresolved> {
+/// Returns a path inside the root without links. What the tree does not have counts as missing.
+pub fn eval_symlinks(tree: &UnitTree, path: &str) -> Result<String, Unresolved> {
     let view = View::new(tree);
-    let mut walk = Walk::default();
+    let mut walk = GoPath::default();
     let mut rest = path.to_owned();
     let mut links = 0;
     loop {
@@ -48,11 +48,13 @@ pub fn evaluate(tree: &UnitTree, path: &str) -> Result<String, Unresolved> {
             ".." => walk.climb(),
             name => {
                 walk.enter(name);
-                match look(&view, &walk.real) {
-                    Node::Missing => return Err(Unresolved::Missing(walk.shown)),
-                    Node::Directory(_) => {}
-                    Node::Link(_) if links == LINKS_MAX => return Err(Unresolved::TooManyLinks),
-                    Node::Link(target) => {
+                match look_at(&view, &walk.real) {
+                    TreeNode::Missing => return Err(Unresolved::Missing(walk.shown)),
+                    TreeNode::Directory(_) => {}
+                    TreeNode::Link(_) if links == LINKS_MAX => {
+                        return Err(Unresolved::TooManyLinks);
+                    }
+                    TreeNode::Link(target) => {
                         links += 1;
                         walk.leave(target.starts_with('/'));
                         rest = format!("{target}{behind}");
@@ -67,24 +69,24 @@ pub fn evaluate(tree: &UnitTree, path: &str) -> Result<String, Unresolved> {
     }
 }
 
-/// The devices are there wherever the daemon runs, whatever a root on a disk holds.
-fn look<'v>(view: &'v View<'_>, path: &str) -> Node<'v> {
+/// Returns the node at a path. The devices exist wherever the daemon runs, whatever a root on a disk holds.
+fn look_at<'v>(view: &'v View<'_>, path: &str) -> TreeNode<'v> {
     const NO_ENTRIES: &std::collections::BTreeMap<String, super::unit_tree::UnitEntry> =
         &std::collections::BTreeMap::new();
     if view.is_assumed(path) || path == "/dev" {
-        return Node::Directory(NO_ENTRIES);
+        return TreeNode::Directory(NO_ENTRIES);
     }
-    view.node(path)
+    view.node_at(path)
 }
 
-/// A path on its way, as Go writes it and as it is. The root is empty.
+/// A path in progress, as Go writes it and as it is. The root is empty.
 #[derive(Default)]
-struct Walk {
+struct GoPath {
     shown: String,
     real: String,
 }
 
-impl Walk {
+impl GoPath {
     fn enter(&mut self, name: &str) {
         for path in [&mut self.shown, &mut self.real] {
             path.push('/');
@@ -92,7 +94,7 @@ impl Walk {
         }
     }
 
-    /// Goes back to where a link is, or to the root.
+    /// Goes back to the directory of a link, or to the root.
     fn leave(&mut self, for_the_root: bool) {
         for path in [&mut self.shown, &mut self.real] {
             let end = path.rfind('/').filter(|_| !for_the_root);
@@ -126,9 +128,9 @@ mod tests {
     fn evaluated(target: &str) -> Result<String, Unresolved> {
         let mut tree = UnitTree::new();
         let at = "/etc/systemd/system/a.service";
-        tree.observe(at, UnitEntry::Link(target.to_owned()));
-        tree.observe("/etc/hosts", UnitEntry::File(None));
-        evaluate(&tree, at)
+        tree.set_entry(at, UnitEntry::Link(target.to_owned()));
+        tree.set_entry("/etc/hosts", UnitEntry::File(None));
+        eval_symlinks(&tree, at)
     }
 
     #[test]
@@ -157,12 +159,12 @@ mod tests {
             for n in 1..=links {
                 let next = format!("{}.service", n + 1);
                 let target = if n == links { "/dev/null".into() } else { next };
-                tree.observe(
+                tree.set_entry(
                     &format!("/etc/systemd/system/{n}.service"),
                     UnitEntry::Link(target),
                 );
             }
-            let said = evaluate(&tree, "/etc/systemd/system/1.service");
+            let said = eval_symlinks(&tree, "/etc/systemd/system/1.service");
             assert_eq!(said.is_ok(), fits);
         }
     }

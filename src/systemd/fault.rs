@@ -3,13 +3,13 @@
 use super::install_section::SectionError;
 use super::unit_name::SpecifierError;
 
-/// What is wrong with a unit, a link or a setting.
+/// A mistake in a unit, a link or a setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// No unit of this name.
     #[error("does not exist")]
     NotFound,
-    /// An alias of a unit that is not there.
+    /// An alias of a missing unit.
     #[error("is an alias of a unit that does not exist")]
     DanglingAlias,
     /// Masked by an empty file or a link to `/dev/null`.
@@ -65,12 +65,12 @@ pub enum Fault {
     NotRead,
 }
 
-/// A fault and what it is about: a unit's name, a path, or a setting.
+/// A fault with its subject: a unit's name, a path, or a setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{subject} {fault}")]
 pub struct Problem {
     /// A unit's name, a path inside the root, or the text of a setting.
     pub subject: String,
-    /// What is wrong with it.
+    /// The fault of the subject.
     pub fault: Fault,
 }

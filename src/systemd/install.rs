@@ -1,7 +1,7 @@
 //! `systemctl enable`, `disable` and `preset` as changes to links.
 //!
 //! The links that a systemd of version 252 would make or remove for the given units
-//! are worked out here; making them is up to the caller. Options of systemctl
+//! are worked out here; the caller makes them. Options of systemctl
 //! (`--runtime`, `--now`, `--force`, preset modes) do not exist here.
 //!
 //! Differences to `systemctl --root`, all deliberate:
@@ -20,28 +20,28 @@ use std::collections::BTreeSet;
 
 use super::fault::{Fault, Problem};
 use super::lookup::{
-    Context, Info, InfoId, Mode, Search, basename, check_alias, config_links, is_generated, join,
-    parent,
+    Context, Info, InfoId, SearchDepth, UnitFileForm, check_alias, config_links, file_name,
+    is_generated, join_target, parent_path,
 };
 use super::preset::{PresetDecision, Presets};
 use super::support::Support;
 use super::unit_name::{self, UnitName, UnitNameKind};
 use super::unit_tree::{CONFIG_DIR, LinkChange, UnitTree};
-use super::view::{Node, View};
+use super::view::{TreeNode, View};
 
-/// What an operation does to links.
+/// The result of an operation on links.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct InstallOutcome {
     /// The changes below [`CONFIG_DIR`], in order. A link that is replaced is removed first.
     pub changes: Vec<LinkChange>,
-    /// What systemctl reports and then goes on to exit successfully.
+    /// Problems that systemctl reports before it exits successfully.
     pub problems: Vec<Problem>,
 }
 
-/// Why systemctl would exit with a failure.
+/// The reason that systemctl would exit with a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstallError {
-    /// What is wrong; never empty.
+    /// The problems; never empty.
     pub problems: Vec<Problem>,
     /// The changes that systemctl would have made all the same.
     pub partial: Vec<LinkChange>,
@@ -56,53 +56,64 @@ impl std::fmt::Display for InstallError {
 
 impl std::error::Error for InstallError {}
 
-/// What `systemctl enable UNIT...` does. Units without an `[Install]` section
+/// Returns the result of `systemctl enable UNIT...`. Units without an `[Install]` section
 /// change nothing and are no error.
-pub fn enable(tree: &UnitTree, units: &[&str], support: &Support) -> Result<Outcome, InstallError> {
-    Operation::new(tree, support).run(|op| op.enable(units))
-}
-
-/// What `systemctl disable UNIT...` does. Links of units that do not exist are
-/// removed too; that they do not exist is only among the [`Outcome::problems`].
-pub fn disable(
+pub fn enable_units(
     tree: &UnitTree,
     units: &[&str],
     support: &Support,
-) -> Result<Outcome, InstallError> {
-    Operation::new(tree, support).run(|op| op.disable(units))
+) -> Result<InstallOutcome, InstallError> {
+    LinkOperation::new(tree, support).run(|op| op.enable_units(units))
 }
 
-/// What `systemctl preset UNIT...` does: enable or disable each by the preset files.
-pub fn preset(tree: &UnitTree, units: &[&str], support: &Support) -> Result<Outcome, InstallError> {
-    let presets = Presets::read(&tree.presets, support);
-    Operation::new(tree, support).run(|op| op.preset(units, &presets))
+/// Returns the result of `systemctl disable UNIT...`. Links of missing units are
+/// removed too; that they are missing is only among the [`InstallOutcome::problems`].
+pub fn disable_units(
+    tree: &UnitTree,
+    units: &[&str],
+    support: &Support,
+) -> Result<InstallOutcome, InstallError> {
+    LinkOperation::new(tree, support).run(|op| op.disable_units(units))
 }
 
-/// The operation fails; the problem is noted.
+/// Returns the result of `systemctl preset UNIT...`: each is enabled or disabled by the preset files.
+pub fn preset_units(
+    tree: &UnitTree,
+    units: &[&str],
+    support: &Support,
+) -> Result<InstallOutcome, InstallError> {
+    let presets = Presets::from_dirs(&tree.presets, support);
+    LinkOperation::new(tree, support).run(|op| op.preset_units(units, &presets))
+}
+
+/// An operation that failed; its problem is noted.
 struct Failed;
 
-/// How many links were asked for, as systemctl counts them. Its way of adding the
-/// counts decides which failures count.
-type Status = Result<usize, Failed>;
+/// Number of links that were asked for, as systemctl counts them. Its way of adding the
+/// numbers decides which failures count.
+type LinkCount = Result<usize, Failed>;
 
-struct Operation<'t> {
+struct LinkOperation<'t> {
     view: View<'t>,
     support: &'t Support,
     problems: Vec<Problem>,
 }
 
-impl<'t> Operation<'t> {
+impl<'t> LinkOperation<'t> {
     fn new(tree: &'t UnitTree, support: &'t Support) -> Self {
-        Operation {
+        LinkOperation {
             view: View::new(tree),
             support,
             problems: Vec::new(),
         }
     }
 
-    fn run(mut self, body: impl FnOnce(&mut Self) -> Status) -> Result<Outcome, InstallError> {
+    fn run(
+        mut self,
+        body: impl FnOnce(&mut Self) -> LinkCount,
+    ) -> Result<InstallOutcome, InstallError> {
         let status = body(&mut self);
-        let (changes, unread) = self.view.finish();
+        let (changes, unread) = self.view.into_parts();
         if !unread.is_empty() {
             let not_read = |subject| Problem {
                 subject,
@@ -115,7 +126,7 @@ impl<'t> Operation<'t> {
             });
         }
         match status {
-            Ok(_) => Ok(Outcome {
+            Ok(_) => Ok(InstallOutcome {
                 changes,
                 problems: self.problems,
             }),
@@ -126,7 +137,7 @@ impl<'t> Operation<'t> {
         }
     }
 
-    fn report(&mut self, subject: &str, fault: Fault) -> Failed {
+    fn report_problem(&mut self, subject: &str, fault: Fault) -> Failed {
         let problem = Problem {
             subject: subject.to_owned(),
             fault,
@@ -137,36 +148,36 @@ impl<'t> Operation<'t> {
         Failed
     }
 
-    fn enable(&mut self, units: &[&str]) -> Status {
+    fn enable_units(&mut self, units: &[&str]) -> LinkCount {
         let mut context = Context::new(self.support);
         for unit in units {
             self.discover_enablable(&mut context, unit)?;
         }
-        self.apply(&mut context, false)
+        self.apply_links(&mut context, false)
     }
 
-    fn disable(&mut self, units: &[&str]) -> Status {
+    fn disable_units(&mut self, units: &[&str]) -> LinkCount {
         let mut context = Context::new(self.support);
         for unit in units {
             context
-                .add(unit, false)
-                .map_err(|fault| self.report(unit, fault))?;
+                .add_unit(unit, false)
+                .map_err(|fault| self.report_problem(unit, fault))?;
         }
-        self.remove(&mut context)
+        self.remove_links(&mut context)
     }
 
-    fn preset(&mut self, units: &[&str], presets: &Presets) -> Status {
+    fn preset_units(&mut self, units: &[&str], presets: &Presets) -> LinkCount {
         let mut plus = Context::new(self.support);
         let mut minus = Context::new(self.support);
         for unit in units {
             self.preset_one(unit, presets, &mut plus, &mut minus)?;
         }
-        let removed = self.remove(&mut minus);
-        let applied = self.apply(&mut plus, true);
+        let removed = self.remove_links(&mut minus);
+        let applied = self.apply_links(&mut plus, true);
         Ok(removed? + applied?)
     }
 
-    /// Sort a unit under those to enable or those to disable. Aliases are left alone.
+    /// Sorts a unit under those to enable or those to disable. Aliases are left alone.
     fn preset_one(
         &mut self,
         unit: &str,
@@ -178,14 +189,14 @@ impl<'t> Operation<'t> {
             return Ok(());
         }
         let mut found = Context::new(self.support);
-        let id = self.discover(&mut found, unit, Search::FOLLOW)?;
+        let id = self.discover_unit(&mut found, unit, SearchDepth::FOLLOW)?;
         if found.info(id).name != unit {
             return Ok(());
         }
-        match presets.decide(unit) {
+        match presets.decision_for(unit) {
             PresetDecision::Ignore => (),
             PresetDecision::Disable => {
-                self.discover(minus, unit, Search::FOLLOW)?;
+                self.discover_unit(minus, unit, SearchDepth::FOLLOW)?;
             }
             PresetDecision::Enable(instances) if instances.is_empty() => {
                 self.discover_enablable(plus, unit)?;
@@ -199,36 +210,36 @@ impl<'t> Operation<'t> {
         Ok(())
     }
 
-    fn discover(
+    fn discover_unit(
         &mut self,
         context: &mut Context<'_>,
         unit: &str,
-        search: Search,
+        search: SearchDepth,
     ) -> Result<InfoId, Failed> {
         context
-            .discover(&self.view, unit, search)
-            .map_err(|fault| self.report(unit, fault))
+            .discover_unit(&self.view, unit, search)
+            .map_err(|fault| self.report_problem(unit, fault))
     }
 
     fn discover_enablable(&mut self, context: &mut Context<'_>, unit: &str) -> Result<(), Failed> {
-        let id = self.discover(context, unit, Search::LOAD_FOLLOW)?;
+        let id = self.discover_unit(context, unit, SearchDepth::LOAD_FOLLOW)?;
         let info = context.info(id);
-        if info.mode == Some(Mode::Masked) {
-            return Err(self.report(&info.path, Fault::Masked));
+        if info.mode == Some(UnitFileForm::Masked) {
+            return Err(self.report_problem(&info.path, Fault::Masked));
         }
         if is_generated(&info.path) {
-            return Err(self.report(&info.path, Fault::Generated));
+            return Err(self.report_problem(&info.path, Fault::Generated));
         }
         Ok(())
     }
 
-    /// Make the links of all units of the context, and of those they name in `Also=`.
-    fn apply(&mut self, context: &mut Context<'_>, lenient: bool) -> Status {
+    /// Makes the links of all units of the context, and of those they name in `Also=`.
+    fn apply_links(&mut self, context: &mut Context<'_>, lenient: bool) -> LinkCount {
         let mut status = Ok(0);
         while let Some(id) = context.next() {
-            if let Err(fault) = context.traverse(&self.view, id, Search::LOAD) {
+            if let Err(fault) = context.traverse_links(&self.view, id, SearchDepth::LOAD) {
                 let info = context.info(id);
-                let failed = self.report(&info.name, fault);
+                let failed = self.report_problem(&info.name, fault);
                 if info.auxiliary {
                     continue;
                 }
@@ -236,11 +247,11 @@ impl<'t> Operation<'t> {
             }
             let info = context.info(id);
             let made = match info.mode {
-                Some(Mode::Masked) => {
-                    self.report(&info.path, Fault::Masked);
+                Some(UnitFileForm::Masked) => {
+                    self.report_problem(&info.path, Fault::Masked);
                     Ok(1)
                 }
-                Some(Mode::Regular) => self.install(info, lenient),
+                Some(UnitFileForm::Regular) => self.install_unit(info, lenient),
                 _ => Ok(0),
             };
             status = status.and_then(|count| Ok(count + made?));
@@ -248,9 +259,9 @@ impl<'t> Operation<'t> {
         status
     }
 
-    /// Make the links of one unit. Once an alias was made, what fails after it is
-    /// only reported.
-    fn install(&mut self, info: &Info, lenient: bool) -> Status {
+    /// Makes the links of one unit. Once an alias was made, later failures are only
+    /// reported.
+    fn install_unit(&mut self, info: &Info, lenient: bool) -> LinkCount {
         if !self.view.in_search_path(&info.path) {
             self.create_link(&info.path, &format!("{CONFIG_DIR}/{}", info.name), false)?;
         }
@@ -266,8 +277,8 @@ impl<'t> Operation<'t> {
         status
     }
 
-    /// The last alias decides, unless one failed.
-    fn install_aliases(&mut self, info: &Info) -> Status {
+    /// Makes the aliases of a unit. The last one decides, unless one failed.
+    fn install_aliases(&mut self, info: &Info) -> LinkCount {
         let mut status = Ok(0);
         for alias in &info.section.alias {
             let made = match self.alias_name(info, alias) {
@@ -275,16 +286,16 @@ impl<'t> Operation<'t> {
                 Ok(Some(name)) => {
                     self.create_link(&info.path, &format!("{CONFIG_DIR}/{name}"), false)
                 }
-                Err((subject, fault)) => Err(self.report(&subject, fault)),
+                Err((subject, fault)) => Err(self.report_problem(&subject, fault)),
             };
             status = status.and(made);
         }
         status
     }
 
-    /// The path below the config directory of an alias; `None` for the unit's own name.
+    /// Returns the path of an alias below the config directory; `None` for the unit's own name.
     fn alias_name(&self, info: &Info, alias: &str) -> Result<Option<String>, (String, Fault)> {
-        let expanded = expand(info, alias).map_err(|fault| (alias.to_owned(), fault))?;
+        let expanded = expand_setting(info, alias).map_err(|fault| (alias.to_owned(), fault))?;
         if let Some((dir, link)) = expanded.rsplit_once('/') {
             let checked = check_dependency_alias(dir, link, &info.name);
             return checked
@@ -315,7 +326,7 @@ impl<'t> Operation<'t> {
         list: &[String],
         suffix: &str,
         lenient: bool,
-    ) -> Status {
+    ) -> LinkCount {
         if list.is_empty() {
             return Ok(0);
         }
@@ -329,7 +340,7 @@ impl<'t> Operation<'t> {
                     true,
                 ),
                 Err((_, Fault::InvalidName | Fault::NoInstance(_))) if lenient => continue,
-                Err((subject, fault)) => Err(self.report(&subject, fault)),
+                Err((subject, fault)) => Err(self.report_problem(&subject, fault)),
             };
             if matches!(status, Ok(0)) || (made.is_err() && status.is_ok()) {
                 status = made;
@@ -338,8 +349,8 @@ impl<'t> Operation<'t> {
         status
     }
 
-    /// The name that the unit's links in `*.wants` have, and whether the wanting
-    /// unit must bring the instance.
+    /// Returns the name of the unit's links in `*.wants`, and true if the wanting unit
+    /// must bring the instance.
     fn dependency_name(&mut self, info: &Info) -> Result<(String, bool), Failed> {
         let name = UnitName::parse(&info.name).filter(|name| name.kind() == UnitNameKind::Template);
         let Some(template) = name else {
@@ -350,38 +361,41 @@ impl<'t> Operation<'t> {
         };
         let instance = template.with_instance(instance).unwrap_or_default();
         let mut context = Context::new(self.support);
-        let found = context.add(&instance, false).and_then(|id| {
-            context.search(&self.view, id, Search::FOLLOW)?;
+        let found = context.add_unit(&instance, false).and_then(|id| {
+            context.search_unit(&self.view, id, SearchDepth::FOLLOW)?;
             Ok(id)
         });
-        let id = found.map_err(|fault| self.report(&instance, fault))?;
+        let id = found.map_err(|fault| self.report_problem(&instance, fault))?;
         match context.info(id) {
             Info {
-                mode: Some(Mode::Masked),
+                mode: Some(UnitFileForm::Masked),
                 path,
                 ..
-            } => Err(self.report(path, Fault::Masked)),
+            } => Err(self.report_problem(path, Fault::Masked)),
             _ => Ok((instance, false)),
         }
     }
 
-    /// Make a link unless an equivalent one is there. Only `force` replaces others.
-    fn create_link(&mut self, target: &str, path: &str, force: bool) -> Status {
-        let dir = parent(path);
-        if !matches!(self.view.node(dir), Node::Directory(_) | Node::Missing) {
-            return Err(self.report(dir, Fault::NotADirectory));
+    /// Makes a link unless an equivalent one exists. Only `force` replaces others.
+    fn create_link(&mut self, target: &str, path: &str, force: bool) -> LinkCount {
+        let dir = parent_path(path);
+        if !matches!(
+            self.view.node_at(dir),
+            TreeNode::Directory(_) | TreeNode::Missing
+        ) {
+            return Err(self.report_problem(dir, Fault::NotADirectory));
         }
-        let there = match self.view.node(path) {
-            Node::Missing => None,
-            Node::Link(there) => Some(there.to_owned()),
-            _ => return Err(self.report(path, Fault::Exists)),
+        let there = match self.view.node_at(path) {
+            TreeNode::Missing => None,
+            TreeNode::Link(there) => Some(there.to_owned()),
+            _ => return Err(self.report_problem(path, Fault::Exists)),
         };
         if let Some(there) = there {
-            if self.equivalent(path, &there, target) {
+            if self.are_equivalent(path, &there, target) {
                 return Ok(1);
             }
             if !force {
-                return Err(self.report(path, Fault::ExistsAsLink(there)));
+                return Err(self.report_problem(path, Fault::ExistsAsLink(there)));
             }
             self.view.apply(LinkChange::Remove {
                 path: path.to_owned(),
@@ -394,27 +408,27 @@ impl<'t> Operation<'t> {
         Ok(1)
     }
 
-    /// Whether two targets mean the same to systemd: one file, or one name in the search path.
-    fn equivalent(&self, path: &str, there: &str, target: &str) -> bool {
-        let (there, target) = (join(path, there), join(path, target));
+    /// Returns true for two targets that mean the same to systemd: one file, or one name in the search path.
+    fn are_equivalent(&self, path: &str, there: &str, target: &str) -> bool {
+        let (there, target) = (join_target(path, there), join_target(path, target));
         let same_file = || match (
-            self.view.chase(&there, true),
-            self.view.chase(&target, true),
+            self.view.chase_path(&there, true),
+            self.view.chase_path(&target, true),
         ) {
             (Ok(there), Ok(target)) => there == target,
             _ => false,
         };
-        let same_name = basename(&there) == basename(&target)
+        let same_name = file_name(&there) == file_name(&target)
             && self.view.below_search_path(&there)
             && self.view.below_search_path(&target);
         there == target || same_name || same_file()
     }
 
-    /// Remove the links of all units of the context, and of those they name in `Also=`.
-    fn remove(&mut self, context: &mut Context<'_>) -> Status {
+    /// Removes the links of all units of the context, and of those they name in `Also=`.
+    fn remove_links(&mut self, context: &mut Context<'_>) -> LinkCount {
         let mut marked = BTreeSet::new();
         while let Some(id) = context.next() {
-            let found = context.traverse(&self.view, id, Search::LOAD_FOLLOW);
+            let found = context.traverse_links(&self.view, id, SearchDepth::LOAD_FOLLOW);
             let info = context.info(id);
             let subject = if info.path.is_empty() {
                 &info.name
@@ -424,11 +438,11 @@ impl<'t> Operation<'t> {
             match (found, info.mode) {
                 (Err(Fault::NotFound), _) if info.auxiliary => (),
                 (Err(fault), _) => {
-                    self.report(subject, fault);
+                    self.report_problem(subject, fault);
                 }
-                (Ok(_), Some(Mode::Regular)) => (),
-                (Ok(_), Some(Mode::Masked)) => {
-                    self.report(subject, Fault::Masked);
+                (Ok(_), Some(UnitFileForm::Regular)) => (),
+                (Ok(_), Some(UnitFileForm::Masked)) => {
+                    self.report_problem(subject, Fault::Masked);
                     continue;
                 }
                 (Ok(_), _) => continue,
@@ -442,9 +456,9 @@ impl<'t> Operation<'t> {
         }
     }
 
-    /// Remove links until none is left that has a marked name or leads to one. A
+    /// Removes links until none is left that has a marked name or leads to one. A
     /// removed link is marked by its path.
-    fn remove_marked(&mut self, mut marked: BTreeSet<String>) -> Status {
+    fn remove_marked(&mut self, mut marked: BTreeSet<String>) -> LinkCount {
         let mut status = Ok(0);
         loop {
             let mut again = false;
@@ -455,7 +469,7 @@ impl<'t> Operation<'t> {
                         again |= marked.insert(path);
                     }
                     Ok(false) => (),
-                    Err(fault) => status = Err(self.report(&path, fault)),
+                    Err(fault) => status = Err(self.report_problem(&path, fault)),
                 }
             }
             if !again {
@@ -465,28 +479,28 @@ impl<'t> Operation<'t> {
     }
 
     fn is_marked(&self, path: &str, marked: &BTreeSet<String>) -> Result<bool, Fault> {
-        let name = basename(path);
+        let name = file_name(path);
         if marked.contains(name)
             || unit_name::template_of(name).is_some_and(|t| marked.contains(&t))
         {
             return Ok(true);
         }
-        let target = match self.view.chase(path, true) {
+        let target = match self.view.chase_path(path, true) {
             Err(Fault::NotFound) => return Ok(false),
             target => target?,
         };
-        Ok(marked.contains(&target) || marked.contains(basename(&target)))
+        Ok(marked.contains(&target) || marked.contains(file_name(&target)))
     }
 }
 
-/// The unit that wants or requires this one.
+/// Returns the unit that wants or requires this one.
 fn dependency_target(
     info: &Info,
     wanted: &str,
     needs_instance: bool,
     link: &str,
 ) -> Result<String, (String, Fault)> {
-    let unit = expand(info, wanted).map_err(|fault| (wanted.to_owned(), fault))?;
+    let unit = expand_setting(info, wanted).map_err(|fault| (wanted.to_owned(), fault))?;
     match UnitName::parse(&unit) {
         None => Err((unit, Fault::InvalidName)),
         Some(name) if needs_instance && name.kind() == UnitNameKind::Plain => {
@@ -496,16 +510,16 @@ fn dependency_target(
     }
 }
 
-fn expand(info: &Info, text: &str) -> Result<String, Fault> {
+fn expand_setting(info: &Info, text: &str) -> Result<String, Fault> {
     let name = UnitName::parse(&info.name).ok_or(Fault::InvalidName)?;
-    Ok(unit_name::expand(
+    Ok(unit_name::expand_specifiers(
         text,
         &name,
         info.section.default_instance.as_deref(),
     )?)
 }
 
-/// An alias may also be the path of a link in a `.wants` or `.requires` directory.
+/// Checks an alias that is the path of a link in a `.wants` or `.requires` directory.
 fn check_dependency_alias(dir: &str, link: &str, unit: &str) -> Result<(), Fault> {
     let bad = || Fault::BadAlias(unit.to_owned());
     let owner = dir
@@ -533,7 +547,7 @@ mod tests {
     fn tree(settings: &str) -> UnitTree {
         let mut tree = UnitTree::new();
         let text = format!("[Install]\n{settings}\n");
-        tree.observe(
+        tree.set_entry(
             "/usr/lib/systemd/system/a.service",
             UnitEntry::File(Some(text)),
         );
@@ -556,9 +570,9 @@ mod tests {
     #[test]
     fn upheld_by_makes_links_from_254_on() {
         let mut tree = tree("UpheldBy=x.target");
-        let old = enable(&tree, &["a.service"], &Support::of_version(253)).unwrap();
-        assert_eq!(old, Outcome::default());
-        let new = enable(&tree, &["a.service"], &Support::of_version(254)).unwrap();
+        let old = enable_units(&tree, &["a.service"], &Support::of_version(253)).unwrap();
+        assert_eq!(old, InstallOutcome::default());
+        let new = enable_units(&tree, &["a.service"], &Support::of_version(254)).unwrap();
         assert_eq!(new.changes, [link("x.target.upholds/a.service")]);
         tree.apply(&link("x.target.upholds/a.service"));
         let state =
@@ -579,9 +593,9 @@ mod tests {
             .unwrap()
             .files
             .insert("a.preset".to_owned(), text);
-        let ignored = preset(&tree, &["a.service"], &Support::of_version(256)).unwrap();
+        let ignored = preset_units(&tree, &["a.service"], &Support::of_version(256)).unwrap();
         assert_eq!(ignored.changes, []);
-        let disabled = preset(&tree, &["a.service"], &Support::of_version(255)).unwrap();
+        let disabled = preset_units(&tree, &["a.service"], &Support::of_version(255)).unwrap();
         assert_eq!(disabled.changes, [removal("x.target.wants/a.service")]);
     }
 
@@ -590,7 +604,7 @@ mod tests {
         let before = tree("WantedBy=x.target\nAlias=b.service");
         let support = Support::of_version(252);
         let mut after = before.clone();
-        for run in [enable, disable] {
+        for run in [enable_units, disable_units] {
             let changes = run(&after, &["a.service"], &support).unwrap().changes;
             assert_eq!(changes.len(), 2);
             changes.iter().for_each(|change| after.apply(change));
@@ -601,8 +615,8 @@ mod tests {
     #[test]
     fn contents_that_were_not_read_are_an_error_with_their_path() {
         let mut tree = UnitTree::new();
-        tree.observe("/usr/lib/systemd/system/a.service", UnitEntry::File(None));
-        let error = enable(&tree, &["a.service"], &Support::of_version(252)).unwrap_err();
+        tree.set_entry("/usr/lib/systemd/system/a.service", UnitEntry::File(None));
+        let error = enable_units(&tree, &["a.service"], &Support::of_version(252)).unwrap_err();
         assert_eq!(
             error.to_string(),
             "/usr/lib/systemd/system/a.service was not read"
@@ -613,7 +627,7 @@ mod tests {
     #[test]
     fn a_failure_tells_the_links_made_before_it() {
         let tree = tree("WantedBy=x.target bad");
-        let error = enable(&tree, &["a.service"], &Support::of_version(252)).unwrap_err();
+        let error = enable_units(&tree, &["a.service"], &Support::of_version(252)).unwrap_err();
         assert_eq!(error.to_string(), "bad is not a valid unit name");
         assert_eq!(error.partial, [link("x.target.wants/a.service")]);
     }

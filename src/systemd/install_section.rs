@@ -1,18 +1,17 @@
 //! The `[Install]` section of a unit file and its drop-ins, read as systemd reads it.
 //!
 //! This is laxer than the grammar in `unit_file`: what systemd skips with a warning
-//! is skipped here too. Only the text of one file is looked at; finding the files
-//! is not done here.
+//! is skipped here too. Each call reads the text of one file; `lookup` finds the files.
 
 use super::support::Support;
 use super::unit_name::{self, SpecifierError, UnitName, UnitNameKind};
 
-/// Blanks, as systemd strips them.
+/// Returns true for a blank, as systemd strips them.
 pub(super) fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r')
 }
 
-/// What the `[Install]` sections of a unit say.
+/// The settings in the `[Install]` sections of a unit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InstallSection {
     /// `Alias=`, specifiers not expanded.
@@ -29,17 +28,17 @@ pub struct InstallSection {
     pub default_instance: Option<String>,
 }
 
-/// Why systemd refuses to read a unit file.
+/// The reason that systemd refuses to read a unit file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {kind}")]
 pub struct SectionError {
-    /// Counted from one.
+    /// Number of the line, counted from one.
     pub line: usize,
-    /// What is wrong there.
+    /// The mistake on it.
     pub kind: SectionErrorKind,
 }
 
-/// See [`SectionError`].
+/// A mistake in a unit file that systemd refuses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SectionErrorKind {
     /// A line that is not UTF-8, or holds what is no character.
@@ -63,7 +62,7 @@ pub enum SectionErrorKind {
 }
 
 impl InstallSection {
-    /// Add what another file of the unit `name` says. What was read before an error stays.
+    /// Adds the settings of another file of the unit `name`. Those before an error stay.
     pub fn read(
         &mut self,
         name: &UnitName<'_>,
@@ -96,14 +95,14 @@ impl InstallSection {
                     section_name(text).map_err(|kind| SectionError { line, kind })? == "Install";
             } else if let (true, Some((key, value))) = (in_install, text.split_once('=')) {
                 let (key, value) = (key.trim_matches(is_blank), value.trim_matches(is_blank));
-                self.assign(name, key, value, support)
+                self.assign_setting(name, key, value, support)
                     .map_err(|kind| SectionError { line, kind })?;
             }
         }
         Ok(())
     }
 
-    /// Whether enabling makes any link.
+    /// Returns true if enabling makes any link.
     pub fn has_rules(&self) -> bool {
         [
             &self.alias,
@@ -115,7 +114,7 @@ impl InstallSection {
         .any(|l| !l.is_empty())
     }
 
-    fn assign(
+    fn assign_setting(
         &mut self,
         name: &UnitName<'_>,
         key: &str,
@@ -138,7 +137,7 @@ impl InstallSection {
         let words =
             escaped_words(value).ok_or_else(|| SectionErrorKind::Words(value.to_owned()))?;
         for word in words {
-            let also = unit_name::expand(&word, name, self.default_instance.as_deref())?;
+            let also = unit_name::expand_specifiers(&word, name, self.default_instance.as_deref())?;
             if !unit_name::is_valid(&also) {
                 return Err(SectionErrorKind::Also(also));
             }
@@ -155,7 +154,7 @@ impl InstallSection {
         if name.kind() != UnitNameKind::Template {
             return Ok(());
         }
-        let instance = unit_name::expand(value, name, self.default_instance.as_deref())?;
+        let instance = unit_name::expand_specifiers(value, name, self.default_instance.as_deref())?;
         if !instance.is_empty() && !unit_name::is_valid_instance(&instance) {
             return Err(SectionErrorKind::DefaultInstance(instance));
         }
@@ -164,7 +163,7 @@ impl InstallSection {
     }
 }
 
-/// An empty value resets the list; a value with an open quote is ignored.
+/// Adds the words of a value. An empty value resets the list; a value with an open quote is ignored.
 fn assign_list(list: &mut Vec<String>, value: &str) {
     if value.is_empty() {
         list.clear();
@@ -194,12 +193,12 @@ pub fn unit_text(bytes: &[u8]) -> String {
     text
 }
 
-/// The code points that Unicode keeps free of characters; systemd refuses them as it refuses broken UTF-8.
+/// Returns true for the code points that Unicode keeps free of characters; systemd refuses them as it refuses broken UTF-8.
 fn is_no_character(c: char) -> bool {
     matches!(c, '\u{fdd0}'..='\u{fdef}') || u32::from(c) & 0xfffe == 0xfffe
 }
 
-/// Whether there is plainly no `[Install]` section, and no line that systemd would stumble over on the way.
+/// Returns true for a text that plainly has no `[Install]` section, and no line that systemd refuses.
 fn is_without_install(text: &str) -> bool {
     let is_fine = |(at, _): (usize, &str)| {
         let (before, from) = text.split_at(at);
@@ -215,7 +214,7 @@ fn is_without_install(text: &str) -> bool {
         && text.match_indices('[').all(is_fine)
 }
 
-/// The lines with continuations joined by a blank, and comments left out, each with
+/// Returns the lines with continuations joined by a blank, and comments left out, each with
 /// the number of its last line.
 fn logical_lines(text: &str) -> Vec<(usize, String)> {
     let mut lines = Vec::new();
@@ -247,7 +246,7 @@ fn ends_in_escape(line: &str) -> bool {
     line.chars().rev().take_while(|c| *c == '\\').count() % 2 == 1
 }
 
-/// Lines end at any run of different end characters (`\n`, `\r\n`, `\n\r`, …); NUL
+/// Returns the lines. They end at any run of different end characters (`\n`, `\r\n`, `\n\r`, …); NUL
 /// ends one at once.
 pub(super) fn physical_lines(text: &str) -> Vec<&str> {
     let mut lines = Vec::new();
@@ -276,7 +275,7 @@ fn after_line_end(ends: &str) -> &str {
     ends.get(length..).unwrap_or_default()
 }
 
-/// Words in which quotes group and backslashes are ordinary. Those before a quote
+/// Returns the words, in which quotes group and backslashes are ordinary. Those before a quote
 /// that is never closed are kept.
 fn quoted_words(value: &str) -> Vec<String> {
     let mut words = Vec::new();
@@ -298,7 +297,7 @@ fn quoted_words(value: &str) -> Vec<String> {
     words
 }
 
-/// Words in which a backslash takes the next character as it is, and quotes are
+/// Returns the words, in which a backslash takes the next character as it is, and quotes are
 /// ordinary; `None` if the value ends in a backslash.
 fn escaped_words(value: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();

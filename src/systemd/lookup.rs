@@ -1,7 +1,7 @@
 //! Finding and reading units: systemd's search path, links between names, drop-ins.
 //!
-//! What an operation knows of the units it has met is kept in a [`Context`]; it
-//! reads the [`View`] and never changes links, which is done by `install`.
+//! The units that an operation has met are kept in a [`Context`]. It reads the
+//! [`View`] and never changes links; `install` does that.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use super::fault::Fault;
 use super::install_section::InstallSection;
 use super::support::Support;
 use super::unit_name::{self, UnitName, UnitNameKind};
-use super::unit_tree::{CONFIG_DIR, RUNTIME_CONFIG_DIR, UnitEntry, UnitTree, relative};
-use super::view::{Node, View};
+use super::unit_tree::{CONFIG_DIR, RUNTIME_CONFIG_DIR, UnitEntry, UnitTree, path_below};
+use super::view::{TreeNode, View};
 
-/// systemd follows a unit's names this often.
+/// systemd follows this many names of a unit.
 pub(super) const FOLLOW_MAX: usize = 64;
 
-/// How a unit file is there.
+/// The form of a unit file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum UnitFileForm {
     Regular,
     /// A link to another name in the search path.
     Alias,
@@ -26,44 +26,44 @@ pub(super) enum Mode {
     Masked,
 }
 
-/// How far to look for a unit.
+/// The depth of a search for a unit.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Search {
-    /// Read the `[Install]` section.
+pub(super) struct SearchDepth {
+    /// The `[Install]` section is read.
     pub(super) load: bool,
-    /// Follow links in configuration directories.
+    /// Links in configuration directories are followed.
     pub(super) follow_config: bool,
 }
 
-impl Search {
-    pub(super) const FOLLOW: Search = Search {
+impl SearchDepth {
+    pub(super) const FOLLOW: SearchDepth = SearchDepth {
         load: false,
         follow_config: true,
     };
-    pub(super) const LOAD: Search = Search {
+    pub(super) const LOAD: SearchDepth = SearchDepth {
         load: true,
         follow_config: false,
     };
-    pub(super) const LOAD_FOLLOW: Search = Search {
+    pub(super) const LOAD_FOLLOW: SearchDepth = SearchDepth {
         load: true,
         follow_config: true,
     };
 }
 
-/// What is known of a unit.
+/// The known facts about a unit.
 #[derive(Debug, Clone)]
 pub(super) struct Info {
     pub(super) name: String,
     pub(super) path: String,
     /// `None` until it was found.
-    pub(super) mode: Option<Mode>,
+    pub(super) mode: Option<UnitFileForm>,
     /// Only met in an `Also=`.
     pub(super) auxiliary: bool,
     pub(super) section: InstallSection,
     link_target: String,
 }
 
-/// Which unit of a [`Context`].
+/// The place of a unit in a [`Context`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InfoId(usize);
 
@@ -98,7 +98,7 @@ impl<'s> Context<'s> {
             .map(InfoId)
     }
 
-    /// The next unit that was not yet processed. Processing can add more.
+    /// Returns the next unit that was not yet processed. Processing can add more.
     pub(super) fn next(&mut self) -> Option<InfoId> {
         let next = InfoId(self.processed);
         (self.processed < self.infos.len()).then(|| {
@@ -107,7 +107,7 @@ impl<'s> Context<'s> {
         })
     }
 
-    pub(super) fn add(&mut self, name: &str, auxiliary: bool) -> Result<InfoId, Fault> {
+    pub(super) fn add_unit(&mut self, name: &str, auxiliary: bool) -> Result<InfoId, Fault> {
         if UnitName::parse(name).is_none() {
             return Err(Fault::InvalidName);
         }
@@ -126,51 +126,55 @@ impl<'s> Context<'s> {
         Ok(InfoId(self.infos.len() - 1))
     }
 
-    /// Add a unit and find what it finally is.
-    pub(super) fn discover(
+    /// Adds a unit and finds the unit it finally stands for.
+    pub(super) fn discover_unit(
         &mut self,
         view: &View<'_>,
         name: &str,
-        search: Search,
+        search: SearchDepth,
     ) -> Result<InfoId, Fault> {
-        let id = self.add(name, false)?;
-        self.traverse(view, id, search)
+        let id = self.add_unit(name, false)?;
+        self.traverse_links(view, id, search)
     }
 
-    /// Find a unit, and follow its links to the unit it stands for.
-    pub(super) fn traverse(
+    /// Finds a unit, and follows its links to the unit it stands for.
+    pub(super) fn traverse_links(
         &mut self,
         view: &View<'_>,
         start: InfoId,
-        search: Search,
+        search: SearchDepth,
     ) -> Result<InfoId, Fault> {
-        self.search(view, start, search)?;
+        self.search_unit(view, start, search)?;
         let mut id = start;
         let mut followed = 0;
-        while matches!(self.info(id).mode, Some(Mode::Alias | Mode::Linked)) {
+        while matches!(
+            self.info(id).mode,
+            Some(UnitFileForm::Alias | UnitFileForm::Linked)
+        ) {
             followed += 1;
             if followed > FOLLOW_MAX || (!search.follow_config && is_config(&self.info(id).path)) {
                 return Err(Fault::TooManyLinks);
             }
             match self.name_behind(id) {
-                None => self.follow(view, id, search)?,
+                None => self.follow_link(view, id, search)?,
                 Some(name) => {
-                    id = self.add(&name, false)?;
-                    self.search(view, id, search).map_err(|fault| match fault {
-                        Fault::NotFound => Fault::DanglingAlias,
-                        other => other,
-                    })?;
+                    id = self.add_unit(&name, false)?;
+                    self.search_unit(view, id, search)
+                        .map_err(|fault| match fault {
+                            Fault::NotFound => Fault::DanglingAlias,
+                            other => other,
+                        })?;
                 }
             }
         }
         Ok(id)
     }
 
-    /// The other unit that this alias stands for; `None` if the link leads to a file for the same unit.
+    /// Returns the other unit that this alias stands for; `None` if the link leads to a file for the same unit.
     fn name_behind(&self, id: InfoId) -> Option<String> {
         let info = self.info(id);
-        let target = basename(&info.link_target);
-        if info.mode == Some(Mode::Linked) || target == info.name {
+        let target = file_name(&info.link_target);
+        if info.mode == Some(UnitFileForm::Linked) || target == info.name {
             return None;
         }
         let instance = UnitName::parse(&info.name)?
@@ -184,7 +188,12 @@ impl<'s> Context<'s> {
         (name != info.name).then_some(name)
     }
 
-    fn follow(&mut self, view: &View<'_>, id: InfoId, search: Search) -> Result<(), Fault> {
+    fn follow_link(
+        &mut self,
+        view: &View<'_>,
+        id: InfoId,
+        search: SearchDepth,
+    ) -> Result<(), Fault> {
         let info = self.info_mut(id);
         info.path = std::mem::take(&mut info.link_target);
         info.mode = None;
@@ -192,12 +201,12 @@ impl<'s> Context<'s> {
         self.load_or_readlink(view, id, &path, search)
     }
 
-    /// Find the file of a unit, by its name or as an instance of a template.
-    pub(super) fn search(
+    /// Finds the file of a unit, by its name or as an instance of a template.
+    pub(super) fn search_unit(
         &mut self,
         view: &View<'_>,
         id: InfoId,
-        search: Search,
+        search: SearchDepth,
     ) -> Result<(), Fault> {
         let info = self.info(id);
         if info.mode.is_some() {
@@ -214,7 +223,7 @@ impl<'s> Context<'s> {
         let names: Vec<String> = std::iter::once(name).chain(template).collect();
         for name in &names {
             if self.search_name(view, id, name, search)? {
-                if search.load && self.info(id).mode != Some(Mode::Masked) {
+                if search.load && self.info(id).mode != Some(UnitFileForm::Masked) {
                     self.load_dropins(view, id, &names)?;
                 }
                 return Ok(());
@@ -228,7 +237,7 @@ impl<'s> Context<'s> {
         view: &View<'_>,
         id: InfoId,
         name: &str,
-        search: Search,
+        search: SearchDepth,
     ) -> Result<bool, Fault> {
         for dir in view.search_dirs() {
             if !dir.entries.contains_key(name) {
@@ -247,7 +256,7 @@ impl<'s> Context<'s> {
         Ok(false)
     }
 
-    /// Drop-ins count by file name over all directories; the first of a name hides the others.
+    /// Reads the drop-ins. They count by file name over all directories; the first of a name hides the others.
     fn load_dropins(&mut self, view: &View<'_>, id: InfoId, names: &[String]) -> Result<(), Fault> {
         let mut files = BTreeMap::new();
         for name in names {
@@ -257,10 +266,10 @@ impl<'s> Context<'s> {
                     continue;
                 }
                 // A directory that cannot be reached counts as none.
-                let Ok(dir) = followed(view, &format!("{}/{dropins}", dir.path)) else {
+                let Ok(dir) = follow_path(view, &format!("{}/{dropins}", dir.path)) else {
                     continue;
                 };
-                let Node::Directory(entries) = view.node(&dir) else {
+                let TreeNode::Directory(entries) = view.node_at(&dir) else {
                     continue;
                 };
                 for file in entries
@@ -285,35 +294,35 @@ impl<'s> Context<'s> {
     }
 
     fn load_dropin(&mut self, view: &View<'_>, id: InfoId, path: &str) -> Result<(), Fault> {
-        let path = followed(view, path)?;
-        match view.node(&path) {
-            Node::File(contents) => self.read_section(id, view.contents(&path, contents)),
-            Node::Null => Ok(()),
-            Node::Missing => Err(Fault::NotFound),
-            Node::Link(_) | Node::Directory(_) | Node::Other => Err(Fault::NotRegular),
+        let path = follow_path(view, path)?;
+        match view.node_at(&path) {
+            TreeNode::File(contents) => self.read_section(id, view.text_at(&path, contents)),
+            TreeNode::Null => Ok(()),
+            TreeNode::Missing => Err(Fault::NotFound),
+            TreeNode::Link(_) | TreeNode::Directory(_) | TreeNode::Other => Err(Fault::NotRegular),
         }
     }
 
-    /// Look at the file at `path` as the main file of the unit.
+    /// Takes the file at `path` as the main file of the unit.
     fn load_or_readlink(
         &mut self,
         view: &View<'_>,
         id: InfoId,
         path: &str,
-        search: Search,
+        search: SearchDepth,
     ) -> Result<(), Fault> {
-        let mode = match view.node(path) {
-            Node::Missing => return Err(Fault::NotFound),
-            Node::Directory(_) | Node::Other => return Err(Fault::NotRegular),
-            Node::Null => Mode::Masked,
-            Node::Link(target) => self.readlink(view, id, path, target)?,
-            Node::File(contents) => match view.contents(path, contents) {
-                "" => Mode::Masked,
+        let mode = match view.node_at(path) {
+            TreeNode::Missing => return Err(Fault::NotFound),
+            TreeNode::Directory(_) | TreeNode::Other => return Err(Fault::NotRegular),
+            TreeNode::Null => UnitFileForm::Masked,
+            TreeNode::Link(target) => self.classify_link(view, id, path, target)?,
+            TreeNode::File(contents) => match view.text_at(path, contents) {
+                "" => UnitFileForm::Masked,
                 text if search.load => {
                     self.read_section(id, text)?;
-                    Mode::Regular
+                    UnitFileForm::Regular
                 }
-                _ => Mode::Regular,
+                _ => UnitFileForm::Regular,
             },
         };
         self.info_mut(id).mode = Some(mode);
@@ -328,46 +337,46 @@ impl<'s> Context<'s> {
         let result = info.section.read(&name, text, support);
         let also: Vec<String> = info.section.also.iter().skip(known).cloned().collect();
         for name in also {
-            self.add(&name, true)?;
+            self.add_unit(&name, true)?;
         }
         Ok(result?)
     }
 
-    fn readlink(
+    fn classify_link(
         &mut self,
         view: &View<'_>,
         id: InfoId,
         path: &str,
         target: &str,
-    ) -> Result<Mode, Fault> {
+    ) -> Result<UnitFileForm, Fault> {
         // A link through a file counts as none: systemd looks for the unit further on.
-        let target = match view.chase(&join(path, target), false) {
+        let target = match view.chase_path(&join_target(path, target), false) {
             Err(Fault::NoDirectory) => return Err(Fault::NotFound),
             target => target?,
         };
         let alias = view.below_search_path(&target);
         if alias {
-            check_alias(basename(path), basename(&target))?;
+            check_alias(file_name(path), file_name(&target))?;
         }
         let mode = match view.is_null_or_empty(&target)? {
-            Some(true) => Mode::Masked,
-            _ if alias => Mode::Alias,
-            _ => Mode::Linked,
+            Some(true) => UnitFileForm::Masked,
+            _ if alias => UnitFileForm::Alias,
+            _ => UnitFileForm::Linked,
         };
         self.info_mut(id).link_target = target;
         Ok(mode)
     }
 }
 
-/// The path, or where it leads if it is a link.
-fn followed(view: &View<'_>, path: &str) -> Result<String, Fault> {
-    match view.node(path) {
-        Node::Link(_) => view.chase(path, true),
+/// Returns the path, or the end of the link there.
+fn follow_path(view: &View<'_>, path: &str) -> Result<String, Fault> {
+    match view.node_at(path) {
+        TreeNode::Link(_) => view.chase_path(path, true),
         _ => Ok(path.to_owned()),
     }
 }
 
-/// Whether a unit may have this other name.
+/// Checks that a unit may have this other name.
 pub(super) fn check_alias(alias: &str, unit: &str) -> Result<(), Fault> {
     let bad = || Fault::BadAlias(unit.to_owned());
     let from = UnitName::parse(alias).ok_or(Fault::InvalidName)?;
@@ -388,51 +397,51 @@ pub(super) fn check_alias(alias: &str, unit: &str) -> Result<(), Fault> {
     }
 }
 
-/// Where a link at `path` leads, not yet normalised.
-pub(super) fn join(path: &str, target: &str) -> String {
+/// Returns the target of a link at `path` as a whole path, not yet normalised.
+pub(super) fn join_target(path: &str, target: &str) -> String {
     if target.starts_with('/') {
         target.to_owned()
     } else {
-        format!("{}/{target}", parent(path))
+        format!("{}/{target}", parent_path(path))
     }
 }
 
 /// The last component of a path.
-pub(super) fn basename(path: &str) -> &str {
+pub(super) fn file_name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
 /// The directory that a path is in.
-pub(super) fn parent(path: &str) -> &str {
+pub(super) fn parent_path(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
-/// Whether a unit file is configuration of the administrator.
+/// Returns true for a unit file in the administrator's configuration.
 fn is_config(path: &str) -> bool {
-    matches!(parent(path), CONFIG_DIR | RUNTIME_CONFIG_DIR)
+    matches!(parent_path(path), CONFIG_DIR | RUNTIME_CONFIG_DIR)
 }
 
-/// Whether a path is gone after a reboot.
+/// Returns true for a path that a reboot removes.
 pub(super) fn is_runtime(path: &str) -> bool {
-    relative(path, "/run").is_some()
+    path_below(path, "/run").is_some()
 }
 
-/// Whether a unit file was written by a generator or by systemd itself.
+/// Returns true for a unit file of a generator or of systemd itself.
 pub(super) fn is_generated(path: &str) -> bool {
     is_from_generator(path) || is_transient(path)
 }
 
-/// Whether a unit file was written by a generator.
+/// Returns true for a unit file of a generator.
 pub(super) fn is_from_generator(path: &str) -> bool {
     matches!(
-        parent(path),
+        parent_path(path),
         "/run/systemd/generator" | "/run/systemd/generator.early" | "/run/systemd/generator.late"
     )
 }
 
-/// Whether a unit file was written by systemd itself.
+/// Returns true for a unit file of systemd itself.
 pub(super) fn is_transient(path: &str) -> bool {
-    parent(path) == "/run/systemd/transient"
+    parent_path(path) == "/run/systemd/transient"
 }
 
 /// Returns the paths of all links below the config directory that could be named after a unit.
@@ -459,7 +468,7 @@ fn links_below(entries: &BTreeMap<String, UnitEntry>, dir: &str) -> Vec<String> 
     links
 }
 
-/// Names that systemd passes over when it lists a directory.
+/// Returns true for names that systemd skips when it lists a directory.
 pub(super) fn is_hidden_or_backup(name: &str) -> bool {
     const ENDINGS: [&str; 17] = [
         "rpmnew",
@@ -523,7 +532,7 @@ mod tests {
         let support = Support::of_version(252);
         let mut context = Context::new(&support);
         for (auxiliary, expected) in [(true, true), (false, false), (true, false)] {
-            let id = context.add("a.service", auxiliary).unwrap();
+            let id = context.add_unit("a.service", auxiliary).unwrap();
             assert_eq!(context.info(id).auxiliary, expected);
         }
     }

@@ -20,15 +20,15 @@ pub mod unit_name;
 pub mod unit_tree;
 mod view;
 
-pub use evaluate::{Unresolved, evaluate};
+pub use evaluate::{Unresolved, eval_symlinks};
 pub use fault::{Fault, Problem};
-pub use install::{InstallError, Outcome, disable, enable, preset};
+pub use install::{InstallError, InstallOutcome, disable_units, enable_units, preset_units};
 pub use install_section::{InstallSection, unit_text};
 pub use preset::{PresetDecision, Presets};
 pub use reading::read_units;
 pub use state::{UnitFileState, unit_file_state};
 pub use support::Support;
-pub use unit_file::{UnitFileError, UnitOption, parse};
+pub use unit_file::{UnitFileError, UnitOption, parse_options};
 pub use unit_tree::{
     CONFIG_DIR, LINK_DIRS, LinkChange, PRESET_PATH, PresetDir, RUNTIME_CONFIG_DIR,
     UNIT_SEARCH_PATH, UnitDir, UnitEntry, UnitTree,

@@ -1,7 +1,6 @@
 //! `*.preset` files: which units a distribution wants enabled.
 //!
-//! Parsing, ordering and matching are here; what a decision does to links is in
-//! `install`.
+//! Parsing, ordering and matching are here; `install` makes links of a decision.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +12,10 @@ use super::unit_tree::PresetDir;
 /// All preset rules of a root, in the order in which they count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Presets {
-    rules: Vec<Rule>,
+    rules: Vec<PresetRule>,
 }
 
-/// What presets say about a unit.
+/// The decision of presets about a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PresetDecision {
     /// Enable it. If the unit is a template and the rule lists instances, enable
@@ -29,7 +28,7 @@ pub enum PresetDecision {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Rule {
+struct PresetRule {
     pattern: String,
     verb: Verb,
     instances: Vec<String>,
@@ -43,9 +42,9 @@ enum Verb {
 }
 
 impl Presets {
-    /// Read the files of these directories, highest priority first. A file hides those
+    /// Reads the files of these directories, highest priority first. A file hides those
     /// of the same name in later directories; the rest count in order of their names.
-    pub fn read(dirs: &[PresetDir], support: &Support) -> Self {
+    pub fn from_dirs(dirs: &[PresetDir], support: &Support) -> Self {
         let mut files = BTreeMap::new();
         for (name, text) in dirs.iter().flat_map(|dir| &dir.files) {
             if name.ends_with(".preset") && !name.starts_with('.') {
@@ -55,33 +54,33 @@ impl Presets {
         let lines = files.into_values().flat_map(|text| physical_lines(text));
         Presets {
             rules: lines
-                .filter_map(|line| Rule::parse(line, support))
+                .filter_map(|line| PresetRule::parse(line, support))
                 .collect(),
         }
     }
 
-    /// What the first rule for this unit says; units without one are enabled.
-    pub fn decide(&self, unit: &str) -> PresetDecision {
+    /// Returns the decision of the first rule for this unit; units without one are enabled.
+    pub fn decision_for(&self, unit: &str) -> PresetDecision {
         self.rules
             .iter()
-            .find_map(|rule| rule.decide(unit))
+            .find_map(|rule| rule.decision_for(unit))
             .unwrap_or(PresetDecision::Enable(Vec::new()))
     }
 }
 
-impl Rule {
-    /// Blank lines, comments and what systemd skips with a warning give no rule.
+impl PresetRule {
+    /// Parses a line. Blank lines, comments and lines that systemd skips with a warning give no rule.
     fn parse(line: &str, support: &Support) -> Option<Self> {
         let line = line.trim_matches(is_blank);
         let (verb, rest) = line.split_once(is_blank)?;
         let rest = rest.trim_start_matches(is_blank);
         let verb = match verb {
-            "enable" => return Rule::parse_enable(rest),
+            "enable" => return PresetRule::parse_enable(rest),
             "disable" => Verb::Disable,
             "ignore" if support.preset_ignore => Verb::Ignore,
             _ => return None,
         };
-        Some(Rule {
+        Some(PresetRule {
             pattern: rest.to_owned(),
             verb,
             instances: Vec::new(),
@@ -95,14 +94,14 @@ impl Rule {
         let template =
             UnitName::parse(&pattern).is_some_and(|name| name.kind() == UnitNameKind::Template);
         let valid = instances.is_empty() || template;
-        valid.then_some(Rule {
+        valid.then_some(PresetRule {
             pattern,
             verb: Verb::Enable,
             instances,
         })
     }
 
-    fn decide(&self, unit: &str) -> Option<PresetDecision> {
+    fn decision_for(&self, unit: &str) -> Option<PresetDecision> {
         let instances = self.instances_for(unit);
         if instances.is_none() && !glob_matches(&self.pattern, unit) {
             return None;
@@ -114,7 +113,7 @@ impl Rule {
         })
     }
 
-    /// If the rule's instances cover this unit: all of them for the template itself,
+    /// Returns the rule's instances if they cover this unit: all of them for the template itself,
     /// an empty list for one of the instances.
     fn instances_for(&self, unit: &str) -> Option<Vec<String>> {
         if self.instances.is_empty() {
@@ -135,7 +134,7 @@ impl Rule {
     }
 }
 
-/// Shell globbing by bytes, with `*`, `?` and `[]`; a backslash is an ordinary character.
+/// Matches by shell globbing of bytes, with `*`, `?` and `[]`; a backslash is an ordinary character.
 fn glob_matches(pattern: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (pattern.as_bytes(), text.as_bytes());
     let mut retry: Option<(&[u8], &[u8])> = None;
@@ -233,7 +232,8 @@ mod tests {
     }
 
     fn decide(text: &str, unit: &str) -> PresetDecision {
-        Presets::read(&[dir(&[("a.preset", text)])], &Support::of_version(252)).decide(unit)
+        Presets::from_dirs(&[dir(&[("a.preset", text)])], &Support::of_version(252))
+            .decision_for(unit)
     }
 
     fn enable() -> PresetDecision {
@@ -258,16 +258,16 @@ mod tests {
             dir(&[("50-b.preset", "enable *")]),
             dir(&[("10-a.preset", "disable x.service")]),
         ];
-        let presets = Presets::read(&dirs, &Support::of_version(252));
-        assert_eq!(presets.decide("x.service"), PresetDecision::Disable);
-        assert_eq!(presets.decide("y.service"), enable());
+        let presets = Presets::from_dirs(&dirs, &Support::of_version(252));
+        assert_eq!(presets.decision_for("x.service"), PresetDecision::Disable);
+        assert_eq!(presets.decision_for("y.service"), enable());
     }
 
     #[test]
     fn a_file_hides_its_namesakes_in_later_directories() {
         let dirs = [dir(&[("a.preset", "")]), dir(&[("a.preset", "disable *")])];
         assert_eq!(
-            Presets::read(&dirs, &Support::of_version(252)).decide("x.service"),
+            Presets::from_dirs(&dirs, &Support::of_version(252)).decision_for("x.service"),
             enable()
         );
     }
@@ -276,7 +276,7 @@ mod tests {
     fn only_visible_preset_files_are_read() {
         let dirs = [dir(&[(".a.preset", "disable *"), ("a.conf", "disable *")])];
         assert_eq!(
-            Presets::read(&dirs, &Support::of_version(252)).decide("x.service"),
+            Presets::from_dirs(&dirs, &Support::of_version(252)).decision_for("x.service"),
             enable()
         );
     }
@@ -310,11 +310,11 @@ mod tests {
     fn ignore_is_known_from_256_on() {
         let dirs = [dir(&[("a.preset", "ignore a.service\ndisable *\n")])];
         assert_eq!(
-            Presets::read(&dirs, &Support::of_version(256)).decide("a.service"),
+            Presets::from_dirs(&dirs, &Support::of_version(256)).decision_for("a.service"),
             PresetDecision::Ignore
         );
         assert_eq!(
-            Presets::read(&dirs, &Support::of_version(255)).decide("a.service"),
+            Presets::from_dirs(&dirs, &Support::of_version(255)).decision_for("a.service"),
             PresetDecision::Disable
         );
     }

@@ -7,11 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::install_section::InstallSection;
-use super::lookup::{FOLLOW_MAX, basename, config_links, join};
+use super::lookup::{FOLLOW_MAX, config_links, file_name, join_target};
 use super::preset::{PresetDecision, Presets};
 use super::support::Support;
 use super::unit_name::{self, UnitName};
-use super::unit_tree::{UnitEntry, UnitTree, relative};
+use super::unit_tree::{UnitEntry, UnitTree, path_below};
 use super::view::{NULL_DEVICE, View};
 
 /// Reads what has to be known before these units can be enabled, disabled, preset and asked for their state.
@@ -30,7 +30,7 @@ pub fn read_units<E>(
     read: &mut dyn FnMut(&str) -> Result<UnitEntry, E>,
 ) -> Result<(), E> {
     let mut reading = Reading {
-        presets: Presets::read(&tree.presets, support),
+        presets: Presets::from_dirs(&tree.presets, support),
         written: texts_by_unit(tree, written),
         tree,
         support,
@@ -46,14 +46,14 @@ pub fn read_units<E>(
     Ok(())
 }
 
-/// The texts that are about to be written, by the unit that they are of.
+/// Returns the texts that are about to be written, by unit.
 fn texts_by_unit<'w>(
     tree: &UnitTree,
     written: &'w [(String, UnitEntry)],
 ) -> BTreeMap<&'w str, Vec<&'w str>> {
     let mut texts: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (path, entry) in written {
-        let below = tree.dirs.iter().find_map(|dir| relative(path, &dir.path));
+        let below = tree.dirs.iter().find_map(|dir| path_below(path, &dir.path));
         if let (Some(below), UnitEntry::File(Some(text))) = (below, entry) {
             let (first, dropin) = below.split_once('/').unwrap_or((below, ""));
             let unit = first.strip_suffix(".d").filter(|_| !dropin.is_empty());
@@ -82,19 +82,19 @@ impl<E> Reading<'_, E> {
     fn follow_links(&mut self, written: &[(String, UnitEntry)]) -> Result<(), E> {
         let mut paths = BTreeSet::new();
         for dir in &self.tree.dirs {
-            let is_below = |(path, _): &(String, UnitEntry)| relative(path, &dir.path).is_some();
+            let is_below = |(path, _): &(String, UnitEntry)| path_below(path, &dir.path).is_some();
             if !dir.entries.is_empty() || written.iter().any(is_below) {
                 paths.insert(format!("{}/unit", dir.path));
             }
         }
         for (path, entry) in written {
             if let UnitEntry::Link(target) = entry {
-                paths.insert(join(path, target));
+                paths.insert(join_target(path, target));
             }
         }
         paths.extend(config_links(self.tree).filter(|path| !self.leads_to_unit_file(path)));
         for path in paths {
-            self.chase(&path, true)?;
+            self.chase_path(&path, true)?;
         }
         Ok(())
     }
@@ -112,7 +112,7 @@ impl<E> Reading<'_, E> {
     }
 
     fn read_unit(&mut self, unit: &str) -> Result<(), E> {
-        if let PresetDecision::Enable(instances) = self.presets.decide(unit) {
+        if let PresetDecision::Enable(instances) = self.presets.decision_for(unit) {
             self.add_names(instances);
         }
         let template = unit_name::template_of(unit).filter(|template| template != unit);
@@ -127,7 +127,7 @@ impl<E> Reading<'_, E> {
         Ok(())
     }
 
-    /// The paths of all files of this name, and of all its drop-ins.
+    /// Returns the paths of all files of this name, and of all its drop-ins.
     fn files_of(&mut self, name: &str) -> Result<Vec<String>, E> {
         let dropins = format!("{name}.d");
         let mut files = Vec::new();
@@ -141,7 +141,7 @@ impl<E> Reading<'_, E> {
             }
         }
         for directory in directories {
-            let Some(directory) = self.chase(&directory, true)? else {
+            let Some(directory) = self.chase_path(&directory, true)? else {
                 continue;
             };
             if let Some(UnitEntry::Directory(entries)) = self.tree.get(&directory) {
@@ -162,28 +162,28 @@ impl<E> Reading<'_, E> {
                     self.add_names(names);
                     return Ok(());
                 }
-                Some(UnitEntry::Link(target)) => join(&path, target),
+                Some(UnitEntry::Link(target)) => join_target(&path, target),
                 _ => return Ok(()),
             };
             // An empty file at the very end masks the unit.
-            if let Some(end) = self.chase(&target, true)? {
+            if let Some(end) = self.chase_path(&target, true)? {
                 self.learn(&end)?;
             }
-            let Some(next) = self.chase(&target, false)? else {
+            let Some(next) = self.chase_path(&target, false)? else {
                 return Ok(());
             };
-            self.add_names(other_names(unit, basename(&next)));
+            self.add_names(other_names(unit, file_name(&next)));
             path = next;
         }
         Ok(())
     }
 
-    /// The path without links, all of which are read; `None` if it leads nowhere.
-    fn chase(&mut self, path: &str, follow_last: bool) -> Result<Option<String>, E> {
+    /// Returns the path without links, all of which are read; `None` if it leads nowhere.
+    fn chase_path(&mut self, path: &str, follow_last: bool) -> Result<Option<String>, E> {
         loop {
             let view = View::new(self.tree);
-            let end = view.chase(path, follow_last);
-            let (_, unread) = view.finish();
+            let end = view.chase_path(path, follow_last);
+            let (_, unread) = view.into_parts();
             if unread.is_empty() {
                 return Ok(end.ok());
             }
@@ -202,7 +202,7 @@ impl<E> Reading<'_, E> {
         };
         if is_unknown {
             let entry = (self.read)(path)?;
-            self.tree.observe(path, entry);
+            self.tree.set_entry(path, entry);
         }
         Ok(())
     }
@@ -216,7 +216,7 @@ impl<E> Reading<'_, E> {
     }
 }
 
-/// The units that a file leads to as one of `unit`: those in `Also=`, and the instance that a template has by default.
+/// Returns the units that a file leads to as one of `unit`: those in `Also=`, and the instance that a template has by default.
 fn names_in(unit: &str, text: &str, support: &Support) -> Vec<String> {
     let Some(name) = UnitName::parse(unit) else {
         return Vec::new();
@@ -229,7 +229,7 @@ fn names_in(unit: &str, text: &str, support: &Support) -> Vec<String> {
     section.also.into_iter().chain(instance).collect()
 }
 
-/// The units that `unit` may be another name of, where its link leads to a file of this name.
+/// Returns the units that `unit` may be another name of, if its link leads to a file of this name.
 fn other_names(unit: &str, target: &str) -> Vec<String> {
     let instance = UnitName::parse(unit).and_then(|name| name.instance);
     let template = UnitName::parse(target);
@@ -240,7 +240,7 @@ fn other_names(unit: &str, target: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::{enable, unit_file_state};
+    use super::super::{enable_units, unit_file_state};
     use super::*;
 
     const VENDOR: &str = "/usr/lib/systemd/system";
@@ -269,7 +269,7 @@ mod tests {
                     UnitEntry::File(_) => UnitEntry::File(None),
                     other => other,
                 };
-                tree.observe(path, listed);
+                tree.set_entry(path, listed);
             }
         }
         let mut paths = Vec::new();
@@ -346,12 +346,12 @@ mod tests {
         let (mut tree, paths) = read(&root, &["a.service", "m.service"], &written);
         assert_eq!(unit_paths(paths), [socket]);
         for (path, entry) in written {
-            tree.observe(&path, entry);
+            tree.set_entry(&path, entry);
         }
         let file = format!("{CONFIG}/a.service");
-        tree.observe(&file, UnitEntry::File(Some(String::from("[Unit]\n"))));
+        tree.set_entry(&file, UnitEntry::File(Some(String::from("[Unit]\n"))));
         let support = Support::of_version(252);
-        let enabled = enable(&tree, &["a.service"], &support).unwrap();
+        let enabled = enable_units(&tree, &["a.service"], &support).unwrap();
         assert_eq!(enabled.changes.len(), 1);
         let masked = unit_file_state(&tree, "m.service", &support);
         assert_eq!(masked.unwrap().to_string(), "masked");
@@ -361,7 +361,7 @@ mod tests {
     fn the_first_error_ends_it() {
         let mut tree = UnitTree::new();
         let path = format!("{VENDOR}/a.service");
-        tree.observe(&path, UnitEntry::File(None));
+        tree.set_entry(&path, UnitEntry::File(None));
         let support = Support::of_version(252);
         let mut refuse = |path: &str| match path.contains('.') {
             true => Err(path.to_owned()),

@@ -1,21 +1,21 @@
-//! What `systemctl is-enabled` says of a unit.
+//! The state of a unit as `systemctl is-enabled` prints it.
 //!
-//! Links are only looked at here; changing them is in `install`.
+//! Links are only read here; changing them is in `install`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::fault::{Fault, Problem};
 use super::lookup::{
-    Context, Info, Mode, Search, basename, is_from_generator, is_hidden_or_backup, is_runtime,
-    is_transient,
+    Context, Info, SearchDepth, UnitFileForm, file_name, is_from_generator, is_hidden_or_backup,
+    is_runtime, is_transient,
 };
 use super::support::Support;
 use super::unit_name::{self, UnitName, UnitNameKind};
-use super::unit_tree::{CONFIG_DIR, UnitEntry, UnitTree, relative};
+use super::unit_tree::{CONFIG_DIR, UnitEntry, UnitTree, path_below};
 use super::view::View;
 
-/// How a unit is enabled.
+/// The enablement of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnitFileState {
     /// Links in the config directory want, require or alias it.
@@ -32,7 +32,7 @@ pub enum UnitFileState {
     Masked,
     /// Masked in `/run`.
     MaskedRuntime,
-    /// There is nothing to enable.
+    /// No `[Install]` section, so nothing to enable.
     Static,
     /// It could be enabled.
     Disabled,
@@ -67,7 +67,7 @@ impl fmt::Display for UnitFileState {
     }
 }
 
-/// What `systemctl is-enabled UNIT` prints, or why it cannot tell (which other
+/// Returns the word of `systemctl is-enabled UNIT`, or the problem with the unit (which other
 /// commands of systemctl show as `bad`).
 pub fn unit_file_state(
     tree: &UnitTree,
@@ -76,7 +76,7 @@ pub fn unit_file_state(
 ) -> Result<UnitFileState, Problem> {
     let view = View::new(tree);
     let state = find_state(&view, unit, support);
-    if let Some(subject) = view.finish().1.pop_first() {
+    if let Some(subject) = view.into_parts().1.pop_first() {
         return Err(Problem {
             subject,
             fault: Fault::NotRead,
@@ -94,9 +94,9 @@ pub fn unit_file_state(
 
 fn find_state(view: &View<'_>, unit: &str, support: &Support) -> Result<UnitFileState, Fault> {
     let mut context = Context::new(support);
-    let id = context.discover(view, unit, Search::LOAD_FOLLOW)?;
+    let id = context.discover_unit(view, unit, SearchDepth::LOAD_FOLLOW)?;
     let info = context.info(id);
-    if info.mode == Some(Mode::Masked) {
+    if info.mode == Some(UnitFileForm::Masked) {
         let runtime = is_runtime(&info.path);
         return Ok(if runtime {
             UnitFileState::MaskedRuntime
@@ -106,7 +106,7 @@ fn find_state(view: &View<'_>, unit: &str, support: &Support) -> Result<UnitFile
     }
     let instance =
         UnitName::parse(&info.name).is_some_and(|name| name.kind() == UnitNameKind::Instance);
-    if unit != basename(&info.path) && !instance {
+    if unit != file_name(&info.path) && !instance {
         return Ok(UnitFileState::Alias);
     }
     if is_from_generator(&info.path) {
@@ -126,7 +126,10 @@ fn find_state(view: &View<'_>, unit: &str, support: &Support) -> Result<UnitFile
         ..by_own_names
     };
     Ok(
-        match (by_own_names.state(support), by_any_name.state(support)) {
+        match (
+            by_own_names.enabled_state(support),
+            by_any_name.enabled_state(support),
+        ) {
             (Some(state), _) => state,
             (None, Some(_)) => UnitFileState::Indirect,
             (None, None) if info.section.has_rules() => UnitFileState::Disabled,
@@ -146,9 +149,9 @@ struct Links<'v> {
     known_names: bool,
 }
 
-/// What one directory of the search path has for a unit.
+/// The effect of one directory of the search path on a unit.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum LinkEffect {
     Nothing,
     /// A link of the unit's own name that leads to a file of the same name.
     SameName,
@@ -156,31 +159,33 @@ enum Found {
 }
 
 impl Links<'_> {
-    fn state(&self, support: &Support) -> Option<UnitFileState> {
-        let mut runtime = Found::Nothing;
+    fn enabled_state(&self, support: &Support) -> Option<UnitFileState> {
+        let mut runtime = LinkEffect::Nothing;
         let mut elsewhere = false;
         let mut linked = false;
         // Links below the unit file in priority have no effect under its own name.
         let mut hidden = false;
         for dir in &self.tree.dirs {
             match self.in_search_dir(&dir.entries, hidden, support) {
-                Found::Enabling if dir.path == CONFIG_DIR => return Some(UnitFileState::Enabled),
-                Found::SameName if dir.path == CONFIG_DIR => linked = true,
-                Found::Enabling if is_runtime(&dir.path) => runtime = Found::Enabling,
-                Found::SameName if is_runtime(&dir.path) && runtime == Found::Nothing => {
-                    runtime = Found::SameName
+                LinkEffect::Enabling if dir.path == CONFIG_DIR => {
+                    return Some(UnitFileState::Enabled);
                 }
-                Found::Enabling => elsewhere = true,
-                Found::SameName | Found::Nothing => (),
+                LinkEffect::SameName if dir.path == CONFIG_DIR => linked = true,
+                LinkEffect::Enabling if is_runtime(&dir.path) => runtime = LinkEffect::Enabling,
+                LinkEffect::SameName if is_runtime(&dir.path) && runtime == LinkEffect::Nothing => {
+                    runtime = LinkEffect::SameName
+                }
+                LinkEffect::Enabling => elsewhere = true,
+                LinkEffect::SameName | LinkEffect::Nothing => (),
             }
-            hidden |= relative(&self.info.path, &dir.path).is_some();
+            hidden |= path_below(&self.info.path, &dir.path).is_some();
         }
         match runtime {
-            Found::Enabling => Some(UnitFileState::EnabledRuntime),
+            LinkEffect::Enabling => Some(UnitFileState::EnabledRuntime),
             _ if elsewhere && self.instance => Some(UnitFileState::Static),
             _ if linked => Some(UnitFileState::Linked),
-            Found::SameName => Some(UnitFileState::LinkedRuntime),
-            Found::Nothing => None,
+            LinkEffect::SameName => Some(UnitFileState::LinkedRuntime),
+            LinkEffect::Nothing => None,
         }
     }
 
@@ -189,7 +194,7 @@ impl Links<'_> {
         entries: &BTreeMap<String, UnitEntry>,
         hidden: bool,
         support: &Support,
-    ) -> Found {
+    ) -> LinkEffect {
         for (name, entry) in entries {
             let UnitEntry::Directory(links) = entry else {
                 continue;
@@ -197,19 +202,19 @@ impl Links<'_> {
             let mut suffixes = support.dependency_suffixes().iter();
             let dependencies = suffixes.any(|suffix| name.ends_with(suffix));
             if dependencies && !is_hidden_or_backup(name) && self.has_dependency(links) {
-                return Found::Enabling;
+                return LinkEffect::Enabling;
             }
         }
-        let mut found = Found::Nothing;
+        let mut found = LinkEffect::Nothing;
         for (name, entry) in entries {
             let UnitEntry::Link(target) = entry else {
                 continue;
             };
             match self.as_alias(name, target, hidden) {
-                Found::Nothing => (),
+                LinkEffect::Nothing => (),
                 _ if is_hidden_or_backup(name) => (),
-                Found::Enabling => return Found::Enabling,
-                Found::SameName => found = Found::SameName,
+                LinkEffect::Enabling => return LinkEffect::Enabling,
+                LinkEffect::SameName => found = LinkEffect::SameName,
             }
         }
         found
@@ -226,25 +231,25 @@ impl Links<'_> {
         let of_template =
             |name: &str| unit_name::template_of(name).is_some_and(|template| template == *own);
         own.contains("@.")
-            && links
-                .iter()
-                .any(|(name, entry)| of_template(name) && link(name, entry) && self.counts(name))
+            && links.iter().any(|(name, entry)| {
+                of_template(name) && link(name, entry) && self.counts_link(name)
+            })
     }
 
-    fn as_alias(&self, name: &str, target: &str, hidden: bool) -> Found {
-        let to_unit = basename(target) == self.info.name;
+    fn as_alias(&self, name: &str, target: &str, hidden: bool) -> LinkEffect {
+        let to_unit = file_name(target) == self.info.name;
         let by_name = !hidden && name == self.info.name;
         if to_unit && by_name {
-            Found::SameName
-        } else if (to_unit || by_name) && self.counts(name) {
-            Found::Enabling
+            LinkEffect::SameName
+        } else if (to_unit || by_name) && self.counts_link(name) {
+            LinkEffect::Enabling
         } else {
-            Found::Nothing
+            LinkEffect::Nothing
         }
     }
 
-    /// Whether a link of this name counts.
-    fn counts(&self, name: &str) -> bool {
+    /// Returns true for a link of a name that counts.
+    fn counts_link(&self, name: &str) -> bool {
         let default = || {
             let template = UnitName::parse(&self.info.name)?;
             template.with_instance(self.info.section.default_instance.as_deref()?)

@@ -1,36 +1,36 @@
 //! The grammar of unit files by which Ignition accepts or refuses a unit.
 //!
 //! It is that of go-systemd, with its oddities, among them its limit on long lines.
-//! What a setting means is not known here; how systemd itself reads `[Install]` is
-//! in `install_section`.
+//! The meaning of a setting is not known here; `install_section` reads `[Install]` as
+//! systemd itself does.
 
-/// The size of the buffer the reference reads through.
+/// Size in bytes of the buffer that the reference reads through.
 const BUFFER: usize = 4096;
-/// This many buffered bytes without an end of line are an error.
+/// Number of buffered bytes without an end of line that are an error.
 const LINE_MAX: usize = 2048;
 
 /// One `name=value` of a unit file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitOption {
-    /// The section it is in.
+    /// Name of its section.
     pub section: String,
-    /// What is before the `=`, without surrounding blanks.
+    /// The part before the `=`, without surrounding blanks.
     pub name: String,
-    /// What is after the `=`, without surrounding blanks but with its continuations.
+    /// The part after the `=`, without surrounding blanks but with its continuations.
     pub value: String,
 }
 
-/// Why Ignition refuses a unit file.
+/// The reason that Ignition refuses a unit file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {kind}")]
 pub struct UnitFileError {
-    /// Counted from one.
+    /// Number of the line, counted from one.
     pub line: usize,
-    /// What is wrong there.
+    /// The mistake on it.
     pub kind: UnitFileErrorKind,
 }
 
-/// See [`UnitFileError`].
+/// A mistake in a unit file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitFileErrorKind {
     /// A `[` without a `]` anywhere after it.
@@ -47,14 +47,14 @@ pub enum UnitFileErrorKind {
     TooLong,
 }
 
-/// Where the reference is in the text.
-enum State {
+/// The part of the text that the reference is in.
+enum LexerState {
     BeforeSections,
     Options,
 }
 
-/// Read a unit file as Ignition validates it. Text before the first `[` is skipped.
-pub fn parse(text: &str) -> Result<Vec<UnitOption>, UnitFileError> {
+/// Reads a unit file as Ignition validates it. Text before the first `[` is skipped.
+pub fn parse_options(text: &str) -> Result<Vec<UnitOption>, UnitFileError> {
     let mut lexer = Lexer {
         text,
         at: 0,
@@ -74,13 +74,13 @@ pub fn parse(text: &str) -> Result<Vec<UnitOption>, UnitFileError> {
     }
 }
 
-/// An error and the byte it is at.
+/// An error with the number of its byte.
 type Lexed<T> = Result<T, (usize, UnitFileErrorKind)>;
 
 struct Lexer<'t> {
     text: &'t str,
     at: usize,
-    /// How far the reference's buffer is filled; only the limit on lines depends on it.
+    /// End of the reference's buffer in the text; only the limit on lines depends on it.
     filled: usize,
     section: String,
     options: Vec<UnitOption>,
@@ -88,7 +88,7 @@ struct Lexer<'t> {
 
 impl<'t> Lexer<'t> {
     fn run(&mut self) -> Lexed<()> {
-        let mut state = State::BeforeSections;
+        let mut state = LexerState::BeforeSections;
         loop {
             self.check_line_length()?;
             let start = self.at;
@@ -98,12 +98,12 @@ impl<'t> Lexer<'t> {
             match (c, &state) {
                 ('[', _) => {
                     self.section_header(start)?;
-                    state = State::Options;
+                    state = LexerState::Options;
                 }
-                ('#' | ';', _) => self.comment()?,
-                (_, State::BeforeSections) => (),
-                (c, State::Options) if c.is_whitespace() => (),
-                (_, State::Options) => self.option(start)?,
+                ('#' | ';', _) => self.skip_comment()?,
+                (_, LexerState::BeforeSections) => (),
+                (c, LexerState::Options) if c.is_whitespace() => (),
+                (_, LexerState::Options) => self.read_option(start)?,
             }
         }
     }
@@ -124,8 +124,8 @@ impl<'t> Lexer<'t> {
         Ok(())
     }
 
-    /// A comment goes on after a backslash, even with one blank after it.
-    fn comment(&mut self) -> Lexed<()> {
+    /// Skips a comment. It goes on after a backslash, even with one blank after it.
+    fn skip_comment(&mut self) -> Lexed<()> {
         self.check_line_length()?;
         loop {
             let (line, eof) = self.take_line();
@@ -135,7 +135,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    fn option(&mut self, start: usize) -> Lexed<()> {
+    fn read_option(&mut self, start: usize) -> Lexed<()> {
         self.at = start;
         self.check_line_length()?;
         let mut name = String::new();
@@ -146,7 +146,7 @@ impl<'t> Lexer<'t> {
                 Some(c) => name.push(c),
             }
         }
-        let value = self.value()?;
+        let value = self.read_value()?;
         let option = UnitOption {
             section: self.section.clone(),
             name: name.trim().to_owned(),
@@ -156,8 +156,8 @@ impl<'t> Lexer<'t> {
         Ok(())
     }
 
-    /// The rest of the line and its continuations, which keep their backslashes and ends of line.
-    fn value(&mut self) -> Lexed<String> {
+    /// Reads the rest of the line and its continuations, which keep their backslashes and ends of line.
+    fn read_value(&mut self) -> Lexed<String> {
         let mut value = String::new();
         loop {
             self.check_line_length()?;
@@ -184,7 +184,7 @@ impl<'t> Lexer<'t> {
     fn next_char(&mut self) -> Option<char> {
         let c = self.rest().chars().next()?;
         if self.at + c.len_utf8() > self.filled {
-            self.fill();
+            self.fill_buffer();
         }
         self.at += c.len_utf8();
         Some(c)
@@ -198,7 +198,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// Everything up to and with this character, or all the rest.
+    /// Takes everything up to and with this character, or all the rest.
     fn take_through(&mut self, end: char) -> &'t str {
         let rest = self.rest();
         let length = rest.find(end).map_or(rest.len(), |at| at + end.len_utf8());
@@ -208,14 +208,14 @@ impl<'t> Lexer<'t> {
             if self.filled - self.at >= BUFFER {
                 self.at = self.filled;
             }
-            self.fill();
+            self.fill_buffer();
         }
         self.at = target;
         rest.get(..length).unwrap_or_default()
     }
 
-    /// The reference moves what it has not used to the front and reads until the buffer is full.
-    fn fill(&mut self) {
+    /// Fills the buffer: the reference moves what it has not used to the front and reads until it is full.
+    fn fill_buffer(&mut self) {
         self.filled = self.text.len().min(self.at + BUFFER);
     }
 
@@ -240,16 +240,21 @@ mod tests {
     use proptest::prelude::*;
 
     fn values(text: &str) -> Vec<String> {
-        parse(text).unwrap().into_iter().map(|o| o.value).collect()
+        parse_options(text)
+            .unwrap()
+            .into_iter()
+            .map(|o| o.value)
+            .collect()
     }
 
     fn error(text: &str) -> String {
-        parse(text).unwrap_err().to_string()
+        parse_options(text).unwrap_err().to_string()
     }
 
     #[test]
     fn options_belong_to_their_sections() {
-        let options = parse("[Unit]\nDescription = a b \n\n[Install]\nWantedBy=c=d\nX=").unwrap();
+        let options =
+            parse_options("[Unit]\nDescription = a b \n\n[Install]\nWantedBy=c=d\nX=").unwrap();
         let flat: Vec<_> = options
             .iter()
             .map(|o| (o.section.as_str(), o.name.as_str(), o.value.as_str()))
@@ -267,7 +272,7 @@ mod tests {
     #[test]
     fn text_before_the_first_section_is_skipped() {
         assert_eq!(values("no equals here\nA=1\n[S]\nB=2\n"), ["2"]);
-        assert_eq!(parse("nothing at all"), Ok(Vec::new()));
+        assert_eq!(parse_options("nothing at all"), Ok(Vec::new()));
     }
 
     #[test]
@@ -345,14 +350,14 @@ mod tests {
         #[test]
         fn any_text_is_parsed_or_refused(text in any::<String>()) {
             let lines = text.matches('\n').count() + 1;
-            if let Err(error) = parse(&text) {
+            if let Err(error) = parse_options(&text) {
                 prop_assert!((1..=lines).contains(&error.line));
             }
         }
 
         #[test]
         fn likely_text_is_parsed_or_refused(text in "[\\[\\]A=#; \\\\\r\né]{0,60}") {
-            for option in parse(&text).unwrap_or_default() {
+            for option in parse_options(&text).unwrap_or_default() {
                 prop_assert_eq!(option.name.trim(), &option.name);
                 prop_assert!(!option.name.contains('\n'));
             }

@@ -1,8 +1,7 @@
 //! Unit names: what is valid, templates and instances, and the specifiers in
 //! `[Install]` settings.
 //!
-//! Names are only looked at as text here; whether such a unit exists is not known
-//! in this module.
+//! Names are text here; this module does not know which units exist.
 
 /// The longest valid unit name, in bytes.
 const NAME_MAX: usize = 255;
@@ -37,15 +36,15 @@ pub enum UnitNameKind {
 pub struct UnitName<'n> {
     /// The name as a whole.
     pub full: &'n str,
-    /// What comes before the first `@`, or before the suffix.
+    /// The part before the first `@`, or before the suffix.
     pub prefix: &'n str,
-    /// What is between the first `@` and the suffix: empty for a template, `None` for a plain name.
+    /// The part between the first `@` and the suffix: empty for a template, `None` for a plain name.
     pub instance: Option<&'n str>,
     /// The unit type, without the dot.
     pub suffix: &'n str,
 }
 
-/// What in a setting could not be expanded.
+/// The reason that a setting could not be expanded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecifierError {
     /// The value depends on the host: its name, machine ID, kernel and the like.
@@ -57,7 +56,7 @@ pub enum SpecifierError {
 }
 
 impl<'n> UnitName<'n> {
-    /// Take a name apart; `None` if it is not a valid unit name.
+    /// Takes a name apart; `None` if it is not a valid unit name.
     pub fn parse(full: &'n str) -> Option<Self> {
         let (stem, suffix) = full.rsplit_once('.')?;
         if full.len() > NAME_MAX || stem.is_empty() || !SUFFIXES.contains(&suffix) {
@@ -76,7 +75,7 @@ impl<'n> UnitName<'n> {
         })
     }
 
-    /// Which of the three forms it has.
+    /// Returns the form of the name.
     pub fn kind(&self) -> UnitNameKind {
         match self.instance {
             None => UnitNameKind::Plain,
@@ -85,27 +84,27 @@ impl<'n> UnitName<'n> {
         }
     }
 
-    /// The template of an instance or template: `foo@.service`.
+    /// Returns the template of an instance or template: `foo@.service`.
     pub fn template(&self) -> Option<String> {
         self.instance
             .map(|_| format!("{}@.{}", self.prefix, self.suffix))
     }
 
-    /// This instance or template with another instance; `None` for plain names and
+    /// Returns this instance or template with another instance; `None` for plain names and
     /// instances that are not valid.
     pub fn with_instance(&self, instance: &str) -> Option<String> {
         let valid = self.instance.is_some() && is_valid_instance(instance);
         valid.then(|| format!("{}@{instance}.{}", self.prefix, self.suffix))
     }
 
-    /// Everything before the suffix.
+    /// Returns everything before the suffix.
     pub fn prefix_and_instance(&self) -> &'n str {
         self.full
             .rsplit_once('.')
             .map_or(self.full, |(stem, _)| stem)
     }
 
-    /// Whether units of this type may have other names.
+    /// Returns true if units of this type may have other names.
     pub fn may_alias(&self) -> bool {
         matches!(
             self.suffix,
@@ -113,7 +112,7 @@ impl<'n> UnitName<'n> {
         )
     }
 
-    /// Whether units of this type may be templates.
+    /// Returns true if units of this type may be templates.
     pub fn may_template(&self) -> bool {
         matches!(
             self.suffix,
@@ -122,17 +121,17 @@ impl<'n> UnitName<'n> {
     }
 }
 
-/// Whether systemd accepts this as the name of a unit.
+/// Returns true for a name that systemd accepts.
 pub fn is_valid(name: &str) -> bool {
     UnitName::parse(name).is_some()
 }
 
-/// Whether this may stand between `@` and the suffix.
+/// Returns true if this may stand between `@` and the suffix.
 pub fn is_valid_instance(instance: &str) -> bool {
     !instance.is_empty() && instance.bytes().all(is_name_byte)
 }
 
-/// The template `foo@.service` of `foo@bar.service` or of itself.
+/// Returns the template `foo@.service` of `foo@bar.service` or of itself.
 pub fn template_of(name: &str) -> Option<String> {
     UnitName::parse(name)?.template()
 }
@@ -141,12 +140,12 @@ fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte)
 }
 
-/// Expand the specifiers of an `[Install]` setting of the unit `name`.
+/// Expands the specifiers of an `[Install]` setting of the unit `name`.
 ///
 /// Only those that systemd expands there are: `%n %N %p %i %j %u %U %g %G %%`, with
 /// root as the user. Those that depend on the host are an error, and a `%` before
 /// anything else stays as it is, as with systemd.
-pub fn expand(
+pub fn expand_specifiers(
     format: &str,
     name: &UnitName<'_>,
     default_instance: Option<&str>,
@@ -212,7 +211,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn expanded(format: &str, name: &str, default: Option<&str>) -> Result<String, SpecifierError> {
-        expand(format, &UnitName::parse(name).unwrap(), default)
+        expand_specifiers(format, &UnitName::parse(name).unwrap(), default)
     }
 
     #[test]
@@ -304,7 +303,7 @@ mod tests {
                 prop_assert_eq!(parsed.full, &name);
             }
             let unit = UnitName::parse("a@b.service").unwrap();
-            if let Ok(text) = expand(&format, &unit, None) {
+            if let Ok(text) = expand_specifiers(&format, &unit, None) {
                 prop_assert!(text.len() <= NAME_MAX);
             }
         }

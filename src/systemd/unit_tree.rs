@@ -1,25 +1,25 @@
-//! What of a root directory decides the enablement of units, as plain values.
+//! The unit directories of a root as plain values.
 //!
-//! Here live the tree's types, the directories systemd looks at, and the changes
-//! to links. It must not know what a unit file means: that is `lookup` and
+//! Here live the tree's types, the directories that systemd reads, and the changes
+//! to links. The meaning of a unit file is not known here: that is `lookup` and
 //! `install`.
 
 use std::collections::BTreeMap;
 
-/// Where `systemctl --root` creates and removes links.
+/// Directory in which `systemctl --root` creates and removes links.
 pub const CONFIG_DIR: &str = "/etc/systemd/system";
 
-/// Where runtime configuration is: gone with the next boot.
+/// Directory of runtime configuration; the next boot removes it.
 pub const RUNTIME_CONFIG_DIR: &str = "/run/systemd/system";
 
 /// Directories in which links of enabled units stand.
 pub const LINK_DIRS: [&str; 2] = [CONFIG_DIR, RUNTIME_CONFIG_DIR];
 
-/// Where systemd looks for units, highest priority first.
+/// Directories in which systemd looks for units, highest priority first.
 ///
 /// This is the list of a systemd built for a merged `/usr`, as in RHEL and Fedora.
 /// Builds for a split `/usr` (Debian 12) also have `/lib/systemd/system`, just
-/// before `/usr/lib/systemd/system`, and then write that into links; a caller who
+/// before `/usr/lib/systemd/system`, and then write that into links; a caller that
 /// needs those adds the directory to [`UnitTree::dirs`].
 pub const UNIT_SEARCH_PATH: [&str; 12] = [
     "/etc/systemd/system.control",
@@ -36,7 +36,7 @@ pub const UNIT_SEARCH_PATH: [&str; 12] = [
     "/run/systemd/generator.late",
 ];
 
-/// Where systemd looks for `*.preset` files, highest priority first.
+/// Directories in which systemd looks for `*.preset` files, highest priority first.
 pub const PRESET_PATH: [&str; 4] = [
     "/etc/systemd/system-preset",
     "/run/systemd/system-preset",
@@ -56,9 +56,9 @@ pub struct UnitTree {
     pub dirs: Vec<UnitDir>,
     /// The preset directories, highest priority first.
     pub presets: Vec<PresetDir>,
-    /// What was found at paths outside of `dirs`: files that linked units lead to,
+    /// Nodes at paths outside of `dirs`: files that linked units lead to,
     /// and the directories and directory links that targets pass through (`/lib` to
-    /// `usr/lib`). The entries of such directories are not looked at.
+    /// `usr/lib`). The entries of such directories are not listed.
     pub outside: BTreeMap<String, UnitEntry>,
 }
 
@@ -82,7 +82,7 @@ pub enum UnitEntry {
     Directory(BTreeMap<String, UnitEntry>),
     /// Any other kind of node.
     Other,
-    /// Looked for and not there; only for [`UnitTree::outside`].
+    /// Read and found missing; only for [`UnitTree::outside`].
     Missing,
 }
 
@@ -98,19 +98,19 @@ pub struct PresetDir {
 
 /// One change to a link below [`CONFIG_DIR`].
 ///
-/// Directories are not mentioned: whoever creates a link creates its parents, and
-/// whoever removes one removes those parents below the config directory that
-/// become empty, as systemctl does.
+/// Directories are not mentioned: creating a link creates its parents, and removing
+/// one removes those parents below the config directory that become empty, as
+/// systemctl does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkChange {
-    /// Create this link, where nothing is (any more).
+    /// A new link, at a path that is free (again).
     Create {
         /// Absolute inside the root.
         path: String,
         /// The target to write, absolute inside the root.
         target: String,
     },
-    /// Remove this link.
+    /// The removal of a link.
     Remove {
         /// Absolute inside the root.
         path: String,
@@ -118,7 +118,7 @@ pub enum LinkChange {
 }
 
 impl UnitTree {
-    /// A tree with all directories of [`UNIT_SEARCH_PATH`] and [`PRESET_PATH`], all empty.
+    /// Returns a tree with all directories of [`UNIT_SEARCH_PATH`] and [`PRESET_PATH`], all empty.
     pub fn new() -> Self {
         UnitTree {
             dirs: UNIT_SEARCH_PATH
@@ -133,25 +133,25 @@ impl UnitTree {
         }
     }
 
-    /// Put what was found at a path into the tree: below one of `dirs` if the path
+    /// Puts an entry at a path into the tree: below one of `dirs` if the path
     /// is there, into `outside` otherwise.
-    pub fn observe(&mut self, path: &str, entry: UnitEntry) {
+    pub fn set_entry(&mut self, path: &str, entry: UnitEntry) {
         match self
             .dirs
             .iter_mut()
-            .find_map(|dir| Some((relative(path, &dir.path)?, dir)))
+            .find_map(|dir| Some((path_below(path, &dir.path)?, dir)))
         {
-            Some((below, dir)) => insert(&mut dir.entries, below, entry),
+            Some((below, dir)) => insert_below(&mut dir.entries, below, entry),
             None => {
                 self.outside.insert(path.to_owned(), entry);
             }
         }
     }
 
-    /// What was found at a path.
+    /// Returns the entry at a path.
     pub fn get(&self, path: &str) -> Option<&UnitEntry> {
         let mut dirs = self.dirs.iter();
-        let Some((below, dir)) = dirs.find_map(|dir| Some((relative(path, &dir.path)?, dir)))
+        let Some((below, dir)) = dirs.find_map(|dir| Some((path_below(path, &dir.path)?, dir)))
         else {
             return self.outside.get(path);
         };
@@ -161,26 +161,26 @@ impl UnitTree {
     /// Returns true for a path below the search path, of which all is known but the contents of files.
     pub(super) fn covers(&self, path: &str) -> bool {
         let mut dirs = self.dirs.iter();
-        dirs.any(|dir| relative(path, &dir.path).is_some())
+        dirs.any(|dir| path_below(path, &dir.path).is_some())
     }
 
-    /// Carry out a change on this value.
+    /// Carries out a change on this value.
     pub fn apply(&mut self, change: &LinkChange) {
         match change {
             LinkChange::Create { path, target } => {
-                self.observe(path, UnitEntry::Link(target.clone()));
+                self.set_entry(path, UnitEntry::Link(target.clone()));
             }
             LinkChange::Remove { path } => {
                 for dir in &mut self.dirs {
-                    if let Some(below) = relative(path, &dir.path) {
-                        remove(&mut dir.entries, below);
+                    if let Some(below) = path_below(path, &dir.path) {
+                        remove_below(&mut dir.entries, below);
                     }
                 }
             }
         }
     }
 
-    /// The entries of a directory of the search path; none if it is not one.
+    /// Returns the entries of a directory of the search path; `None` if it is not one.
     pub(super) fn entries_of(&self, path: &str) -> Option<&BTreeMap<String, UnitEntry>> {
         self.dirs
             .iter()
@@ -190,7 +190,7 @@ impl UnitTree {
 }
 
 impl UnitDir {
-    /// A directory with nothing in it.
+    /// Returns a directory without entries.
     pub fn empty(path: &str) -> Self {
         UnitDir {
             path: path.to_owned(),
@@ -198,7 +198,7 @@ impl UnitDir {
         }
     }
 
-    /// What is at a path below it.
+    /// Returns the entry at a path below it.
     pub(super) fn get(&self, below: &str) -> Option<&UnitEntry> {
         let mut names = below.split('/');
         let first = self.entries.get(names.next()?)?;
@@ -210,7 +210,7 @@ impl UnitDir {
 }
 
 impl PresetDir {
-    /// A directory with no presets.
+    /// Returns a directory without presets.
     pub fn empty(path: &str) -> Self {
         PresetDir {
             path: path.to_owned(),
@@ -219,14 +219,14 @@ impl PresetDir {
     }
 }
 
-/// The rest of `path` below `dir`, without a leading slash.
-pub(super) fn relative<'p>(path: &'p str, dir: &str) -> Option<&'p str> {
+/// Returns the rest of `path` below `dir`, without a leading slash.
+pub(super) fn path_below<'p>(path: &'p str, dir: &str) -> Option<&'p str> {
     path.strip_prefix(dir)?
         .strip_prefix('/')
         .filter(|below| !below.is_empty())
 }
 
-fn insert(entries: &mut BTreeMap<String, UnitEntry>, below: &str, entry: UnitEntry) {
+fn insert_below(entries: &mut BTreeMap<String, UnitEntry>, below: &str, entry: UnitEntry) {
     let Some((first, rest)) = below.split_once('/') else {
         entries.insert(below.to_owned(), entry);
         return;
@@ -235,17 +235,17 @@ fn insert(entries: &mut BTreeMap<String, UnitEntry>, below: &str, entry: UnitEnt
         .entry(first.to_owned())
         .or_insert_with(|| UnitEntry::Directory(BTreeMap::new()));
     if let UnitEntry::Directory(children) = child {
-        insert(children, rest, entry);
+        insert_below(children, rest, entry);
     }
 }
 
-fn remove(entries: &mut BTreeMap<String, UnitEntry>, below: &str) {
+fn remove_below(entries: &mut BTreeMap<String, UnitEntry>, below: &str) {
     let Some((first, rest)) = below.split_once('/') else {
         entries.remove(below);
         return;
     };
     if let Some(UnitEntry::Directory(children)) = entries.get_mut(first) {
-        remove(children, rest);
+        remove_below(children, rest);
         if children.is_empty() {
             entries.remove(first);
         }
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn what_is_not_below_a_search_directory_is_kept_outside() {
         let mut tree = UnitTree::new();
-        tree.observe("/etc/systemd/system.conf", UnitEntry::Missing);
+        tree.set_entry("/etc/systemd/system.conf", UnitEntry::Missing);
         assert_eq!(
             tree.outside.keys().collect::<Vec<_>>(),
             ["/etc/systemd/system.conf"]

@@ -1,7 +1,7 @@
 //! A [`UnitTree`] asked as if it were a file system.
 //!
-//! Path walking and the changes made so far live here. What was never observed
-//! is noted and treated as missing, so that one run finds all that is lacking.
+//! Path walking and the changes made so far live here. A path that was never read is
+//! noted and treated as missing, so that one walk finds all that is lacking.
 //! Nothing here knows about units.
 
 use std::borrow::Cow;
@@ -9,10 +9,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fault::Fault;
-use super::unit_tree::{LinkChange, UnitDir, UnitEntry, UnitTree, relative};
+use super::unit_tree::{LinkChange, UnitDir, UnitEntry, UnitTree, path_below};
 
 /// Directories on every system. Any other directory on a path may be a link, such as
-/// `/opt` and `/usr/local` with ostree, and has to be observed.
+/// `/opt` and `/usr/local` with ostree, and has to be read.
 const DIRECTORIES: [&str; 7] = [
     "/etc",
     "/etc/systemd",
@@ -32,9 +32,9 @@ const LINKS_MAX: usize = 31;
 /// File systems take no longer name.
 const NAME_MAX: usize = 255;
 
-/// What is at a path.
+/// Something at a path.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Node<'v> {
+pub(super) enum TreeNode<'v> {
     Missing,
     /// A device node; only `/dev/null` is known to be one.
     Null,
@@ -44,7 +44,7 @@ pub(super) enum Node<'v> {
     Other,
 }
 
-/// A tree, the changes made to it, and the paths that should have been observed.
+/// A tree, the changes made to it, and the paths that should have been read.
 pub(super) struct View<'t> {
     tree: Cow<'t, UnitTree>,
     changes: Vec<LinkChange>,
@@ -64,36 +64,36 @@ impl<'t> View<'t> {
         &self.tree
     }
 
-    /// Make a change and remember it.
+    /// Makes a change and notes it.
     pub(super) fn apply(&mut self, change: LinkChange) {
         self.tree.to_mut().apply(&change);
         self.changes.push(change);
     }
 
-    /// The changes made, and the paths whose state would have been needed.
-    pub(super) fn finish(self) -> (Vec<LinkChange>, BTreeSet<String>) {
+    /// Returns the changes made, and the paths that would have been needed.
+    pub(super) fn into_parts(self) -> (Vec<LinkChange>, BTreeSet<String>) {
         (self.changes, self.unread.into_inner())
     }
 
-    /// What is at this path, without following links.
-    pub(super) fn node(&self, path: &str) -> Node<'_> {
-        self.known(path).unwrap_or_else(|| {
+    /// Returns the node at this path, without following links.
+    pub(super) fn node_at(&self, path: &str) -> TreeNode<'_> {
+        self.known_node(path).unwrap_or_else(|| {
             self.unread.borrow_mut().insert(path.to_owned());
-            Node::Missing
+            TreeNode::Missing
         })
     }
 
-    /// The contents of a file. Contents that were not read count as a lone newline:
+    /// Returns the contents of a file. Contents that were not read count as a lone newline:
     /// neither empty, which would mask the unit, nor with any setting.
-    pub(super) fn contents<'v>(&self, path: &str, read: Option<&'v str>) -> &'v str {
+    pub(super) fn text_at<'v>(&self, path: &str, read: Option<&'v str>) -> &'v str {
         read.unwrap_or_else(|| {
             self.unread.borrow_mut().insert(path.to_owned());
             "\n"
         })
     }
 
-    /// The path without links, `.` and `..`. What does not exist is kept as it is.
-    pub(super) fn chase(&self, path: &str, follow_last: bool) -> Result<String, Fault> {
+    /// Returns the path without links, `.` and `..`. Missing components are kept as they are.
+    pub(super) fn chase_path(&self, path: &str, follow_last: bool) -> Result<String, Fault> {
         let mut done = String::new();
         let mut todo = Vec::new();
         push_components(&mut todo, path);
@@ -110,7 +110,7 @@ impl<'t> View<'t> {
             let last = todo.is_empty();
             let Some(target) = self.link_to_follow(&next, last, follow_last) else {
                 if !last {
-                    self.pass(&next, todo.contains(&".."))?;
+                    self.pass_component(&next, todo.contains(&".."))?;
                 }
                 done = next;
                 continue;
@@ -131,31 +131,31 @@ impl<'t> View<'t> {
         })
     }
 
-    /// Whether a path leads to an empty file or a device, which is how units are masked;
+    /// Returns true for a path that leads to an empty file or a device, which masks a unit;
     /// `None` if it leads nowhere.
     pub(super) fn is_null_or_empty(&self, path: &str) -> Result<Option<bool>, Fault> {
         if path == NULL_DEVICE {
             return Ok(Some(true));
         }
-        let chased = match self.chase(path, true) {
+        let chased = match self.chase_path(path, true) {
             Err(Fault::NoDirectory) => return Ok(None),
             chased => chased?,
         };
-        Ok(match self.node(&chased) {
-            Node::Missing => None,
-            Node::Null => Some(true),
-            Node::File(contents) => Some(self.contents(&chased, contents).is_empty()),
-            Node::Directory(_) | Node::Link(_) | Node::Other => Some(false),
+        Ok(match self.node_at(&chased) {
+            TreeNode::Missing => None,
+            TreeNode::Null => Some(true),
+            TreeNode::File(contents) => Some(self.text_at(&chased, contents).is_empty()),
+            TreeNode::Directory(_) | TreeNode::Link(_) | TreeNode::Other => Some(false),
         })
     }
 
-    /// Whether the path is directly in a directory of the search path.
+    /// Returns true for a path directly in a directory of the search path.
     pub(super) fn in_search_path(&self, path: &str) -> bool {
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         self.tree.dirs.iter().any(|dir| dir.path == parent)
     }
 
-    /// Whether the path is anywhere below the search path.
+    /// Returns true for a path anywhere below the search path.
     pub(super) fn below_search_path(&self, path: &str) -> bool {
         self.tree.covers(path)
     }
@@ -165,16 +165,16 @@ impl<'t> View<'t> {
         &self.tree.dirs
     }
 
-    fn known(&self, path: &str) -> Option<Node<'_>> {
+    fn known_node(&self, path: &str) -> Option<TreeNode<'_>> {
         if path == NULL_DEVICE {
-            return Some(Node::Null);
+            return Some(TreeNode::Null);
         }
         for dir in &self.tree.dirs {
             if path == dir.path {
-                return Some(Node::Directory(&dir.entries));
+                return Some(TreeNode::Directory(&dir.entries));
             }
-            if let Some(below) = relative(path, &dir.path) {
-                return Some(dir.get(below).map_or(Node::Missing, node_of));
+            if let Some(below) = path_below(path, &dir.path) {
+                return Some(dir.get(below).map_or(TreeNode::Missing, node_of));
             }
         }
         self.tree.outside.get(path).map(node_of)
@@ -182,17 +182,17 @@ impl<'t> View<'t> {
 
     /// True for a directory that every system has, unless something else was found there.
     pub(super) fn is_assumed(&self, path: &str) -> bool {
-        DIRECTORIES.contains(&path) && self.known(path).is_none()
+        DIRECTORIES.contains(&path) && self.known_node(path).is_none()
     }
 
-    /// A path may go on behind a directory, and behind nothing at all unless it climbs up again.
-    fn pass(&self, path: &str, climbs: bool) -> Result<(), Fault> {
+    /// Checks that a path may go on behind this: behind a directory, and behind a missing one unless it climbs up again.
+    fn pass_component(&self, path: &str, climbs: bool) -> Result<(), Fault> {
         if self.is_assumed(path) {
             return Ok(());
         }
-        match self.node(path) {
-            Node::File(_) | Node::Null | Node::Other => Err(Fault::NoDirectory),
-            Node::Missing if climbs => Err(Fault::NotFound),
+        match self.node_at(path) {
+            TreeNode::File(_) | TreeNode::Null | TreeNode::Other => Err(Fault::NoDirectory),
+            TreeNode::Missing if climbs => Err(Fault::NotFound),
             _ => Ok(()),
         }
     }
@@ -203,8 +203,8 @@ impl<'t> View<'t> {
         if assumed || (last && !follow_last) {
             return None;
         }
-        match self.node(path) {
-            Node::Link(target) => Some(target),
+        match self.node_at(path) {
+            TreeNode::Link(target) => Some(target),
             _ => None,
         }
     }
@@ -214,13 +214,13 @@ fn push_components<'p>(todo: &mut Vec<&'p str>, path: &'p str) {
     todo.extend(path.split('/').rev().filter(|c| !c.is_empty() && *c != "."));
 }
 
-fn node_of(entry: &UnitEntry) -> Node<'_> {
+fn node_of(entry: &UnitEntry) -> TreeNode<'_> {
     match entry {
-        UnitEntry::File(contents) => Node::File(contents.as_deref()),
-        UnitEntry::Link(target) => Node::Link(target),
-        UnitEntry::Directory(entries) => Node::Directory(entries),
-        UnitEntry::Other => Node::Other,
-        UnitEntry::Missing => Node::Missing,
+        UnitEntry::File(contents) => TreeNode::File(contents.as_deref()),
+        UnitEntry::Link(target) => TreeNode::Link(target),
+        UnitEntry::Directory(entries) => TreeNode::Directory(entries),
+        UnitEntry::Other => TreeNode::Other,
+        UnitEntry::Missing => TreeNode::Missing,
     }
 }
 
@@ -232,7 +232,7 @@ mod tests {
     fn tree(entries: &[(&str, UnitEntry)]) -> UnitTree {
         let mut tree = UnitTree::new();
         for (path, entry) in entries {
-            tree.observe(path, entry.clone());
+            tree.set_entry(path, entry.clone());
         }
         tree
     }
@@ -245,7 +245,7 @@ mod tests {
     fn chasing_passes_directory_links_and_dots() {
         let tree = tree(&[("/lib", link("usr/lib"))]);
         let view = View::new(&tree);
-        let chased = view.chase("/etc/../lib/./systemd/system/a.service", false);
+        let chased = view.chase_path("/etc/../lib/./systemd/system/a.service", false);
         assert_eq!(chased.unwrap(), "/usr/lib/systemd/system/a.service");
     }
 
@@ -254,11 +254,13 @@ mod tests {
         let tree = tree(&[("/etc/systemd/system/a.service", link("../system/b.service"))]);
         let view = View::new(&tree);
         assert_eq!(
-            view.chase("/etc/systemd/system/a.service", true).unwrap(),
+            view.chase_path("/etc/systemd/system/a.service", true)
+                .unwrap(),
             "/etc/systemd/system/b.service"
         );
         assert_eq!(
-            view.chase("/etc/systemd/system/a.service", false).unwrap(),
+            view.chase_path("/etc/systemd/system/a.service", false)
+                .unwrap(),
             "/etc/systemd/system/a.service"
         );
     }
@@ -268,11 +270,11 @@ mod tests {
         let tree = tree(&[("/opt", link("var/opt"))]);
         let view = View::new(&tree);
         assert_eq!(
-            view.chase("/opt/a/b.service", false).unwrap(),
+            view.chase_path("/opt/a/b.service", false).unwrap(),
             "/var/opt/a/b.service"
         );
         assert_eq!(
-            view.finish().1.into_iter().collect::<Vec<_>>(),
+            view.into_parts().1.into_iter().collect::<Vec<_>>(),
             ["/var", "/var/opt", "/var/opt/a"]
         );
     }
@@ -281,7 +283,7 @@ mod tests {
     fn a_circle_of_links_is_an_error() {
         let tree = tree(&[("/etc/systemd/system/a.service", link("a.service"))]);
         assert_eq!(
-            View::new(&tree).chase("/etc/systemd/system/a.service", true),
+            View::new(&tree).chase_path("/etc/systemd/system/a.service", true),
             Err(Fault::TooManyLinks)
         );
     }
@@ -294,13 +296,17 @@ mod tests {
         ]);
         let view = View::new(&tree);
         for path in ["/etc/hosts/x", "/etc/hosts/..", "/opt/x", "/dev/null/x"] {
-            assert_eq!(view.chase(path, true), Err(Fault::NoDirectory), "{path}");
+            assert_eq!(
+                view.chase_path(path, true),
+                Err(Fault::NoDirectory),
+                "{path}"
+            );
         }
         for path in ["/etc/hosts", "/etc/hosts/", "/opt"] {
-            assert_eq!(view.chase(path, true).unwrap(), "/etc/hosts", "{path}");
+            assert_eq!(view.chase_path(path, true).unwrap(), "/etc/hosts", "{path}");
         }
         let long = format!("/{}", "a".repeat(256));
-        assert_eq!(view.chase(&long, true), Err(Fault::NameTooLong));
+        assert_eq!(view.chase_path(&long, true), Err(Fault::NameTooLong));
     }
 
     #[test]
@@ -310,8 +316,8 @@ mod tests {
             let chain =
                 (0..links).map(|n| (format!("{dir}/{n}.service"), format!("{}.service", n + 1)));
             let mut tree = UnitTree::new();
-            chain.for_each(|(path, target)| tree.observe(&path, UnitEntry::Link(target)));
-            let chased = View::new(&tree).chase(&format!("{dir}/0.service"), true);
+            chain.for_each(|(path, target)| tree.set_entry(&path, UnitEntry::Link(target)));
+            let chased = View::new(&tree).chase_path(&format!("{dir}/0.service"), true);
             let end = format!("{dir}/{links}.service");
             assert_eq!(
                 chased,
@@ -333,10 +339,10 @@ mod tests {
             "/opt/known.service",
             "/opt/new.service",
         ] {
-            assert!(matches!(view.node(path), Node::Missing));
+            assert!(matches!(view.node_at(path), TreeNode::Missing));
         }
         assert_eq!(
-            view.finish().1.into_iter().collect::<Vec<_>>(),
+            view.into_parts().1.into_iter().collect::<Vec<_>>(),
             ["/opt/new.service"]
         );
     }

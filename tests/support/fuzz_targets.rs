@@ -158,7 +158,7 @@ pub fn gunzip(data: &[u8]) {
 /// A unit file, by Ignition's grammar and by systemd's, and a preset file.
 pub fn units(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    match unit_file::parse(&text) {
+    match unit_file::parse_options(&text) {
         Ok(options) => options.iter().for_each(|option| {
             assert!(text.contains(option.name.as_str()), "a name from nowhere");
         }),
@@ -179,13 +179,13 @@ pub fn units(data: &[u8]) {
 fn presets(text: &str, support: &Support) {
     let files = [("10-a.preset".to_owned(), text.to_owned())].into();
     let path = "/etc/systemd/system-preset".to_owned();
-    let presets = Presets::read(&[PresetDir { path, files }], support);
+    let presets = Presets::from_dirs(&[PresetDir { path, files }], support);
     for unit in text
         .split_whitespace()
         .chain(["a.service", "a@b.service"])
         .take(64)
     {
-        let _ = presets.decide(unit);
+        let _ = presets.decision_for(unit);
     }
 }
 

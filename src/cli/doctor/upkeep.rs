@@ -29,7 +29,7 @@ impl Evidence {
         let upkeep = &mut self.upkeep;
         upkeep.login = login::read(root).into();
         upkeep.secrets = secrets(root).into();
-        upkeep.unit_links = unit_links::read(root).into();
+        upkeep.unit_links = unit_links::read_unit_links(root).into();
         upkeep.stamps = stamps::read(root).into();
         upkeep.name_servers = name_servers::read(root).into();
         upkeep.builds = builds::read(root).into();

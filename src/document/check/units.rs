@@ -89,13 +89,13 @@ impl Checker<'_> {
     }
 
     fn check_unit_text(&mut self, at: &str, contents: Option<&str>) {
-        if let Some(Err(error)) = contents.map(unit_file::parse) {
+        if let Some(Err(error)) = contents.map(unit_file::parse_options) {
             self.error(at, format!("not a systemd unit file: {error}"));
         }
     }
 }
 
 fn has_no_install(contents: &str) -> bool {
-    let options = unit_file::parse(contents).unwrap_or_default();
+    let options = unit_file::parse_options(contents).unwrap_or_default();
     !options.iter().any(|option| option.section == "Install")
 }

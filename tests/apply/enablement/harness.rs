@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use mco_rescue::systemd::{
-    CONFIG_DIR, InstallError, LinkChange, Outcome, PRESET_PATH, PresetDir, Problem, Support,
-    UnitDir, UnitEntry, UnitFileState, UnitTree, disable, enable, preset, read_units,
-    unit_file_state,
+    CONFIG_DIR, InstallError, InstallOutcome, LinkChange, PRESET_PATH, PresetDir, Problem, Support,
+    UnitDir, UnitEntry, UnitFileState, UnitTree, disable_units, enable_units, preset_units,
+    read_units, unit_file_state,
 };
 use tempfile::TempDir;
 
@@ -33,7 +33,7 @@ pub enum Verb {
 /// What we say an operation does.
 #[derive(Debug)]
 pub enum Ours {
-    Links(Result<Outcome, InstallError>),
+    Links(Result<InstallOutcome, InstallError>),
     State(Result<UnitFileState, Problem>),
 }
 
@@ -141,9 +141,9 @@ impl Root {
         let units: Vec<&str> = operation.units.iter().map(String::as_str).collect();
         let tree = self.observe(&units, &support);
         match operation.verb {
-            Verb::Enable => Ours::Links(enable(&tree, &units, &support)),
-            Verb::Disable => Ours::Links(disable(&tree, &units, &support)),
-            Verb::Preset => Ours::Links(preset(&tree, &units, &support)),
+            Verb::Enable => Ours::Links(enable_units(&tree, &units, &support)),
+            Verb::Disable => Ours::Links(disable_units(&tree, &units, &support)),
+            Verb::Preset => Ours::Links(preset_units(&tree, &units, &support)),
             Verb::IsEnabled => Ours::State(unit_file_state(&tree, units[0], &support)),
         }
     }
