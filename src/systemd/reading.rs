@@ -112,10 +112,11 @@ impl<E> Reading<'_, E> {
     }
 
     fn read_unit(&mut self, unit: &str) -> Result<(), E> {
-        if let PresetDecision::Enable(instances) = self.presets.decision_for(unit) {
+        let template = unit_name::template_of(unit).filter(|template| template != unit);
+        let is_template = UnitName::parse(unit).is_some_and(|name| name.instance == Some(""));
+        if is_template && let PresetDecision::Enable(instances) = self.presets.decision_for(unit) {
             self.add_names(instances);
         }
-        let template = unit_name::template_of(unit).filter(|template| template != unit);
         for name in std::iter::once(unit).chain(template.as_deref()) {
             for text in self.written.get(name).cloned().unwrap_or_default() {
                 self.add_names(names_in(unit, text, self.support));
