@@ -8,11 +8,10 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use crate::support::mounts::{mount, with_mounts};
-use crate::support::{self, Run, TestRoot, file, install, machine_config};
+use crate::support::{self, RECORD, Run, TestRoot, file, flat, install, machine_config};
 use serde_json::{Value, json};
 
 const POLICY: &str = "etc/containers/policy.json";
-const RECORD: &str = "etc/machine-config-daemon/currentconfig";
 
 /// Notes what it is asked in `/calls`, with the first line of the policy file and which config is recorded. It
 /// fails where a line of `/fails` stands in what it is asked, kills its parent where one of `/kills` does, asks it to
@@ -182,10 +181,6 @@ fn new(policy: &str) -> Value {
         "rendered-worker-new",
         json!([file(&format!("/{POLICY}"), 0o644, policy)]),
     )
-}
-
-fn flat(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 const RELOADED: &str = "systemctl reload -- crio.service [new, record old]";

@@ -1,6 +1,6 @@
 //! Bare Ignition configs: Ignition's own rules, on a second run too.
 
-use crate::support::{TestRoot, file, machine_config};
+use crate::support::{TestRoot, file, flat, machine_config};
 use serde_json::{Value, json};
 
 fn ignition(mut config: Value) -> Value {
@@ -10,11 +10,6 @@ fn ignition(mut config: Value) -> Value {
 
 fn files(files: Value) -> Value {
     ignition(json!({"storage": {"files": files}}))
-}
-
-/// Text output without its line breaks.
-fn flat(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn refused(root: &TestRoot, config: &Value, words: &str) {

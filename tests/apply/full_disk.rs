@@ -5,7 +5,7 @@ use std::fs;
 use std::process::{Command, Output, Stdio};
 
 use crate::support::mounts::{mount, with_mounts};
-use crate::support::{PROGRAM, Run, Snapshot, TestRoot, file, machine_config, say};
+use crate::support::{PROGRAM, Snapshot, TestRoot, file, flat_run, machine_config, say};
 use serde_json::{Value, json};
 
 /// Puts a tmpfs over a directory, with what was in it.
@@ -35,12 +35,6 @@ fn files(name: &str, count: usize, size: usize) -> Value {
         .map(|n| file(&format!("/etc/of-config/{n}.conf"), 0o644, &text))
         .collect();
     machine_config(name, json!({"storage": {"files": files}}))
-}
-
-/// Output without line breaks.
-fn flat(run: &Run) -> String {
-    let said = run.out() + &run.err();
-    said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The two numbers of a blocker: `… 12 KiB are needed, 3 KiB are free`.
@@ -73,7 +67,7 @@ fn is_blocked(root: &TestRoot, config: &Value, named: &[&str]) -> String {
         &["apply", "--yes", config.path()],
     ] {
         let run = root.run(args).exits(1);
-        said = flat(&run);
+        said = flat_run(&run);
         for word in named {
             assert!(said.contains(word), "no {word:?} in {said}");
         }

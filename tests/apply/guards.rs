@@ -10,9 +10,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::mounts::{mount, with_mounts};
+use crate::support::trace::can_trace;
 use crate::support::{
-    PROGRAM, Run, TestRoot, copy_program, file, install, is_root, machine_config, null_device, say,
-    unsealed,
+    PROGRAM, Run, STATE, TestRoot, copy_program, file, flat_run, install, is_root, machine_config,
+    null_device, say, unsealed,
 };
 use serde_json::{Value, json};
 
@@ -93,12 +94,6 @@ fn new() -> Value {
     )
 }
 
-/// All output in one line, as wrapping would cut what is looked for.
-fn flat(run: &Run) -> String {
-    let said = run.out() + &run.err();
-    said.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 /// `plan` and `apply` refuse with these words, and nothing changes.
 fn is_blocked(root: &TestRoot, config: &Value, words: &[&str]) {
     let config = root.config(config);
@@ -107,7 +102,7 @@ fn is_blocked(root: &TestRoot, config: &Value, words: &[&str]) {
         &["plan", config.path()][..],
         &["apply", "--yes", config.path()],
     ] {
-        let said = flat(&root.run(args).exits(1));
+        let said = flat_run(&root.run(args).exits(1));
         for word in words {
             assert!(said.contains(word), "no {word:?} in {said}");
         }
@@ -142,7 +137,7 @@ fn a_flag_is_cleared_when_asked_and_set_again_on_what_is_there_then() {
             root.set(&format!("+{flag}"), path);
             let config = root.config(&new());
             let args = ["apply", "--yes", "--clear-immutable", config.path()];
-            let said = flat(&root.run(&args).ok());
+            let said = flat_run(&root.run(&args).ok());
             assert!(said.contains("Flags cleared for the renames"), "{said}");
             root.run(&["verify", config.path()]).ok();
             assert_eq!(root.read("etc/of-config/replaced"), "new\n");
@@ -168,7 +163,7 @@ fn taking_a_run_back_brings_the_flags_back_too() {
     let config = root.config(&new());
     root.run(&["apply", "--yes", "--clear-immutable", config.path()])
         .ok();
-    let said = flat(&root.run(&["rollback", "--yes"]).exits(1));
+    let said = flat_run(&root.run(&["rollback", "--yes"]).exits(1));
     assert!(said.contains("--clear-immutable"), "{said}");
     root.run(&["rollback", "--yes", "--clear-immutable"]).ok();
     assert_eq!(root.snapshot(), before);
@@ -218,7 +213,7 @@ fn flags_above_our_own_state_have_to_be_cleared_by_hand() {
     let Some(root) = Flagged::new() else { return };
     root.set("+i", "var/lib/mco-rescue");
     let config = root.config(&new());
-    let said = flat(
+    let said = flat_run(
         &root
             .run(&["apply", "--yes", "--clear-immutable", config.path()])
             .exits(1),
@@ -243,17 +238,6 @@ fn a_directory_with_something_immutable_in_it_does_not_give_way() {
 fn instead_of_a_directory() -> Value {
     json!({"ignition": {"version": "3.5.0"},
         "storage": {"files": [{"path": "/etc/dir", "overwrite": true, "contents": {"source": "data:,x"}}]}})
-}
-
-/// Whether strace can be used; said where not.
-fn can_trace() -> bool {
-    let mut command = Command::new("strace");
-    let works = command.args(["-o", "/dev/null", "true"]).output();
-    let works = works.is_ok_and(|output| output.status.success());
-    if !works {
-        say("SKIP: strace is not installed or may not trace here");
-    }
-    works
 }
 
 /// Runs with one system call tampered with.
@@ -514,7 +498,7 @@ fn each_missing_capability_is_named_before_anything_is_changed() {
             for command in [&["plan"][..], &["apply", "--yes"]] {
                 let args = [command, &case.options, &[config.path()]].concat();
                 let run = with_capabilities(&case.root, &format!("-{missing}"), &args);
-                let said = flat(&run.exits(1));
+                let said = flat_run(&run.exits(1));
                 let name = format!("CAP_{}", missing.to_uppercase());
                 assert!(said.contains(&name), "no {name} in {said}");
                 assert!(said.contains("podman run --cap-add"), "{said}");
@@ -676,13 +660,13 @@ impl Live {
     /// `plan` and `apply` refuse and name the evidence; with `--takeover` it is only told.
     fn is_refused(&self, words: &[&str]) {
         for args in [&["plan", "/config"][..], &["apply", "--yes", "/config"]] {
-            let said = flat(&self.run(args).exits(1));
+            let said = flat_run(&self.run(args).exits(1));
             for word in words.iter().chain(&["--takeover"]) {
                 assert!(said.contains(word), "no {word:?} in {said}");
             }
             assert!(!self.root.exists("etc/plain"));
         }
-        let said = flat(&self.run(&["apply", "--yes", "--takeover", "/config"]).ok());
+        let said = flat_run(&self.run(&["apply", "--yes", "--takeover", "/config"]).ok());
         for word in words.iter().chain(&["passed over as asked"]) {
             assert!(said.contains(word), "no {word:?} in {said}");
         }
@@ -750,7 +734,7 @@ fn a_daemon_that_changes_the_node_is_evidence_and_one_that_merely_lives_is_not()
         let asking = Daemon::with(Some(("rpm-ostree", "status")));
         live.run(&["apply", "--yes", "/config"]).ok();
         live.root.remove("etc/plain");
-        let status = flat(&live.run(&["status"]).ok());
+        let status = flat_run(&live.run(&["status"]).ok());
         let running = "When the daemon, which runs now, starts anew:";
         assert!(status.contains(running), "{status}");
         drop((idle, asking));
@@ -913,7 +897,7 @@ fn stands_still_until_it_is_ended_or_let_go(below: &str) {
     assert_eq!(ended.status.code(), Some(4), "{ended:?}");
     assert!(container.events().contains("populated 1\nfrozen 0"));
     // Done: it is ended.
-    let said = flat(&live.run(&["apply", "--yes", "/config"]).ok());
+    let said = flat_run(&live.run(&["apply", "--yes", "/config"]).ok());
     assert!(said.contains("stands still"), "{said}");
     is_ended(&container);
 }
@@ -922,7 +906,7 @@ fn stands_still_until_it_is_ended_or_let_go(below: &str) {
 fn status_says_what_stands_still(live: &Live, container: &Container) {
     let dir = container.dir.strip_prefix(live.root.dir()).unwrap();
     let file = format!("/{}/cgroup.freeze", dir.display());
-    let said = flat(&live.run(&["status"]).ok());
+    let said = flat_run(&live.run(&["status"]).ok());
     for words in [
         "Frozen the daemon's container",
         "Next: mco-rescue recover;",
@@ -962,7 +946,7 @@ fn a_daemon_that_cannot_stand_still_is_said() {
     with_mounts(|| {
         let live = Live::new();
         let _daemon = Daemon::with(None);
-        let said = flat(&live.run(&["plan", "/config"]).ok());
+        let said = flat_run(&live.run(&["plan", "/config"]).ok());
         assert!(
             said.contains("it runs and cannot be made to stand still: its cgroup"),
             "{said}"
@@ -988,8 +972,6 @@ fn evidence_is_looked_for_on_a_live_root_only() {
     root.write("run/ostree/staged-deployment", "");
     root.apply(&plain());
 }
-
-const STATE: &str = "var/lib/mco-rescue";
 
 fn numbered(number: usize) -> Value {
     machine_config(
@@ -1108,7 +1090,7 @@ fn in_a_deployment_that_did_not_boot_an_empty_var_is_not_the_real_one() {
         &["plan", config.path()][..],
         &["apply", "--yes", config.path()],
     ] {
-        let said = flat(&run(args).exits(1));
+        let said = flat_run(&run(args).exits(1));
         assert!(
             said.contains("/var") && said.contains("not mounted"),
             "{said}"

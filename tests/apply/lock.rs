@@ -9,11 +9,9 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::mounts::{mount, with_mounts};
-use crate::support::{PROGRAM, TestRoot, file, install, is_root, machine_config, say};
+use crate::support::{PROGRAM, STATE, TestRoot, file, install, is_root, machine_config, say};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-
-const STATE: &str = "var/lib/mco-rescue";
 
 fn config(name: &str, text: &str) -> Value {
     let files: Vec<Value> = (0..20)

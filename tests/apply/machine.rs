@@ -4,14 +4,13 @@ use std::fs;
 
 use crate::support::live::run_live;
 use crate::support::{
-    PROGRAM, Run, Snapshot, TestRoot, copy_program, file, install, is_root, machine_config,
-    null_device, say,
+    PROGRAM, RECORD, Run, Snapshot, TestRoot, copy_program, file, flat, install, is_root,
+    machine_config, null_device, say,
 };
 use serde_json::{Value, json};
 
 const DEBIAN: &str =
     "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nID=debian\nVERSION_ID=\"12\"\n";
-const RECORD: &str = "etc/machine-config-daemon/currentconfig";
 const IMAGE: &str =
     "quay.example/os@sha256:1111111111111111111111111111111111111111111111111111111111111111";
 
@@ -50,11 +49,6 @@ fn fits_a_terminal(text: &str) {
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{line:?} in\n{text}");
     }
-}
-
-/// One line, so that words are found however they were wrapped.
-fn flat(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn names_the_machine(said: &str) {

@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::process::{Command, Stdio};
 
-use crate::support::trace::{CHANGING, Call, Traced, can_trace, left_over, stopped, traced};
+use crate::support::faults::left_over;
+use crate::support::trace::{CHANGING, Call, Traced, can_trace, stopped, traced};
 use crate::support::{self, Config, Snapshot, TestRoot, file, is_root, machine_config, say};
 use serde_json::{Value, json};
 

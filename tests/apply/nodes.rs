@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use crate::support::{TestRoot, file, is_root, machine_config};
+use crate::support::{TestRoot, file, flat, is_root, machine_config};
 use serde_json::{Value, json};
 
 const NAME: &str = "rendered-worker-a";
@@ -13,11 +13,6 @@ fn storage(storage: Value) -> Value {
 
 fn inode(root: &TestRoot, path: &str) -> u64 {
     std::fs::symlink_metadata(root.path(path)).unwrap().ino()
-}
-
-/// Text output without its line breaks.
-fn flat(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn nothing_to_do(root: &TestRoot) {

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::support::ignition::{can_compare, try_ignite};
-use crate::support::{self, PROGRAM, Run, Snapshot, TestRoot, file, is_root, say};
+use crate::support::{self, PROGRAM, Snapshot, TestRoot, file, flat_run, is_root, say};
 use mco_rescue::command::{CommandError, CommandLine, CommandOutput, CommandRunner};
 use mco_rescue::root::Root;
 use serde_json::{Value, json};
@@ -706,18 +706,12 @@ fn more_generated_accounts_come_out_as_ignition_has_them() {
     compare_generated(7, 75);
 }
 
-/// Text without its line breaks.
-fn flat(run: &Run) -> String {
-    let text = run.out() + &run.err();
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 /// Applied, and a second run has nothing to do. Gives what was said.
 fn applies(root: &TestRoot, config: &Value) -> String {
     let document = root.config(config);
     let run = root.run(&["apply", "--yes", document.path()]).ok();
     same_again("applied", root, document.path());
-    flat(&run)
+    flat_run(&run)
 }
 
 /// Refused with these words by `plan` and `apply`, and nothing is changed.
@@ -729,7 +723,7 @@ fn refused(root: &TestRoot, config: &Value, words: &str) {
         &["apply", "--yes", document.path()],
     ] {
         let run = root.run(args).exits(1);
-        assert!(flat(&run).contains(words), "{}", flat(&run));
+        assert!(flat_run(&run).contains(words), "{}", flat_run(&run));
     }
     assert_eq!(root.snapshot(), before);
 }
@@ -778,9 +772,9 @@ fn plan_shows_every_step_and_changes_nothing() {
     assert_eq!(root.everything(), before);
     let verify = root.run(&["verify", config.path()]).exits(3);
     assert!(
-        flat(&verify).contains("/etc/passwd users or groups differ"),
+        flat_run(&verify).contains("/etc/passwd users or groups differ"),
         "{}",
-        flat(&verify)
+        flat_run(&verify)
     );
     assert_eq!(root.everything(), before);
 }
@@ -800,7 +794,7 @@ fn verify_finds_what_was_changed_by_hand() {
         .replace("/home/a:/bin/sh", "/home/a:/bin/zsh");
     root.write("etc/passwd", &lines);
     root.write("home/a/.ssh/authorized_keys.d/ignition", "ssh-rsa B\n");
-    let verify = flat(&root.run(&["verify", document.path()]).exits(3));
+    let verify = flat_run(&root.run(&["verify", document.path()]).exits(3));
     assert!(
         verify.contains("/etc/passwd") && verify.contains("SSH keys of a"),
         "{verify}"
@@ -920,7 +914,7 @@ fn what_a_removed_user_leaves_is_said_and_kept() {
     let root = accounts();
     root.write("var/spool/mail/old", "mail\n");
     let config = root.config(&users(json!([{"name": "old", "shouldExist": false}])));
-    let said = flat(&root.run(&["apply", "--yes", config.path()]).ok());
+    let said = flat_run(&root.run(&["apply", "--yes", config.path()]).ok());
     assert!(
         said.contains("rm -rf /home/old") && said.contains("rm -rf /var/spool/mail/old"),
         "{said}"
@@ -1087,9 +1081,9 @@ fn the_lock_of_the_account_files_is_respected() {
     let document = root.config(&groups(json!([{"name": "spare", "gid": 1201}])));
     let run = root.run(&["apply", "--yes", document.path()]).exits(1);
     assert!(
-        flat(&run).contains("locking the account files (/etc/.pwd.lock)"),
+        flat_run(&run).contains("locking the account files (/etc/.pwd.lock)"),
         "{}",
-        flat(&run)
+        flat_run(&run)
     );
     drop(file);
     root.run(&["apply", "--yes", document.path()]).ok();

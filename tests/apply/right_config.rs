@@ -3,7 +3,9 @@
 
 use std::fs;
 
-use crate::support::{Run, TestRoot, file, machine_config, rendered_metadata, say, shared_data};
+use crate::support::{
+    Run, TestRoot, file, flat, machine_config, rendered_metadata, say, shared_data,
+};
 use serde_json::{Value, json};
 
 const API: &str = "api-int.home.example";
@@ -71,11 +73,6 @@ fn node() -> (TestRoot, Value) {
 fn plan(root: &TestRoot, config: &Value, options: &[&str]) -> Run {
     let config = root.config(config);
     root.run(&[&["plan", config.path()], options].concat())
-}
-
-/// Text as if it stood on one line.
-fn flat(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Refused with these words and by nothing else; passed over with the option, and only with that one.

@@ -2,7 +2,7 @@
 
 mod daemon;
 
-use crate::support::{Run, TestRoot, machine_config, say};
+use crate::support::{TestRoot, flat_run, machine_config, say};
 use daemon::{Systemctl, links};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -28,12 +28,6 @@ fn root() -> TestRoot {
     let root = TestRoot::new();
     root.write("etc/hosts", "127.0.0.1 localhost\n");
     root
-}
-
-/// Text output without its line breaks.
-fn flat(run: &Run) -> String {
-    let said = run.out() + &run.err();
-    said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn planned(root: &TestRoot, config: &Value) -> Value {
@@ -427,7 +421,7 @@ fn a_document_that_is_no_config_is_told_what_either_kind_needs() {
         root.write("given.json", text);
         let given = root.path("given.json");
         let run = root.run(&["plan", given.to_str().unwrap()]).exits(1);
-        let said = flat(&run);
+        let said = flat_run(&run);
         for words in [
             "neither a MachineConfig",
             "nor an Ignition config",

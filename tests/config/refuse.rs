@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::{Run, TestRoot, file, machine_config};
+use crate::support::{Run, TestRoot, file, flat, machine_config};
 use serde_json::{Value, json};
 
 /// A fixture, and for every error in it the JSON path or line, and a piece of the message.
@@ -787,11 +787,6 @@ fn check(root: &TestRoot, (fixture, wanted): &Case) -> Vec<String> {
         wrong.push(format!("{fixture}: the node was changed"));
     }
     wrong
-}
-
-/// Text without its line breaks.
-fn flat(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn all_refused(cases: &[Case]) {

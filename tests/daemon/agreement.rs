@@ -5,11 +5,10 @@ use std::fs;
 use std::io::Write;
 use std::process::Command;
 
-use crate::support::{Run, TestRoot, file, kubelet_unit, machine_config, say, shared_data};
+use crate::support::{RECORD, Run, TestRoot, file, kubelet_unit, machine_config, say, shared_data};
 use base64::Engine;
 use serde_json::{Value, json};
 
-const RECORD: &str = "etc/machine-config-daemon/currentconfig";
 const OLD: &str = "rendered-worker-old";
 const NEW: &str = "rendered-worker-new";
 

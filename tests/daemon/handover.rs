@@ -7,12 +7,11 @@ use std::process::Command;
 
 use crate::support::live::{answers, furnish, run_live};
 use crate::support::{
-    self, PROGRAM, Run, TestRoot, by_operator, file, is_root, machine_config, say,
+    self, PROGRAM, RECORD, Run, TestRoot, by_operator, file, flat_run, is_root, machine_config, say,
 };
 use serde_json::{Value, json};
 
 const IMAGE: &str = "registry.example/os@sha256:0";
-const RECORD: &str = "etc/machine-config-daemon/currentconfig";
 const INITIAL: &str = "etc/machine-config-daemon/node-annotations.json";
 const INITIAL_KEPT: &str = "etc/machine-config-daemon/node-annotation.json.bak";
 const FORCE: &str = "run/machine-config-daemon-force";
@@ -41,13 +40,8 @@ fn annotate(root: &TestRoot, current: &Value, desired: &Value) {
     root.write("var/lib/mco-rescue/annotations.json", &kept.to_string());
 }
 
-fn flat(run: &Run) -> String {
-    let said = run.out() + &run.err();
-    said.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 fn says(run: &Run, words: &[&str]) {
-    let said = flat(run);
+    let said = flat_run(run);
     for word in words {
         assert!(said.contains(word), "no {word:?} in {said}");
     }

@@ -4,10 +4,9 @@
 use std::fs;
 
 use crate::support::live::{furnish, run_live};
-use crate::support::{TestRoot, file, is_root, machine_config, say, shared_data};
+use crate::support::{RECORD, TestRoot, file, is_root, machine_config, say, shared_data};
 use serde_json::{Value, json};
 
-const RECORD: &str = "etc/machine-config-daemon/currentconfig";
 const PREFIX: &str = "machineconfiguration.openshift.io/";
 
 fn load(relative: &str) -> Option<Value> {

@@ -39,7 +39,7 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
 use crate::support::ostree_node::OstreeNode;
-use crate::support::{Run, TestRoot};
+use crate::support::{RECORD, Run, TestRoot};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::Value;
 
@@ -48,7 +48,6 @@ const FINE: i32 = 0;
 const WARNING: i32 = 3;
 const CRITICAL: i32 = 6;
 
-const RECORD: &str = "etc/machine-config-daemon/currentconfig";
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// A self-signed certificate with its key, as the kubelet keeps its own: both in one file.

@@ -11,12 +11,12 @@ use std::time::Instant;
 
 use crate::support::faults;
 use crate::support::faults::{
-    Call, JOURNAL, STATE, Scene, Traced, demand, duplicate, left_over, on_threads, traced,
+    Call, JOURNAL, Scene, Traced, demand, duplicate, left_over, on_threads, traced,
 };
 use crate::support::scenes::{
     WATCHED, bare, can_disturb, everything_is_asked_for, taking_back, update,
 };
-use crate::support::{TestRoot, say};
+use crate::support::{STATE, TestRoot, say};
 
 /// Calls that a run must make, or the scenes are too poor.
 const EXPECTED: [&str; 17] = [

@@ -10,10 +10,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 
-use crate::support::faults::{Call, JOURNAL, STATE, copy_tree, count, on_threads, traced};
+use crate::support::faults::{Call, JOURNAL, copy_tree, count, on_threads, traced};
 use crate::support::mounts::{Disk, mount, unmount, with_mounts};
 use crate::support::scenes::{can_disturb, everything_is_asked_for};
-use crate::support::{Run, Snapshot, TestRoot, file, machine_config, say};
+use crate::support::{Run, STATE, Snapshot, TestRoot, file, flat, machine_config, say};
 use serde_json::{Value, json};
 
 /// A tmpfs, as every boot makes it anew.
@@ -504,10 +504,6 @@ fn run(node: &Node, args: &[String]) -> Run {
 fn is_pending(node: &Node) -> bool {
     let status = node.root.run(&["--output", "json", "status"]).ok().json();
     status["pending"] != "nothing"
-}
-
-fn flat(said: &str) -> String {
-    said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Paths that a command leaves as they are.

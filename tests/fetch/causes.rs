@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::support::http::{Authority, Identity, Response, Routes, Server, VALID, Years};
-use crate::support::mcs::{ca, fetch_within, flat, rendered, server};
-use crate::support::{self, PROGRAM, Run, TestRoot, is_root, say};
+use crate::support::mcs::{ca, fetch_within, rendered, server};
+use crate::support::{self, PROGRAM, Run, TestRoot, flat_run, is_root, say};
 
 /// A cause, how it is told, and the next step.
 struct Row {
@@ -53,7 +53,7 @@ impl Node {
         let root = TestRoot::new();
         let before = root.everything();
         let arguments = [&self.arguments(server, pool)[..], more].concat();
-        let said = flat(&fetch_within(seconds, &root, &arguments).exits(1));
+        let said = flat_run(&fetch_within(seconds, &root, &arguments).exits(1));
         assert_eq!(root.everything(), before, "{said}");
         said
     }
@@ -121,7 +121,7 @@ fn network(node: &Node, table: &mut Vec<Row>) {
             .stdin(Stdio::null());
         table.push(Row {
             cause: "no route",
-            said: flat(&Run::of(command.output().unwrap()).exits(1)),
+            said: flat_run(&Run::of(command.output().unwrap()).exits(1)),
             words: "network is unreachable",
             next: "give this node an address and a route to it (`ip route`)",
         });

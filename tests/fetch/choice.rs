@@ -1,6 +1,6 @@
 //! Without an argument: what `plan` and `apply` take, and what they say of everything else (docs/fetch-and-cache.md).
 
-use crate::support::{Run, TestRoot, by_operator, say};
+use crate::support::{TestRoot, by_operator, flat_run, say};
 use serde_json::{Value, json};
 
 const PODS: &str = "var/log/pods/openshift-machine-config-operator_machine-config-daemon";
@@ -33,11 +33,6 @@ fn log(root: &TestRoot, text: &str) {
     root.write(&format!("{PODS}-x7_uid/machine-config-daemon/0.log"), &line);
 }
 
-fn flat(run: &Run) -> String {
-    let said = run.out() + &run.err();
-    said.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 /// `plan` and `apply` take the same one for the same reason, and the files are its; every other one is told.
 fn takes(what: &str, root: &TestRoot, config: &Value, why: &str, others: &[(&str, &str)]) {
     let plan = root.run(&["plan", "--output", "json"]).ok().json();
@@ -51,11 +46,11 @@ fn takes(what: &str, root: &TestRoot, config: &Value, why: &str, others: &[(&str
         let said = told["why"].as_str().unwrap();
         assert!(said.contains(why), "{what}: {said}");
     }
-    let text = flat(&root.run(&["plan"]).ok());
+    let text = flat_run(&root.run(&["plan"]).ok());
     for (name, why) in others {
         assert!(text.contains(name) && text.contains(why), "{what}: {text}");
     }
-    let applied = flat(&root.run(&["apply", "--yes"]).ok());
+    let applied = flat_run(&root.run(&["apply", "--yes"]).ok());
     assert!(applied.contains(name(config)), "{what}: {applied}");
     assert!(applied.contains(why), "{what}: {applied}");
     let verified = root.run(&["verify"]).ok();
@@ -208,14 +203,14 @@ fn a_node_without_a_record_takes_what_was_wanted_and_nothing_else() {
         by_operator("worker", "other\n"),
     );
     let root = TestRoot::new();
-    let said = flat(&root.run(&["plan"]).exits(1));
+    let said = flat_run(&root.run(&["plan"]).exits(1));
     assert!(
         said.contains("no config was given, and the node has no currentconfig"),
         "{said}"
     );
     import(&root, &other);
     annotate(&root, name(&wanted));
-    let said = flat(&root.run(&["apply", "--yes"]).exits(1));
+    let said = flat_run(&root.run(&["apply", "--yes"]).exits(1));
     assert!(
         said.contains(&format!("The cluster last wanted {}", name(&wanted))),
         "{said}"

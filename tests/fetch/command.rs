@@ -5,9 +5,9 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::support::http::{Authority, Response, Routes, Server, VALID};
-use crate::support::mcs::{ca, fetch, fetch_within, flat, rendered, server};
+use crate::support::mcs::{ca, fetch, fetch_within, rendered, server};
 use crate::support::trace;
-use crate::support::{self, PROGRAM, Run, TestRoot, by_operator, is_root, say};
+use crate::support::{self, PROGRAM, Run, TestRoot, by_operator, flat_run, is_root, say};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -107,7 +107,8 @@ fn the_server_is_found_by_the_address_of_the_api_and_the_pool_by_the_record() {
         "KUBERNETES_SERVICE_HOST='api-int.example'\n",
     );
     // Port 22623 is not ours to listen on, so that far it is only asked for.
-    let said = flat(&fetch_within(1, &root, &["--resolve", "api-int.example:127.0.0.1"]).exits(1));
+    let said =
+        flat_run(&fetch_within(1, &root, &["--resolve", "api-int.example:127.0.0.1"]).exits(1));
     assert!(
         said.contains("https://api-int.example:22623/config/worker"),
         "{said}"
@@ -124,7 +125,7 @@ fn the_server_is_found_by_the_address_of_the_api_and_the_pool_by_the_record() {
             ca.path().to_str().unwrap(),
         ],
     );
-    assert!(flat(&run.ok()).contains("Kept rendered-worker-b"));
+    assert!(flat_run(&run.ok()).contains("Kept rendered-worker-b"));
 }
 
 #[test]
@@ -144,7 +145,7 @@ fn another_authority_than_the_remembered_one_is_explained_and_not_believed() {
     ];
     fetch(&root, &args).ok();
     let second = server(&new, &config);
-    let said = flat(&fetch(&root, &["--server", &second.url("")]).exits(1));
+    let said = flat_run(&fetch(&root, &["--server", &second.url("")]).exits(1));
     assert!(
         said.contains("the server has another one now, or somebody else answers"),
         "{said}"
@@ -175,9 +176,9 @@ fn without_tls_a_digest_has_to_vouch() {
     let url = server.url("/mc.json");
     let root = TestRoot::new();
     let before = root.everything();
-    let said = flat(&fetch(&root, &[&url]).exits(1));
+    let said = flat_run(&fetch(&root, &[&url]).exits(1));
     assert!(said.contains("anybody could have answered"), "{said}");
-    let said = flat(&fetch(&root, &[&url, "--sha256", &"0".repeat(64)]).exits(1));
+    let said = flat_run(&fetch(&root, &[&url, "--sha256", &"0".repeat(64)]).exits(1));
     assert!(said.contains("another digest than was given"), "{said}");
     assert_eq!(root.everything(), before);
     assert_eq!(server.requests().len(), 1);
@@ -203,7 +204,7 @@ fn what_is_no_whole_config_of_the_pool_is_refused() {
         ),
     ] {
         let config = root.config(&config);
-        let said = flat(&fetch(&root, &[config.path(), "--pool", "worker"]).exits(1));
+        let said = flat_run(&fetch(&root, &[config.path(), "--pool", "worker"]).exits(1));
         assert!(said.contains(words), "{said}");
     }
     assert_eq!(root.everything(), before);
@@ -292,9 +293,9 @@ fn a_damaged_entry_is_said_and_never_used() {
         String::new(),
     ] {
         root.write(&path, &damaged);
-        let said = flat(&root.run(&["plan", "cached:rendered-worker-a"]).exits(1));
+        let said = flat_run(&root.run(&["plan", "cached:rendered-worker-a"]).exits(1));
         assert!(said.contains("the cache has no config"), "{said}");
-        let listed = flat(&root.run(&["cache", "list"]).ok());
+        let listed = flat_run(&root.run(&["cache", "list"]).ok());
         assert!(listed.contains("damaged, never used"), "{listed}");
     }
     root.run(&["cache", "forget", &file]).ok();
@@ -312,12 +313,12 @@ fn a_name_may_be_cut_short_as_long_as_it_is_clear() {
             .out(),
         "1\n"
     );
-    let said = flat(&root.run(&["plan", "cached:rendered-worker-a"]).exits(1));
+    let said = flat_run(&root.run(&["plan", "cached:rendered-worker-a"]).exits(1));
     assert!(
         said.contains("is the beginning of several configs in the cache"),
         "{said}"
     );
-    let said = flat(&root.run(&["plan", "cached:x"]).exits(1));
+    let said = flat_run(&root.run(&["plan", "cached:x"]).exits(1));
     assert!(
         said.contains("It has: ") && said.contains("rendered-worker-ab"),
         "{said}"
@@ -337,7 +338,7 @@ fn nothing_from_the_cache_is_taken_unasked_but_it_is_said() {
         (&json!("rendered-worker-a"), &json!([]))
     );
     assert_eq!(plan["others"][0]["name"], "rendered-worker-b");
-    let said = flat(&root.run(&["plan"]).ok());
+    let said = flat_run(&root.run(&["plan"]).ok());
     assert!(
         said.contains("take it with cached:rendered-worker-b"),
         "{said}"
@@ -354,10 +355,10 @@ fn after_a_first_boot_the_full_config_comes_from_the_cache() {
         "etc/machine-config-daemon/currentconfig",
         &emptied.to_string(),
     );
-    let said = flat(&root.run(&["plan"]).exits(1));
+    let said = flat_run(&root.run(&["plan"]).exits(1));
     assert!(said.contains("empty Ignition part"), "{said}");
     import(&root, &rendered("rendered-worker-b", "b\n"));
-    let said = flat(&root.run(&["plan"]).exits(1));
+    let said = flat_run(&root.run(&["plan"]).exits(1));
     assert!(
         said.contains("mco-rescue plan cached:rendered-worker-b"),
         "{said}"
@@ -487,9 +488,9 @@ fn wrong_arguments_are_told_before_anything_is_asked() {
         let run = root.run(&[&["fetch"], &args[..]].concat()).exits(2);
         assert!(run.err().contains(words), "{}", run.err());
     }
-    let said = flat(&fetch(&root, &[]).exits(1));
+    let said = flat_run(&fetch(&root, &[]).exits(1));
     assert!(said.contains("Name it: --pool worker"), "{said}");
-    let said = flat(&fetch(&root, &["--pool", "worker"]).exits(1));
+    let said = flat_run(&fetch(&root, &["--pool", "worker"]).exits(1));
     assert!(said.contains("Name it: --server"), "{said}");
 }
 
@@ -535,7 +536,7 @@ fn a_directory_gives_every_config_in_it_and_says_what_is_none() {
     let root = TestRoot::new();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
-    let said = flat(&fetch(&root, &[path]).exits(1));
+    let said = flat_run(&fetch(&root, &[path]).exits(1));
     assert!(
         said.contains("no rendered config was found there"),
         "{said}"
@@ -548,7 +549,7 @@ fn a_directory_gives_every_config_in_it_and_says_what_is_none() {
 #[test]
 fn a_labelled_medium_is_read_and_let_go() {
     let root = TestRoot::new();
-    let said = flat(&fetch(&root, &["--from-media"]).exits(1));
+    let said = flat_run(&fetch(&root, &["--from-media"]).exits(1));
     if !is_root() {
         return say("SKIP: mounting a medium needs root");
     }
@@ -622,7 +623,7 @@ fn what_was_fetched_under_a_clock_of_the_future_is_not_the_latest_for_ever() {
 #[test]
 fn the_latest_intact_config_of_the_pool_is_taken_when_asked() {
     let root = TestRoot::new();
-    let said = flat(&root.run(&["plan", "--latest"]).exits(1));
+    let said = flat_run(&root.run(&["plan", "--latest"]).exits(1));
     assert!(
         said.contains("the cache has no intact rendered config of any pool"),
         "{said}"
@@ -1071,7 +1072,7 @@ fn the_disruption_policies_are_kept_as_long_as_nothing_better_is_known() {
         let seal = kept.as_object_mut().unwrap().shift_remove("checksum");
         assert!(seal.is_some(), "{kept}");
         assert_eq!(kept, outcome["policies"]);
-        let status = flat(&root.run(&["status"]).ok());
+        let status = flat_run(&root.run(&["status"]).ok());
         assert!(
             status.contains("Policies for 3 files and 1 unit ("),
             "{status}"
@@ -1088,7 +1089,7 @@ fn an_api_that_does_not_let_the_kubelet_read_policies_makes_no_noise() {
     cluster.fetch(&root);
     let quiet = fetch(&root, &["--quiet"]).ok();
     assert_eq!((quiet.out(), quiet.err()), (String::new(), String::new()));
-    let status = flat(&root.run(&["status"]).ok());
+    let status = flat_run(&root.run(&["status"]).ok());
     assert!(
         status.contains("Policies not allowed to read them ("),
         "{status}"
@@ -1125,7 +1126,11 @@ fn garbage_for_policies_changes_nothing_and_the_log_tells_the_place() {
     let before = root.read(POLICIES);
     for words in &words[1..] {
         let run = fetch(&root, &["--quiet", "-v"]).ok();
-        assert!(flat(&run).contains(words), "{words}: {}", flat(&run));
+        assert!(
+            flat_run(&run).contains(words),
+            "{words}: {}",
+            flat_run(&run)
+        );
         assert_eq!(root.read(POLICIES), before);
     }
 }
@@ -1140,7 +1145,7 @@ fn the_api_is_asked_also_when_the_config_server_is_gone() {
     let routes = Routes::new().at("*", |_| Response::status(404));
     let identity = cluster.authority.issue(&["127.0.0.1"], VALID);
     cluster.config_server = Server::tls(routes, &identity);
-    let said = flat(&fetch(&root, &["--server", &cluster.config_server.url("")]).exits(1));
+    let said = flat_run(&fetch(&root, &["--server", &cluster.config_server.url("")]).exits(1));
     assert!(
         said.contains("the pool has no rendered config there yet"),
         "{said}"
@@ -1179,7 +1184,7 @@ fn what_the_daemons_log_told_is_kept_when_the_pod_is_gone() {
     let files = |tree: &support::Snapshot| tree["var/lib/mco-rescue/daemon-log.json"].clone();
     assert_eq!(files(&before), files(&root.everything()));
     fs::remove_dir_all(root.path("var/log")).unwrap();
-    let status = flat(&root.run(&["status"]).ok());
+    let status = flat_run(&root.run(&["status"]).ok());
     let line = format!("Log current {a} (2026-11-18T10:00:00Z) wanted {b} (2026-11-18T10:00:01Z)");
     assert!(status.contains(&line), "{status}");
     let plan = root.run(&["plan", "--output", "json"]).ok().json();
@@ -1205,7 +1210,7 @@ fn an_authority_that_was_made_anew_under_its_old_name_is_no_broken_certificate()
         "--ca",
         file.path().to_str().unwrap(),
     ];
-    let said = flat(&fetch(&root, &args).exits(1));
+    let said = flat_run(&fetch(&root, &args).exits(1));
     say(&said);
     assert!(
         said.contains("signed by no authority that is trusted here"),
@@ -1252,7 +1257,7 @@ fn an_authority_at_hand_is_named_and_not_taken() {
             root.write(place, &text);
         }
         let before = root.everything();
-        let said = flat(&fetch(&root, &args).exits(1));
+        let said = flat_run(&fetch(&root, &args).exits(1));
         assert!(
             said.contains("nothing on this node would verify it"),
             "{said}"
@@ -1260,7 +1265,7 @@ fn an_authority_at_hand_is_named_and_not_taken() {
         assert_eq!(root.everything(), before, "{place}");
         root.write(place, &text);
         let before = root.everything();
-        let said = flat(&fetch(&root, &args).exits(1));
+        let said = flat_run(&fetch(&root, &args).exits(1));
         let file = root.path(place).display().to_string();
         assert!(
             said.contains(&format!("give --ca {file}, else give the certificate")),
@@ -1293,7 +1298,7 @@ fn what_is_wrong_with_the_given_bundle_is_said_of_it() {
         root.write("ca.pem", text);
         let file = root.path("ca.pem").display().to_string();
         let args = ["--pool", "worker", "--server", "127.0.0.1:1", "--ca", &file];
-        let said = flat(&fetch(&root, &args).exits(1));
+        let said = flat_run(&fetch(&root, &args).exits(1));
         assert!(
             said.contains(&format!("reading --ca {file}: {words}")),
             "{said}"

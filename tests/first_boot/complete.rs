@@ -10,14 +10,13 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::{
-    POLICY, PROGRAM, Run, TestRoot, copy_program, file, install, machine_config, oci, say,
+    POLICY, PROGRAM, RECORD, Run, TestRoot, copy_program, file, install, machine_config, oci, say,
 };
 use serde_json::{Value, json};
 
 const TRIGGER: &str = "etc/ignition-machine-config-encapsulated.json";
 const KEPT: &str = "etc/ignition-machine-config-encapsulated.json.bak";
 const CONTENT: &str = "etc/mcs-machine-config-content.json";
-const RECORD: &str = "etc/machine-config-daemon/currentconfig";
 const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
 const OLD: &str =
     "registry.example/os@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";

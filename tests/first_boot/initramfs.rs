@@ -7,13 +7,12 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::mounts::{Disk, mount, unmount, with_mounts};
-use crate::support::{PROGRAM, Run, TestRoot, file, machine_config, say};
+use crate::support::{PROGRAM, RECORD, Run, TestRoot, file, machine_config, say};
 use serde_json::{Value, json};
 
 const ANNOTATIONS: &str = "etc/machine-config-daemon/node-annotations.json";
 const ENCAPSULATED: &str = "etc/ignition-machine-config-encapsulated.json";
 const CONTENT: &str = "etc/mcs-machine-config-content.json";
-const RECORD: &str = "etc/machine-config-daemon/currentconfig";
 const OURS: &str = "usr/lib/mco-rescue/configs";
 
 /// A root that systemd has not booted yet.

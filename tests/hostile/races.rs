@@ -12,14 +12,15 @@ use std::time::{Duration, Instant};
 use crate::support::notify::{Watcher, uses};
 use crate::support::trace;
 use crate::support::trace::can_trace;
-use crate::support::{self, PROGRAM, Run, TestRoot, file, is_root, machine_config, say, unsealed};
+use crate::support::{
+    self, PROGRAM, Run, STATE, TestRoot, file, is_root, machine_config, say, unsealed,
+};
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const CANARY: &str = "canary-that-nobody-may-read";
 const CLIMB: &str = "../../../../../../../../../..";
-const STATE: &str = "var/lib/mco-rescue";
 
 /// What a path outside is, change time and number of names included, without opening it.
 type Stat = (u32, u32, u32, u64, u64, (i64, i64), (i64, i64), u64);

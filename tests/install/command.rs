@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use crate::support::mounts::{mount, with_mounts};
+use crate::support::trace::can_trace;
 use crate::support::{self, Run, Snapshot, TestRoot, file, is_root, machine_config, say};
 use mco_rescue::install::cpio::{self, Content, Entry};
 use serde_json::{Value, json};
@@ -509,18 +510,6 @@ fn a_full_disk_leaves_what_was_there_and_a_second_run_ends_it() {
             fs::read(program()).unwrap()
         );
     });
-}
-
-fn can_trace() -> bool {
-    let works = Command::new("strace")
-        .args(["-o", "/dev/null", "true"])
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    if !works {
-        say("SKIP: strace is not installed or may not trace here");
-    }
-    works
 }
 
 fn strace(root: &TestRoot, args: &[&str], log: &Path, fault: &str) -> std::process::Output {

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::support::mounts::with_mounts;
 use crate::support::ostree_node::{IMAGE, NEXT, OstreeNode};
-use crate::support::{file, machine_config, unsealed};
+use crate::support::{RECORD, file, machine_config, unsealed};
 use serde_json::{Value, json};
 
-const RECORD: &str = "etc/machine-config-daemon/currentconfig";
 const AWAITED: &str = "var/lib/mco-rescue/awaited.json";
 
 fn config(name: &str, image: &str, text: &str) -> String {

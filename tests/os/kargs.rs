@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::support::mounts::with_mounts;
 use crate::support::ostree_node::{IMAGE, OstreeNode};
-use crate::support::{file, machine_config, say};
+use crate::support::{file, flat, machine_config, say};
 use mco_rescue::kargs::{Kargs, KargsChange, daemon_sequence};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -289,10 +289,6 @@ fn node(line: &str) -> OstreeNode {
     let shown = format!("{line} ostree=/ostree/boot.1/rhcos/0/0\n");
     node.root.write("cmdline", &shown);
     node
-}
-
-fn flat(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::support::mounts::with_mounts;
 use crate::support::ostree_node;
 use crate::support::ostree_node::{IMAGE, NEXT, OstreeNode};
-use crate::support::{self, file, machine_config};
+use crate::support::{file, flat_run, machine_config};
 use serde_json::{Value, json};
 
 const REPO_FILE: &str = "etc/yum.repos.d/coreos-extensions.repo";
@@ -371,11 +371,6 @@ fn recorded(spec: Value) -> OstreeNode {
     node
 }
 
-fn flat(run: &support::Run) -> String {
-    let said = run.out() + &run.err();
-    said.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 #[test]
 fn the_forecast_knows_the_packages_that_are_staged() {
     with_mounts(|| {
@@ -391,7 +386,7 @@ fn the_forecast_knows_the_packages_that_are_staged() {
             &APPLY,
             &["status"],
         ] {
-            let said = flat(&node.run(args).ok());
+            let said = flat_run(&node.run(args).ok());
             assert!(!said.contains(degraded), "{args:?}: {said}");
             assert!(said.contains("adopted, no reboot"), "{args:?}: {said}");
         }
@@ -403,7 +398,7 @@ fn the_forecast_knows_the_packages_that_are_staged() {
             "etc/machine-config-daemon/currentconfig",
             &node.root.read("config"),
         );
-        let said = flat(&node.run(&["status"]).ok());
+        let said = flat_run(&node.run(&["status"]).ok());
         assert!(said.contains(degraded), "{said}");
     });
 }
@@ -415,7 +410,7 @@ fn what_somebody_else_staged_of_the_same_image_is_not_taken_for_ours() {
             let node = recorded(json!({}));
             node.root.write("run/ostree/staged-deployment", "");
             write(&node);
-            let said = flat(&node.run(&["plan", "/config"]).exits(1));
+            let said = flat_run(&node.run(&["plan", "/config"]).exits(1));
             let drop = format!("drop what is staged: {IMAGE} with {words}");
             for words in [drop.as_str(), "an OS deployment is staged", "--takeover"] {
                 assert!(said.contains(words), "no {words:?} in {said}");
@@ -448,7 +443,7 @@ fn what_somebody_else_staged_of_the_same_image_is_not_taken_for_ours() {
         let node = recorded(json!({"kernelArguments": ["nohz=on"]}));
         staged(&node, "");
         node.root.write("stub/kargs", "rw nohz=on\n");
-        let said = flat(&node.run(&["plan", "/config"]).ok());
+        let said = flat_run(&node.run(&["plan", "/config"]).ok());
         assert!(said.contains("staged already"), "{said}");
     });
 }
@@ -474,15 +469,15 @@ fn what_was_changed_by_hand_is_in_plan_status_and_doctor() {
             let booted = node.root.read("stub/booted");
             node.root
                 .write("stub/booted", &format!("{booted}byhand='{json}'\n"));
-            let said = flat(&node.run(&["plan", "/config"]).ok());
+            let said = flat_run(&node.run(&["plan", "/config"]).ok());
             let plan = format!("what runs: was changed by hand: {words}");
             assert!(said.contains(&plan), "no {plan:?} in {said}");
-            let said = flat(&node.run(&["status"]).ok());
+            let said = flat_run(&node.run(&["status"]).ok());
             assert!(
                 said.contains(&format!("changed by hand: {words}")),
                 "{said}"
             );
-            let said = flat(&node.run(&["doctor"]));
+            let said = flat_run(&node.run(&["doctor"]));
             assert!(
                 said.contains("the operating system was changed by hand"),
                 "{said}"
@@ -499,7 +494,7 @@ fn an_image_that_is_kept_on_the_node_comes_back_without_a_registry() {
         node.reboots_into(NEXT);
         node.root
             .write("stub/pinned", &format!("{}\n", ostree_node::BOOTED));
-        let plan = flat(&node.run(&["plan", "/config"]).ok());
+        let plan = flat_run(&node.run(&["plan", "/config"]).ok());
         let words = format!(
             "image {IMAGE}, instead of {NEXT}: it is on the node (b0b0b0b0b0b0), nothing is fetched"
         );
@@ -512,7 +507,7 @@ fn an_image_that_is_kept_on_the_node_comes_back_without_a_registry() {
             ostree_node::BOOTED
         );
         assert!(node.calls().contains(&call), "{:?}", node.calls());
-        let status = flat(&node.run(&["status"]).ok());
+        let status = flat_run(&node.run(&["status"]).ok());
         assert!(
             status.contains(&format!("Staged {IMAGE} (runs after a reboot)")),
             "{status}"
@@ -520,7 +515,7 @@ fn an_image_that_is_kept_on_the_node_comes_back_without_a_registry() {
         // A way that is asked for is taken.
         let stored = node.run(&["plan", "/config", "--from-storage", "--takeover"]);
         assert!(
-            !flat(&stored).contains("nothing is fetched"),
+            !flat_run(&stored).contains("nothing is fetched"),
             "{}",
             stored.out()
         );

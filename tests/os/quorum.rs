@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::support::ansible::Fleet;
 use crate::support::mounts::with_mounts;
 use crate::support::ostree_node::{IMAGE, NEXT, OstreeNode};
-use crate::support::{TestRoot, file, machine_config, say};
+use crate::support::{TestRoot, file, flat, machine_config, say};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use serde_json::json;
 
@@ -136,10 +136,6 @@ fn waits_until(node: &OstreeNode, is_so: impl Fn(&str) -> bool) -> String {
         assert!(Instant::now() < deadline, "{said}");
         std::thread::sleep(Duration::from_millis(100));
     }
-}
-
-fn flat(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]

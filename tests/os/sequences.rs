@@ -12,11 +12,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::ostree_node::OstreeNode;
-use crate::support::{self, Run, file, machine_config, say};
+use crate::support::{self, RECORD, Run, STATE, file, flat_run, machine_config, say};
 use serde_json::{Value, json};
-
-const STATE: &str = "var/lib/mco-rescue";
-const RECORD: &str = "etc/machine-config-daemon/currentconfig";
 
 /// STAND-IN for rpm-ostree and `ostree admin`: a list of deployments in the order of the boot menu, a line each.
 const DEPLOYMENTS: &str = r#"
@@ -595,12 +592,6 @@ fn every_sequence_ends_whole_or_says_how_to_get_there() {
     });
 }
 
-/// All that a run says, without the breaks of lines.
-fn flat(run: &Run) -> String {
-    let said = run.out() + &run.err();
-    said.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 /// Found by the table of sequences of four: the half of a killed run is chosen again in the boot menu.
 #[test]
 fn a_half_that_is_chosen_again_is_led_out_of() {
@@ -627,7 +618,7 @@ fn an_argument_that_cannot_be_taken_away_is_a_failure() {
             .write("without", &without.replace("-worker-a", "-worker-d"));
         node.node.root.write("stub/fails", "kargs --delete\n");
         let run = node.run(&["apply", "--yes", "/without"]).exits(1);
-        let said = flat(&run);
+        let said = flat_run(&run);
         assert!(
             said.contains("nothing is staged, and no file was changed"),
             "{said}"
@@ -643,13 +634,13 @@ fn a_node_without_the_rest_of_a_killed_run_is_named_a_half_with_both_ways_out() 
     with_mounts(|| {
         let mut node = Node::new();
         node.takes(Act::Killed);
-        let said = flat(&node.run(&["status"]).ok());
+        let said = flat_run(&node.run(&["status"]).ok());
         let words = "rendered-worker-c, but the run was cut off before its files; begun ";
         assert!(said.contains(words), "{said}");
         let next = ". Next: mco-rescue apply cached:rendered-worker-c, or mco-rescue rollback";
         assert!(said.contains(next), "{said}");
         let complete = node.takes(Act::RebootNew).unwrap().exits(3);
-        let said = flat(&complete);
+        let said = flat_run(&complete);
         assert!(
             said.contains("the node is a half: the kernel arguments site.is=c audit=1 are missing"),
             "{said}"
@@ -684,7 +675,7 @@ fn a_run_at_work_is_not_called_cut_off() {
             assert!(Instant::now() < deadline, "rpm-ostree was never called");
             std::thread::sleep(Duration::from_millis(2));
         }
-        let said = flat(&node.run(&["status"]).ok());
+        let said = flat_run(&node.run(&["status"]).ok());
         assert!(
             said.contains("rendered-worker-b: a run is at work right now"),
             "{said}"
@@ -701,13 +692,13 @@ fn what_was_dropped_is_not_promised_and_what_is_to_go_is_not_forgotten() {
         let mut node = Node::new();
         node.takes(Act::Apply('b'));
         node.takes(Act::Drop);
-        let said = flat(&node.run(&["status"]).ok());
+        let said = flat_run(&node.run(&["status"]).ok());
         let words =
             "rendered-worker-b, but it is not staged any more, and its files are in place; begun ";
         assert!(said.contains(words), "{said}");
         let next = ". Next: mco-rescue apply cached:rendered-worker-b, or mco-rescue rollback";
         assert!(said.contains(next), "{said}");
-        let plan = flat(&node.run(&["plan", "/b"]).ok());
+        let plan = flat_run(&node.run(&["plan", "/b"]).ok());
         assert!(plan.contains("--delete-if-present=audit=0"), "{plan}");
         node.run(&["complete"]).exits(3);
         node.run(&["apply", "--yes", "cached:rendered-worker-b"])
@@ -724,16 +715,16 @@ fn a_failed_arrival_is_told_once() {
         node.takes(Act::Apply('b'));
         let failed = node.takes(Act::PowerCut).unwrap().exits(3);
         assert!(
-            flat(&failed).contains("did not come up"),
+            flat_run(&failed).contains("did not come up"),
             "{}",
-            flat(&failed)
+            flat_run(&failed)
         );
         assert_eq!(node.whole(), Some('a'));
         let settled = node.takes(Act::RebootNew).unwrap().ok();
         assert!(
-            flat(&settled).contains("is not awaited any more"),
+            flat_run(&settled).contains("is not awaited any more"),
             "{}",
-            flat(&settled)
+            flat_run(&settled)
         );
         assert!(node.takes(Act::RebootNew).is_none(), "nothing is awaited");
         // Or as soon as the node is brought elsewhere, or nowhere.
@@ -787,7 +778,7 @@ fn a_config_that_needs_no_reboot_over_a_staged_one_stays() {
         node.takes(Act::Apply('b')).unwrap().ok();
         let run = node.run(&["apply", "--yes", "/a"]).ok();
         let os = "the OS image, kernel arguments changed";
-        assert!(!flat(&run).contains(os), "{}", run.out());
+        assert!(!flat_run(&run).contains(os), "{}", run.out());
         assert_eq!(node.whole(), Some('a'));
         assert!(node.takes(Act::RebootNew).is_none(), "nothing is awaited");
         assert_eq!(node.whole(), Some('a'));
@@ -802,13 +793,13 @@ fn nothing_goes_back_at_a_boot_where_nothing_would_complete_it() {
         node.takes(Act::RebootNew).unwrap().ok();
         fs::create_dir_all(node.node.root.path("run/systemd/system")).unwrap();
         let unit = "etc/systemd/system/mco-rescue-complete.service";
-        let said = flat(&node.run(&["rollback", "--yes"]).exits(1));
+        let said = flat_run(&node.run(&["rollback", "--yes"]).exits(1));
         let words = "mco-rescue-complete.service is missing: nothing would complete this run at the next boot. Install it: mco-rescue install";
         assert!(said.contains(words), "{said}");
         assert!(node.lines()[0].booted, "the next boot enters what runs");
         node.node.root.link(unit, "/dev/null");
         let run = node.run(&["rollback", "--yes"]).exits(1);
-        let said = flat(&run);
+        let said = flat_run(&run);
         assert!(
             said.contains("mco-rescue-complete.service is masked"),
             "{said}"

@@ -5,10 +5,10 @@ use std::fs;
 use std::process::Command;
 
 use crate::support::faults::{
-    CHANGING, Call, JOURNAL, Point, STATE, Scene, can_trace, count, demand, duplicate, every, kill,
+    CHANGING, Call, JOURNAL, Point, Scene, can_trace, count, demand, duplicate, every, kill,
     left_over, traced, try_each,
 };
-use crate::support::{self, Snapshot, TestRoot, file, machine_config, unsealed};
+use crate::support::{self, STATE, Snapshot, TestRoot, file, machine_config, unsealed};
 use serde_json::{Value, json};
 
 impl Scene {

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{self, PROGRAM, Run, TestRoot, file, machine_config};
+use crate::support::{self, PROGRAM, Run, TestRoot, file, flat, machine_config};
 use serde_json::{Value, json};
 
 const NAME: &str = "rendered-worker-5f0c2d7e8a914b3c6d1e0f9a8b7c6d5x";
@@ -35,10 +35,6 @@ fn node() -> TestRoot {
     let root = TestRoot::new();
     root.write("etc/hostname", "worker-0\n");
     root
-}
-
-fn flat(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn wrong_command_line(args: &[&str]) -> String {

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Config, Entry, PROGRAM, Snapshot, TestRoot, say};
+pub use super::trace::{Call, calls, can_trace};
+use crate::support::{Config, Entry, PROGRAM, STATE, Snapshot, TestRoot, say};
 
 /// Calls that change names, attributes or durability; a run is killed at them.
 pub const CHANGING: [&str; 9] = [
@@ -26,21 +27,7 @@ pub const CHANGING: [&str; 9] = [
     "syncfs",
     "fchmod",
 ];
-pub const STATE: &str = "var/lib/mco-rescue";
 pub const JOURNAL: &str = "var/lib/mco-rescue/journal.json";
-
-/// Whether anything can be traced; says so where not.
-pub fn can_trace() -> bool {
-    let works = Command::new("strace")
-        .args(["-o", "/dev/null", "true"])
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    if !works {
-        say("SKIP: strace is not installed or may not trace here");
-    }
-    works
-}
 
 /// Two states of one root, and the run that leads from the one to the other.
 pub struct Scene {
@@ -310,13 +297,6 @@ pub fn left_over(root: &TestRoot) -> Vec<String> {
         .collect()
 }
 
-/// A system call as strace writes it.
-#[derive(Clone)]
-pub struct Call {
-    pub name: String,
-    pub line: String,
-}
-
 /// A finished run under strace.
 pub struct Traced {
     pub code: Option<i32>,
@@ -380,21 +360,6 @@ fn one_processor() -> String {
         .collect();
     let turn = NEXT.fetch_add(1, Ordering::Relaxed);
     allowed[turn % allowed.len()].to_string()
-}
-
-/// Lines like `1234 renameat(5, "new-3", 7, "x.conf") = 0`.
-pub fn calls(log: &str) -> Vec<Call> {
-    let call = |line: &str| {
-        let (_, rest) = line.split_once(char::is_whitespace)?;
-        let rest = rest.trim_start();
-        let (name, _) = rest.split_once('(')?;
-        let is_call = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        is_call.then(|| Call {
-            name: name.to_owned(),
-            line: rest.to_owned(),
-        })
-    };
-    log.lines().filter_map(call).collect()
 }
 
 /// Works on everything with a few threads; gives the complaints of all of them.

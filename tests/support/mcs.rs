@@ -53,11 +53,6 @@ pub fn ca(authority: &Authority) -> tempfile::NamedTempFile {
     file
 }
 
-pub fn flat(run: &Run) -> String {
-    let said = run.out() + &run.err();
-    said.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 /// A fetch within so many seconds: few where it tries again until they are over, many where it ends by itself,
 /// however busy the machine is.
 pub fn fetch_within(seconds: u32, root: &TestRoot, args: &[&str]) -> Run {

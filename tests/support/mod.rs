@@ -35,6 +35,11 @@ pub const OS_RELEASE: &str = "NAME=\"Red Hat Enterprise Linux CoreOS\"\nID=\"rhc
     VERSION_ID=\"4.18\"\nVERSION=\"418.94.202501221327-0\"\n\
     PRETTY_NAME=\"Red Hat Enterprise Linux CoreOS 418.94.202501221327-0\"\n";
 
+/// The config that the daemon takes for the one the node is in.
+pub const RECORD: &str = "etc/machine-config-daemon/currentconfig";
+/// The directory of our own state.
+pub const STATE: &str = "var/lib/mco-rescue";
+
 /// The containers' policy file as the image of every node brings it; without one, nothing can be pulled.
 pub const POLICY: (&str, &str) = (
     "etc/containers/policy.json",
@@ -196,7 +201,7 @@ impl TestRoot {
     /// Everything but our own state directory.
     pub fn snapshot(&self) -> Snapshot {
         let mut all = self.everything();
-        all.retain(|path, _| !path.starts_with("var/lib/mco-rescue"));
+        all.retain(|path, _| !path.starts_with(STATE));
         all
     }
 
@@ -314,6 +319,16 @@ impl Run {
         );
         self
     }
+}
+
+/// Text without its line breaks.
+pub fn flat(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// All that a run printed, without line breaks.
+pub fn flat_run(run: &Run) -> String {
+    flat(&(run.out() + &run.err()))
 }
 
 /// A rendered MachineConfig with this Ignition config (its version is added), with the marks that the operator gives it.

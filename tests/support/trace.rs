@@ -95,8 +95,8 @@ fn ended(output: &std::process::Output, log: &str) -> Traced {
     }
 }
 
-/// Lines like `1234 renameat(5, "new-3", 7, "x.conf") = 0`.
-fn calls(log: &str) -> Vec<Call> {
+/// The calls of a log: lines like `1234 renameat(5, "new-3", 7, "x.conf") = 0`.
+pub fn calls(log: &str) -> Vec<Call> {
     let call = |line: &str| {
         let (_, rest) = line.split_once(char::is_whitespace)?;
         let rest = rest.trim_start();
@@ -179,20 +179,4 @@ impl Stopped {
         let output = self.child.wait_with_output().unwrap();
         ended(&output, self.log.path().to_str().unwrap())
     }
-}
-
-/// What of ours lies beside marker, status and history.
-pub fn left_over(root: &TestRoot) -> Vec<String> {
-    const STATE: &str = "var/lib/mco-rescue";
-    let everything = root.everything();
-    let ours = everything.keys().filter(|path| {
-        path.rsplit('/').next().unwrap().contains("mco-rescue") || path.starts_with(STATE)
-    });
-    let unwanted = ours.filter(|path| {
-        let below = path.strip_prefix(STATE).unwrap_or(path.as_str());
-        !(matches!(below, "" | "/marker" | "/status.json") || below.starts_with("/history"))
-    });
-    unwanted
-        .map(|path| format!("{path} is left over"))
-        .collect()
 }
