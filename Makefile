@@ -31,6 +31,11 @@ module = $(dracutdir)/modules.d/50mco-rescue
 units = $(notdir $(wildcard systemd/*.service systemd/*.timer))
 parts = $(notdir $(wildcard dracut/50mco-rescue/*.sh dracut/50mco-rescue/*.service dracut/50mco-rescue/*.conf))
 examples = Containerfile $(notdir $(wildcard examples/*.yaml))
+manual = $(sort $(wildcard docs/*.md docs/*/*.md docs/*/*.json))
+
+# The oldest promised compiler decides which lints are errors: a newer one has more of them, and those only warn.
+oldest = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+strict = $(if $(filter $(oldest) $(oldest).%,$(word 2,$(shell rustc --version))),-D warnings)
 
 .PHONY: help
 help: ## this list
@@ -44,8 +49,9 @@ demo: ## the main job on an example node; no root, no cluster
 test: ## formatting, lints, docs, shell scripts, then every test
 	@tests/setup.sh
 	cargo fmt --check
-	cargo clippy --all-targets --locked -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked
+	@if [[ -z '$(strict)' ]]; then echo 'make test: lints only warn, as this is not Rust $(oldest)'; fi
+	cargo clippy --all-targets --locked -- $(strict)
+	RUSTDOCFLAGS='$(strict)' cargo doc --no-deps --locked
 	@$(MAKE) shellcheck
 	@if grep -rIlE '^(<{7} |>{7} )' --exclude-dir=target --exclude-dir=.git .; then \
 	    echo 'These files hold both sides of a merge: leave one of them.' >&2; exit 1; fi
@@ -99,6 +105,16 @@ fuzz: ## every fuzz target for SECONDS=60 (they need nightly Rust and cargo-fuzz
 	        2>&1 | grep -vE 'NEW_FUNC|^#[0-9]+[[:space:]]+(NEW|REDUCE|pulse|RELOAD)'; \
 	done
 
+.PHONY: deny
+deny: ## licences, bans and sources of the dependencies, and their advisories (cargo-deny)
+	@cargo deny --version >/dev/null 2>&1 || { echo 'make deny needs cargo-deny: cargo install cargo-deny --locked' >&2; exit 1; }
+	cargo deny --locked check licenses bans sources
+	@if cargo deny fetch db >/dev/null 2>&1 || compgen -G "$${CARGO_HOME:-$$HOME/.cargo}/advisory-dbs/*/crates" >/dev/null; then \
+	    cargo deny --locked check --disable-fetch advisories; \
+	else \
+	    echo 'SKIP: advisories: the database of RustSec is not here and cannot be fetched'; \
+	fi
+
 .PHONY: static
 static: ## the release binary, its size, and proof that it is static
 	cargo build --release --locked
@@ -126,6 +142,7 @@ install: $(BINARY) ## what a package has, below DESTDIR, with PREFIX=/usr/local
 	put 0644 LICENSE '$(licensedir)/LICENSE'; \
 	put 0644 README.md '$(docdir)/README.md'; \
 	for example in $(examples); do put 0644 "examples/$$example" "$(docdir)/examples/$$example"; done; \
+	for page in $(manual); do put 0644 "$$page" "$(docdir)/$$page"; done; \
 	echo "make install: $$("$$program" --version) is at $(DESTDIR)$(bindir)/mco-rescue"
 
 .PHONY: uninstall
@@ -135,8 +152,10 @@ uninstall: ## takes exactly that away again
 	    "$$at$(dracutdir)/dracut.conf.d/50-mco-rescue.conf" \
 	    "$$at$(mandir)/man8/mco-rescue.8" "$$at$(mandir)"/man8/mco-rescue-*.8 \
 	    "$$at$(bashdir)/mco-rescue" "$$at$(zshdir)/_mco-rescue" "$$at$(fishdir)/mco-rescue.fish" \
-	    "$$at$(licensedir)/LICENSE" "$$at$(docdir)/README.md" $(examples:%="$$at$(docdir)/examples/%"); \
-	for directory in '$(module)' '$(licensedir)' '$(docdir)/examples' '$(docdir)'; do \
+	    "$$at$(licensedir)/LICENSE" "$$at$(docdir)/README.md" $(examples:%="$$at$(docdir)/examples/%") \
+	    $(manual:%="$$at$(docdir)/%"); \
+	for directory in '$(module)' '$(licensedir)' '$(docdir)/examples' $(patsubst %/,'$(docdir)/%',$(sort $(filter-out docs/,$(dir $(manual))))) \
+	    '$(docdir)/docs' '$(docdir)'; do \
 	    if [[ -d $$at$$directory ]]; then rmdir --ignore-fail-on-non-empty -- "$$at$$directory"; fi; \
 	done
 

@@ -180,9 +180,9 @@ def main():
 
 
 def write(results, directory):
-    """Writes the tables, and the part of them for the README."""
+    """Writes the tables, and the part of them for docs/performance.md."""
     (directory / "bench.md").write_text(report.text(results))
-    (directory / "bench-readme.md").write_text(report.readme(results))
+    (directory / "bench-manual.md").write_text(report.manual(results))
 
 
 main()

@@ -19,8 +19,8 @@ SECTIONS = {
     "start": ("the shortest runs", None, "true"),
 }
 
-# The cases that the README shows.
-README = (
+# The cases that docs/performance.md shows.
+MANUAL = (
     *("baremetal-worker", "files-100", "files-1000", "files-10000", "units-1000"),
     *("big-32", "big-256", "big-256-gzip", "big-512-gzip", "--version", "firstboot"),
 )
@@ -250,9 +250,9 @@ def tables(results, names=None):
     return parts
 
 
-def readme(results):
-    """The part of it that the README shows."""
-    return "\n".join([*tables(results, README), LEGEND])
+def manual(results):
+    """The part of it that docs/performance.md shows."""
+    return "\n".join([*tables(results, MANUAL), LEGEND])
 
 
 def text(results):

@@ -152,7 +152,7 @@ fn show(cli: &Cli, root: &Root, image: &str, plan: &Plan) -> Result<()> {
 
 fn end(cli: &Cli, root: &Root, plan: &Plan, args: &PivotArgs) -> Result<ExitCode> {
     if cli.output == Output::Json {
-        let text = serde_json::to_string_pretty(&plan.os)? + "\n";
+        let text = report::plan::os_json(&plan.os)?;
         report::print_result(text.as_bytes());
     }
     if plan.os.needs_reboot() && args.reboot {

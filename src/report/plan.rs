@@ -130,6 +130,21 @@ pub fn json(
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
 
+/// The operating system alone, as `pivot` has staged it, for programs.
+pub fn os_json(plan: &OsPlan) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    struct Document<'a> {
+        schema: &'static str,
+        #[serde(flatten)]
+        plan: &'a OsPlan,
+    }
+    let document = Document {
+        schema: "mco-rescue/pivot/v1",
+        plan,
+    };
+    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+}
+
 /// How much of a plan people are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {

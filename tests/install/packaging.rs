@@ -123,6 +123,9 @@ fn expected(prefix: &str) -> BTreeMap<String, u32> {
         .map(|name| (format!("{prefix}/{name}"), 0o644))
         .collect();
     all.insert(format!("{prefix}/bin/mco-rescue"), 0o755);
+    // The whole manual, so that the links of the README lead somewhere.
+    let manual = files(Path::new("docs")).into_keys();
+    all.extend(manual.map(|page| (format!("{prefix}/share/doc/mco-rescue/docs/{page}"), 0o644)));
     for part in [
         "ignition-fetch.conf",
         "mco-rescue-beside-ignition.service",
@@ -166,7 +169,11 @@ fn uninstall_takes_exactly_that_away() {
     let left: Vec<String> = files(&root.path("package")).into_keys().collect();
     let others = others.map(|path| path.trim_start_matches("package/").to_owned());
     assert_eq!(left, others);
-    for gone in [MODULE, "usr/share/licenses/mco-rescue"] {
+    for gone in [
+        MODULE,
+        "usr/share/licenses/mco-rescue",
+        "usr/share/doc/mco-rescue/docs",
+    ] {
         assert!(!root.exists(&format!("package/{gone}")), "{gone}");
     }
     make("uninstall", &root, &["PREFIX=/usr"]);

@@ -1,6 +1,7 @@
 //! The command line, screens and the manual.
 
 mod cli;
+mod documents;
 mod manners;
 mod manual;
 mod printed_commands;

@@ -2,6 +2,7 @@
 
 pub mod ansible;
 pub mod dns;
+pub mod documents;
 pub mod faults;
 pub mod fuzz_targets;
 pub mod http;
@@ -182,7 +183,7 @@ impl TestRoot {
 
     /// Runs `mco-rescue --root ROOT ARGS…` without standard input.
     pub fn run(&self, args: &[&str]) -> Run {
-        Run(self.command(args).stdin(Stdio::null()).output().unwrap())
+        Run::of(self.command(args).stdin(Stdio::null()).output().unwrap())
     }
 
     /// The same, not started yet.
@@ -281,8 +282,10 @@ impl Config {
 pub struct Run(Output);
 
 impl Run {
-    /// What a command that was put together by hand gave.
+    /// The result of a command that was put together by hand. A document that is not as the manual describes it is an
+    /// error of every test.
     pub fn of(output: Output) -> Self {
+        documents::check(&output.stdout);
         Self(output)
     }
 
