@@ -152,6 +152,10 @@ pub struct Triggers {
 
 /// A node as the daemon will find it.
 #[derive(Clone, Copy)]
+#[allow(
+    missing_debug_implementations,
+    reason = "whole configs with their secrets must not get into a message"
+)]
 pub struct Situation<'a> {
     /// The rules.
     pub release: Release,

@@ -24,7 +24,7 @@ pub enum Severity {
 }
 
 /// One thing that is looked for.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Check {
     /// Such as `FP-03`; what `doctor ID` takes.
     pub id: &'static str,

@@ -136,6 +136,10 @@ impl fmt::Display for Address {
 }
 
 /// How closely blobs are looked at.
+#[allow(
+    missing_debug_implementations,
+    reason = "a caller's function has nothing to show"
+)]
 pub enum Check<'a> {
     /// Their sizes: at once, whatever the medium.
     Sizes,

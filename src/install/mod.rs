@@ -189,6 +189,10 @@ impl Found {
 }
 
 /// What an item is compared with.
+#[allow(
+    missing_debug_implementations,
+    reason = "the bytes of a program have nothing to show"
+)]
 pub struct Survey<'a> {
     /// The root.
     pub root: &'a Root,

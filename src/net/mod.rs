@@ -53,6 +53,10 @@ pub const DEFAULT_BOUND: Duration = Duration::from_secs(300);
 pub const MAX_REDIRECTS: usize = 10;
 /// What holds for every fetch of a run.
 #[derive(Clone)]
+#[allow(
+    missing_debug_implementations,
+    reason = "a private key must not get into a message"
+)]
 pub struct Settings {
     /// The authorities that are trusted; none means that https works with no server.
     pub certificates: Vec<CertificateDer<'static>>,

@@ -37,6 +37,10 @@ impl fmt::Debug for AccountFiles {
 
 /// A line of `passwd`.
 #[derive(Clone, PartialEq, Eq)]
+#[allow(
+    missing_debug_implementations,
+    reason = "a password hash must not get into a message"
+)]
 pub struct UserEntry {
     /// Login name.
     pub name: String,
@@ -56,6 +60,10 @@ pub struct UserEntry {
 
 /// A line of `group`.
 #[derive(Clone, PartialEq, Eq)]
+#[allow(
+    missing_debug_implementations,
+    reason = "a password hash must not get into a message"
+)]
 pub struct GroupEntry {
     /// Name.
     pub name: String,

@@ -12,6 +12,10 @@ use crate::root::{Root, RootPath};
 const RUN_BOUND: Duration = Duration::from_secs(600);
 
 /// Fetches over HTTP. Authorities of the system are those that the root trusts.
+#[allow(
+    missing_debug_implementations,
+    reason = "a root and a deadline, with nothing to show"
+)]
 pub struct Http<'a> {
     root: &'a Root,
     system: Option<Vec<CertificateDer<'static>>>,

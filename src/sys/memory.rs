@@ -29,12 +29,14 @@ pub fn keep_private() -> Result<(), Errno> {
 
 /// The system's memory. Where none is left the cause is said, and the exit code tells how the node stands; without this
 /// a signal would end the program.
+#[derive(Debug)]
 pub struct Memory;
 
 /// Names are being changed.
 static HALF_WAY: AtomicBool = AtomicBool::new(false);
 
 /// As long as it lives, a run that has to end leaves something half-way.
+#[derive(Debug)]
 pub struct HalfWay(());
 
 impl HalfWay {

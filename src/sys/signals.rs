@@ -141,6 +141,7 @@ extern "C" fn end_with_answer(signal: libc::c_int) {
 }
 
 /// As long as it lives, this thread, and what it starts meanwhile, gets no signal.
+#[derive(Debug)]
 pub struct AllBlocked(Option<SigSet>);
 
 impl AllBlocked {
@@ -167,6 +168,7 @@ impl Drop for AllBlocked {
 
 /// As long as it lives, signals that would end the program wait. Programs that are started meanwhile are not
 /// touched by it: they begin with nothing blocked.
+#[derive(Debug)]
 pub struct DeferredSignals {
     old: Option<SigSet>,
 }

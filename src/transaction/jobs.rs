@@ -9,6 +9,7 @@ use crate::command::{CommandError, CommandRunner};
 use crate::systemd::changed::is_read_by_manager;
 
 /// What runs there now.
+#[allow(missing_debug_implementations, reason = "a runner has nothing to show")]
 pub struct Running<'a> {
     /// Starts programs on it.
     pub runner: &'a dyn CommandRunner,

@@ -72,6 +72,10 @@ pub use survey::{Direction, Leave, Left};
 pub const HISTORY_KEPT: usize = 3;
 
 /// What a transaction is about.
+#[allow(
+    missing_debug_implementations,
+    reason = "whole objects must not get into a message"
+)]
 pub struct Request<'a> {
     /// The root.
     pub root: &'a Root,
