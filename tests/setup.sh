@@ -134,6 +134,22 @@ make_ansible() {
     rm -f "$log"
 }
 
+# The validator of JSON Schema for tests/screens/documents.rs, which passes over it where there is none.
+make_validator() {
+    local python
+    for python in /usr/bin/python3 python3; do
+        if "$python" -c 'import jsonschema' 2>/dev/null; then
+            return 0
+        fi
+    done
+    if ((EUID == 0)) && is_debian && apt-get -qq update &&
+        apt-get -qq install --yes --no-install-recommends python3-jsonschema >/dev/null 2>&1; then
+        echo "tests/setup.sh: installed python3-jsonschema"
+    else
+        echo "SKIP: no validator for the JSON documents (on Debian: python3-jsonschema)"
+    fi
+}
+
 # Readers of packages are no reason to fail either.
 prepare_packages() {
     find_missing "$for_packages"
@@ -205,6 +221,7 @@ case ${1-} in
         require "$needed" 'the tests'
         make_policy
         make_ansible
+        make_validator
         prepare_packages
         prepare_machines
         ;;

@@ -221,6 +221,41 @@ fn every_place_of_the_manual_that_code_cites_is_there() {
     assert!(count > 80, "only {count} were found");
 }
 
+/// Directories of the repository whose files the manual names.
+const TREES: [&str; 7] = [
+    "src/",
+    "tests/",
+    "vm-tests/",
+    "benches/",
+    "systemd/",
+    "dracut/",
+    "examples/",
+];
+
+#[test]
+fn every_file_of_the_repository_that_the_manual_names_is_there() {
+    let mut count = 0;
+    let mut wrong = Vec::new();
+    let mut all = pages();
+    all.extend(["CONTRIBUTING.md", "SECURITY.md"].map(PathBuf::from));
+    for page in all {
+        let text = prose(&fs::read_to_string(&page).unwrap());
+        for quoted in text.split('`').skip(1).step_by(2) {
+            let is_path = TREES.iter().any(|tree| quoted.starts_with(tree));
+            // `src/doctor/checks/fp_NN_name.rs` stands for any.
+            if !is_path || quoted.contains([' ', '*']) || quoted.contains("NN") {
+                continue;
+            }
+            count += 1;
+            if !Path::new(quoted).exists() {
+                wrong.push(format!("{}: {quoted}", page.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count > 25, "only {count} were found");
+}
+
 /// Options in backticks, such as `--root DIR`.
 fn named_options(prose: &str) -> BTreeSet<String> {
     let quoted = prose.split('`').skip(1).step_by(2);
