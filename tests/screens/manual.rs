@@ -228,7 +228,7 @@ const TREES: [&str; 7] = [
     "vm-tests/",
     "benches/",
     "systemd/",
-    "dracut/",
+    "dracut/50",
     "examples/",
 ];
 
