@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::command::shadow::{self, Tool, UserChanges, given};
+use crate::command::shadow::{self, Tool, UserChanges, non_empty};
 use crate::document::ignition::{Group, User};
 use crate::node::account_files::{AccountFiles, UserEntry};
 
@@ -29,7 +29,7 @@ pub fn user_password(user: &User) -> Option<&str> {
 
 /// The password field that a config gives a group.
 pub fn group_password(group: &Group) -> Option<&str> {
-    given(&group.password_hash)
+    non_empty(&group.password_hash)
 }
 
 /// What a group needs (docs/ignition.md: Users).
@@ -80,7 +80,7 @@ fn modified(
     found: &UserEntry,
     stand_in: &str,
 ) -> Option<Change> {
-    let differs = |text, now: &str| given(text).filter(|text| *text != now);
+    let differs = |text, now: &str| non_empty(text).filter(|text| *text != now);
     let mut changes = UserChanges {
         // Newer tools take a trailing slash off.
         home: differs(&user.home_dir, &found.home)
@@ -88,7 +88,7 @@ fn modified(
         password: None,
         uid: user.uid.filter(|uid| *uid != i64::from(found.uid)),
         gecos: differs(&user.gecos, &found.gecos),
-        primary_group: given(&user.primary_group).filter(|group| {
+        primary_group: non_empty(&user.primary_group).filter(|group| {
             let meant = files.group_of(group);
             meant.is_none_or(|meant| meant.gid != found.gid)
         }),

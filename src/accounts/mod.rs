@@ -342,7 +342,7 @@ impl Run<'_> {
         if !nix::unistd::geteuid().is_root() {
             return Err(Unable::NotRoot);
         }
-        let below = |path: &Path| tool.below(path, kernel_has_selinux());
+        let below = |path: &Path| tool.command_below(path, kernel_has_selinux());
         lacks_nothing(&below(Path::new("")))?;
         let io = |error: std::io::Error| {
             Unable::Failed(format!(

@@ -55,7 +55,7 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
     if apply.stop_workloads && !root.is_live() {
         bail!("--stop-workloads is for the node that runs; leave it out for another root");
     }
-    let lock = transaction::acquire(&root)?;
+    let lock = transaction::acquire_lock(&root)?;
     recover_first(&root, &lock)?;
     let mut session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
     let mut plan = planned(apply, &session)?;

@@ -61,7 +61,7 @@ fn forget(root: &Root, name: &str) -> Result<()> {
     if all.is_empty() {
         bail!("the cache is empty; there is nothing to forget");
     }
-    open_store(root, paths::CACHE)?.remove(&file)?;
+    open_store(root, paths::CACHE)?.remove_file(&file)?;
     report::print(format!("Forgotten: {}\n", text::inline(name)).as_bytes())?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use super::work::now;
 use crate::daemon::annotations::{self, Access, Annotations};
 use crate::daemon::pod_log::{self, DaemonLog};
 use crate::daemon::policies::{self, Asked, Policies};
-use crate::net::{self, Cause, FetchError, Request};
+use crate::net::{self, FetchCause, FetchError, FetchRequest};
 use crate::paths;
 use crate::report::fetch::Seen;
 use crate::root::{Root, RootPath};
@@ -55,7 +55,7 @@ fn or_said<T>(result: Result<T>, what: &str) -> Option<T> {
 /// The HTTP status that an answer was refused for.
 fn status(error: &anyhow::Error) -> Option<u16> {
     match error.downcast_ref::<FetchError>()?.cause {
-        Cause::Status(code) => Some(code),
+        FetchCause::Status(code) => Some(code),
         _ => None,
     }
 }
@@ -113,11 +113,11 @@ impl Api<'_> {
         settings.names.given.clone_from(&self.args.resolve);
         settings.header_timeout = HEADER_TIMEOUT;
         settings.total_timeout = Some(Duration::from_secs(self.args.timeout).min(PATIENCE));
-        let mut request = Request::new(url, MAX_BYTES);
+        let mut request = FetchRequest::new(url, MAX_BYTES);
         request.retry = false;
         let json = ("Accept".into(), "application/json".into());
         request.headers.push(json);
-        Ok(net::fetch(&settings, &request, &mut source::tell)?.bytes)
+        Ok(net::fetch_url(&settings, &request, &mut source::tell)?.bytes)
     }
 }
 

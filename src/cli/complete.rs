@@ -48,7 +48,7 @@ pub fn keep(root: &Root, awaited: &Awaited) -> Result<()> {
 /// Nothing is awaited any more.
 pub fn forget(root: &Root) -> Result<()> {
     let store = open_store(root, paths::STATE)?;
-    Ok(store.remove(RootPath::fixed(paths::AWAITED).name())?)
+    Ok(store.remove_file(RootPath::fixed(paths::AWAITED).name())?)
 }
 
 /// Forgets a failure that was reported.
@@ -73,7 +73,7 @@ fn os_runs(root: &Root) -> Result<Vec<OsRun>> {
 
 /// Keeps where the node came from, for as long as the history knows the run.
 pub fn keep_os_run(root: &Root, run: OsRun) -> Result<()> {
-    let history = transaction::history(root)?;
+    let history = transaction::read_history(root)?;
     let mut runs = os_runs(root)?;
     runs.retain(|one| one.run != run.run && history.iter().any(|known| known.id == one.run));
     runs.push(run);
@@ -107,7 +107,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     let Some(awaited) = awaited(&root)? else {
         return say(cli, &Completed::nothing());
     };
-    let lock = transaction::acquire(&root)?;
+    let lock = transaction::acquire_lock(&root)?;
     recover_first(&root, &lock)?;
     let booted = booted(&root)?;
     let boot = Boot {
@@ -129,7 +129,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
 
 /// Nothing is done before the boot; what stands in its way is said.
 fn not_yet(root: &Root, awaited: &Awaited, booted: &Booted) -> Result<Completed> {
-    let history = ran(&transaction::history(root)?);
+    let history = ran(&transaction::read_history(root)?);
     let next = os::deployments().ok();
     let next = next.as_ref().and_then(Deployments::next_boot);
     let next = next.map(Deployment::name);
@@ -182,7 +182,7 @@ pub fn booted(root: &Root) -> Result<Booted> {
 /// The run was cut off between the operating system and its files: they come now, out of the cache, before anything
 /// reads those from before (docs/operating-system.md).
 fn bring_files(cli: &Cli, root: &Root, lock: &Lock, awaited: &Awaited) -> Result<()> {
-    if !awaited.lacks_files(&ran(&transaction::history(root)?)) {
+    if !awaited.lacks_files(&ran(&transaction::read_history(root)?)) {
         return Ok(());
     }
     let name = &awaited.config.name;
@@ -239,7 +239,7 @@ impl Boot<'_> {
     /// The deployment runs; the files have come along with it or not.
     fn arrived(&self, awaited: Awaited) -> Result<Completed> {
         let brought = bring_files(self.cli, self.root, self.lock, &awaited);
-        let history = ran(&transaction::history(self.root)?);
+        let history = ran(&transaction::read_history(self.root)?);
         if let Some(own) = awaited.own_run(&history)
             && os_run(self.root, &own.id)?.is_none()
         {
@@ -274,7 +274,7 @@ impl Boot<'_> {
 
     /// The deployment from before came up again, as asked: its files come back too.
     fn back(&self, awaited: Awaited) -> Result<Completed> {
-        let history = ran(&transaction::history(self.root)?);
+        let history = ran(&transaction::read_history(self.root)?);
         if let GoesBack::Runs(runs) = awaited.goes_back(&history) {
             self.take_back(&awaited, &runs)?;
         }
@@ -292,7 +292,7 @@ impl Boot<'_> {
 
     /// The deployment from before came up, not as asked: files that came with the other one go back.
     fn stayed(&self, awaited: Awaited) -> Result<Completed> {
-        let history = ran(&transaction::history(self.root)?);
+        let history = ran(&transaction::read_history(self.root)?);
         match awaited.goes_back(&history) {
             GoesBack::Runs(runs) => {
                 let why = why_stayed();
@@ -334,7 +334,7 @@ impl Boot<'_> {
             log::warn!("the run {id} is not in the history any more; its files stay as they are");
         }
         for id in runs {
-            let mut history = transaction::history(self.root)?.into_iter();
+            let mut history = transaction::read_history(self.root)?.into_iter();
             if let Some(run) = history.find(|run| run.id == *id) {
                 self.take_run_back(run)?;
             }
@@ -366,7 +366,7 @@ impl Boot<'_> {
     }
 
     fn give_up(&self, awaited: Awaited, why: String, half: bool) -> Result<Awaited> {
-        let newest = transaction::history(self.root)?.into_iter().next();
+        let newest = transaction::read_history(self.root)?.into_iter().next();
         let failed = Awaited {
             boot: self.boot.to_owned(),
             // Files that never came can still come.

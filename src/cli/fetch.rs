@@ -14,7 +14,7 @@ use crate::command::HostRunner;
 use crate::daemon::policies::{self, Asked, Policies};
 use crate::document::{self, MachineConfig, has_hash};
 use crate::error::ExitCode;
-use crate::net::{self, Answer, Cause, FetchError, Request, TlsProblem};
+use crate::net::{self, FetchAnswer, FetchCause, FetchError, FetchRequest, TlsProblem};
 use crate::node::authorities;
 use crate::node::{Host, Records};
 use crate::paths;
@@ -208,7 +208,7 @@ fn from_server(root: &Root, records: &Records, args: &FetchArgs, seen: &mut Seen
 
 /// What the server's clock said, also of a server whose certificate is out of its time by ours. Without TLS anybody
 /// could have said it.
-fn date_of(answer: &Result<Answer, FetchError>) -> Option<SystemTime> {
+fn date_of(answer: &Result<FetchAnswer, FetchError>) -> Option<SystemTime> {
     match answer {
         Ok(answer) => answer.date.filter(|_| answer.url.starts_with("https:")),
         Err(error) => error.server_clock(),
@@ -229,7 +229,7 @@ fn from_url(root: &Root, url: &str, args: &FetchArgs) -> Result<Got> {
     let authorities = given_authorities(args)?.unwrap_or_default();
     Ok(Got {
         bytes: get(root, url, &authorities, args)??.bytes,
-        origin: net::redact(url),
+        origin: net::redact_url(url),
         server: None,
     })
 }
@@ -240,7 +240,7 @@ fn given_authorities(args: &FetchArgs) -> Result<Option<String>> {
         return Ok(None);
     };
     let pem = authorities::pem(&source::read_named(path)?);
-    net::certificates(pem.as_bytes()).with_context(|| format!("reading --ca {path}"))?;
+    net::parse_bundle(pem.as_bytes()).with_context(|| format!("reading --ca {path}"))?;
     Ok(Some(pem))
 }
 
@@ -250,7 +250,7 @@ fn get(
     url: &str,
     authorities: &str,
     args: &FetchArgs,
-) -> Result<Result<Answer, FetchError>> {
+) -> Result<Result<FetchAnswer, FetchError>> {
     let is_plain = url
         .split(':')
         .next()
@@ -258,7 +258,7 @@ fn get(
     if is_plain && args.digest().is_none() {
         bail!(
             "{} is not encrypted, so anybody could have answered. Use https, or say which bytes are right: --sha256 HEX",
-            net::redact(url)
+            net::redact_url(url)
         );
     }
     let mut network = Network::default();
@@ -271,20 +271,20 @@ fn get(
     settings.names.given.clone_from(&args.resolve);
     settings.header_timeout = HEADER_TIMEOUT;
     settings.total_timeout = Some(Duration::from_secs(args.timeout));
-    let request = Request {
+    let request = FetchRequest {
         verified: args.digest().is_some(),
-        ..Request::new(url, MAX_BYTES)
+        ..FetchRequest::new(url, MAX_BYTES)
     };
-    log::info!("fetching {}", net::redact(url));
+    log::info!("fetching {}", net::redact_url(url));
     let within = Duration::from_secs(args.timeout);
-    let _phase = progress::begin(progress::fetching(&net::redact(url), within));
-    let fetched = net::fetch(&settings, &request, &mut source::tell);
+    let _phase = progress::begin(progress::fetching(&net::redact_url(url), within));
+    let fetched = net::fetch_url(&settings, &request, &mut source::tell);
     Ok(fetched.map_err(|error| searched(root, error)))
 }
 
 /// What is at hand is tried with a chain that nobody trusted signs, to be named and not to be taken.
 fn searched(root: &Root, mut error: FetchError) -> FetchError {
-    if let Cause::Tls(TlsProblem::UnknownIssuer(Some(presented))) = &mut error.cause {
+    if let FetchCause::Tls(TlsProblem::UnknownIssuer(Some(presented))) = &mut error.cause {
         presented.verified_by = Some(authorities::that_would_verify(root, presented));
     }
     error
@@ -294,12 +294,12 @@ fn searched(root: &Root, mut error: FetchError) -> FetchError {
 fn explanation(error: &FetchError, pool: &str, known: Option<&Server>, given: bool) -> String {
     let what = format!("asking for the config of pool {pool}");
     let hint = match &error.cause {
-        Cause::Status(status) => server::meaning(*status, pool),
-        Cause::TotalTimeout { last, .. } => match **last {
-            Cause::Status(status) => server::meaning(status, pool),
+        FetchCause::Status(status) => server::meaning(*status, pool),
+        FetchCause::TotalTimeout { last, .. } => match **last {
+            FetchCause::Status(status) => server::meaning(status, pool),
             _ => None,
         },
-        Cause::Tls(TlsProblem::UnknownIssuer(_)) if !given && known.is_some() => Some(
+        FetchCause::Tls(TlsProblem::UnknownIssuer(_)) if !given && known.is_some() => Some(
             "its certificate was verified by the remembered authority before: the server has another one now, or \
              somebody else answers. If the authority was replaced on purpose, give the new one with --ca FILE"
                 .to_owned(),
@@ -367,7 +367,7 @@ pub fn keep(
     let before = cache::read(root).context("reading the cache")?;
     let entry = cache::Entry::new(config, text, origin.to_owned(), now()).after(&before);
     let known = cache::whole(&before).any(|old| old.digest == entry.digest);
-    store.put(&entry.file_name(), &entry.to_text()?)?;
+    store.put_file(&entry.file_name(), &entry.to_text()?)?;
     let after = cache::read(root).context("reading the cache again")?;
     let recorded = records.name();
     let in_use: Vec<&str> = recorded
@@ -378,7 +378,7 @@ pub fn keep(
     let entries: Vec<&cache::Entry> = cache::whole(&after).collect();
     let mut forgotten = Vec::new();
     for old in cache::surplus(&entries, &in_use) {
-        store.remove(&old.file_name())?;
+        store.remove_file(&old.file_name())?;
         forgotten.push(old.name.clone());
     }
     let node = Identity::observe(root, records, None);

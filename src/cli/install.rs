@@ -48,7 +48,7 @@ pub fn run(cli: &Cli, args: &InstallArgs) -> Result<ExitCode> {
 fn install(cli: &Cli, root: &Root, meant: bool) -> Result<ExitCode> {
     machine::expect_node(root, meant)?;
     access::expect(root, Need::Write)?;
-    let lock = transaction::acquire(root)?;
+    let lock = transaction::acquire_lock(root)?;
     let records = Records::read(root).context("reading the daemon's records")?;
     let config = records.recorded().map(Desired::from_config);
     let managed = config.as_ref().map(managed).unwrap_or_default();
@@ -113,7 +113,7 @@ impl Due {
     /// Puts what is missing or differs; gives what could not be labelled, and why.
     fn put(&self, root: &Root, lock: &Lock) -> Result<Vec<(RootPath, Reason)>> {
         for found in &self.found {
-            place::sweep(root, lock, &found.item.path)?;
+            place::sweep_temporary(root, lock, &found.item.path)?;
         }
         let mut unlabelled = Vec::new();
         for found in self.found.iter().filter(|found| found.is_due()) {
@@ -126,7 +126,7 @@ impl Due {
     fn put_one(&self, root: &Root, lock: &Lock, found: &Found) -> Result<Option<Reason>> {
         let path = &found.item.path;
         if let (Standing::Mislabelled, Some(label)) = (found.standing, &found.label) {
-            return Ok(place::relabel(root, lock, path, label)?);
+            return Ok(place::relabel_file(root, lock, path, label)?);
         }
         place::make_parent(root, lock, path, &self.host, &self.labels)?;
         let placement = Placement {
@@ -135,7 +135,7 @@ impl Due {
             bytes: found.item.bytes(&self.program),
             label: found.label.as_deref(),
         };
-        Ok(place::put(root, lock, &placement)?)
+        Ok(place::put_file(root, lock, &placement)?)
     }
 }
 
@@ -153,18 +153,18 @@ fn check(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Res
     if !systemd_runs(root) {
         return Ok(Check::NoSystemd);
     }
-    if let Err(error) = systemctl::reload(runner) {
+    if let Err(error) = systemctl::daemon_reload(runner) {
         return Ok(Check::Unknown(error.to_string()));
     }
     if due.has(FETCH[1])
-        && let Err(error) = systemctl::start(runner, FETCH[1])
+        && let Err(error) = systemctl::start_unit(runner, FETCH[1])
     {
         log::warn!("{error}. Next: systemctl status {}", FETCH[1]);
     }
     if !due.has(RECOVER) {
         return Ok(Check::NotOurs);
     }
-    if transaction::pending(root)? != Pending::Nothing {
+    if transaction::find_pending(root)? != Pending::Nothing {
         return Ok(Check::Pending);
     }
     start(root, lock, due, runner)
@@ -189,10 +189,10 @@ fn start(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Res
         bytes: &[],
         label: None,
     };
-    place::put(root, lock, &placement)?;
-    let started = systemctl::start(runner, RECOVER);
+    place::put_file(root, lock, &placement)?;
+    let started = systemctl::start_unit(runner, RECOVER);
     let result = systemctl::start_result(runner, RECOVER);
-    place::remove(root, lock, &path)?;
+    place::remove_file(root, lock, &path)?;
     Ok(match (started, result) {
         (_, Err(error)) | (Err(error), Ok(StartResult::Ran | StartResult::NotStarted)) => {
             Check::Unknown(error.to_string())
@@ -455,8 +455,8 @@ fn image_recovers(root: &Root) -> bool {
 fn remove(cli: &Cli, root: &Root) -> Result<ExitCode> {
     machine::expect_system(root)?;
     access::expect(root, Need::Write)?;
-    let lock = transaction::acquire(root)?;
-    let pending = transaction::pending(root)?;
+    let lock = transaction::acquire_lock(root)?;
+    let pending = transaction::find_pending(root)?;
     if let (word, Some(config)) = report::status::pending_words(&pending) {
         bail!(
             "an earlier run ({}) is {word}, and removing would take away what it needs. \
@@ -509,7 +509,7 @@ fn to_remove(root: &Root, lock: &Lock) -> Result<Removed> {
         }
     }
     for path in [paths::TIMER_STAMP, paths::RUNTIME, paths::STATE].map(RootPath::fixed) {
-        let only_for_us = path == RootPath::fixed(paths::STATE) && lock.made_the_state();
+        let only_for_us = path == RootPath::fixed(paths::STATE) && lock.made_state();
         if !only_for_us && root.exists(&path)? {
             ours.push(path);
         }
@@ -527,7 +527,7 @@ fn take_away(root: &Root, lock: &Lock, ours: &[RootPath]) -> Result<Vec<RootPath
         stop(ours);
     }
     let removed = remove_files(root, lock, ours)?;
-    if live && let Err(error) = systemctl::reload(&HostRunner) {
+    if live && let Err(error) = systemctl::daemon_reload(&HostRunner) {
         log::warn!("{error}. Next: systemctl daemon-reload");
     }
     Ok(removed)
@@ -538,7 +538,7 @@ fn stop(ours: &[RootPath]) {
     let units = ours.iter().filter(|path| path.parent() == directory);
     let units: Vec<&str> = units.map(RootPath::name).collect();
     if !units.is_empty()
-        && let Err(error) = systemctl::stop(&HostRunner, &units)
+        && let Err(error) = systemctl::stop_units(&HostRunner, &units)
     {
         log::warn!("{error}");
     }
@@ -546,12 +546,12 @@ fn stop(ours: &[RootPath]) {
 
 fn remove_files(root: &Root, lock: &Lock, ours: &[RootPath]) -> Result<Vec<RootPath>> {
     for item in install::items(Scope::All, true) {
-        place::sweep(root, lock, &item.path)?;
+        place::sweep_temporary(root, lock, &item.path)?;
     }
     let whole = [paths::RUNTIME, paths::STATE].map(RootPath::fixed);
     let mut removed = Vec::new();
     for path in ours.iter().filter(|path| !whole.contains(path)) {
-        if place::remove(root, lock, path)? {
+        if place::remove_file(root, lock, path)? {
             removed.push(path.clone());
         }
     }
@@ -635,7 +635,7 @@ fn write(file: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let name = file.file_name().and_then(|name| name.to_str());
     let name = name.context("the path does not end in a file name")?;
     let root = Root::open(directory)?;
-    let lock = transaction::acquire_elsewhere(&root)?;
+    let lock = transaction::lock_directory(&root)?;
     let path = RootPath::parse(&format!("/{name}"))?;
     let object = text_object(bytes, mode, Host::observe(&root)?.attainable((0, 0)));
     let placement = Placement {
@@ -644,6 +644,6 @@ fn write(file: &Path, bytes: &[u8], mode: u32) -> Result<()> {
         bytes,
         label: None,
     };
-    place::put(&root, &lock, &placement)?;
+    place::put_file(&root, &lock, &placement)?;
     Ok(())
 }

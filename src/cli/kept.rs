@@ -16,7 +16,7 @@ use crate::transaction;
 /// Runs `rollback --list`.
 pub fn list(cli: &Cli, root: &Root) -> Result<ExitCode> {
     machine::expect_system(root)?;
-    let history = transaction::history(root)?;
+    let history = transaction::read_history(root)?;
     let kept = |run: &FinishedRun| {
         Ok(KeptRun {
             id: run.id.clone(),

@@ -78,7 +78,7 @@ pub fn apply(cli: &Cli, args: &ApplyArgs, file: &str) -> Result<ExitCode> {
     let root = open_root(cli)?;
     let guards = &args.plan.guards;
     machine::expect_node(&root, guards.not_a_node)?;
-    let lock = transaction::acquire(&root)?;
+    let lock = transaction::acquire_lock(&root)?;
     recover_first(&root, &lock)?;
     if complete::awaited(&root)?.is_some() {
         bail!(

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow};
 
-use crate::command::rpm_ostree::cause::Cause;
+use crate::command::rpm_ostree::cause::RpmOstreeError;
 use crate::command::{CommandLine, CommandRunner, HostRunner, systemctl};
 use crate::drift::text_object;
 use crate::images::auth::Secrets;
@@ -39,7 +39,7 @@ impl Lent<'_> {
             return Ok(());
         }
         let repository = RootPath::parse(REPO_FILE)?;
-        place::remove(self.root, self.lock, &repository)?;
+        place::remove_file(self.root, self.lock, &repository)?;
         let removed = |path: &str| {
             runtime::take_back(path).with_context(|| format!("removing {path}; remove it by hand"))
         };
@@ -58,23 +58,25 @@ impl Lent<'_> {
     }
 
     /// Lends the packages.
-    pub fn repository(&self, from: &Repository) -> Result<(), Cause> {
-        self.begin().map_err(|error| Cause::of_failure(&error))?;
+    pub fn repository(&self, from: &Repository) -> Result<(), RpmOstreeError> {
+        self.begin()
+            .map_err(|error| RpmOstreeError::of_failure(&error))?;
         let directory = match from {
             Repository::Directory(directory) => directory.clone(),
             Repository::Image(image) => self.copy_of(image)?,
         };
         let text = extensions::repo_file(&directory);
-        self.put(&text).map_err(|error| Cause::of_failure(&error))
+        self.put(&text)
+            .map_err(|error| RpmOstreeError::of_failure(&error))
     }
 
     /// The content of the image of extensions in a directory, through a container that never runs.
-    fn copy_of(&self, image: &str) -> Result<String, Cause> {
+    fn copy_of(&self, image: &str) -> Result<String, RpmOstreeError> {
         let here = HostRunner.run(&storage::images(image));
-        let here = here.map_err(|error| Cause::of_error(&error))?;
+        let here = here.map_err(|error| RpmOstreeError::of_error(&error))?;
         if !matches!(storage::stored(&here.stdout, image), Ok(Some(_))) {
             let secrets = Secrets::read(self.root);
-            let secrets = secrets.map_err(|error| Cause::Unknown(error.to_string()))?;
+            let secrets = secrets.map_err(|error| RpmOstreeError::Unknown(error.to_string()))?;
             run(&extensions::pull(image, secrets.file.as_deref()))?;
         }
         let id = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -82,7 +84,7 @@ impl Lent<'_> {
         let name = format!("ostree-container-pivot-{id:x}");
         let directory = format!("{}/os-extensions-content-{id:x}", runtime::EXTENSIONS);
         runtime::make_directory(&directory)
-            .map_err(|error| Cause::Unknown(format!("making {directory}: {error}")))?;
+            .map_err(|error| RpmOstreeError::Unknown(format!("making {directory}: {error}")))?;
         run(&extensions::create(image, &name))?;
         let copied = run(&extensions::copy(&name, &directory));
         if let Err(cause) = run(&extensions::remove(&name)) {
@@ -108,7 +110,7 @@ impl Lent<'_> {
             bytes: text.as_bytes(),
             label: label.as_deref(),
         };
-        place::put(self.root, self.lock, &placement)?;
+        place::put_file(self.root, self.lock, &placement)?;
         Ok(())
     }
 
@@ -123,7 +125,7 @@ impl Lent<'_> {
         }
         let answer = |line: &CommandLine| {
             let answer = ask(&HostRunner, line);
-            answer.map_err(|cause| anyhow!("{cause}. {}", cause.next()))
+            answer.map_err(|cause| anyhow!(cause.to_line()))
         };
         let stored = storage::stored(&answer(&storage::images(image))?, image)?;
         let stored = stored
@@ -143,10 +145,10 @@ impl Lent<'_> {
 
 /// The daemon reads what it is lent when it starts.
 fn restart() -> Result<()> {
-    systemctl::reload(&HostRunner)?;
+    systemctl::daemon_reload(&HostRunner)?;
     Ok(systemctl::try_restart(&HostRunner, DAEMON)?)
 }
 
-fn run(line: &CommandLine) -> Result<String, Cause> {
+fn run(line: &CommandLine) -> Result<String, RpmOstreeError> {
     ask(&HostRunner, line)
 }

@@ -13,8 +13,8 @@ use super::pins;
 use super::quorum;
 use super::work::now;
 use super::{Cli, Output};
-use crate::command::rpm_ostree::arguments::{self, Target, Version};
-use crate::command::rpm_ostree::cause::Cause;
+use crate::command::rpm_ostree::arguments::{self, RebaseTarget, Version};
+use crate::command::rpm_ostree::cause::RpmOstreeError;
 use crate::command::rpm_ostree::packages::kernel_type_of;
 use crate::command::rpm_ostree::status::{Deployment, Deployments};
 use crate::command::{CommandLine, CommandRunner, HostRunner, systemctl};
@@ -77,7 +77,7 @@ impl Over {
     /// Looks at what is awaited.
     pub fn look(root: &Root, booted: &Booted) -> Result<Self> {
         let before = complete::awaited(root)?;
-        let history = ran(&transaction::history(root)?);
+        let history = ran(&transaction::read_history(root)?);
         let inherited = before
             .as_ref()
             .map(|before| before.inherited(booted, &history));
@@ -150,7 +150,7 @@ impl Staging<'_> {
                 return Err((format!("ended by {signal}"), "run this again".to_owned()));
             }
             self.step(step, facts, lent, signals)
-                .map_err(|cause| (format!("{}: {cause}", doing(step)), cause.next()))?;
+                .map_err(|cause| (format!("{}: {cause}", doing(step)), cause.next_step()))?;
         }
         Ok(())
     }
@@ -210,7 +210,7 @@ impl Staging<'_> {
     pub fn take_back(&self) -> Result<()> {
         if self.plan.steps.iter().any(OsStep::is_staging) {
             ask(&HostRunner, &arguments::drop_pending()).map_err(|cause| {
-                anyhow::anyhow!("dropping what was staged: {cause}. {}", cause.next())
+                anyhow::anyhow!("dropping what was staged: {}", cause.to_line())
             })?;
         }
         self.unpin();
@@ -272,18 +272,19 @@ impl Staging<'_> {
         facts: &Facts,
         lent: &Lent<'_>,
         signals: &DeferredSignals,
-    ) -> Result<(), Cause> {
+    ) -> Result<(), RpmOstreeError> {
         match step {
             OsStep::Repository(from) => {
                 self.say(&format!("{}\n", doing(step)));
                 return lent.repository(from);
             }
             OsStep::Pin { deployment, .. } => {
-                pins::remember(self.root, deployment).map_err(|error| Cause::of_failure(&error))?;
+                pins::remember(self.root, deployment)
+                    .map_err(|error| RpmOstreeError::of_failure(&error))?;
             }
             OsStep::Image { to, .. } if self.bits == Bits::Storage => {
                 let lending = lent.exception(to);
-                lending.map_err(|error| Cause::of_failure(&error))?;
+                lending.map_err(|error| RpmOstreeError::of_failure(&error))?;
             }
             _ => {}
         }
@@ -312,24 +313,28 @@ impl Staging<'_> {
         }
     }
 
-    fn line(&self, step: &OsStep, version: &Version) -> Result<Option<CommandLine>, Cause> {
+    fn line(
+        &self,
+        step: &OsStep,
+        version: &Version,
+    ) -> Result<Option<CommandLine>, RpmOstreeError> {
         Ok(match step {
-            OsStep::Pin { index, .. } => Some(arguments::pin(*index)),
+            OsStep::Pin { index, .. } => Some(arguments::pin_deployment(*index)),
             OsStep::DropStaged { .. } => Some(arguments::drop_pending()),
             OsStep::Bring { from, image } => Some(storage::bring(from, image)),
             OsStep::Image { to, .. } => {
                 let target = match self.bits {
-                    Bits::Registry => Target::Registry(to.clone()),
-                    Bits::Storage => Target::Storage(to.clone()),
+                    Bits::Registry => RebaseTarget::Registry(to.clone()),
+                    Bits::Storage => RebaseTarget::Storage(to.clone()),
                 };
-                Some(arguments::rebase(&target, version))
+                Some(arguments::rebase_to(&target, version))
             }
             OsStep::Kept { to, commit, .. } => {
-                let target = Target::Commit {
+                let target = RebaseTarget::Commit {
                     checksum: commit.clone(),
                     image: to.clone(),
                 };
-                Some(arguments::rebase(&target, version))
+                Some(arguments::rebase_to(&target, version))
             }
             // What was staged before may have brought its own: only now it is known what is missing.
             OsStep::Arguments { .. } => {
@@ -337,7 +342,7 @@ impl Staging<'_> {
                 let wanted = present.after_change(&self.plan.old_arguments, &self.plan.arguments);
                 let changes = present.changes_to(&wanted);
                 self.expected.replace(Some(wanted));
-                arguments::kargs(&changes)
+                arguments::change_kargs(&changes)
             }
             OsStep::Packages { command, .. } => Some(arguments::change_packages(command)),
             OsStep::Repository(_) => None,
@@ -360,7 +365,7 @@ impl Staging<'_> {
     }
 
     /// Names wrong arguments of the next boot: a wanted one is missing, or one that is to go is there.
-    fn wrong_arguments(&self) -> Result<Option<String>, Cause> {
+    fn wrong_arguments(&self) -> Result<Option<String>, RpmOstreeError> {
         let present = next_arguments()?;
         let mut expected = self.expected.borrow_mut();
         let changes = match expected.as_ref() {
@@ -417,9 +422,9 @@ impl Staging<'_> {
 
     /// Exit codes prove nothing: the next boot has to have what is wanted. Else what is wrong, and what to do.
     fn proof(&self) -> Result<(), (String, String)> {
-        let said = |cause: Cause| {
+        let said = |cause: RpmOstreeError| {
             let words = format!("looking at what is staged: {cause}");
-            (words, cause.next())
+            (words, cause.next_step())
         };
         let all = deployments().map_err(said)?;
         let look = || "look at it: rpm-ostree status".to_owned();
@@ -496,22 +501,25 @@ fn doing(step: &OsStep) -> &'static str {
 }
 
 /// Runs what changes deployments. A client that is killed leaves its transaction to the daemon, so that has to end.
-fn mutate(line: &CommandLine, ended: &dyn Fn() -> bool) -> Result<(), Cause> {
+fn mutate(line: &CommandLine, ended: &dyn Fn() -> bool) -> Result<(), RpmOstreeError> {
     let cause = match HostRunner.run_until(line, ended) {
-        Ok(answer) => match Cause::of(&answer) {
+        Ok(answer) => match RpmOstreeError::of_command(&answer) {
             None => return Ok(()),
             Some(cause) => cause,
         },
-        Err(error) => Cause::of_error(&error),
+        Err(error) => RpmOstreeError::of_error(&error),
     };
-    if matches!(cause, Cause::NoAnswer { .. } | Cause::ClientKilled) {
+    if matches!(
+        cause,
+        RpmOstreeError::NoAnswer { .. } | RpmOstreeError::ClientKilled
+    ) {
         end_transaction();
     }
     Err(cause)
 }
 
 fn end_transaction() {
-    if let Err(cause) = ask(&HostRunner, &arguments::cancel()) {
+    if let Err(cause) = ask(&HostRunner, &arguments::cancel_transaction()) {
         log::warn!("cancelling the transaction: {cause}");
     }
     let waiting = Work::new("Waiting for rpm-ostree to end its transaction");
@@ -529,12 +537,12 @@ fn end_transaction() {
 }
 
 /// The deployments as they are now.
-pub fn deployments() -> Result<Deployments, Cause> {
-    let answer = ask(&HostRunner, &arguments::status())?;
-    Deployments::read(&answer).map_err(|error| Cause::Unknown(error.to_string()))
+pub fn deployments() -> Result<Deployments, RpmOstreeError> {
+    let answer = ask(&HostRunner, &arguments::status_json())?;
+    Deployments::read(&answer).map_err(|error| RpmOstreeError::Unknown(error.to_string()))
 }
 
-fn next_arguments() -> Result<Kargs, Cause> {
+fn next_arguments() -> Result<Kargs, RpmOstreeError> {
     let answer = ask(&HostRunner, &arguments::show_kargs())?;
     Ok(Kargs::parse(answer.trim()).without(&OF_DEPLOYMENTS))
 }
@@ -592,7 +600,7 @@ fn try_settle(root: &Root) -> Result<()> {
         Ok(all) if all.next_boot().is_some_and(|next| next.booted) => complete::forget(root),
         Ok(_) => Ok(()),
         Err(cause) => {
-            log::warn!("{cause}. {}", cause.next());
+            log::warn!("{}", cause.to_line());
             Ok(())
         }
     }
@@ -607,8 +615,8 @@ pub fn half(root: &Root) -> Result<Option<String>> {
     Ok(drift::os_mismatch(&records, &facts))
 }
 
-fn said(cause: Cause) -> anyhow::Error {
-    anyhow::anyhow!("{cause}. {}", cause.next())
+fn said(cause: RpmOstreeError) -> anyhow::Error {
+    anyhow::anyhow!(cause.to_line())
 }
 
 /// Makes the deployment from before the one of the next boot.
@@ -647,7 +655,7 @@ pub fn go_back(root: &Root, leaving: &Leaving, config: &str) -> Result<WayBack> 
 }
 
 /// Makes a deployment that is there, and not staged, the one of the next boot.
-fn enter(all: &Deployments, name: &str) -> Result<(), Cause> {
+fn enter(all: &Deployments, name: &str) -> Result<(), RpmOstreeError> {
     let Some(wanted) = all.named(name).filter(|wanted| wanted.index != 0) else {
         return Ok(());
     };
@@ -655,7 +663,7 @@ fn enter(all: &Deployments, name: &str) -> Result<(), Cause> {
     let runs_first = all.booted().is_some_and(|booted| booted.index == 0);
     let rollback = all.rollback().filter(|_| runs_first);
     let line = if rollback.is_some_and(|next| next.index == wanted.index) {
-        arguments::rollback()
+        arguments::swap_rollback()
     } else {
         arguments::set_default(wanted.index)
     };
@@ -693,7 +701,7 @@ fn awaited_back(leaving: &Leaving, config: &str, booted: String) -> Result<Await
 /// Reboots, as asked, unless etcd would lose its quorum now.
 pub fn reboot(root: &Root, ignore_quorum: bool) -> Result<()> {
     quorum::allows(root, ignore_quorum)?;
-    let answer = HostRunner.run(&systemctl::reboot())?;
+    let answer = HostRunner.run(&systemctl::reboot_node())?;
     if answer.status != Some(0) {
         bail!(
             "rebooting: {}. Next: systemctl reboot",

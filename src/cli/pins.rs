@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::session;
 use crate::command::HostRunner;
 use crate::command::rpm_ostree::arguments;
-use crate::command::rpm_ostree::cause::Cause;
+use crate::command::rpm_ostree::cause::RpmOstreeError;
 use crate::command::rpm_ostree::status::{Deployment, Deployments};
 use crate::daemon::annotations::Annotations;
 use crate::node::Records;
@@ -46,7 +46,7 @@ pub fn remember(root: &Root, deployment: &str) -> Result<()> {
 fn keep(root: &Root, deployments: Vec<String>) -> Result<()> {
     if deployments.is_empty() {
         let store = session::open_store(root, paths::STATE)?;
-        return Ok(store.remove(RootPath::fixed(paths::PINS).name())?);
+        return Ok(store.remove_file(RootPath::fixed(paths::PINS).name())?);
     }
     let version = VERSION;
     session::keep(
@@ -62,7 +62,7 @@ fn keep(root: &Root, deployments: Vec<String>) -> Result<()> {
 /// Lets those of ours go that `wanted` names; gives those that are let go. The index of a deployment changes with the
 /// others, so it is asked for each.
 pub fn let_go(root: &Root, wanted: impl Fn(&Deployment) -> bool) -> Result<Vec<Deployment>> {
-    let said = |cause: Cause| anyhow::anyhow!("{cause}. {}", cause.next());
+    let said = |cause: RpmOstreeError| anyhow::anyhow!(cause.to_line());
     let mut kept = ours(root)?;
     let mut gone = Vec::new();
     for name in kept.clone() {
@@ -70,7 +70,7 @@ pub fn let_go(root: &Root, wanted: impl Fn(&Deployment) -> bool) -> Result<Vec<D
         match all.named(&name) {
             Some(deployment) if !wanted(deployment) => continue,
             Some(deployment) if deployment.pinned => {
-                ask(&HostRunner, &arguments::unpin(deployment.index)).map_err(said)?;
+                ask(&HostRunner, &arguments::unpin_deployment(deployment.index)).map_err(said)?;
                 gone.push(deployment.clone());
             }
             // Somebody else did it, or removed it.

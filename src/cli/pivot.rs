@@ -40,7 +40,7 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
     access::expect(&root, Need::Write)?;
     let records = Records::read(&root)?;
     let image = wanted(args, &records)?;
-    let lock = transaction::acquire(&root)?;
+    let lock = transaction::acquire_lock(&root)?;
     recover_first(&root, &lock)?;
     let interest = Interest {
         system: true,

@@ -28,7 +28,7 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
         return refuse(cli, &machine, against);
     }
     access::expect(&root, Need::Write)?;
-    let pending = transaction::pending(&root)?;
+    let pending = transaction::find_pending(&root)?;
     let session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
     let mut plan = session.whole_plan(args)?;
     after::look(&session, &mut plan, args.options(), args.policy.as_deref())?;

@@ -610,7 +610,7 @@ fn installed(extensions: &[String]) -> Option<BTreeSet<String>> {
     let names: BTreeSet<&str> = names.flatten().copied().collect();
     let mut found = BTreeSet::new();
     for name in names {
-        match rpm::has(&HostRunner, name) {
+        match rpm::is_installed(&HostRunner, name) {
             Ok(true) => drop(found.insert(name.to_owned())),
             Ok(false) => {}
             Err(error) => {

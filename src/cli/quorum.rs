@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::net::{self, Request, Settings};
+use crate::net::{self, FetchRequest, FetchSettings};
 use crate::node::etcd::{self, Access, Etcd, LOCAL, Member};
 use crate::plan::{self, Plan, Quorum};
 use crate::root::Root;
@@ -72,16 +72,16 @@ fn members(access: &Access) -> Result<Vec<Member>> {
 }
 
 fn get(access: &Access, url: &str, body: Option<&[u8]>) -> Result<Vec<u8>> {
-    let settings = Settings {
+    let settings = FetchSettings {
         certificates: access.authorities.clone(),
         identity: Some(access.identity.clone()),
         header_timeout: PATIENCE,
         connect_timeout: PATIENCE,
         total_timeout: Some(PATIENCE),
-        ..Settings::default()
+        ..FetchSettings::default()
     };
-    let mut request = Request::new(url, MAX_BYTES);
+    let mut request = FetchRequest::new(url, MAX_BYTES);
     request.body = body;
     request.retry = false;
-    Ok(net::fetch(&settings, &request, &mut source::tell)?.bytes)
+    Ok(net::fetch_url(&settings, &request, &mut source::tell)?.bytes)
 }

@@ -23,7 +23,7 @@ use crate::sys::memory::HalfWay;
 use crate::sys::signals::{self, Answer};
 use crate::systemd::changed::{is_read_by_manager, units_at, wanted_at};
 use crate::transaction::{
-    self, Direction, Leave, Lock, Pending, RecoverError, Recovered, Running, Wanted,
+    self, Direction, Leave, Lock, Pending, RecoverError, RecoverRequest, Recovered, RunningSystem,
 };
 use crate::transaction::{LastRun, Outcome, Phase};
 
@@ -33,18 +33,18 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
     machine::expect_system(&root)?;
     access::expect(&root, Need::Write)?;
     // Started without need, as `install` does to see whether it can be: then the lock may be somebody's.
-    if args.at_boot && transaction::pending(&root)? == Pending::Nothing {
+    if args.at_boot && transaction::find_pending(&root)? == Pending::Nothing {
         return Ok(ExitCode::Done);
     }
     let started = now();
-    let lock = transaction::acquire(&root)?;
+    let lock = transaction::acquire_lock(&root)?;
     let direction = if args.back {
         Direction::Back
     } else {
         Direction::Forward
     };
     let recovered = if args.give_up {
-        transaction::give_up(&root, &lock).map_err(|error| failed(&error))?
+        transaction::give_up_run(&root, &lock).map_err(|error| failed(&error))?
     } else {
         recover(&root, &lock, direction, &leave(&args.leave)?)?
     };
@@ -91,7 +91,7 @@ pub fn at_boot(
     if !changed.iter().any(is_read_by_manager) {
         return Started::Unconcerned;
     }
-    if let Err(error) = systemctl::reload(runner) {
+    if let Err(error) = systemctl::daemon_reload(runner) {
         log::warn!("{error}. Next: systemctl daemon-reload");
         return Started::Unknown(error.to_string());
     }
@@ -111,12 +111,12 @@ fn ask(
 ) -> Result<(Vec<String>, Vec<String>), CommandError> {
     let running = match names(units).as_slice() {
         [] => Vec::new(),
-        units => systemctl::activity(runner, units)?,
+        units => systemctl::query_activity(runner, units)?,
     };
     let running = running.into_iter().filter(|unit| unit.is_running());
     let idle = match names(wanted).as_slice() {
         [] => Vec::new(),
-        units => systemctl::idle(runner, units)?,
+        units => systemctl::query_idle(runner, units)?,
     };
     Ok((running.map(|unit| unit.name).collect(), idle))
 }
@@ -170,19 +170,21 @@ fn recover(root: &Root, lock: &Lock, direction: Direction, leave: &Leave) -> Res
     });
     let deployment = Host::observe(root)?.deployment;
     let boot = root.is_live().then(boot_id).flatten();
-    let running = Running {
+    let running = RunningSystem {
         runner: &HostRunner,
         boot: boot.as_deref(),
     };
-    let wanted = Wanted {
+    let wanted = RecoverRequest {
         direction,
         leave,
         deployment: deployment.as_deref(),
     };
-    transaction::recover(root, lock, &wanted, &running).map_err(|error| match half_way {
-        true => failed(&error).into(),
-        false => anyhow::anyhow!("looking for an interrupted run: {error}"),
-    })
+    transaction::recover_interrupted(root, lock, &wanted, &running).map_err(
+        |error| match half_way {
+            true => failed(&error).into(),
+            false => anyhow::anyhow!("looking for an interrupted run: {error}"),
+        },
+    )
 }
 
 /// A run that was undone leaves nothing half-way.

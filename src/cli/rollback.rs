@@ -41,7 +41,7 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     }
     machine::expect_node(&root, args.guards.not_a_node)?;
     access::expect(&root, Need::Write)?;
-    let lock = transaction::acquire(&root)?;
+    let lock = transaction::acquire_lock(&root)?;
     recover_first(&root, &lock)?;
     if args.forget {
         return forget(cli, &root, args.if_done);
@@ -73,7 +73,7 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
         confirm(cli, "Go back to before it?")?;
         return way.leave(cli, &root, &lock, args);
     }
-    let mut runs = transaction::history(&root)?;
+    let mut runs = transaction::read_history(&root)?;
     if runs.is_empty() {
         bail!(
             "no finished run is in the history, so there is nothing to go back to. \
@@ -177,7 +177,8 @@ fn said<T>(error: &dyn std::fmt::Display, instead: T) -> T {
 /// Says what was taken back.
 fn end(cli: &Cli, root: &Root, run: &Ran, steps: usize) -> Result<ExitCode> {
     // All is in place: what cannot be read now does not change that.
-    let left = transaction::history(root).map_or_else(|error| said(&error, 0), |all| all.len());
+    let left =
+        transaction::read_history(root).map_or_else(|error| said(&error, 0), |all| all.len());
     let recorded = recorded(root).unwrap_or_else(|error| said(&error, None));
     let text = match cli.output {
         Output::Json => report::rollback::json(run, &recorded, steps, left)?,
@@ -192,7 +193,7 @@ fn unfinished(root: &Root) -> Result<Option<(Awaited, Leaving)>> {
     let Some(awaited) = complete::awaited(root)? else {
         return Ok(None);
     };
-    let history = complete::ran(&transaction::history(root)?);
+    let history = complete::ran(&transaction::read_history(root)?);
     let leaving = awaited.leaving(&complete::booted(root)?, &history);
     Ok(leaving.map(|leaving| (awaited, leaving)))
 }
@@ -217,7 +218,7 @@ struct Together {
 impl Together {
     /// The newest run, with those before it whose operating system never ran.
     fn of(root: &Root, back: &TakingBack, os_run: &OsRun) -> Result<Self> {
-        let history = transaction::history(root)?;
+        let history = transaction::read_history(root)?;
         let belongs = |run: &&FinishedRun| run.id == os_run.run || os_run.earlier.contains(&run.id);
         let runs = history.iter().take_while(belongs);
         Ok(Self {
@@ -261,7 +262,7 @@ impl Together {
 fn take_back(root: &Root, lock: &Lock, args: &RollbackArgs, runs: &[String]) -> Result<usize> {
     let mut steps = 0;
     for id in runs {
-        let mut history = transaction::history(root)?.into_iter();
+        let mut history = transaction::read_history(root)?.into_iter();
         let Some(run) = history.next().filter(|run| run.id == *id) else {
             break;
         };
@@ -341,7 +342,7 @@ fn is_done(root: &Root) -> Result<bool> {
         return Ok(false);
     };
     let records = Records::read(root).context("reading the daemon's records")?;
-    let deployments = os::deployments().map_err(|cause| anyhow!("{cause}. {}", cause.next()))?;
+    let deployments = os::deployments().map_err(|cause| anyhow!(cause.to_line()))?;
     Ok(
         annotations.seen > sysinfo::System::boot_time().unwrap_or(u64::MAX)
             && pins::is_done(&annotations, &records, &deployments),

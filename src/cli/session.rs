@@ -150,14 +150,14 @@ fn look(
 /// Opens a directory of our own for single files, outside any transaction.
 pub fn open_store(root: &Root, directory: &'static str) -> Result<Store> {
     let host = Host::observe(root).context("looking at the node")?;
-    Ok(Store::make(root, directory, host.separate_var)?)
+    Ok(Store::open_or_make(root, directory, host.separate_var)?)
 }
 
 /// Keeps a value of ours as JSON in the state directory, for [`source::remembered`].
 pub fn keep(root: &Root, file: &'static str, value: &impl Serialize) -> Result<()> {
     let store = open_store(root, paths::STATE)?;
     let text = serde_json::to_vec_pretty(value)?;
-    Ok(store.put(RootPath::fixed(file).name(), &sealed::seal(&text))?)
+    Ok(store.put_file(RootPath::fixed(file).name(), &sealed::seal(&text))?)
 }
 
 /// What stands in for a config that was not named (docs/fetch-and-cache.md).

@@ -46,7 +46,7 @@ pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let host = Host::observe(root).context("looking at the node")?;
     let system = System::observe(root, &host, &HostRunner).context("asking rpm-ostree")?;
-    let pending = transaction::pending(root)?;
+    let pending = transaction::find_pending(root)?;
     let (word, config) = pending_words(&pending);
     let (recorded, recorded_digest) = match &records.current_config {
         Recorded::Present(config) => (Some(config.name.clone()), Some(config.digest.clone())),
@@ -116,7 +116,7 @@ pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
 
 /// The files that thaw what an interrupted run has left standing still.
 fn frozen(root: &Root) -> Result<Vec<String>> {
-    let files = transaction::frozen(root)?.into_iter();
+    let files = transaction::find_frozen(root)?.into_iter();
     Ok(files.map(|file| file.display().to_string()).collect())
 }
 
@@ -128,7 +128,7 @@ fn half_only(awaited: &Option<Awaited>) -> bool {
 /// How it stands with what is awaited.
 fn verdict(root: &Root, awaited: &Awaited, system: &System) -> Result<Verdict> {
     let facts = system.facts();
-    let history = complete::ran(&transaction::history(root)?);
+    let history = complete::ran(&transaction::read_history(root)?);
     let next = facts.and_then(|facts| facts.deployments.next_boot());
     let next = next.map(Deployment::name);
     let transaction = facts.is_some_and(|facts| facts.deployments.transaction.is_some());
@@ -169,7 +169,7 @@ fn last_run(root: &Root) -> Option<LastRun> {
 
 /// A damaged history is for `rollback` to refuse; here it must not hide the rest.
 fn history(root: &Root) -> Vec<Kept> {
-    let runs = transaction::history(root).unwrap_or_else(|error| {
+    let runs = transaction::read_history(root).unwrap_or_else(|error| {
         log::warn!("{error}");
         Vec::new()
     });

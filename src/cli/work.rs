@@ -22,7 +22,9 @@ use crate::sys::privileges::{self, Capability};
 use crate::sys::signals;
 use crate::text::count;
 use crate::transaction::journal::ConfigRef;
-use crate::transaction::{self, Failure, Finished, Lock, Request, Running};
+use crate::transaction::{
+    self, Finished, Lock, RunningSystem, TransactionFailure, TransactionRequest,
+};
 use crate::transaction::{LastRun, Outcome, Phase};
 
 /// Asks on a terminal; elsewhere `--yes` has to say it.
@@ -81,7 +83,7 @@ impl Work<'_> {
     /// Carries the plan out, all of it or nothing, and keeps what came of it for `status`.
     pub fn transact(&self) -> Result<Finished> {
         let boot = self.root.is_live().then(boot_id).flatten();
-        let request = Request {
+        let request = TransactionRequest {
             root: self.root,
             lock: self.lock,
             steps: &self.plan.steps,
@@ -94,13 +96,13 @@ impl Work<'_> {
             separate_var: self.node.host.separate_var,
             undoes: self.undoes.clone(),
             jobs: self.jobs,
-            running: Running {
+            running: RunningSystem {
                 runner: &HostRunner,
                 boot: boot.as_deref(),
             },
         };
         self.limit();
-        match transaction::run(&request, |result| self.last_run(result)) {
+        match transaction::run_transaction(&request, |result| self.last_run(result)) {
             Ok(finished) => {
                 if !finished.unlabelled.is_empty() {
                     log::warn!("SELinux: {}", not_all_labelled(&finished.unlabelled));
@@ -109,20 +111,22 @@ impl Work<'_> {
                 }
                 Ok(finished)
             }
-            Err(Failure::NothingChanged(said)) => bail!("{said}; nothing was changed"),
-            Err(Failure::RolledBack(said)) => Err(RunError::RolledBack(said).into()),
-            Err(Failure::Incomplete(said)) => {
+            Err(TransactionFailure::NothingChanged(said)) => bail!("{said}; nothing was changed"),
+            Err(TransactionFailure::RolledBack(said)) => Err(RunError::RolledBack(said).into()),
+            Err(TransactionFailure::Incomplete(said)) => {
                 Err(RunError::Incomplete(format!("{said}. Next: {}", mco_rescue("recover"))).into())
             }
         }
     }
 
     /// What `status` will say of this run.
-    fn last_run(&self, result: &Result<Finished, Failure>) -> LastRun {
+    fn last_run(&self, result: &Result<Finished, TransactionFailure>) -> LastRun {
         let steps = count(self.plan.steps.len(), "step");
         let (outcome, said) = match result {
             Ok(_) => (Outcome::Done, format!("{steps}, all in place")),
-            Err(error @ Failure::Incomplete(_)) => (Outcome::Incomplete, error.to_string()),
+            Err(error @ TransactionFailure::Incomplete(_)) => {
+                (Outcome::Incomplete, error.to_string())
+            }
             Err(error) => (Outcome::RolledBack, error.to_string()),
         };
         let phase = |name: &str, result: String| Phase {

@@ -39,7 +39,7 @@ pub fn note(root: &Root) -> Result<()> {
 pub fn forget(root: &Root) {
     let forget = || -> Result<()> {
         let store = open_store(root, paths::STATE)?;
-        Ok(store.remove(RootPath::fixed(paths::STOPPED).name())?)
+        Ok(store.remove_file(RootPath::fixed(paths::STOPPED).name())?)
     };
     if let Err(error) = forget() {
         log::warn!("forgetting that the kubelet was stopped: {error:#}");
@@ -73,7 +73,7 @@ pub fn start_again(root: &Root) -> Result<()> {
     };
     let here = root.is_live() && note.is_none_or(|note| note.boot == boot_id());
     if here {
-        systemctl::start(&HostRunner, KUBELET).with_context(|| {
+        systemctl::start_unit(&HostRunner, KUBELET).with_context(|| {
             format!("starting the kubelet, which an interrupted run had stopped. Next: systemctl start {KUBELET}")
         })?;
         log::warn!("the kubelet, which an interrupted run had stopped, is started again");
@@ -98,7 +98,7 @@ pub struct Stopped<'a> {
 /// # Errors
 /// No crictl, or no container runtime.
 pub fn is_possible(runner: &dyn CommandRunner) -> Result<()> {
-    crictl::pods(runner).map(drop).context(
+    crictl::list_pods(runner).map(drop).context(
         "asking the container runtime for its pods; nothing was changed. Stop the workloads by other means, or leave \
          --stop-workloads out",
     )
@@ -115,7 +115,8 @@ pub fn stop(runner: &dyn CommandRunner) -> Result<Stopped<'_>> {
         over: false,
         signals: DeferredSignals::new(),
     };
-    systemctl::stop(runner, &[KUBELET]).context("stopping the kubelet; nothing was changed")?;
+    systemctl::stop_units(runner, &[KUBELET])
+        .context("stopping the kubelet; nothing was changed")?;
     stopped.stop_pods()?;
     Ok(stopped)
 }
@@ -123,7 +124,7 @@ pub fn stop(runner: &dyn CommandRunner) -> Result<Stopped<'_>> {
 impl Stopped<'_> {
     fn stop_pods(&mut self) -> Result<()> {
         let pods =
-            crictl::pods(self.runner).context("asking the container runtime for its pods")?;
+            crictl::list_pods(self.runner).context("asking the container runtime for its pods")?;
         for pod in &pods {
             if let Some(signal) = self.signals.waiting() {
                 let said = format!(
@@ -134,7 +135,7 @@ impl Stopped<'_> {
                 bail!(said);
             }
             log::info!("stopping pod {pod}");
-            crictl::stop(self.runner, pod).with_context(|| {
+            crictl::stop_pod(self.runner, pod).with_context(|| {
                 format!("stopping pod {pod}; no file was changed, and the kubelet is started again")
             })?;
             self.pods += 1;
@@ -158,7 +159,7 @@ impl Drop for Stopped<'_> {
         if self.over {
             return;
         }
-        if let Err(error) = systemctl::start(self.runner, KUBELET) {
+        if let Err(error) = systemctl::start_unit(self.runner, KUBELET) {
             log::warn!("starting the kubelet again: {error}. Next: systemctl start {KUBELET}");
         }
     }

@@ -4,28 +4,28 @@ use std::time::Duration;
 
 use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
 
-/// The devices with this label; asked anew, not from blkid's cache.
-pub fn labelled(runner: &dyn CommandRunner, label: &str) -> Result<Vec<String>, CommandError> {
-    let answer = runner.run(&query(label))?;
-    read(&answer)
+/// Returns the devices with this label, without blkid's cache.
+pub fn find_labelled(runner: &dyn CommandRunner, label: &str) -> Result<Vec<String>, CommandError> {
+    let answer = runner.run(&label_query(label))?;
+    parse_devices(&answer)
         .ok_or_else(|| CommandError::Failed("blkid".into(), answer.stderr.trim().to_owned()))
 }
 
-/// The type of the file system on a device, such as `vfat`; `None` where blkid does not know it.
+/// Returns the type of the file system on a device, such as `vfat`; `None` if blkid does not know it.
 pub fn file_system(
     runner: &dyn CommandRunner,
     device: &str,
 ) -> Result<Option<String>, CommandError> {
-    let answer = runner.run(&line(&["-o", "value", "-s", "TYPE", device]))?;
+    let answer = runner.run(&blkid_line(&["-o", "value", "-s", "TYPE", device]))?;
     let kind = answer.stdout.trim();
     Ok((!kind.is_empty()).then(|| kind.to_owned()))
 }
 
-fn query(label: &str) -> CommandLine {
-    line(&["-o", "device", "-t", &format!("LABEL={label}")])
+fn label_query(label: &str) -> CommandLine {
+    blkid_line(&["-o", "device", "-t", &format!("LABEL={label}")])
 }
 
-fn line(args: &[&str]) -> CommandLine {
+fn blkid_line(args: &[&str]) -> CommandLine {
     let asked_anew = ["-c", "/dev/null"];
     let args = asked_anew.iter().chain(args);
     CommandLine {
@@ -37,8 +37,8 @@ fn line(args: &[&str]) -> CommandLine {
     }
 }
 
-/// Status 2 means that there is none.
-fn read(answer: &CommandOutput) -> Option<Vec<String>> {
+/// Parses the answer; exit status 2 means that no device has the label.
+fn parse_devices(answer: &CommandOutput) -> Option<Vec<String>> {
     match answer.status {
         Some(0) => Some(answer.stdout.lines().map(str::to_owned).collect()),
         Some(2) if answer.stderr.trim().is_empty() => Some(Vec::new()),
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn the_real_blkid_knows_no_device_of_an_odd_label() {
-        match labelled(&crate::command::HostRunner, "no-such-label-anywhere") {
+        match find_labelled(&crate::command::HostRunner, "no-such-label-anywhere") {
             Err(CommandError::Missing(_)) => eprintln!("SKIP: blkid is not installed"),
             answer => assert_eq!(answer, Ok(Vec::new())),
         }
@@ -66,8 +66,11 @@ mod tests {
             stderr: stderr.into(),
         };
         let two = vec!["/dev/sda1".to_owned(), "/dev/sdb".to_owned()];
-        assert_eq!(read(&answer(0, "/dev/sda1\n/dev/sdb\n", "")), Some(two));
-        assert_eq!(read(&answer(2, "", "")), Some(Vec::new()));
-        assert_eq!(read(&answer(4, "", "usage")), None);
+        assert_eq!(
+            parse_devices(&answer(0, "/dev/sda1\n/dev/sdb\n", "")),
+            Some(two)
+        );
+        assert_eq!(parse_devices(&answer(2, "", "")), Some(Vec::new()));
+        assert_eq!(parse_devices(&answer(4, "", "usage")), None);
     }
 }

@@ -9,12 +9,12 @@ const QUICK: Duration = Duration::from_secs(30);
 /// For one pod: its containers may take their grace period, which is 30 s unless they ask for more.
 const GRACE: Duration = Duration::from_secs(150);
 
-/// The ids of the pods that run, as the runtime lists them.
+/// Returns the ids of the running pods.
 ///
 /// # Errors
-/// No crictl, or what it said.
-pub fn pods(runner: &dyn CommandRunner) -> Result<Vec<String>, CommandError> {
-    let said = asked(runner, &["pods", "-q", "--state", "ready"], QUICK)?;
+/// crictl is missing, or reports an error.
+pub fn list_pods(runner: &dyn CommandRunner) -> Result<Vec<String>, CommandError> {
+    let said = run_crictl(runner, &["pods", "-q", "--state", "ready"], QUICK)?;
     let ids = said.split_whitespace().filter(|id| is_id(id));
     Ok(ids.map(str::to_owned).collect())
 }
@@ -22,17 +22,17 @@ pub fn pods(runner: &dyn CommandRunner) -> Result<Vec<String>, CommandError> {
 /// Stops a pod and waits for it.
 ///
 /// # Errors
-/// No crictl, or what it said.
-pub fn stop(runner: &dyn CommandRunner, pod: &str) -> Result<(), CommandError> {
-    asked(runner, &["stopp", pod], GRACE).map(drop)
+/// crictl is missing, or reports an error.
+pub fn stop_pod(runner: &dyn CommandRunner, pod: &str) -> Result<(), CommandError> {
+    run_crictl(runner, &["stopp", pod], GRACE).map(drop)
 }
 
-/// Nothing that could be taken for an option.
+/// Returns true for an id, which cannot be mistaken for an option.
 fn is_id(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
-fn asked(
+fn run_crictl(
     runner: &dyn CommandRunner,
     args: &[&str],
     timeout: Duration,
@@ -72,8 +72,8 @@ mod tests {
 
     #[test]
     fn only_ids_are_pods_and_what_the_runtime_says_is_the_error() {
-        assert_eq!(pods(&Runtime).unwrap(), ["0a1b", "2c3d"]);
-        let error = stop(&Runtime, "0a1b").unwrap_err();
+        assert_eq!(list_pods(&Runtime).unwrap(), ["0a1b", "2c3d"]);
+        let error = stop_pod(&Runtime, "0a1b").unwrap_err();
         assert_eq!(error.to_string(), "running crictl: no such pod");
     }
 }

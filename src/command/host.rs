@@ -24,11 +24,11 @@ pub struct HostRunner;
 
 const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 const STDERR_TAIL: usize = 1024;
-/// No answer of a program is longer, in bytes.
+/// Upper limit of a program's output, in bytes.
 const MAX_OUTPUT: usize = 64 << 20;
-/// How long the output is waited for once the program has ended.
+/// Time that the output is waited for after the program's end.
 const LEFT_BEHIND: Duration = Duration::from_secs(2);
-/// Between two looks, while nothing happens.
+/// Shortest and longest pause between two polls.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(50);
 
@@ -39,20 +39,20 @@ impl CommandRunner for HostRunner {
 }
 
 impl HostRunner {
-    /// Runs a program to its end, or until it shall not go on.
+    /// Runs a program to its end, or until `ended` returns true.
     pub fn run_until(
         &self,
         command: &CommandLine,
         ended: &dyn Fn() -> bool,
     ) -> Result<CommandOutput, CommandError> {
-        let program =
-            find(&command.program).ok_or_else(|| CommandError::Missing(command.program.clone()))?;
+        let program = find_program(&command.program)
+            .ok_or_else(|| CommandError::Missing(command.program.clone()))?;
         let failed =
             |e: std::io::Error| CommandError::Failed(command.program.clone(), e.to_string());
-        let mut child = spawn(&program, command).map_err(failed)?;
-        let mut output = Output::of(&mut child);
+        let mut child = spawn_program(&program, command).map_err(failed)?;
+        let mut output = ProgramOutput::of_child(&mut child);
         let _phase = progress::begin(waiting_for(command));
-        let ending = wait(&child, &mut output, command, ended);
+        let ending = wait_for_end(&child, &mut output, command, ended);
         // What it has started and left behind ends with it. Until it is waited for, no other group has its number.
         kill_group(&child);
         let status = child.wait().map_err(failed)?;
@@ -61,7 +61,7 @@ impl HostRunner {
         Ok(CommandOutput {
             status: status.code(),
             stdout: text(&output.stdout.bytes),
-            stderr: tail(text(&output.stderr.bytes)),
+            stderr: stderr_tail(text(&output.stderr.bytes)),
         })
     }
 }
@@ -77,7 +77,7 @@ fn waiting_for(command: &CommandLine) -> Work {
     clippy::disallowed_methods,
     reason = "programs of the running system, not of the node's root"
 )]
-fn find(program: &str) -> Option<PathBuf> {
+fn find_program(program: &str) -> Option<PathBuf> {
     DIRECTORIES
         .iter()
         .map(|dir| PathBuf::from(dir).join(program))
@@ -88,7 +88,7 @@ fn find(program: &str) -> Option<PathBuf> {
     clippy::disallowed_methods,
     reason = "this is the one place that starts programs"
 )]
-fn spawn(program: &PathBuf, line: &CommandLine) -> std::io::Result<Child> {
+fn spawn_program(program: &PathBuf, line: &CommandLine) -> std::io::Result<Child> {
     let mut command = Command::new(program);
     command
         .args(&line.args)
@@ -114,7 +114,7 @@ fn spawn(program: &PathBuf, line: &CommandLine) -> std::io::Result<Child> {
 }
 
 /// The output of a program so far.
-struct Output {
+struct ProgramOutput {
     stdout: Stream<ChildStdout>,
     stderr: Stream<ChildStderr>,
 }
@@ -125,21 +125,21 @@ struct Stream<R> {
     bytes: Vec<u8>,
 }
 
-impl Output {
-    fn of(child: &mut Child) -> Self {
+impl ProgramOutput {
+    fn of_child(child: &mut Child) -> Self {
         Self {
             stdout: Stream::new(child.stdout.take()),
             stderr: Stream::new(child.stderr.take()),
         }
     }
 
-    /// Takes what is there; says whether there was anything.
-    fn take(&mut self) -> bool {
-        let (out, err) = (self.stdout.take(), self.stderr.take());
+    /// Reads the bytes that are available. Returns true if there were any.
+    fn read_available(&mut self) -> bool {
+        let (out, err) = (self.stdout.read_available(), self.stderr.read_available());
         out || err
     }
 
-    /// Every writer has closed both.
+    /// Returns true once every writer has closed both pipes.
     fn is_whole(&self) -> bool {
         self.stdout.pipe.is_none() && self.stderr.pipe.is_none()
     }
@@ -155,7 +155,7 @@ impl<R: Read + AsFd> Stream<R> {
         }
     }
 
-    fn take(&mut self) -> bool {
+    fn read_available(&mut self) -> bool {
         let Some(pipe) = &mut self.pipe else {
             return false;
         };
@@ -178,9 +178,9 @@ impl<R: Read + AsFd> Stream<R> {
 }
 
 /// Waits for the end of the program, and of what it writes.
-fn wait(
+fn wait_for_end(
     child: &Child,
-    output: &mut Output,
+    output: &mut ProgramOutput,
     command: &CommandLine,
     ended: &dyn Fn() -> bool,
 ) -> Result<(), CommandError> {
@@ -188,7 +188,7 @@ fn wait(
     let mut pause = SHORTEST;
     let mut has_ended = false;
     loop {
-        let more = output.take();
+        let more = output.read_available();
         if !has_ended && is_ended(child) {
             has_ended = true;
             // A process that it has left behind may hold the pipes for ever.
@@ -215,7 +215,7 @@ fn wait(
     }
 }
 
-/// Returns true where it has ended; it is not waited for by that.
+/// Returns true if the program has ended; its status is left for `wait`.
 fn is_ended(child: &Child) -> bool {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     !matches!(
@@ -233,7 +233,7 @@ fn kill_group(child: &Child) {
     let _ = killpg(pid_of(child), Signal::SIGKILL);
 }
 
-fn tail(text: String) -> String {
+fn stderr_tail(text: String) -> String {
     let mut start = text.len().saturating_sub(STDERR_TAIL);
     while !text.is_char_boundary(start) {
         start += 1;

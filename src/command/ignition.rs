@@ -1,4 +1,4 @@
-//! Ignition, in an initramfs that has it: told to look for its config once more.
+//! Ignition in an initramfs that has it: run once more to find its config.
 
 use std::time::Duration;
 
@@ -19,16 +19,16 @@ pub fn fetch_offline(platform: &str) -> CommandLine {
     }
 }
 
-/// The platform in the environment file that Ignition's generator writes: `PLATFORM_ID=qemu`.
-pub fn platform(environment: &str) -> Option<&str> {
+/// Returns the platform of the environment file that Ignition's generator writes: `PLATFORM_ID=qemu`.
+pub fn platform_id(environment: &str) -> Option<&str> {
     let line = environment
         .lines()
         .find_map(|line| line.strip_prefix("PLATFORM_ID="));
     line.map(str::trim).filter(|id| !id.is_empty())
 }
 
-/// The words of Ignition that tell why, of what it wrote: the last line that names a failure.
-pub fn why(stderr: &str) -> String {
+/// Returns the last line of Ignition's output that names a failure.
+pub fn failure_line(stderr: &str) -> String {
     let lines = stderr
         .lines()
         .map(str::trim)
@@ -38,7 +38,10 @@ pub fn why(stderr: &str) -> String {
     };
     let all: Vec<&str> = lines.collect();
     let line = all.iter().rev().find(|line| telling(line)).or(all.last());
-    line.map_or_else(|| "it said nothing".to_owned(), |line| (*line).to_owned())
+    line.map_or_else(
+        || "it reported nothing".to_owned(),
+        |line| (*line).to_owned(),
+    )
 }
 
 #[cfg(test)]
@@ -47,15 +50,15 @@ mod tests {
 
     #[test]
     fn the_platform_is_what_the_generator_found() {
-        assert_eq!(platform("PLATFORM_ID=metal\n"), Some("metal"));
-        assert_eq!(platform("PLATFORM_ID=\n"), None);
-        assert_eq!(platform(""), None);
+        assert_eq!(platform_id("PLATFORM_ID=metal\n"), Some("metal"));
+        assert_eq!(platform_id("PLATFORM_ID=\n"), None);
+        assert_eq!(platform_id(""), None);
     }
 
     #[test]
     fn the_last_failure_tells_why() {
         let said = "INFO : reading\nCRITICAL : failed to fetch config: unsupported config version\nINFO : bye\n";
-        assert!(why(said).starts_with("CRITICAL"));
-        assert_eq!(why(""), "it said nothing");
+        assert!(failure_line(said).starts_with("CRITICAL"));
+        assert_eq!(failure_line(""), "it reported nothing");
     }
 }

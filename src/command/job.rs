@@ -1,5 +1,5 @@
-//! What a running system is told once files have changed: jobs for systemd, and the one program behind a job that the
-//! daemon falls back to (docs/agreement.md: Actions).
+//! Jobs for the running system after files were changed: jobs for systemd, and the one program that the daemon runs
+//! instead of a failed job (docs/agreement.md: Actions).
 
 use std::fmt;
 use std::time::Duration;
@@ -38,21 +38,21 @@ impl fmt::Display for Job {
 }
 
 impl Job {
-    /// What a person types for it.
-    pub fn command(&self) -> String {
+    /// Returns the command line that a person types for it.
+    pub fn systemctl_text(&self) -> String {
         format!("systemctl {self}")
     }
 }
 
-/// What became of a job.
+/// The result of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Done {
-    /// It was carried out.
+    /// The job was done.
     Done,
     /// The unit does not run: it reads its files when it is started.
     NotRunning,
-    /// The unit failed, and `update-ca-trust` did its work.
+    /// The unit failed, and `update-ca-trust` did its work instead.
     Instead,
 }
 
@@ -61,24 +61,24 @@ pub enum Done {
 /// A service that does not run is not reloaded: systemd refuses that, and on a node in need of rescue it is common.
 ///
 /// # Errors
-/// What systemctl said, or that it gave no answer in time.
+/// systemctl reports an error, or gives no answer in time.
 pub fn carry_out(runner: &dyn CommandRunner, job: &Job) -> Result<Done, CommandError> {
     match job {
-        Job::DaemonReload => systemctl::reload(runner)?,
+        Job::DaemonReload => systemctl::daemon_reload(runner)?,
         Job::Reload(unit) if is_idle(runner, unit) => return Ok(Done::NotRunning),
         Job::Reload(unit) => systemctl::reload_unit(runner, unit)?,
-        Job::Restart(unit) => match systemctl::restart(runner, unit) {
+        Job::Restart(unit) => match systemctl::restart_unit(runner, unit) {
             Err(error) if unit == CA_TRUST => return update_ca_trust(runner, &error),
             restarted => restarted?,
         },
-        Job::Start(unit) => systemctl::start(runner, unit)?,
+        Job::Start(unit) => systemctl::start_unit(runner, unit)?,
     }
     Ok(Done::Done)
 }
 
-/// Whether it is known not to run; who gives no answer is told all the same.
+/// Returns true if the unit certainly does not run. Without an answer the job is run.
 fn is_idle(runner: &dyn CommandRunner, unit: &str) -> bool {
-    let known = systemctl::activity(runner, &[unit]).unwrap_or_default();
+    let known = systemctl::query_activity(runner, &[unit]).unwrap_or_default();
     !known.is_empty() && known.iter().all(|unit| !unit.is_running())
 }
 
@@ -190,6 +190,6 @@ mod tests {
         ];
         let text = serde_json::to_string(&jobs).unwrap();
         assert_eq!(serde_json::from_str::<Vec<Job>>(&text).unwrap(), jobs);
-        assert_eq!(jobs[1].command(), "systemctl reload a.service");
+        assert_eq!(jobs[1].systemctl_text(), "systemctl reload a.service");
     }
 }

@@ -26,13 +26,13 @@ pub struct CommandLine {
     pub program: String,
     /// Arguments.
     pub args: Vec<String>,
-    /// After this it is killed.
+    /// Deadline, after which it is killed.
     pub timeout: Duration,
-    /// What it may keep of our capabilities; most programs need none.
+    /// Capabilities that the program keeps; most programs need none.
     pub capabilities: &'static [Capability],
 }
 
-/// What a program answered.
+/// The result of a program that ran to its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandOutput {
     /// Exit status; `None` when a signal ended it.
@@ -43,19 +43,19 @@ pub struct CommandOutput {
     pub stderr: String,
 }
 
-/// Why a program gave no answer.
+/// A program that gave no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
-    /// Not installed here.
+    /// The program is not installed.
     #[error("{0} is not installed")]
     Missing(String),
-    /// Could not be started or waited for.
+    /// The program failed, or could not be started; its name and the reason.
     #[error("running {0}: {1}")]
     Failed(String, String),
-    /// Took too long and was killed.
+    /// The program was killed at its deadline; its name and the seconds.
     #[error("{0} gave no answer within {1} s and was killed")]
     TimedOut(String, u64),
-    /// We were asked to end, and it was killed.
+    /// This run was asked to end, so the program was killed.
     #[error("{0} was ended because this run was")]
     Interrupted(String),
 }

@@ -7,17 +7,17 @@ use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
 use crate::root::RootPath;
 use crate::sys::privileges::Capability;
 
-/// So many files are asked about at once: opening the database takes longer than any answer.
+/// Files for one query: opening the database takes longer than any answer.
 const AT_ONCE: usize = 256;
 /// rpm looks at each file itself, and homes are closed to others than their users.
 const LOOK: &[Capability] = &[Capability::CAP_DAC_READ_SEARCH];
-/// What is printed for each package that owns a file.
+/// The line that rpm prints for each package that owns a file.
 const OWNED: &str = "owned";
 
-/// What the package database says of some files.
+/// The package database's answers for some files.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Ownership {
-    /// Whether a package owns the file; only files that rpm has an answer for.
+    /// True for a file that a package owns; only files that rpm has an answer for.
     pub owned: BTreeMap<RootPath, bool>,
     /// The files without an answer, each with the reason.
     pub unanswered: Vec<(RootPath, CommandError)>,
@@ -28,23 +28,30 @@ pub struct Ownership {
 ///
 /// # Errors
 /// rpm is missing.
-pub fn owned(runner: &dyn CommandRunner, paths: &[&RootPath]) -> Result<Ownership, CommandError> {
+pub fn query_owned(
+    runner: &dyn CommandRunner,
+    paths: &[&RootPath],
+) -> Result<Ownership, CommandError> {
     let mut all = Ownership::default();
     for some in paths.chunks(AT_ONCE) {
-        all.ask(runner, some)?;
+        all.ask_all(runner, some)?;
     }
     Ok(all)
 }
 
 impl Ownership {
     /// Asks about all paths at once, and about halves of them where an answer is missing.
-    fn ask(&mut self, runner: &dyn CommandRunner, paths: &[&RootPath]) -> Result<(), CommandError> {
+    fn ask_all(
+        &mut self,
+        runner: &dyn CommandRunner,
+        paths: &[&RootPath],
+    ) -> Result<(), CommandError> {
         if let [path] = paths {
             return self.ask_one(runner, path);
         }
-        match runner.run(&question(paths)) {
+        match runner.run(&owners_query(paths)) {
             Ok(answer) => {
-                if let Some(answers) = read_all(&answer, paths) {
+                if let Some(answers) = parse_all_owned(&answer, paths) {
                     self.owned.extend(answers);
                     return Ok(());
                 }
@@ -53,16 +60,16 @@ impl Ownership {
             Err(error) => return self.no_answer(paths, &error),
         }
         let (first, second) = paths.split_at(paths.len() / 2);
-        self.ask(runner, first)?;
-        self.ask(runner, second)
+        self.ask_all(runner, first)?;
+        self.ask_all(runner, second)
     }
 
     fn ask_one(&mut self, runner: &dyn CommandRunner, path: &RootPath) -> Result<(), CommandError> {
-        let answer = match runner.run(&query(path)) {
+        let answer = match runner.run(&owner_query(path)) {
             Ok(answer) => answer,
             Err(error) => return self.no_answer(&[path], &error),
         };
-        match read(&answer) {
+        match parse_owned(&answer) {
             Some(owned) => drop(self.owned.insert(path.clone(), owned)),
             None => {
                 let said = answer.stderr.trim().to_owned();
@@ -83,7 +90,7 @@ impl Ownership {
     }
 }
 
-fn question(paths: &[&RootPath]) -> CommandLine {
+fn owners_query(paths: &[&RootPath]) -> CommandLine {
     let mut args = vec!["-qf".to_owned(), "--qf".to_owned(), format!("{OWNED}\\n")];
     args.extend(paths.iter().map(ToString::to_string));
     CommandLine {
@@ -94,9 +101,12 @@ fn question(paths: &[&RootPath]) -> CommandLine {
     }
 }
 
-/// A path that is not named as without a package has one; `None` where there are fewer answers than that, or rpm
-/// complains: two packages may own one file, so the number of answers alone proves nothing.
-fn read_all(answer: &CommandOutput, paths: &[&RootPath]) -> Option<BTreeMap<RootPath, bool>> {
+/// Parses the answers: a path that is not reported as unowned has a package. Returns `None` if there are fewer answers
+/// than that, or rpm reports an error: two packages may own one file, so the number of answers alone proves nothing.
+fn parse_all_owned(
+    answer: &CommandOutput,
+    paths: &[&RootPath],
+) -> Option<BTreeMap<RootPath, bool>> {
     if answer.stderr.lines().any(|line| line.contains("error:")) {
         return None;
     }
@@ -115,8 +125,8 @@ fn read_all(answer: &CommandOutput, paths: &[&RootPath]) -> Option<BTreeMap<Root
     (said >= owned).then_some(answers)
 }
 
-/// Whether a package is installed, as the daemon asks (docs/agreement.md: Packages).
-pub fn has(runner: &dyn CommandRunner, package: &str) -> Result<bool, CommandError> {
+/// Returns true if a package is installed, with the daemon's query (docs/agreement.md: Packages).
+pub fn is_installed(runner: &dyn CommandRunner, package: &str) -> Result<bool, CommandError> {
     let answer = runner.run(&CommandLine {
         program: "rpm".into(),
         args: vec!["-q".to_owned(), package.to_owned()],
@@ -133,7 +143,7 @@ pub fn has(runner: &dyn CommandRunner, package: &str) -> Result<bool, CommandErr
     }
 }
 
-fn query(path: &RootPath) -> CommandLine {
+fn owner_query(path: &RootPath) -> CommandLine {
     let args = vec!["-qf".to_owned(), path.to_string()];
     CommandLine {
         program: "rpm".into(),
@@ -143,8 +153,8 @@ fn query(path: &RootPath) -> CommandLine {
     }
 }
 
-/// `None` where rpm itself failed.
-fn read(answer: &CommandOutput) -> Option<bool> {
+/// Parses the answer for one path; `None` if rpm itself failed.
+fn parse_owned(answer: &CommandOutput) -> Option<bool> {
     match answer.status {
         Some(0) => Some(true),
         Some(_)
@@ -173,7 +183,7 @@ mod tests {
         let paths = paths(&["/etc/hostname", "/etc/passwd"]);
         for paths in [&paths[..1], &paths[..]] {
             let asked: Vec<&RootPath> = paths.iter().collect();
-            match owned(&crate::command::HostRunner, &asked) {
+            match query_owned(&crate::command::HostRunner, &asked) {
                 Err(CommandError::Missing(_)) => eprintln!("SKIP: rpm is not installed"),
                 // Debian's rpm has an empty database.
                 answer => {
@@ -234,7 +244,7 @@ mod tests {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let paths = paths(&names);
             let asked: Vec<&RootPath> = paths.iter().collect();
-            let seen = owned(&Rpm::default(), &asked).unwrap();
+            let seen = query_owned(&Rpm::default(), &asked).unwrap();
             for path in &paths {
                 let wanted = match &path.relative()[..1] {
                     "x" => None,
@@ -256,7 +266,7 @@ mod tests {
         let paths = paths(&names);
         let asked: Vec<&RootPath> = paths.iter().collect();
         let rpm = Rpm::default();
-        let seen = owned(&rpm, &asked).unwrap();
+        let seen = query_owned(&rpm, &asked).unwrap();
         assert_eq!((seen.owned.len(), seen.unanswered.len()), (255, 1));
         assert!(rpm.calls.get() < 20, "{}", rpm.calls.get());
     }
@@ -271,7 +281,7 @@ mod tests {
                 stdout: stdout.into(),
                 stderr: stderr.into(),
             };
-            let answers = read_all(&answer, &paths)?;
+            let answers = parse_all_owned(&answer, &paths)?;
             Some(answers.into_values().collect::<Vec<_>>())
         };
         let foreign = "file /a is not owned by any package\n";
@@ -298,11 +308,14 @@ mod tests {
             stdout: stdout.into(),
             stderr: String::new(),
         };
-        assert_eq!(read(&answer(0, "chrony-4.5-1.el9.x86_64\n")), Some(true));
         assert_eq!(
-            read(&answer(1, "file /etc/a is not owned by any package\n")),
+            parse_owned(&answer(0, "chrony-4.5-1.el9.x86_64\n")),
+            Some(true)
+        );
+        assert_eq!(
+            parse_owned(&answer(1, "file /etc/a is not owned by any package\n")),
             Some(false)
         );
-        assert_eq!(read(&answer(1, "error: rpmdb open failed\n")), None);
+        assert_eq!(parse_owned(&answer(1, "error: rpmdb open failed\n")), None);
     }
 }

@@ -1,6 +1,6 @@
 //! rpm-ostree: its command lines, its answers, and what its errors mean.
 //!
-//! What `status` says is read in [`crate::command::rpm_ostree::status`]; here is only whether a transaction is running.
+//! [`status`] reads the answer of `rpm-ostree status`; only the running transaction is read here.
 
 pub mod arguments;
 pub mod cause;
@@ -8,33 +8,22 @@ pub mod packages;
 pub mod reference;
 pub mod status;
 
-use std::time::Duration;
+use super::{CommandError, CommandOutput, CommandRunner};
 
-use super::{CommandError, CommandLine, CommandOutput, CommandRunner};
-
-/// The method of the running transaction; `None` where there is none, or no rpm-ostree.
+/// Returns the method of the running transaction; `None` without one, or without rpm-ostree.
 ///
 /// # Errors
 /// An answer that cannot be read, or none.
-pub fn transaction(runner: &dyn CommandRunner) -> Result<Option<String>, CommandError> {
-    match runner.run(&status()) {
-        Ok(answer) => read(&answer),
+pub fn running_transaction(runner: &dyn CommandRunner) -> Result<Option<String>, CommandError> {
+    match runner.run(&arguments::status_json()) {
+        Ok(answer) => parse_transaction(&answer),
         Err(CommandError::Missing(_)) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn status() -> CommandLine {
-    CommandLine {
-        program: "rpm-ostree".into(),
-        args: vec!["status".to_owned(), "--json".to_owned()],
-        timeout: Duration::from_secs(30),
-        capabilities: &[],
-    }
-}
-
 /// `"transaction": ["rebase", ":1.20", "/org/…"]`, or null.
-fn read(answer: &CommandOutput) -> Result<Option<String>, CommandError> {
+fn parse_transaction(answer: &CommandOutput) -> Result<Option<String>, CommandError> {
     let failed = |words: String| CommandError::Failed("rpm-ostree".into(), words);
     if answer.status != Some(0) {
         return Err(failed(answer.stderr.trim().to_owned()));
@@ -66,15 +55,18 @@ mod tests {
     #[test]
     fn a_running_transaction_is_told_by_its_method() {
         let busy = r#"{"deployments": [], "transaction": ["rebase", ":1.20", "/org/x"]}"#;
-        assert_eq!(read(&answer(0, busy)), Ok(Some("rebase".to_owned())));
+        assert_eq!(
+            parse_transaction(&answer(0, busy)),
+            Ok(Some("rebase".to_owned()))
+        );
         for idle in [r#"{"transaction": null}"#, r#"{"deployments": []}"#] {
-            assert_eq!(read(&answer(0, idle)), Ok(None));
+            assert_eq!(parse_transaction(&answer(0, idle)), Ok(None));
         }
     }
 
     #[test]
     fn no_answer_is_an_error_and_not_rest() {
-        assert!(read(&answer(1, "")).is_err());
-        assert!(read(&answer(0, "not JSON")).is_err());
+        assert!(parse_transaction(&answer(1, "")).is_err());
+        assert!(parse_transaction(&answer(0, "not JSON")).is_err());
     }
 }

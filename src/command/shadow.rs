@@ -1,6 +1,6 @@
 //! shadow-utils: the commands that make, change and remove users and groups (docs/ignition.md: Users).
 //!
-//! Nothing is parsed here: the account files say what came of a command. Every one runs below a
+//! Nothing is parsed here: the account files show the result of a command. Every one runs below a
 //! private copy of them, never below the node's root.
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::sys::privileges::Capability;
 
 /// Long enough for huge account files on a slow disk.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The tools change their root, and tell the kernel's audit. The copy is root's own: files need none.
+/// The tools change their root, and write to the kernel's audit log. The copy is root's own: files need none.
 const CAPABILITIES: [Capability; 2] = [Capability::CAP_SYS_CHROOT, Capability::CAP_AUDIT_WRITE];
 /// Besides, for a mount namespace of their own.
 const UNDER_SELINUX: [Capability; 3] = [
@@ -32,7 +32,7 @@ pub struct Tool {
     args: Vec<String>,
 }
 
-/// What `usermod` is to change; only what differs from the account as it is.
+/// The changes for `usermod`; only fields that differ from the account as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserChanges<'a> {
     /// Home directory; the tree itself is moved by steps.
@@ -54,66 +54,66 @@ pub struct UserChanges<'a> {
 /// Makes a group. `password` is what its password field gets, where the config gives one.
 pub fn groupadd(group: &Group, password: Option<&str>) -> Tool {
     Tool::new("groupadd")
-        .option("--gid", group.gid)
-        .option("--password", password)
-        .flag("--system", group.system)
-        .named(&group.name)
+        .add_option("--gid", group.gid)
+        .add_option("--password", password)
+        .add_flag("--system", group.system)
+        .for_name(&group.name)
 }
 
 /// Changes number and password of a group.
 pub fn groupmod(name: &str, gid: Option<i64>, password: Option<&str>) -> Tool {
     Tool::new("groupmod")
-        .option("--gid", gid)
-        .option("--password", password)
-        .named(name)
+        .add_option("--gid", gid)
+        .add_option("--password", password)
+        .for_name(name)
 }
 
 /// Removes a group.
 pub fn groupdel(name: &str) -> Tool {
-    Tool::new("groupdel").named(name)
+    Tool::new("groupdel").for_name(name)
 }
 
 /// Makes a user. The home directory is made by steps.
 pub fn useradd(user: &User, password: &str) -> Tool {
     Tool::new("useradd")
-        .option("--home-dir", given(&user.home_dir))
-        .flag("--no-create-home", Some(true))
-        .flag("--no-user-group", user.no_user_group)
-        .flag("--system", user.system)
-        .flag("--no-log-init", user.no_log_init)
-        .option("--password", Some(password))
-        .option("--uid", user.uid)
-        .option("--comment", given(&user.gecos))
-        .option("--gid", given(&user.primary_group))
-        .option("--groups", list(&user.groups))
-        .option("--shell", given(&user.shell))
-        .named(&user.name)
+        .add_option("--home-dir", non_empty(&user.home_dir))
+        .add_flag("--no-create-home", Some(true))
+        .add_flag("--no-user-group", user.no_user_group)
+        .add_flag("--system", user.system)
+        .add_flag("--no-log-init", user.no_log_init)
+        .add_option("--password", Some(password))
+        .add_option("--uid", user.uid)
+        .add_option("--comment", non_empty(&user.gecos))
+        .add_option("--gid", non_empty(&user.primary_group))
+        .add_option("--groups", comma_list(&user.groups))
+        .add_option("--shell", non_empty(&user.shell))
+        .for_name(&user.name)
 }
 
 /// Changes a user.
 pub fn usermod(name: &str, changes: &UserChanges<'_>) -> Tool {
     Tool::new("usermod")
-        .option("--home", changes.home)
-        .option("--password", changes.password)
-        .option("--uid", changes.uid)
-        .option("--comment", changes.gecos)
-        .option("--gid", changes.primary_group)
-        .option("--groups", changes.groups.and_then(list))
-        .option("--shell", changes.shell)
-        .named(name)
+        .add_option("--home", changes.home)
+        .add_option("--password", changes.password)
+        .add_option("--uid", changes.uid)
+        .add_option("--comment", changes.gecos)
+        .add_option("--gid", changes.primary_group)
+        .add_option("--groups", changes.groups.and_then(comma_list))
+        .add_option("--shell", changes.shell)
+        .for_name(name)
 }
 
 /// Removes a user; home and mail are left.
 pub fn userdel(name: &str) -> Tool {
-    Tool::new("userdel").named(name)
+    Tool::new("userdel").for_name(name)
 }
 
-/// A text that is there and not empty: an empty one counts as none, as in Ignition.
-pub fn given(text: &Option<String>) -> Option<&str> {
+/// Returns a text that is present and not empty: an empty one counts as missing, as in Ignition.
+pub fn non_empty(text: &Option<String>) -> Option<&str> {
     text.as_deref().filter(|text| !text.is_empty())
 }
 
-fn list(groups: &[String]) -> Option<String> {
+fn comma_list(groups: &[String]) -> Option<String> {
     (!groups.is_empty()).then(|| groups.join(","))
 }
 
@@ -125,27 +125,27 @@ impl Tool {
         }
     }
 
-    fn option(mut self, name: &str, value: Option<impl ToString>) -> Self {
+    fn add_option(mut self, name: &str, value: Option<impl ToString>) -> Self {
         if let Some(value) = value {
             self.args.extend([name.to_owned(), value.to_string()]);
         }
         self
     }
 
-    fn flag(mut self, name: &str, set: Option<bool>) -> Self {
+    fn add_flag(mut self, name: &str, set: Option<bool>) -> Self {
         self.args
             .extend((set == Some(true)).then(|| name.to_owned()));
         self
     }
 
-    /// The name comes last, and behind `--`: no name is taken for an option.
-    fn named(mut self, name: &str) -> Self {
+    /// Adds the name last, behind `--`: no name is mistaken for an option.
+    fn for_name(mut self, name: &str) -> Self {
         self.args.extend(["--".to_owned(), name.to_owned()]);
         self
     }
 
-    /// The command below a directory; `selinux`: the running kernel has it enabled.
-    pub fn below(&self, directory: &Path, selinux: bool) -> CommandLine {
+    /// Returns the command below a directory; `selinux`: the running kernel has it enabled.
+    pub fn command_below(&self, directory: &Path, selinux: bool) -> CommandLine {
         let root = ["--root".to_owned(), directory.display().to_string()];
         let args = root.into_iter().chain(self.args.iter().cloned());
         if !selinux {
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     fn shown(tool: &Tool) -> String {
-        let line = tool.below(Path::new("/copy"), false);
+        let line = tool.command_below(Path::new("/copy"), false);
         format!("{} {}", line.program, line.args.join(" "))
     }
 
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn under_selinux_the_tool_runs_where_it_cannot_see_it() {
-        let line = userdel("a").below(Path::new("/copy"), true);
+        let line = userdel("a").command_below(Path::new("/copy"), true);
         assert_eq!(line.program, "unshare");
         assert_eq!(
             line.args.get(5..).unwrap(),

@@ -1,4 +1,4 @@
-//! systemctl: what units are doing, and telling the running manager what to do.
+//! systemctl: the states of units, and jobs for the running manager.
 
 use std::time::Duration;
 
@@ -35,37 +35,38 @@ impl UnitActivity {
     }
 }
 
-/// States of the units as the running manager knows them.
+/// Returns the states of the units as the running manager knows them.
 ///
 /// # Errors
-/// No systemctl, or no answer.
-pub fn activity(
+/// systemctl is missing, or gives no answer.
+pub fn query_activity(
     runner: &dyn CommandRunner,
     units: &[&str],
 ) -> Result<Vec<UnitActivity>, CommandError> {
-    asked(runner, &show(units)).map(|answer| read(&answer))
+    run_systemctl(runner, &activity_query(units)).map(|answer| parse_activity(&answer))
 }
 
-/// Those of the units that do not run and that nothing is about to start.
+/// Returns those of the units that do not run and that no job is about to start.
 ///
 /// # Errors
-/// No systemctl, or no answer.
-pub fn idle(runner: &dyn CommandRunner, units: &[&str]) -> Result<Vec<String>, CommandError> {
+/// systemctl is missing, or gives no answer.
+pub fn query_idle(runner: &dyn CommandRunner, units: &[&str]) -> Result<Vec<String>, CommandError> {
     let options = ["show", "--property=Id,ActiveState,Job"];
-    asked(runner, &line(&options, units, QUICK)).map(|answer| read_idle(&answer.stdout))
+    run_systemctl(runner, &systemctl_line(&options, units, QUICK))
+        .map(|answer| read_idle(&answer.stdout))
 }
 
-/// Lets the manager read all unit files again.
+/// Makes the manager read all unit files again.
 ///
 /// # Errors
-/// No systemctl, or what it said.
-pub fn reload(runner: &dyn CommandRunner) -> Result<(), CommandError> {
-    asked(runner, &line(&["daemon-reload"], &[], BUSY)).map(drop)
+/// systemctl is missing, or reports an error.
+pub fn daemon_reload(runner: &dyn CommandRunner) -> Result<(), CommandError> {
+    run_systemctl(runner, &systemctl_line(&["daemon-reload"], &[], BUSY)).map(drop)
 }
 
-/// The units that have failed, as a list for people.
+/// The command that lists failed units, for people.
 pub fn failed_units() -> CommandLine {
-    line(
+    systemctl_line(
         &["list-units", "--failed", "--no-legend", "--plain"],
         &[],
         QUICK,
@@ -75,76 +76,77 @@ pub fn failed_units() -> CommandLine {
 /// Starts a unit anew, where it runs.
 ///
 /// # Errors
-/// No systemctl, or what it said.
+/// systemctl is missing, or reports an error.
 pub fn try_restart(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandError> {
-    asked(runner, &line(&["try-restart"], &[unit], BUSY)).map(drop)
+    run_systemctl(runner, &systemctl_line(&["try-restart"], &[unit], BUSY)).map(drop)
 }
 
 /// Starts a unit and waits for it.
 ///
 /// # Errors
-/// No systemctl, or what it said; what became of the unit is told by [`start_result`].
-pub fn start(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandError> {
-    asked(runner, &line(&["start"], &[unit], BUSY)).map(drop)
+/// systemctl is missing, or reports an error; [`start_result`] returns the result of the unit.
+pub fn start_unit(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandError> {
+    run_systemctl(runner, &systemctl_line(&["start"], &[unit], BUSY)).map(drop)
 }
 
 /// Stops units and waits for them.
 ///
 /// # Errors
-/// No systemctl, or what it said.
-pub fn stop(runner: &dyn CommandRunner, units: &[&str]) -> Result<(), CommandError> {
-    asked(runner, &line(&["stop"], units, BUSY)).map(drop)
+/// systemctl is missing, or reports an error.
+pub fn stop_units(runner: &dyn CommandRunner, units: &[&str]) -> Result<(), CommandError> {
+    run_systemctl(runner, &systemctl_line(&["stop"], units, BUSY)).map(drop)
 }
 
-/// Lets a unit read its files again, and waits for it.
+/// Makes a unit read its files again, and waits for it.
 ///
 /// # Errors
-/// No systemctl, or what it said.
+/// systemctl is missing, or reports an error.
 pub fn reload_unit(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandError> {
-    asked(runner, &line(&["reload"], &[unit], TWICE)).map(drop)
+    run_systemctl(runner, &systemctl_line(&["reload"], &[unit], TWICE)).map(drop)
 }
 
 /// Starts a unit anew, and waits for it.
 ///
 /// # Errors
-/// No systemctl, or what it said.
-pub fn restart(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandError> {
-    asked(runner, &line(&["restart"], &[unit], TWICE)).map(drop)
+/// systemctl is missing, or reports an error.
+pub fn restart_unit(runner: &dyn CommandRunner, unit: &str) -> Result<(), CommandError> {
+    run_systemctl(runner, &systemctl_line(&["restart"], &[unit], TWICE)).map(drop)
 }
 
-/// Forgets that units have failed.
+/// Clears the failed state of units.
 ///
 /// # Errors
-/// No systemctl, or what it said.
+/// systemctl is missing, or reports an error.
 pub fn reset_failed(runner: &dyn CommandRunner, units: &[&str]) -> Result<(), CommandError> {
-    asked(runner, &line(&["reset-failed"], units, QUICK)).map(drop)
+    run_systemctl(runner, &systemctl_line(&["reset-failed"], units, QUICK)).map(drop)
 }
 
-/// How the last start of a service ended.
+/// The result of a service's last start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartResult {
     /// Its program ran and ended well.
     Ran,
     /// A condition kept it from starting.
     NotStarted,
-    /// It is masked.
+    /// The unit is masked.
     Masked,
     /// The manager could not run the program at all (`203/EXEC`): SELinux, a mount with noexec, a wrong file.
     CannotRun,
-    /// In the manager's words, such as `exit-code 1` or `timeout`.
+    /// It failed; in the manager's words, such as `exit-code 1` or `timeout`.
     Failed(String),
 }
 
-/// How the last start of a service ended.
+/// Returns the result of a service's last start.
 ///
 /// # Errors
-/// No systemctl, or no answer.
+/// systemctl is missing, or gives no answer.
 pub fn start_result(runner: &dyn CommandRunner, unit: &str) -> Result<StartResult, CommandError> {
     let options = [
         "show",
         "--property=LoadState,Result,ConditionResult,ExecMainStatus",
     ];
-    asked(runner, &line(&options, &[unit], QUICK)).map(|answer| read_start(&answer.stdout))
+    run_systemctl(runner, &systemctl_line(&options, &[unit], QUICK))
+        .map(|answer| read_start(&answer.stdout))
 }
 
 /// systemd's number for a program that could not be executed.
@@ -156,15 +158,15 @@ const BUSY: Duration = Duration::from_secs(90);
 /// For a stop and a start, each of which systemd gives 90 s.
 const TWICE: Duration = Duration::from_secs(200);
 
-fn show(units: &[&str]) -> CommandLine {
-    line(
+fn activity_query(units: &[&str]) -> CommandLine {
+    systemctl_line(
         &["show", "--property=Id,ActiveState,SubState"],
         units,
         QUICK,
     )
 }
 
-fn line(words: &[&str], units: &[&str], timeout: Duration) -> CommandLine {
+fn systemctl_line(words: &[&str], units: &[&str], timeout: Duration) -> CommandLine {
     let end: &[&str] = if units.is_empty() { &[] } else { &["--"] };
     let args = words.iter().chain(end).chain(units);
     CommandLine {
@@ -175,7 +177,10 @@ fn line(words: &[&str], units: &[&str], timeout: Duration) -> CommandLine {
     }
 }
 
-fn asked(runner: &dyn CommandRunner, command: &CommandLine) -> Result<CommandOutput, CommandError> {
+fn run_systemctl(
+    runner: &dyn CommandRunner,
+    command: &CommandLine,
+) -> Result<CommandOutput, CommandError> {
     let answer = runner.run(command)?;
     if answer.status == Some(0) {
         return Ok(answer);
@@ -186,15 +191,18 @@ fn asked(runner: &dyn CommandRunner, command: &CommandLine) -> Result<CommandOut
 
 fn read_idle(text: &str) -> Vec<String> {
     let idle = |block: &&str| {
-        let job = value(block, "Job").unwrap_or_default();
-        value(block, "ActiveState").as_deref() == Some("inactive") && matches!(&*job, "" | "0")
+        let job = property_value(block, "Job").unwrap_or_default();
+        property_value(block, "ActiveState").as_deref() == Some("inactive")
+            && matches!(&*job, "" | "0")
     };
     let blocks = text.split("\n\n").filter(idle);
-    blocks.filter_map(|block| value(block, "Id")).collect()
+    blocks
+        .filter_map(|block| property_value(block, "Id"))
+        .collect()
 }
 
 fn read_start(text: &str) -> StartResult {
-    let value = |key: &str| value(text, key).unwrap_or_default();
+    let value = |key: &str| property_value(text, key).unwrap_or_default();
     if value("LoadState") == "masked" {
         return StartResult::Masked;
     }
@@ -209,7 +217,7 @@ fn read_start(text: &str) -> StartResult {
 }
 
 /// The value of a `Key=value` line.
-fn value(block: &str, key: &str) -> Option<String> {
+fn property_value(block: &str, key: &str) -> Option<String> {
     let line = block.lines().find_map(|line| line.strip_prefix(key));
     line.and_then(|rest| rest.strip_prefix('='))
         .map(str::to_owned)
@@ -218,7 +226,7 @@ fn value(block: &str, key: &str) -> Option<String> {
 /// The main process of a unit that is running or starting.
 ///
 /// # Errors
-/// No systemctl, or no answer.
+/// systemctl is missing, or gives no answer.
 pub fn main_pid(runner: &dyn CommandRunner, unit: &str) -> Result<Option<i32>, CommandError> {
     let answer = runner.run(&CommandLine {
         program: "systemctl".into(),
@@ -235,8 +243,8 @@ pub fn main_pid(runner: &dyn CommandRunner, unit: &str) -> Result<Option<i32>, C
     Ok(answer.stdout.trim().parse().ok().filter(|pid| *pid > 0))
 }
 
-/// Ends this boot in an orderly way; the answer comes before that.
-pub fn reboot() -> CommandLine {
+/// The command that reboots in an orderly way; it returns before the reboot.
+pub fn reboot_node() -> CommandLine {
     CommandLine {
         program: "systemctl".into(),
         args: ["--no-block", "reboot"].map(str::to_owned).to_vec(),
@@ -246,13 +254,13 @@ pub fn reboot() -> CommandLine {
 }
 
 /// Blocks of `Key=value` lines in any order, an empty line between two units.
-fn read(answer: &CommandOutput) -> Vec<UnitActivity> {
+fn parse_activity(answer: &CommandOutput) -> Vec<UnitActivity> {
     let blocks = answer.stdout.split("\n\n");
     let unit = |block: &str| {
         Some(UnitActivity {
-            name: value(block, "Id")?,
-            active: value(block, "ActiveState")?,
-            sub: value(block, "SubState")?,
+            name: property_value(block, "Id")?,
+            active: property_value(block, "ActiveState")?,
+            sub: property_value(block, "SubState")?,
         })
     };
     blocks.filter_map(unit).collect()
@@ -300,9 +308,9 @@ mod tests {
             ("systemctl start -- a.service", 0, ""),
             ("systemctl stop -- -b.service c.timer", 0, ""),
         ]);
-        reload(&runner).unwrap();
-        start(&runner, "a.service").unwrap();
-        stop(&runner, &["-b.service", "c.timer"]).unwrap();
+        daemon_reload(&runner).unwrap();
+        start_unit(&runner, "a.service").unwrap();
+        stop_units(&runner, &["-b.service", "c.timer"]).unwrap();
     }
 
     #[test]
@@ -312,13 +320,16 @@ mod tests {
         let units = ["a.service", "b.service", "c.service", "d.service"];
         let command = "systemctl show --property=Id,ActiveState,Job -- a.service b.service c.service d.service";
         let runner = script(&[(command, 0, text)]);
-        assert_eq!(idle(&runner, &units), Ok(vec!["b.service".to_owned()]));
+        assert_eq!(
+            query_idle(&runner, &units),
+            Ok(vec!["b.service".to_owned()])
+        );
     }
 
     #[test]
     fn what_systemctl_said_is_the_error() {
         let runner = script(&[("systemctl start -- a.service", 1, "Job for a failed.\n")]);
-        let error = start(&runner, "a.service").unwrap_err();
+        let error = start_unit(&runner, "a.service").unwrap_err();
         assert_eq!(error.to_string(), "running systemctl: Job for a failed.");
     }
 
@@ -358,7 +369,7 @@ mod tests {
                 .to_owned(),
             stderr: String::new(),
         };
-        let found = read(&answer);
+        let found = parse_activity(&answer);
         let shown: Vec<_> = found
             .iter()
             .map(|unit| format!("{} {} {}", unit.name, unit.active, unit.sub))

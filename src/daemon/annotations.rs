@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::document::{data_url, yaml};
-use crate::net::{self, CertificateDer, Identity};
+use crate::net::{self, CertificateDer, ClientIdentity};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 use crate::state_file;
@@ -73,7 +73,7 @@ pub struct Access {
     /// Who signs for it.
     pub authorities: Vec<CertificateDer<'static>>,
     /// The kubelet's certificate and key.
-    pub identity: Identity,
+    pub identity: ClientIdentity,
 }
 
 /// Reads the kubelet's kubeconfig and what it names.
@@ -94,9 +94,9 @@ pub fn access(root: &Root) -> Result<Access, ApiError> {
     let key = material(root, user, "client-key")?;
     Ok(Access {
         server: server.trim_end_matches('/').to_owned(),
-        authorities: net::certificates(&authorities)
+        authorities: net::parse_bundle(&authorities)
             .map_err(|e| bad("certificate-authority", e))?,
-        identity: Identity::parse(&chain, &key).map_err(|e| bad("client-certificate", e))?,
+        identity: ClientIdentity::parse(&chain, &key).map_err(|e| bad("client-certificate", e))?,
     })
 }
 

@@ -1,4 +1,4 @@
-//! A tar archive, read where it lies: a list of its files with their places, and nothing unpacked.
+//! A tar archive, read in place: a list of its files with their offsets; nothing is unpacked.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,11 +18,11 @@ pub struct Archive {
 #[derive(Debug, Clone, Copy)]
 struct Span {
     offset: u64,
-    /// What is really there, which is less than the archive says where its end is missing.
+    /// Bytes that are present: fewer than the header's size if the end of the archive is missing.
     there: u64,
 }
 
-/// Why an archive cannot be listed.
+/// An archive that cannot be listed.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// It is packed as a whole.
@@ -54,12 +54,12 @@ impl Archive {
         })
     }
 
-    /// How many bytes of a file are there; `None` where it is not listed.
+    /// Returns the number of bytes that are present of a file; `None` if it is not listed.
     pub fn size(&self, name: &str) -> Option<u64> {
         self.places.get(name).map(|span| span.there)
     }
 
-    /// Reads a file with this function, as far as it is there.
+    /// Calls `with` on the bytes of a file that are present.
     pub fn read<T>(
         &self,
         name: &str,

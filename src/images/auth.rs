@@ -1,4 +1,4 @@
-//! Pull secrets: which file and which entry of it a pull would use. The secrets themselves are never kept.
+//! Pull secrets: the file and the entry that a pull would use. The secrets themselves are never kept.
 
 use std::fmt;
 
@@ -9,18 +9,18 @@ use std::collections::BTreeMap;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
-/// What is known of the credentials of a node, without them.
+/// The keys of a node's credentials, without the secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Secrets {
-    /// The file that counts; `None` where there is none.
+    /// The file in use; `None` if there is none.
     pub file: Option<String>,
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     pub problem: Option<String>,
-    /// What it has entries for.
+    /// The keys of its entries.
     entries: Vec<String>,
 }
 
-/// What a pull would use.
+/// The credentials that a pull would use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credentials {
     /// An entry of the file, for this key.
@@ -38,7 +38,7 @@ struct Raw {
 }
 
 impl Secrets {
-    /// Reads what a file has entries for.
+    /// Reads the keys of a file's entries.
     pub fn parse(file: &str, text: &[u8]) -> Self {
         let file = Some(file.to_owned());
         match serde_json::from_slice::<Raw>(text) {
@@ -78,12 +78,12 @@ impl Secrets {
         Ok(Self::default())
     }
 
-    /// Whether it has an entry for anybody.
+    /// Returns true if it has no entry.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// What a pull of `HOST/PATH` would use: the entry of the longest path, then of the host.
+    /// Returns the credentials for `HOST/PATH`: the entry of the longest path, then of the host.
     pub fn of(&self, repository: &str) -> Credentials {
         let mut names = std::iter::successors(Some(repository), |name| {
             name.rsplit_once('/').map(|(above, _)| above)
@@ -96,7 +96,7 @@ impl Secrets {
     }
 }
 
-/// Docker wrote URLs.
+/// Strips the scheme and path of a key: Docker wrote URLs.
 fn plain(entry: &str) -> &str {
     let rest = entry
         .strip_prefix("https://")

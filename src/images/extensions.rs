@@ -1,4 +1,5 @@
-//! The image of extensions: how its content is had, and how rpm-ostree is told of it (docs/agreement.md: Packages). Words in,
+//! The image of extensions: the commands that get its content, and the file that names it to rpm-ostree
+//! (docs/agreement.md: Packages). Words in,
 //! values out.
 
 use std::time::Duration;
@@ -6,9 +7,9 @@ use std::time::Duration;
 use crate::command::CommandLine;
 use crate::sys::privileges::Capability;
 
-/// Where the packages are in the image.
+/// Directory of the packages in the image.
 pub const REPOSITORY: &str = "usr/share/rpm-ostree/extensions";
-/// What makes a directory a repository.
+/// File that makes a directory a repository.
 pub const METADATA: &str = "repodata/repomd.xml";
 /// The daemon's name of the repository, by which the packages are found; it removes a stale one too.
 pub const REPO_FILE: &str = "/etc/yum.repos.d/coreos-extensions.repo";
@@ -31,7 +32,7 @@ pub fn repo_file(repository: &str) -> String {
     lines.map(|line| line + "\n").concat()
 }
 
-/// Gets the image where it is not in containers-storage; `auth`: the pull secret.
+/// Pulls the image if it is not in containers-storage; `auth`: the pull secret.
 pub fn pull(image: &str, auth: Option<&str>) -> CommandLine {
     let mut args = vec!["pull".to_owned(), "-q".to_owned()];
     args.extend(
@@ -42,7 +43,7 @@ pub fn pull(image: &str, auth: Option<&str>) -> CommandLine {
     podman(args, PULL)
 }
 
-/// Makes a container of it, which never runs.
+/// Makes a container of the image, which never runs.
 pub fn create(image: &str, name: &str) -> CommandLine {
     let args = [
         "create",
@@ -59,13 +60,13 @@ pub fn create(image: &str, name: &str) -> CommandLine {
     )
 }
 
-/// Copies what is in it to a directory of the node.
+/// Copies the container's files to a directory of the node.
 pub fn copy(name: &str, directory: &str) -> CommandLine {
     let args = ["cp".to_owned(), format!("{name}:/"), directory.to_owned()];
     podman(args.to_vec(), COPY)
 }
 
-/// Lets rpm-ostreed read what was copied.
+/// Labels the copied files so that rpm-ostreed may read them.
 pub fn label(directory: &str) -> CommandLine {
     let args = ["-R", "-t", "var_run_t", directory];
     CommandLine {

@@ -10,11 +10,11 @@ const MAX_BLOBS: usize = 4096;
 /// Something that another document names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Of its bytes.
+    /// Digest of its bytes.
     pub digest: Digest,
     /// Number of its bytes.
     pub size: u64,
-    /// What it is.
+    /// Its media type.
     pub media_type: String,
     /// Of a manifest in a list: operating system and architecture, as Go names them (`linux`, `amd64`).
     pub platform: Option<(String, String)>,
@@ -36,7 +36,7 @@ pub enum Manifest {
     List(Vec<Descriptor>),
 }
 
-/// Why bytes are no manifest.
+/// Bytes that are no manifest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
     /// Not JSON, or not of that form.

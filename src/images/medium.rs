@@ -21,7 +21,7 @@ const MAX_DEPTH: usize = 3;
 /// Manifests that are looked at on one level.
 const MAX_NAMED: usize = 4096;
 
-/// How an image is laid out.
+/// The layout of an image on a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// `oci:PATH`.
@@ -37,9 +37,9 @@ pub enum Form {
 /// A medium that was opened.
 #[derive(Debug)]
 pub struct Medium {
-    /// How it is laid out.
+    /// Layout.
     pub form: Form,
-    /// Where it is.
+    /// Path on the running system.
     pub path: PathBuf,
     files: Files,
 }
@@ -50,15 +50,15 @@ enum Files {
     Archive(Archive),
 }
 
-/// Why a medium cannot be read.
+/// A medium that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum MediumError {
     /// It cannot be opened.
     #[error("opening {path}: {reason}; look whether the medium is mounted", path = .path.display())]
     Open {
-        /// Where.
+        /// Path of the medium.
         path: PathBuf,
-        /// The system's word.
+        /// The system's error.
         reason: Reason,
     },
     /// It is an archive that cannot be listed.
@@ -66,7 +66,7 @@ pub enum MediumError {
     Archive {
         /// Where.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: ArchiveError,
     },
     /// It has none of the four forms.
@@ -82,7 +82,7 @@ pub enum MediumError {
         path: PathBuf,
         /// The file in it.
         file: String,
-        /// Why.
+        /// The system's error.
         reason: Reason,
     },
     /// A manifest of it cannot be understood.
@@ -97,7 +97,7 @@ pub enum MediumError {
     },
 }
 
-/// Why no program finds an image of a medium, although it is there.
+/// An image that is on the medium and that no program would find.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// The rest of such a path is taken for a name.
@@ -105,7 +105,7 @@ pub enum AddressError {
         "its path has a colon, and skopeo takes what follows for the name of an image. Mount or move it elsewhere"
     )]
     Colon,
-    /// Only a name tells several images apart.
+    /// Several images, and the wanted one has no name of its own.
     #[error(
         "it holds {0} images, and the wanted one has no name of its own there, by which skopeo could find it. \
          Put it into a directory alone: skopeo copy --all --preserve-digests docker://IMAGE oci:PATH"
@@ -113,14 +113,14 @@ pub enum AddressError {
     Nameless(usize),
 }
 
-/// Where skopeo finds an image.
+/// The address by which skopeo finds an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     /// The form of its medium.
     pub form: Form,
-    /// Where that is.
+    /// Path of the medium.
     pub path: PathBuf,
-    /// Its name there, where several images are.
+    /// Name of the image, if the medium has several.
     pub name: Option<String>,
 }
 
@@ -135,30 +135,30 @@ impl fmt::Display for Address {
     }
 }
 
-/// How closely blobs are looked at.
+/// The depth of a check of blobs.
 #[allow(
     missing_debug_implementations,
     reason = "a caller's function has nothing to show"
 )]
 pub enum Check<'a> {
-    /// Their sizes: at once, whatever the medium.
+    /// Their sizes: quick on every medium.
     Sizes,
-    /// Their bytes too, which takes as long as reading the medium; told of every number of bytes read.
+    /// Their bytes too, which takes as long as reading the medium; the function gets every number of bytes read.
     Digests(&'a mut dyn FnMut(u64)),
 }
 
-/// What a medium has of a wanted image.
+/// The result of a check: the parts of a wanted image on a medium.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// What was wanted.
+    /// Digest of the wanted image.
     pub wanted: Digest,
-    /// Whether it can be had.
+    /// The verdict.
     pub verdict: Verdict,
     /// Every blob that it takes, the manifests included.
     pub blobs: Vec<Blob>,
 }
 
-/// Whether a medium provides an image bit-exactly.
+/// The verdict on a medium: does it provide an image bit-exactly?
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// It does. The manifest for this machine, where the wanted digest names a list.
@@ -180,15 +180,15 @@ pub enum Verdict {
 pub struct Blob {
     /// Its digest.
     pub digest: Digest,
-    /// What it is for.
+    /// Its part in the image.
     pub role: Role,
-    /// Its size, as the manifest says.
+    /// Its size in the manifest, in bytes.
     pub size: u64,
-    /// What is there.
+    /// Its state on the medium.
     pub state: BlobState,
 }
 
-/// What a blob is for.
+/// The part of a blob in an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// A list of manifests.
@@ -201,7 +201,7 @@ pub enum Role {
     Layer,
 }
 
-/// What is there of a blob.
+/// The state of a blob on the medium.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlobState {
     /// All of it, as far as it was looked at.
@@ -215,10 +215,10 @@ pub enum BlobState {
 }
 
 impl Medium {
-    /// Opens a directory or an archive, and tells its form by what is in it.
+    /// Opens a directory or an archive, and finds its form by its content.
     ///
     /// # Errors
-    /// It is not there, or holds no image.
+    /// It is missing, or holds no image.
     pub fn open(path: &Path) -> Result<Self, MediumError> {
         let open = |reason: Reason| MediumError::Open {
             path: path.to_owned(),
@@ -291,10 +291,10 @@ impl Medium {
         format!("{}:{}", self.form, self.path.display())
     }
 
-    /// Where skopeo finds the image of this digest, which is on it.
+    /// Returns the address by which skopeo finds the image of this digest, which is on the medium.
     ///
     /// # Errors
-    /// The medium cannot be read. What keeps skopeo from it is the inner error.
+    /// The medium cannot be read. The inner error: skopeo cannot find the image.
     pub fn address(&self, wanted: &Digest) -> Result<Result<Address, AddressError>, MediumError> {
         let mut address = Address {
             form: self.form,
@@ -329,7 +329,7 @@ impl Medium {
         (first.digest == found.digest).then(|| found.name.clone())?
     }
 
-    /// The digests of the images that it names, lists first.
+    /// Returns the digests of the images that it names, lists first.
     ///
     /// # Errors
     /// It cannot be read.
@@ -338,7 +338,7 @@ impl Medium {
         Ok(named.map(|descriptor| descriptor.digest).collect())
     }
 
-    /// Looks whether it provides the image of this digest, for a machine as Go names it (`amd64`).
+    /// Checks if it provides the image of this digest, for an architecture as Go names it (`amd64`).
     ///
     /// # Errors
     /// It cannot be read. What is missing or damaged in the image is no error, but in the report.
@@ -494,7 +494,7 @@ impl Medium {
         Ok(all)
     }
 
-    /// What a manifest names, if it is a list that can be read.
+    /// Returns the entries of a manifest that is a list and can be read.
     fn list(&self, descriptor: &Descriptor) -> Option<Vec<Descriptor>> {
         let file = self.manifest_file(&descriptor.digest);
         self.files
@@ -622,14 +622,14 @@ impl Medium {
 }
 
 impl Report {
-    /// Blobs that are not as they should be.
+    /// Returns the blobs that are missing or damaged.
     pub fn bad(&self) -> impl Iterator<Item = &Blob> {
         self.blobs
             .iter()
             .filter(|blob| blob.state != BlobState::Whole)
     }
 
-    /// Whether the image can be had.
+    /// Returns true if the image is whole.
     pub fn is_exact(&self) -> bool {
         matches!(self.verdict, Verdict::Exact(_))
     }
@@ -647,7 +647,7 @@ impl Report {
         self.blobs.iter().filter(new).map(|blob| blob.size).sum()
     }
 
-    /// The verdict in words, with both digests where they differ, and the command that makes a medium that does.
+    /// Returns the verdict in words, with both digests if they differ, and the command that makes a good copy.
     pub fn words(&self, image: &ImageName, medium: &Medium) -> String {
         let (wanted, at) = (&self.wanted, medium.reference());
         let copy = copy_command(image, wanted);
@@ -684,7 +684,7 @@ impl Report {
     }
 }
 
-/// How to copy an image so that its digest stays, lists with all their images.
+/// Returns the command that copies an image with its digest, a list with all its images.
 pub fn copy_command(image: &ImageName, digest: &Digest) -> String {
     format!(
         "skopeo copy --all --preserve-digests docker://{}@{digest} oci:DIRECTORY",
@@ -722,7 +722,7 @@ impl fmt::Display for Blob {
 }
 
 impl Files {
-    /// The bytes that are there; `None` where there is no such file.
+    /// Returns the number of bytes that are present; `None` if there is no such file.
     fn size(&self, name: &str) -> Option<u64> {
         match self {
             Self::Archive(archive) => archive.size(name),
@@ -824,7 +824,7 @@ fn diff_ids(config: &[u8]) -> Vec<Digest> {
         .collect()
 }
 
-/// Byte for byte as skopeo writes it.
+/// Returns the manifest byte for byte as skopeo writes it.
 fn docker_manifest(config: &[u8], layers: &[(Digest, u64)]) -> String {
     const DOCKER: &str = "application/vnd.docker";
     let part = |kind: &str, size: u64, digest: &Digest| {
@@ -842,7 +842,7 @@ fn docker_manifest(config: &[u8], layers: &[(Digest, u64)]) -> String {
         layers.join(",")
     )
 }
-/// A file, or nothing at all.
+/// Returns true if the path is a file or missing.
 fn is_no_directory(error: &RootError) -> bool {
     let kinds = [Errno::ENOTDIR, Errno::ENOENT];
     matches!(error.cause, ResolveError::System(errno) if kinds.contains(&errno))

@@ -1,4 +1,4 @@
-//! OS images: what a medium carries, and how a pull would be decided.
+//! OS images: the content of a medium, and the decisions of a pull.
 //!
 //! Only a bit-exact copy can have the digest that a config names: everything here looks and compares, nothing is
 //! unpacked or written. What is read is bounded, as a medium may hold anything.
@@ -30,7 +30,7 @@ impl Digest {
         valid.then(|| Self(hex.to_ascii_lowercase()))
     }
 
-    /// That of some bytes.
+    /// Returns the digest of some bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(crate::root::sha256(bytes))
     }
@@ -60,7 +60,7 @@ pub struct ImageName {
     pub digest: Option<Digest>,
 }
 
-/// Why a text is no image name.
+/// A text that is no image name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// Without a host it may mean different images on different nodes.

@@ -1,4 +1,4 @@
-//! `policy.json`: which signatures an image needs (containers-policy.json(5)). It is read, never changed.
+//! `policy.json`: the signatures that an image needs (containers-policy.json(5)). It is read, never changed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,16 +30,16 @@ pub struct Requirement {
     pub key_paths: Vec<String>,
 }
 
-/// What the policy says of an image.
+/// The policy's ruling on an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruling {
     /// The rule that counts, such as `docker: quay.example/release`, or `default`.
     pub rule: String,
-    /// What it wants.
+    /// Its requirements.
     pub requirements: Vec<Requirement>,
 }
 
-/// Why a policy cannot be used. The containers tools refuse every pull then.
+/// A policy that cannot be used. The containers tools refuse every pull then.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("reading the signature policy: {0}; correct it, nothing can be pulled until then")]
 pub struct PolicyError(String);
@@ -72,12 +72,12 @@ impl Policy {
         })
     }
 
-    /// What it says of an image of a registry. The name as the config writes it counts, not that of a mirror.
+    /// Returns the ruling on an image of a registry. The name in the config counts, not that of a mirror.
     pub fn of_registry(&self, image: &ImageName) -> Ruling {
         self.first("docker", &registry_scopes(image))
     }
 
-    /// What it says of an image of a medium; the path is to be whole, and without links.
+    /// Returns the ruling on an image of a medium; the path has to be absolute and without links.
     pub fn of_medium(&self, address: &Address) -> Ruling {
         let (transport, path) = (address.form.to_string(), address.path.to_string_lossy());
         let named = address.name.iter().map(|name| format!("{path}:{name}"));
@@ -85,23 +85,23 @@ impl Policy {
         self.first(&transport, &scopes)
     }
 
-    /// What it says of an image at a path: `oci`, `dir`.
+    /// Returns the ruling on an image at a path: `oci`, `dir`.
     pub fn of_path(&self, transport: &str, path: &str) -> Ruling {
         self.first(transport, &scopes_of_path(path))
     }
 
-    /// What it says of an image of `containers-storage`, by these scopes, the closest first.
+    /// Returns the ruling on an image of `containers-storage`, by these scopes, the closest first.
     pub fn of_storage(&self, scopes: &[String]) -> Ruling {
         self.first("containers-storage", scopes)
     }
 
-    /// Whether the default accepts anything: then `ostree-image-signed:` is refused, and the daemon writes no
+    /// Returns true if the default accepts anything: then `ostree-image-signed:` is refused, and the daemon writes no
     /// exception for `containers-storage` unless that has rules of its own (docs/agreement.md: Operating system).
     pub fn accepts_anything_by_default(&self) -> bool {
         accepts_anything(&self.default)
     }
 
-    /// Whether there are rules for a transport.
+    /// Returns true if there are rules for a transport.
     pub fn has_rules_for(&self, transport: &str) -> bool {
         self.transports.contains_key(transport)
     }
@@ -130,17 +130,17 @@ impl Policy {
 }
 
 impl Ruling {
-    /// Whether the image is taken without a signature.
+    /// Returns true if the image is accepted without a signature.
     pub fn accepts_anything(&self) -> bool {
         accepts_anything(&self.requirements)
     }
 
-    /// Whether it is refused whatever it is.
+    /// Returns true if every image is refused.
     pub fn rejects(&self) -> bool {
         self.requirements.iter().any(|one| one.kind == "reject")
     }
 
-    /// Files of keys that are needed, for a look whether they are there.
+    /// Returns the key files that are needed.
     pub fn keys(&self) -> Vec<&str> {
         let each = self.requirements.iter();
         each.flat_map(|one| one.key_path.iter().chain(&one.key_paths))

@@ -1,4 +1,4 @@
-//! How a pull would be decided: where the image is asked for, with which credentials, and what the policy says.
+//! The decisions of a pull: the places that are asked, the credentials, and the policy's ruling.
 
 use std::fmt;
 
@@ -16,15 +16,15 @@ pub struct Trace {
     pub image: ImageName,
     /// The prefix and the file of the table that counts; `None` where none does.
     pub table: Option<(String, String)>,
-    /// Where it is asked for, in order.
+    /// The places that are asked, in order.
     pub sources: Vec<Source>,
     /// The file of the credentials.
     pub secrets: Option<String>,
-    /// Why that cannot be used.
+    /// The reason why it cannot be used.
     pub secrets_problem: Option<String>,
-    /// It has no entry for anybody.
+    /// The file has no entry.
     pub secrets_empty: bool,
-    /// What the policy says.
+    /// The policy's ruling.
     pub ruling: Ruling,
 }
 
@@ -37,13 +37,13 @@ pub struct Source {
     pub mirror: bool,
     /// Without TLS, or with any certificate.
     pub insecure: bool,
-    /// Why it is not asked.
+    /// The reason why it is not asked.
     pub skipped: Option<String>,
-    /// With which credentials.
+    /// The credentials for it.
     pub credentials: Credentials,
 }
 
-/// Why the files of a root tell nothing of a pull.
+/// Files of a root from which no pull can be traced.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// One cannot be read.
@@ -61,10 +61,10 @@ pub enum TraceError {
 }
 
 impl Trace {
-    /// Reads the files of a root and puts together what they say.
+    /// Reads the files of a root and derives the decisions.
     ///
     /// # Errors
-    /// What the containers tools would refuse a pull for.
+    /// An error for which the containers tools would refuse a pull.
     pub fn read(root: &Root, image: &ImageName) -> Result<Self, TraceError> {
         let registries = Registries::parse(&Registries::files(root)?)?;
         let secrets = Secrets::read(root)?;
@@ -72,7 +72,7 @@ impl Trace {
         Ok(Self::of(image, &registries, &secrets, &policy))
     }
 
-    /// Puts together what each of the files says.
+    /// Derives the decisions from the parsed files.
     pub fn of(
         image: &ImageName,
         registries: &Registries,
@@ -115,14 +115,14 @@ impl Trace {
         }
     }
 
-    /// The places that are really asked.
+    /// Returns the places that are asked.
     pub fn asked(&self) -> impl Iterator<Item = &Source> {
         self.sources
             .iter()
             .filter(|source| source.skipped.is_none())
     }
 
-    /// Whether it cannot succeed whatever the network does, and why.
+    /// Returns the reason why a pull cannot succeed, whatever the network does.
     pub fn blocked(&self) -> Option<String> {
         if self.ruling.rejects() {
             return Some(format!("the signature policy rejects it: {}", self.ruling));

@@ -1,4 +1,4 @@
-//! `registries.conf`, version 2: where an image is really asked for, in which order (containers-registries.conf(5)).
+//! `registries.conf`, version 2: the places that are asked for an image, in order (containers-registries.conf(5)).
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ pub struct Registries {
 /// One `[[registry]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registry {
-    /// What names begin with for which it counts; may begin with `*.`.
+    /// Prefix of the names that it applies to; may begin with `*.`.
     pub prefix: String,
-    /// What stands in place of the prefix; empty: the name stays.
+    /// Replacement of the prefix; empty: the name stays.
     pub location: String,
     /// Without TLS, or with any certificate.
     pub insecure: bool,
@@ -34,7 +34,7 @@ pub struct Registry {
 /// One `[[registry.mirror]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mirror {
-    /// What stands in place of the prefix.
+    /// Replacement of the prefix.
     pub location: String,
     /// Without TLS, or with any certificate.
     pub insecure: bool,
@@ -53,7 +53,7 @@ pub enum Pull {
     Tag,
 }
 
-/// Why the files cannot be used. The containers tools refuse every pull then.
+/// Files that cannot be used. The containers tools refuse every pull then.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegistriesError {
     /// No TOML, or not of that form.
@@ -68,7 +68,7 @@ pub enum RegistriesError {
 }
 
 impl RegistriesError {
-    /// The file that is wrong.
+    /// Path of the file.
     pub fn file(&self) -> &str {
         match self {
             Self::Form(file, _) | Self::Old(file) | Self::Nameless(file) => file,
@@ -160,7 +160,7 @@ impl Registries {
         Ok(files)
     }
 
-    /// The table that counts for a name `HOST/PATH[:TAG|@DIGEST]`: the one of the longest prefix.
+    /// Returns the table for a name `HOST/PATH[:TAG|@DIGEST]`: the one with the longest prefix.
     pub fn of(&self, name: &str) -> Option<&Registry> {
         let fitting = self
             .tables
@@ -176,7 +176,7 @@ impl Registries {
 }
 
 impl Registry {
-    /// A name with this location in place of the prefix.
+    /// Returns a name with this location in place of the prefix.
     pub fn relocated(&self, location: &str, image: &ImageName) -> String {
         let name = image.to_string();
         match covers(&self.prefix, &name) {
@@ -189,7 +189,7 @@ impl Registry {
 }
 
 impl Pull {
-    /// Why a mirror is not asked for this image, if it is not.
+    /// Returns the reason why a mirror is not asked for this image; `None` if it is asked.
     pub fn skips(self, image: &ImageName) -> Option<&'static str> {
         match (self, image.digest.is_some()) {
             (Self::Digest, false) => Some("only names with a digest are asked for there"),
@@ -253,7 +253,7 @@ impl RawMirror {
     }
 }
 
-/// How much of a name a prefix covers; `None` where it does not end at a separator of the name.
+/// Returns the bytes of a name that a prefix covers; `None` if it does not end at a separator of the name.
 fn covers(prefix: &str, name: &str) -> Option<usize> {
     if let Some(domain) = prefix.strip_prefix('*') {
         let host = name.split('/').next().unwrap_or(name);

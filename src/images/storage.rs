@@ -17,11 +17,11 @@ pub struct Stored {
     pub id: String,
     /// The name with digest, byte for byte as it was asked for.
     pub repo_digest: String,
-    /// As Go names it, where podman is new enough to say.
+    /// Architecture as Go names it, if podman is new enough to report it.
     pub architecture: Option<String>,
 }
 
-/// Where the storage is.
+/// Driver and directory of the storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// Such as `overlay`.
@@ -30,12 +30,12 @@ pub struct Place {
     pub root: String,
 }
 
-/// Why an answer of podman cannot be used.
+/// An answer of podman, or a policy, that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("reading the answer of podman {0}: {1}; look at it: podman {0}")]
 pub struct StorageError(&'static str, String);
 
-/// What a program needs that writes the storage. Where skopeo lacks one, it takes itself for an ordinary user's and
+/// Capabilities of a program that writes the storage. If skopeo lacks one, it assumes an ordinary user's process and
 /// fails; from 1.18 on it unpacks layers in a root of their own.
 pub const CAPABILITIES: [Capability; 8] = [
     Capability::CAP_SYS_ADMIN,
@@ -67,7 +67,7 @@ pub fn bring(from: &str, image: &str) -> CommandLine {
     }
 }
 
-/// Asks whether there is a skopeo.
+/// Shows skopeo's version; fails if skopeo is missing.
 pub fn version() -> CommandLine {
     CommandLine {
         program: "skopeo".to_owned(),
@@ -97,7 +97,7 @@ fn podman(args: &[&str]) -> CommandLine {
     }
 }
 
-/// The image of exactly this name in the answer of [`images`]; `None` where it is not there under it.
+/// Finds the image of exactly this name in the answer of [`list_images`]; `None` if it is missing.
 ///
 /// # Errors
 /// An answer that is not podman's.
@@ -129,7 +129,7 @@ pub fn stored(answer: &str, image: &str) -> Result<Option<Stored>, StorageError>
     Ok(found)
 }
 
-/// Where the storage is, in the answer of [`info`].
+/// Parses the answer of [`system_info`]: driver and directory of the storage.
 ///
 /// # Errors
 /// An answer that is not podman's.
@@ -158,8 +158,8 @@ pub fn scope(place: &Place, stored: &Stored) -> String {
     )
 }
 
-/// Whether the daemon would write an exception for an image of the storage: not where the default accepts anything
-/// and nothing else is said of the storage.
+/// Returns true if the daemon would write an exception for an image of the storage: not if the default accepts anything
+/// and the storage has no rules of its own.
 pub fn needs_exception(policy: &Policy) -> bool {
     !policy.accepts_anything_by_default() || policy.has_rules_for("containers-storage")
 }
@@ -194,7 +194,7 @@ pub fn with_exception(
     Ok(Value::Object(all).to_string())
 }
 
-/// What lays that file over the node's policy, for rpm-ostreed alone; the text is the daemon's.
+/// Returns the drop-in that mounts that file over the node's policy, for rpm-ostreed alone; the text is the daemon's.
 pub fn binding(file: &str) -> String {
     format!("[Service]\nBindReadOnlyPaths={file}:/etc/containers/policy.json\n")
 }

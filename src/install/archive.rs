@@ -1,15 +1,15 @@
-//! What goes into an initramfs: the program, the units of the dracut module with the links that start them, and
+//! The content for an initramfs: the program, the units of the dracut module with the links that start them, and
 //! configs. Values in, values out.
 
 use super::cpio::{Content, Entry};
 use crate::paths;
 
-/// Where units are in an initramfs.
+/// Directory of the units in an initramfs.
 const UNITS: &str = "usr/lib/systemd/system";
 /// The program in an initramfs.
 const PROGRAM: &str = "usr/bin/mco-rescue";
 
-/// The units of the dracut module, and what starts each: the same that `module-setup.sh` installs.
+/// The units of the dracut module, each with the target that starts it: the same that `module-setup.sh` installs.
 const STARTED: [(&str, &str, &str); 3] = [
     (
         "mco-rescue-firstboot.service",
@@ -36,13 +36,13 @@ const DROPIN: (&str, &str) = (
 /// A config that is baked in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Baked {
-    /// File name; what it ends in tells its form.
+    /// File name; its extension shows the format.
     pub file: String,
     /// The document as it came.
     pub document: Vec<u8>,
 }
 
-/// Everything that is unpacked over the initramfs of the distribution; parents stand before what is in them.
+/// Returns the entries that are unpacked over the distribution's initramfs; a parent precedes its content.
 pub fn entries(program: Vec<u8>, configs: Vec<Baked>) -> Vec<Entry> {
     let mut all = vec![file(PROGRAM.to_owned(), 0o755, program)];
     for (unit, target, text) in STARTED {

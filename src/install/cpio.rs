@@ -2,7 +2,7 @@
 //!
 //! Nothing in an archive depends on where or when it was made: times and inode numbers are zero or counted.
 
-/// What is at a name of the archive.
+/// The object at a name of the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// A directory. The kernel makes no parents, so every one has its own entry.
@@ -20,11 +20,11 @@ pub struct Entry {
     pub name: String,
     /// Permission bits.
     pub mode: u32,
-    /// What it is.
+    /// Type and bytes.
     pub content: Content,
 }
 
-/// Why there is no archive.
+/// An error while an archive is written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CpioError {
     /// The form has 32 bits for a size.
@@ -41,7 +41,7 @@ const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
-/// The archive of some entries, in their order: a directory stands before what is in it.
+/// Returns the archive of some entries, in their order: a directory precedes its content.
 ///
 /// # Errors
 /// A file that is too large.
@@ -87,7 +87,7 @@ fn append(
     Ok(())
 }
 
-/// Headers and contents begin at multiples of four.
+/// Adds zeros: headers and contents begin at multiples of four.
 fn pad(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(4), 0);
 }

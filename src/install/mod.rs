@@ -1,6 +1,6 @@
-//! What `install` puts on a node: the program, its units, and the links that enable them.
+//! The files that `install` puts on a node: the program, its units, and the links that enable them.
 //!
-//! Which files these are, and how what is there differs from them, is found here; nothing is changed.
+//! This room lists these files and compares them with the node's; it changes nothing.
 
 pub mod archive;
 pub mod cpio;
@@ -25,19 +25,19 @@ const COMPLETE_TEXT: &str = include_str!("../../systemd/mco-rescue-complete.serv
 const FETCH_TEXT: &str = include_str!("../../systemd/mco-rescue-fetch.service");
 const TIMER_TEXT: &str = include_str!("../../systemd/mco-rescue-fetch.timer");
 
-/// For a root whose first boot would switch off what no preset switches on.
+/// For a root whose first boot would disable units without a preset.
 const PRESET_TEXT: &str = "enable mco-rescue-recover.service\nenable mco-rescue-complete.service\nenable mco-rescue-fetch.timer\ndisable mco-rescue-fetch.service\n";
 
-/// How much is installed.
+/// The extent of an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// What mends a node at boot: the program and the units that run it after a power cut and after a reboot.
+    /// The part that repairs a node at boot: the program and the units that run it after a power cut and after a reboot.
     Recovery,
     /// Everything.
     All,
 }
 
-/// What an item is made of.
+/// The content of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// The running program.
@@ -51,11 +51,11 @@ pub enum Content {
 /// One file or link of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// Where it belongs.
+    /// Path in the root.
     pub path: RootPath,
-    /// What it is made of.
+    /// Content.
     pub content: Content,
-    /// The unit whose file or link it is; whoever masks that has both left alone.
+    /// The unit whose file or link it is; of a masked unit both are left as they are.
     pub unit: Option<&'static str>,
 }
 
@@ -141,7 +141,7 @@ pub fn items(scope: Scope, never_booted: bool) -> Vec<Item> {
     all
 }
 
-/// The paths that a config is in charge of: the daemon would find another object there, and go Degraded.
+/// Returns the paths that a config manages: the daemon would find another object there, and go Degraded.
 pub fn managed(config: &Desired) -> BTreeSet<RootPath> {
     let files = config.files.iter().map(|file| file.path.clone());
     let links = config.links.iter().map(|link| link.path.clone());
@@ -150,7 +150,7 @@ pub fn managed(config: &Desired) -> BTreeSet<RootPath> {
     files.chain(links).chain(units).collect()
 }
 
-/// How an item stands on the node.
+/// The state of an item on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// As it should be.
@@ -161,34 +161,34 @@ pub enum Standing {
     Different,
     /// Right but for its SELinux label.
     Mislabelled,
-    /// Somebody has masked the unit; that is theirs to say.
+    /// An admin has masked the unit; that is respected.
     Masked,
-    /// A config is in charge of the path.
+    /// A config manages the path.
     Managed,
 }
 
-/// An item, how it stands, and as what it is to be there.
+/// An item, its state, and the object that is wanted at its path.
 #[derive(Debug, Clone)]
 pub struct Found {
     /// The item.
     pub item: Item,
-    /// How it stands.
+    /// State on the node.
     pub standing: Standing,
-    /// As what it is to be there.
+    /// Wanted type, mode and owner.
     pub object: Object,
     /// Its label, where the root's policy gives one.
     pub label: Option<String>,
 }
 
 impl Found {
-    /// Whether something is to be done about it.
+    /// Returns true if the item has to be put or labelled.
     pub fn is_due(&self) -> bool {
         use Standing::{Different, Mislabelled, Missing};
         matches!(self.standing, Missing | Different | Mislabelled)
     }
 }
 
-/// What an item is compared with.
+/// The input of the comparison.
 #[allow(
     missing_debug_implementations,
     reason = "the bytes of a program have nothing to show"
@@ -203,12 +203,12 @@ pub struct Survey<'a> {
     pub labels: &'a Labels,
     /// The bytes of the running program.
     pub program: &'a [u8],
-    /// What a config is in charge of.
+    /// Paths that a config manages.
     pub managed: &'a BTreeSet<RootPath>,
 }
 
 impl Survey<'_> {
-    /// Looks at every item.
+    /// Compares every item with the node.
     ///
     /// # Errors
     /// A path that cannot be resolved or read.
@@ -254,7 +254,7 @@ impl Survey<'_> {
         })
     }
 
-    /// Where labels cannot be read they cannot be set either.
+    /// Returns true if the label is wrong. Labels that cannot be read cannot be set either, so they count as right.
     fn is_mislabelled(&self, path: &RootPath, wanted: Option<&str>) -> bool {
         let Some(wanted) = wanted else { return false };
         let place = self.root.place(path).ok().flatten();
@@ -267,7 +267,7 @@ fn unit_path(unit: &str) -> Result<RootPath, crate::root::RootPathError> {
     RootPath::fixed(paths::UNITS).join(unit)
 }
 
-/// Whether a unit file is a link to `/dev/null`.
+/// Returns true if a unit file is a link to `/dev/null`.
 ///
 /// # Errors
 /// A path that cannot be resolved.

@@ -104,13 +104,13 @@ impl FileContexts {
     }
 
     /// The label that belongs at an absolute path, as it is after links in the directories above it are followed.
-    /// `None` where no line matches, or where the one that does says `<<none>>` or is no pattern that is understood.
+    /// `None` if no line matches, or if the one that does is `<<none>>` or no pattern that is understood.
     pub fn lookup(&self, path: &str, kind: &Kind) -> Option<&str> {
         let line = self.decisive(path, kind)?;
         line.label.as_deref().filter(|_| line.is_understood())
     }
 
-    /// The pattern that may decide for a path, where it is none that is understood.
+    /// Returns the pattern that may decide for a path, if it is none that is understood.
     pub fn puzzle(&self, path: &str, kind: &Kind) -> Option<&str> {
         let line = self.decisive(path, kind)?;
         (!line.is_understood()).then_some(line.pattern.as_str())
@@ -229,7 +229,7 @@ fn parse_letter(field: &str) -> Result<char, ()> {
     }
 }
 
-/// How a type is written in the files, behind the hyphen.
+/// Returns the letter of a type in the files, behind the hyphen.
 fn letter(kind: &Kind) -> char {
     match kind {
         Kind::File { .. } => '-',
@@ -283,7 +283,7 @@ fn leading_text(pattern: &str) -> (String, bool) {
     (text, true)
 }
 
-/// Whether a pattern offers alternatives outside of any group; then they need not have a beginning in common.
+/// Returns true if a pattern has alternatives outside of any group; they need not have a beginning in common.
 fn alternates(pattern: &str) -> bool {
     let mut depth = 0;
     pattern.chars().any(|c| {
@@ -311,7 +311,7 @@ fn parse_aliases(text: &str) -> Vec<Alias> {
     pairs.collect()
 }
 
-/// What a path is taken for; the last alias that fits counts.
+/// Returns the path that an alias stands for; the last alias that fits counts.
 fn substitute(aliases: &[Alias], path: &str) -> Option<String> {
     aliases.iter().rev().find_map(|alias| {
         let rest = path.strip_prefix(&alias.path)?;

@@ -1,4 +1,4 @@
-//! SELinux labels: which one the root's own policy wants at a path (docs/ignition.md: Labels).
+//! SELinux labels: the label that the root's own policy wants at a path (docs/ignition.md: Labels).
 //!
 //! The policy's `file_contexts` are evaluated here, not by a tool. `matchpathcon` and `setfiles` are on every
 //! installed node, but not in an initramfs nor on the machine that a broken disk is carried to, and these are the
@@ -16,13 +16,13 @@ pub use contexts::{ContextsError, FileContexts, Sources};
 
 use crate::object::Kind;
 
-/// What a root says of labels.
+/// The labels of a root's policy.
 #[derive(Debug, Clone, Default)]
 pub enum Policy {
     /// No SELinux policy is configured.
     #[default]
     None,
-    /// One is configured, but it cannot be used: why.
+    /// A policy is configured, but cannot be used, for this reason.
     Unusable(String),
     /// The labels that it gives.
     Usable {
@@ -34,7 +34,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// The label that belongs at an absolute path; `None` where the policy has none for it.
+    /// Returns the label for an absolute path; `None` if the policy has none for it.
     pub fn label(&self, path: &str, kind: &Kind) -> Option<&str> {
         match self {
             Self::Usable { contexts, .. } => contexts.lookup(path, kind),
@@ -42,7 +42,7 @@ impl Policy {
         }
     }
 
-    /// The pattern of the policy that keeps a path from getting its label, as it is not understood here.
+    /// Returns the pattern that may decide for a path and that this program does not understand.
     pub fn puzzle(&self, path: &str, kind: &Kind) -> Option<&str> {
         match self {
             Self::Usable { contexts, .. } => contexts.puzzle(path, kind),
@@ -50,7 +50,7 @@ impl Policy {
         }
     }
 
-    /// Whether `restorecon` without `-F` would leave `found` where `wanted` belongs: only the types are compared.
+    /// Returns true if `restorecon` without `-F` would leave `found` where `wanted` belongs: only the types are compared.
     pub fn is_right(&self, found: Option<&str>, wanted: &str) -> bool {
         let Some(found) = found else { return false };
         let by_hand = match self {

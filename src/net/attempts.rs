@@ -1,4 +1,4 @@
-//! All attempts of one fetch: which failures are worth another one, where redirects lead, and when it ends.
+//! The attempts of one fetch: repeats after transient failures, redirects, and the end of the time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -7,16 +7,17 @@ use rustls::ClientConfig;
 use ureq::http::Method;
 use ureq::http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::connect::{self, Ways};
-use super::error::{Cause, TlsProblem};
+use super::connect::{self, Dialer};
+use super::error::{FetchCause, TlsProblem};
 use super::http::{self, Bounds, Head};
 use super::tls::Trust;
 use super::url::Target;
 use super::{
-    ACCEPT, Answer, DEFAULT_BOUND, MAX_REDIRECTS, Progress, Request, Settings, USER_AGENT,
+    ACCEPT, DEFAULT_BOUND, FetchAnswer, FetchProgress, FetchRequest, FetchSettings, MAX_REDIRECTS,
+    USER_AGENT,
 };
 
-/// No bound is longer: a config may name any number of seconds, and time has an end for the machine.
+/// Upper limit of a bound: a config may name any number of seconds, more than a clock can hold.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 /// Pauses between attempts; the last one repeats.
 const PAUSES: [Duration; 6] = [
@@ -38,22 +39,22 @@ const OURS: [&str; 6] = [
 ];
 
 /// A cause, and the request that it ended.
-pub(super) struct Failure {
-    pub(super) cause: Cause,
+pub(super) struct AttemptFailure {
+    pub(super) cause: FetchCause,
     target: Option<Box<Target>>,
     behind_redirects: bool,
 }
 
-impl Failure {
+impl AttemptFailure {
     /// The URL that failed, if redirects led to it.
-    pub(super) fn redirected(&self) -> Option<Box<str>> {
+    pub(super) fn redirected_url(&self) -> Option<Box<str>> {
         let target = self.target.as_ref().filter(|_| self.behind_redirects);
-        target.map(|target| target.shown().into())
+        target.map(|target| target.shown_url().into())
     }
 }
 
-impl From<Cause> for Failure {
-    fn from(cause: Cause) -> Self {
+impl From<FetchCause> for AttemptFailure {
+    fn from(cause: FetchCause) -> Self {
         Self {
             cause,
             target: None,
@@ -63,8 +64,8 @@ impl From<Cause> for Failure {
 }
 
 /// One fetch with all its attempts.
-pub(super) struct Session<'a> {
-    settings: &'a Settings,
+pub(super) struct FetchSession<'a> {
+    settings: &'a FetchSettings,
     start: Target,
     trust: Trust,
     defaults: HeaderMap,
@@ -73,38 +74,38 @@ pub(super) struct Session<'a> {
     until: Instant,
 }
 
-impl<'a> Session<'a> {
+impl<'a> FetchSession<'a> {
     pub(super) fn new(
-        settings: &'a Settings,
-        request: &Request<'_>,
+        settings: &'a FetchSettings,
+        request: &FetchRequest<'_>,
         started: Instant,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, AttemptFailure> {
         let start = Target::parse(request.url)?;
-        let own = headers(&request.headers, &start)?;
-        let allowed = allowed(settings, started);
+        let own = request_headers(&request.headers, &start)?;
+        let allowed = allowed_time(settings, started);
         Ok(Self {
             settings,
             start,
             trust: Trust::new(&settings.certificates, settings.identity.clone()),
-            defaults: defaults(),
+            defaults: default_headers(),
             own,
             allowed,
             until: started + allowed,
         })
     }
 
-    /// Tries until it works, cannot heal or takes too long; `attempts` counts, also for failures.
-    pub(super) fn repeat(
+    /// Tries until it succeeds, fails permanently or takes too long; `attempts` counts, also for failures.
+    pub(super) fn run_attempts(
         &self,
-        request: &Request<'_>,
-        progress: &mut dyn FnMut(Progress<'_>),
+        request: &FetchRequest<'_>,
+        progress: &mut dyn FnMut(FetchProgress<'_>),
         attempts: &mut u32,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<FetchAnswer, AttemptFailure> {
         loop {
             *attempts += 1;
-            let failure = match self.attempt(request, progress) {
+            let failure = match self.attempt_once(request, progress) {
                 Ok(answer) => {
-                    return Ok(Answer {
+                    return Ok(FetchAnswer {
                         attempts: *attempts,
                         ..answer
                     });
@@ -113,10 +114,10 @@ impl<'a> Session<'a> {
             };
             let pause = pause_after(*attempts);
             let left = self.until.saturating_duration_since(Instant::now());
-            if !failure.cause.heals() || left.is_zero() || !request.retry || pause >= left {
-                return Err(self.concluded(failure, left));
+            if !failure.cause.may_heal() || left.is_zero() || !request.retry || pause >= left {
+                return Err(self.explain_failure(failure, left));
             }
-            progress(Progress::Failed {
+            progress(FetchProgress::Failed {
                 attempt: *attempts,
                 cause: &failure.cause,
                 next_in: pause,
@@ -125,19 +126,19 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The failure as it is told: with the server's clock or its certificates if they explain it, and whether time
-    /// ran out.
-    fn concluded(&self, mut failure: Failure, left: Duration) -> Failure {
-        if let Cause::Tls(problem) = &mut failure.cause
+    /// Completes a failure for the message: with the server's clock or its certificates if they explain it, and with the
+    /// end of the time.
+    fn explain_failure(&self, mut failure: AttemptFailure, left: Duration) -> AttemptFailure {
+        if let FetchCause::Tls(problem) = &mut failure.cause
             && let Some(target) = &failure.target
         {
             self.add_date(problem, target);
             if let TlsProblem::UnknownIssuer(presented) = problem {
-                *presented = self.trust.refused().map(Box::new);
+                *presented = self.trust.take_refused().map(Box::new);
             }
         }
-        if left.is_zero() && failure.cause.heals() {
-            failure.cause = Cause::TotalTimeout {
+        if left.is_zero() && failure.cause.may_heal() {
+            failure.cause = FetchCause::TotalTimeout {
                 allowed: self.allowed,
                 last: Box::new(failure.cause),
             };
@@ -145,73 +146,82 @@ impl<'a> Session<'a> {
         failure
     }
 
-    fn attempt(
+    fn attempt_once(
         &self,
-        request: &Request<'_>,
-        progress: &mut dyn FnMut(Progress<'_>),
-    ) -> Result<Answer, Failure> {
+        request: &FetchRequest<'_>,
+        progress: &mut dyn FnMut(FetchProgress<'_>),
+    ) -> Result<FetchAnswer, AttemptFailure> {
         let mut target = self.start.clone();
         let mut visited = vec![target.uri.clone()];
         loop {
-            let failed = |cause| Failure {
+            let failed = |cause| AttemptFailure {
                 cause,
                 target: Some(Box::new(target.clone())),
                 behind_redirects: visited.len() > 1,
             };
             let first = visited.len() == 1;
-            let head = self.ask(&target, first, request.body).map_err(failed)?;
+            let head = self
+                .send_request(&target, first, request.body)
+                .map_err(failed)?;
             let Some(next) = next_place(&head, &target, request).map_err(failed)? else {
-                return received(head, &target, request, progress).map_err(failed);
+                return receive_body(head, &target, request, progress).map_err(failed);
             };
             if visited.contains(&next.uri) {
-                return Err(failed(Cause::RedirectLoop));
+                return Err(failed(FetchCause::RedirectLoop));
             }
             if visited.len() > MAX_REDIRECTS {
-                return Err(failed(Cause::TooManyRedirects));
+                return Err(failed(FetchCause::TooManyRedirects));
             }
-            progress(Progress::Redirected { to: &next.shown() });
+            progress(FetchProgress::Redirected {
+                to: &next.shown_url(),
+            });
             visited.push(next.uri.clone());
             target = next;
         }
     }
 
-    /// A redirect is followed as browsers do: without the body.
-    fn ask(&self, target: &Target, first: bool, body: Option<&[u8]>) -> Result<Head, Cause> {
-        let ways = self.ways(self.trust.client()?);
+    /// Sends one request. A redirect is followed as browsers do: without the body.
+    fn send_request(
+        &self,
+        target: &Target,
+        first: bool,
+        body: Option<&[u8]>,
+    ) -> Result<Head, FetchCause> {
+        let ways = self.make_dialer(self.trust.client_config()?);
         let mut headers = self.defaults.clone();
         if first {
             for (name, value) in &self.own {
                 headers.insert(name.clone(), value.clone());
             }
         } else if let Some(login) = &target.login {
-            headers.extend(authorization(login));
+            headers.extend(authorization_header(login));
         }
-        let connection = ways.open(target)?;
+        let connection = ways.connect_to(target)?;
         let question = match body.filter(|_| first) {
             Some(body) => (Method::POST, Some(body)),
             None => (Method::GET, None),
         };
-        http::exchange(question, connection, target, &headers, self.bounds())
+        http::send_request(question, connection, target, &headers, self.make_bounds())
     }
 
-    fn ways(&self, tls: Arc<ClientConfig>) -> Ways<'_> {
-        Ways {
+    fn make_dialer(&self, tls: Arc<ClientConfig>) -> Dialer<'_> {
+        Dialer {
             names: &self.settings.names,
             proxy: &self.settings.proxy,
             tls,
-            patience: self.bounded(self.settings.connect_timeout),
+            patience: self.cap_duration(self.settings.connect_timeout),
             until: self.until,
         }
     }
 
-    fn bounds(&self) -> Bounds {
+    fn make_bounds(&self) -> Bounds {
         Bounds {
-            head: self.bounded(self.settings.header_timeout),
+            head: self.cap_duration(self.settings.header_timeout),
             until: self.until,
         }
     }
 
-    fn bounded(&self, wanted: Duration) -> Duration {
+    fn cap_duration(&self, wanted: Duration) -> Duration {
         if wanted.is_zero() {
             self.allowed
         } else {
@@ -220,7 +230,7 @@ impl<'a> Session<'a> {
     }
 
     /// For a certificate out of its time: asks the server for its clock, trusting it as of a time when the
-    /// certificate was valid. The request says nothing, and only the date of the answer is used.
+    /// certificate was valid. The request has no content, and only the date of the answer is used.
     fn add_date(&self, problem: &mut TlsProblem, target: &Target) {
         let (valid, server) = match problem {
             TlsProblem::Expired {
@@ -235,21 +245,24 @@ impl<'a> Session<'a> {
     }
 
     fn date_of(&self, target: &Target, valid: SystemTime) -> Option<SystemTime> {
-        let origin = Target::parse(&format!("https://{}/", target.place())).ok()?;
-        let connection = self.ways(self.trust.client_at(valid)?).open(&origin).ok()?;
-        let head = http::exchange(
+        let origin = Target::parse(&format!("https://{}/", target.host_port())).ok()?;
+        let connection = self
+            .make_dialer(self.trust.client_at(valid)?)
+            .connect_to(&origin)
+            .ok()?;
+        let head = http::send_request(
             (Method::HEAD, None),
             connection,
             &origin,
-            &defaults(),
-            self.bounds(),
+            &default_headers(),
+            self.make_bounds(),
         );
         head.ok()?.date
     }
 }
 
-/// Time for the whole fetch.
-fn allowed(settings: &Settings, now: Instant) -> Duration {
+/// Returns the time for the whole fetch.
+fn allowed_time(settings: &FetchSettings, now: Instant) -> Duration {
     let run = settings
         .deadline
         .map(|end| end.saturating_duration_since(now));
@@ -267,7 +280,7 @@ fn pause_after(attempts: u32) -> Duration {
     PAUSES.get(index).copied().unwrap_or(last)
 }
 
-fn defaults() -> HeaderMap {
+fn default_headers() -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in [
         ("user-agent", USER_AGENT),
@@ -283,13 +296,13 @@ fn defaults() -> HeaderMap {
 }
 
 /// The caller's headers, with the login of the URL unless they have their own.
-fn headers(given: &[(String, String)], target: &Target) -> Result<HeaderMap, Cause> {
+fn request_headers(given: &[(String, String)], target: &Target) -> Result<HeaderMap, FetchCause> {
     let mut headers = HeaderMap::new();
     if let Some(login) = &target.login {
-        headers.extend(authorization(login));
+        headers.extend(authorization_header(login));
     }
     for (name, value) in given {
-        let bad = || Cause::BadHeader(name.clone());
+        let bad = || FetchCause::BadHeader(name.clone());
         let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?;
         let mut value = HeaderValue::from_str(value).map_err(|_| bad())?;
         value.set_sensitive(true);
@@ -300,48 +313,48 @@ fn headers(given: &[(String, String)], target: &Target) -> Result<HeaderMap, Cau
     Ok(headers)
 }
 
-fn authorization(login: &str) -> Option<(HeaderName, HeaderValue)> {
-    let value = HeaderValue::from_str(&connect::basic(login)).ok()?;
+fn authorization_header(login: &str) -> Option<(HeaderName, HeaderValue)> {
+    let value = HeaderValue::from_str(&connect::basic_auth(login)).ok()?;
     Some((HeaderName::from_static("authorization"), value))
 }
 
-/// Where a redirect leads; `None` for a success.
+/// Returns the target of a redirect; `None` for a success.
 fn next_place(
     head: &Head,
     target: &Target,
-    request: &Request<'_>,
-) -> Result<Option<Target>, Cause> {
+    request: &FetchRequest<'_>,
+) -> Result<Option<Target>, FetchCause> {
     match head.status {
         200 | 204 => return Ok(None),
         301 | 302 | 303 | 307 | 308 => {}
-        code => return Err(Cause::Status(code)),
+        code => return Err(FetchCause::Status(code)),
     }
-    let location = head.location.as_deref().ok_or(Cause::BadRedirect)?;
+    let location = head.location.as_deref().ok_or(FetchCause::BadRedirect)?;
     let next = target
-        .redirected(location)
-        .map_err(|_| Cause::BadRedirect)?;
+        .redirect_to(location)
+        .map_err(|_| FetchCause::BadRedirect)?;
     if target.tls && !next.tls && !request.verified {
-        return Err(Cause::Downgrade);
+        return Err(FetchCause::Downgrade);
     }
     Ok(Some(next))
 }
 
-fn received(
+fn receive_body(
     head: Head,
     target: &Target,
-    request: &Request<'_>,
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<Answer, Cause> {
+    request: &FetchRequest<'_>,
+    progress: &mut dyn FnMut(FetchProgress<'_>),
+) -> Result<FetchAnswer, FetchCause> {
     let (status, date, content_type) = (head.status, head.date, head.content_type.clone());
-    let bytes = head.body(request.max_bytes, &mut |received, expected| {
-        progress(Progress::Body { received, expected });
+    let bytes = head.read_body(request.max_bytes, &mut |received, expected| {
+        progress(FetchProgress::Body { received, expected });
     })?;
-    Ok(Answer {
+    Ok(FetchAnswer {
         bytes,
         status,
         date,
         content_type,
-        url: target.shown(),
+        url: target.shown_url(),
         attempts: 0,
     })
 }
@@ -359,12 +372,12 @@ mod tests {
     #[test]
     fn without_any_bound_a_fetch_still_ends() {
         let now = Instant::now();
-        let mut settings = Settings::default();
-        assert_eq!(allowed(&settings, now), DEFAULT_BOUND);
+        let mut settings = FetchSettings::default();
+        assert_eq!(allowed_time(&settings, now), DEFAULT_BOUND);
         settings.deadline = Some(now + Duration::from_secs(7));
-        assert_eq!(allowed(&settings, now), Duration::from_secs(7));
+        assert_eq!(allowed_time(&settings, now), Duration::from_secs(7));
         settings.total_timeout = Some(Duration::from_secs(3));
-        assert_eq!(allowed(&settings, now), Duration::from_secs(3));
+        assert_eq!(allowed_time(&settings, now), Duration::from_secs(3));
     }
 
     #[test]
@@ -372,7 +385,7 @@ mod tests {
         let target = Target::parse("http://me:x@host/").unwrap();
         let given = [("X-A", "1"), ("x-a", "2"), ("Host", "other")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let headers = headers(&given, &target).unwrap();
+        let headers = request_headers(&given, &target).unwrap();
         assert_eq!(headers["x-a"], "2");
         assert_eq!(headers["authorization"], "Basic bWU6eA==");
         assert_eq!(headers.len(), 2);

@@ -1,5 +1,5 @@
-//! The certificates that a server showed: told to whoever has to find out whom they come from, and tried with
-//! authorities that are at hand. Trying is for telling only; nobody is trusted for it.
+//! The certificates that a server presented: shown to the person who has to find their issuer, and checked against the
+//! authorities on this node. The check is only for the message; it makes no certificate trusted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use x509_parser::x509::X509Name;
 
 use super::tls::Anchors;
 
-/// No server needs more; a longer chain is told up to here.
+/// Certificates of a chain that a message shows; no server needs more.
 const MAX_TOLD: usize = 6;
-/// How much of a name is told.
+/// Characters of a name that a message shows.
 const MAX_NAME: usize = 200;
 /// Of the year 9999; no certificate and no date in a message goes further.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// What a server showed when it was refused.
+/// The certificates of a server that was refused.
 #[derive(Clone)]
 pub struct Presented {
     /// The server's own first.
@@ -28,16 +28,16 @@ pub struct Presented {
     time: UnixTime,
     /// An authority of the issuer's name is trusted, but its key did not sign this.
     pub same_name: bool,
-    /// What at hand would verify it, by the names that the caller gave; `None` if nobody looked.
+    /// Names of the authorities on this node that would verify it; `None` if none was tried.
     pub verified_by: Option<Vec<String>>,
 }
 
-/// What a certificate says of itself.
+/// The fields of a certificate that a message shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
-    /// Whose it is.
+pub struct CertificateSummary {
+    /// Subject, as text.
     pub subject: String,
-    /// Who signed it.
+    /// Issuer, as text.
     pub issuer: String,
     /// The begin of its validity.
     pub not_before: SystemTime,
@@ -64,31 +64,33 @@ impl Presented {
         }
     }
 
-    /// Whether these authorities would have been enough, for the server's name and at that time.
+    /// Returns true if these authorities verify the chain, for the server's name and at that time.
     pub fn would_be_verified_by(&self, authorities: &[CertificateDer<'static>]) -> bool {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let anchors = Anchors::new(authorities.into(), provider);
         let Some((own, others)) = self.chain.split_first() else {
             return false;
         };
-        anchors.verify(own, others, &self.name, self.time).is_ok()
+        anchors
+            .verify_server(own, others, &self.name, self.time)
+            .is_ok()
     }
 
-    /// What the certificates say, the server's own first; `None` for one that cannot be read.
-    pub fn certificates(&self) -> Vec<Option<Shown>> {
-        self.chain.iter().map(|der| shown(der)).collect()
+    /// Returns the fields of the certificates, the server's own first; `None` for one that cannot be read.
+    pub fn read_certificates(&self) -> Vec<Option<CertificateSummary>> {
+        self.chain.iter().map(|der| read_certificate(der)).collect()
     }
 
-    /// SHA-256 of the last certificate, as `openssl x509 -fingerprint -sha256` writes it.
-    pub fn fingerprint(&self) -> String {
+    /// Returns the SHA-256 of the last certificate, as `openssl x509 -fingerprint -sha256` writes it.
+    pub fn last_fingerprint(&self) -> String {
         let last = self.chain.last().map(Sha256::digest);
         let bytes = last.iter().flatten().map(|byte| format!("{byte:02X}"));
         bytes.collect::<Vec<_>>().join(":")
     }
 }
 
-/// What a certificate in DER says of itself; `None` where it cannot be read.
-pub fn shown(der: &[u8]) -> Option<Shown> {
+/// Reads the fields of a certificate in DER; `None` if it cannot be read.
+pub fn read_certificate(der: &[u8]) -> Option<CertificateSummary> {
     let (_, certificate) = parse_x509_certificate(der).ok()?;
     let time = |seconds: i64| {
         let seconds = u64::try_from(seconds).unwrap_or_default();
@@ -96,7 +98,7 @@ pub fn shown(der: &[u8]) -> Option<Shown> {
     };
     let name = |name: &X509Name<'_>| name.to_string().chars().take(MAX_NAME).collect();
     let validity = certificate.validity();
-    Some(Shown {
+    Some(CertificateSummary {
         subject: name(certificate.subject()),
         issuer: name(certificate.issuer()),
         not_before: time(validity.not_before.timestamp()),
@@ -104,7 +106,7 @@ pub fn shown(der: &[u8]) -> Option<Shown> {
     })
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for CertificateSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let date = httpdate::fmt_http_date;
         write!(
@@ -123,7 +125,7 @@ impl fmt::Display for Presented {
         if self.same_name {
             write!(f, " (one of the issuer's name is, but it has another key)")?;
         }
-        let all = self.certificates();
+        let all = self.read_certificates();
         let told = all.iter().take(MAX_TOLD).enumerate().map(|(index, one)| {
             let text = one.as_ref().map(ToString::to_string);
             let text = text.unwrap_or_else(|| "one that cannot be read".to_owned());
@@ -136,12 +138,12 @@ impl fmt::Display for Presented {
             f,
             ". It shows: {}; SHA-256 of the last {}",
             told.join("; "),
-            self.fingerprint()
+            self.last_fingerprint()
         )
     }
 }
 
-/// Shows no bytes.
+/// Prints no bytes.
 impl fmt::Debug for Presented {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Presented({} certificates)", self.chain.len())
@@ -166,12 +168,12 @@ mod tests {
 
     #[test]
     fn names_and_dates_are_told_whatever_they_are() {
-        let one = shown(&certificate("a\n\u{1b}[31mb", 9999))
+        let one = read_certificate(&certificate("a\n\u{1b}[31mb", 9999))
             .unwrap()
             .to_string();
         assert!(!one.contains(['\n', '\u{1b}']), "{one}");
         assert!(one.ends_with("to Fri, 31 Dec 9999 00:00:00 GMT"), "{one}");
-        let long = shown(&certificate(&"x".repeat(9000), 2100)).unwrap();
+        let long = read_certificate(&certificate(&"x".repeat(9000), 2100)).unwrap();
         assert_eq!(long.subject.len(), MAX_NAME);
     }
 
@@ -185,7 +187,7 @@ mod tests {
                 *place = byte;
             }
             der.truncate(end.max(1));
-            if let Some(shown) = shown(&der) {
+            if let Some(shown) = read_certificate(&der) {
                 let _ = shown.to_string();
             }
         }

@@ -11,19 +11,19 @@ use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-use super::error::{Cause, TlsProblem};
+use super::error::{FetchCause, TlsProblem};
 use super::names::Names;
-use super::proxy::Proxy;
+use super::proxy::ProxySettings;
 use super::tls;
 use super::url::Target;
 
 /// The head of a proxy's answer to CONNECT may not be larger.
 const MAX_TUNNEL_HEAD: usize = 16 << 10;
 
-/// What a connection is made with.
-pub(super) struct Ways<'a> {
+/// The settings of a connection.
+pub(super) struct Dialer<'a> {
     pub(super) names: &'a Names,
-    pub(super) proxy: &'a Proxy,
+    pub(super) proxy: &'a ProxySettings,
     pub(super) tls: Arc<ClientConfig>,
     /// For connecting, for the tunnel and for the handshake, each.
     pub(super) patience: Duration,
@@ -37,9 +37,9 @@ pub(super) struct Connection {
     pub(super) proxied: Option<Proxied>,
 }
 
-/// What a plain request through a proxy needs besides.
+/// The proxy of a plain request.
 pub(super) struct Proxied {
-    /// Its URL, as it may be shown.
+    /// Its URL, without user and password.
     pub(super) proxy: String,
     /// The value of `Proxy-Authorization`.
     pub(super) authorization: Option<String>,
@@ -47,159 +47,169 @@ pub(super) struct Proxied {
 
 /// Bytes in both directions, until a moment.
 pub(super) trait Wire: Read + Write + Send + Sync + fmt::Debug {
-    /// From now on every read and write fails with `TimedOut` after this moment.
+    /// Makes every read and write fail with `TimedOut` after this moment.
     fn ends_at(&mut self, until: Instant);
 }
 
-impl Ways<'_> {
+impl Dialer<'_> {
     /// Connects to the target of a request.
-    pub(super) fn open(&self, target: &Target) -> Result<Connection, Cause> {
-        let Some(proxy) = self.proxy.of(target)? else {
+    pub(super) fn connect_to(&self, target: &Target) -> Result<Connection, FetchCause> {
+        let Some(proxy) = self.proxy.proxy_for(target)? else {
             return Ok(Connection {
-                wire: self.direct(target)?,
+                wire: self.connect_directly(target)?,
                 proxied: None,
             });
         };
-        self.through(&proxy, target).map_err(|cause| match cause {
-            // Behind the tunnel it is the server's own.
-            Behind::Server(cause) => cause,
-            Behind::Proxy(cause) => Cause::Proxy {
-                proxy: proxy.shown(),
-                cause: Box::new(cause),
-            },
-        })
+        self.connect_through(&proxy, target)
+            .map_err(|cause| match cause {
+                // Behind the tunnel it is the server's own.
+                Behind::Server(cause) => cause,
+                Behind::Proxy(cause) => FetchCause::Proxy {
+                    proxy: proxy.shown_url(),
+                    cause: Box::new(cause),
+                },
+            })
     }
 
-    fn direct(&self, target: &Target) -> Result<Box<dyn Wire>, Cause> {
-        let addresses = self.names.resolve(&target.host, self.until)?;
-        let wire = self.dial(&addresses, target.port)?;
+    fn connect_directly(&self, target: &Target) -> Result<Box<dyn Wire>, FetchCause> {
+        let addresses = self.names.resolve_host(&target.host, self.until)?;
+        let wire = self.dial_any(&addresses, target.port)?;
         if target.tls {
-            self.secured(Box::new(wire), &target.host)
+            self.start_tls(Box::new(wire), &target.host)
         } else {
             Ok(Box::new(wire))
         }
     }
 
-    fn through(&self, proxy: &Target, target: &Target) -> Result<Connection, Behind> {
-        let mut wire = self.direct(proxy).map_err(Behind::Proxy)?;
-        let authorization = proxy.login.as_deref().map(basic);
+    fn connect_through(&self, proxy: &Target, target: &Target) -> Result<Connection, Behind> {
+        let mut wire = self.connect_directly(proxy).map_err(Behind::Proxy)?;
+        let authorization = proxy.login.as_deref().map(basic_auth);
         if !target.tls {
             return Ok(Connection {
                 wire,
                 proxied: Some(Proxied {
-                    proxy: proxy.shown(),
+                    proxy: proxy.shown_url(),
                     authorization,
                 }),
             });
         }
-        wire.ends_at(self.soon());
-        tunnel(&mut *wire, &target.place(), authorization.as_deref()).map_err(Behind::Proxy)?;
-        let wire = self.secured(wire, &target.host).map_err(Behind::Server)?;
+        wire.ends_at(self.step_deadline());
+        open_tunnel(&mut *wire, &target.host_port(), authorization.as_deref())
+            .map_err(Behind::Proxy)?;
+        let wire = self.start_tls(wire, &target.host).map_err(Behind::Server)?;
         Ok(Connection {
             wire,
             proxied: None,
         })
     }
 
-    fn soon(&self) -> Instant {
+    fn step_deadline(&self) -> Instant {
         self.until.min(Instant::now() + self.patience)
     }
 
-    /// Tries the addresses in turn; each has its share of the time.
-    fn dial(&self, addresses: &[IpAddr], port: u16) -> Result<Tcp, Cause> {
-        let end = self.soon();
-        let mut worst: Option<Cause> = None;
+    /// Connects to the first address that answers; each has its share of the time.
+    fn dial_any(&self, addresses: &[IpAddr], port: u16) -> Result<TcpWire, FetchCause> {
+        let end = self.step_deadline();
+        let mut worst: Option<FetchCause> = None;
         for (index, address) in addresses.iter().enumerate() {
             let left = end.saturating_duration_since(Instant::now());
             let share = left / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
             let address = SocketAddr::new(*address, port);
-            match connected(address, share) {
-                Ok(stream) => return Ok(Tcp { stream, until: end }),
-                Err(cause) if worst.as_ref().is_some_and(|w| weight(w) >= weight(&cause)) => {}
+            match connect_tcp(address, share) {
+                Ok(stream) => return Ok(TcpWire { stream, until: end }),
+                Err(cause)
+                    if worst
+                        .as_ref()
+                        .is_some_and(|w| cause_weight(w) >= cause_weight(&cause)) => {}
                 Err(cause) => worst = Some(cause),
             }
         }
-        Err(worst.unwrap_or(Cause::Closed))
+        Err(worst.unwrap_or(FetchCause::Closed))
     }
 
-    /// The TLS handshake.
-    fn secured(&self, mut wire: Box<dyn Wire>, host: &str) -> Result<Box<dyn Wire>, Cause> {
+    /// Runs the TLS handshake.
+    fn start_tls(&self, mut wire: Box<dyn Wire>, host: &str) -> Result<Box<dyn Wire>, FetchCause> {
         let started = Instant::now();
-        wire.ends_at(self.soon());
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| Cause::BadUrl("its host is no name that a certificate can have".into()))?;
+        wire.ends_at(self.step_deadline());
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| {
+            FetchCause::BadUrl("its host is no name that a certificate can have".into())
+        })?;
         let mut connection = ClientConnection::new(Arc::clone(&self.tls), name)
-            .map_err(|e| TlsProblem::Other(tls::words(&e)))?;
+            .map_err(|e| TlsProblem::Other(tls::error_words(&e)))?;
         while connection.is_handshaking() {
             connection
                 .complete_io(&mut wire)
                 .map_err(|e| handshake_error(e, started.elapsed()))?;
         }
-        Ok(Box::new(Tls(StreamOwned::new(connection, wire))))
+        Ok(Box::new(TlsWire(StreamOwned::new(connection, wire))))
     }
 }
 
-/// Whose trouble it is when a proxy is in between.
+/// The place of a failure with a proxy in between.
 enum Behind {
-    Proxy(Cause),
-    Server(Cause),
+    Proxy(FetchCause),
+    Server(FetchCause),
 }
 
-fn connected(address: SocketAddr, patience: Duration) -> Result<TcpStream, Cause> {
+fn connect_tcp(address: SocketAddr, patience: Duration) -> Result<TcpStream, FetchCause> {
     let started = Instant::now();
     let patience = patience.max(Duration::from_millis(1));
     let stream = TcpStream::connect_timeout(&address, patience).map_err(|e| match e.kind() {
-        ErrorKind::ConnectionRefused => Cause::Refused(address),
-        ErrorKind::TimedOut | ErrorKind::WouldBlock => Cause::ConnectTimeout {
+        ErrorKind::ConnectionRefused => FetchCause::Refused(address),
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => FetchCause::ConnectTimeout {
             address,
             waited: started.elapsed(),
         },
         ErrorKind::HostUnreachable
         | ErrorKind::NetworkUnreachable
         | ErrorKind::NetworkDown
-        | ErrorKind::AddrNotAvailable => Cause::NoRoute {
+        | ErrorKind::AddrNotAvailable => FetchCause::NoRoute {
             address,
             reason: e.into(),
         },
-        _ => Cause::Broken(e.into()),
+        _ => FetchCause::Broken(e.into()),
     })?;
     // A request is one small write, which must not wait for more.
     stream
         .set_nodelay(true)
-        .map_err(|e| Cause::Broken(e.into()))?;
+        .map_err(|e| FetchCause::Broken(e.into()))?;
     Ok(stream)
 }
 
-/// Which of several failures tells most: an address of a family that this node has not, tells least.
-fn weight(cause: &Cause) -> u8 {
+/// Returns the weight of a failure for the message: an address of a family that this node lacks has the least.
+fn cause_weight(cause: &FetchCause) -> u8 {
     match cause {
-        Cause::NoRoute { .. } => 0,
-        Cause::ConnectTimeout { .. } => 1,
+        FetchCause::NoRoute { .. } => 0,
+        FetchCause::ConnectTimeout { .. } => 1,
         _ => 2,
     }
 }
 
-fn handshake_error(error: io::Error, waited: Duration) -> Cause {
+fn handshake_error(error: io::Error, waited: Duration) -> FetchCause {
     match error.kind() {
         ErrorKind::TimedOut => TlsProblem::Timeout(waited).into(),
         ErrorKind::UnexpectedEof
         | ErrorKind::ConnectionReset
         | ErrorKind::ConnectionAborted
-        | ErrorKind::BrokenPipe => Cause::Closed,
-        _ => match tls::problem(&error) {
+        | ErrorKind::BrokenPipe => FetchCause::Closed,
+        _ => match tls::problem_of(&error) {
             Some(problem) => problem.into(),
-            None => Cause::Broken(error.into()),
+            None => FetchCause::Broken(error.into()),
         },
     }
 }
 
 /// The value of an authorization header for `user:password`.
-pub(super) fn basic(login: &str) -> String {
+pub(super) fn basic_auth(login: &str) -> String {
     format!("Basic {}", STANDARD.encode(login))
 }
 
 /// Asks a proxy for a tunnel. Read byte by byte: what follows the head belongs to the server.
-fn tunnel(wire: &mut dyn Wire, place: &str, authorization: Option<&str>) -> Result<(), Cause> {
+fn open_tunnel(
+    wire: &mut dyn Wire,
+    place: &str,
+    authorization: Option<&str>,
+) -> Result<(), FetchCause> {
     let started = Instant::now();
     let login = match authorization {
         Some(value) => format!("Proxy-Authorization: {value}\r\n"),
@@ -209,11 +219,11 @@ fn tunnel(wire: &mut dyn Wire, place: &str, authorization: Option<&str>) -> Resu
     let request =
         format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\nUser-Agent: {agent}\r\n{login}\r\n");
     let failed = |e: io::Error| match e.kind() {
-        ErrorKind::TimedOut => Cause::HeaderTimeout {
+        ErrorKind::TimedOut => FetchCause::HeaderTimeout {
             waited: started.elapsed(),
         },
-        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => Cause::Closed,
-        _ => Cause::Broken(e.into()),
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => FetchCause::Closed,
+        _ => FetchCause::Broken(e.into()),
     };
     wire.write_all(request.as_bytes()).map_err(failed)?;
     wire.flush().map_err(failed)?;
@@ -223,17 +233,17 @@ fn tunnel(wire: &mut dyn Wire, place: &str, authorization: Option<&str>) -> Resu
         wire.read_exact(&mut byte).map_err(failed)?;
         head.extend(byte);
         if head.len() > MAX_TUNNEL_HEAD {
-            return Err(Cause::NotHttp("its head has no end".into()));
+            return Err(FetchCause::NotHttp("its head has no end".into()));
         }
     }
-    match status(&head) {
+    match parse_status(&head) {
         Some(200..=299) => Ok(()),
-        Some(code) => Err(Cause::Status(code)),
-        None => Err(Cause::NotHttp("it has no status".into())),
+        Some(code) => Err(FetchCause::Status(code)),
+        None => Err(FetchCause::NotHttp("it has no status".into())),
     }
 }
 
-fn status(head: &[u8]) -> Option<u16> {
+fn parse_status(head: &[u8]) -> Option<u16> {
     let line = head.split(|b| *b == b'\r').next()?;
     let line = std::str::from_utf8(line).ok()?;
     let mut words = line.strip_prefix("HTTP/1.")?.split(' ');
@@ -242,13 +252,13 @@ fn status(head: &[u8]) -> Option<u16> {
 
 /// A TCP connection with an end in time.
 #[derive(Debug)]
-struct Tcp {
+struct TcpWire {
     stream: TcpStream,
     until: Instant,
 }
 
-impl Tcp {
-    fn left(&self) -> io::Result<Option<Duration>> {
+impl TcpWire {
+    fn time_left(&self) -> io::Result<Option<Duration>> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             Err(ErrorKind::TimedOut.into())
@@ -258,7 +268,7 @@ impl Tcp {
     }
 }
 
-/// The kernel reports a timeout as "try again".
+/// Converts the error: the kernel reports a timeout as "try again".
 fn timed_out(error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
@@ -266,10 +276,10 @@ fn timed_out(error: io::Error) -> io::Error {
     }
 }
 
-impl Read for Tcp {
+impl Read for TcpWire {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            self.stream.set_read_timeout(self.left()?)?;
+            self.stream.set_read_timeout(self.time_left()?)?;
             match self.stream.read(buffer) {
                 // A signal; the time that is left is computed anew.
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -279,9 +289,9 @@ impl Read for Tcp {
     }
 }
 
-impl Write for Tcp {
+impl Write for TcpWire {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.set_write_timeout(self.time_left()?)?;
         self.stream.write(bytes).map_err(timed_out)
     }
 
@@ -290,7 +300,7 @@ impl Write for Tcp {
     }
 }
 
-impl Wire for Tcp {
+impl Wire for TcpWire {
     fn ends_at(&mut self, until: Instant) {
         self.until = until;
     }
@@ -298,15 +308,15 @@ impl Wire for Tcp {
 
 /// TLS over any wire.
 #[derive(Debug)]
-struct Tls(StreamOwned<ClientConnection, Box<dyn Wire>>);
+struct TlsWire(StreamOwned<ClientConnection, Box<dyn Wire>>);
 
-impl Read for Tls {
+impl Read for TlsWire {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.read(buffer)
     }
 }
 
-impl Write for Tls {
+impl Write for TlsWire {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes)
     }
@@ -316,7 +326,7 @@ impl Write for Tls {
     }
 }
 
-impl Wire for Tls {
+impl Wire for TlsWire {
     fn ends_at(&mut self, until: Instant) {
         self.0.sock.ends_at(until);
     }

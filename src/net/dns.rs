@@ -10,12 +10,12 @@ use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE
 
 use crate::reason::Reason;
 
-/// Once there are addresses, the other family may take this much longer.
+/// Extra time for the other address family once there are addresses.
 const GRACE: Duration = Duration::from_secs(1);
 /// Longer chains of aliases are a loop.
 const MAX_ALIASES: usize = 16;
 
-/// What a name server answered instead of addresses.
+/// A name server's answer without addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerAnswer {
     /// NXDOMAIN.
@@ -28,18 +28,18 @@ pub enum ServerAnswer {
     Declined,
     /// Some other response code.
     Code(String),
-    /// Nothing came back for that long.
+    /// No reply within this time.
     NoReply(Duration),
-    /// Its host answered that nothing listens.
+    /// Its host reported that nothing listens on the port.
     PortClosed,
-    /// The network does not lead there.
+    /// The network has no route to it.
     Unreachable(Reason),
-    /// The answer makes no sense.
+    /// The answer cannot be parsed.
     Malformed,
 }
 
 impl ServerAnswer {
-    /// Whether asking the same server again cannot change it.
+    /// Returns true if asking the same server again cannot change the answer.
     pub(super) fn is_final(&self) -> bool {
         matches!(self, Self::NoSuchName | Self::NoAddresses)
     }
@@ -61,7 +61,7 @@ impl fmt::Display for ServerAnswer {
     }
 }
 
-/// A query that was sent.
+/// A query, ready to be sent.
 struct Query {
     id: u16,
     kind: TYPE,
@@ -70,35 +70,35 @@ struct Query {
 }
 
 /// Asks one server for all addresses of a name; IPv4 first.
-pub(super) fn ask(
+pub(super) fn ask_server(
     server: SocketAddr,
     name: &str,
     until: Instant,
 ) -> Result<Vec<IpAddr>, ServerAnswer> {
     let started = Instant::now();
-    let mut open = vec![query(name, TYPE::A)?, query(name, TYPE::AAAA)?];
-    let socket = connected(server)?;
+    let mut open = vec![make_query(name, TYPE::A)?, make_query(name, TYPE::AAAA)?];
+    let socket = connect_udp(server)?;
     for query in &open {
-        socket.send(&query.bytes).map_err(unreachable)?;
+        socket.send(&query.bytes).map_err(io_answer)?;
     }
     let mut collected = Collected::default();
     let mut limit = until;
     while !open.is_empty() {
-        let Some(bytes) = receive(&socket, limit)? else {
+        let Some(bytes) = receive_datagram(&socket, limit)? else {
             break;
         };
         let Some(query) = take_asked(&mut open, &bytes) else {
             continue;
         };
-        collected.add(judge(&query, &bytes, server, until));
+        collected.add_answer(read_reply(&query, &bytes, server, until));
         if !collected.addresses.is_empty() || collected.failure.is_some() {
             limit = until.min(Instant::now() + GRACE);
         }
     }
-    collected.result(open.is_empty(), started.elapsed())
+    collected.into_result(open.is_empty(), started.elapsed())
 }
 
-/// What the two questions brought so far.
+/// The answers to the two questions so far.
 #[derive(Default)]
 struct Collected {
     addresses: Vec<IpAddr>,
@@ -106,7 +106,7 @@ struct Collected {
 }
 
 impl Collected {
-    fn add(&mut self, answer: Result<Vec<IpAddr>, ServerAnswer>) {
+    fn add_answer(&mut self, answer: Result<Vec<IpAddr>, ServerAnswer>) {
         match answer {
             Ok(found) => self.addresses.extend(found),
             Err(ServerAnswer::NoAddresses) => {}
@@ -114,7 +114,11 @@ impl Collected {
         }
     }
 
-    fn result(mut self, complete: bool, waited: Duration) -> Result<Vec<IpAddr>, ServerAnswer> {
+    fn into_result(
+        mut self,
+        complete: bool,
+        waited: Duration,
+    ) -> Result<Vec<IpAddr>, ServerAnswer> {
         if !self.addresses.is_empty() {
             self.addresses.sort_by_key(IpAddr::is_ipv6);
             return Ok(self.addresses);
@@ -127,7 +131,7 @@ impl Collected {
     }
 }
 
-fn unreachable(error: std::io::Error) -> ServerAnswer {
+fn io_answer(error: std::io::Error) -> ServerAnswer {
     match error.kind() {
         ErrorKind::ConnectionRefused => ServerAnswer::PortClosed,
         _ => ServerAnswer::Unreachable(error.into()),
@@ -135,18 +139,18 @@ fn unreachable(error: std::io::Error) -> ServerAnswer {
 }
 
 /// A socket that takes answers from this server only. The kernel picks a random port.
-fn connected(server: SocketAddr) -> Result<UdpSocket, ServerAnswer> {
+fn connect_udp(server: SocketAddr) -> Result<UdpSocket, ServerAnswer> {
     let any: IpAddr = if server.is_ipv4() {
         Ipv4Addr::UNSPECIFIED.into()
     } else {
         Ipv6Addr::UNSPECIFIED.into()
     };
-    let socket = UdpSocket::bind((any, 0)).map_err(unreachable)?;
-    socket.connect(server).map_err(unreachable)?;
+    let socket = UdpSocket::bind((any, 0)).map_err(io_answer)?;
+    socket.connect(server).map_err(io_answer)?;
     Ok(socket)
 }
 
-fn query(name: &str, kind: TYPE) -> Result<Query, ServerAnswer> {
+fn make_query(name: &str, kind: TYPE) -> Result<Query, ServerAnswer> {
     let id = random_id()?;
     let mut packet = Packet::new_query(id);
     packet.set_flags(PacketFlag::RECURSION_DESIRED);
@@ -161,7 +165,7 @@ fn query(name: &str, kind: TYPE) -> Result<Query, ServerAnswer> {
     Ok(Query {
         id,
         kind,
-        name: comparable(name),
+        name: normal_name(name),
         bytes,
     })
 }
@@ -176,13 +180,13 @@ fn random_id() -> Result<u16, ServerAnswer> {
 }
 
 /// The next datagram, or `None` when the time is over.
-fn receive(socket: &UdpSocket, until: Instant) -> Result<Option<Vec<u8>>, ServerAnswer> {
+fn receive_datagram(socket: &UdpSocket, until: Instant) -> Result<Option<Vec<u8>>, ServerAnswer> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(None);
         }
-        socket.set_read_timeout(Some(left)).map_err(unreachable)?;
+        socket.set_read_timeout(Some(left)).map_err(io_answer)?;
         let mut buffer = vec![0; 4096];
         match socket.recv(&mut buffer) {
             Ok(length) => {
@@ -190,12 +194,12 @@ fn receive(socket: &UdpSocket, until: Instant) -> Result<Option<Vec<u8>>, Server
                 return Ok(Some(buffer));
             }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(e) => return Err(unreachable(e)),
+            Err(e) => return Err(io_answer(e)),
         }
     }
 }
 
-/// Takes the query that these bytes answer: by id, flag and question. Others are not for us.
+/// Takes the query that these bytes answer, by id, flag and question; other bytes are ignored.
 fn take_asked(open: &mut Vec<Query>, bytes: &[u8]) -> Option<Query> {
     let index = open.iter().position(|query| is_reply_to(query, bytes))?;
     Some(open.remove(index))
@@ -214,7 +218,7 @@ fn is_reply_to(query: &Query, bytes: &[u8]) -> bool {
         Ok(packet) => match packet.questions.first() {
             Some(asked) => {
                 asked.qtype == QTYPE::TYPE(query.kind)
-                    && comparable(&asked.qname.to_string()) == query.name
+                    && normal_name(&asked.qname.to_string()) == query.name
             }
             // Some servers leave the question out of an error.
             None => packet.rcode() != RCODE::NoError,
@@ -223,12 +227,12 @@ fn is_reply_to(query: &Query, bytes: &[u8]) -> bool {
     }
 }
 
-fn comparable(name: &str) -> String {
+fn normal_name(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
 }
 
 /// Reads an answer; a truncated one is asked for again over TCP.
-fn judge(
+fn read_reply(
     query: &Query,
     bytes: &[u8],
     server: SocketAddr,
@@ -240,12 +244,12 @@ fn judge(
     if packet.has_flags(PacketFlag::TRUNCATION) {
         let whole = over_tcp(query, server, until)?;
         let packet = Packet::parse(&whole).map_err(|_| ServerAnswer::Malformed)?;
-        return addresses(query, &packet);
+        return read_addresses(query, &packet);
     }
-    addresses(query, &packet)
+    read_addresses(query, &packet)
 }
 
-fn addresses(query: &Query, packet: &Packet<'_>) -> Result<Vec<IpAddr>, ServerAnswer> {
+fn read_addresses(query: &Query, packet: &Packet<'_>) -> Result<Vec<IpAddr>, ServerAnswer> {
     match packet.rcode() {
         RCODE::NoError => {}
         RCODE::NameError => return Err(ServerAnswer::NoSuchName),
@@ -253,11 +257,11 @@ fn addresses(query: &Query, packet: &Packet<'_>) -> Result<Vec<IpAddr>, ServerAn
         RCODE::Refused => return Err(ServerAnswer::Declined),
         other => return Err(ServerAnswer::Code(format!("{other:?}"))),
     }
-    let name = canonical(&query.name, packet);
+    let name = follow_aliases(&query.name, packet);
     let found: Vec<IpAddr> = packet
         .answers
         .iter()
-        .filter(|record| comparable(&record.name.to_string()) == name)
+        .filter(|record| normal_name(&record.name.to_string()) == name)
         .filter_map(|record| match &record.rdata {
             RData::A(a) => Some(Ipv4Addr::from(a.address).into()),
             RData::AAAA(a) => Some(Ipv6Addr::from(a.address).into()),
@@ -272,15 +276,15 @@ fn addresses(query: &Query, packet: &Packet<'_>) -> Result<Vec<IpAddr>, ServerAn
 }
 
 /// The name at the end of the aliases in this answer.
-fn canonical(name: &str, packet: &Packet<'_>) -> String {
+fn follow_aliases(name: &str, packet: &Packet<'_>) -> String {
     let mut name = name.to_owned();
     for _ in 0..MAX_ALIASES {
         let alias = packet
             .answers
             .iter()
             .find_map(|record| match &record.rdata {
-                RData::CNAME(target) if comparable(&record.name.to_string()) == name => {
-                    Some(comparable(&target.0.to_string()))
+                RData::CNAME(target) if normal_name(&record.name.to_string()) == name => {
+                    Some(normal_name(&target.0.to_string()))
                 }
                 _ => None,
             });
@@ -295,13 +299,13 @@ fn canonical(name: &str, packet: &Packet<'_>) -> String {
 fn over_tcp(query: &Query, server: SocketAddr, until: Instant) -> Result<Vec<u8>, ServerAnswer> {
     let started = Instant::now();
     let mut stream =
-        TcpStream::connect_timeout(&server, left(started, until)?).map_err(unreachable)?;
+        TcpStream::connect_timeout(&server, time_left(started, until)?).map_err(io_answer)?;
     stream
-        .set_write_timeout(Some(left(started, until)?))
-        .map_err(unreachable)?;
+        .set_write_timeout(Some(time_left(started, until)?))
+        .map_err(io_answer)?;
     let length = u16::try_from(query.bytes.len()).map_err(|_| ServerAnswer::Malformed)?;
     let framed = [&length.to_be_bytes(), query.bytes.as_slice()].concat();
-    stream.write_all(&framed).map_err(unreachable)?;
+    stream.write_all(&framed).map_err(io_answer)?;
     let mut received = Vec::new();
     loop {
         if let Some(message) = framed_message(&received) {
@@ -309,14 +313,14 @@ fn over_tcp(query: &Query, server: SocketAddr, until: Instant) -> Result<Vec<u8>
             return ours.ok_or(ServerAnswer::Malformed);
         }
         stream
-            .set_read_timeout(Some(left(started, until)?))
-            .map_err(unreachable)?;
+            .set_read_timeout(Some(time_left(started, until)?))
+            .map_err(io_answer)?;
         read_more(&mut stream, &mut received)?;
     }
 }
 
-/// The time that is left; none is no reply.
-fn left(started: Instant, until: Instant) -> Result<Duration, ServerAnswer> {
+/// Returns the time that is left; without any it is no reply.
+fn time_left(started: Instant, until: Instant) -> Result<Duration, ServerAnswer> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() {
         Err(ServerAnswer::NoReply(started.elapsed()))
@@ -332,7 +336,7 @@ fn read_more(stream: &mut TcpStream, received: &mut Vec<u8>) -> Result<(), Serve
         Ok(count) => received.extend(buffer.get(..count).unwrap_or_default()),
         // The caller sees whether there is time for another one.
         Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-        Err(e) => return Err(unreachable(e)),
+        Err(e) => return Err(io_answer(e)),
     }
     Ok(())
 }
@@ -369,7 +373,7 @@ mod tests {
 
     fn read(query: &Query, bytes: &[u8]) -> Option<Vec<IpAddr>> {
         let packet = Packet::parse(bytes).ok()?;
-        addresses(query, &packet)
+        read_addresses(query, &packet)
             .ok()
             .filter(|_| is_reply_to(query, bytes))
     }
@@ -380,7 +384,7 @@ mod tests {
             changes in prop::collection::vec((0usize..200, any::<u8>()), 0..6),
             length in 0usize..200,
         ) {
-            let query = query("a.example", TYPE::A).unwrap();
+            let query = make_query("a.example", TYPE::A).unwrap();
             let mut bytes = reply(&query);
             for (place, value) in changes {
                 let end = bytes.len();
@@ -392,7 +396,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let mut query = query("a.example", TYPE::A).unwrap();
+            let mut query = make_query("a.example", TYPE::A).unwrap();
             query.id = bytes.get(..2).map_or(0, |id| u16::from_be_bytes([id[0], id[1]]));
             read(&query, &bytes);
             framed_message(&bytes);
@@ -401,7 +405,7 @@ mod tests {
 
     #[test]
     fn a_reply_that_is_not_damaged_is_read() {
-        let query = query("A.example", TYPE::A).unwrap();
+        let query = make_query("A.example", TYPE::A).unwrap();
         let local: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         assert_eq!(read(&query, &reply(&query)).unwrap(), local);
     }

@@ -1,4 +1,4 @@
-//! Why a URL could not be fetched: cause classes, each told in one line that ends in the next step.
+//! Errors of a fetch: classes of causes, each shown as one line that ends in the next step.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,44 +9,44 @@ use crate::reason::Reason;
 use super::chain::Presented;
 use super::names::NameAnswer;
 
-/// A fetch that did not work. Its text is one line: URL, cause, effort, next step.
+/// A failed fetch. Its text is one line: URL, cause, attempts, next step.
 #[derive(Debug, thiserror::Error)]
-#[error("fetching {url}{}: {cause}{}; {}", self.way(), self.effort(), self.cause.next_step())]
+#[error("fetching {url}{}: {cause}{}; {}", self.redirect_text(), self.effort_text(), self.cause.next_step())]
 pub struct FetchError {
     /// The URL as it was asked for, without user, password and query.
     pub url: Box<str>,
     /// The URL that failed, if redirects led to another one.
     pub redirected: Option<Box<str>>,
     /// The last cause.
-    pub cause: Cause,
-    /// How often it was tried; 0 if the request could not even be made.
+    pub cause: FetchCause,
+    /// Number of attempts; 0 if the request could not be made.
     pub attempts: u32,
-    /// How long that took.
+    /// Time that the attempts took.
     pub spent: Duration,
 }
 
 impl FetchError {
-    /// The clock of the server, where a certificate out of its time had it asked for.
+    /// Returns the server's clock, which is asked for if a certificate is expired or not yet valid.
     pub fn server_clock(&self) -> Option<SystemTime> {
         let cause = match &self.cause {
-            Cause::TotalTimeout { last, .. } => last,
+            FetchCause::TotalTimeout { last, .. } => last,
             cause => cause,
         };
         match cause {
-            Cause::Tls(TlsProblem::Expired { server, .. })
-            | Cause::Tls(TlsProblem::NotYetValid { server, .. }) => *server,
+            FetchCause::Tls(TlsProblem::Expired { server, .. })
+            | FetchCause::Tls(TlsProblem::NotYetValid { server, .. }) => *server,
             _ => None,
         }
     }
 
-    fn way(&self) -> String {
+    fn redirect_text(&self) -> String {
         match &self.redirected {
             Some(url) => format!(" (redirected to {url})"),
             None => String::new(),
         }
     }
 
-    fn effort(&self) -> String {
+    fn effort_text(&self) -> String {
         let seconds = self.spent.as_secs_f64();
         match self.attempts {
             0 => String::new(),
@@ -56,9 +56,9 @@ impl FetchError {
     }
 }
 
-/// The cause classes. None of them holds a password, a header or a query string.
+/// The cause of a failed fetch. No variant holds a password, a header or a query string.
 #[derive(Debug, thiserror::Error)]
-pub enum Cause {
+pub enum FetchCause {
     /// Not a URL that can be fetched.
     #[error("the URL cannot be used: {0}")]
     BadUrl(String),
@@ -66,50 +66,50 @@ pub enum Cause {
     #[error("the header {0:?} has a name or a value that HTTP does not allow")]
     BadHeader(String),
     /// The name has no address.
-    #[error("{name} could not be resolved: {}", told(answers))]
+    #[error("{name} could not be resolved: {}", answers_text(answers))]
     NotResolved {
         /// The host name.
         name: String,
-        /// What each name server said; empty if none is configured.
+        /// The answer of each name server; empty if none is configured.
         answers: Vec<NameAnswer>,
     },
-    /// The network does not lead there.
+    /// The network has no route to it.
     #[error("connecting to {address}: {reason}")]
     NoRoute {
-        /// Where to.
+        /// Address and port.
         address: SocketAddr,
-        /// What the kernel says.
+        /// The kernel's error.
         reason: Reason,
     },
-    /// Nobody listens there, or a firewall rejects.
+    /// No program listens there, or a firewall rejects.
     #[error("connecting to {0}: connection refused")]
     Refused(SocketAddr),
-    /// Nobody answered.
-    #[error("connecting to {address}: no answer within {}", short(waited))]
+    /// No answer to the connection.
+    #[error("connecting to {address}: no answer within {}", seconds_text(waited))]
     ConnectTimeout {
-        /// Where to.
+        /// Address and port.
         address: SocketAddr,
-        /// For how long.
+        /// Time that was waited.
         waited: Duration,
     },
-    /// Connected, and then silence.
+    /// Connected, but no answer to the request.
     #[error(
         "the server was connected, but sent no answer within {}",
-        short(waited)
+        seconds_text(waited)
     )]
     HeaderTimeout {
-        /// For how long.
+        /// Time that was waited.
         waited: Duration,
     },
     /// The time for all attempts is over.
-    #[error("the time of {} is over, and {last}", short(allowed))]
+    #[error("the time of {} is over, and {last}", seconds_text(allowed))]
     TotalTimeout {
-        /// How much there was.
+        /// The time that was allowed.
         allowed: Duration,
-        /// What the last attempt was busy with.
-        last: Box<Cause>,
+        /// The cause of the last failed attempt.
+        last: Box<FetchCause>,
     },
-    /// No trust could be established.
+    /// TLS failed, or the certificate was refused.
     #[error(transparent)]
     Tls(#[from] TlsProblem),
     /// The connection ended before the answer began.
@@ -122,10 +122,10 @@ pub enum Cause {
     #[error("the server's answer is not HTTP: {0}")]
     NotHttp(String),
     /// A status that is no success.
-    #[error("the server answered {} {}", .0, meaning(*.0))]
+    #[error("the server answered {} {}", .0, status_meaning(*.0))]
     Status(u16),
     /// The body ended early, or stalled.
-    #[error("the body is cut short: {}", portion(*received, *expected))]
+    #[error("the body is cut short: {}", portion_text(*received, *expected))]
     Truncated {
         /// Bytes that came.
         received: u64,
@@ -133,9 +133,9 @@ pub enum Cause {
         expected: Option<u64>,
     },
     /// The body is larger than allowed.
-    #[error("the body {}larger than the {limit} bytes that are allowed", size(*announced))]
+    #[error("the body {}larger than the {limit} bytes that are allowed", size_text(*announced))]
     TooLarge {
-        /// Bytes.
+        /// Upper limit in bytes.
         limit: u64,
         /// `Content-Length`, if that was enough to refuse it.
         announced: Option<u64>,
@@ -146,7 +146,7 @@ pub enum Cause {
     /// A redirect to where we were already.
     #[error("the server redirects in a circle")]
     RedirectLoop,
-    /// A redirect from https to http, of something that no hash vouches for.
+    /// A redirect from https to http, for content without a hash.
     #[error("the server redirects from https to plain http, which nothing protects")]
     Downgrade,
     /// A redirect without a usable place.
@@ -157,22 +157,22 @@ pub enum Cause {
     Proxy {
         /// Its URL, without user and password.
         proxy: String,
-        /// What happened there; a status is its answer to CONNECT.
-        cause: Box<Cause>,
+        /// The cause; a status is the proxy's answer to CONNECT.
+        cause: Box<FetchCause>,
     },
 }
 
-/// What is wrong with the server's certificate or with TLS.
+/// A problem with the server's certificate or with TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsProblem {
     /// No trusted certificate leads to it.
     #[error(
         "the server's certificate is signed by no authority that is trusted here{}",
-        chain(_0.as_deref())
+        chain_text(_0.as_deref())
     )]
     UnknownIssuer(Option<Box<Presented>>),
     /// After its last day.
-    #[error("the server's certificate expired on {}, {}", date(*not_after), clocks(*clock, *server))]
+    #[error("the server's certificate expired on {}, {}", date_text(*not_after), clocks_text(*clock, *server))]
     Expired {
         /// The end of its validity.
         not_after: SystemTime,
@@ -182,7 +182,7 @@ pub enum TlsProblem {
         server: Option<SystemTime>,
     },
     /// Before its first day.
-    #[error("the server's certificate is valid only from {}, {}", date(*not_before), clocks(*clock, *server))]
+    #[error("the server's certificate is valid only from {}, {}", date_text(*not_before), clocks_text(*clock, *server))]
     NotYetValid {
         /// The begin of its validity.
         not_before: SystemTime,
@@ -191,10 +191,10 @@ pub enum TlsProblem {
         /// The clock of the server, if it could be asked.
         server: Option<SystemTime>,
     },
-    /// It is somebody else's.
+    /// It is for another name.
     #[error(
         "the server's certificate is not for {wanted}, but for {}",
-        listed(names)
+        names_text(names)
     )]
     WrongName {
         /// The host of the URL.
@@ -206,9 +206,9 @@ pub enum TlsProblem {
     #[error("the server's certificate cannot be used: {0}")]
     BadCertificate(String),
     /// The handshake took too long.
-    #[error("the TLS handshake did not end within {}", short(.0))]
+    #[error("the TLS handshake did not end within {}", seconds_text(.0))]
     Timeout(Duration),
-    /// What answers there does not speak TLS.
+    /// The server does not speak TLS.
     #[error("the server does not speak TLS on this port")]
     NotTls,
     /// Anything else, in the words of the TLS library.
@@ -216,9 +216,9 @@ pub enum TlsProblem {
     Other(String),
 }
 
-impl Cause {
-    /// Whether time alone may put it right, so that another attempt makes sense.
-    pub fn heals(&self) -> bool {
+impl FetchCause {
+    /// Returns true for a cause that time alone may remove, so that another attempt makes sense.
+    pub fn may_heal(&self) -> bool {
         match self {
             Self::NotResolved { .. }
             | Self::NoRoute { .. }
@@ -237,12 +237,12 @@ impl Cause {
                     | TlsProblem::WrongName { .. }
                     | TlsProblem::BadCertificate(_)
             ),
-            Self::Proxy { cause, .. } => cause.heals(),
+            Self::Proxy { cause, .. } => cause.may_heal(),
             _ => false,
         }
     }
 
-    /// What the reader should do now.
+    /// Returns the next step for a person.
     pub fn next_step(&self) -> String {
         let fixed = match self {
             Self::NotResolved { name, answers } if answers.is_empty() => {
@@ -285,13 +285,13 @@ impl Cause {
     }
 }
 
-fn through_proxy(cause: &Cause) -> String {
+fn through_proxy(cause: &FetchCause) -> String {
     match cause {
-        Cause::Status(407) => "give the proxy's URL with user and password".to_owned(),
-        Cause::Status(_) => {
+        FetchCause::Status(407) => "give the proxy's URL with user and password".to_owned(),
+        FetchCause::Status(_) => {
             "let the proxy allow this host, or list it under those reached without".to_owned()
         }
-        Cause::BadUrl(_) => "give the proxy as http://HOST:PORT".to_owned(),
+        FetchCause::BadUrl(_) => "give the proxy as http://HOST:PORT".to_owned(),
         other => other.next_step(),
     }
 }
@@ -299,7 +299,7 @@ fn through_proxy(cause: &Cause) -> String {
 impl TlsProblem {
     fn next_step(&self) -> String {
         let fixed = match self {
-            Self::UnknownIssuer(presented) => return anchor(presented.as_deref()),
+            Self::UnknownIssuer(presented) => return authority_hint(presented.as_deref()),
             Self::Expired { .. } => {
                 "set this node's clock if it is wrong, else renew the server's certificate"
             }
@@ -314,25 +314,25 @@ impl TlsProblem {
     }
 }
 
-fn chain(presented: Option<&Presented>) -> String {
+fn chain_text(presented: Option<&Presented>) -> String {
     presented.map(ToString::to_string).unwrap_or_default()
 }
 
-/// Whom to trust is for a person to say, whatever there is at hand.
-fn anchor(presented: Option<&Presented>) -> String {
+/// Returns the next step for an unknown issuer. Only a person decides to trust an authority.
+fn authority_hint(presented: Option<&Presented>) -> String {
     let give = "give the certificate of the authority that signed it (--ca FILE)";
     match presented.and_then(|presented| presented.verified_by.as_deref()) {
         None => give.to_owned(),
         Some([]) => format!("{give}; nothing on this node would verify it"),
         Some(files @ [first, ..]) => format!(
             "{} would verify it: if it is the server that you expect, give --ca {first}, else {give}",
-            joined(files.iter().cloned(), ", ")
+            join_items(files.iter().cloned(), ", ")
         ),
     }
 }
 
-/// What a status means where a config or a file is fetched.
-fn meaning(code: u16) -> &'static str {
+/// Returns the meaning of a status for a config or a file.
+fn status_meaning(code: u16) -> &'static str {
     match code {
         300..=399 => "(a redirect that is none)",
         400 => "(bad request)",
@@ -357,26 +357,26 @@ fn after_status(code: u16) -> &'static str {
     }
 }
 
-fn told(answers: &[NameAnswer]) -> String {
+fn answers_text(answers: &[NameAnswer]) -> String {
     if answers.is_empty() {
         return "no name server is configured".to_owned();
     }
-    joined(answers.iter().map(ToString::to_string), "; ")
+    join_items(answers.iter().map(ToString::to_string), "; ")
 }
 
-fn listed(names: &[String]) -> String {
+fn names_text(names: &[String]) -> String {
     if names.is_empty() {
         "no name at all".to_owned()
     } else {
-        joined(names.iter().cloned(), ", ")
+        join_items(names.iter().cloned(), ", ")
     }
 }
 
-fn joined(items: impl Iterator<Item = String>, between: &str) -> String {
+fn join_items(items: impl Iterator<Item = String>, between: &str) -> String {
     items.collect::<Vec<_>>().join(between)
 }
 
-fn short(time: &Duration) -> impl fmt::Display {
+fn seconds_text(time: &Duration) -> impl fmt::Display {
     let seconds = time.as_secs_f64();
     if seconds < 10.0 {
         format!("{seconds:.1} s")
@@ -385,27 +385,27 @@ fn short(time: &Duration) -> impl fmt::Display {
     }
 }
 
-fn portion(received: u64, expected: Option<u64>) -> String {
+fn portion_text(received: u64, expected: Option<u64>) -> String {
     match expected {
         Some(expected) => format!("{received} of {expected} bytes came"),
         None => format!("{received} bytes came, and no end"),
     }
 }
 
-fn size(announced: Option<u64>) -> String {
+fn size_text(announced: Option<u64>) -> String {
     match announced {
         Some(bytes) => format!("has {bytes} bytes and is "),
         None => "is ".to_owned(),
     }
 }
 
-fn date(time: SystemTime) -> String {
+fn date_text(time: SystemTime) -> String {
     httpdate::fmt_http_date(time)
 }
 
-/// Both clocks, and how far this node's is off.
-fn clocks(node: SystemTime, server: Option<SystemTime>) -> String {
-    let this = format!("and this node's clock says {}", date(node));
+/// Returns both clocks in words, with the difference.
+fn clocks_text(node: SystemTime, server: Option<SystemTime>) -> String {
+    let this = format!("and this node's clock says {}", date_text(node));
     let Some(server) = server else { return this };
     let (off, direction) = match server.duration_since(node) {
         Ok(behind) => (behind, "behind"),
@@ -414,14 +414,14 @@ fn clocks(node: SystemTime, server: Option<SystemTime>) -> String {
     if off < Duration::from_secs(60) {
         return format!("{this}, as does the server's");
     }
-    let server = date(server);
+    let server = date_text(server);
     format!(
         "{this}, the server's {server}: the clock is off by {}, {direction}",
-        rough(off)
+        rough_text(off)
     )
 }
 
-fn rough(time: Duration) -> String {
+fn rough_text(time: Duration) -> String {
     let minutes = time.as_secs() / 60;
     match minutes {
         0..120 => format!("{minutes} minutes"),
@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn a_wrong_clock_is_told_with_its_distance_and_direction() {
-        let text = clocks(
+        let text = clocks_text(
             after(1_700_000_000),
             Some(after(1_700_000_000 + 86_400 * 9)),
         );
@@ -449,7 +449,7 @@ mod tests {
             "and this node's clock says Tue, 14 Nov 2023 22:13:20 GMT, the server's \
              Thu, 23 Nov 2023 22:13:20 GMT: the clock is off by 9 days, behind"
         );
-        let agrees = clocks(after(1_700_000_000), Some(after(1_700_000_030)));
+        let agrees = clocks_text(after(1_700_000_000), Some(after(1_700_000_030)));
         assert!(agrees.ends_with("as does the server's"), "{agrees}");
     }
 
@@ -458,7 +458,7 @@ mod tests {
         let error = FetchError {
             url: "https://host/config".into(),
             redirected: None,
-            cause: Cause::Status(500),
+            cause: FetchCause::Status(500),
             attempts: 3,
             spent: Duration::from_millis(1400),
         };
@@ -472,14 +472,15 @@ mod tests {
 
     #[test]
     fn only_what_time_may_heal_is_tried_again() {
-        assert!(Cause::Status(500).heals() && Cause::Closed.heals());
-        let proxied = |code| Cause::Proxy {
+        assert!(FetchCause::Status(500).may_heal() && FetchCause::Closed.may_heal());
+        let proxied = |code| FetchCause::Proxy {
             proxy: "p".into(),
-            cause: Box::new(Cause::Status(code)),
+            cause: Box::new(FetchCause::Status(code)),
         };
-        assert!(proxied(503).heals() && !proxied(407).heals());
+        assert!(proxied(503).may_heal() && !proxied(407).may_heal());
         assert!(
-            !Cause::Status(429).heals() && !Cause::from(TlsProblem::UnknownIssuer(None)).heals()
+            !FetchCause::Status(429).may_heal()
+                && !FetchCause::from(TlsProblem::UnknownIssuer(None)).may_heal()
         );
     }
 }

@@ -17,13 +17,13 @@ use ureq::unversioned::transport::{
 };
 
 use super::connect::{Connection, Proxied, Wire};
-use super::error::Cause;
+use super::error::FetchCause;
 use super::tls;
 use super::url::Target;
 
-/// How much is read at once.
+/// Bytes of one read.
 const PIECE: usize = 64 << 10;
-/// The request is small.
+/// Bytes of the output buffer: a request is small.
 const OUTPUT: usize = 16 << 10;
 
 /// Bounds of one exchange.
@@ -45,48 +45,48 @@ pub(super) struct Head {
 }
 
 /// Sends a request, and reads the head of the answer.
-pub(super) fn exchange(
+pub(super) fn send_request(
     (method, body): (Method, Option<&[u8]>),
     connection: Connection,
     target: &Target,
     headers: &HeaderMap,
     bounds: Bounds,
-) -> Result<Head, Cause> {
+) -> Result<Head, FetchCause> {
     let started = Instant::now();
     let mut headers = headers.clone();
     let proxied = connection.proxied;
     if let Some(value) = proxied.as_ref().and_then(|p| p.authorization.as_deref()) {
         let value = HeaderValue::from_str(value);
-        let value = value.map_err(|_| Cause::BadHeader("Proxy-Authorization".into()))?;
+        let value = value.map_err(|_| FetchCause::BadHeader("Proxy-Authorization".into()))?;
         headers.insert(HeaderName::from_static("proxy-authorization"), value);
     }
     let mut request = Request::new(body.unwrap_or_default());
     *request.method_mut() = method;
     *request.uri_mut() = target.uri.clone();
     *request.headers_mut() = headers;
-    let prefix = proxied.as_ref().map(|_| origin(&target.uri));
-    let agent = agent(connection.wire, prefix, bounds, started);
+    let prefix = proxied.as_ref().map(|_| origin_of(&target.uri));
+    let agent = make_agent(connection.wire, prefix, bounds, started);
     let answer = match body {
         Some(_) => agent.run(request),
         None => agent.run(request.map(drop)),
     };
     let answer = answer.map_err(|e| cause_of(e, started))?;
     match (answer.status().as_u16(), proxied) {
-        (407, Some(Proxied { proxy, .. })) => Err(Cause::Proxy {
+        (407, Some(Proxied { proxy, .. })) => Err(FetchCause::Proxy {
             proxy,
-            cause: Box::new(Cause::Status(407)),
+            cause: Box::new(FetchCause::Status(407)),
         }),
-        _ => Ok(head(answer)),
+        _ => Ok(read_head(answer)),
     }
 }
 
 /// `http://HOST:PORT` of a URL.
-fn origin(uri: &Uri) -> String {
+fn origin_of(uri: &Uri) -> String {
     let place = uri.authority().map(|a| a.as_str()).unwrap_or_default();
     format!("http://{place}")
 }
 
-fn agent(wire: Box<dyn Wire>, prefix: Option<String>, bounds: Bounds, now: Instant) -> Agent {
+fn make_agent(wire: Box<dyn Wire>, prefix: Option<String>, bounds: Bounds, now: Instant) -> Agent {
     let config = Agent::config_builder()
         .proxy(None)
         .http_status_as_error(false)
@@ -105,7 +105,7 @@ fn agent(wire: Box<dyn Wire>, prefix: Option<String>, bounds: Bounds, now: Insta
     Agent::with_parts(config, ready, NoNames)
 }
 
-fn head(answer: Response<ureq::Body>) -> Head {
+fn read_head(answer: Response<ureq::Body>) -> Head {
     let (parts, body) = answer.into_parts();
     let text = |name| {
         let value: Option<&HeaderValue> = parts.headers.get(name);
@@ -121,15 +121,15 @@ fn head(answer: Response<ureq::Body>) -> Head {
 }
 
 impl Head {
-    /// Reads the body; `seen` is told how much came and how much was announced.
-    pub(super) fn body(
+    /// Reads the body; `seen` gets the received and the announced number of bytes.
+    pub(super) fn read_body(
         self,
         limit: u64,
         seen: &mut dyn FnMut(u64, Option<u64>),
-    ) -> Result<Vec<u8>, Cause> {
+    ) -> Result<Vec<u8>, FetchCause> {
         let expected = self.body.content_length();
         if expected.is_some_and(|bytes| bytes > limit) {
-            return Err(Cause::TooLarge {
+            return Err(FetchCause::TooLarge {
                 limit,
                 announced: expected,
             });
@@ -142,14 +142,14 @@ impl Head {
                 Ok(0) => return Ok(bytes),
                 Ok(count) => count,
                 Err(_) => {
-                    return Err(Cause::Truncated {
+                    return Err(FetchCause::Truncated {
                         received: bytes.len() as u64,
                         expected,
                     });
                 }
             };
             if bytes.len() as u64 + count as u64 > limit {
-                return Err(Cause::TooLarge {
+                return Err(FetchCause::TooLarge {
                     limit,
                     announced: None,
                 });
@@ -160,19 +160,19 @@ impl Head {
     }
 }
 
-/// What went wrong before the head was there.
-fn cause_of(error: ureq::Error, started: Instant) -> Cause {
+/// Converts an error that came before the head of the answer.
+fn cause_of(error: ureq::Error, started: Instant) -> FetchCause {
     match error {
-        ureq::Error::Timeout(_) => Cause::HeaderTimeout {
+        ureq::Error::Timeout(_) => FetchCause::HeaderTimeout {
             waited: started.elapsed(),
         },
-        ureq::Error::Io(e) if is_end(&e) => Cause::Closed,
-        ureq::Error::Io(e) => match tls::problem(&e) {
+        ureq::Error::Io(e) if is_end(&e) => FetchCause::Closed,
+        ureq::Error::Io(e) => match tls::problem_of(&e) {
             Some(problem) => problem.into(),
-            None => Cause::Broken(e.into()),
+            None => FetchCause::Broken(e.into()),
         },
-        ureq::Error::Protocol(e) => Cause::NotHttp(e.to_string()),
-        other => Cause::NotHttp(other.to_string()),
+        ureq::Error::Protocol(e) => FetchCause::NotHttp(e.to_string()),
+        other => FetchCause::NotHttp(other.to_string()),
     }
 }
 
@@ -247,7 +247,7 @@ impl Carrier {
         self.wire.ends_at(end.min(self.until));
     }
 
-    fn send(&mut self, amount: usize) -> io::Result<()> {
+    fn write_output(&mut self, amount: usize) -> io::Result<()> {
         let bytes = self.buffers.output().get(..amount).unwrap_or_default();
         match (self.prefix.take(), bytes.iter().position(|b| *b == b' ')) {
             (Some(prefix), Some(space)) => {
@@ -268,13 +268,17 @@ impl Transport for Carrier {
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
         self.set_end(&timeout);
-        self.send(amount).map_err(|e| told(e, timeout))
+        self.write_output(amount)
+            .map_err(|e| to_ureq_error(e, timeout))
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
         self.set_end(&timeout);
         let space = self.buffers.input_append_buf();
-        let count = self.wire.read(space).map_err(|e| told(e, timeout))?;
+        let count = self
+            .wire
+            .read(space)
+            .map_err(|e| to_ureq_error(e, timeout))?;
         self.buffers.input_appended(count);
         Ok(count > 0)
     }
@@ -289,7 +293,7 @@ impl Transport for Carrier {
     }
 }
 
-fn told(error: io::Error, timeout: NextTimeout) -> ureq::Error {
+fn to_ureq_error(error: io::Error, timeout: NextTimeout) -> ureq::Error {
     if error.kind() == ErrorKind::TimedOut {
         ureq::Error::Timeout(timeout.reason)
     } else if is_end(&error) {

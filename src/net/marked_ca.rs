@@ -14,17 +14,17 @@ use x509_parser::time::ASN1Time;
 
 /// True where the certificate is marked as an authority.
 pub(super) fn is_marked(certificate: &CertificateDer<'_>) -> bool {
-    parse(certificate).is_some_and(|parsed| parsed.is_ca())
+    parse_certificate(certificate).is_some_and(|parsed| parsed.is_ca())
 }
 
 /// Verifies a marked certificate against the trusted ones, as of `time`.
-pub(super) fn verify(
+pub(super) fn verify_marked(
     certificate: &CertificateDer<'_>,
     trusted: &[CertificateDer<'_>],
     name: &ServerName<'_>,
     time: UnixTime,
 ) -> Result<ServerCertVerified, Error> {
-    let parsed = parse(certificate).ok_or(CertificateError::BadEncoding)?;
+    let parsed = parse_certificate(certificate).ok_or(CertificateError::BadEncoding)?;
     check_dates(&parsed, time)?;
     if !trusted.contains(certificate) {
         check_issuer(&parsed, trusted, time)?;
@@ -34,13 +34,13 @@ pub(super) fn verify(
     Ok(ServerCertVerified::assertion())
 }
 
-fn parse<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
+fn parse_certificate<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
     Some(parse_x509_certificate(der).ok()?.1)
 }
 
 fn check_dates(certificate: &X509Certificate<'_>, time: UnixTime) -> Result<(), CertificateError> {
     let validity = certificate.validity();
-    let seconds = |date: ASN1Time| UnixTime::since_unix_epoch(duration(date));
+    let seconds = |date: ASN1Time| UnixTime::since_unix_epoch(since_epoch(date));
     let (not_before, not_after) = (seconds(validity.not_before), seconds(validity.not_after));
     if time < not_before {
         return Err(CertificateError::NotValidYetContext { time, not_before });
@@ -52,7 +52,7 @@ fn check_dates(certificate: &X509Certificate<'_>, time: UnixTime) -> Result<(), 
 }
 
 /// The time since 1970; nothing for a date before.
-fn duration(date: ASN1Time) -> std::time::Duration {
+fn since_epoch(date: ASN1Time) -> std::time::Duration {
     std::time::Duration::from_secs(u64::try_from(date.timestamp()).unwrap_or_default())
 }
 
@@ -63,7 +63,7 @@ fn check_issuer(
     time: UnixTime,
 ) -> Result<(), CertificateError> {
     let mut verdict = CertificateError::UnknownIssuer;
-    for issuer in trusted.iter().filter_map(parse) {
+    for issuer in trusted.iter().filter_map(parse_certificate) {
         if issuer.subject().as_raw() != certificate.issuer().as_raw() || !may_sign(&issuer) {
             continue;
         }

@@ -8,10 +8,10 @@
 //!
 //! - Without any bound an attempt series ends after [`DEFAULT_BOUND`]; Ignition goes on for ever.
 //! - A redirected request keeps the default `Accept`, so that a redirected Machine Config Server still
-//!   negotiates the version. A login in the URL is not handed on.
+//!   negotiates the version. A login in the URL is not passed on.
 //! - At most [`MAX_REDIRECTS`] redirects, none in a circle, and from https to http only if the bytes are
 //!   going to be verified by a hash.
-//! - An unknown issuer and a wrong name do not heal and are told at once.
+//! - An unknown issuer and a wrong name are permanent and are reported at once.
 //! - A body that is cut short is fetched again. Nothing of it was used.
 //! - A body may not be larger than the caller allows.
 //!
@@ -32,38 +32,38 @@ mod url;
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
 
-pub use chain::{Presented, Shown, shown};
+pub use chain::{CertificateSummary, Presented, read_certificate};
 pub use dns::ServerAnswer;
-pub use error::{Cause, FetchError, TlsProblem};
+pub use error::{FetchCause, FetchError, TlsProblem};
 pub use names::{NameAnswer, Names};
-pub use proxy::Proxy;
+pub use proxy::ProxySettings;
 pub use rustls::pki_types::CertificateDer;
-pub use tls::{BundleError, Identity, certificates, system_certificates};
-pub use url::redact;
+pub use tls::{BundleError, ClientIdentity, parse_bundle, system_certificates};
+pub use url::redact_url;
 
-use attempts::Session;
+use attempts::FetchSession;
 
-/// How we present ourselves.
+/// The `User-Agent` header.
 pub const USER_AGENT: &str = concat!("mco-rescue/", env!("CARGO_PKG_VERSION"));
-/// What we take: without it a Machine Config Server answers with spec 2.2.
+/// The `Accept` header: without it a Machine Config Server answers with spec 2.2.
 pub const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.6.0, */*;q=0.1";
 /// The bound of one fetch when the caller sets none.
 pub const DEFAULT_BOUND: Duration = Duration::from_secs(300);
-/// How many redirects are followed.
+/// Upper limit of redirects.
 pub const MAX_REDIRECTS: usize = 10;
-/// What holds for every fetch of a run.
+/// The settings of every fetch of a run.
 #[derive(Clone)]
 #[allow(
     missing_debug_implementations,
     reason = "a private key must not get into a message"
 )]
-pub struct Settings {
-    /// The authorities that are trusted; none means that https works with no server.
+pub struct FetchSettings {
+    /// The trusted authorities; without any, https works with no server.
     pub certificates: Vec<CertificateDer<'static>>,
-    /// Who we are, for servers that ask.
-    pub identity: Option<Identity>,
+    /// The client certificate, for servers that ask for one.
+    pub identity: Option<ClientIdentity>,
     /// Proxies.
-    pub proxy: Proxy,
+    pub proxy: ProxySettings,
     /// From the request to the end of the answer's head, per attempt (`httpResponseHeaders`); zero means
     /// that only the whole fetch is bounded.
     pub header_timeout: Duration,
@@ -73,16 +73,16 @@ pub struct Settings {
     pub total_timeout: Option<Duration>,
     /// The end of the whole run.
     pub deadline: Option<Instant>,
-    /// How names are resolved; `--resolve` goes into its `given`.
+    /// The resolver of names; `--resolve` fills its `given`.
     pub names: Names,
 }
 
-impl Default for Settings {
+impl Default for FetchSettings {
     fn default() -> Self {
         Self {
             certificates: Vec::new(),
             identity: None,
-            proxy: Proxy::default(),
+            proxy: ProxySettings::default(),
             header_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(10),
             total_timeout: None,
@@ -94,7 +94,7 @@ impl Default for Settings {
 
 /// One thing to fetch.
 #[derive(Clone)]
-pub struct Request<'a> {
+pub struct FetchRequest<'a> {
     /// An absolute `http` or `https` URL.
     pub url: &'a str,
     /// Headers; the last of several with the same name counts.
@@ -103,25 +103,25 @@ pub struct Request<'a> {
     pub body: Option<&'a [u8]>,
     /// A larger body of the answer is refused, without reading all of it.
     pub max_bytes: u64,
-    /// Whether failures that may heal are tried again.
+    /// Transient failures are tried again.
     pub retry: bool,
     /// The caller verifies the bytes by a hash, so a redirect from https to http does no harm.
     pub verified: bool,
 }
 
-/// Shows no token.
-impl fmt::Debug for Request<'_> {
+/// Prints no token.
+impl fmt::Debug for FetchRequest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
             "Request({}, {} headers)",
-            redact(self.url),
+            redact_url(self.url),
             self.headers.len()
         )
     }
 }
 
-impl<'a> Request<'a> {
+impl<'a> FetchRequest<'a> {
     /// A request without headers that is tried again and not verified.
     pub fn new(url: &'a str, max_bytes: u64) -> Self {
         Self {
@@ -135,9 +135,9 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What came.
+/// The answer of a server.
 #[derive(Clone)]
-pub struct Answer {
+pub struct FetchAnswer {
     /// The body; empty with status 204.
     pub bytes: Vec<u8>,
     /// 200 or 204.
@@ -146,14 +146,14 @@ pub struct Answer {
     pub date: Option<SystemTime>,
     /// `Content-Type`.
     pub content_type: Option<String>,
-    /// Where it came from after redirects, without user, password and query.
+    /// The URL after redirects, without user, password and query.
     pub url: String,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: u32,
 }
 
-/// Shows no contents: they may be a secret.
-impl fmt::Debug for Answer {
+/// Prints no contents: they may be a secret.
+impl fmt::Debug for FetchAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -165,24 +165,24 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// What happens meanwhile.
+/// An event of a running fetch.
 #[derive(Debug)]
-pub enum Progress<'a> {
+pub enum FetchProgress<'a> {
     /// An attempt failed; the next begins after the pause.
     Failed {
         /// Counted from 1.
         attempt: u32,
-        /// Why.
-        cause: &'a Cause,
-        /// The pause.
+        /// The cause of the failure.
+        cause: &'a FetchCause,
+        /// The pause before the next attempt.
         next_in: Duration,
     },
-    /// The server points elsewhere.
+    /// The server redirects.
     Redirected {
         /// The new URL, without user, password and query.
         to: &'a str,
     },
-    /// A piece of the body came.
+    /// A part of the body arrived.
     Body {
         /// Bytes so far.
         received: u64,
@@ -191,19 +191,19 @@ pub enum Progress<'a> {
     },
 }
 
-/// Fetches a URL. Nothing of an answer is given before all of it is there.
-pub fn fetch(
-    settings: &Settings,
-    request: &Request<'_>,
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<Answer, FetchError> {
+/// Fetches a URL. The answer is returned only when all of it has arrived.
+pub fn fetch_url(
+    settings: &FetchSettings,
+    request: &FetchRequest<'_>,
+    progress: &mut dyn FnMut(FetchProgress<'_>),
+) -> Result<FetchAnswer, FetchError> {
     let started = Instant::now();
     let mut attempts = 0;
-    Session::new(settings, request, started)
-        .and_then(|session| session.repeat(request, progress, &mut attempts))
+    FetchSession::new(settings, request, started)
+        .and_then(|session| session.run_attempts(request, progress, &mut attempts))
         .map_err(|failure| FetchError {
-            url: redact(request.url).into(),
-            redirected: failure.redirected(),
+            url: redact_url(request.url).into(),
+            redirected: failure.redirected_url(),
             cause: failure.cause,
             attempts,
             spent: started.elapsed(),
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn debug_output_shows_no_secret() {
-        let mut request = Request::new("https://me:secret@host/?secret", 1);
+        let mut request = FetchRequest::new("https://me:secret@host/?secret", 1);
         request
             .headers
             .push(("Authorization".into(), "secret".into()));

@@ -4,7 +4,7 @@
 //! Order: a numeric address; names given by the caller; `/etc/hosts`; the name servers of
 //! `/etc/resolv.conf` with its `search`, `ndots`, `timeout` and `attempts`. Unlike the C library a server
 //! that knows no such name does not end the search: the other servers are asked too, since on nodes they
-//! often differ, and all that was answered is kept.
+//! often differ, and all answers are kept.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use resolv_conf::{Config, ScopedIp};
 
 use super::dns::{self, ServerAnswer};
-use super::error::Cause;
+use super::error::FetchCause;
 use crate::paths;
 
 /// The port of name servers.
@@ -24,7 +24,7 @@ const MAX_TIMEOUT: u32 = 30;
 const MAX_ATTEMPTS: u32 = 5;
 const MAX_NDOTS: u32 = 15;
 
-/// Where names are looked up. The files are read for every attempt: the network may be coming up.
+/// The sources of names. The files are read for every attempt: the network may be coming up.
 #[derive(Debug, Clone)]
 pub struct Names {
     /// Names with their addresses, before anything else.
@@ -49,7 +49,7 @@ impl Default for Names {
     }
 }
 
-/// What one name server said to one name.
+/// One name server's answer for one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameAnswer {
     /// The server.
@@ -67,8 +67,8 @@ impl fmt::Display for NameAnswer {
 }
 
 impl Names {
-    /// The addresses of a host, at least one; IPv4 first. Fails with [`Cause::NotResolved`].
-    pub fn resolve(&self, host: &str, until: Instant) -> Result<Vec<IpAddr>, Cause> {
+    /// Returns the addresses of a host, at least one; IPv4 first. Fails with [`FetchCause::NotResolved`].
+    pub fn resolve_host(&self, host: &str, until: Instant) -> Result<Vec<IpAddr>, FetchCause> {
         if let Ok(address) = host.parse() {
             return Ok(vec![address]);
         }
@@ -89,11 +89,11 @@ impl Names {
             return Ok(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
         }
         let (config, _) = Config::parse_with_errors(text_of(&self.resolv_conf).as_bytes());
-        Search::new(&config, self.port, until).run(host)
+        NameSearch::new(&config, self.port, until).run_search(host)
     }
 }
 
-/// A missing file is an empty one: an initramfs often has neither.
+/// Reads a file; a missing one counts as empty: an initramfs often has neither.
 #[allow(
     clippy::disallowed_methods,
     reason = "files of the running system, not of the node's root"
@@ -120,8 +120,8 @@ fn in_hosts(text: &str, host: &str) -> Vec<IpAddr> {
         .collect()
 }
 
-/// The names to ask for, in order. A trailing dot says that the name is whole.
-fn candidates(host: &str, config: &Config) -> Vec<String> {
+/// Returns the names to ask for, in order. A name with a trailing dot is complete.
+fn candidate_names(host: &str, config: &Config) -> Vec<String> {
     let bare = host.trim_end_matches('.').to_owned();
     if host.ends_with('.') {
         return vec![bare];
@@ -142,7 +142,7 @@ fn candidates(host: &str, config: &Config) -> Vec<String> {
 }
 
 /// One walk over servers and names.
-struct Search<'a> {
+struct NameSearch<'a> {
     config: &'a Config,
     servers: Vec<SocketAddr>,
     wait: Duration,
@@ -150,7 +150,7 @@ struct Search<'a> {
     answers: Vec<NameAnswer>,
 }
 
-impl<'a> Search<'a> {
+impl<'a> NameSearch<'a> {
     fn new(config: &'a Config, port: u16, until: Instant) -> Self {
         let wait = config.timeout.clamp(1, MAX_TIMEOUT);
         Self {
@@ -166,30 +166,30 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn run(mut self, host: &str) -> Result<Vec<IpAddr>, Cause> {
-        for name in candidates(host, self.config) {
+    fn run_search(mut self, host: &str) -> Result<Vec<IpAddr>, FetchCause> {
+        for name in candidate_names(host, self.config) {
             for _ in 0..self.config.attempts.clamp(1, MAX_ATTEMPTS) {
-                if let Some(addresses) = self.round(&name) {
+                if let Some(addresses) = self.ask_round(&name) {
                     return Ok(addresses);
                 }
             }
         }
-        Err(Cause::NotResolved {
+        Err(FetchCause::NotResolved {
             name: host.to_owned(),
             answers: self.answers,
         })
     }
 
     /// Asks every server that did not give a final answer yet.
-    fn round(&mut self, name: &str) -> Option<Vec<IpAddr>> {
+    fn ask_round(&mut self, name: &str) -> Option<Vec<IpAddr>> {
         for server in self.servers.clone() {
             let now = Instant::now();
             if now >= self.until || self.is_settled(server, name) {
                 continue;
             }
-            match dns::ask(server, name, self.until.min(now + self.wait)) {
+            match dns::ask_server(server, name, self.until.min(now + self.wait)) {
                 Ok(addresses) => return Some(addresses),
-                Err(answer) => self.note(server, name, answer),
+                Err(answer) => self.note_answer(server, name, answer),
             }
         }
         None
@@ -201,7 +201,7 @@ impl<'a> Search<'a> {
     }
 
     /// Keeps the last answer of each server to each name, in the order of the servers.
-    fn note(&mut self, server: SocketAddr, name: &str, answer: ServerAnswer) {
+    fn note_answer(&mut self, server: SocketAddr, name: &str, answer: ServerAnswer) {
         let server = server.ip();
         let mut known = self.answers.iter_mut();
         match known.find(|a| a.server == server && a.name == name) {
@@ -225,7 +225,7 @@ fn socket_address(server: &ScopedIp, port: u16) -> Option<SocketAddr> {
     }
 }
 
-/// A link-local server names its interface, as in `fe80::1%eth0`.
+/// Returns the index of an interface: a link-local server names it, as in `fe80::1%eth0`.
 fn interface_index(name: &str) -> Option<u32> {
     if let Ok(number) = name.parse() {
         return Some(number);
@@ -257,11 +257,11 @@ mod tests {
     fn the_search_list_comes_first_for_names_with_few_dots() {
         let config = config("search one.example two.example.\noptions ndots:2\nnonsense here\n");
         assert_eq!(
-            candidates("api.int", &config),
+            candidate_names("api.int", &config),
             ["api.int.one.example", "api.int.two.example", "api.int"]
         );
-        assert_eq!(candidates("a.b.c", &config)[0], "a.b.c");
-        assert_eq!(candidates("a.", &config), ["a"]);
+        assert_eq!(candidate_names("a.b.c", &config)[0], "a.b.c");
+        assert_eq!(candidate_names("a.", &config), ["a"]);
     }
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
         fn any_file_is_read_without_panic(text in "(nameserver|search|options|domain|ndots:|timeout:| |\n|\t|[a-z0-9.:%#;]){0,40}") {
             let config = config(&text);
             in_hosts(&text, "a");
-            candidates("a.b", &config);
+            candidate_names("a.b", &config);
             for server in &config.nameservers {
                 socket_address(server, 53);
             }

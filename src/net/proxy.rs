@@ -1,42 +1,42 @@
-//! Which proxy a request takes (docs/ignition.md: Fetching): Go's rules, without the environment.
+//! The proxy of a request (docs/ignition.md: Fetching): Go's rules, without the environment.
 
 use std::fmt;
 use std::net::IpAddr;
 
-use super::error::Cause;
-use super::url::{Target, redact};
+use super::error::FetchCause;
+use super::url::{Target, redact_url};
 
 /// The proxies of a config. The environment is never consulted.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Proxy {
+pub struct ProxySettings {
     /// For `http` URLs: a URL, or `HOST:PORT`; may carry `user:password@`.
     pub http: Option<String>,
     /// For `https` URLs.
     pub https: Option<String>,
-    /// Who is reached without one: addresses, networks, domains (with all below them), `.domain` (only
+    /// Hosts that are reached without one: addresses, networks, domains (with all below them), `.domain` (only
     /// what is below it), each with an optional `:PORT`; or `*`.
     pub none: Vec<String>,
 }
 
-/// Shows no password.
-impl fmt::Debug for Proxy {
+/// Prints no password.
+impl fmt::Debug for ProxySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Proxy")
-            .field("http", &self.http.as_deref().map(redact))
-            .field("https", &self.https.as_deref().map(redact))
+            .field("http", &self.http.as_deref().map(redact_url))
+            .field("https", &self.https.as_deref().map(redact_url))
             .field("none", &self.none)
             .finish()
     }
 }
 
-impl Proxy {
+impl ProxySettings {
     /// The proxy that this request takes, if any.
-    pub(super) fn of(&self, target: &Target) -> Result<Option<Target>, Cause> {
+    pub(super) fn proxy_for(&self, target: &Target) -> Result<Option<Target>, FetchCause> {
         let configured = if target.tls { &self.https } else { &self.http };
         match configured.as_deref() {
             None | Some("") => Ok(None),
             Some(_) if self.is_bypassed(&target.host, target.port) => Ok(None),
-            Some(url) => parsed(url).map(Some),
+            Some(url) => parse_proxy(url).map(Some),
         }
     }
 
@@ -48,27 +48,27 @@ impl Proxy {
         let entries = self.none.iter().flat_map(|item| item.split(','));
         entries
             .map(|entry| entry.trim().to_ascii_lowercase())
-            .any(|entry| matches(&entry, host, address, port))
+            .any(|entry| entry_matches(&entry, host, address, port))
     }
 }
 
-fn parsed(url: &str) -> Result<Target, Cause> {
+fn parse_proxy(url: &str) -> Result<Target, FetchCause> {
     let full = if url.contains("://") {
         url.to_owned()
     } else {
         format!("http://{url}")
     };
-    Target::parse(&full).map_err(|cause| Cause::Proxy {
-        proxy: redact(&full),
+    Target::parse(&full).map_err(|cause| FetchCause::Proxy {
+        proxy: redact_url(&full),
         cause: Box::new(cause),
     })
 }
 
-fn matches(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool {
+fn entry_matches(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool {
     if entry == "*" {
         return true;
     }
-    if let Some(inside) = network(entry, address) {
+    if let Some(inside) = in_network(entry, address) {
         return inside;
     }
     let (name, wanted) = split_port(entry);
@@ -81,7 +81,7 @@ fn matches(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool 
     }
 }
 
-/// Whether the host is that domain or below it; with a leading dot only below.
+/// Returns true if the host is that domain or below it; with a leading dot only below.
 fn is_below(domain: &str, host: &str) -> bool {
     let domain = domain.strip_prefix('*').unwrap_or(domain);
     match domain.strip_prefix('.') {
@@ -96,7 +96,7 @@ fn ends_below(host: &str, parent: &str) -> bool {
 }
 
 /// `Some` if the entry is a network.
-fn network(entry: &str, address: Option<IpAddr>) -> Option<bool> {
+fn in_network(entry: &str, address: Option<IpAddr>) -> Option<bool> {
     let (base, length) = entry.split_once('/')?;
     let base: IpAddr = base.parse().ok()?;
     let length: u32 = length.parse().ok()?;
@@ -136,13 +136,16 @@ fn split_port(entry: &str) -> (&str, Option<u16>) {
 mod tests {
     use super::*;
 
-    fn through(proxy: &Proxy, url: &str) -> Option<String> {
+    fn through(proxy: &ProxySettings, url: &str) -> Option<String> {
         let target = Target::parse(url).unwrap();
-        proxy.of(&target).unwrap().map(|proxy| proxy.place())
+        proxy
+            .proxy_for(&target)
+            .unwrap()
+            .map(|proxy| proxy.host_port())
     }
 
-    fn both(none: &[&str]) -> Proxy {
-        Proxy {
+    fn both(none: &[&str]) -> ProxySettings {
+        ProxySettings {
             http: Some("plain.example:3128".into()),
             https: Some("http://secure.example:3129".into()),
             none: none.iter().map(|s| (*s).to_owned()).collect(),
@@ -160,7 +163,7 @@ mod tests {
             through(&proxy, "https://a/").as_deref(),
             Some("secure.example:3129")
         );
-        let http_only = Proxy {
+        let http_only = ProxySettings {
             https: None,
             ..proxy
         };
@@ -211,11 +214,11 @@ mod tests {
 
     #[test]
     fn a_proxy_that_is_no_url_is_named_without_its_password() {
-        let proxy = Proxy {
+        let proxy = ProxySettings {
             http: Some("socks5://me:secret@p:1".into()),
-            ..Proxy::default()
+            ..ProxySettings::default()
         };
-        let problem = proxy.of(&Target::parse("http://a/").unwrap()).err();
+        let problem = proxy.proxy_for(&Target::parse("http://a/").unwrap()).err();
         let text = problem.map(|p| p.to_string()).unwrap_or_default();
         assert!(
             text.contains("socks5://p:1") && !text.contains("secret"),

@@ -1,4 +1,4 @@
-//! Trust: certificate bundles, the TLS client, and what a refused certificate means.
+//! Trust: certificate bundles, the TLS client, and the meaning of a refused certificate.
 //!
 //! The cryptography is ring's, chosen here and nowhere else. There is no way to switch verification off.
 
@@ -20,7 +20,7 @@ use super::chain::Presented;
 use super::error::TlsProblem;
 use super::marked_ca;
 
-/// Why a bundle was refused.
+/// An error in a bundle of certificates or keys.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
     /// A line that belongs to no block.
@@ -42,13 +42,13 @@ pub enum BundleError {
 
 /// The certificates of a PEM bundle, in order (docs/ignition.md: Fetching).
 ///
-/// Every block must be a certificate. Text before a block is passed over, as in Ignition; behind the last
+/// Every block must be a certificate. Text before a block is skipped, as in Ignition; behind the last
 /// one only blank lines may stand, which Ignition refuses.
-pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BundleError> {
-    let (blocks, problem) = blocks(pem);
+pub fn parse_bundle(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BundleError> {
+    let (blocks, problem) = split_blocks(pem);
     let found: Vec<_> = blocks
         .iter()
-        .map(|block| certificate(block).ok_or(BundleError::NotACertificate(block.line)))
+        .map(|block| parse_block(block).ok_or(BundleError::NotACertificate(block.line)))
         .collect::<Result<_, _>>()?;
     match problem {
         Some(problem) => Err(problem),
@@ -57,10 +57,10 @@ pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BundleEr
     }
 }
 
-/// The certificates of the operating system's bundle (see [`crate::paths::CA_BUNDLES`]). What cannot be
-/// used is passed over.
+/// The certificates of the operating system's bundle (see [`crate::paths::CA_BUNDLES`]). Blocks that
+/// cannot be used are skipped.
 pub fn system_certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
-    blocks(pem).0.iter().filter_map(certificate).collect()
+    split_blocks(pem).0.iter().filter_map(parse_block).collect()
 }
 
 struct Block {
@@ -69,8 +69,8 @@ struct Block {
     text: String,
 }
 
-/// The blocks that have an end, and what is wrong behind them.
-fn blocks(pem: &[u8]) -> (Vec<Block>, Option<BundleError>) {
+/// Returns the complete blocks, and the first error behind them.
+fn split_blocks(pem: &[u8]) -> (Vec<Block>, Option<BundleError>) {
     let mut done = Vec::new();
     let mut open: Option<Block> = None;
     let mut stray = None;
@@ -99,26 +99,26 @@ fn blocks(pem: &[u8]) -> (Vec<Block>, Option<BundleError>) {
     (done, unended.or(stray.map(BundleError::Stray)))
 }
 
-fn certificate(block: &Block) -> Option<CertificateDer<'static>> {
+fn parse_block(block: &Block) -> Option<CertificateDer<'static>> {
     let der = CertificateDer::from_pem_slice(block.text.as_bytes()).ok()?;
     RootCertStore::empty().add(der.clone()).ok()?;
     Some(der)
 }
 
-/// With what we show who we are: a certificate chain and its key. `Debug` shows neither.
+/// The client's certificate chain and its key. `Debug` prints neither.
 #[derive(Clone)]
-pub struct Identity {
+pub struct ClientIdentity {
     chain: Vec<CertificateDer<'static>>,
     key: Arc<PrivateKeyDer<'static>>,
 }
 
-impl std::fmt::Debug for Identity {
+impl std::fmt::Debug for ClientIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Identity({} certificates)", self.chain.len())
     }
 }
 
-impl Identity {
+impl ClientIdentity {
     /// From PEM texts, which may be one and the same.
     pub fn parse(chain: &[u8], key: &[u8]) -> Result<Self, BundleError> {
         // Of a file with both, only the blocks that are wanted count.
@@ -134,21 +134,21 @@ impl Identity {
     }
 }
 
-/// Whom we trust, and who we are.
+/// The trusted certificates and the client's own.
 pub(super) struct Trust {
-    identity: Option<Identity>,
+    identity: Option<ClientIdentity>,
     certificates: Arc<[CertificateDer<'static>]>,
     provider: Arc<CryptoProvider>,
     refused: Refused,
 }
 
-/// The chain that was refused last, for want of an authority.
+/// The chain that was refused last for a missing authority.
 type Refused = Arc<Mutex<Option<Presented>>>;
 
 impl Trust {
     pub(super) fn new(
         certificates: &[CertificateDer<'static>],
-        identity: Option<Identity>,
+        identity: Option<ClientIdentity>,
     ) -> Self {
         Self {
             identity,
@@ -158,8 +158,8 @@ impl Trust {
         }
     }
 
-    pub(super) fn client(&self) -> Result<Arc<ClientConfig>, TlsProblem> {
-        let builder = self.builder(None)?;
+    pub(super) fn client_config(&self) -> Result<Arc<ClientConfig>, TlsProblem> {
+        let builder = self.config_builder(None)?;
         let config = match &self.identity {
             None => Ok(builder.with_no_client_auth()),
             Some(identity) => {
@@ -168,18 +168,18 @@ impl Trust {
         };
         config
             .map(Arc::new)
-            .map_err(|e| TlsProblem::Other(words(&e)))
+            .map_err(|e| TlsProblem::Other(error_words(&e)))
     }
 
     /// A client that verifies everything, but as of another time. Only for asking a server what time it
     /// has, never for contents.
     pub(super) fn client_at(&self, time: SystemTime) -> Option<Arc<ClientConfig>> {
         let time = UnixTime::since_unix_epoch(time.duration_since(UNIX_EPOCH).ok()?);
-        let builder = self.builder(Some(time)).ok()?;
+        let builder = self.config_builder(Some(time)).ok()?;
         Some(Arc::new(builder.with_no_client_auth()))
     }
 
-    fn builder(
+    fn config_builder(
         &self,
         time: Option<UnixTime>,
     ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TlsProblem> {
@@ -192,14 +192,14 @@ impl Trust {
         };
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|e| TlsProblem::Other(words(&e)))?;
+            .map_err(|e| TlsProblem::Other(error_words(&e)))?;
         Ok(builder
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier)))
     }
 
-    /// What the server showed that was refused last for want of an authority.
-    pub(super) fn refused(&self) -> Option<Presented> {
+    /// Takes the chain that was refused last for a missing authority.
+    pub(super) fn take_refused(&self) -> Option<Presented> {
         self.refused.lock().ok()?.take()
     }
 }
@@ -227,7 +227,7 @@ impl Anchors {
     }
 
     /// Verifies the certificate of the server `name` as of `time`.
-    pub(super) fn verify(
+    pub(super) fn verify_server(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
@@ -241,14 +241,14 @@ impl Anchors {
             Err(Error::InvalidCertificate(CertificateError::Other(_)))
                 if marked_ca::is_marked(end_entity) =>
             {
-                marked_ca::verify(end_entity, &self.certificates, name, time)
+                marked_ca::verify_marked(end_entity, &self.certificates, name, time)
             }
             verified => verified,
         }
     }
 }
 
-/// The usual verifier, which keeps what it refuses for want of an authority, and may be told another time.
+/// The usual verifier. It keeps a chain that it refuses for a missing authority, and may use another time.
 #[derive(Debug)]
 struct Verifier {
     anchors: Anchors,
@@ -258,7 +258,7 @@ struct Verifier {
 }
 
 impl Verifier {
-    fn keep(&self, presented: Presented) {
+    fn keep_refused(&self, presented: Presented) {
         if let Ok(mut refused) = self.refused.lock() {
             *refused = Some(presented);
         }
@@ -276,7 +276,9 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<ServerCertVerified, Error> {
         let time = self.time.unwrap_or(now);
         let unknown = Error::InvalidCertificate(CertificateError::UnknownIssuer);
-        let verified = self.anchors.verify(end_entity, intermediates, name, time);
+        let verified = self
+            .anchors
+            .verify_server(end_entity, intermediates, name, time);
         // An authority that was made anew under its old name has another key: its signature looks wrong.
         let same_name = matches!(
             verified,
@@ -286,7 +288,7 @@ impl ServerCertVerifier for Verifier {
             Err(error) if same_name || error == unknown => {
                 let mut presented = Presented::new(end_entity, intermediates, name, time);
                 presented.same_name = same_name;
-                self.keep(presented);
+                self.keep_refused(presented);
                 Err(unknown)
             }
             other => other,
@@ -320,28 +322,30 @@ impl ServerCertVerifier for Verifier {
 }
 
 /// The problem that TLS put into an I/O error, if it is one of TLS.
-pub(super) fn problem(error: &io::Error) -> Option<TlsProblem> {
+pub(super) fn problem_of(error: &io::Error) -> Option<TlsProblem> {
     let error = error.get_ref()?.downcast_ref::<Error>()?;
     Some(match error {
         Error::InvalidCertificate(problem) => of_certificate(problem),
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => TlsProblem::NotTls,
-        other => TlsProblem::Other(words(other)),
+        other => TlsProblem::Other(error_words(other)),
     })
 }
 
 /// An error of the TLS library in plain words, without the names of its types.
-pub(super) fn words(error: &Error) -> String {
+pub(super) fn error_words(error: &Error) -> String {
     match error {
         Error::AlertReceived(alert) => {
-            format!("the server refused the connection: {}", spaced(alert))
+            format!("the server refused the connection: {}", spaced_name(alert))
         }
         Error::PeerIncompatible(why) => format!(
             "the server and this program have no TLS version, cipher or signature in common ({})",
-            spaced(why)
+            spaced_name(why)
         ),
-        Error::PeerMisbehaved(why) => format!("the server broke the protocol: {}", spaced(why)),
+        Error::PeerMisbehaved(why) => {
+            format!("the server broke the protocol: {}", spaced_name(why))
+        }
         Error::InvalidMessage(why) => {
-            format!("the server sent a damaged message: {}", spaced(why))
+            format!("the server sent a damaged message: {}", spaced_name(why))
         }
         Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
             "the server sent a message out of its turn".to_owned()
@@ -351,7 +355,7 @@ pub(super) fn words(error: &Error) -> String {
         Error::InconsistentKeys(_) => "the key does not belong to the certificate".to_owned(),
         Error::InvalidCertificate(problem) => certificate_words(problem),
         Error::General(text) => text.clone(),
-        other => format!("the connection failed: {}", spaced(other)),
+        other => format!("the connection failed: {}", spaced_name(other)),
     }
 }
 
@@ -370,13 +374,13 @@ fn certificate_words(problem: &CertificateError) -> String {
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
             "it is signed in a way that is not accepted here, such as SHA-1 or a short key"
         }
-        other => return spaced(other),
+        other => return spaced_name(other),
     };
     fixed.to_owned()
 }
 
 /// `HandshakeFailure` as `handshake failure`; of `Other(OtherError(CaUsedAsEndEntity))` the innermost name.
-fn spaced(named: &impl std::fmt::Debug) -> String {
+fn spaced_name(named: &impl std::fmt::Debug) -> String {
     let text = format!("{named:?}");
     let innermost = text.rsplit('(').next().unwrap_or_default();
     let mut words = String::new();
@@ -409,14 +413,14 @@ fn of_certificate(problem: &CertificateError) -> TlsProblem {
             presented,
         } => TlsProblem::WrongName {
             wanted: expected.to_str().into_owned(),
-            names: presented.iter().map(|name| plain(name)).collect(),
+            names: presented.iter().map(|name| plain_name(name)).collect(),
         },
         other => TlsProblem::BadCertificate(certificate_words(other)),
     }
 }
 
 /// `DnsName("a.example")` and `IpAddress(10.0.0.1)` without their wrapping.
-fn plain(name: &str) -> String {
+fn plain_name(name: &str) -> String {
     let inner = name
         .split_once('(')
         .and_then(|(_, rest)| rest.strip_suffix(')'));
@@ -453,7 +457,7 @@ mod tests {
         ];
         for error in errors {
             // The one name that is the field's own: of an extended key usage.
-            let words = words(&error).replace("serverAuth", "");
+            let words = error_words(&error).replace("serverAuth", "");
             let joined = words
                 .as_bytes()
                 .windows(2)
@@ -461,6 +465,6 @@ mod tests {
             assert!(!joined && !words.is_empty(), "{error:?}: {words}");
         }
         let alert = Error::AlertReceived(AlertDescription::HandshakeFailure);
-        assert!(words(&alert).ends_with(": handshake failure"));
+        assert!(error_words(&alert).ends_with(": handshake failure"));
     }
 }

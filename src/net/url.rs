@@ -1,11 +1,11 @@
-//! URLs of requests: taken apart, resolved against redirects, and shown without what may be a secret.
+//! URLs of requests: parsed, resolved against redirects, and shown without secrets.
 
 use percent_encoding::{AsciiSet, percent_decode_str, utf8_percent_encode};
 use ureq::http::Uri;
 
-use super::error::Cause;
+use super::error::FetchCause;
 
-/// What Go, and so Ignition, takes in a URL and encodes before it is sent; and all that is not ASCII.
+/// Characters that Go, and so Ignition, accepts in a URL and encodes before it is sent, besides all that are not ASCII.
 const ENCODED: AsciiSet = AsciiSet::EMPTY
     .add(b' ')
     .add(b'"')
@@ -18,7 +18,7 @@ const ENCODED: AsciiSet = AsciiSet::EMPTY
     .add(b'|')
     .add(b'}');
 
-/// Where a request goes. Its URL has no user, password or fragment any more.
+/// The target of a request. Its URL has no user, password or fragment.
 #[derive(Clone)]
 pub(super) struct Target {
     pub(super) uri: Uri,
@@ -32,43 +32,47 @@ pub(super) struct Target {
 
 impl Target {
     /// Parses an absolute `http` or `https` URL.
-    pub(super) fn parse(url: &str) -> Result<Self, Cause> {
+    pub(super) fn parse(url: &str) -> Result<Self, FetchCause> {
         let encoded = utf8_percent_encode(url, &ENCODED).to_string();
-        let uri: Uri = encoded
-            .parse()
-            .map_err(|_| Cause::BadUrl("it has a character or a form that no URL has".into()))?;
+        let uri: Uri = encoded.parse().map_err(|_| {
+            FetchCause::BadUrl("it has a character or a form that no URL has".into())
+        })?;
         let tls = match uri.scheme_str() {
             Some("http") => false,
             Some("https") => true,
-            Some(other) => return Err(Cause::BadUrl(format!("the scheme {other} is not fetched"))),
-            None => return Err(Cause::BadUrl("it has no scheme".into())),
+            Some(other) => {
+                return Err(FetchCause::BadUrl(format!(
+                    "the scheme {other} is not fetched"
+                )));
+            }
+            None => return Err(FetchCause::BadUrl("it has no scheme".into())),
         };
         let authority = uri.authority().map(|a| a.as_str()).unwrap_or_default();
         let (login, place) = match authority.rsplit_once('@') {
-            Some((login, place)) => (Some(decoded(login)?), place),
+            Some((login, place)) => (Some(decode_login(login)?), place),
             None => (None, authority),
         };
         let path = uri.path_and_query().map_or("/", |p| p.as_str());
         let scheme = if tls { "https" } else { "http" };
         let bare: Uri = format!("{scheme}://{place}{path}")
             .parse()
-            .map_err(|_| Cause::BadUrl("it names no host".into()))?;
+            .map_err(|_| FetchCause::BadUrl("it names no host".into()))?;
         Ok(Self {
-            host: host(&bare)?,
-            port: port(&bare, tls)?,
+            host: host_of(&bare)?,
+            port: port_of(&bare, tls)?,
             tls,
             login,
             uri: bare,
         })
     }
 
-    /// The URL as it may be shown.
-    pub(super) fn shown(&self) -> String {
-        redact(&self.uri.to_string())
+    /// Returns the URL without secrets.
+    pub(super) fn shown_url(&self) -> String {
+        redact_url(&self.uri.to_string())
     }
 
     /// `HOST:PORT`, an IPv6 address in brackets.
-    pub(super) fn place(&self) -> String {
+    pub(super) fn host_port(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
         } else {
@@ -76,8 +80,8 @@ impl Target {
         }
     }
 
-    /// Where a `Location` header points to (RFC 3986 section 5.2). The login of this URL is not handed on.
-    pub(super) fn redirected(&self, location: &str) -> Result<Self, Cause> {
+    /// Returns the target of a `Location` header (RFC 3986 section 5.2). The login of this URL is not passed on.
+    pub(super) fn redirect_to(&self, location: &str) -> Result<Self, FetchCause> {
         let place = self.uri.authority().map(|a| a.as_str()).unwrap_or_default();
         let scheme = if self.tls { "https" } else { "http" };
         let location = location.split('#').next().unwrap_or_default();
@@ -88,34 +92,34 @@ impl Target {
         } else {
             format!(
                 "{scheme}://{place}{}",
-                joined(self.uri.path(), self.uri.query(), location)
+                join_path(self.uri.path(), self.uri.query(), location)
             )
         };
         Self::parse(&absolute)
     }
 }
 
-fn decoded(login: &str) -> Result<String, Cause> {
+fn decode_login(login: &str) -> Result<String, FetchCause> {
     let text = percent_decode_str(login).decode_utf8();
     text.map(Into::into)
-        .map_err(|_| Cause::BadUrl("its user or password is not UTF-8".into()))
+        .map_err(|_| FetchCause::BadUrl("its user or password is not UTF-8".into()))
 }
 
-fn host(uri: &Uri) -> Result<String, Cause> {
+fn host_of(uri: &Uri) -> Result<String, FetchCause> {
     let host = uri.host().unwrap_or_default();
     let bare = host
         .strip_prefix('[')
         .and_then(|h| h.strip_suffix(']'))
         .unwrap_or(host);
     if bare.is_empty() {
-        Err(Cause::BadUrl("it names no host".into()))
+        Err(FetchCause::BadUrl("it names no host".into()))
     } else {
         Ok(bare.to_ascii_lowercase())
     }
 }
 
-/// The parser takes a number that is too large for a port, and forgets it.
-fn port(uri: &Uri, tls: bool) -> Result<u16, Cause> {
+/// Returns the port. The URL parser accepts a number that is too large for a port, and drops it.
+fn port_of(uri: &Uri, tls: bool) -> Result<u16, FetchCause> {
     let place = uri.authority().map(|a| a.as_str()).unwrap_or_default();
     let host = uri.host().unwrap_or_default();
     match place.strip_prefix(host).unwrap_or_default() {
@@ -124,7 +128,7 @@ fn port(uri: &Uri, tls: bool) -> Result<u16, Cause> {
             .strip_prefix(':')
             .and_then(|digits| digits.parse().ok())
             .filter(|port| *port != 0)
-            .ok_or(Cause::BadUrl(
+            .ok_or(FetchCause::BadUrl(
                 "its port is no number from 1 to 65535".into(),
             )),
     }
@@ -142,7 +146,7 @@ fn has_scheme(reference: &str) -> bool {
 }
 
 /// Path and query of a relative reference.
-fn joined(base: &str, base_query: Option<&str>, reference: &str) -> String {
+fn join_path(base: &str, base_query: Option<&str>, reference: &str) -> String {
     let (path, query) = match reference.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (reference, None),
@@ -182,7 +186,7 @@ fn without_dots(path: &str) -> String {
 }
 
 /// A URL without user, password and query string: they may carry tokens.
-pub fn redact(url: &str) -> String {
+pub fn redact_url(url: &str) -> String {
     let end = url.find(['?', '#']).unwrap_or(url.len());
     let (visible, hidden) = url.split_at(end);
     let shown = match visible.split_once("://") {
@@ -211,12 +215,12 @@ mod tests {
     #[test]
     fn users_passwords_and_queries_are_never_shown() {
         assert_eq!(
-            redact("https://me:secret@host:1/a/b?token=secret#x"),
+            redact_url("https://me:secret@host:1/a/b?token=secret#x"),
             "https://host:1/a/b?..."
         );
-        assert_eq!(redact("http://a@b@host"), "http://host");
-        assert_eq!(redact("secret?secret"), "secret?...");
-        let shown = target("http://me:secret@host/x?token=secret").shown();
+        assert_eq!(redact_url("http://a@b@host"), "http://host");
+        assert_eq!(redact_url("secret?secret"), "secret?...");
+        let shown = target("http://me:secret@host/x?token=secret").shown_url();
         assert_eq!(shown, "http://host/x?...");
     }
 
@@ -229,7 +233,7 @@ mod tests {
         );
         assert_eq!(target.login.as_deref(), Some("me:p@ss"));
         assert_eq!(target.uri.to_string(), "https://[::1]:8443/x?y");
-        assert_eq!(target.place(), "[::1]:8443");
+        assert_eq!(target.host_port(), "[::1]:8443");
     }
 
     #[test]
@@ -283,7 +287,7 @@ mod tests {
             ("g#s", "http://a/b/c/g"),
             ("https://h/x", "https://h/x"),
         ] {
-            let found = base.redirected(reference).unwrap().uri.to_string();
+            let found = base.redirect_to(reference).unwrap().uri.to_string();
             assert_eq!(found, expected, "{reference}");
         }
     }
@@ -291,7 +295,7 @@ mod tests {
     #[test]
     fn a_redirect_does_not_carry_the_login_on() {
         assert_eq!(
-            target("http://me:x@a/b").redirected("/c").unwrap().login,
+            target("http://me:x@a/b").redirect_to("/c").unwrap().login,
             None
         );
     }
@@ -299,12 +303,12 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_text_is_refused_or_read_without_panic(a in ".{0,40}", b in "[a-z:/?#@.\\[\\]%0-9 ]{0,30}") {
-            redact(&a);
-            redact(&b);
+            redact_url(&a);
+            redact_url(&b);
             for text in [&a, &b, &format!("http://{b}")] {
                 if let Ok(target) = Target::parse(text) {
-                    let _ = target.redirected(&a);
-                    let _ = target.redirected(&b);
+                    let _ = target.redirect_to(&a);
+                    let _ = target.redirect_to(&b);
                     proptest::prop_assert_eq!(&Target::parse(&target.uri.to_string()).unwrap().host, &target.host);
                 }
             }

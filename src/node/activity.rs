@@ -102,11 +102,11 @@ impl Activity {
         if !root.is_live() {
             return Ok(Self::default());
         }
-        let transaction = rpm_ostree::transaction(runner).unwrap_or_else(|error| {
+        let transaction = rpm_ostree::running_transaction(runner).unwrap_or_else(|error| {
             log::info!("asking rpm-ostree: {error}");
             None
         });
-        let units = systemctl::activity(runner, &UNITS).unwrap_or_else(|error| {
+        let units = systemctl::query_activity(runner, &UNITS).unwrap_or_else(|error| {
             log::info!("asking systemd: {error}");
             Vec::new()
         });

@@ -78,7 +78,7 @@ fn of_etcd(root: &Root) -> Vec<(RootPath, Role)> {
 fn of_file(path: &RootPath, role: Role, bytes: &[u8]) -> Vec<Certificate> {
     let blocks = authorities::pem(bytes);
     let shown = net::system_certificates(blocks.as_bytes());
-    let shown = shown.iter().filter_map(|der| net::shown(der));
+    let shown = shown.iter().filter_map(|der| net::read_certificate(der));
     let all = shown.map(|one| Certificate {
         role,
         path: path.to_string(),

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use crate::net::{self, CertificateDer, Identity};
+use crate::net::{self, CertificateDer, ClientIdentity};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
@@ -63,7 +63,7 @@ pub struct Access {
     /// Who signs for it.
     pub authorities: Vec<CertificateDer<'static>>,
     /// A certificate that it accepts.
-    pub identity: Identity,
+    pub identity: ClientIdentity,
 }
 
 /// Whether the root is that of a control-plane node.
@@ -103,8 +103,8 @@ pub fn access(root: &Root) -> Result<Access, EtcdError> {
         };
         let bad = |error: net::BundleError| EtcdError::File(directory.clone(), error.to_string());
         return Ok(Access {
-            authorities: net::certificates(&bundle).map_err(bad)?,
-            identity: Identity::parse(&chain, &key).map_err(bad)?,
+            authorities: net::parse_bundle(&bundle).map_err(bad)?,
+            identity: ClientIdentity::parse(&chain, &key).map_err(bad)?,
         });
     }
     Err(EtcdError::NoCertificate(paths::ETCD_CERTIFICATES))

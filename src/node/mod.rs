@@ -212,7 +212,7 @@ fn ask_rpm(
     let existing: Vec<&RootPath> = existing
         .filter(|path| node.objects.contains_key(path))
         .collect();
-    let seen = rpm::owned(runner, &existing).unwrap_or_else(|error| {
+    let seen = rpm::query_owned(runner, &existing).unwrap_or_else(|error| {
         log::info!("asking rpm which files the packages own: {error}");
         Ownership::default()
     });

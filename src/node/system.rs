@@ -1,7 +1,7 @@
 //! The operating system of a live OSTree node, as rpm-ostree and the boot partition tell it.
 
 use crate::command::rpm_ostree::arguments::{self, Version};
-use crate::command::rpm_ostree::cause::Cause;
+use crate::command::rpm_ostree::cause::RpmOstreeError;
 use crate::command::{CommandLine, CommandRunner};
 use crate::kargs::Kargs;
 use crate::node::requests::Asked;
@@ -67,7 +67,7 @@ impl System {
         }
         let answers = match answers(runner) {
             Ok(answers) => answers,
-            Err(cause) => return Ok(Self::Silent(format!("{cause}. {}", cause.next()))),
+            Err(cause) => return Ok(Self::Silent(cause.to_line())),
         };
         let deployments = match Deployments::read(&answers.status) {
             Ok(deployments) => deployments,
@@ -81,7 +81,7 @@ impl System {
             arguments: Kargs::parse(answers.arguments.trim()).without(&OF_DEPLOYMENTS),
             booted_arguments: Kargs::parse(booted.trim()).without(&OF_DEPLOYMENTS),
             asked: asked(root)?,
-            version: Version::read(&answers.version),
+            version: Version::parse_answer(&answers.version),
             class: OsRelease::read(root)?.class(),
             finalize_error: StatusText::read(&answers.text).finalize_error,
         };
@@ -114,20 +114,22 @@ struct Answers {
     version: String,
 }
 
-fn answers(runner: &dyn CommandRunner) -> Result<Answers, Cause> {
+fn answers(runner: &dyn CommandRunner) -> Result<Answers, RpmOstreeError> {
     let ask = |line: CommandLine| ask(runner, &line);
     Ok(Answers {
-        status: ask(arguments::status())?,
+        status: ask(arguments::status_json())?,
         text: ask(arguments::status_text())?,
         arguments: ask(arguments::show_kargs())?,
-        version: ask(arguments::version())?,
+        version: ask(arguments::show_version())?,
     })
 }
 
 /// What a program wrote, or why it did not do its work.
-pub fn ask(runner: &dyn CommandRunner, line: &CommandLine) -> Result<String, Cause> {
-    let answer = runner.run(line).map_err(|error| Cause::of_error(&error))?;
-    match Cause::of(&answer) {
+pub fn ask(runner: &dyn CommandRunner, line: &CommandLine) -> Result<String, RpmOstreeError> {
+    let answer = runner
+        .run(line)
+        .map_err(|error| RpmOstreeError::of_error(&error))?;
+    match RpmOstreeError::of_command(&answer) {
         Some(cause) => Err(cause),
         None => Ok(answer.stdout),
     }

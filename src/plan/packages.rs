@@ -6,7 +6,7 @@ use super::Builder;
 use super::os::{OsPlan, OsStep, PackageChange, or_blocked};
 use crate::command::CommandLine;
 use crate::command::rpm_ostree::packages::{
-    PackagesError, extensions, kernel_type, kernel_type_of, packages_of, undo_kernel,
+    PackagesError, change_extensions, kernel_type, kernel_type_of, packages_of, undo_kernel,
 };
 use crate::command::rpm_ostree::status::Deployment;
 use crate::node::os_release::Class;
@@ -121,7 +121,7 @@ impl OsPlan {
         }
         let required = packages_of(wanted.extensions)?;
         self.packages = required.iter().map(|name| (*name).to_owned()).collect();
-        let Some(line) = extensions(wanted.extensions, base)? else {
+        let Some(line) = change_extensions(wanted.extensions, base)? else {
             return Ok(None);
         };
         self.repository |= line.args.first().is_some_and(|verb| verb == "install");

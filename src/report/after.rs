@@ -100,7 +100,7 @@ pub fn done(after: &After, told: &Told) -> String {
         out.push_str(&wrap(&format!("The new files need a reboot: {cause}."), 0));
         return out + "Next: systemctl reboot\n";
     }
-    let mut next: Vec<String> = told.left.iter().map(Job::command).collect();
+    let mut next: Vec<String> = told.left.iter().map(Job::systemctl_text).collect();
     if after.unread_units {
         next.insert(0, "systemctl daemon-reload".to_owned());
     }

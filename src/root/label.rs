@@ -1,4 +1,4 @@
-//! The SELinux label of what a name stands for.
+//! The SELinux label of the object at a name.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -15,7 +15,7 @@ pub const LABEL: &CStr = c"security.selinux";
 const LONGEST: usize = 4096;
 
 impl Place {
-    /// The label of the name, not followed; `None` where it has none.
+    /// Returns the label of the name, not followed; `None` if it has none.
     ///
     /// # Errors
     /// `EOPNOTSUPP` where the file system has no labels, `ENOENT` also where `/proc` is not mounted.
@@ -42,8 +42,8 @@ impl Place {
     }
 }
 
-/// Returns true for attributes that a copy of a file keeps: access lists, and what users have set. Labels have rules of
-/// their own. File capabilities do not come back: a run has given up `CAP_SETFCAP` before it changes a name.
+/// Returns true for attributes that a copy of a file keeps: access lists, and those that users set. Labels have rules of
+/// their own. File capabilities are not restored: a run has given up `CAP_SETFCAP` before it changes a name.
 fn goes_along(name: &[u8]) -> bool {
     let exact: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
     exact.contains(&name) || name.starts_with(b"user.")
@@ -82,8 +82,8 @@ pub fn extended_attributes(file: &File) -> Result<Vec<(CString, Vec<u8>)>, Errno
     Ok(all)
 }
 
-/// The bytes that a call writes, which says its length into an empty buffer; `None` where there is nothing, or no
-/// more.
+/// Returns the bytes that a call writes; with an empty buffer the call returns the length. `None` if there are none, or
+/// none any more.
 fn filled(call: impl Fn(&mut [u8]) -> isize) -> Result<Option<Vec<u8>>, Errno> {
     let result = |written: isize| match Errno::result(written) {
         Ok(length) => Ok(usize::try_from(length).ok().filter(|length| *length > 0)),

@@ -47,13 +47,13 @@ pub struct Root {
     shown: PathBuf,
 }
 
-/// Something went wrong with a path inside the root.
+/// An error with a path inside the root.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {cause}")]
 pub struct RootError {
     /// The path as the document writes it.
     pub path: String,
-    /// What the kernel said.
+    /// The reason.
     pub cause: ResolveError,
 }
 
@@ -85,7 +85,7 @@ const MAX_READ: u64 = 64 << 20;
 const MAX_SMALL: u64 = 1 << 20;
 /// Largest file of root's whose digest is asked for; no config brings a larger one.
 pub const MAX_DIGEST: u64 = 3 << 29;
-/// The same of a file that an ordinary user has, and could make as large as he likes.
+/// The same for a file of an ordinary user, who could make it of any size.
 const MAX_DIGEST_OF_USERS: u64 = MAX_READ;
 
 impl Root {
@@ -105,7 +105,7 @@ impl Root {
     /// The same root, opened once more: it shows what was mounted in it as this one does.
     ///
     /// # Errors
-    /// The system's word.
+    /// The system's error.
     pub fn again(&self) -> Result<Self, RootError> {
         let dir = resolve::open_plain_directory(self.as_fd(), ".");
         Ok(Self {
@@ -117,7 +117,7 @@ impl Root {
     /// A directory of this root as a root of its own.
     ///
     /// # Errors
-    /// It is missing, or a symbolic link is there or on the way.
+    /// It is missing, or is a symbolic link, or a link is on the way.
     pub fn within(&self, path: &RootPath) -> Result<Self, RootError> {
         let dir = self.plain_directory(path)?;
         Ok(Self {
@@ -129,7 +129,7 @@ impl Root {
     /// Opens a directory that no symbolic link may lead to; `None` when it does not exist.
     ///
     /// # Errors
-    /// A link is there or on the way, or the system's word.
+    /// It is a link, or a link is on the way, or the system reports an error.
     pub fn plain_directory(&self, path: &RootPath) -> Result<Option<OwnedFd>, RootError> {
         match resolve::open_plain_directory(self.as_fd(), path.relative()) {
             Ok(dir) => Ok(Some(dir)),
@@ -150,7 +150,7 @@ impl Root {
         &self.shown
     }
 
-    /// Whether this is the root of the running system.
+    /// Returns true if this is the root of the running system.
     pub fn is_live(&self) -> bool {
         let same = |a: FileStat, b: FileStat| a.st_dev == b.st_dev && a.st_ino == b.st_ino;
         match (nix::sys::stat::fstat(&self.dir), nix::sys::stat::stat("/")) {
@@ -184,7 +184,7 @@ impl Root {
         None
     }
 
-    /// Returns true where something is at `path` that this process may not write.
+    /// Returns true if an object is at `path` that this process may not write.
     pub fn is_closed_to_writing(&self, path: &RootPath) -> bool {
         let access = AccessFlags::W_OK;
         let place = self.place(path).ok().flatten();
@@ -204,7 +204,7 @@ impl Root {
         }))
     }
 
-    /// Where a directory really is, links followed; `None` where `/proc` cannot tell.
+    /// Returns the real path of a directory, links followed; `None` if `/proc` does not show it.
     pub fn real_path(&self, dir: BorrowedFd<'_>) -> Option<RootPath> {
         let path = |fd: BorrowedFd<'_>| std::fs::read_link(descriptor_path(fd)).ok();
         let own = path(self.as_fd())?;
@@ -213,10 +213,10 @@ impl Root {
     }
 
     /// The name by which the running system opens the file at `path`, links followed in root: no link is on it any
-    /// more. `None` when there is no such file, or `/proc` cannot tell.
+    /// more. `None` if there is no such file, or `/proc` does not show it.
     ///
     /// # Errors
-    /// The system's word.
+    /// The system's error.
     pub fn outer_name(&self, path: &RootPath) -> Result<Option<PathBuf>, RootError> {
         let (flags, extra) = (OFlag::O_PATH | OFlag::O_CLOEXEC, ResolveFlag::empty());
         match resolve::open_in_root(self.as_fd(), path.relative(), flags, extra) {
@@ -251,7 +251,7 @@ impl Root {
         }
     }
 
-    /// What is at `path` (the last component is not followed), with the digest of a file's bytes.
+    /// Returns the object at `path` (the last component is not followed), with the digest of a file's bytes.
     pub fn observe(&self, path: &RootPath) -> Result<Option<(Object, Stamp)>, RootError> {
         match self.place(path)? {
             Some(place) => place.observe().map_err(|errno| at(path, errno)),
@@ -259,7 +259,7 @@ impl Root {
         }
     }
 
-    /// Whether anything is at `path`, the last component not followed.
+    /// Returns true if anything is at `path`, the last component not followed.
     pub fn exists(&self, path: &RootPath) -> Result<bool, RootError> {
         let Some(place) = self.place(path)? else {
             return Ok(false);
@@ -289,7 +289,7 @@ impl Root {
     /// The bytes of a small file that may be an ordinary user's; `None` when there is no such file, or a larger one.
     ///
     /// # Errors
-    /// The system's word.
+    /// The system's error.
     pub fn read_small(&self, path: &RootPath) -> Result<Option<Vec<u8>>, RootError> {
         match self.read_within(path, MAX_SMALL) {
             Err(error) if error.cause == ResolveError::System(Errno::EFBIG) => Ok(None),
@@ -373,7 +373,7 @@ impl Root {
         names.map_err(at_root)
     }
 
-    /// Where disks of this machine are mounted below the root; empty where that cannot be told.
+    /// Returns the mount points of this machine's disks below the root; empty if they are unknown.
     pub fn mount_points(&self) -> Vec<RootPath> {
         let own = std::fs::read_link(descriptor_path(self.as_fd())).ok();
         let own = own.and_then(|path| path.to_str().map(str::to_owned));
@@ -419,7 +419,7 @@ impl Place {
         }
     }
 
-    /// The type, mode, owner and content identity of what is there.
+    /// Returns type, mode, owner and content identity of the object, and its stamp.
     pub fn observe(&self) -> Result<Option<(Object, Stamp)>, Errno> {
         match self.stat()? {
             Some(stat) => self.object(&stat).map(Some),
@@ -530,7 +530,7 @@ pub fn descriptor_path(fd: BorrowedFd<'_>) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
-/// A sparse file costs an ordinary user nothing, and its reader hours.
+/// Returns true for a file that is too large to be read: a sparse one costs an ordinary user nothing, and its reader hours.
 fn is_too_large(stat: &FileStat) -> bool {
     let limit = match stat.st_uid {
         0 => MAX_DIGEST,
@@ -614,7 +614,7 @@ pub fn digest(reader: impl Read) -> io::Result<(u64, String)> {
 }
 
 /// The same; where a number of bytes is expected, no more are read once they came. Where 0 are expected, as the kernel
-/// says of files that it makes up, all are read.
+/// reports for files that it generates, all are read.
 fn digest_of(reader: impl Read, expected: u64) -> io::Result<(u64, String)> {
     // One that grows meanwhile is not followed.
     let mut reader = reader.take(match expected {

@@ -42,7 +42,7 @@ pub fn mount_of(dir: impl AsFd) -> Result<Mount, Errno> {
     })
 }
 
-/// Where local disks are mounted below a directory, of which this is the real path: relative to it.
+/// Returns the mount points of local disks below a directory with this real path, relative to it.
 pub(super) fn points_below(directory: &str) -> Vec<String> {
     #[allow(
         clippy::disallowed_methods,
@@ -68,7 +68,7 @@ fn points_in(mounts: &str, directory: &str) -> Vec<String> {
     mounts.lines().filter_map(point).collect()
 }
 
-/// Spaces and the like are in octal there.
+/// Replaces octal escapes, such as that of a space.
 fn unescaped(text: &str) -> String {
     let pairs = [
         ("\\040", " "),
@@ -80,7 +80,7 @@ fn unescaped(text: &str) -> String {
     pairs.iter().fold(text.to_owned(), replace)
 }
 
-/// What holds a name in place, whatever the permissions say.
+/// The mount and the flags that protect a name, whatever its permissions are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hold {
     /// The mount that is seen there.
@@ -89,7 +89,7 @@ pub struct Hold {
     pub flags: Flags,
 }
 
-/// The mount id; kernels before 5.8 tell it only through `/proc`.
+/// Returns the mount id; kernels before 5.8 report it only through `/proc`.
 pub fn mount_id(dir: impl AsFd) -> Result<u64, Errno> {
     hold_of(dir).map(|hold| hold.mount)
 }
@@ -119,7 +119,7 @@ pub(super) fn stat_at(dir: BorrowedFd<'_>, name: &str) -> Result<(FileStat, Hold
     Ok((stat_of(&answer), hold))
 }
 
-/// What `stat` would have answered; of the times only those of the content and of the inode.
+/// Converts to the result of `stat`; of the times only those of the content and of the inode.
 fn stat_of(answer: &libc::statx) -> FileStat {
     let stat = std::mem::MaybeUninit::<FileStat>::zeroed();
     // SAFETY: a stat is made of numbers, for which zero is a value.
@@ -138,7 +138,7 @@ fn stat_of(answer: &libc::statx) -> FileStat {
     stat
 }
 
-/// Kernels before 5.8 do not tell the mount.
+/// Returns mount and flags; kernels before 5.8 do not report the mount.
 fn hold_in(
     answer: &libc::statx,
     mount_id: impl FnOnce() -> Result<u64, Errno>,

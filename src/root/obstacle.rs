@@ -1,4 +1,4 @@
-//! A directory that is to give way, with everything in it: the room that a copy takes, and an obstacle.
+//! A directory that is to be replaced, with everything in it: the space that a copy takes, and an obstacle.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,12 +11,12 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use super::{Root, RootError, RootPath, at, hold_of, resolve};
 use crate::object::Flags;
 
-/// An object that keeps a directory, with everything in it, from going.
+/// An object that keeps a directory, with everything in it, from being moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Obstacle {
-    /// Something is mounted there.
+    /// A mount point.
     Mount(RootPath),
-    /// It carries flags.
+    /// An object with flags.
     Flagged(RootPath, Flags),
 }
 
@@ -30,10 +30,10 @@ pub struct Tree {
 }
 
 impl Root {
-    /// Looks at everything below a directory. Links are not followed, and other mounts not entered.
+    /// Reads everything below a directory. Links are not followed, and other mounts not entered.
     ///
     /// # Errors
-    /// The system's word.
+    /// The system's error.
     pub fn tree(&self, path: &RootPath) -> Result<Tree, RootError> {
         let mut tree = Tree::default();
         if let Some(dir) = self.directory(path)? {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct RootPath(Arc<str>);
 
-/// Why a string is not a path inside the root.
+/// A string that is no path inside the root.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RootPathError {
     /// The path does not begin with a slash.
@@ -77,12 +77,12 @@ impl RootPath {
         self.0.rsplit('/').next().unwrap_or(&self.0)
     }
 
-    /// The directory above; `None` where that is the root itself.
+    /// The directory above; `None` if that is the root itself.
     pub fn parent(&self) -> Option<Self> {
         self.above().map(|parent| Self(parent.into()))
     }
 
-    /// The same as [`relative`](Self::relative) gives it.
+    /// The text of the directory above, without leading slash.
     pub fn above(&self) -> Option<&str> {
         self.0.rsplit_once('/').map(|(parent, _)| parent)
     }
@@ -98,7 +98,7 @@ impl RootPath {
         Self::parse(&joined)
     }
 
-    /// Whether this path is `directory` or lies below it, component by component.
+    /// Returns true if this path is `directory` or lies below it, component by component.
     pub fn is_in(&self, directory: &str) -> bool {
         *self.0 == *directory
             || self

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use super::{Place, Root, RootError, RootPath};
 
-/// The ways to a directory, its parents, a file's directory and the one of the daemon's stamp for it take turns.
+/// Directories that are kept: a directory, its parents, a file's directory and that of the daemon's stamp take turns.
 const KEPT: usize = 6;
 
-/// What is known of the directories that were used last (`None`: the root itself).
+/// Values of the directories that were used last (`None`: the root itself).
 #[derive(Debug)]
 pub struct Recent<T>(Vec<(Option<RootPath>, T)>);
 
-/// Directories as they were when they were looked up. Whoever changes one of them has to [`Places::forget`].
+/// Directories as they were when they were looked up. A caller that changes one of them calls [`RecentPlaces::forget_all`].
 #[derive(Debug, Default)]
 pub struct Places(Recent<Arc<OwnedFd>>);
 
@@ -23,7 +23,7 @@ impl<T> Default for Recent<T> {
 }
 
 impl<T: Clone> Recent<T> {
-    /// What is known of the directory that a path is in.
+    /// Returns the value of a path's parent.
     pub fn above(&mut self, path: &RootPath) -> Option<T> {
         let above = path.above();
         let same = |known: &Option<RootPath>| known.as_ref().map(RootPath::relative) == above;
@@ -32,7 +32,7 @@ impl<T: Clone> Recent<T> {
         self.0.first().map(|(_, known)| known.clone())
     }
 
-    /// Learns of it, and forgets the one that was not used for longest.
+    /// Adds the value of a path's parent, and removes the one that was unused for longest.
     pub fn learn(&mut self, path: &RootPath, known: T) {
         self.0.truncate(KEPT - 1);
         self.0.insert(0, (path.parent(), known));

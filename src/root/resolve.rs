@@ -19,13 +19,13 @@ use crate::sys::signals::uninterrupted;
 
 /// As many links as the kernel follows in one path.
 const MAX_LINKS: usize = 40;
-/// `openat2` answers EAGAIN while somebody renames underneath it.
+/// Upper limit of retries: `openat2` returns EAGAIN while another process renames below it.
 const MAX_AGAIN: usize = 32;
 
-/// Why a path could not be resolved.
+/// An error while a path is resolved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
-    /// The kernel said no.
+    /// The kernel reported an error.
     #[error("{}", Reason::from(*.0))]
     System(Errno),
     /// The kernel is older than 5.6.
@@ -39,14 +39,14 @@ pub enum ResolveError {
     /// A link stands where none may be followed.
     #[error("a symbolic link is there or on the way to it, and is not followed")]
     Link,
-    /// A link of an ordinary user leads to somebody else's directory.
+    /// A link of an ordinary user leads to another user's directory.
     #[error(
         "a symbolic link owned by uid {owner} leads to a directory owned by uid {target}; not followed"
     )]
     ForeignLink {
-        /// Who owns the link.
+        /// Owner of the link, as uid.
         owner: u32,
-        /// Who owns what it leads to.
+        /// Owner of the directory that it leads to, as uid.
         target: u32,
     },
 }
@@ -58,18 +58,18 @@ impl From<Errno> for ResolveError {
 }
 
 impl ResolveError {
-    /// Whether the path, or something on the way to it, does not exist.
+    /// Returns true if the path, or a directory on the way to it, does not exist.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::System(Errno::ENOENT))
     }
 
-    /// Returns true where another user may look.
+    /// Returns true if another user may read it.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::System(Errno::EACCES | Errno::EPERM))
     }
 
-    /// Whether something on the way is to blame, which a plan can name. Anything else, such as an I/O error, means
-    /// that nobody knows what is there.
+    /// Returns true if an object on the way is the cause, which a plan can name. After any other error, such as an I/O
+    /// error, it is unknown what is there.
     pub fn is_obstacle(&self) -> bool {
         let in_the_way = [
             Errno::ENOTDIR,
@@ -87,7 +87,7 @@ impl ResolveError {
     }
 }
 
-/// Whether symbolic links on the way are followed.
+/// The rule for symbolic links on the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Follow {
     /// As far as their owner may be trusted.
@@ -138,7 +138,7 @@ pub fn open_in_root(
     Err(Errno::EAGAIN.into())
 }
 
-/// The walk for paths with links: one component at a time, every link's owner looked at.
+/// Resolves a path with links: one component at a time, with a check of every link's owner.
 fn walk(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, ResolveError> {
     let mut todo: VecDeque<OsString> = components(OsStr::new(path));
     let mut stack = vec![open_in_root(
@@ -183,7 +183,8 @@ fn walk(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, ResolveError> {
     Ok(end)
 }
 
-/// Root's links, and those of whoever owns the tree, are trusted; others lead only to their owner's things.
+/// Checks the owners of links: those of root and of the tree's owner are trusted, others lead only to directories of
+/// their owner.
 fn check_owners(root: BorrowedFd<'_>, owners: &[u32], target: u32) -> Result<(), ResolveError> {
     let tree = fstat(root)?.st_uid;
     match owners

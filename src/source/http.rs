@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::references::{Fetch, Network, Wanted};
-use crate::net::{self, CertificateDer, Progress, Proxy, Request, Settings};
+use crate::net::{self, CertificateDer, FetchProgress, FetchRequest, FetchSettings, ProxySettings};
 use crate::paths;
 use crate::progress;
 use crate::root::{Root, RootPath};
@@ -52,16 +52,16 @@ impl<'a> Http<'a> {
     }
 
     /// For one fetch under what a config says.
-    pub fn settings(&mut self, network: &Network) -> Result<Settings, String> {
+    pub fn settings(&mut self, network: &Network) -> Result<FetchSettings, String> {
         let mut certificates = self.system().to_vec();
         for bundle in &network.authorities {
-            certificates.extend(net::certificates(bundle).map_err(|error| {
+            certificates.extend(net::parse_bundle(bundle).map_err(|error| {
                 format!("a bundle of ignition.security.tls.certificateAuthorities cannot be used: {error}")
             })?);
         }
-        Ok(Settings {
+        Ok(FetchSettings {
             certificates,
-            proxy: Proxy {
+            proxy: ProxySettings {
                 http: network.proxy.http_proxy.clone(),
                 https: network.proxy.https_proxy.clone(),
                 none: network.proxy.no_proxy.to_vec(),
@@ -69,7 +69,7 @@ impl<'a> Http<'a> {
             header_timeout: network.header_timeout,
             total_timeout: network.total_timeout,
             deadline: Some(self.deadline),
-            ..Settings::default()
+            ..FetchSettings::default()
         })
     }
 }
@@ -77,7 +77,7 @@ impl<'a> Http<'a> {
 impl Fetch for Http<'_> {
     fn fetch(&mut self, network: &Network, wanted: Wanted<'_>) -> Result<Vec<u8>, String> {
         let settings = self.settings(network)?;
-        let request = Request {
+        let request = FetchRequest {
             body: None,
             url: wanted.url,
             headers: wanted.headers.to_vec(),
@@ -85,19 +85,19 @@ impl Fetch for Http<'_> {
             retry: true,
             verified: wanted.verified,
         };
-        log::info!("fetching {}", net::redact(wanted.url));
+        log::info!("fetching {}", net::redact_url(wanted.url));
         let left = self.deadline.saturating_duration_since(Instant::now());
-        let _phase = progress::begin(progress::fetching(&net::redact(wanted.url), left));
+        let _phase = progress::begin(progress::fetching(&net::redact_url(wanted.url), left));
         let answer =
-            net::fetch(&settings, &request, &mut tell).map_err(|error| error.to_string())?;
+            net::fetch_url(&settings, &request, &mut tell).map_err(|error| error.to_string())?;
         Ok(answer.bytes)
     }
 }
 
 /// Somebody may be waiting at a console.
-pub fn tell(progress: Progress<'_>) {
+pub fn tell(progress: FetchProgress<'_>) {
     match progress {
-        Progress::Failed {
+        FetchProgress::Failed {
             attempt,
             cause,
             next_in,
@@ -105,7 +105,7 @@ pub fn tell(progress: Progress<'_>) {
             "attempt {attempt}: {cause}; again in {} s",
             next_in.as_secs_f32()
         ),
-        Progress::Redirected { to } => log::info!("redirected to {to}"),
-        Progress::Body { received, expected } => progress::reached(received, expected),
+        FetchProgress::Redirected { to } => log::info!("redirected to {to}"),
+        FetchProgress::Body { received, expected } => progress::reached(received, expected),
     }
 }

@@ -55,7 +55,7 @@ impl Medium {
         reason = "an empty directory of our own, never the node's root"
     )]
     pub fn find(runner: &dyn CommandRunner) -> Result<Self, MediumError> {
-        let devices = blkid::labelled(runner, LABEL)?;
+        let devices = blkid::find_labelled(runner, LABEL)?;
         let device = match devices.as_slice() {
             [device] => device,
             [] => return Err(MediumError::None),

@@ -357,6 +357,6 @@ fn shown(source: &str) -> String {
     if source.is_empty() || source.starts_with("data:") {
         "the data URL".to_owned()
     } else {
-        net::redact(source)
+        net::redact_url(source)
     }
 }

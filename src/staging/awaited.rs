@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::invocation::mco_rescue;
+use crate::transaction::id_order;
 use crate::transaction::journal::ConfigRef;
-use crate::transaction::order;
 
 /// Which way a node is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -307,7 +307,7 @@ impl Awaited {
     pub fn is_its_run(&self, id: &str, config: &str) -> bool {
         match (&self.run, &self.files_after) {
             (Some(run), _) => run == id,
-            (None, Some(before)) => config == self.config.name && order(id) > order(before),
+            (None, Some(before)) => config == self.config.name && id_order(id) > id_order(before),
             (None, None) => false,
         }
     }

@@ -51,9 +51,17 @@ pub fn make_directory(
         Err(errno) => return Err(errno),
     }
     let made = open_directory(dir, name)?;
-    own(&made, owner)?;
+    set_owner(&made, owner)?;
     fchmod(&made, Mode::from_bits_truncate(mode))?;
     Ok(true)
+}
+
+/// Opens a lock file for writing, and makes it (0600) if it is missing. Follows no link, and waits for no pipe.
+pub fn open_lock_file(place: &Place) -> Result<File, Errno> {
+    let flags =
+        OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let mode = Mode::from_bits_truncate(0o600);
+    uninterrupted(|| openat(&place.dir, place.name.as_str(), flags, mode)).map(File::from)
 }
 
 /// Takes an open directory of ours from all other users.
@@ -93,7 +101,7 @@ pub fn write_file(
         _ => u64::MAX,
     });
     loop {
-        let n = fill(&mut reader, &mut buffer)?;
+        let n = fill_buffer(&mut reader, &mut buffer)?;
         let chunk = buffer.get(..n).unwrap_or_default();
         hash.update(chunk);
         file.write_all(chunk)?;
@@ -103,7 +111,7 @@ pub fn write_file(
             break;
         }
     }
-    own(&file, wanted.owner())?;
+    set_owner(&file, wanted.owner())?;
     fchmod(&file, Mode::from_bits_truncate(wanted.mode))?;
     if sync {
         uninterrupted(|| fsync(&file))?;
@@ -114,8 +122,8 @@ pub fn write_file(
     })
 }
 
-/// Reads until the buffer is full or nothing is left: decoders give little at a time. Says how much is in it.
-fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+/// Reads until the buffer is full or the input ends: decoders return few bytes at a time. Returns the number of bytes.
+fn fill_buffer(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match reader.read(rest) {
@@ -128,8 +136,8 @@ fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// Gives a file to its owner, where it is not his already.
-fn own(file: &File, (uid, gid): (u32, u32)) -> Result<(), Errno> {
+/// Sets the owner of a file, unless the owner is right already.
+fn set_owner(file: &File, (uid, gid): (u32, u32)) -> Result<(), Errno> {
     let stat = fstat(file)?;
     if (stat.st_uid, stat.st_gid) == (uid, gid) {
         return Ok(());
@@ -161,9 +169,9 @@ pub fn write_link(
 
 /// A second name for what is at `place`; a copy where the file system has no links for it.
 ///
-/// Whoever watches the file itself is told of its new number of links (inotify's `IN_ATTRIB`); whoever watches its
-/// directory is told nothing.
-pub fn keep(
+/// A process that watches the file itself gets an event for the new number of links (inotify's `IN_ATTRIB`). A process
+/// that watches its directory gets none.
+pub fn link_or_copy(
     place: &Place,
     object: &Object,
     dir: BorrowedFd<'_>,
@@ -179,19 +187,19 @@ pub fn keep(
             Err(io::Error::other(words))
         }
         Err(Errno::EXDEV | Errno::EPERM | Errno::EMLINK | Errno::EOPNOTSUPP) => {
-            copy(place, object, dir, name, sync)
+            copy_object(place, object, dir, name, sync)
         }
         other => Ok(other?),
     }
 }
 
 /// A second name for what is at `place`, a link itself not followed.
-pub fn second_name(place: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+pub fn hard_link(place: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     linkat(&place.dir, place.name.as_str(), dir, name, AtFlags::empty())
 }
 
 /// A copy of a file or link with owner, mode, times and label.
-pub fn copy(
+pub fn copy_object(
     place: &Place,
     object: &Object,
     dir: BorrowedFd<'_>,
@@ -239,7 +247,7 @@ pub fn copy_tree(source: &Place, dir: BorrowedFd<'_>, name: &str, sync: bool) ->
             Some((object, _)) if object.is_directory() => {
                 copy_tree(&place, made.as_fd(), child, sync)?;
             }
-            Some((object, _)) => keep(&place, &object, made.as_fd(), child, sync)?,
+            Some((object, _)) => link_or_copy(&place, &object, made.as_fd(), child, sync)?,
             None => return Err(io::Error::other("changed while it was copied")),
         }
     }
@@ -324,7 +332,7 @@ pub fn copy_label(from: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), E
     })
 }
 
-/// Whether labels are impossible here, rather than the disk broken or full: no file system with labels, no
+/// Returns true if labels are impossible here, and the disk is neither broken nor full: no file system with labels, no
 /// privilege, a label that the running kernel's policy does not know, no `/proc`.
 pub fn is_refusal(errno: Errno) -> bool {
     use Errno::{EACCES, EINVAL, ENOENT, EOPNOTSUPP, EPERM};
@@ -355,11 +363,11 @@ const FS_IMMUTABLE: libc::c_int = 0x10;
 const FS_APPEND: libc::c_int = 0x20;
 
 /// Moves a name over whatever is at the other.
-pub fn replace(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
+pub fn rename_over(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
     renameat(from, name, &to.dir, to.name.as_str())
 }
 
-/// Moves a name to where nothing is.
+/// Moves a name to a free one.
 pub fn place_new(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
     match renameat2(
         from,
@@ -377,19 +385,19 @@ pub fn place_new(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Err
     }
 }
 
-/// Lets two names change places in one moment: neither is ever missing.
-pub fn exchange(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
+/// Exchanges two names in one step: neither is missing at any moment.
+pub fn exchange_names(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
     let flags = RenameFlags::RENAME_EXCHANGE;
     renameat2(from, name, &to.dir, to.name.as_str(), flags)
 }
 
-/// Moves what is at `from` out of the way.
+/// Moves the object at `from` out of the way.
 pub fn move_aside(from: &Place, to: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     renameat(&from.dir, from.name.as_str(), to, name)
 }
 
 /// Renames within one directory or across two.
-pub fn rename(
+pub fn rename_across(
     from: BorrowedFd<'_>,
     name: &str,
     to: BorrowedFd<'_>,
@@ -398,7 +406,7 @@ pub fn rename(
     renameat(from, name, to, new_name)
 }
 
-/// Removes a file or link; one that is not there is fine.
+/// Removes a file or link; a missing one is no error.
 pub fn remove_file(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     match unlinkat(dir, name, UnlinkatFlags::NoRemoveDir) {
         Err(Errno::ENOENT) => Ok(()),
@@ -438,7 +446,7 @@ pub fn remove_tree<N: NixPath + ?Sized>(dir: BorrowedFd<'_>, name: &N) -> Result
     unlinkat(dir, name, UnlinkatFlags::RemoveDir)
 }
 
-/// Removes a directory if it is empty and no mount point; says whether it is gone.
+/// Removes a directory that is empty and no mount point. Returns true if it no longer exists.
 pub fn remove_directory(dir: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
     match unlinkat(dir, name, UnlinkatFlags::RemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => Ok(true),
@@ -476,14 +484,14 @@ pub fn set_attributes(place: &Place, mode: u32, owner: (u32, u32)) -> Result<(),
 
 /// Writes a small file of our own so that it is wholly the old or wholly the new one, durably.
 pub fn replace_durably(dir: &File, name: &str, bytes: &[u8]) -> io::Result<()> {
-    write_beside(dir, name, bytes, true)?;
-    name_it(dir, name)?;
+    write_temporary(dir, name, bytes, true)?;
+    commit_temporary(dir, name)?;
     Ok(sync_directory(dir)?)
 }
 
 /// Writes a small file of our own beside its name. Without `sync` its bytes are to be flushed, with the whole file
-/// system, before [`name_it`].
-pub fn write_beside(dir: &File, name: &str, bytes: &[u8], sync: bool) -> io::Result<()> {
+/// system, before [`commit_temporary`].
+pub fn write_temporary(dir: &File, name: &str, bytes: &[u8], sync: bool) -> io::Result<()> {
     let temporary = temporary_name(name);
     remove_file(dir.as_fd(), &temporary)?;
     let result = write_own(dir, &temporary, bytes, sync);
@@ -494,10 +502,10 @@ pub fn write_beside(dir: &File, name: &str, bytes: &[u8], sync: bool) -> io::Res
     result
 }
 
-/// Gives what [`write_beside`] has written its name, which is durable with the next flush.
-pub fn name_it(dir: &File, name: &str) -> io::Result<()> {
+/// Gives the file that [`write_temporary`] has written its name. The name is durable with the next flush.
+pub fn commit_temporary(dir: &File, name: &str) -> io::Result<()> {
     let temporary = temporary_name(name);
-    let result = rename(dir.as_fd(), &temporary, dir.as_fd(), name);
+    let result = rename_across(dir.as_fd(), &temporary, dir.as_fd(), name);
     if result.is_err() {
         let _ = remove_file(dir.as_fd(), &temporary);
     }

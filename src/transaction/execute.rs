@@ -13,13 +13,13 @@ use crate::plan::{Attributes, Step};
 use crate::reason::Reason;
 use crate::root::{Place, Places, ResolveError, Root, RootError, RootPath, mount_id};
 
-/// Why a step could not be taken or taken back.
+/// An error while a step is taken or undone.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    /// The kernel said no.
+    /// The kernel reported an error for a path.
     #[error("{0}: {1}")]
     Io(RootPath, Reason),
-    /// Resolving failed.
+    /// A path could not be resolved.
     #[error(transparent)]
     Root(#[from] RootError),
     /// A staged object cannot be read.
@@ -28,16 +28,16 @@ pub enum StepError {
          {leave}", recover = mco_rescue("recover"), leave = mco_rescue(&format!("recover --leave {}", .0))
     )]
     Staged(RootPath, Reason),
-    /// What is there is neither the old nor the new object.
+    /// The path has neither its old nor its new object.
     #[error(
-        "{0} is neither as it was before nor as it should be after; it was changed by somebody else"
+        "{0} is neither as it was before nor as it should be after; it was changed by another program"
     )]
     Conflict(RootPath),
 }
 
-/// How far a step has come, by what is on disk.
+/// The progress of a step, by the object on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum StepProgress {
     /// The old object is there.
     Before,
     /// Mode and owner are half changed.
@@ -46,14 +46,14 @@ pub enum Progress {
     Absent,
     /// The new object is there.
     After,
-    /// Something else is.
+    /// Another object is there.
     Foreign,
 }
 
-/// An object that going on or back takes.
+/// The staged object that a step needs in one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kept {
-    /// It takes none.
+pub enum KeptObject {
+    /// The step needs none.
     NotNeeded,
     /// It is in the stage, by this name.
     As(String),
@@ -64,7 +64,7 @@ pub enum Kept {
 /// The staging directories in the journal's order; `None` for one that is not there any more.
 pub type Stages<'a> = [Option<BorrowedFd<'a>>];
 
-/// Where the objects of a step can be moved to and from.
+/// Shows if the objects of a step can be moved between its stage and its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// Stage and target are on one mount.
@@ -77,16 +77,16 @@ pub enum Reach {
     OtherMount,
 }
 
-/// Carries steps out below one root.
+/// Takes and undoes the steps of one root.
 pub struct Executor<'a> {
     root: &'a Root,
     stages: &'a Stages<'a>,
-    /// Where the last steps were taken.
+    /// Directories of the last steps.
     places: RefCell<Places>,
 }
 
 impl<'a> Executor<'a> {
-    /// For steps of one root, whose staging directories stand in the journal's order.
+    /// Makes an executor for the steps of one root; `stages` are in the journal's order.
     pub fn new(root: &'a Root, stages: &'a Stages<'a>) -> Self {
         Self {
             root,
@@ -95,8 +95,8 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Looks at a step's path and tells how far it is.
-    pub fn progress(&self, step: &Step) -> Result<Progress, StepError> {
+    /// Reads a step's path and returns the progress of the step.
+    pub fn step_progress(&self, step: &Step) -> Result<StepProgress, StepError> {
         let path = step.path();
         let found = match self.root.observe(path) {
             Ok(found) => found.map(|(object, _)| object),
@@ -111,38 +111,38 @@ impl<'a> Executor<'a> {
         };
         Ok(match step {
             Step::MakeDirectory { .. } => match &found {
-                None => Progress::Before,
-                Some(found) if found.is_directory() => Progress::After,
-                Some(_) => Progress::Foreign,
+                None => StepProgress::Before,
+                Some(found) if found.is_directory() => StepProgress::After,
+                Some(_) => StepProgress::Foreign,
             },
             Step::RemoveDirectory { .. } => match &found {
-                None => Progress::After,
-                Some(found) if found.is_directory() => Progress::Before,
-                Some(_) => Progress::Foreign,
+                None => StepProgress::After,
+                Some(found) if found.is_directory() => StepProgress::Before,
+                Some(_) => StepProgress::Foreign,
             },
-            Step::Put { new, .. } if is(Some(new)) => Progress::After,
-            Step::Put { old, .. } if is(old.as_ref()) => Progress::Before,
-            Step::Remove { .. } if is(None) => Progress::After,
-            Step::Remove { old, .. } if is(Some(old)) => Progress::Before,
-            Step::Metadata { new, .. } if attributes(found.as_ref()) == Some(*new) => {
-                Progress::After
+            Step::Put { new, .. } if is(Some(new)) => StepProgress::After,
+            Step::Put { old, .. } if is(old.as_ref()) => StepProgress::Before,
+            Step::Remove { .. } if is(None) => StepProgress::After,
+            Step::Remove { old, .. } if is(Some(old)) => StepProgress::Before,
+            Step::Metadata { new, .. } if attributes_of(found.as_ref()) == Some(*new) => {
+                StepProgress::After
             }
-            Step::Metadata { old, .. } if attributes(found.as_ref()) == Some(*old) => {
-                Progress::Before
+            Step::Metadata { old, .. } if attributes_of(found.as_ref()) == Some(*old) => {
+                StepProgress::Before
             }
             Step::Metadata { new, old, .. } if is_between(found.as_ref(), *old, *new) => {
-                Progress::Between
+                StepProgress::Between
             }
-            Step::Put { .. } | Step::Metadata { .. } if found.is_none() => Progress::Absent,
-            _ => Progress::Foreign,
+            Step::Put { .. } | Step::Metadata { .. } if found.is_none() => StepProgress::Absent,
+            _ => StepProgress::Foreign,
         })
     }
 
-    /// Whether the objects of a step can be moved between its stage and its target.
+    /// Checks if the objects of a step can be moved between its stage and its target.
     ///
     /// # Errors
-    /// What the system said.
-    pub fn reach(&self, step: &JournalStep) -> Result<Reach, StepError> {
+    /// The system's error.
+    pub fn check_reach(&self, step: &JournalStep) -> Result<Reach, StepError> {
         let path = step.step.path();
         let Some(stage) = self.stages.get(step.stage).copied().flatten() else {
             return Ok(Reach::NoStage);
@@ -167,28 +167,28 @@ impl<'a> Executor<'a> {
         })
     }
 
-    /// The name under which the new object of a step is staged, while it is there and whole; a step without one
-    /// needs none.
+    /// Returns the name of a step's staged new object, if it is present and whole; a step without one needs
+    /// none.
     ///
     /// # Errors
-    /// What the system said: such an object is neither there nor missing.
-    pub fn staged(&self, index: usize, step: &JournalStep) -> Result<Kept, StepError> {
+    /// The system's error: such an object is neither present nor missing.
+    pub fn find_staged(&self, index: usize, step: &JournalStep) -> Result<KeptObject, StepError> {
         match &step.step {
             Step::Put { new, .. } => self.kept_as(step, new_name(index), new),
             Step::MakeDirectory { mode, uid, gid, .. } => {
-                self.kept_as(step, new_name(index), &directory(*mode, *uid, *gid))
+                self.kept_as(step, new_name(index), &directory_object(*mode, *uid, *gid))
             }
             Step::Remove { .. } | Step::RemoveDirectory { .. } | Step::Metadata { .. } => {
-                Ok(Kept::NotNeeded)
+                Ok(KeptObject::NotNeeded)
             }
         }
     }
 
-    /// The name under which the old object of a step is kept, while it is there and whole.
+    /// Returns the name of a step's kept old object, if it is present and whole.
     ///
     /// # Errors
-    /// As [`staged`](Self::staged).
-    pub fn kept(&self, index: usize, step: &JournalStep) -> Result<Kept, StepError> {
+    /// As [`find_staged`](Self::find_staged).
+    pub fn find_kept(&self, index: usize, step: &JournalStep) -> Result<KeptObject, StepError> {
         match &step.step {
             Step::Put { old: Some(old), .. } if step.step.exchanges() => {
                 self.kept_as(step, new_name(index), old)
@@ -196,9 +196,9 @@ impl<'a> Executor<'a> {
             Step::Put { old: Some(old), .. } => self.kept_as(step, old_name(index), old),
             Step::Remove { old, .. } => self.kept_as(step, away_name(index), old),
             Step::RemoveDirectory { mode, uid, gid, .. } => {
-                self.kept_as(step, new_name(index), &directory(*mode, *uid, *gid))
+                self.kept_as(step, new_name(index), &directory_object(*mode, *uid, *gid))
             }
-            _ => Ok(Kept::NotNeeded),
+            _ => Ok(KeptObject::NotNeeded),
         }
     }
 
@@ -207,9 +207,9 @@ impl<'a> Executor<'a> {
         step: &JournalStep,
         name: String,
         wanted: &Object,
-    ) -> Result<Kept, StepError> {
+    ) -> Result<KeptObject, StepError> {
         let Some(stage) = self.stages.get(step.stage).copied().flatten() else {
-            return Ok(Kept::Missing);
+            return Ok(KeptObject::Missing);
         };
         let failed = |reason: Reason| StepError::Staged(step.step.path().clone(), reason);
         let dir = stage.try_clone_to_owned().map_err(|e| failed(e.into()))?;
@@ -220,14 +220,14 @@ impl<'a> Executor<'a> {
         let found = place.observe().map_err(|errno| failed(errno.into()))?;
         let is_it = found.is_some_and(|(found, _)| found.is_like(wanted));
         Ok(if is_it {
-            Kept::As(place.name)
+            KeptObject::As(place.name)
         } else {
-            Kept::Missing
+            KeptObject::Missing
         })
     }
 
     /// Takes a step. `seen` is the stamp the target had when it was staged; without one, identity decides.
-    pub fn forward(
+    pub fn take_step(
         &self,
         index: usize,
         step: &JournalStep,
@@ -248,14 +248,14 @@ impl<'a> Executor<'a> {
         );
         let mut is_absent = false;
         if !is_new {
-            match self.unchanged(&place, path, &step.step, seen)? {
-                Progress::Before | Progress::Between => {}
+            match self.progress_since(&place, path, &step.step, seen)? {
+                StepProgress::Before | StepProgress::Between => {}
                 // Of a run that was interrupted; in a run of our own something took it away just now.
-                Progress::Absent if seen.is_none() => is_absent = true,
+                StepProgress::Absent if seen.is_none() => is_absent = true,
                 _ => return Err(StepError::Conflict(path.clone())),
             }
         }
-        let stage = || self.stage(step, path);
+        let stage = || self.stage_dir(step, path);
         let result = match &step.step {
             Step::MakeDirectory { .. } | Step::Put { .. } if is_new || is_absent => {
                 match disk::place_new(stage()?, &new_name(index), &place) {
@@ -263,12 +263,12 @@ impl<'a> Executor<'a> {
                     other => other,
                 }
             }
-            put if put.exchanges() => disk::exchange(stage()?, &new_name(index), &place),
+            put if put.exchanges() => disk::exchange_names(stage()?, &new_name(index), &place),
             Step::Put { .. } | Step::MakeDirectory { .. } => {
-                disk::replace(stage()?, &new_name(index), &place)
+                disk::rename_over(stage()?, &new_name(index), &place)
             }
             Step::Remove { .. } => disk::move_aside(&place, stage()?, &away_name(index)),
-            // Somebody may have put something in; then it stays.
+            // If another program has put something in, it stays.
             Step::RemoveDirectory { .. } => {
                 disk::remove_directory(place.dir.as_fd(), &place.name).map(drop)
             }
@@ -279,14 +279,14 @@ impl<'a> Executor<'a> {
         result.map_err(|errno| StepError::Io(path.clone(), errno.into()))
     }
 
-    /// How far the step is; with the stamp of its target nothing is read where that is still the same.
-    fn unchanged(
+    /// Returns the progress of a step. If its target still has the stamp, nothing is read.
+    fn progress_since(
         &self,
         place: &Place,
         path: &RootPath,
         step: &Step,
         seen: Option<&Stamp>,
-    ) -> Result<Progress, StepError> {
+    ) -> Result<StepProgress, StepError> {
         let has_old = !matches!(
             step,
             Step::MakeDirectory { .. } | Step::RemoveDirectory { .. } | Step::Put { old: None, .. }
@@ -296,23 +296,23 @@ impl<'a> Executor<'a> {
                 .stat()
                 .map_err(|errno| StepError::Io(path.clone(), errno.into()))?;
             if stat.as_ref().map(Stamp::from).as_ref() == Some(seen) {
-                return Ok(Progress::Before);
+                return Ok(StepProgress::Before);
             }
         }
-        self.progress(step)
+        self.step_progress(step)
     }
 
-    /// Takes a step back, however far it has come.
-    pub fn back(&self, index: usize, step: &JournalStep) -> Result<(), StepError> {
+    /// Undoes a step, whatever its progress.
+    pub fn undo_step(&self, index: usize, step: &JournalStep) -> Result<(), StepError> {
         let path = step.step.path();
-        let is_absent = match self.progress(&step.step)? {
-            Progress::Before => return Ok(()),
-            Progress::Foreign => return Err(StepError::Conflict(path.clone())),
-            Progress::After | Progress::Between => false,
-            Progress::Absent => true,
+        let is_absent = match self.step_progress(&step.step)? {
+            StepProgress::Before => return Ok(()),
+            StepProgress::Foreign => return Err(StepError::Conflict(path.clone())),
+            StepProgress::After | StepProgress::Between => false,
+            StepProgress::Absent => true,
         };
-        let place = self.place(path)?;
-        let stage = || self.stage(step, path);
+        let place = self.resolve_place(path)?;
+        let stage = || self.stage_dir(step, path);
         let result = match &step.step {
             put if put.exchanges() && is_absent => {
                 disk::place_new(stage()?, &new_name(index), &place)
@@ -321,12 +321,12 @@ impl<'a> Executor<'a> {
                 disk::place_new(stage()?, &old_name(index), &place)
             }
             Step::Metadata { .. } if is_absent => Ok(()),
-            put if put.exchanges() => disk::exchange(stage()?, &new_name(index), &place),
-            // Somebody may have put something in; then it stays.
+            put if put.exchanges() => disk::exchange_names(stage()?, &new_name(index), &place),
+            // If another program has put something in, it stays.
             Step::MakeDirectory { .. } => {
                 disk::remove_directory(place.dir.as_fd(), &place.name).map(drop)
             }
-            Step::Put { old: Some(_), .. } => disk::replace(stage()?, &old_name(index), &place),
+            Step::Put { old: Some(_), .. } => disk::rename_over(stage()?, &old_name(index), &place),
             Step::Put { old: None, new, .. } => {
                 let moved = match self.stages.get(step.stage).copied().flatten() {
                     Some(stage) => disk::move_aside(&place, stage, &new_name(index)),
@@ -349,18 +349,18 @@ impl<'a> Executor<'a> {
         result.map_err(|errno| StepError::Io(path.clone(), errno.into()))
     }
 
-    fn place(&self, path: &RootPath) -> Result<Place, StepError> {
+    fn resolve_place(&self, path: &RootPath) -> Result<Place, StepError> {
         let place = self.root.place(path)?;
         place.ok_or_else(|| StepError::Io(path.clone(), Errno::ENOENT.into()))
     }
 
-    fn stage(&self, step: &JournalStep, path: &RootPath) -> Result<BorrowedFd<'a>, StepError> {
+    fn stage_dir(&self, step: &JournalStep, path: &RootPath) -> Result<BorrowedFd<'a>, StepError> {
         let stage = self.stages.get(step.stage).copied().flatten();
         stage.ok_or_else(|| StepError::Io(path.clone(), Errno::ENOENT.into()))
     }
 }
 
-fn directory(mode: u32, uid: u32, gid: u32) -> Object {
+fn directory_object(mode: u32, uid: u32, gid: u32) -> Object {
     Object {
         kind: Kind::Directory,
         mode,
@@ -369,9 +369,9 @@ fn directory(mode: u32, uid: u32, gid: u32) -> Object {
     }
 }
 
-/// Owner changed, mode not yet; or a mode that the change of owner stripped of its special bits.
+/// Returns true if the owner was changed and the mode was not, or if the change of owner removed special bits.
 fn is_between(object: Option<&Object>, old: Attributes, new: Attributes) -> bool {
-    let Some(found) = attributes(object) else {
+    let Some(found) = attributes_of(object) else {
         return false;
     };
     let owner = |a: Attributes| (a.uid, a.gid);
@@ -379,7 +379,7 @@ fn is_between(object: Option<&Object>, old: Attributes, new: Attributes) -> bool
     (owner(found) == owner(old) || owner(found) == owner(new)) && modes.contains(&found.mode)
 }
 
-fn attributes(object: Option<&Object>) -> Option<Attributes> {
+fn attributes_of(object: Option<&Object>) -> Option<Attributes> {
     let object = object.filter(|object| !matches!(object.kind, Kind::Symlink { .. }))?;
     Some(object.into())
 }

@@ -19,32 +19,32 @@ use crate::plan::Held;
 use crate::reason::Reason;
 use crate::root::{Root, RootError, RootPath};
 
-/// Why flags could not be cleared or set.
+/// An error while flags are cleared or set.
 #[derive(Debug, thiserror::Error)]
 pub enum FlagsError {
-    /// The kernel said no.
+    /// The kernel refused.
     #[error("changing the flags of {0}: {1}. That needs CAP_LINUX_IMMUTABLE; see `lsattr -d {0}`")]
     Io(RootPath, Reason),
-    /// Resolving failed.
+    /// A path could not be resolved.
     #[error(transparent)]
     Root(#[from] RootError),
 }
 
-/// Clears all of them.
-pub fn clear(root: &Root, held: &[Held]) -> Result<(), FlagsError> {
+/// Clears the flags of all these paths.
+pub fn clear_flags(root: &Root, held: &[Held]) -> Result<(), FlagsError> {
     let mut held = held.iter();
-    held.try_for_each(|held| set(root, &held.path, Flags::default()))
+    held.try_for_each(|held| set_flags_at(root, &held.path, Flags::default()))
 }
 
-/// Sets all of them on what is there now.
-pub fn restore(root: &Root, held: &[Held]) -> Result<(), FlagsError> {
+/// Sets the flags again on the objects that are at these paths now.
+pub fn restore_flags(root: &Root, held: &[Held]) -> Result<(), FlagsError> {
     let mut held = held.iter();
-    held.try_for_each(|held| set(root, &held.path, held.flags))
+    held.try_for_each(|held| set_flags_at(root, &held.path, held.flags))
 }
 
-fn set(root: &Root, path: &RootPath, flags: Flags) -> Result<(), FlagsError> {
+fn set_flags_at(root: &Root, path: &RootPath, flags: Flags) -> Result<(), FlagsError> {
     let failed = |errno: Errno| FlagsError::Io(path.clone(), errno.into());
-    let Some(file) = open(root, path)? else {
+    let Some(file) = open_flagged(root, path)? else {
         return Ok(());
     };
     let kind = SFlag::from_bits_truncate(fstat(&file).map_err(failed)?.st_mode & libc::S_IFMT);
@@ -54,8 +54,8 @@ fn set(root: &Root, path: &RootPath, flags: Flags) -> Result<(), FlagsError> {
     disk::set_flags(&file, flags).map_err(failed)
 }
 
-/// What is at the path; a link itself carries no flags, but it may lead to the directory that does.
-fn open(root: &Root, path: &RootPath) -> Result<Option<File>, FlagsError> {
+/// Opens the object at the path. A link has no flags; the directory that it leads to may have some.
+fn open_flagged(root: &Root, path: &RootPath) -> Result<Option<File>, FlagsError> {
     let failed = |errno: Errno| FlagsError::Io(path.clone(), errno.into());
     let Some(place) = root.place(path)? else {
         return Ok(None);

@@ -12,23 +12,23 @@ use crate::root::{Root, RootPath};
 /// Makes the daemon skip its comparison when it starts next, write everything anew, and reboot.
 ///
 /// # Errors
-/// What the kernel said.
+/// The kernel's error.
 pub fn request_force(root: &Root) -> Result<(), StateError> {
-    let (dir, name) = place(root)?;
-    disk::replace_durably(&dir, name, b"").map_err(failed)
+    let (dir, name) = force_place(root)?;
+    disk::replace_durably(&dir, name, b"").map_err(force_error)
 }
 
-/// Takes that back; where it was never asked for that is fine.
+/// Withdraws the request; a missing request is no error.
 ///
 /// # Errors
-/// What the kernel said.
+/// The kernel's error.
 pub fn withdraw_force(root: &Root) -> Result<(), StateError> {
     use std::os::fd::AsFd;
-    let (dir, name) = place(root)?;
-    disk::remove_file(dir.as_fd(), name).map_err(failed)
+    let (dir, name) = force_place(root)?;
+    disk::remove_file(dir.as_fd(), name).map_err(force_error)
 }
 
-fn place(root: &Root) -> Result<(File, &'static str), StateError> {
+fn force_place(root: &Root) -> Result<(File, &'static str), StateError> {
     let (above, name) = paths::FORCE
         .rsplit_once('/')
         .unwrap_or(("run", paths::FORCE));
@@ -36,6 +36,6 @@ fn place(root: &Root) -> Result<(File, &'static str), StateError> {
     Ok((dir, name))
 }
 
-fn failed(why: impl Into<Reason>) -> StateError {
+fn force_error(why: impl Into<Reason>) -> StateError {
     StateError::System(format!("/{}", paths::FORCE), why.into())
 }

@@ -1,9 +1,9 @@
-//! The daemon's container stands still while names change (cgroup v2 `cgroup.freeze`), and is ended once the
-//! records are written, so that it starts anew and judges the finished state.
+//! The daemon's container is frozen while names change (cgroup v2 `cgroup.freeze`), and killed once the records are
+//! written, so that it starts anew and judges the finished state.
 //!
-//! Bounded: a container that does not stand still in time is let go, and the run goes on. Recoverable: the
-//! journal, durable before anything is frozen, names the cgroups, and goes only after they were let go;
-//! `recover` lets them go too, and a reboot forgets them. Letting go of what runs or is gone does nothing.
+//! Bounded: a container that does not freeze in time is thawed, and the run goes on. Recoverable: the journal, durable
+//! before anything is frozen, names the cgroups, and is removed only after they were thawed. `recover` thaws them too,
+//! and a reboot forgets them. Thawing a cgroup that runs or is missing does nothing.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,54 +11,54 @@ use std::time::{Duration, Instant};
 
 use crate::node::activity::{START_ANEW, cgroup_directory as directory};
 
-/// Longer than any process needs that is not stuck in the kernel.
+/// The deadline of a freeze: longer than any process needs that is not stuck in the kernel.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Freezes all of them, and waits until they stand still.
-pub fn freeze(cgroups: &[String]) {
+/// Freezes all of them, and waits until they are frozen.
+pub fn freeze_cgroups(cgroups: &[String]) {
     for cgroup in cgroups {
         let Some(dir) = directory(cgroup) else {
             continue;
         };
         if let Err(error) = freeze_one(&dir) {
             log::warn!("freezing {}: {error}; going on without", dir.display());
-            thaw(std::slice::from_ref(cgroup));
+            thaw_cgroups(std::slice::from_ref(cgroup));
         }
     }
 }
 
 fn freeze_one(dir: &std::path::Path) -> io::Result<()> {
-    write(&dir.join("cgroup.freeze"), "1")?;
+    write_control(&dir.join("cgroup.freeze"), "1")?;
     let deadline = Instant::now() + PATIENCE;
-    while !is_frozen(&read(&dir.join("cgroup.events"))?) {
+    while !is_frozen(&read_control(&dir.join("cgroup.events"))?) {
         if Instant::now() >= deadline {
             return Err(io::Error::from(io::ErrorKind::TimedOut));
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    log::info!("{} stands still", dir.display());
+    log::info!("{} is frozen", dir.display());
     Ok(())
 }
 
-/// Ends everything in them: what they belong to is started anew by who watches over it.
-pub fn end(cgroups: &[String]) {
+/// Kills every process in them; the container runtime starts the container anew.
+pub fn kill_cgroups(cgroups: &[String]) {
     for dir in cgroups.iter().filter_map(|cgroup| directory(cgroup)) {
         // Kernels before 5.14 cannot; then it goes on where it was.
-        if let Err(error) = write(&dir.join("cgroup.kill"), "1") {
-            log::warn!("ending {}: {error}. Next: {START_ANEW}", dir.display());
+        if let Err(error) = write_control(&dir.join("cgroup.kill"), "1") {
+            log::warn!("killing {}: {error}. Next: {START_ANEW}", dir.display());
         }
     }
-    thaw(cgroups);
+    thaw_cgroups(cgroups);
 }
 
-/// Lets all of them go.
-pub fn thaw(cgroups: &[String]) {
+/// Thaws all of them.
+pub fn thaw_cgroups(cgroups: &[String]) {
     for dir in cgroups.iter().filter_map(|cgroup| directory(cgroup)) {
-        match write(&dir.join("cgroup.freeze"), "0") {
+        match write_control(&dir.join("cgroup.freeze"), "0") {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 let dir = dir.display();
                 log::warn!(
-                    "thawing {dir}: {error}; the daemon stands still until: echo 0 >{dir}/cgroup.freeze"
+                    "thawing {dir}: {error}; the daemon stays frozen until: echo 0 >{dir}/cgroup.freeze"
                 );
             }
             _ => {}
@@ -66,11 +66,11 @@ pub fn thaw(cgroups: &[String]) {
     }
 }
 
-/// The files that thaw those of them that stand still: `echo 0` into each.
-pub fn standing(cgroups: &[String]) -> Vec<PathBuf> {
+/// Returns the control files of those that are frozen: `echo 0` into each thaws it.
+pub fn frozen_files(cgroups: &[String]) -> Vec<PathBuf> {
     let dirs = cgroups.iter().filter_map(|cgroup| directory(cgroup));
     let stands =
-        |dir: &PathBuf| read(&dir.join("cgroup.events")).is_ok_and(|said| is_frozen(&said));
+        |dir: &PathBuf| read_control(&dir.join("cgroup.events")).is_ok_and(|said| is_frozen(&said));
     dirs.filter(stands)
         .map(|dir| dir.join("cgroup.freeze"))
         .collect()
@@ -84,7 +84,7 @@ fn is_frozen(events: &str) -> bool {
     clippy::disallowed_methods,
     reason = "cgroupfs of the running kernel, not a path of the node's root"
 )]
-fn read(path: &std::path::Path) -> io::Result<String> {
+fn read_control(path: &std::path::Path) -> io::Result<String> {
     std::fs::read_to_string(path)
 }
 
@@ -92,7 +92,7 @@ fn read(path: &std::path::Path) -> io::Result<String> {
     clippy::disallowed_methods,
     reason = "cgroupfs of the running kernel, not a path of the node's root"
 )]
-fn write(path: &std::path::Path, text: &str) -> io::Result<()> {
+fn write_control(path: &std::path::Path, text: &str) -> io::Result<()> {
     std::fs::write(path, text)
 }
 

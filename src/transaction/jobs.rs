@@ -1,19 +1,19 @@
-//! Telling the running system, between the files and the records (docs/transaction.md).
+//! Jobs for the running system, between the files and the records (docs/transaction.md).
 //!
-//! A job may be done twice, so an interrupted run does all of them again in the same boot; after another boot nothing
-//! is left to be told. Once files are put back, whoever was told of the new ones is told of the old ones.
+//! A job may run twice, so recovery repeats all of them in the same boot. After another boot none is left: every service
+//! has read the files as they are. Once files are restored, the services that read the new ones read the old ones.
 
 use super::journal::Journal;
 use crate::command::job::{self, Done, Job};
 use crate::command::{CommandError, CommandRunner};
 use crate::systemd::changed::is_read_by_manager;
 
-/// What runs there now.
+/// The running system of a root.
 #[allow(missing_debug_implementations, reason = "a runner has nothing to show")]
-pub struct Running<'a> {
+pub struct RunningSystem<'a> {
     /// Starts programs on it.
     pub runner: &'a dyn CommandRunner,
-    /// The id of its boot; `None` where the root is not that of the running system.
+    /// Id of its boot; `None` if the root is not that of the running system.
     pub boot: Option<&'a str>,
 }
 
@@ -26,10 +26,10 @@ pub struct JobError {
     error: CommandError,
 }
 
-/// Carries jobs out in order, up to the first that fails.
+/// Runs jobs in order, up to the first that fails.
 ///
 /// # Errors
-/// That one, with its number.
+/// The job that failed, with its index.
 pub fn carry_out(
     runner: &dyn CommandRunner,
     jobs: &[Job],
@@ -46,9 +46,9 @@ pub fn carry_out(
     Ok(done)
 }
 
-/// After files were put back: tells again whoever was told of the new ones, of the first `told` jobs, and starts what
-/// was stopped for the run. What fails is said, and stops nothing.
-pub fn tell_again(runner: &dyn CommandRunner, journal: &Journal, told: usize) -> Vec<String> {
+/// Runs the first `told` jobs again after files were restored, and starts the units that were stopped for the run.
+/// Returns a line for every job that failed; a failure stops nothing.
+pub fn repeat_jobs(runner: &dyn CommandRunner, journal: &Journal, told: usize) -> Vec<String> {
     let mut jobs: Vec<&Job> = journal.jobs.iter().take(told).collect();
     let mut steps = journal.steps.iter();
     if !jobs.is_empty() && steps.any(|step| is_read_by_manager(step.step.path())) {
@@ -67,8 +67,8 @@ pub fn tell_again(runner: &dyn CommandRunner, journal: &Journal, told: usize) ->
     failed
 }
 
-/// What there is left to tell of an interrupted run: all of it in the same boot, and nothing after another one.
-pub fn left<'a>(journal: &'a Journal, running: &Running<'_>) -> &'a [Job] {
+/// Returns the jobs that an interrupted run still needs: all of them in the same boot, none after another boot.
+pub fn jobs_left<'a>(journal: &'a Journal, running: &RunningSystem<'_>) -> &'a [Job] {
     let same = running.boot.is_some() && journal.boot.as_deref() == running.boot;
     if same { &journal.jobs } else { &[] }
 }
@@ -91,7 +91,7 @@ mod tests {
     use crate::transaction::journal::{ConfigRef, JournalStep, VERSION};
     use std::cell::RefCell;
 
-    /// Notes what it is told; `bad.service` fails, and everything runs.
+    /// Records the commands; `bad.service` fails, and every unit runs.
     #[derive(Default)]
     struct Manager(RefCell<Vec<String>>);
 
@@ -155,11 +155,11 @@ mod tests {
         let journal = journal("/etc/a", &jobs());
         let runner = Manager::default();
         for (boot, told) in [(Some("this"), 4), (Some("other"), 0), (None, 0)] {
-            let running = Running {
+            let running = RunningSystem {
                 runner: &runner,
                 boot,
             };
-            assert_eq!(left(&journal, &running).len(), told, "{boot:?}");
+            assert_eq!(jobs_left(&journal, &running).len(), told, "{boot:?}");
         }
     }
 
@@ -177,7 +177,7 @@ mod tests {
     fn whoever_was_told_is_told_again_and_what_was_stopped_starts() {
         let told = |path: &str, told: usize| {
             let runner = Manager::default();
-            let failed = tell_again(&runner, &journal(path, &jobs()), told);
+            let failed = repeat_jobs(&runner, &journal(path, &jobs()), told);
             (runner.0.take(), failed)
         };
         let start = "start -- kubelet.service";

@@ -1,4 +1,4 @@
-//! What a run leaves on disk for the next one: intent, journal, marker.
+//! The files that a run leaves for the next one: intent, journal, mark.
 //!
 //! Layout of `var/lib/mco-rescue/`: see [`crate::paths`].
 
@@ -14,29 +14,29 @@ pub const VERSION: u32 = 1;
 /// First line of the marker file.
 pub const MARKER_TEXT: &str = "mco-rescue state directory\n";
 
-/// Which config a run is about.
+/// The config of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigRef {
     /// `metadata.name`.
     pub name: String,
     /// Lower-case hex SHA-256 of the object as received.
     pub digest: String,
-    /// Where it was read from.
+    /// The file or URL that it was read from.
     pub origin: String,
 }
 
 impl ConfigRef {
-    /// Where nothing tells it any more.
+    /// Stands for a config whose name is lost with the damaged file.
     pub fn unknown() -> Self {
         Self {
-            name: "a config that is not known any more".to_owned(),
+            name: "an unknown config".to_owned(),
             digest: String::new(),
             origin: String::new(),
         }
     }
 }
 
-/// Written before anything else: what a run is about to touch.
+/// The paths that a run is about to touch; written before anything else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
     /// [`VERSION`].
@@ -53,7 +53,7 @@ pub struct Intent {
     pub directories: Vec<RootPath>,
 }
 
-/// Everything of a run is in place: from here on only forward.
+/// The mark `committed`: every step of a run is in place, so recovery only goes forward.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "AnyMark")]
 pub struct Mark {
@@ -61,7 +61,7 @@ pub struct Mark {
     pub id: String,
 }
 
-/// As it is written, or as it was before: the id alone.
+/// The two formats of the mark: an object, or the id alone as older versions wrote it.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum AnyMark {
@@ -96,21 +96,21 @@ pub struct Journal {
     /// Flags that are cleared before the first step, and set again after the last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<Held>,
-    /// Cgroups that stand still meanwhile.
+    /// Cgroups that are frozen during the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub freeze: Vec<String>,
-    /// The finished run that this one takes back.
+    /// Id of the finished run that this one undoes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<String>,
-    /// What the running system is told before the records are written.
+    /// Jobs for the running system, which run before the records are written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<Job>,
-    /// The boot in which it is told: after another one every service has the files as they are.
+    /// Id of the boot in which the jobs run: after another boot every service has read the files as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
 }
 
-/// A step and where its objects are staged.
+/// A step, and the directory in which its objects are staged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalStep {
     /// The change.
@@ -132,12 +132,12 @@ pub fn old_name(index: usize) -> String {
     format!("old-{index}")
 }
 
-/// Where step `index` moves what it removes.
+/// Name to which step `index` moves the object that it removes.
 pub fn away_name(index: usize) -> String {
     format!("away-{index}")
 }
 
-/// Whether a name in a staging directory is one of ours.
+/// Returns true if a name in a staging directory is one of ours.
 pub fn is_staged_name(name: &str) -> bool {
     let number = ["new-", "old-", "away-"]
         .iter()

@@ -25,10 +25,10 @@ use crate::sys::signals;
 
 /// The names on the way to the state directory, from the top.
 const NAMES: [&str; 3] = ["var", "lib", "mco-rescue"];
-/// The directory in which this run has made each of them, by its descriptor; -1 where it has not.
+/// Descriptor of the directory in which this run made each of them; -1 for a directory that it did not make.
 static MADE_IN: [AtomicI32; NAMES.len()] = [const { AtomicI32::new(-1) }; NAMES.len()];
 
-/// Lets a signal that ends the program remove these directories, where they are empty then.
+/// Makes a signal that ends the program remove these directories if they are empty.
 fn leave_nothing_at_a_signal(made: &[Place]) {
     for (slot, place) in MADE_IN.iter().rev().zip(made.iter().rev()) {
         slot.store(place.dir.as_raw_fd(), Ordering::Relaxed);
@@ -39,20 +39,20 @@ fn leave_nothing_at_a_signal(made: &[Place]) {
     }
 }
 
-/// Called in a signal handler.
+/// Removes the directories in [`MADE_IN`]; called in a signal handler.
 fn remove_made() {
     for (slot, name) in MADE_IN.iter().zip(NAMES).rev() {
         let dir = slot.load(Ordering::Relaxed);
         if dir >= 0 {
             // SAFETY: the descriptor is taken out of its slot before it is closed.
             let dir = unsafe { BorrowedFd::borrow_raw(dir) };
-            // What holds something by now stays; nothing can be said here.
+            // A directory that is not empty stays; a signal handler cannot log that.
             let _ = disk::remove_directory(dir, name);
         }
     }
 }
 
-/// The right to run a transaction; only [`acquire`] makes one. It ends with its descriptors: unlocking them
+/// The right to run a transaction; only [`acquire_lock`] makes one. It ends with its descriptors: unlocking them
 /// could fail, and a failure could no longer be reported.
 #[derive(Debug)]
 pub struct Lock {
@@ -72,8 +72,8 @@ impl Lock {
     /// could lock it.
     ///
     /// # Errors
-    /// The reason, which was no obstacle to looking.
-    pub fn require(&self) -> Result<(), LockError> {
+    /// The reason why nothing can be written; reading works without the lock.
+    pub fn require_writable(&self) -> Result<(), LockError> {
         match &self.held {
             Ok(Some(dir)) => Ok(disk::make_private(dir)?),
             Ok(None) => Ok(()),
@@ -88,13 +88,13 @@ impl Lock {
         above.for_each(|slot| slot.store(-1, Ordering::Relaxed));
     }
 
-    /// Returns true where the state directory exists only for this lock.
-    pub fn made_the_state(&self) -> bool {
+    /// Returns true if the state directory exists only for this lock.
+    pub fn made_state(&self) -> bool {
         !self.made.is_empty()
     }
 }
 
-/// A run that kept nothing leaves nothing.
+/// Removes the directories that were made for the lock, if they are empty.
 impl Drop for Lock {
     fn drop(&mut self) {
         let all = self.made.iter().rev();
@@ -116,10 +116,10 @@ impl Drop for Lock {
     }
 }
 
-/// Why the lock could not be had.
+/// An error while the lock is taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process has it.
+    /// Another process holds the lock.
     #[error("another run holds the lock on this root: {0}. Wait for it to end, then try again")]
     Held(String),
     /// The state directory cannot be made.
@@ -141,12 +141,12 @@ impl From<Errno> for LockError {
 
 /// Takes the lock, without waiting. Two deployments share it with their `var`.
 ///
-/// Where the state directory does not exist it is made, and goes with the lock if it stays empty. Where it cannot be
-/// made, the plan may still be looked at: [`Lock::require`] stands before everything that writes.
+/// A missing state directory is made, and removed with the lock if it is still empty. If it cannot be
+/// made, a plan may still be shown: [`Lock::require_writable`] precedes everything that writes.
 ///
 /// # Errors
-/// Another run, or what the kernel said.
-pub fn acquire(root: &Root) -> Result<Lock, LockError> {
+/// Another run holds it, or the kernel reports an error.
+pub fn acquire_lock(root: &Root) -> Result<Lock, LockError> {
     let older = lock_older(root)?;
     loop {
         let (dir, made) = match open_or_make(root)? {
@@ -174,14 +174,14 @@ pub fn acquire(root: &Root) -> Result<Lock, LockError> {
     }
 }
 
-/// Returns true where a run holds the lock. It is not taken for that, which would keep a run out that starts just now.
+/// Returns true if a run holds the lock. The lock is not taken for this: that would stop a run that starts just now.
 pub fn is_held(root: &Root) -> bool {
     let opened = root.directory(&RootPath::fixed(paths::STATE));
     let Ok(Some(dir)) = opened else {
         return false;
     };
     let by_device = |stat: FileStat| {
-        let device = Some(device(&stat));
+        let device = Some(device_number(&stat));
         find_lock(&kernel_locks(), stat.st_ino, device.as_deref())
     };
     let known = fstat(&dir).ok().and_then(by_device);
@@ -192,8 +192,8 @@ pub fn is_held(root: &Root) -> bool {
 /// Locks a directory itself: for a file that is no part of a node.
 ///
 /// # Errors
-/// Another run, or what the kernel said.
-pub fn acquire_elsewhere(directory: &Root) -> Result<Lock, LockError> {
+/// Another run holds it, or the kernel reports an error.
+pub fn lock_directory(directory: &Root) -> Result<Lock, LockError> {
     let dir = disk::open_directory(directory.as_fd(), ".")?;
     try_lock(&dir)?.map_err(LockError::Held)?;
     Ok(Lock {
@@ -204,7 +204,7 @@ pub fn acquire_elsewhere(directory: &Root) -> Result<Lock, LockError> {
     })
 }
 
-/// The state directory with what had to be made for it; the inner error is that it cannot be made.
+/// Opens the state directory, or makes it; returns also the directories that were made. The inner error: it cannot be made.
 fn open_or_make(root: &Root) -> Result<Result<(File, Vec<Place>), StateError>, LockError> {
     if let Some(dir) = root.directory(&RootPath::fixed(paths::STATE))? {
         return Ok(Ok((disk::open_directory(dir.as_fd(), ".")?, Vec::new())));
@@ -235,12 +235,12 @@ fn is_the_state(root: &Root, dir: &File) -> Result<bool, LockError> {
     Ok((own.st_dev, own.st_ino) == (there.st_dev, there.st_ino))
 }
 
-/// The inner error tells which process holds the lock.
+/// Takes the lock; the inner error describes the process that holds it.
 fn try_lock(dir: &File) -> Result<Result<(), String>, LockError> {
     loop {
         match dir.try_lock() {
             Ok(()) => return Ok(Ok(())),
-            Err(TryLockError::WouldBlock) => return Ok(Err(holder(dir))),
+            Err(TryLockError::WouldBlock) => return Ok(Err(describe_holder(dir))),
             Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Interrupted => {}
             Err(TryLockError::Error(e)) => return Err(LockError::System(e.into())),
         }
@@ -266,7 +266,7 @@ fn lock_older(root: &Root) -> Result<Vec<File>, LockError> {
     Ok(locked)
 }
 
-/// Returns true where this program holds a lock, run by root or by our own user. The name alone proves nothing: every
+/// Returns true if this program holds a lock, run by root or by our own user. The name alone proves nothing: every
 /// user can give it to a program.
 fn is_held_by_us(dir: impl AsFd) -> bool {
     let Some(pid) = holder_pid(dir) else {
@@ -277,14 +277,14 @@ fn is_held_by_us(dir: impl AsFd) -> bool {
         let name = process.name().to_string_lossy().starts_with(PROGRAM);
         name && user.is_some_and(|user| user == 0 || user == geteuid().as_raw())
     };
-    look_at(pid, &ours).unwrap_or_default()
+    inspect_process(pid, &ours).unwrap_or_default()
 }
 
 /// The name of this program as the kernel knows it.
 const PROGRAM: &str = "mco-rescue";
 
-/// Asks about a process; `None` where it is gone.
-fn look_at<T>(pid: u32, ask: &dyn Fn(&Process) -> T) -> Option<T> {
+/// Calls `ask` with a process; `None` if the process no longer exists.
+fn inspect_process<T>(pid: u32, ask: &dyn Fn(&Process) -> T) -> Option<T> {
     let mut system = System::new().ok()?;
     let what = ProcessRefreshKind::nothing()
         .with_cmd(UpdateKind::Always)
@@ -294,10 +294,10 @@ fn look_at<T>(pid: u32, ask: &dyn Fn(&Process) -> T) -> Option<T> {
     system.process(pid).map(ask)
 }
 
-/// Describes the holder of the lock, as far as the kernel tells.
-fn holder(dir: &File) -> String {
+/// Describes the process that holds the lock, as far as the kernel shows it.
+fn describe_holder(dir: &File) -> String {
     match holder_pid(dir) {
-        Some(pid) => describe(pid),
+        Some(pid) => describe_process(pid),
         None => "a process that cannot be seen from here".to_owned(),
     }
 }
@@ -316,13 +316,13 @@ fn kernel_locks() -> String {
 }
 
 fn lock_owner(locks: &str, stat: &FileStat) -> Option<u32> {
-    let device = device(stat);
+    let device = device_number(stat);
     // Some file systems show another device number there than to stat; the inode alone is the second best.
     find_lock(locks, stat.st_ino, Some(&device)).or_else(|| find_lock(locks, stat.st_ino, None))
 }
 
-/// As `/proc/locks` names it.
-fn device(stat: &FileStat) -> String {
+/// Formats the device number as `/proc/locks` does.
+fn device_number(stat: &FileStat) -> String {
     format!("{:02x}:{:02x}", major(stat.st_dev), minor(stat.st_dev))
 }
 
@@ -339,7 +339,7 @@ fn find_lock(locks: &str, inode: u64, device: Option<&str>) -> Option<u32> {
     })
 }
 
-fn describe(pid: u32) -> String {
+fn describe_process(pid: u32) -> String {
     let words = |process: &Process| {
         let command = process.cmd().iter();
         let command: Vec<_> = command.map(|part| part.to_string_lossy()).collect();
@@ -350,7 +350,7 @@ fn describe(pid: u32) -> String {
             running.as_secs()
         )
     };
-    look_at(pid, &words).unwrap_or_else(|| format!("process {pid}"))
+    inspect_process(pid, &words).unwrap_or_else(|| format!("process {pid}"))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! on one file system, the later is never durable before the earlier.
 //!
 //! Only `disk`, private to this module, changes a file system. The guard that
-//! [`acquire`] gives is the only way to begin.
+//! [`acquire_lock`] returns is the only way to begin.
 
 mod disk;
 mod execute;
@@ -49,43 +49,43 @@ use crate::sys::memory::HalfWay;
 use crate::sys::parallel;
 use crate::sys::signals::{self, Answer, DeferredSignals};
 
-use execute::{Executor, Progress, StepError};
+use execute::{Executor, StepError, StepProgress};
 use flags::FlagsError;
 use jobs::JobError;
 use journal::{ConfigRef, Intent, Journal, JournalStep, Mark, VERSION};
-use stage::{Stage, StageError, Staging};
-use state::{State, StateError};
+use stage::{Stage, StageContext, StageError};
+use state::{StateDirectory, StateError};
 
 pub use force::{request_force, withdraw_force};
-pub use jobs::Running;
+pub use jobs::RunningSystem;
 pub use last_run::{LastRun, Outcome, Phase};
-pub use lock::{Lock, LockError, acquire, acquire_elsewhere, is_held};
+pub use lock::{Lock, LockError, acquire_lock, is_held, lock_directory};
 pub use recover::{
-    Changes, Pending, RecoverError, Recovered, Wanted, frozen, give_up, history, order, pending,
-    recover, strays,
+    Changes, Pending, RecoverError, RecoverRequest, Recovered, find_frozen, find_pending,
+    find_strays, give_up_run, id_order, read_history, recover_interrupted,
 };
 pub use state::StateError as StateDirectoryError;
 pub use store::Store;
 pub use survey::{Direction, Leave, Left};
 
-/// How many finished runs are kept for `rollback`.
+/// Number of finished runs that are kept for `rollback`.
 pub const HISTORY_KEPT: usize = 3;
 
-/// What a transaction is about.
+/// The input of a transaction.
 #[allow(
     missing_debug_implementations,
     reason = "whole objects must not get into a message"
 )]
-pub struct Request<'a> {
+pub struct TransactionRequest<'a> {
     /// The root.
     pub root: &'a Root,
-    /// Proof that nobody else is at it.
+    /// Proof that no other run works on this root.
     pub lock: &'a Lock,
     /// The steps; those of [`Section::Records`] come last.
     pub steps: &'a [PlannedStep],
     /// Flags that stand in the way of the steps.
     pub held: &'a [Held],
-    /// Cgroups that stand still while names change, and are ended afterwards.
+    /// Cgroups that are frozen while names change, and killed afterwards.
     pub freeze: &'a [String],
     /// Stamps of the objects that the plan saw.
     pub seen: &'a BTreeMap<RootPath, Stamp>,
@@ -97,12 +97,12 @@ pub struct Request<'a> {
     pub deployment: Option<String>,
     /// The root's `var` is a mount of its own: an empty one is not the real one.
     pub separate_var: bool,
-    /// The finished run that this one takes back; both leave the history.
+    /// Id of the finished run that this one undoes; both leave the history.
     pub undoes: Option<String>,
-    /// What the running system is told between the files and the records.
+    /// Jobs for the running system, which run between the files and the records.
     pub jobs: &'a [Job],
-    /// The running system; without a boot nothing may be told.
-    pub running: Running<'a>,
+    /// The running system; without a boot id no job runs.
+    pub running: RunningSystem<'a>,
 }
 
 /// A transaction that was carried out.
@@ -112,85 +112,86 @@ pub struct Finished {
     pub id: String,
     /// New objects that could not be given their SELinux label, and why.
     pub unlabelled: Vec<(RootPath, Reason)>,
-    /// What the running system was told.
+    /// The jobs that ran, with their results.
     pub told: Vec<(Job, Done)>,
 }
 
-/// How a transaction failed.
+/// A transaction that failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// Before anything was changed; staged objects are gone again.
+pub enum TransactionFailure {
+    /// Before anything was changed; staged objects were removed.
     #[error("{0}")]
     NothingChanged(String),
-    /// Half-way; everything was put back.
+    /// Half-way; everything was restored.
     #[error("{0}")]
     RolledBack(String),
-    /// Half-way, and it could not be put back: `recover` is needed.
+    /// Half-way, and it could not be restored: `recover` is needed.
     #[error("{0}")]
     Incomplete(String),
 }
 
-/// Carries out the steps.
+/// Runs the steps of a request as one transaction.
 ///
-/// What `describe` says of the result is kept for `status`, as soon as a name was changed.
-pub fn run(
-    request: &Request<'_>,
-    describe: impl Fn(&Result<Finished, Failure>) -> LastRun,
-) -> Result<Finished, Failure> {
-    let unchanged = |error: &dyn std::fmt::Display| Failure::NothingChanged(error.to_string());
-    request.lock.require().map_err(|e| unchanged(&e))?;
+/// The text of `describe` for the result is stored for `status` as soon as a name was changed.
+pub fn run_transaction(
+    request: &TransactionRequest<'_>,
+    describe: impl Fn(&Result<Finished, TransactionFailure>) -> LastRun,
+) -> Result<Finished, TransactionFailure> {
+    let unchanged =
+        |error: &dyn std::fmt::Display| TransactionFailure::NothingChanged(error.to_string());
+    request.lock.require_writable().map_err(|e| unchanged(&e))?;
     // A signal must not end the run between two names; while there are only staged ones it undoes them.
     let signals = DeferredSignals::new();
     signals::answer(Answer::Staging);
-    let _accounts = pwd_lock::for_steps(request.root, request.steps, request.labels)
+    let _accounts = pwd_lock::lock_for_steps(request.root, request.steps, request.labels)
         .map_err(|e| unchanged(&e))?;
-    let state = State::make(request.root, request.separate_var, request.labels)
+    let state = StateDirectory::open_or_make(request.root, request.separate_var, request.labels)
         .map_err(|e| unchanged(&e))?;
-    let mut run = Run::new(request, state, &signals).map_err(|e| unchanged(&e))?;
-    if let Err(error) = run.prepare().and_then(|()| run.stage()) {
-        let failure = run.abandon(&error);
-        if matches!(error, RunError::Signal(_)) {
-            // Nobody is there to say it when the signal has its way.
+    let mut run = TransactionRun::new(request, state, &signals).map_err(|e| unchanged(&e))?;
+    if let Err(error) = run.write_intent().and_then(|()| run.stage_steps()) {
+        let failure = run.abandon_run(&error);
+        if matches!(error, TransactionError::Signal(_)) {
+            // After the signal no caller is left to report it.
             log::warn!("{failure}; nothing was changed");
             signals::answer(Answer::Said);
         }
         return Err(failure);
     }
     if let Err(error) = run.has_descriptors().and_then(|()| run.write_journal()) {
-        return Err(run.abandon(&error));
+        return Err(run.abandon_run(&error));
     }
     let _half_way = HalfWay::begin();
     signals::answer(Answer::Finishing);
-    freeze::freeze(request.freeze);
+    freeze::freeze_cgroups(request.freeze);
     // Signals still wait, so that what is written of the run is not cut off.
-    let committed = run.commit(&describe);
+    let committed = run.commit_run(&describe);
     signals::answer(Answer::SeeStatus);
     match committed {
         Ok(()) => {
-            freeze::end(request.freeze);
-            Ok(run.finish())
+            freeze::kill_cgroups(request.freeze);
+            Ok(run.finish_run())
         }
         Err(error) => {
-            let failed = Err(run.undo(&error));
-            // Half-way, a person has to act first: until then the daemon does not stand still.
-            freeze::thaw(request.freeze);
-            is_told(run.state.write(paths::STATUS, &describe(&failed)));
+            let failed = Err(run.undo_taken(&error));
+            // Half-way, a person has to act first: until then the daemon runs on.
+            freeze::thaw_cgroups(request.freeze);
+            warn_if_unwritten(run.state.write_file(paths::STATUS, &describe(&failed)));
             failed
         }
     }
 }
 
-/// Whether what is told of a run was written. Where it was not, the run does not fail because of that.
-fn is_told(result: Result<(), StateError>) -> bool {
+/// Returns true if the status was written. A failure is logged, and the run does not fail for it.
+fn warn_if_unwritten(result: Result<(), StateError>) -> bool {
     if let Err(error) = &result {
         log::warn!("writing the status: {error}");
     }
     result.is_ok()
 }
 
-/// Anything that can go wrong in a run.
+/// An error of a run.
 #[derive(Debug, thiserror::Error)]
-enum RunError {
+enum TransactionError {
     #[error(transparent)]
     Stage(#[from] StageError),
     #[error(transparent)]
@@ -212,7 +213,7 @@ enum RunError {
 /// Fewer steps than this are staged by one thread.
 const PART: usize = 512;
 
-/// What came of staging some steps.
+/// The result of staging some steps.
 #[derive(Default)]
 struct Staged {
     stamps: Vec<Option<Stamp>>,
@@ -220,16 +221,20 @@ struct Staged {
 }
 
 impl Staged {
-    /// Stages one more.
-    fn add(&mut self, staging: &Staging<'_>, index: usize) -> Result<(), RunError> {
+    /// Stages one more step.
+    fn stage_step(
+        &mut self,
+        staging: &StageContext<'_>,
+        index: usize,
+    ) -> Result<(), TransactionError> {
         let Some(planned) = staging.steps.get(index) else {
             return Ok(());
         };
         let stage = staging.stage_of.get(index);
         let stage = stage.and_then(|&at| staging.stages.get(at));
         let stage = stage.ok_or_else(|| StageError::Changed(planned.step.path().clone()))?;
-        self.stamps.push(staging.stage(index, planned, stage)?);
-        if let Some(errno) = staging.label(index, planned, stage)? {
+        self.stamps.push(staging.stage_step(index, planned, stage)?);
+        if let Some(errno) = staging.label_staged(index, planned, stage)? {
             let path = planned.step.path().clone();
             self.unlabelled.push((path, errno.into()));
         }
@@ -237,11 +242,11 @@ impl Staged {
     }
 }
 
-struct Run<'a> {
-    request: &'a Request<'a>,
+struct TransactionRun<'a> {
+    request: &'a TransactionRequest<'a>,
     signals: &'a DeferredSignals,
     id: String,
-    state: State,
+    state: StateDirectory,
     /// Every file is flushed by itself: this kernel's `syncfs` reports no errors.
     sync_each: bool,
     history: Option<File>,
@@ -251,21 +256,21 @@ struct Run<'a> {
     stamps: Vec<Option<Stamp>>,
     unlabelled: Vec<(RootPath, Reason)>,
     journal: Option<Journal>,
-    /// How many steps were taken.
+    /// Number of steps that were taken.
     taken: usize,
-    /// How many jobs were begun.
+    /// Number of jobs that were begun.
     begun: usize,
     told: Vec<(Job, Done)>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> TransactionRun<'a> {
     fn new(
-        request: &'a Request<'a>,
-        state: State,
+        request: &'a TransactionRequest<'a>,
+        state: StateDirectory,
         signals: &'a DeferredSignals,
-    ) -> Result<Self, RunError> {
+    ) -> Result<Self, TransactionError> {
         let id = new_id(request.root);
-        let (candidates, stage_of) = stage::candidates(request.root, &id, request.steps)?;
+        let (candidates, stage_of) = stage::stage_candidates(request.root, &id, request.steps)?;
         Ok(Self {
             request,
             signals,
@@ -286,7 +291,7 @@ impl<'a> Run<'a> {
     }
 
     /// Barrier 0: the intent is durable before the first staged name exists.
-    fn prepare(&mut self) -> Result<(), RunError> {
+    fn write_intent(&mut self) -> Result<(), TransactionError> {
         let steps = self.request.steps.iter();
         let touched: BTreeSet<RootPath> =
             steps.filter_map(|p| touched_directory(&p.step)).collect();
@@ -298,12 +303,12 @@ impl<'a> Run<'a> {
             stages: self.stage_paths(),
             directories: touched.into_iter().collect(),
         };
-        self.state.prepare(paths::INTENT, &intent, true)?;
-        self.state.put(paths::INTENT)?;
+        self.state.prepare_file(paths::INTENT, &intent, true)?;
+        self.state.commit_file(paths::INTENT)?;
         let sets = self.candidates.split_first();
         if sets.is_some_and(|(own, others)| others.iter().any(|set| !set.is_beside(own))) {
             // On the file system of the state itself no name made later is durable before this one.
-            self.state.sync()?;
+            self.state.sync_names()?;
         }
         self.history = Some(state::make_path(
             self.request.root,
@@ -321,15 +326,15 @@ impl<'a> Run<'a> {
             .collect()
     }
 
-    /// Makes every new object and keeps every old one, then barrier 1.
-    fn stage(&mut self) -> Result<(), RunError> {
+    /// Stages every new object and keeps a second name of every old one, then barrier 1.
+    fn stage_steps(&mut self) -> Result<(), TransactionError> {
         for set in &self.candidates {
-            self.stages.push(stage::make(self.request.root, set)?);
+            self.stages.push(stage::make_stage(self.request.root, set)?);
         }
         let Some(history) = &self.history else {
             return Ok(());
         };
-        let staging = Staging {
+        let staging = StageContext {
             steps: self.request.steps,
             stage_of: &self.stage_of,
             stages: &self.stages,
@@ -362,7 +367,7 @@ impl<'a> Run<'a> {
                 if failed.load(Ordering::Relaxed) {
                     break;
                 }
-                let staged = go_on(signals).and_then(|()| done.add(&staging, index));
+                let staged = go_on(signals).and_then(|()| done.stage_step(&staging, index));
                 if let Err(error) = staged {
                     failed.store(true, Ordering::Relaxed);
                     return Err(error);
@@ -379,20 +384,21 @@ impl<'a> Run<'a> {
         (self.stamps, self.unlabelled) = (all.stamps, all.unlabelled);
         drop(phase);
         self.prepare_journal()?;
-        self.barrier()?;
+        self.flush_touched()?;
         self.go_on()
     }
 
-    /// Asked to end, the run goes no further; once the journal is written it does.
-    fn go_on(&self) -> Result<(), RunError> {
+    /// Stops the run after a signal; once the journal is written a signal stops nothing.
+    fn go_on(&self) -> Result<(), TransactionError> {
         go_on(self.signals)
     }
 
     /// Flushes every file system that is touched, each once.
-    fn barrier(&self) -> Result<(), RunError> {
+    fn flush_touched(&self) -> Result<(), TransactionError> {
         let _phase = progress::begin(Work::new("Flushing to disk"));
         let state = RootPath::fixed(paths::STATE);
-        let failed = |path: &RootPath, errno: Errno| RunError::Sync(path.clone(), errno.into());
+        let failed =
+            |path: &RootPath, errno: Errno| TransactionError::Sync(path.clone(), errno.into());
         let mut done = BTreeSet::new();
         for stage in &self.stages {
             if done.insert(stage.dev) {
@@ -410,12 +416,12 @@ impl<'a> Run<'a> {
     }
 
     /// The commit point: the journal, whose bytes were flushed with everything staged, gets its name.
-    fn write_journal(&mut self) -> Result<(), RunError> {
-        self.state.put(paths::JOURNAL)?;
-        Ok(self.state.sync()?)
+    fn write_journal(&mut self) -> Result<(), TransactionError> {
+        self.state.commit_file(paths::JOURNAL)?;
+        Ok(self.state.sync_names()?)
     }
 
-    fn prepare_journal(&mut self) -> Result<(), RunError> {
+    fn prepare_journal(&mut self) -> Result<(), TransactionError> {
         let steps = self.request.steps.iter().zip(&self.stage_of);
         let steps = steps
             .map(|(planned, &stage)| JournalStep {
@@ -444,16 +450,17 @@ impl<'a> Run<'a> {
             boot: self.request.running.boot.map(str::to_owned),
         };
         self.state
-            .prepare(paths::JOURNAL, &journal, self.sync_each)?;
+            .prepare_file(paths::JOURNAL, &journal, self.sync_each)?;
         self.journal = Some(journal);
         Ok(())
     }
 
-    /// Flags cleared, renames, barrier 2, jobs, records, flags set, barrier 3, and the mark from which there is only forward.
-    fn commit(
+    /// Clears flags, renames, barrier 2, jobs, records, sets flags, barrier 3, then the mark: from there recovery only goes
+    /// forward.
+    fn commit_run(
         &mut self,
-        describe: &impl Fn(&Result<Finished, Failure>) -> LastRun,
-    ) -> Result<(), RunError> {
+        describe: &impl Fn(&Result<Finished, TransactionFailure>) -> LastRun,
+    ) -> Result<(), TransactionError> {
         let Some(journal) = self.journal.take() else {
             return Ok(());
         };
@@ -465,48 +472,50 @@ impl<'a> Run<'a> {
     fn commit_steps(
         &mut self,
         journal: &Journal,
-        describe: &impl Fn(&Result<Finished, Failure>) -> LastRun,
-    ) -> Result<(), RunError> {
-        flags::clear(self.request.root, &journal.held)?;
-        self.forward(journal, journal.records_from)?;
-        self.barrier()?;
-        self.tell(journal)?;
-        self.forward(journal, journal.steps.len())?;
-        flags::restore(self.request.root, &journal.held)?;
+        describe: &impl Fn(&Result<Finished, TransactionFailure>) -> LastRun,
+    ) -> Result<(), TransactionError> {
+        flags::clear_flags(self.request.root, &journal.held)?;
+        self.take_steps(journal, journal.records_from)?;
+        self.flush_touched()?;
+        self.run_jobs(journal)?;
+        self.take_steps(journal, journal.steps.len())?;
+        flags::restore_flags(self.request.root, &journal.held)?;
         let mark = Mark {
             id: self.id.clone(),
         };
         self.state
-            .prepare(paths::COMMITTED, &mark, self.sync_each)?;
+            .prepare_file(paths::COMMITTED, &mark, self.sync_each)?;
         // Their bytes go with the barrier, and their names with one flush: first the mark's.
-        let status = describe(&Ok(self.finished()));
-        let status = self.state.prepare(paths::STATUS, &status, self.sync_each);
-        let told = is_told(status);
-        self.barrier()?;
-        self.state.put(paths::COMMITTED)?;
+        let status = describe(&Ok(self.as_finished()));
+        let status = self
+            .state
+            .prepare_file(paths::STATUS, &status, self.sync_each);
+        let told = warn_if_unwritten(status);
+        self.flush_touched()?;
+        self.state.commit_file(paths::COMMITTED)?;
         if told {
-            is_told(self.state.put(paths::STATUS));
+            warn_if_unwritten(self.state.commit_file(paths::STATUS));
         }
-        Ok(self.state.sync()?)
+        Ok(self.state.sync_names()?)
     }
 
-    /// Takes the steps that were not taken yet, up to `end`.
-    fn forward(&mut self, journal: &Journal, end: usize) -> Result<(), RunError> {
+    /// Takes the remaining steps up to index `end`.
+    fn take_steps(&mut self, journal: &Journal, end: usize) -> Result<(), TransactionError> {
         let _phase = progress::begin(Work::new("Putting the files in place"));
         let dirs = stage_dirs(&self.stages);
         let executor = Executor::new(self.request.root, &dirs);
         for (index, step) in journal.steps.iter().enumerate().take(end).skip(self.taken) {
             log::debug!("{} {}", step.step.sign(), step.step.path());
-            executor.forward(index, step, self.stamps.get(index).and_then(Option::as_ref))?;
+            executor.take_step(index, step, self.stamps.get(index).and_then(Option::as_ref))?;
             self.taken = index + 1;
         }
         Ok(())
     }
 
-    /// Tells the running system what has changed.
-    fn tell(&mut self, journal: &Journal) -> Result<(), RunError> {
+    /// Runs the jobs for the running system.
+    fn run_jobs(&mut self, journal: &Journal) -> Result<(), TransactionError> {
         let runner = self.request.running.runner;
-        match jobs::carry_out(runner, jobs::left(journal, &self.request.running)) {
+        match jobs::carry_out(runner, jobs::jobs_left(journal, &self.request.running)) {
             Ok(told) => {
                 self.begun = told.len();
                 self.told = told;
@@ -519,15 +528,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn finish(&self) -> Finished {
+    fn finish_run(&self) -> Finished {
         // Everything is in place; what is left over now is swept by the next run.
-        if let Err(error) = self.tidy() {
+        if let Err(error) = self.tidy_up() {
             log::warn!("tidying up after the run: {error}");
         }
-        self.finished()
+        self.as_finished()
     }
 
-    fn finished(&self) -> Finished {
+    fn as_finished(&self) -> Finished {
         Finished {
             id: self.id.clone(),
             unlabelled: self.unlabelled.clone(),
@@ -535,13 +544,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn tidy(&self) -> Result<(), RecoverError> {
+    fn tidy_up(&self) -> Result<(), RecoverError> {
         let (root, stages) = (self.request.root, self.stage_paths());
         if let Some(journal) = &self.journal {
             recover::keep_trees(root, journal)?;
             recover::forget_undone(root, journal);
         }
-        recover::close(root, &self.state, &self.id, &stages)?;
+        recover::close_run(root, &self.state, &self.id, &stages)?;
         if self.request.undoes.is_some() {
             // What was taken back is the config's own; it can be applied again.
             recover::remove_history(root, &recover::history_path(&self.id));
@@ -549,34 +558,38 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// From here on none may be missing.
-    fn has_descriptors(&self) -> Result<(), RunError> {
+    /// Checks that spare descriptors are left: from here on none may be missing.
+    fn has_descriptors(&self) -> Result<(), TransactionError> {
         let left = limits::has_descriptors(self.request.root.as_fd());
-        left.map_err(|errno| RunError::Descriptors(errno.into()))
+        left.map_err(|errno| TransactionError::Descriptors(errno.into()))
     }
 
-    /// Nothing was renamed yet: journal and staged names go, and the node is as it was.
-    fn abandon(&self, error: &RunError) -> Failure {
+    /// Removes journal and staged names. Nothing was renamed yet, so the node is as it was.
+    fn abandon_run(&self, error: &TransactionError) -> TransactionFailure {
         // A journal whose directory could not be flushed may be there all the same.
-        if let Err(second) = self.state.remove(paths::JOURNAL) {
-            return Failure::Incomplete(format!("{error}; then, removing the journal: {second}"));
+        if let Err(second) = self.state.remove_file(paths::JOURNAL) {
+            return TransactionFailure::Incomplete(format!(
+                "{error}; then, removing the journal: {second}"
+            ));
         }
-        match recover::discard(
+        match recover::discard_run(
             self.request.root,
             &self.state,
             &self.id,
             &self.stage_paths(),
         ) {
-            Ok(()) => Failure::NothingChanged(error.to_string()),
-            Err(second) => Failure::NothingChanged(format!("{error}; then, tidying up: {second}")),
+            Ok(()) => TransactionFailure::NothingChanged(error.to_string()),
+            Err(second) => {
+                TransactionFailure::NothingChanged(format!("{error}; then, tidying up: {second}"))
+            }
         }
     }
 
-    /// The first error is the one that is told; a second one while undoing follows it.
-    fn undo(&self, error: &RunError) -> Failure {
-        log::warn!("{error}; putting everything back");
+    /// Undoes the steps that were taken. Reports the first error; an error while undoing follows it.
+    fn undo_taken(&self, error: &TransactionError) -> TransactionFailure {
+        log::warn!("{error}; restoring everything");
         let Some(journal) = &self.journal else {
-            return Failure::Incomplete(error.to_string());
+            return TransactionFailure::Incomplete(error.to_string());
         };
         let dirs = stage_dirs(&self.stages);
         // The step that failed took no effect as a rule; a change of mode and owner may be half done.
@@ -584,25 +597,32 @@ impl<'a> Run<'a> {
         let failed = journal
             .steps
             .get(self.taken)
-            .map(|step| executor.progress(&step.step));
-        let took_effect = matches!(failed, Some(Ok(Progress::After | Progress::Between)));
+            .map(|step| executor.step_progress(&step.step));
+        let took_effect = matches!(
+            failed,
+            Some(Ok(StepProgress::After | StepProgress::Between))
+        );
         let taken = self.taken + usize::from(took_effect);
         let steps: Vec<usize> = (0..taken).collect();
-        let undone = recover::undo(self.request.root, &self.state, journal, &dirs, &steps);
+        let undone = recover::undo_steps(self.request.root, &self.state, journal, &dirs, &steps);
         if let Err(second) = undone {
-            return Failure::Incomplete(format!("{error}; then, putting it back: {second}"));
+            return TransactionFailure::Incomplete(format!(
+                "{error}; then, putting it back: {second}"
+            ));
         }
         let mut said = vec![error.to_string()];
-        said.extend(self.tell_again(journal));
-        Failure::RolledBack(said.join("; "))
+        said.extend(self.repeat_jobs(journal));
+        TransactionFailure::RolledBack(said.join("; "))
     }
 
-    /// Services have read what is gone again.
-    fn tell_again(&self, journal: &Journal) -> Option<String> {
-        let failed = jobs::tell_again(self.request.running.runner, journal, self.begun);
+    /// Runs the jobs again: services have read files that were removed or replaced since.
+    fn repeat_jobs(&self, journal: &Journal) -> Option<String> {
+        let failed = jobs::repeat_jobs(self.request.running.runner, journal, self.begun);
         match (self.begun, failed.as_slice()) {
             (0, _) => None,
-            (_, []) => Some("who was told of the new files was told of the old ones".to_owned()),
+            (_, []) => {
+                Some("services that read the new files were reloaded with the old ones".to_owned())
+            }
             (_, failed) => Some(format!("then, with the old files: {}", failed.join("; "))),
         }
     }
@@ -613,9 +633,9 @@ fn stage_dirs(stages: &[Stage]) -> Vec<Option<BorrowedFd<'_>>> {
     dirs.collect()
 }
 
-fn go_on(signals: &DeferredSignals) -> Result<(), RunError> {
+fn go_on(signals: &DeferredSignals) -> Result<(), TransactionError> {
     match signals.waiting() {
-        Some(signal) => Err(RunError::Signal(signal)),
+        Some(signal) => Err(TransactionError::Signal(signal)),
         None => Ok(()),
     }
 }
@@ -627,18 +647,18 @@ fn touched_directory(step: &Step) -> Option<RootPath> {
     }
 }
 
-/// Unique on this node, and later than every run of the history even if the clock was set back since.
+/// Returns an id that is unique on this node, and later than every run of the history even if the clock was set back.
 fn new_id(root: &Root) -> String {
     let since_epoch = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default();
     let names = recover::history_names(root);
-    let newest = names.last().map_or(0, |name| recover::order(name).0);
+    let newest = names.last().map_or(0, |name| recover::id_order(name).0);
     let now = since_epoch.as_millis().max(newest.saturating_add(1));
     format!("{now}-{}", std::process::id())
 }
 
-/// Kernels before 5.8 lose write errors in `syncfs`.
+/// Returns true from kernel 5.8 on; older ones lose write errors in `syncfs`.
 fn syncfs_reports_errors() -> bool {
     let release = sysinfo::System::kernel_version().unwrap_or_default();
     let mut numbers = release
@@ -650,19 +670,19 @@ fn syncfs_reports_errors() -> bool {
     ) >= (5, 8)
 }
 
-/// Keeps what came of a run, for `status`.
+/// Stores the result of a run, for `status`.
 pub fn write_last_run(root: &Root, _lock: &Lock, run: &LastRun) {
-    is_told(match State::open(root) {
-        Ok(Some(state)) => state.write(paths::STATUS, run),
+    warn_if_unwritten(match StateDirectory::open(root) {
+        Ok(Some(state)) => state.write_file(paths::STATUS, run),
         Ok(None) => Ok(()),
         Err(error) => Err(error),
     });
 }
 
-/// What came of the last run.
+/// Reads the result of the last run.
 pub fn last_run(root: &Root) -> Result<Option<LastRun>, StateError> {
-    match State::open(root)? {
-        Some(state) => state.read(root, paths::STATUS),
+    match StateDirectory::open(root)? {
+        Some(state) => state.read_file(root, paths::STATUS),
         None => Ok(None),
     }
 }

@@ -1,7 +1,7 @@
 //! Single files of ours in the node's own directories: the program, its units and their links (`install`).
 //!
-//! Each name changes in one rename and durably, so that whoever is cut off runs again. What a cut-off run leaves
-//! is a hidden name beside the target that ends in `.new`: no unit for systemd, and swept by the next run.
+//! Each name changes durably in one rename, so an interrupted run can be repeated. It leaves at most a hidden name
+//! beside the target that ends in `.new`: no unit for systemd, and removed by the next run.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::disk;
 use super::journal::VERSION;
 use super::lock::{Lock, LockError};
-use super::state::{State, StateError};
+use super::state::{StateDirectory, StateError};
 use crate::invocation::mco_rescue;
 use crate::node::{Host, Labels};
 use crate::object::{Kind, Object};
@@ -22,15 +22,15 @@ use crate::paths;
 use crate::reason::Reason;
 use crate::root::{Place, Root, RootError, RootPath};
 
-/// Why a file of ours is not where it belongs, or still there.
+/// An error while a file of ours is put in place or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// It could not be put.
+    /// A path could not be put in place.
     #[error(
         "putting {0} in place: {1}. What was put before it is whole. See to the cause, then run it again"
     )]
     Put(RootPath, Reason),
-    /// It could not be removed.
+    /// A path could not be removed.
     #[error("removing {0}: {1}. See to the cause, then run `{remove}` again", remove = mco_rescue("install --remove"))]
     Remove(RootPath, Reason),
     /// A link in the way of a directory that leads to nothing that can be made.
@@ -38,13 +38,13 @@ pub enum PlaceError {
         "{0} is a link to {1}, and nothing can be made there. Make that directory, or mount what holds it, then run it again"
     )]
     Link(RootPath, String),
-    /// Nothing may be written without the lock.
+    /// The lock is not held for writing.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// The state directory.
+    /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
-    /// A path.
+    /// A path could not be resolved.
     #[error(transparent)]
     Root(#[from] RootError),
 }
@@ -52,30 +52,30 @@ pub enum PlaceError {
 /// A file or link that is to be at a path.
 #[derive(Debug, Clone, Copy)]
 pub struct Placement<'a> {
-    /// Where.
+    /// Path in the root.
     pub path: &'a RootPath,
-    /// As what.
+    /// Type, mode and owner.
     pub object: &'a Object,
     /// The bytes of a file.
     pub bytes: &'a [u8],
-    /// The SELinux label, where the policy gives one.
+    /// The SELinux label, if the policy has one for the path.
     pub label: Option<&'a str>,
 }
 
-/// Directories that were made for our files, and go with them.
+/// Directories that were made for our files; they are removed with the files.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Made {
     version: u32,
     directories: Vec<RootPath>,
 }
 
-/// Makes the directory that a path is in; what had to be made is kept for [`remove_directories`].
+/// Makes the parent directory of a path, and records every new directory for [`remove_directories`].
 ///
-/// A link whose target is missing is followed: on an OSTree system `/usr/local` leads below `/var`, and nobody has
-/// made that yet on a root that never booted.
+/// A link whose target is missing is followed: on an OSTree system `/usr/local` leads below `/var`, where a root that
+/// never booted has no such directory yet.
 ///
 /// # Errors
-/// Something else in the way, or what the system said.
+/// Another object is in the way, or the system reports an error.
 pub fn make_parent(
     root: &Root,
     lock: &Lock,
@@ -83,13 +83,13 @@ pub fn make_parent(
     host: &Host,
     labels: &Labels,
 ) -> Result<(), PlaceError> {
-    lock.require()?;
+    lock.require_writable()?;
     let missing = missing_directories(root, path)?;
     if missing.is_empty() {
         return Ok(());
     }
     let directories = missing.iter().map(|(_, real)| real.clone());
-    remember(root, directories.collect(), host, labels)?;
+    record_directories(root, directories.collect(), host, labels)?;
     for (named, real) in &missing {
         let label = labels.wanted(named, &Kind::Directory);
         make_directory(root, real, host.attainable((0, 0)), label.as_deref())
@@ -99,31 +99,31 @@ pub fn make_parent(
 }
 
 /// The record is durable before the first directory exists: an empty one too many is removed, one too few is not.
-fn remember(
+fn record_directories(
     root: &Root,
     directories: Vec<RootPath>,
     host: &Host,
     labels: &Labels,
 ) -> Result<(), StateError> {
-    let state = State::make(root, host.separate_var, labels)?;
+    let state = StateDirectory::open_or_make(root, host.separate_var, labels)?;
     let mut made = read_made(root, &state)?;
     for directory in directories {
         if !made.directories.contains(&directory) {
             made.directories.push(directory);
         }
     }
-    state.write(paths::INSTALL, &made)
+    state.write_file(paths::INSTALL, &made)
 }
 
-fn read_made(root: &Root, state: &State) -> Result<Made, StateError> {
-    let made = state.read(root, paths::INSTALL)?;
+fn read_made(root: &Root, state: &StateDirectory) -> Result<Made, StateError> {
+    let made = state.read_file(root, paths::INSTALL)?;
     Ok(made.unwrap_or(Made {
         version: VERSION,
         directories: Vec::new(),
     }))
 }
 
-/// The missing directories above a path, the upper first: what they are called, and where they really belong.
+/// Returns the missing directories above a path, the upper first, each with its name and its real path.
 fn missing_directories(
     root: &Root,
     path: &RootPath,
@@ -145,7 +145,7 @@ fn missing_directories(
     Ok(missing)
 }
 
-/// Where a link to nothing leads. What is missing above that is added.
+/// Returns the target of a dangling link, and adds the missing directories above it.
 fn behind_link(
     root: &Root,
     link: &RootPath,
@@ -156,12 +156,12 @@ fn behind_link(
     let place = root.place(link)?.ok_or_else(nowhere)?;
     let owner = place.stat().ok().flatten().map(|stat| stat.st_uid);
     let tree = fstat(root.as_fd()).ok().map(|stat| stat.st_uid);
-    // As everywhere, a user's own link leads nobody anywhere.
+    // As everywhere, a link that belongs to an ordinary user is not followed.
     if owner != Some(0) && owner != tree {
         return Err(nowhere());
     }
     let beside = root.real_path(place.dir.as_fd());
-    let real = landing(beside.as_ref(), target).ok_or_else(nowhere)?;
+    let real = link_target(beside.as_ref(), target).ok_or_else(nowhere)?;
     let mut above: Vec<RootPath> = real.ancestors().skip(1).collect();
     above.reverse();
     for directory in above {
@@ -175,8 +175,8 @@ fn behind_link(
     Ok(real)
 }
 
-/// Where a link's text leads from a directory, in root: climbing stops there.
-fn landing(beside: Option<&RootPath>, target: &str) -> Option<RootPath> {
+/// Resolves a link's text from a directory, inside the root: `..` stops there.
+fn link_target(beside: Option<&RootPath>, target: &str) -> Option<RootPath> {
     let start = match target.strip_prefix('/') {
         Some(_) => "",
         None => beside.map_or("", RootPath::relative),
@@ -192,7 +192,8 @@ fn landing(beside: Option<&RootPath>, target: &str) -> Option<RootPath> {
     RootPath::parse(&format!("/{}", parts.join("/"))).ok()
 }
 
-/// It gets its name when mode, owner and label are right: whoever is cut off leaves none that only root may enter.
+/// Makes a directory. It gets its name once mode, owner and label are right: an interrupted run leaves none that only
+/// root may enter.
 fn make_directory(
     root: &Root,
     path: &RootPath,
@@ -200,7 +201,7 @@ fn make_directory(
     label: Option<&str>,
 ) -> Result<(), Reason> {
     let place = root.place(path)?.ok_or(Errno::ENOENT)?;
-    let dir = open(&place)?;
+    let dir = open_place(&place)?;
     let temporary = disk::temporary_name(&place.name);
     disk::remove_staged(dir.as_fd(), &temporary)?;
     disk::make_directory(dir.as_fd(), &temporary, 0o755, owner)?;
@@ -214,22 +215,22 @@ fn make_directory(
     Ok(disk::sync_directory(&dir)?)
 }
 
-/// Puts a file or link, over whatever file or link is there. Where it could not be labelled, why.
+/// Puts a file or link in place, and replaces an older one. Returns the reason if it could not be labelled.
 ///
 /// # Errors
-/// What the system said; the name holds what it held before.
-pub fn put(
+/// The system's error; the name still has its old object.
+pub fn put_file(
     root: &Root,
     lock: &Lock,
     placement: &Placement<'_>,
 ) -> Result<Option<Reason>, PlaceError> {
-    lock.require()?;
+    lock.require_writable()?;
     try_put(root, placement).map_err(|reason| PlaceError::Put(placement.path.clone(), reason))
 }
 
 fn try_put(root: &Root, placement: &Placement<'_>) -> Result<Option<Reason>, Reason> {
     let place = root.place(placement.path)?.ok_or(Errno::ENOENT)?;
-    let dir = open(&place)?;
+    let dir = open_place(&place)?;
     let temporary = disk::temporary_name(&place.name);
     disk::remove_file(dir.as_fd(), &temporary)?;
     let result = write_and_rename(&dir, &temporary, &place, placement);
@@ -259,22 +260,22 @@ fn write_and_rename(
         Some(label) => set_label(place, temporary, label)?,
         None => None,
     };
-    disk::replace(dir.as_fd(), temporary, place)?;
+    disk::rename_over(dir.as_fd(), temporary, place)?;
     disk::sync_directory(dir)?;
     Ok(unlabelled)
 }
 
-/// Gives what is at a path another label. Where that is impossible, why.
+/// Sets the label of the object at a path. Returns the reason if that is impossible.
 ///
 /// # Errors
 /// A broken disk.
-pub fn relabel(
+pub fn relabel_file(
     root: &Root,
     lock: &Lock,
     path: &RootPath,
     label: &str,
 ) -> Result<Option<Reason>, PlaceError> {
-    lock.require()?;
+    lock.require_writable()?;
     let relabel = || {
         let place = root.place(path)?.ok_or(Errno::ENOENT)?;
         set_label(&place, &place.name, label)
@@ -290,12 +291,12 @@ fn set_label(place: &Place, name: &str, label: &str) -> Result<Option<Reason>, R
     }
 }
 
-/// Removes what a cut-off run left beside a path.
+/// Removes the temporary name that an interrupted run left beside a path.
 ///
 /// # Errors
-/// What the system said.
-pub fn sweep(root: &Root, lock: &Lock, path: &RootPath) -> Result<(), PlaceError> {
-    lock.require()?;
+/// The system's error.
+pub fn sweep_temporary(root: &Root, lock: &Lock, path: &RootPath) -> Result<(), PlaceError> {
+    lock.require_writable()?;
     try_sweep(root, path).map_err(|reason| PlaceError::Remove(path.clone(), reason))
 }
 
@@ -310,12 +311,12 @@ fn try_sweep(root: &Root, path: &RootPath) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Removes a file or link, durably; says whether there was one.
+/// Removes a file or link, durably. Returns true if there was one.
 ///
 /// # Errors
-/// What the system said.
-pub fn remove(root: &Root, lock: &Lock, path: &RootPath) -> Result<bool, PlaceError> {
-    lock.require()?;
+/// The system's error.
+pub fn remove_file(root: &Root, lock: &Lock, path: &RootPath) -> Result<bool, PlaceError> {
+    lock.require_writable()?;
     try_remove(root, path).map_err(|reason| PlaceError::Remove(path.clone(), reason))
 }
 
@@ -327,16 +328,16 @@ fn try_remove(root: &Root, path: &RootPath) -> Result<bool, Reason> {
         return Ok(false);
     }
     disk::remove_file(place.dir.as_fd(), &place.name)?;
-    disk::sync_directory(&open(&place)?)?;
+    disk::sync_directory(&open_place(&place)?)?;
     Ok(true)
 }
 
-/// Removes a path with everything below it; says whether there was anything.
+/// Removes a path with everything below it. Returns true if there was anything.
 ///
 /// # Errors
-/// What the system said.
+/// The system's error.
 pub fn remove_tree(root: &Root, lock: &Lock, path: &RootPath) -> Result<bool, PlaceError> {
-    lock.require()?;
+    lock.require_writable()?;
     let remove = || {
         let Some(place) = root.place(path)? else {
             return Ok(false);
@@ -348,13 +349,13 @@ pub fn remove_tree(root: &Root, lock: &Lock, path: &RootPath) -> Result<bool, Pl
     remove().map_err(|reason| PlaceError::Remove(path.clone(), reason))
 }
 
-/// Removes the directories that [`make_parent`] made, where they are empty; gives those that are gone.
+/// Removes the directories that [`make_parent`] made, if they are empty. Returns those that were removed.
 ///
 /// # Errors
-/// What the system said.
+/// The system's error.
 pub fn remove_directories(root: &Root, lock: &Lock) -> Result<Vec<RootPath>, PlaceError> {
-    lock.require()?;
-    let Some(state) = State::open(root)? else {
+    lock.require_writable()?;
+    let Some(state) = StateDirectory::open(root)? else {
         return Ok(Vec::new());
     };
     let mut directories = read_made(root, &state)?.directories;
@@ -382,35 +383,35 @@ fn remove_directory(root: &Root, path: &RootPath) -> Result<bool, Reason> {
         return Ok(false);
     }
     let gone = disk::remove_directory(place.dir.as_fd(), &place.name)?;
-    disk::sync_directory(&open(&place)?)?;
+    disk::sync_directory(&open_place(&place)?)?;
     Ok(gone)
 }
 
-/// Removes the state directory with cache and history; says whether there was one. Its marker goes last, so that
-/// whoever is cut off can run again.
+/// Removes the state directory with cache and history. Returns true if there was one. Its marker is removed last, so
+/// that an interrupted removal can be repeated.
 ///
 /// # Errors
-/// A directory that is not ours, or what the system said.
+/// A directory that is not ours, or the system's error.
 pub fn remove_state(root: &Root, lock: &Lock) -> Result<bool, PlaceError> {
-    lock.require()?;
-    if lock.made_the_state() {
+    lock.require_writable()?;
+    if lock.made_state() {
         return Ok(false);
     }
     let path = RootPath::fixed(paths::STATE);
     let Some(place) = root.place(&path)? else {
         return Ok(false);
     };
-    let state = State::open(root)?;
+    let state = StateDirectory::open(root)?;
     let failed = |reason: Reason| PlaceError::Remove(path.clone(), reason);
     if place.stat().map_err(|e| failed(e.into()))?.is_none() {
         return Ok(false);
     }
-    empty(root, state.as_ref(), &path).map_err(failed)?;
+    empty_state(root, state.as_ref(), &path).map_err(failed)?;
     remove_directory(root, &path).map_err(failed)?;
     Ok(true)
 }
 
-fn empty(root: &Root, state: Option<&State>, path: &RootPath) -> Result<(), Reason> {
+fn empty_state(root: &Root, state: Option<&StateDirectory>, path: &RootPath) -> Result<(), Reason> {
     let Some(dir) = root.directory(path)? else {
         return Ok(());
     };
@@ -425,7 +426,7 @@ fn empty(root: &Root, state: Option<&State>, path: &RootPath) -> Result<(), Reas
     Ok(disk::remove_file(dir.as_fd(), marker.name())?)
 }
 
-fn open(place: &Place) -> Result<File, Errno> {
+fn open_place(place: &Place) -> Result<File, Errno> {
     disk::open_directory(place.dir.as_fd(), ".")
 }
 
@@ -436,7 +437,7 @@ mod tests {
     #[test]
     fn a_link_lands_in_root_however_it_climbs() {
         let usr = RootPath::fixed("usr");
-        let lands = |target| landing(Some(&usr), target).map(|path| path.to_string());
+        let lands = |target| link_target(Some(&usr), target).map(|path| path.to_string());
         for (target, wanted) in [
             ("../var/usrlocal", Some("/var/usrlocal")),
             ("/var/usrlocal/", Some("/var/usrlocal")),

@@ -1,15 +1,11 @@
 //! The lock that shadow-utils takes on the account files, held while we replace one of them.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the lock of shadow-utils is a file below a directory that root/ has opened"
-)]
 
 use std::fs::File;
 use std::os::fd::AsFd;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl, openat};
-use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::stat::{SFlag, fstat};
 
 use super::disk;
 use crate::node::Labels;
@@ -21,19 +17,18 @@ use crate::reason::Reason;
 use crate::root::{Place, Root, RootPath};
 use crate::sys::signals::uninterrupted;
 
-/// Held as long as it lives. The file stays, as shadow-utils leaves it: removing it could
-/// take it from under somebody who waits for it.
+/// The lock, held until it is dropped. The file stays, as shadow-utils leaves it: another process may wait for it.
 pub struct PasswordLock {
     _file: File,
 }
 
-/// Why it could not be had.
+/// An error while the lock is taken.
 #[derive(Debug, thiserror::Error)]
 #[error("locking the account files (/{path}): {0}. Another program may be changing a password; try again", path = paths::PWD_LOCK)]
 pub struct PasswordLockError(Reason);
 
 /// Takes the lock if a step touches an account file.
-pub fn for_steps(
+pub fn lock_for_steps(
     root: &Root,
     steps: &[PlannedStep],
     labels: &Labels,
@@ -42,20 +37,16 @@ pub fn for_steps(
     if !steps.iter().any(|planned| account(planned.step.path())) {
         return Ok(None);
     }
-    acquire(root, labels).map(Some)
+    acquire_password_lock(root, labels).map(Some)
 }
 
-fn acquire(root: &Root, labels: &Labels) -> Result<PasswordLock, PasswordLockError> {
+fn acquire_password_lock(root: &Root, labels: &Labels) -> Result<PasswordLock, PasswordLockError> {
     let path = RootPath::fixed(paths::PWD_LOCK);
     let place = root.place(&path).map_err(|e| PasswordLockError(e.into()))?;
     let place = place.ok_or_else(|| PasswordLockError(Errno::ENOENT.into()))?;
-    let said = |errno: Errno| PasswordLockError(errno.into());
-    let flags =
-        OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let mode = Mode::from_bits_truncate(0o600);
-    let open = || openat(&place.dir, place.name.as_str(), flags, mode);
-    let file = uninterrupted(open).map_err(said)?;
-    if SFlag::from_bits_truncate(fstat(&file).map_err(said)?.st_mode & libc::S_IFMT)
+    let failed = |errno: Errno| PasswordLockError(errno.into());
+    let file = disk::open_lock_file(&place).map_err(failed)?;
+    if SFlag::from_bits_truncate(fstat(&file).map_err(failed)?.st_mode & libc::S_IFMT)
         != SFlag::S_IFREG
     {
         return Err(PasswordLockError("is no regular file".to_owned().into()));
@@ -67,15 +58,13 @@ fn acquire(root: &Root, labels: &Labels) -> Result<PasswordLock, PasswordLockErr
         l_len: 0,
         l_pid: 0,
     };
-    label(&place, &path, labels).map_err(said)?;
-    uninterrupted(|| fcntl(&file, FcntlArg::F_SETLK(&whole))).map_err(said)?;
-    Ok(PasswordLock {
-        _file: File::from(file),
-    })
+    label_lock_file(&place, &path, labels).map_err(failed)?;
+    uninterrupted(|| fcntl(&file, FcntlArg::F_SETLK(&whole))).map_err(failed)?;
+    Ok(PasswordLock { _file: file })
 }
 
 /// Labels a lock file that has no label, as one has that was just made where no policy is loaded.
-fn label(place: &Place, path: &RootPath, labels: &Labels) -> Result<(), Errno> {
+fn label_lock_file(place: &Place, path: &RootPath, labels: &Labels) -> Result<(), Errno> {
     let file = Kind::File {
         size: 0,
         sha256: String::new(),

@@ -1,4 +1,4 @@
-//! Finishing or undoing what an interrupted run left; may itself be interrupted and run again.
+//! Finishes or undoes an interrupted run. May itself be interrupted, and run again.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,13 +12,13 @@ use super::disk;
 use super::execute::{Executor, Stages, StepError};
 use super::flags::{self, FlagsError};
 use super::freeze;
-use super::jobs::{self, JobError, Running};
+use super::jobs::{self, JobError, RunningSystem};
 use super::journal::{
     ConfigRef, Intent, Journal, JournalStep, Mark, away_name, is_staged_name, new_name, old_name,
 };
 use super::lock::{Lock, is_held};
-use super::state::{self, State, StateError};
-use super::survey::{Asked, Direction, Leave, Left, Stuck, Survey};
+use super::state::{self, StateDirectory, StateError};
+use super::survey::{Direction, Leave, Left, RecoveryChoice, Stuck, Survey};
 use super::{HISTORY_KEPT, strays as stray_stages};
 use crate::invocation::mco_rescue;
 use crate::node::activity;
@@ -28,7 +28,7 @@ use crate::reason::Reason;
 use crate::root::{Place, Root, RootError, RootPath};
 use crate::sys::signals::DeferredSignals;
 
-/// What an earlier run left.
+/// The work that an earlier run left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pending {
     /// Nothing.
@@ -37,36 +37,36 @@ pub enum Pending {
     Staged(ConfigRef),
     /// A journal: names may be half-way.
     Unfinished(ConfigRef, Option<String>),
-    /// Everything is in place, only tidying up is left.
+    /// Everything is in place; only tidying up remains.
     Committed(ConfigRef),
 }
 
-/// What recovery did.
+/// The result of a recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recovered {
-    /// There was nothing to do.
+    /// Nothing was pending.
     Nothing,
-    /// Staged names were swept.
+    /// Staged names were removed.
     Swept(ConfigRef),
-    /// The interrupted run was brought to its end.
+    /// The interrupted run was finished.
     Finished(ConfigRef, Changes),
     /// The interrupted run was undone.
     Undone(ConfigRef, Changes),
-    /// The interrupted run was given up; where its old objects are.
+    /// The interrupted run was given up; with the path of its backup copies.
     GivenUp(ConfigRef, Option<RootPath>),
 }
 
 /// The paths of an interrupted run after its recovery, in the order of its steps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// These changed.
+    /// Paths that were changed.
     pub changed: Vec<RootPath>,
-    /// These could not be brought along and stay as they are.
+    /// These could not be changed and stay as they are.
     pub left: Vec<Left>,
 }
 
 impl Recovered {
-    /// The paths that changed.
+    /// Returns the paths that were changed.
     pub fn changed(&self) -> &[RootPath] {
         match self {
             Self::Nothing | Self::Swept(_) | Self::GivenUp(..) => &[],
@@ -74,7 +74,7 @@ impl Recovered {
         }
     }
 
-    /// The paths that stay as they are.
+    /// Returns the paths that stay as they are.
     pub fn left(&self) -> &[Left] {
         match self {
             Self::Nothing | Self::Swept(_) | Self::GivenUp(..) => &[],
@@ -83,27 +83,27 @@ impl Recovered {
     }
 }
 
-/// Why recovery stopped.
+/// An error that stopped recovery.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError {
-    /// State files.
+    /// A file of the state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
-    /// A step.
+    /// A step could not be taken.
     #[error(transparent)]
     Step(#[from] StepError),
-    /// Flags in the way.
+    /// Flags could not be cleared or set.
     #[error(transparent)]
     Flags(#[from] FlagsError),
-    /// No way is open.
+    /// The run can be taken in no direction.
     #[error("{0}")]
     Stuck(Box<Stuck>),
-    /// A path that was to be left.
+    /// A path of `--leave` that is none of the run's.
     #[error(
         "--leave {0}: no path of the interrupted run is there or below. Nothing was changed. Next: {recover}", recover = mco_rescue("recover")
     )]
     NotItsPath(RootPath),
-    /// There is nothing to be given up.
+    /// No journal is damaged, so nothing can be given up.
     #[error(
         "--give-up is for an interrupted run whose journal is damaged; here none is. Nothing was changed. \
          Next: {recover}", recover = mco_rescue("recover")
@@ -115,21 +115,21 @@ pub enum RecoverError {
          or give it up here with `recover --back`"
     )]
     OtherDeployment(String, String),
-    /// Something of ours could not be removed.
+    /// A staged name could not be removed.
     #[error("left-overs of the run could not be removed; the next run tries again")]
     LeftOvers,
-    /// Flushing.
+    /// A file system could not be flushed.
     #[error("flushing to disk: {0}")]
     Sync(Reason),
-    /// A job for the running system failed; the files were put back for it.
+    /// A job for the running system failed, so the files were restored.
     #[error("{0}; the interrupted run was undone{1}")]
     Undone(Box<JobError>, String),
 }
 
-/// How recovery is wanted.
+/// The input of a recovery.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
-    /// Which way.
+pub struct RecoverRequest<'a> {
+    /// The direction that was asked for.
     pub direction: Direction,
     /// Paths that may stay as they are.
     pub leave: &'a Leave,
@@ -138,23 +138,23 @@ pub struct Wanted<'a> {
 }
 
 /// The files of an interrupted run in the state directory, as far as they can be read.
-struct Files {
+struct RunFiles {
     journal: Option<Journal>,
-    /// The mark is of the run that journal or intent tell of.
+    /// The mark belongs to the run of the journal or the intent.
     committed: bool,
     intent: Option<Intent>,
-    /// A mark alone, or one that says nothing.
+    /// The mark belongs to no run, or cannot be read.
     stray_mark: bool,
-    /// An intent that says nothing.
+    /// The intent cannot be read.
     lost_intent: bool,
 }
 
-impl Files {
-    /// Reads them. Without the journal nothing is known of the names; mark and intent can be done without.
-    fn read(root: &Root, state: &State) -> Result<Self, StateError> {
-        let journal: Option<Journal> = state.read(root, paths::JOURNAL)?;
-        let (mark, lost_mark) = or_damaged(state.read::<Mark>(root, paths::COMMITTED))?;
-        let (intent, lost_intent) = or_damaged(state.read::<Intent>(root, paths::INTENT))?;
+impl RunFiles {
+    /// Reads them. A damaged journal is an error: without it nothing is known of the names. A damaged mark or intent is not.
+    fn read_files(root: &Root, state: &StateDirectory) -> Result<Self, StateError> {
+        let journal: Option<Journal> = state.read_file(root, paths::JOURNAL)?;
+        let (mark, lost_mark) = or_damaged(state.read_file::<Mark>(root, paths::COMMITTED))?;
+        let (intent, lost_intent) = or_damaged(state.read_file::<Intent>(root, paths::INTENT))?;
         let ids = [
             journal.as_ref().map(|journal| &journal.id),
             intent.as_ref().map(|intent| &intent.id),
@@ -171,25 +171,25 @@ impl Files {
     }
 }
 
-/// A damaged file is as good as none, and said; one that cannot be read now is an error.
+/// Treats a damaged file as missing, and logs it; a file that cannot be read now is an error.
 fn or_damaged<T>(read: Result<Option<T>, StateError>) -> Result<(Option<T>, bool), StateError> {
     match read {
         Ok(found) => Ok((found, false)),
         Err(StateError::Damaged(file, why)) => {
             let path = format!("/{}/{file}", paths::STATE);
-            log::warn!("{path} is damaged and is passed over: {why}");
+            log::warn!("{path} is damaged and is skipped: {why}");
             Ok((None, true))
         }
         Err(error) => Err(error),
     }
 }
 
-/// What is left to be done on a root; reads only.
-pub fn pending(root: &Root) -> Result<Pending, StateError> {
-    let Some(state) = State::open(root)? else {
+/// Returns the work that an earlier run left on a root; reads only.
+pub fn find_pending(root: &Root) -> Result<Pending, StateError> {
+    let Some(state) = StateDirectory::open(root)? else {
         return Ok(Pending::Nothing);
     };
-    let files = Files::read(root, &state)?;
+    let files = RunFiles::read_files(root, &state)?;
     Ok(match (files.journal, files.committed, files.intent) {
         (Some(journal), true, _) => Pending::Committed(journal.config),
         (Some(journal), false, _) => Pending::Unfinished(journal.config, journal.deployment),
@@ -200,86 +200,89 @@ pub fn pending(root: &Root) -> Result<Pending, StateError> {
     })
 }
 
-/// The files that thaw the containers which an interrupted run has left standing still; none while a run is at work.
+/// Returns the control files of containers that an interrupted run left frozen; none while a run works.
 ///
 /// # Errors
 /// A journal that cannot be read.
-pub fn frozen(root: &Root) -> Result<Vec<PathBuf>, StateError> {
-    let state = State::open(root)?.filter(|_| root.is_live() && !is_held(root));
-    let journal = state.map(|state| state.read::<Journal>(root, paths::JOURNAL));
+pub fn find_frozen(root: &Root) -> Result<Vec<PathBuf>, StateError> {
+    let state = StateDirectory::open(root)?.filter(|_| root.is_live() && !is_held(root));
+    let journal = state.map(|state| state.read_file::<Journal>(root, paths::JOURNAL));
     let journal = journal.transpose()?.flatten();
-    Ok(journal.map_or_else(Vec::new, |journal| freeze::standing(&journal.freeze)))
+    Ok(journal.map_or_else(Vec::new, |journal| freeze::frozen_files(&journal.freeze)))
 }
 
-/// Finishes or undoes. Without anything pending it only removes what runs that are over have left.
-pub fn recover(
+/// Finishes or undoes an interrupted run. Without one it only removes stale staging directories.
+pub fn recover_interrupted(
     root: &Root,
     _lock: &Lock,
-    wanted: &Wanted<'_>,
-    running: &Running<'_>,
+    wanted: &RecoverRequest<'_>,
+    running: &RunningSystem<'_>,
 ) -> Result<Recovered, RecoverError> {
-    resolve(root, wanted, running).inspect_err(|_| {
+    recover_state(root, wanted, running).inspect_err(|_| {
         // A person has to look first; that may take days. What the journal names cannot be read in every state.
-        freeze::thaw(&activity::daemon_containers(root));
+        freeze::thaw_cgroups(&activity::daemon_containers(root));
     })
 }
 
-fn resolve(
+fn recover_state(
     root: &Root,
-    wanted: &Wanted<'_>,
-    running: &Running<'_>,
+    wanted: &RecoverRequest<'_>,
+    running: &RunningSystem<'_>,
 ) -> Result<Recovered, RecoverError> {
-    let Some(state) = State::open(root)? else {
+    let Some(state) = StateDirectory::open(root)? else {
         return Ok(Recovered::Nothing);
     };
     let _signals = DeferredSignals::new();
-    state.sweep(root);
+    state.sweep_temporaries(root);
     let recovered = recover_run(root, &state, wanted, running)?;
     if let Ok(id) = pending_id(root, &state) {
-        for path in stray_stages::sweep(root, id.as_deref()) {
-            log::warn!("{path}, which an earlier run had left, is removed");
+        for path in stray_stages::sweep_stages(root, id.as_deref()) {
+            log::warn!("{path} of an earlier run was stale and is removed");
         }
     }
     Ok(recovered)
 }
 
-/// The run that still needs its stages.
-fn pending_id(root: &Root, state: &State) -> Result<Option<String>, StateError> {
-    let journal: Option<Journal> = state.read(root, paths::JOURNAL)?;
-    let intent: Option<Intent> = state.read(root, paths::INTENT)?;
+/// Returns the id of the run that still needs its staging directories.
+fn pending_id(root: &Root, state: &StateDirectory) -> Result<Option<String>, StateError> {
+    let journal: Option<Journal> = state.read_file(root, paths::JOURNAL)?;
+    let intent: Option<Intent> = state.read_file(root, paths::INTENT)?;
     let of_intent = intent.map(|intent| intent.id);
     Ok(journal.map(|journal| journal.id).or(of_intent))
 }
 
-/// The staging directories of runs that are over; reads only.
-pub fn strays(root: &Root) -> Vec<RootPath> {
-    let id = match State::open(root) {
+/// Returns the stale staging directories; reads only.
+pub fn find_strays(root: &Root) -> Vec<RootPath> {
+    let id = match StateDirectory::open(root) {
         Ok(Some(state)) => pending_id(root, &state),
         Ok(None) => Ok(None),
         Err(error) => Err(error),
     };
-    // Whose they are is not known where the state cannot be read.
-    id.map_or_else(|_| Vec::new(), |id| stray_stages::find(root, id.as_deref()))
+    // Without the state it is unknown which of them a run still needs.
+    id.map_or_else(
+        |_| Vec::new(),
+        |id| stray_stages::find_stages(root, id.as_deref()),
+    )
 }
 
 fn recover_run(
     root: &Root,
-    state: &State,
-    wanted: &Wanted<'_>,
-    running: &Running<'_>,
+    state: &StateDirectory,
+    wanted: &RecoverRequest<'_>,
+    running: &RunningSystem<'_>,
 ) -> Result<Recovered, RecoverError> {
-    let files = Files::read(root, state)?;
+    let files = RunFiles::read_files(root, state)?;
     if files.stray_mark {
         // It is of no run that is known; what is in place shows by itself.
-        log::warn!("/{} belongs to no run and goes", paths::COMMITTED);
-        state.remove(paths::COMMITTED)?;
+        log::warn!("/{} belongs to no run and is removed", paths::COMMITTED);
+        state.remove_file(paths::COMMITTED)?;
     }
     let stages = files.intent.iter().flat_map(|intent| intent.stages.clone());
     let stages: Vec<RootPath> = stages.collect();
     match (files.journal, files.committed, files.intent) {
         (Some(journal), true, _) => {
-            freeze::end(&journal.freeze);
-            tidy(root, state, &journal, &with(&stages, &journal.stages));
+            freeze::kill_cgroups(&journal.freeze);
+            tidy_up(root, state, &journal, &union_of(&stages, &journal.stages));
             Ok(Recovered::Finished(journal.config, Changes::default()))
         }
         (Some(journal), false, _) => {
@@ -290,72 +293,72 @@ fn recover_run(
                 stages: &stages,
                 running,
             };
-            unfinished.resolve(wanted)
+            unfinished.resolve_run(wanted)
         }
         (None, true, Some(intent)) => {
-            said_only(close(root, state, &intent.id, &stages));
+            warn_only(close_run(root, state, &intent.id, &stages));
             Ok(Recovered::Finished(intent.config, Changes::default()))
         }
         (None, false, Some(intent)) => {
-            said_only(discard(root, state, &intent.id, &stages));
+            warn_only(discard_run(root, state, &intent.id, &stages));
             Ok(Recovered::Swept(intent.config))
         }
         (None, _, None) if files.lost_intent => {
             // Without a journal no name had changed.
-            state.remove(paths::INTENT)?;
+            state.remove_file(paths::INTENT)?;
             Ok(Recovered::Swept(ConfigRef::unknown()))
         }
         (None, _, None) => Ok(Recovered::Nothing),
     }
 }
 
-/// Forgets a run whose journal is damaged: the tree stays as it is, with files from before and of the run. What the run
-/// kept stays in the history, and the journal beside its place.
-pub fn give_up(root: &Root, _lock: &Lock) -> Result<Recovered, RecoverError> {
-    let Some(state) = State::open(root)? else {
+/// Gives up a run whose journal is damaged: the tree stays as it is, with files from before and of the run. Its backup
+/// copies stay in the history, and the journal as `journal.damaged`.
+pub fn give_up_run(root: &Root, _lock: &Lock) -> Result<Recovered, RecoverError> {
+    let Some(state) = StateDirectory::open(root)? else {
         return Ok(Recovered::Nothing);
     };
     let _signals = DeferredSignals::new();
-    match state.read::<Journal>(root, paths::JOURNAL) {
+    match state.read_file::<Journal>(root, paths::JOURNAL) {
         Err(StateError::Damaged(..)) => {}
         Ok(_) => return Err(RecoverError::Whole),
         Err(error) => return Err(error.into()),
     }
-    let (intent, _) = or_damaged(state.read::<Intent>(root, paths::INTENT))?;
+    let (intent, _) = or_damaged(state.read_file::<Intent>(root, paths::INTENT))?;
     // The journal would have named them.
-    freeze::thaw(&activity::daemon_containers(root));
+    freeze::thaw_cgroups(&activity::daemon_containers(root));
     state.set_aside(paths::JOURNAL)?;
     let stages = intent.iter().flat_map(|intent| intent.stages.clone());
     let swept = sweep_all(root, &stages.collect::<Vec<_>>());
-    state.forget(paths::COMMITTED)?;
-    said_only(forget_intent(&state, swept));
-    state.sync()?;
+    state.unlink_file(paths::COMMITTED)?;
+    warn_only(forget_intent(&state, swept));
+    state.sync_names()?;
     let (config, id) = intent.map_or((ConfigRef::unknown(), None), |intent| {
         (intent.config, Some(intent.id))
     });
     let kept = id.map(|id| history_path(&id));
-    let kept = kept.filter(|path| matches!(open(root, path), Ok(Some(_))));
+    let kept = kept.filter(|path| matches!(open_own(root, path), Ok(Some(_))));
     Ok(Recovered::GivenUp(config, kept))
 }
 
-fn with(a: &[RootPath], b: &[RootPath]) -> Vec<RootPath> {
+fn union_of(a: &[RootPath], b: &[RootPath]) -> Vec<RootPath> {
     a.iter()
         .chain(b.iter().filter(|path| !a.contains(path)))
         .cloned()
         .collect()
 }
 
-/// A journal that is not committed.
+/// An interrupted run with a journal and without the mark.
 struct Unfinished<'a> {
     root: &'a Root,
-    state: &'a State,
+    state: &'a StateDirectory,
     journal: Journal,
     stages: &'a [RootPath],
-    running: &'a Running<'a>,
+    running: &'a RunningSystem<'a>,
 }
 
 impl Unfinished<'_> {
-    fn resolve(self, wanted: &Wanted<'_>) -> Result<Recovered, RecoverError> {
+    fn resolve_run(self, wanted: &RecoverRequest<'_>) -> Result<Recovered, RecoverError> {
         let journal = &self.journal;
         let (direction, deployment) = (wanted.direction, wanted.deployment);
         if direction == Direction::Forward && journal.deployment.as_deref() != deployment {
@@ -369,91 +372,95 @@ impl Unfinished<'_> {
             .iter()
             .map(|dir| dir.as_ref().map(File::as_fd))
             .collect();
-        match self.decide(wanted, &stages)? {
-            (Direction::Forward, survey) => self.finish(&survey, &stages),
+        match self.decide_direction(wanted, &stages)? {
+            (Direction::Forward, survey) => self.finish_forward(&survey, &stages),
             (Direction::Back, survey) => self.take_back(&survey, &stages),
         }
     }
 
-    fn decide(
+    fn decide_direction(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &RecoverRequest<'_>,
         stages: &Stages<'_>,
     ) -> Result<(Direction, Survey), RecoverError> {
         let executor = Executor::new(self.root, stages);
-        let survey = Survey::of(self.root, &self.journal, &executor, wanted.leave)?;
-        let asked = Asked {
+        let survey = Survey::of_journal(self.root, &self.journal, &executor, wanted.leave)?;
+        let asked = RecoveryChoice {
             direction: wanted.direction,
             leave: wanted.leave.clone(),
         };
-        let decided = survey.decide(&self.journal, asked);
+        let decided = survey.decide_direction(&self.journal, asked);
         let direction = decided.map_err(|stuck| RecoverError::Stuck(Box::new(stuck)))?;
         Ok((direction, survey))
     }
 
-    /// Back: the files, and whatever was told of the new ones.
+    /// Undoes the steps, and runs the jobs again if services have read the new files.
     fn take_back(self, survey: &Survey, stages: &Stages<'_>) -> Result<Recovered, RecoverError> {
         let journal = &self.journal;
-        let steps: Vec<usize> = survey.pending(Direction::Back).collect();
+        let steps: Vec<usize> = survey.pending_steps(Direction::Back).collect();
         let changes = Changes {
             changed: paths_of(journal, &steps),
-            left: survey.left(journal, Direction::Back),
+            left: survey.left_paths(journal, Direction::Back),
         };
         // Nothing was told before the last file was in place.
         let told = survey.all_files(journal);
-        undo(self.root, self.state, journal, stages, &steps)?;
-        let left = jobs::left(journal, self.running).len();
+        undo_steps(self.root, self.state, journal, stages, &steps)?;
+        let left = jobs::jobs_left(journal, self.running).len();
         if left > 0 {
             let told = if told { left } else { 0 };
-            let failed = jobs::tell_again(self.running.runner, journal, told);
+            let failed = jobs::repeat_jobs(self.running.runner, journal, told);
             failed.iter().for_each(|said| log::warn!("{said}"));
         }
         Ok(Recovered::Undone(self.journal.config, changes))
     }
 
-    /// Forward: the files, whatever is to be told, the records, and the mark.
-    fn finish(self, survey: &Survey, stages: &Stages<'_>) -> Result<Recovered, RecoverError> {
+    /// Takes the remaining steps: the files, the jobs, the records, and the mark.
+    fn finish_forward(
+        self,
+        survey: &Survey,
+        stages: &Stages<'_>,
+    ) -> Result<Recovered, RecoverError> {
         let (root, journal) = (self.root, &self.journal);
-        let steps: Vec<usize> = survey.pending(Direction::Forward).collect();
+        let steps: Vec<usize> = survey.pending_steps(Direction::Forward).collect();
         let changes = Changes {
             changed: paths_of(journal, &steps),
-            left: survey.left(journal, Direction::Forward),
+            left: survey.left_paths(journal, Direction::Forward),
         };
-        flags::clear(root, &journal.held)?;
+        flags::clear_flags(root, &journal.held)?;
         let (files, records): (Vec<usize>, Vec<usize>) = steps
             .iter()
             .partition(|index| **index < journal.records_from);
-        self.forward(&files, stages)?;
+        self.take_steps(&files, stages)?;
         if !survey.has_records(journal) {
-            self.tell(survey, stages)?;
+            self.run_jobs(survey, stages)?;
         }
-        self.forward(&records, stages)?;
-        flags::restore(root, &journal.held)?;
+        self.take_steps(&records, stages)?;
+        flags::restore_flags(root, &journal.held)?;
         sync_all(stages)?;
         let mark = Mark {
             id: journal.id.clone(),
         };
-        self.state.write(paths::COMMITTED, &mark)?;
-        freeze::end(&journal.freeze);
-        let all = with(self.stages, &journal.stages);
-        tidy(root, self.state, journal, &all);
+        self.state.write_file(paths::COMMITTED, &mark)?;
+        freeze::kill_cgroups(&journal.freeze);
+        let all = union_of(self.stages, &journal.stages);
+        tidy_up(root, self.state, journal, &all);
         Ok(Recovered::Finished(self.journal.config, changes))
     }
 
-    fn forward(&self, steps: &[usize], stages: &Stages<'_>) -> Result<(), RecoverError> {
+    fn take_steps(&self, steps: &[usize], stages: &Stages<'_>) -> Result<(), RecoverError> {
         let executor = Executor::new(self.root, stages);
         for &index in steps {
             if let Some(step) = self.journal.steps.get(index) {
-                executor.forward(index, step, None)?;
+                executor.take_step(index, step, None)?;
             }
         }
         Ok(())
     }
 
-    /// In the same boot everything is told, perhaps again. A job that fails undoes the run, as it would have then.
-    fn tell(&self, survey: &Survey, stages: &Stages<'_>) -> Result<(), RecoverError> {
+    /// Runs all jobs in the same boot, some perhaps a second time. A job that fails undoes the run, as in the run itself.
+    fn run_jobs(&self, survey: &Survey, stages: &Stages<'_>) -> Result<(), RecoverError> {
         let (journal, runner) = (&self.journal, self.running.runner);
-        let left = jobs::left(journal, self.running);
+        let left = jobs::jobs_left(journal, self.running);
         if left.is_empty() {
             return Ok(());
         }
@@ -464,8 +471,8 @@ impl Unfinished<'_> {
         let taken = (0..journal.records_from)
             .filter(|index| !survey.stays(*index, Direction::Forward))
             .collect::<Vec<usize>>();
-        undo(self.root, self.state, journal, stages, &taken)?;
-        let failed = jobs::tell_again(runner, journal, index + 1);
+        undo_steps(self.root, self.state, journal, stages, &taken)?;
+        let failed = jobs::repeat_jobs(runner, journal, index + 1);
         let failed = failed
             .iter()
             .map(|said| format!("; then, with the old files: {said}"));
@@ -473,7 +480,7 @@ impl Unfinished<'_> {
     }
 }
 
-/// Every path that is to be left has to be one of the run, or above one.
+/// Checks that every path of `--leave` is one of the run's, or above one.
 fn are_its_paths(journal: &Journal, leave: &Leave) -> Result<(), RecoverError> {
     let is_its = |left: &&RootPath| {
         let mut steps = journal.steps.iter();
@@ -485,7 +492,7 @@ fn are_its_paths(journal: &Journal, leave: &Leave) -> Result<(), RecoverError> {
     }
 }
 
-/// The staging directories; `None` for one that is not there any more, or is not one.
+/// Opens the staging directories; `None` for a missing one.
 fn open_stages(root: &Root, journal: &Journal) -> Result<Vec<Option<File>>, RecoverError> {
     let all = journal.stages.iter();
     all.map(|path| open_stage(root, path)).collect()
@@ -502,59 +509,59 @@ fn open_stage(root: &Root, path: &RootPath) -> Result<Option<File>, RecoverError
     opened.transpose().map_err(|errno| failed(errno.into()))
 }
 
-/// The paths of some steps.
+/// Returns the paths of some steps.
 fn paths_of(journal: &Journal, indices: &[usize]) -> Vec<RootPath> {
     let steps = indices.iter().filter_map(|index| journal.steps.get(*index));
     steps.map(|step| step.step.path().clone()).collect()
 }
 
-/// Takes these steps back, last first, then forgets the transaction.
-pub fn undo(
+/// Undoes these steps, last first, then removes the journal.
+pub fn undo_steps(
     root: &Root,
-    state: &State,
+    state: &StateDirectory,
     journal: &Journal,
     stages: &Stages<'_>,
     steps: &[usize],
 ) -> Result<(), RecoverError> {
     // A mark that outlived the error would make the next run take a half-undone tree for a finished one.
-    state.remove(paths::COMMITTED)?;
+    state.remove_file(paths::COMMITTED)?;
     let executor = Executor::new(root, stages);
     if !steps.is_empty() {
-        flags::clear(root, &journal.held)?;
+        flags::clear_flags(root, &journal.held)?;
     }
     let mut last_first = steps.to_vec();
     last_first.sort_unstable_by(|a, b| b.cmp(a));
     for index in last_first {
         if let Some(step) = journal.steps.get(index) {
-            executor.back(index, step)?;
+            executor.undo_step(index, step)?;
         }
     }
-    flags::restore(root, &journal.held)?;
+    flags::restore_flags(root, &journal.held)?;
     sync_all(stages)?;
-    freeze::thaw(&journal.freeze);
-    state.remove(paths::JOURNAL)?;
+    freeze::thaw_cgroups(&journal.freeze);
+    state.remove_file(paths::JOURNAL)?;
     // Everything is as before; what is left over now is swept by the next run.
-    let intent: Option<Intent> = state.read(root, paths::INTENT).unwrap_or_default();
+    let intent: Option<Intent> = state.read_file(root, paths::INTENT).unwrap_or_default();
     let stages = intent.map(|intent| intent.stages).unwrap_or_default();
-    let stages = with(&stages, &journal.stages);
-    said_only(discard(root, state, &journal.id, &stages));
+    let stages = union_of(&stages, &journal.stages);
+    warn_only(discard_run(root, state, &journal.id, &stages));
     Ok(())
 }
 
-/// After the verdict nothing changes it: what is left over is said, and the next run tries again.
-fn said_only(result: Result<(), RecoverError>) {
+/// Logs an error of tidying up: it does not change the result, and the next run tries again.
+fn warn_only(result: Result<(), RecoverError>) {
     if let Err(error) = result {
         log::warn!("tidying up: {error}. Next: {}", mco_rescue("recover"));
     }
 }
 
-/// After the `committed` mark: what the run kept for itself goes where it belongs. Whatever fails is said.
-pub fn tidy(root: &Root, state: &State, journal: &Journal, stages: &[RootPath]) {
+/// After the `committed` mark: moves backup copies to the history and removes staged names. A failure is logged.
+pub fn tidy_up(root: &Root, state: &StateDirectory, journal: &Journal, stages: &[RootPath]) {
     let tidied = keep_trees(root, journal).and_then(|()| {
         forget_undone(root, journal);
-        close(root, state, &journal.id, stages)
+        close_run(root, state, &journal.id, stages)
     });
-    said_only(tidied);
+    warn_only(tidied);
 }
 
 fn sync_all(stages: &Stages<'_>) -> Result<(), RecoverError> {
@@ -563,7 +570,7 @@ fn sync_all(stages: &Stages<'_>) -> Result<(), RecoverError> {
     })
 }
 
-/// Where the old objects and the journal of a transaction are kept.
+/// Returns the history directory of a run: its backup copies and its journal.
 pub fn history_path(id: &str) -> RootPath {
     RootPath::fixed(paths::HISTORY)
         .join(id)
@@ -574,26 +581,26 @@ pub fn history_path(id: &str) -> RootPath {
 /// there since they were staged; what has changed in them since is copied once more.
 ///
 /// # Errors
-/// What may pass, such as an I/O error: nothing is deleted then, and the next run tries again.
+/// A transient error, such as an I/O error: nothing is deleted then, and the next run tries again.
 pub fn keep_trees(root: &Root, journal: &Journal) -> Result<(), RecoverError> {
     let failed = |path: &RootPath, reason: Reason| StateError::System(path.to_string(), reason);
     let history = history_path(&journal.id);
-    let history = open(root, &history).map_err(|e| failed(&history, e))?;
+    let history = open_own(root, &history).map_err(|e| failed(&history, e))?;
     let steps = journal.steps.iter().enumerate();
     for (index, step) in steps.filter(|(_, step)| step.step.exchanges()) {
         let Some(path) = journal.stages.get(step.stage) else {
             continue;
         };
-        let Some(stage) = open(root, path).map_err(|e| failed(path, e))? else {
+        let Some(stage) = open_own(root, path).map_err(|e| failed(path, e))? else {
             continue;
         };
         let name = new_name(index);
         let kept = history.as_ref().map_or(Err(Errno::EXDEV), |history| {
-            disk::rename(stage.as_fd(), &name, history.as_fd(), &old_name(index))
+            disk::rename_across(stage.as_fd(), &name, history.as_fd(), &old_name(index))
         });
         match kept {
             Ok(()) => {}
-            Err(errno) if may_pass(errno) => return Err(failed(path, errno.into()).into()),
+            Err(errno) if is_transient(errno) => return Err(failed(path, errno.into()).into()),
             Err(Errno::EXDEV) => {
                 let kept = keep_across(&stage, history.as_ref(), index, step);
                 kept.map_err(|reason| failed(path, reason))?;
@@ -617,7 +624,7 @@ fn keep_across(
             copy_again(stage, history, index, step);
         }
         // From here on no half of it is taken for the whole.
-        disk::rename(stage.as_fd(), &name, stage.as_fd(), &away)?;
+        disk::rename_across(stage.as_fd(), &name, stage.as_fd(), &away)?;
     }
     remove_for_good(stage, &away, step);
     Ok(())
@@ -633,7 +640,7 @@ fn copy_again(stage: &File, history: &File, index: usize, step: &JournalStep) {
         let tree = place_in(stage, &new_name(index))?;
         disk::copy_tree(&tree, history.as_fd(), &fresh, true)?;
         disk::sync_file_system(history)?;
-        disk::exchange(history.as_fd(), &fresh, &place_in(history, &kept)?)?;
+        disk::exchange_names(history.as_fd(), &fresh, &place_in(history, &kept)?)?;
         Ok(disk::sync_directory(history)?)
     });
     if let Err(reason) = replaced {
@@ -653,7 +660,7 @@ fn place_in(dir: &File, name: &str) -> std::io::Result<Place> {
     })
 }
 
-fn may_pass(errno: Errno) -> bool {
+fn is_transient(errno: Errno) -> bool {
     use Errno::{EDQUOT, EINTR, EIO, ENOMEM, ENOSPC, EROFS};
     matches!(errno, EDQUOT | EINTR | EIO | ENOMEM | ENOSPC | EROFS)
 }
@@ -665,7 +672,7 @@ fn remove_for_good(stage: &File, name: &str, step: &JournalStep) {
     }
 }
 
-/// After the `committed` mark: a run that was taken back leaves the history, so that the next `rollback` goes
+/// After the `committed` mark: removes the run that was undone from the history, so that the next `rollback` goes
 /// further.
 pub fn forget_undone(root: &Root, journal: &Journal) {
     if let Some(undone) = &journal.undoes {
@@ -673,16 +680,16 @@ pub fn forget_undone(root: &Root, journal: &Journal) {
     }
 }
 
-/// The directories of the history, the oldest first.
+/// Returns the names of the history's directories, the oldest first.
 pub fn history_names(root: &Root) -> Vec<String> {
     let all = root.list(&RootPath::fixed(paths::HISTORY));
     let mut names = all.unwrap_or_default();
-    names.sort_by_key(|name| order(name));
+    names.sort_by_key(|name| id_order(name));
     names
 }
 
-/// Ids are ordered by their numbers, not by their letters: a clock may have begun at 1970.
-pub fn order(id: &str) -> (u128, u64) {
+/// Returns the numbers of an id, for ordering: a clock may have begun at 1970, so letters do not order ids.
+pub fn id_order(id: &str) -> (u128, u64) {
     let (time, process) = id.split_once('-').unwrap_or((id, ""));
     (
         time.parse().unwrap_or_default(),
@@ -690,11 +697,11 @@ pub fn order(id: &str) -> (u128, u64) {
     )
 }
 
-/// The finished runs that can be taken back, the newest first.
+/// Returns the finished runs that can be undone, the newest first.
 ///
 /// # Errors
 /// A journal that cannot be read: going on to an older run would take the wrong one back.
-pub fn history(root: &Root) -> Result<Vec<FinishedRun>, StateError> {
+pub fn read_history(root: &Root) -> Result<Vec<FinishedRun>, StateError> {
     let all = RootPath::fixed(paths::HISTORY);
     let names = history_names(root);
     let runs = names.iter().rev().map(|id| finished_run(root, &all, id));
@@ -712,11 +719,14 @@ fn finished_run(root: &Root, all: &RootPath, id: &str) -> Result<Option<Finished
     let Some(bytes) = root.read(&path).map_err(failed)? else {
         return Ok(None);
     };
-    let journal: Journal = state::parse(&bytes).map_err(|why| damaged(&why))?;
-    Ok(journal.undoes.is_none().then(|| finished(journal, objects)))
+    let journal: Journal = state::parse_file(&bytes).map_err(|why| damaged(&why))?;
+    Ok(journal
+        .undoes
+        .is_none()
+        .then(|| as_finished_run(journal, objects)))
 }
 
-fn finished(journal: Journal, objects: RootPath) -> FinishedRun {
+fn as_finished_run(journal: Journal, objects: RootPath) -> FinishedRun {
     let steps = journal.steps.into_iter();
     FinishedRun {
         id: journal.id,
@@ -729,18 +739,19 @@ fn finished(journal: Journal, objects: RootPath) -> FinishedRun {
 }
 
 /// After the `committed` mark: sweep, move the journal to the history, forget the intent.
-pub fn close(
+pub fn close_run(
     root: &Root,
-    state: &State,
+    state: &StateDirectory,
     id: &str,
     stages: &[RootPath],
 ) -> Result<(), RecoverError> {
     let swept = sweep_all(root, stages) && flush_others(root, state, stages);
     let history = history_path(id);
-    let opened = open(root, &history).map_err(|e| StateError::System(history.to_string(), e))?;
+    let opened =
+        open_own(root, &history).map_err(|e| StateError::System(history.to_string(), e))?;
     if let Some(history) = opened {
         let name = RootPath::fixed(paths::JOURNAL);
-        match disk::rename(
+        match disk::rename_across(
             state.dir().as_fd(),
             name.name(),
             history.as_fd(),
@@ -753,43 +764,43 @@ pub fn close(
     } else {
         // Left where it is, it would be taken for an unfinished run without end.
         log::warn!("{history} is missing, so this run cannot be taken back");
-        state.forget(paths::JOURNAL)?;
+        state.unlink_file(paths::JOURNAL)?;
     }
     let forgotten = forget_intent(state, swept);
     // A journal without the mark would be taken for an unfinished run.
-    state.sync()?;
+    state.sync_names()?;
     forgotten?;
     // Durable with the next flush, whose ever: a mark alone says nothing.
-    state.forget(paths::COMMITTED)?;
+    state.unlink_file(paths::COMMITTED)?;
     prune_history(root);
     Ok(())
 }
 
-/// A run that changed no name: staged names, history and intent go.
-pub fn discard(
+/// Removes staged names, history and intent of a run that changed no name.
+pub fn discard_run(
     root: &Root,
-    state: &State,
+    state: &StateDirectory,
     id: &str,
     stages: &[RootPath],
 ) -> Result<(), RecoverError> {
     let swept = sweep_all(root, stages) & remove_history(root, &history_path(id));
     let swept = swept && flush_others(root, state, stages);
-    state.sweep(root);
+    state.sweep_temporaries(root);
     forget_intent(state, swept)?;
-    Ok(state.sync()?)
+    Ok(state.sync_names()?)
 }
 
-/// A directory of ours; `None` where it is gone.
-fn open(root: &Root, path: &RootPath) -> Result<Option<File>, Reason> {
+/// Opens a directory of ours; `None` if it is missing.
+fn open_own(root: &Root, path: &RootPath) -> Result<Option<File>, Reason> {
     let dir = root.directory(path)?;
     let opened = dir.map(|dir| disk::open_directory(dir.as_fd(), "."));
     Ok(opened.transpose()?)
 }
 
-/// The intent is what a later run finds left-overs by; while there are any it stays.
-fn forget_intent(state: &State, swept: bool) -> Result<(), RecoverError> {
+/// Removes the intent, unless staged names are left: a later run finds them by the intent.
+fn forget_intent(state: &StateDirectory, swept: bool) -> Result<(), RecoverError> {
     if swept {
-        Ok(state.forget(paths::INTENT)?)
+        Ok(state.unlink_file(paths::INTENT)?)
     } else {
         Err(RecoverError::LeftOvers)
     }
@@ -798,21 +809,21 @@ fn forget_intent(state: &State, swept: bool) -> Result<(), RecoverError> {
 fn sweep_all(root: &Root, stages: &[RootPath]) -> bool {
     let swept = stages
         .iter()
-        .map(|stage| empty(root, stage, is_staged_name, disk::remove_staged));
+        .map(|stage| empty_directory(root, stage, is_staged_name, disk::remove_staged));
     let all = swept.fold(true, |all, one| all & one);
     all & remove_if_empty(root, &RootPath::fixed(paths::STAGE))
 }
 
-/// Flushes the file systems that were swept, but that of the state: there no name goes for good after the intent. What
-/// another one forgets at a power cut nothing would tell of any more.
-fn flush_others(root: &Root, state: &State, stages: &[RootPath]) -> bool {
+/// Flushes the file systems whose staged names were removed, except that of the state: there no removal is durable after
+/// that of the intent. A removal that another file system loses at a power cut would be found by no later run.
+fn flush_others(root: &Root, state: &StateDirectory, stages: &[RootPath]) -> bool {
     let Ok(own) = fstat(state.dir()) else {
         return false;
     };
     let mut done = BTreeSet::from([own.st_dev]);
     let parents: BTreeSet<Option<RootPath>> = stages.iter().map(RootPath::parent).collect();
     parents.iter().all(|parent| {
-        let flushed = flush(root, parent.as_ref(), &mut done);
+        let flushed = flush_parent(root, parent.as_ref(), &mut done);
         if let Err(reason) = &flushed {
             let shown = parent.as_ref().map_or("/".to_owned(), RootPath::to_string);
             log::warn!("flushing the file system of {shown}: {reason}");
@@ -821,7 +832,11 @@ fn flush_others(root: &Root, state: &State, stages: &[RootPath]) -> bool {
     })
 }
 
-fn flush(root: &Root, dir: Option<&RootPath>, done: &mut BTreeSet<u64>) -> Result<(), Reason> {
+fn flush_parent(
+    root: &Root,
+    dir: Option<&RootPath>,
+    done: &mut BTreeSet<u64>,
+) -> Result<(), Reason> {
     let dir = match dir {
         Some(path) => match root.directory(path) {
             Ok(Some(dir)) => dir,
@@ -840,21 +855,21 @@ fn flush(root: &Root, dir: Option<&RootPath>, done: &mut BTreeSet<u64>) -> Resul
 pub fn remove_history(root: &Root, directory: &RootPath) -> bool {
     let journal = RootPath::fixed(paths::JOURNAL);
     let is_ours = |name: &str| is_staged_name(name) || name == journal.name();
-    let emptied = empty(root, directory, is_ours, |dir, name| {
+    let emptied = empty_directory(root, directory, is_ours, |dir, name| {
         disk::remove_tree(dir, name)
     });
     emptied & remove_if_empty(root, &RootPath::fixed(paths::HISTORY))
 }
 
-/// Removes our own names from a directory, then the directory. Foreign names stay, and are said.
-/// False where something of ours is left.
-pub fn empty(
+/// Removes our own names from a directory, then the directory. Other names stay, and are logged.
+/// Returns false if a name of ours is left.
+pub fn empty_directory(
     root: &Root,
     directory: &RootPath,
     is_ours: impl Fn(&str) -> bool,
     remove: impl Fn(BorrowedFd<'_>, &str) -> Result<(), Errno>,
 ) -> bool {
-    let opened = open(root, directory).and_then(|dir| Ok((dir, root.list(directory)?)));
+    let opened = open_own(root, directory).and_then(|dir| Ok((dir, root.list(directory)?)));
     let (dir, names) = match opened {
         Ok((Some(dir), names)) => (dir, names),
         Ok((None, _)) => return true,
@@ -866,7 +881,7 @@ pub fn empty(
     let mut emptied = true;
     for name in names {
         if !is_ours(&name) {
-            log::warn!("{directory}/{name} was not put there by mco-rescue; it is left alone");
+            log::warn!("{directory}/{name} was not made by mco-rescue; it is left as it is");
         } else if let Err(errno) = remove(dir.as_fd(), &name) {
             log::warn!("removing {directory}/{name}: {}", Reason::from(errno));
             emptied = false;
@@ -875,7 +890,7 @@ pub fn empty(
     emptied & remove_if_empty(root, directory)
 }
 
-/// A directory with something in it stays; false where one should have gone and did not.
+/// Removes an empty directory; one that is not empty stays. Returns false if the system reported an error.
 fn remove_if_empty(root: &Root, directory: &RootPath) -> bool {
     let place = match root.place(directory) {
         Ok(Some(place)) => place,
@@ -894,7 +909,7 @@ fn remove_if_empty(root: &Root, directory: &RootPath) -> bool {
     }
 }
 
-/// Only the newest runs are kept.
+/// Removes all but the newest runs from the history.
 fn prune_history(root: &Root) {
     let history = RootPath::fixed(paths::HISTORY);
     let names = history_names(root);

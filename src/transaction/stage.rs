@@ -21,20 +21,20 @@ use crate::plan::{Attributes, Payload, PlannedStep, Step};
 use crate::reason::Reason;
 use crate::root::{Place, Root, RootError, RootPath, mount_id};
 
-/// Why an object could not be staged.
+/// An error while an object is staged.
 #[derive(Debug, thiserror::Error)]
 pub enum StageError {
-    /// Something went wrong with a path.
+    /// The system reported an error for a path.
     #[error("{0}: {1}")]
     Io(String, Reason),
-    /// Resolving failed.
+    /// A path could not be resolved.
     #[error(transparent)]
     Root(#[from] RootError),
-    /// Our own directories.
+    /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
-    /// Somebody was faster.
-    #[error("{0} was changed by somebody else meanwhile. Look at it, then run again")]
+    /// Another program changed the path since the plan was made.
+    #[error("{0} was changed by another program meanwhile. Look at it, then run again")]
     Changed(RootPath),
     /// The bytes are not those that were planned.
     #[error("{0}: the bytes to be written are not those that were planned")]
@@ -45,7 +45,7 @@ fn io_error(path: &RootPath, error: impl Into<Reason>) -> StageError {
     StageError::Io(path.to_string(), error.into())
 }
 
-/// Where one mount's objects are staged.
+/// The open staging directory of one mount.
 #[derive(Debug)]
 pub struct Stage {
     /// The directory in the root.
@@ -66,7 +66,7 @@ pub struct Candidates {
 
 impl Candidates {
     /// The same places under another name.
-    fn another(&self, number: usize) -> Self {
+    fn with_number(&self, number: usize) -> Self {
         let renamed = |path: &RootPath| RootPath::parse(&format!("{path}-{number}")).ok();
         Self {
             mount: self.mount,
@@ -74,30 +74,30 @@ impl Candidates {
         }
     }
 
-    /// Whether they are on the same file system as others.
+    /// Returns true if both are on the same mount.
     pub fn is_beside(&self, other: &Self) -> bool {
         self.mount == other.mount
     }
 }
 
-/// Sets of candidates for each mount that the steps touch; and for each step which set it uses.
-pub fn candidates(
+/// Returns sets of candidates for each mount that the steps touch, and for each step the index of its set.
+pub fn stage_candidates(
     root: &Root,
     id: &str,
     steps: &[PlannedStep],
 ) -> Result<(Vec<Candidates>, Vec<usize>), StageError> {
     let (sets, used) = by_mount(root, id, steps)?;
-    Ok(spread(sets, &used))
+    Ok(spread_steps(sets, &used))
 }
 
-/// A directory takes one new name at a time, however many threads make some: so many share one.
+/// Steps that share a directory: a directory takes one new name at a time, however many threads make names.
 const SHARE: usize = 512;
 
-/// More sets than this are of no use to anybody.
+/// Upper limit of sets: more do not make staging faster.
 const MOST_SETS: usize = 64;
 
-/// Gives every so many of the steps of a mount a set of their own.
-fn spread(mut sets: Vec<Candidates>, used: &[usize]) -> (Vec<Candidates>, Vec<usize>) {
+/// Splits the steps of a mount into groups, each with a set of its own.
+fn spread_steps(mut sets: Vec<Candidates>, used: &[usize]) -> (Vec<Candidates>, Vec<usize>) {
     let share = SHARE.max(used.len().div_ceil(MOST_SETS));
     // Of each mount: the set in use, and by how many steps.
     let mut current: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
@@ -107,7 +107,7 @@ fn spread(mut sets: Vec<Candidates>, used: &[usize]) -> (Vec<Candidates>, Vec<us
         if *steps == share
             && let Some(first) = sets.get(mount)
         {
-            let another = first.another(sets.len());
+            let another = first.with_number(sets.len());
             (*index, *steps) = (sets.len(), 0);
             sets.push(another);
         }
@@ -117,13 +117,13 @@ fn spread(mut sets: Vec<Candidates>, used: &[usize]) -> (Vec<Candidates>, Vec<us
     (sets, spread)
 }
 
-/// One set of candidates per mount that the steps touch; and for each step which set it uses.
+/// Returns one set of candidates for each mount that the steps touch, and for each step the index of its set.
 fn by_mount(
     root: &Root,
     id: &str,
     steps: &[PlannedStep],
 ) -> Result<(Vec<Candidates>, Vec<usize>), StageError> {
-    let own = below(&Some(RootPath::fixed(paths::STAGE)), id);
+    let own = path_below(&Some(RootPath::fixed(paths::STAGE)), id);
     let mut sets = Vec::new();
     // By the directory itself: it may be a mount of its own.
     if let Some(path) = own.first() {
@@ -166,7 +166,8 @@ fn by_mount(
     Ok((sets, used))
 }
 
-/// From the top of the mount down to the directory itself: the top may be immutable, as a deployment's root is.
+/// Returns the candidates from the top of the mount down to the directory: the top may be immutable, as a deployment's
+/// root is.
 fn on_mount(
     root: &Root,
     nearest: &Option<RootPath>,
@@ -189,12 +190,12 @@ fn on_mount(
         if mount_id(&dir).ok() != Some(mount) {
             break;
         }
-        paths.splice(0..0, below(&directory, &format!(".mco-rescue-{id}")));
+        paths.splice(0..0, path_below(&directory, &format!(".mco-rescue-{id}")));
     }
     Ok(paths)
 }
 
-fn below(directory: &Option<RootPath>, name: &str) -> Vec<RootPath> {
+fn path_below(directory: &Option<RootPath>, name: &str) -> Vec<RootPath> {
     let path = match directory {
         Some(directory) => directory.join(name),
         None => RootPath::parse(&format!("/{name}")),
@@ -203,7 +204,7 @@ fn below(directory: &Option<RootPath>, name: &str) -> Vec<RootPath> {
 }
 
 /// Makes the staging directory of one mount: the first candidate that the file system allows.
-pub fn make(root: &Root, candidates: &Candidates) -> Result<Stage, StageError> {
+pub fn make_stage(root: &Root, candidates: &Candidates) -> Result<Stage, StageError> {
     let mut last = None;
     for path in &candidates.paths {
         // Nothing stays in it, so it needs no label.
@@ -225,8 +226,8 @@ pub fn make(root: &Root, candidates: &Candidates) -> Result<Stage, StageError> {
     ))
 }
 
-/// What staging one step needs to know.
-pub struct Staging<'a> {
+/// The data that staging a step needs.
+pub struct StageContext<'a> {
     /// All steps, and for each the stage it uses.
     pub steps: &'a [PlannedStep],
     /// Index into `stages` for each step.
@@ -243,9 +244,9 @@ pub struct Staging<'a> {
     pub sync_each: bool,
 }
 
-impl Staging<'_> {
-    /// Stages one step. Gives the stamp that its target must still have when its name changes.
-    pub fn stage(
+impl StageContext<'_> {
+    /// Stages one step. Returns the stamp that its target must still have when its name changes.
+    pub fn stage_step(
         &self,
         index: usize,
         planned: &PlannedStep,
@@ -276,16 +277,16 @@ impl Staging<'_> {
                     // It moves here whole when its name changes.
                     Some(old) if old.is_directory() => {
                         self.keep_tree(index, path, stage)?;
-                        self.unchanged(path, old).map(Some)
+                        self.check_unchanged(path, old).map(Some)
                     }
                     Some(old) => self.keep_old(index, path, old, Some(stage)).map(Some),
                 }
             }
             Step::Remove { path, old } => self.keep_old(index, path, old, None).map(Some),
             Step::Metadata { path, old, .. } => {
-                let place = self.place(path)?;
+                let place = self.resolve_place(path)?;
                 let stat = place.stat().map_err(|e| io_error(path, e))?;
-                let found = stat.as_ref().map(attributes);
+                let found = stat.as_ref().map(stat_attributes);
                 if found.is_some_and(|found| found != *old) && !self.is_touched_before(index, path)
                 {
                     return Err(StageError::Changed(path.clone()));
@@ -295,19 +296,19 @@ impl Staging<'_> {
         }
     }
 
-    /// Whether a step needs what another one stages, so that their order counts.
+    /// Returns true if a step needs an object that another one stages, so that their order matters.
     pub fn has_second_names(&self) -> bool {
         let mut steps = self.steps.iter();
         steps.any(|planned| matches!(planned.payload, Payload::LinkTo(_)))
     }
 
-    /// Whether an earlier step of this run leaves something else at a path.
+    /// Returns true if an earlier step of this run changes the path.
     fn is_touched_before(&self, index: usize, path: &RootPath) -> bool {
         let mut earlier = self.steps.iter().take(index);
         earlier.any(|planned| planned.step.path() == path)
     }
 
-    fn place(&self, path: &RootPath) -> Result<Place, StageError> {
+    fn resolve_place(&self, path: &RootPath) -> Result<Place, StageError> {
         self.root
             .place(path)?
             .ok_or_else(|| StageError::Changed(path.clone()))
@@ -324,10 +325,10 @@ impl Staging<'_> {
         let name = new_name(index);
         let dir = stage.dir.as_fd();
         if let Payload::LinkTo(target) = &planned.payload {
-            return self.second_name(target, path, dir, &name);
+            return self.link_staged(target, path, dir, &name);
         }
         if let Payload::TreeOf(source) = &planned.payload {
-            let source = self.place(source)?;
+            let source = self.resolve_place(source)?;
             let copied = disk::copy_tree(&source, dir, &name, self.sync_each);
             return copied.map_err(|e| io_error(path, e));
         }
@@ -341,8 +342,8 @@ impl Staging<'_> {
         }
         let kind = match &planned.payload {
             Payload::CopyOf(source) if new.kind.is_unread() => {
-                let source = self.place(source)?;
-                return disk::keep(&source, new, dir, &name, self.sync_each)
+                let source = self.resolve_place(source)?;
+                return disk::link_or_copy(&source, new, dir, &name, self.sync_each)
                     .map_err(|e| io_error(path, e));
             }
             Payload::CopyOf(source) => {
@@ -357,7 +358,7 @@ impl Staging<'_> {
                 written
             }
             payload => {
-                let bytes = bytes(payload).map_err(|e| io_error(path, e))?;
+                let bytes = payload_reader(payload).map_err(|e| io_error(path, e))?;
                 disk::write_file(dir, &name, bytes, new, self.sync_each)
                     .map_err(|e| io_error(path, e))?
             }
@@ -368,8 +369,8 @@ impl Staging<'_> {
         Ok(())
     }
 
-    /// A hard link to what an earlier step has staged for the target, or to what is there.
-    fn second_name(
+    /// Makes a hard link to the object that an earlier step staged for the target, or to the target itself.
+    fn link_staged(
         &self,
         target: &RootPath,
         path: &RootPath,
@@ -392,13 +393,13 @@ impl Staging<'_> {
                 });
         let place = match staged {
             Some(place) => place,
-            None => self.place(target)?,
+            None => self.resolve_place(target)?,
         };
-        disk::second_name(&place, dir, name).map_err(|e| io_error(path, e))
+        disk::hard_link(&place, dir, name).map_err(|e| io_error(path, e))
     }
 
-    /// Gives the staged object of a step its label. Where that is impossible, why.
-    pub fn label(
+    /// Sets the label of a step's staged object. Returns the error if labels are impossible here.
+    pub fn label_staged(
         &self,
         index: usize,
         planned: &PlannedStep,
@@ -408,7 +409,7 @@ impl Staging<'_> {
         let (dir, name) = (stage.dir.as_fd(), new_name(index));
         let result = match &planned.label {
             Some(label) => disk::set_label(dir, &name, label),
-            None => match self.labelled_alike(planned) {
+            None => match self.label_source(planned) {
                 Some(place) => disk::copy_label(&place, dir, &name),
                 None => Ok(()),
             },
@@ -420,8 +421,8 @@ impl Staging<'_> {
         }
     }
 
-    /// What a new object without a label of its own takes it from: what it is a copy of, or what it replaces.
-    fn labelled_alike(&self, planned: &PlannedStep) -> Option<Place> {
+    /// Returns the object whose label a new object without a label of its own gets: its source, or the object it replaces.
+    fn label_source(&self, planned: &PlannedStep) -> Option<Place> {
         let path = match (&planned.step, &planned.payload) {
             (_, Payload::LinkTo(_) | Payload::TreeOf(_)) => return None,
             (Step::Put { .. }, Payload::CopyOf(source)) => source,
@@ -434,13 +435,13 @@ impl Staging<'_> {
             ) => path,
             _ => return None,
         };
-        // What is not there any more is found out elsewhere.
+        // A missing object is reported elsewhere.
         self.root.place(path).ok().flatten()
     }
 
-    /// The stamp of the old object, if it still is what the plan saw.
-    fn unchanged(&self, path: &RootPath, old: &Object) -> Result<Stamp, StageError> {
-        let place = self.place(path)?;
+    /// Returns the stamp of the old object, if it is still the one that the plan saw.
+    fn check_unchanged(&self, path: &RootPath, old: &Object) -> Result<Stamp, StageError> {
+        let place = self.resolve_place(path)?;
         let stat = place.stat().map_err(|e| io_error(path, e))?;
         let now = stat.as_ref().map(Stamp::from);
         // The stamp is the quick answer; a second name of the same inode may have changed it, so identity decides.
@@ -453,15 +454,15 @@ impl Staging<'_> {
         now.ok_or_else(|| StageError::Changed(path.clone()))
     }
 
-    /// Where the history is on another mount, a directory that gives way cannot be moved there: a copy goes there now,
-    /// while a full disk still means that nothing has changed.
+    /// Copies a directory that will be replaced to the history, if the history is on another mount. It cannot be moved
+    /// there later, and now a full disk still means that nothing was changed.
     fn keep_tree(&self, index: usize, path: &RootPath, stage: &Stage) -> Result<(), StageError> {
         let at = |errno: Errno| io_error(path, errno);
         let here = mount_id(&stage.dir).map_err(at)?;
         if here == mount_id(self.history).map_err(at)? {
             return Ok(());
         }
-        let place = self.place(path)?;
+        let place = self.resolve_place(path)?;
         let name = old_name(index);
         let copied = disk::copy_tree(&place, self.history.as_fd(), &name, self.sync_each);
         copied.map_err(|e| {
@@ -479,21 +480,22 @@ impl Staging<'_> {
         old: &Object,
         stage: Option<&Stage>,
     ) -> Result<Stamp, StageError> {
-        let before = self.unchanged(path, old)?;
-        let place = self.place(path)?;
+        let before = self.check_unchanged(path, old)?;
+        let place = self.resolve_place(path)?;
         let name = old_name(index);
         let mut dirs = stage
             .map(|stage| stage.dir.as_fd())
             .into_iter()
             .chain([self.history.as_fd()]);
-        let kept = dirs.try_for_each(|dir| disk::keep(&place, old, dir, &name, self.sync_each));
+        let kept =
+            dirs.try_for_each(|dir| disk::link_or_copy(&place, old, dir, &name, self.sync_each));
         if let Err(error) = kept {
-            // Where somebody was faster, that is what there is to say.
-            self.unchanged(path, old)?;
+            // If another program changed it meanwhile, that is the error to report.
+            self.check_unchanged(path, old)?;
             return Err(io_error(path, error));
         }
         // A new link changes the inode's change time; from here on that is the one to compare. Whatever else
-        // has changed by then was somebody's doing.
+        // has changed by then was changed by another program.
         let after = place.stat().map_err(|e| io_error(path, e))?;
         let kept = after.as_ref().filter(|after| {
             Stamp::from(*after).same_but_change_time(&before) && old.has_attributes_of(after)
@@ -503,7 +505,7 @@ impl Staging<'_> {
     }
 }
 
-fn attributes(stat: &FileStat) -> Attributes {
+fn stat_attributes(stat: &FileStat) -> Attributes {
     Attributes {
         mode: stat.st_mode & 0o7777,
         uid: stat.st_uid,
@@ -511,7 +513,7 @@ fn attributes(stat: &FileStat) -> Attributes {
     }
 }
 
-fn bytes(payload: &Payload) -> Result<Box<dyn Read + '_>, String> {
+fn payload_reader(payload: &Payload) -> Result<Box<dyn Read + '_>, String> {
     match payload {
         Payload::Bytes(bytes) => Ok(Box::new(bytes.as_slice())),
         Payload::Record(text) => Ok(Box::new(text.as_bytes())),

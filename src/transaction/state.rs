@@ -19,11 +19,11 @@ use crate::sealed;
 
 /// The state directory of a root, open.
 #[derive(Debug)]
-pub struct State {
+pub struct StateDirectory {
     dir: File,
 }
 
-/// Why the state directory cannot be used.
+/// An error of the state directory.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// There is a directory, but it is not ours.
@@ -32,7 +32,7 @@ pub enum StateError {
         paths::STATE
     )]
     NoMarker,
-    /// An empty `var` is one that the real mount will hide.
+    /// `/var` is empty: the real mount is missing, and would hide what is written now.
     #[error(
         "/var of the root is empty here: the real one is not mounted yet. Mount it below the root first"
     )]
@@ -40,40 +40,44 @@ pub enum StateError {
     /// One of our files is damaged or from another version.
     #[error("/{dir}/{0}: {1}. It is left as it is. {next}", dir = paths::STATE, next = way_out(.0))]
     Damaged(String, String),
-    /// The kernel said no.
+    /// The kernel reported an error for a path.
     #[error("{0}: {1}")]
     System(String, Reason),
 }
 
-impl State {
-    /// Opens the state directory; `None` where there is none.
+impl StateDirectory {
+    /// Opens the state directory; `None` if it is missing.
     ///
     /// # Errors
-    /// [`StateError::NoMarker`] for a directory that is not ours.
+    /// [`StateError::NoMarker`] for a directory without the marker file.
     pub fn open(root: &Root) -> Result<Option<Self>, StateError> {
         let path = RootPath::fixed(paths::STATE);
-        let Some(dir) = root.directory(&path).map_err(|e| system(&path, e))? else {
+        let Some(dir) = root.directory(&path).map_err(|e| system_error(&path, e))? else {
             return Ok(None);
         };
-        let dir = disk::open_directory(dir.as_fd(), ".").map_err(|e| system(&path, e))?;
-        let names = root.list(&path).map_err(|e| system(&path, e))?;
+        let dir = disk::open_directory(dir.as_fd(), ".").map_err(|e| system_error(&path, e))?;
+        let names = root.list(&path).map_err(|e| system_error(&path, e))?;
         let begun = disk::temporary_name(RootPath::fixed(paths::MARKER).name());
         if names.iter().all(|name| *name == begun) {
             // A run that was cut off between making the directory and its marker.
             return Ok(None);
         }
         let file = RootPath::fixed(paths::MARKER);
-        let marker = root.read(&file).map_err(|e| system(&path, e))?;
+        let marker = root.read(&file).map_err(|e| system_error(&path, e))?;
         // A link could lead to the marker of another `var`.
-        let linked = root.read_link(&file).map_err(|e| system(&path, e))?;
+        let linked = root.read_link(&file).map_err(|e| system_error(&path, e))?;
         if linked.is_some() || marker.as_deref() != Some(MARKER_TEXT.as_bytes()) {
             return Err(StateError::NoMarker);
         }
         Ok(Some(Self { dir }))
     }
 
-    /// Opens the state directory, making it first where it is missing.
-    pub fn make(root: &Root, separate_var: bool, labels: &Labels) -> Result<Self, StateError> {
+    /// Opens the state directory, and makes it first if it is missing.
+    pub fn open_or_make(
+        root: &Root,
+        separate_var: bool,
+        labels: &Labels,
+    ) -> Result<Self, StateError> {
         let path = RootPath::fixed(paths::STATE);
         if let Some(state) = Self::open(root)? {
             return Ok(state);
@@ -84,46 +88,46 @@ impl State {
         let dir = make_path(root, &path, labels)?;
         let name = RootPath::fixed(paths::MARKER);
         // Its bytes and the way to it in one flush; the name is durable no later than any that is made after it.
-        let made = disk::write_beside(&dir, name.name(), MARKER_TEXT.as_bytes(), false)
+        let made = disk::write_temporary(&dir, name.name(), MARKER_TEXT.as_bytes(), false)
             .and_then(|()| Ok(disk::sync_file_system(&dir)?))
-            .and_then(|()| disk::name_it(&dir, name.name()));
+            .and_then(|()| disk::commit_temporary(&dir, name.name()));
         if let Err(error) = made {
             // The first error is the one that matters.
             let _ = disk::remove_file(dir.as_fd(), &disk::temporary_name(name.name()));
-            return Err(system(&name, error));
+            return Err(system_error(&name, error));
         }
         Ok(Self { dir })
     }
 
-    /// The directory itself.
+    /// The open directory.
     pub fn dir(&self) -> &File {
         &self.dir
     }
 
-    /// Reads one of our JSON files; `None` when there is none.
-    pub fn read<T: DeserializeOwned>(
+    /// Reads one of our JSON files; `None` if it is missing.
+    pub fn read_file<T: DeserializeOwned>(
         &self,
         root: &Root,
         file: &'static str,
     ) -> Result<Option<T>, StateError> {
         let path = RootPath::fixed(file);
-        let Some(bytes) = root.read(&path).map_err(|e| system(&path, e))? else {
+        let Some(bytes) = root.read(&path).map_err(|e| system_error(&path, e))? else {
             return Ok(None);
         };
         let damaged = |why| StateError::Damaged(path.name().to_owned(), why);
-        parse(&bytes).map(Some).map_err(damaged)
+        parse_file(&bytes).map(Some).map_err(damaged)
     }
 
     /// Writes one of our JSON files, durably.
-    pub fn write(&self, file: &'static str, value: &impl Serialize) -> Result<(), StateError> {
-        self.prepare(file, value, true)?;
-        self.put(file)?;
-        self.sync()
+    pub fn write_file(&self, file: &'static str, value: &impl Serialize) -> Result<(), StateError> {
+        self.prepare_file(file, value, true)?;
+        self.commit_file(file)?;
+        self.sync_names()
     }
 
     /// Writes one of our JSON files beside its place. Without `sync` the whole file system is to be flushed before
-    /// [`State::put`].
-    pub fn prepare(
+    /// [`StateDirectory::commit_file`].
+    pub fn prepare_file(
         &self,
         file: &'static str,
         value: &impl Serialize,
@@ -135,24 +139,25 @@ impl State {
             paths::STATUS | paths::INSTALL => serde_json::to_vec_pretty(value),
             _ => serde_json::to_vec(value),
         };
-        let bytes = sealed::seal(&bytes.map_err(|e| system(&path, e))?);
-        disk::write_beside(&self.dir, path.name(), &bytes, sync).map_err(|e| system(&path, e))
+        let bytes = sealed::seal(&bytes.map_err(|e| system_error(&path, e))?);
+        disk::write_temporary(&self.dir, path.name(), &bytes, sync)
+            .map_err(|e| system_error(&path, e))
     }
 
-    /// Puts a file that was prepared in its place, which is durable with the next flush.
-    pub fn put(&self, file: &'static str) -> Result<(), StateError> {
+    /// Gives a prepared file its name. The name is durable with the next flush.
+    pub fn commit_file(&self, file: &'static str) -> Result<(), StateError> {
         let path = RootPath::fixed(file);
-        disk::name_it(&self.dir, path.name()).map_err(|e| system(&path, e))
+        disk::commit_temporary(&self.dir, path.name()).map_err(|e| system_error(&path, e))
     }
 
     /// Flushes the names of the directory.
-    pub fn sync(&self) -> Result<(), StateError> {
+    pub fn sync_names(&self) -> Result<(), StateError> {
         let path = RootPath::fixed(paths::STATE);
-        disk::sync_directory(&self.dir).map_err(|e| system(&path, e))
+        disk::sync_directory(&self.dir).map_err(|e| system_error(&path, e))
     }
 
-    /// Removes what an interrupted write of our own files left.
-    pub fn sweep(&self, root: &Root) {
+    /// Removes the temporary files of interrupted writes.
+    pub fn sweep_temporaries(&self, root: &Root) {
         let ours = [
             paths::MARKER,
             paths::INTENT,
@@ -171,31 +176,31 @@ impl State {
         }
     }
 
-    /// Puts one of our files beside its place, for a person to look at; durable with the next flush.
+    /// Renames one of our files to `NAME.damaged`, for a person to read; durable with the next flush.
     pub fn set_aside(&self, file: &'static str) -> Result<(), StateError> {
         let path = RootPath::fixed(file);
         let (dir, aside) = (self.dir.as_fd(), format!("{}.damaged", path.name()));
-        disk::rename(dir, path.name(), dir, &aside).map_err(|e| system(&path, e))
+        disk::rename_across(dir, path.name(), dir, &aside).map_err(|e| system_error(&path, e))
     }
 
     /// Removes one of our files, durably.
-    pub fn remove(&self, file: &'static str) -> Result<(), StateError> {
-        self.forget(file)?;
-        self.sync()
+    pub fn remove_file(&self, file: &'static str) -> Result<(), StateError> {
+        self.unlink_file(file)?;
+        self.sync_names()
     }
 
-    /// Removes one of our files, which is durable with the next flush.
-    pub fn forget(&self, file: &'static str) -> Result<(), StateError> {
+    /// Removes one of our files. The removal is durable with the next flush.
+    pub fn unlink_file(&self, file: &'static str) -> Result<(), StateError> {
         let path = RootPath::fixed(file);
-        disk::remove_file(self.dir.as_fd(), path.name()).map_err(|e| system(&path, e))
+        disk::remove_file(self.dir.as_fd(), path.name()).map_err(|e| system_error(&path, e))
     }
 }
 
-/// What one of our JSON files says, if it is as it was written.
+/// Parses one of our JSON files, and checks its seal and version.
 ///
 /// # Errors
-/// What is wrong with it.
-pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+/// The damage, in words.
+pub fn parse_file<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let unreadable = |e: serde_json::Error| format!("cannot be read: {e}");
     let value: serde_json::Value = serde_json::from_slice(bytes).map_err(unreadable)?;
     let version = value.get("version").and_then(serde_json::Value::as_u64);
@@ -208,7 +213,7 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     serde_json::from_value(value).map_err(unreadable)
 }
 
-/// What leads on from a file that cannot be used.
+/// Returns the next step for a file that cannot be used.
 fn way_out(file: &str) -> String {
     let named = |path| RootPath::fixed(path).name() == file;
     if [paths::JOURNAL, paths::INTENT].into_iter().any(named) {
@@ -240,10 +245,13 @@ pub fn make_path_durably(
     path: &RootPath,
     labels: &Labels,
 ) -> Result<File, StateError> {
-    let there = root.directory(path).map_err(|e| system(path, e))?.is_some();
+    let there = root
+        .directory(path)
+        .map_err(|e| system_error(path, e))?
+        .is_some();
     let dir = make_path(root, path, labels)?;
     if !there {
-        disk::sync_file_system(&dir).map_err(|e| system(path, e))?;
+        disk::sync_file_system(&dir).map_err(|e| system_error(path, e))?;
     }
     Ok(dir)
 }
@@ -253,7 +261,7 @@ pub fn make_path(root: &Root, path: &RootPath, labels: &Labels) -> Result<File, 
     make_path_noting(root, path, labels, &mut Vec::new())
 }
 
-/// The same; adds every directory that did not exist to `made`, from the top.
+/// Does the same, and adds every directory that it made to `made`, from the top.
 pub fn make_path_noting(
     root: &Root,
     path: &RootPath,
@@ -263,12 +271,14 @@ pub fn make_path_noting(
     let mut all: Vec<RootPath> = path.ancestors().collect();
     all.reverse();
     for directory in &all {
-        let place = root.place(directory).map_err(|e| system(directory, e))?;
-        let place = place.ok_or_else(|| system(directory, Errno::ENOENT))?;
+        let place = root
+            .place(directory)
+            .map_err(|e| system_error(directory, e))?;
+        let place = place.ok_or_else(|| system_error(directory, Errno::ENOENT))?;
         let mode = if directory == path { 0o700 } else { 0o755 };
         if root
             .directory(directory)
-            .map_err(|e| system(directory, e))?
+            .map_err(|e| system_error(directory, e))?
             .is_none()
         {
             let (dir, name) = (place.dir.clone(), place.name.clone());
@@ -277,17 +287,17 @@ pub fn make_path_noting(
             if !matches!(is_new, Ok(false)) {
                 made.push(Place { dir, name });
             }
-            is_new.map_err(|e| system(directory, e))?;
-            label(&place, directory, labels).map_err(|e| system(directory, e))?;
+            is_new.map_err(|e| system_error(directory, e))?;
+            label_directory(&place, directory, labels).map_err(|e| system_error(directory, e))?;
         }
     }
-    let dir = root.directory(path).map_err(|e| system(path, e))?;
-    let dir = dir.ok_or_else(|| system(path, Errno::ENOENT))?;
-    disk::open_directory(dir.as_fd(), ".").map_err(|e| system(path, e))
+    let dir = root.directory(path).map_err(|e| system_error(path, e))?;
+    let dir = dir.ok_or_else(|| system_error(path, Errno::ENOENT))?;
+    disk::open_directory(dir.as_fd(), ".").map_err(|e| system_error(path, e))
 }
 
-/// Labels a new directory of ours; where that is impossible the kernel's choice stands.
-fn label(place: &Place, path: &RootPath, labels: &Labels) -> Result<(), Errno> {
+/// Labels a new directory of ours. If that is impossible, the kernel's choice stays.
+fn label_directory(place: &Place, path: &RootPath, labels: &Labels) -> Result<(), Errno> {
     let Some(label) = labels.wanted(path, &Kind::Directory) else {
         return Ok(());
     };
@@ -297,7 +307,7 @@ fn label(place: &Place, path: &RootPath, labels: &Labels) -> Result<(), Errno> {
     }
 }
 
-/// Our own files belong to us.
+/// User and group of our own files: those of the process.
 fn own_ids() -> (u32, u32) {
     (
         nix::unistd::geteuid().as_raw(),
@@ -305,6 +315,6 @@ fn own_ids() -> (u32, u32) {
     )
 }
 
-fn system(path: &RootPath, error: impl Into<Reason>) -> StateError {
+fn system_error(path: &RootPath, error: impl Into<Reason>) -> StateError {
     StateError::System(path.to_string(), error.into())
 }

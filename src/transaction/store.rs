@@ -6,7 +6,7 @@
 use std::fs::File;
 
 use super::disk;
-use super::state::{State, StateError, make_path_durably};
+use super::state::{StateDirectory, StateError, make_path_durably};
 use crate::node::Labels;
 use crate::root::{Root, RootPath};
 
@@ -18,33 +18,33 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a directory of ours, making it and the state directory first where they are missing.
-    pub fn make(
+    /// Opens a directory of ours, and makes it and the state directory first if they are missing.
+    pub fn open_or_make(
         root: &Root,
         directory: &'static str,
         separate_var: bool,
     ) -> Result<Self, StateError> {
         // The directories take the label of what they are in, as the policy has it for all of ours.
         let labels = Labels::default();
-        State::make(root, separate_var, &labels)?;
+        StateDirectory::open_or_make(root, separate_var, &labels)?;
         let path = RootPath::fixed(directory);
         let dir = make_path_durably(root, &path, &labels)?;
         Ok(Self { path, dir })
     }
 
     /// Writes a file, wholly or not at all.
-    pub fn put(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
-        disk::replace_durably(&self.dir, name, bytes).map_err(|error| self.error(name, error))
+    pub fn put_file(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
+        disk::replace_durably(&self.dir, name, bytes).map_err(|error| self.file_error(name, error))
     }
 
-    /// Removes a file; one that is not there is fine.
-    pub fn remove(&self, name: &str) -> Result<(), StateError> {
+    /// Removes a file; a missing one is no error.
+    pub fn remove_file(&self, name: &str) -> Result<(), StateError> {
         use std::os::fd::AsFd;
-        disk::remove_file(self.dir.as_fd(), name).map_err(|errno| self.error(name, errno))?;
-        disk::sync_directory(&self.dir).map_err(|errno| self.error(name, errno))
+        disk::remove_file(self.dir.as_fd(), name).map_err(|errno| self.file_error(name, errno))?;
+        disk::sync_directory(&self.dir).map_err(|errno| self.file_error(name, errno))
     }
 
-    fn error(&self, name: &str, error: impl Into<crate::reason::Reason>) -> StateError {
+    fn file_error(&self, name: &str, error: impl Into<crate::reason::Reason>) -> StateError {
         StateError::System(format!("{}/{name}", self.path), error.into())
     }
 }

@@ -3,13 +3,13 @@
 //! removes them.
 //!
 //! Only ours: by name, owner and mode, at the places where runs make them, and not where another root below this one
-//! has a state of its own: its runs are its own matter. Names in them that are not ours stay, and are said.
+//! has a state of its own: its runs are its own matter. Names in them that are not ours stay and are logged.
 
 use nix::sys::stat::SFlag;
 
 use super::disk;
 use super::journal::is_staged_name;
-use super::recover::empty;
+use super::recover::empty_directory;
 use crate::paths;
 use crate::root::{Root, RootPath};
 
@@ -17,30 +17,31 @@ use crate::root::{Root, RootPath};
 const PREFIX: &str = ".mco-rescue-";
 
 /// The staging directories of runs that are over, but those of the run with this id.
-pub fn find(root: &Root, pending: Option<&str>) -> Vec<RootPath> {
+pub fn find_stages(root: &Root, pending: Option<&str>) -> Vec<RootPath> {
     let stage = RootPath::fixed(paths::STAGE);
     let names = root.list(&stage).unwrap_or_default().into_iter();
     let own = names.filter(|name| is_id(name));
     let own = own.filter_map(|name| stage.join(&name).ok());
     let mut all: Vec<RootPath> = own.collect();
-    for place in places(root) {
-        all.extend(at(root, place.as_ref()));
+    for place in stage_places(root) {
+        all.extend(stages_in(root, place.as_ref()));
     }
     all.retain(|path| is_ours(root, path) && !pending.is_some_and(|id| is_of(path, id)));
     all
 }
 
-/// Removes them; gives those that are gone.
-pub fn sweep(root: &Root, pending: Option<&str>) -> Vec<RootPath> {
-    let mut all = find(root, pending);
+/// Removes them and returns those that were removed.
+pub fn sweep_stages(root: &Root, pending: Option<&str>) -> Vec<RootPath> {
+    let mut all = find_stages(root, pending);
     all.retain(|path| {
-        empty(root, path, is_staged_name, disk::remove_staged) && !root.exists(path).unwrap_or(true)
+        empty_directory(root, path, is_staged_name, disk::remove_staged)
+            && !root.exists(path).unwrap_or(true)
     });
     all
 }
 
 /// The top of every mount, and where the top cannot be written to, as that of a deployment, the directory below it.
-fn places(root: &Root) -> Vec<Option<RootPath>> {
+fn stage_places(root: &Root) -> Vec<Option<RootPath>> {
     let mut all = vec![None, Some(RootPath::fixed("etc"))];
     let others = root.mount_points().into_iter();
     let others = others.filter(|place| !is_of_another_root(root, place));
@@ -56,7 +57,7 @@ fn is_of_another_root(root: &Root, place: &RootPath) -> bool {
     })
 }
 
-fn at(root: &Root, place: Option<&RootPath>) -> Vec<RootPath> {
+fn stages_in(root: &Root, place: Option<&RootPath>) -> Vec<RootPath> {
     let names = match place {
         Some(place) => root.list(place),
         None => root.list_top(),
@@ -70,7 +71,7 @@ fn at(root: &Root, place: Option<&RootPath>) -> Vec<RootPath> {
     paths.collect()
 }
 
-/// `MILLISECONDS-PROCESS`, or one more number where a run had many steps.
+/// Returns true for `MILLISECONDS-PROCESS`, with a third number if a run has many steps.
 fn is_id(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());

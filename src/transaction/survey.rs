@@ -1,29 +1,29 @@
-//! Which way an interrupted run can still be taken: every step is judged by itself, by what is at its path and in its
-//! own stage.
+//! The directions that are open for an interrupted run. Every step is judged by itself: by the object at its path and
+//! the objects in its stage.
 //!
-//! A step whose file system is gone (a tmpfs after a boot, a disk that is not mounted) stops nothing: there is nothing
-//! to be done for it here, so it is left and said. A path that was changed since stops both ways until it is put right,
+//! A step whose file system is missing (a tmpfs after a boot, a disk that is not mounted) stops nothing: its path is
+//! left and reported. A path that was changed since stops both directions until it is corrected,
 //! moved away, or left by name.
 
 use std::collections::BTreeSet;
 
-use super::execute::{Executor, Kept, Progress, Reach, StepError};
+use super::execute::{Executor, KeptObject, Reach, StepError, StepProgress};
 use super::journal::{Journal, JournalStep, old_name};
 use super::recover::history_path;
 use crate::invocation::{mco_rescue, shell_word};
 use crate::plan::Step;
 use crate::root::{Place, Root, RootPath};
 
-/// Which way an unfinished transaction is taken.
+/// The direction of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// To its end; back where that is impossible.
+    /// To the end of the run; back if that is impossible.
     Forward,
-    /// Back to how it was.
+    /// Back to the state before the run.
     Back,
 }
 
-/// Paths that may stay as they are where they cannot be brought along.
+/// Paths that may stay as they are if recovery cannot change them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Leave {
     /// Everything.
@@ -33,7 +33,7 @@ pub struct Leave {
 }
 
 impl Leave {
-    /// Returns true where a path is one of them.
+    /// Returns true if a path is one of them.
     pub fn covers(&self, path: &RootPath) -> bool {
         self.all || self.paths.iter().any(|left| path.is_in(left.relative()))
     }
@@ -42,61 +42,61 @@ impl Leave {
 /// A path that was left as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
-    /// Which.
+    /// Path in the root.
     pub path: RootPath,
-    /// Why.
+    /// Reason, for the report.
     pub why: &'static str,
 }
 
-/// The work that is left for a step in one direction.
+/// The work that remains for a step in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// It is there already.
+enum StepOutlook {
+    /// Nothing: the wanted object is in place.
     There,
-    /// It can be taken.
+    /// The step can be taken.
     Open,
-    /// Its place is gone, so there is nothing to be done; why.
+    /// Nothing: its place is missing, for this reason.
     Gone(&'static str),
     /// The object that it takes is missing.
     Lost,
 }
 
-/// Which way was asked for, and what may be left.
+/// The direction that was asked for, and the paths that may be left.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
-    /// Which way.
+pub struct RecoveryChoice {
+    /// The direction that was asked for.
     pub direction: Direction,
     /// Paths that may be left.
     pub leave: Leave,
 }
 
-/// A path that is on neither side.
+/// A path that has neither its old nor its new object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Foreign {
     /// Which.
     pub path: RootPath,
-    /// How it differs from both sides.
+    /// The difference from both, in words.
     pub why: String,
-    /// Where the content from before is kept.
+    /// Path of the backup copy from before the run.
     pub before: Option<String>,
-    /// Where the content of the run is kept.
+    /// Path of the copy that the run staged.
     pub after: Option<String>,
 }
 
-/// Why neither way is open, or not the one that was asked for.
+/// The reason why the run can be taken in no direction, or not in the one that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stuck {
-    /// Paths that are on neither side.
+    /// Paths that have neither their old nor their new object.
     Foreign {
-        /// What was asked for.
-        asked: Asked,
+        /// The direction, and the paths that may be left.
+        asked: RecoveryChoice,
         /// The paths.
         paths: Vec<Foreign>,
     },
     /// Paths whose new, and whose old objects are missing.
     Lost {
-        /// What was asked for.
-        asked: Asked,
+        /// The direction, and the paths that may be left.
+        asked: RecoveryChoice,
         /// They cannot be brought forward.
         forward: Vec<RootPath>,
         /// They cannot be taken back.
@@ -110,17 +110,21 @@ const NAMED: usize = 6;
 impl std::fmt::Display for Stuck {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Foreign { asked, paths } => foreign(f, asked, paths),
+            Self::Foreign { asked, paths } => fmt_foreign(f, asked, paths),
             Self::Lost {
                 asked,
                 forward,
                 back,
-            } => lost(f, asked, forward, back),
+            } => fmt_lost(f, asked, forward, back),
         }
     }
 }
 
-fn foreign(f: &mut std::fmt::Formatter<'_>, asked: &Asked, all: &[Foreign]) -> std::fmt::Result {
+fn fmt_foreign(
+    f: &mut std::fmt::Formatter<'_>,
+    asked: &RecoveryChoice,
+    all: &[Foreign],
+) -> std::fmt::Result {
     write!(f, "these paths stand in the way of the interrupted run: ")?;
     for (number, one) in all.iter().enumerate() {
         let separator = if number > 0 { "; " } else { "" };
@@ -137,13 +141,13 @@ fn foreign(f: &mut std::fmt::Formatter<'_>, asked: &Asked, all: &[Foreign]) -> s
         f,
         ". Nothing was changed. Put each right by hand with one of its contents, or move it away, then run again; or \
          let them stay as they are. Next: {}",
-        command(asked.direction, &asked.leave, &paths)
+        recover_command(asked.direction, &asked.leave, &paths)
     )
 }
 
-fn lost(
+fn fmt_lost(
     f: &mut std::fmt::Formatter<'_>,
-    Asked { direction, leave }: &Asked,
+    RecoveryChoice { direction, leave }: &RecoveryChoice,
     forward: &[RootPath],
     back: &[RootPath],
 ) -> std::fmt::Result {
@@ -152,9 +156,9 @@ fn lost(
             f,
             "the interrupted run cannot be undone: the staged objects from before are damaged or missing for {}. Nothing \
              was changed. All else can be undone: {}. Or the run can be finished. Next: {}",
-            list(back),
-            command(Direction::Back, leave, back),
-            command(Direction::Forward, leave, &[])
+            join_paths(back),
+            recover_command(Direction::Back, leave, back),
+            recover_command(Direction::Forward, leave, &[])
         );
     }
     write!(
@@ -162,20 +166,20 @@ fn lost(
         "the interrupted run can be neither finished nor undone: staged objects are damaged or missing, the new ones for \
          {}, those from before for {}. Nothing was changed. It can be undone but for the latter: {}. Or it can be \
          finished but for the former. Next: {}",
-        list(forward),
-        list(back),
-        command(Direction::Back, leave, back),
-        command(Direction::Forward, leave, forward)
+        join_paths(forward),
+        join_paths(back),
+        recover_command(Direction::Back, leave, back),
+        recover_command(Direction::Forward, leave, forward)
     )
 }
 
-fn list(paths: &[RootPath]) -> String {
+fn join_paths(paths: &[RootPath]) -> String {
     let all: Vec<String> = paths.iter().map(ToString::to_string).collect();
     all.join(", ")
 }
 
 /// The command that leaves these paths as they are, besides those that were named already.
-fn command(direction: Direction, leave: &Leave, paths: &[RootPath]) -> String {
+fn recover_command(direction: Direction, leave: &Leave, paths: &[RootPath]) -> String {
     let mut said = "recover".to_owned();
     if direction == Direction::Back {
         said.push_str(" --back");
@@ -201,22 +205,22 @@ fn common_directory(paths: &[RootPath]) -> String {
     common.map_or_else(|| "/".to_owned(), |directory| directory.to_string())
 }
 
-/// How far every step is, and what can be done for it.
+/// The progress of every step, and the work that remains for it.
 pub struct Survey {
-    progress: Vec<Option<Progress>>,
-    forward: Vec<Way>,
-    back: Vec<Way>,
+    progress: Vec<Option<StepProgress>>,
+    forward: Vec<StepOutlook>,
+    back: Vec<StepOutlook>,
     /// Steps that stay as they are because they were named.
     named: BTreeSet<usize>,
     foreign: Vec<Foreign>,
 }
 
 impl Survey {
-    /// Looks at every path.
+    /// Reads every path of a journal.
     ///
     /// # Errors
-    /// A stage that cannot be read: what is in it is neither there nor missing.
-    pub fn of(
+    /// A stage that cannot be read: its objects are neither present nor missing.
+    pub fn of_journal(
         root: &Root,
         journal: &Journal,
         executor: &Executor<'_>,
@@ -230,11 +234,11 @@ impl Survey {
             foreign: Vec::new(),
         };
         for (index, step) in journal.steps.iter().enumerate() {
-            survey.look(root, journal, executor, leave, (index, step))?;
+            survey.inspect_step(root, journal, executor, leave, (index, step))?;
         }
         survey.forward = survey.ways_towards(journal, executor, leave, Direction::Forward)?;
         survey.back = survey.ways_towards(journal, executor, leave, Direction::Back)?;
-        survey.name(journal, leave);
+        survey.mark_named(journal, leave);
         Ok(survey)
     }
 
@@ -245,8 +249,8 @@ impl Survey {
         executor: &Executor<'_>,
         leave: &Leave,
         direction: Direction,
-    ) -> Result<Vec<Way>, StepError> {
-        let mut ways = vec![Way::There; journal.steps.len()];
+    ) -> Result<Vec<StepOutlook>, StepError> {
+        let mut ways = vec![StepOutlook::There; journal.steps.len()];
         let mut made: BTreeSet<RootPath> = BTreeSet::new();
         let mut order: Vec<usize> = (0..journal.steps.len()).collect();
         if direction == Direction::Back {
@@ -260,18 +264,18 @@ impl Survey {
             let Some(progress) = self.progress.get(index).copied().flatten() else {
                 continue;
             };
-            *slot = match way(executor, &made, (index, step, progress), direction) {
-                Err(StepError::Staged(..)) if leave.covers(step.step.path()) => Way::Lost,
+            *slot = match judge_step(executor, &made, (index, step, progress), direction) {
+                Err(StepError::Staged(..)) if leave.covers(step.step.path()) => StepOutlook::Lost,
                 way => way?,
             };
-            if *slot == Way::Open && makes_directory(&step.step, direction) {
+            if *slot == StepOutlook::Open && makes_directory(&step.step, direction) {
                 made.insert(step.step.path().clone());
             }
         }
         Ok(ways)
     }
 
-    fn look(
+    fn inspect_step(
         &mut self,
         root: &Root,
         journal: &Journal,
@@ -280,20 +284,20 @@ impl Survey {
         (index, step): (usize, &JournalStep),
     ) -> Result<(), StepError> {
         let path = step.step.path();
-        let why = match executor.progress(&step.step) {
-            Ok(Progress::Foreign) => "it is neither as before nor as after the run".to_owned(),
+        let why = match executor.step_progress(&step.step) {
+            Ok(StepProgress::Foreign) => "it is neither as before nor as after the run".to_owned(),
             Ok(progress) => {
                 self.progress.push(Some(progress));
                 return Ok(());
             }
-            Err(error) => format!("it cannot be looked at: {error}"),
+            Err(error) => format!("it cannot be read: {error}"),
         };
         self.progress.push(None);
         if leave.covers(path) {
             self.named.insert(index);
             return Ok(());
         }
-        let (before, after) = copies(root, journal, executor, index, step)?;
+        let (before, after) = kept_copies(root, journal, executor, index, step)?;
         self.foreign.push(Foreign {
             path: path.clone(),
             why,
@@ -303,24 +307,28 @@ impl Survey {
         Ok(())
     }
 
-    /// Steps with nothing to go on by stay where they are if they were named.
-    fn name(&mut self, journal: &Journal, leave: &Leave) {
+    /// Marks the steps whose objects are lost and whose paths were named: they stay as they are.
+    fn mark_named(&mut self, journal: &Journal, leave: &Leave) {
         for (index, step) in journal.steps.iter().enumerate() {
             if !leave.covers(step.step.path()) {
                 continue;
             }
-            let stuck = |ways: &[Way]| ways.get(index) == Some(&Way::Lost);
+            let stuck = |ways: &[StepOutlook]| ways.get(index) == Some(&StepOutlook::Lost);
             if stuck(&self.forward) || stuck(&self.back) {
                 self.named.insert(index);
             }
         }
     }
 
-    /// Which way it is taken, or why none is open.
+    /// Chooses the direction.
     ///
     /// # Errors
-    /// The paths in the way, and how to go on.
-    pub fn decide(&self, journal: &Journal, asked: Asked) -> Result<Direction, Stuck> {
+    /// The paths in the way, with the commands that lead on.
+    pub fn decide_direction(
+        &self,
+        journal: &Journal,
+        asked: RecoveryChoice,
+    ) -> Result<Direction, Stuck> {
         let direction = asked.direction;
         if !self.foreign.is_empty() {
             let paths = self.foreign.clone();
@@ -337,12 +345,12 @@ impl Survey {
         }
         Err(Stuck::Lost {
             asked,
-            forward: self.lost(journal, Direction::Forward),
-            back: self.lost(journal, Direction::Back),
+            forward: self.lost_paths(journal, Direction::Forward),
+            back: self.lost_paths(journal, Direction::Back),
         })
     }
 
-    fn ways(&self, direction: Direction) -> &[Way] {
+    fn ways_in(&self, direction: Direction) -> &[StepOutlook] {
         match direction {
             Direction::Forward => &self.forward,
             Direction::Back => &self.back,
@@ -350,50 +358,58 @@ impl Survey {
     }
 
     fn is_open(&self, direction: Direction, lenient: bool) -> bool {
-        let ways = self.ways(direction).iter().enumerate();
+        let ways = self.ways_in(direction).iter().enumerate();
         let mut closed = ways.filter(|(index, way)| match way {
-            Way::There | Way::Open => false,
-            Way::Gone(_) => !lenient,
-            Way::Lost => !self.named.contains(index),
+            StepOutlook::There | StepOutlook::Open => false,
+            StepOutlook::Gone(_) => !lenient,
+            StepOutlook::Lost => !self.named.contains(index),
         });
         closed.next().is_none()
     }
 
-    fn lost(&self, journal: &Journal, direction: Direction) -> Vec<RootPath> {
-        let steps = journal.steps.iter().zip(self.ways(direction)).enumerate();
-        let lost =
-            steps.filter(|(index, (_, way))| **way == Way::Lost && !self.named.contains(index));
+    fn lost_paths(&self, journal: &Journal, direction: Direction) -> Vec<RootPath> {
+        let steps = journal
+            .steps
+            .iter()
+            .zip(self.ways_in(direction))
+            .enumerate();
+        let lost = steps
+            .filter(|(index, (_, way))| **way == StepOutlook::Lost && !self.named.contains(index));
         lost.map(|(_, (step, _))| step.step.path().clone())
             .collect()
     }
 
-    /// The steps that are to be taken in a direction.
-    pub fn pending(&self, direction: Direction) -> impl Iterator<Item = usize> {
-        let ways = self.ways(direction).iter().enumerate();
-        let open = ways.filter(|(_, way)| **way == Way::Open);
+    /// Returns the indices of the steps to take in a direction.
+    pub fn pending_steps(&self, direction: Direction) -> impl Iterator<Item = usize> {
+        let ways = self.ways_in(direction).iter().enumerate();
+        let open = ways.filter(|(_, way)| **way == StepOutlook::Open);
         open.map(|(index, _)| index)
     }
 
-    /// Returns true where a step stays as it is in a direction.
+    /// Returns true if a step stays as it is in a direction.
     pub fn stays(&self, index: usize, direction: Direction) -> bool {
-        let way = self.ways(direction).get(index);
-        self.is_left(index) || matches!(way, Some(Way::Gone(_) | Way::Lost))
+        let way = self.ways_in(direction).get(index);
+        self.is_left(index) || matches!(way, Some(StepOutlook::Gone(_) | StepOutlook::Lost))
     }
 
-    /// Neither side is there, and it was named.
+    /// Returns true for a named path with neither its old nor its new object.
     fn is_left(&self, index: usize) -> bool {
         self.named.contains(&index) && self.progress.get(index).copied().flatten().is_none()
     }
 
-    /// The paths that stay as they are in a direction.
-    pub fn left(&self, journal: &Journal, direction: Direction) -> Vec<Left> {
-        let steps = journal.steps.iter().zip(self.ways(direction)).enumerate();
+    /// Returns the paths that stay as they are in a direction.
+    pub fn left_paths(&self, journal: &Journal, direction: Direction) -> Vec<Left> {
+        let steps = journal
+            .steps
+            .iter()
+            .zip(self.ways_in(direction))
+            .enumerate();
         let left = steps.filter_map(|(index, (step, way))| {
             let why = match way {
                 _ if self.is_left(index) => "as asked",
-                Way::Lost => "as asked",
-                Way::Gone(why) => why,
-                Way::There | Way::Open => return None,
+                StepOutlook::Lost => "as asked",
+                StepOutlook::Gone(why) => why,
+                StepOutlook::There | StepOutlook::Open => return None,
             };
             let path = step.step.path().clone();
             Some(Left { path, why })
@@ -401,16 +417,16 @@ impl Survey {
         left.collect()
     }
 
-    /// Returns true where every file was in place before the records: then the running system may know of them.
+    /// Returns true if every file was in place: only then a job may have run.
     pub fn all_files(&self, journal: &Journal) -> bool {
         let mut files = self.progress.iter().take(journal.records_from);
-        files.all(|progress| *progress == Some(Progress::After))
+        files.all(|progress| *progress == Some(StepProgress::After))
     }
 
-    /// Returns true where a record was written: then the running system knew of the files before.
+    /// Returns true if a record was written: then every job was done.
     pub fn has_records(&self, journal: &Journal) -> bool {
         let mut records = self.progress.iter().skip(journal.records_from);
-        records.any(|progress| *progress == Some(Progress::After))
+        records.any(|progress| *progress == Some(StepProgress::After))
     }
 }
 
@@ -424,43 +440,43 @@ fn makes_directory(step: &Step, direction: Direction) -> bool {
     }
 }
 
-fn way(
+fn judge_step(
     executor: &Executor<'_>,
     made: &BTreeSet<RootPath>,
-    (index, step, progress): (usize, &JournalStep, Progress),
+    (index, step, progress): (usize, &JournalStep, StepProgress),
     direction: Direction,
-) -> Result<Way, StepError> {
+) -> Result<StepOutlook, StepError> {
     let is_there = match direction {
-        Direction::Forward => progress == Progress::After,
-        Direction::Back => progress == Progress::Before,
+        Direction::Forward => progress == StepProgress::After,
+        Direction::Back => progress == StepProgress::Before,
     };
     if is_there {
-        return Ok(Way::There);
+        return Ok(StepOutlook::There);
     }
     let needed = match direction {
-        Direction::Forward => executor.staged(index, step)?,
-        Direction::Back => executor.kept(index, step)?,
+        Direction::Forward => executor.find_staged(index, step)?,
+        Direction::Back => executor.find_kept(index, step)?,
     };
     let is_nothing = is_nothing(&step.step, progress);
     if matches!(step.step, Step::Metadata { .. }) {
         return Ok(if is_nothing {
-            Way::Gone("nothing is there any more")
+            StepOutlook::Gone("nothing is there any more")
         } else {
-            Way::Open
+            StepOutlook::Open
         });
     }
     if needs_no_stage(&step.step, direction) {
-        return Ok(Way::Open);
+        return Ok(StepOutlook::Open);
     }
     let gone_or_lost = |why| {
         if is_nothing {
-            Way::Gone(why)
+            StepOutlook::Gone(why)
         } else {
-            Way::Lost
+            StepOutlook::Lost
         }
     };
-    Ok(match executor.reach(step)? {
-        Reach::NoStage => gone_or_lost("its file system, with what was staged there, is gone"),
+    Ok(match executor.check_reach(step)? {
+        Reach::NoStage => gone_or_lost("its file system, with the staged objects, is missing"),
         Reach::OtherMount => gone_or_lost("its directory is on another file system now"),
         Reach::NoDirectory
             if !step
@@ -469,30 +485,34 @@ fn way(
                 .parent()
                 .is_some_and(|dir| made.contains(&dir)) =>
         {
-            gone_or_lost("the directory above it is gone")
+            gone_or_lost("the directory above it is missing")
         }
         Reach::NoDirectory | Reach::Whole => match needed {
-            Kept::NotNeeded | Kept::As(_) => Way::Open,
+            KeptObject::NotNeeded | KeptObject::As(_) => StepOutlook::Open,
             // It was in its place already, else it would be in the stage.
-            Kept::Missing if progress == Progress::Absent => Way::Gone("it was removed since"),
-            Kept::Missing if is_nothing && direction == Direction::Forward => {
-                Way::Gone("it was removed since")
+            KeptObject::Missing if progress == StepProgress::Absent => {
+                StepOutlook::Gone("it was removed since")
             }
-            Kept::Missing => Way::Lost,
+            KeptObject::Missing if is_nothing && direction == Direction::Forward => {
+                StepOutlook::Gone("it was removed since")
+            }
+            KeptObject::Missing => StepOutlook::Lost,
         },
     })
 }
 
-/// Returns true where nothing is at the path.
-fn is_nothing(step: &Step, progress: Progress) -> bool {
+/// Returns true if nothing is at the path.
+fn is_nothing(step: &Step, progress: StepProgress) -> bool {
     match step {
-        Step::MakeDirectory { .. } | Step::Put { old: None, .. } => progress == Progress::Before,
-        Step::Remove { .. } | Step::RemoveDirectory { .. } => progress == Progress::After,
-        Step::Put { .. } | Step::Metadata { .. } => progress == Progress::Absent,
+        Step::MakeDirectory { .. } | Step::Put { old: None, .. } => {
+            progress == StepProgress::Before
+        }
+        Step::Remove { .. } | Step::RemoveDirectory { .. } => progress == StepProgress::After,
+        Step::Put { .. } | Step::Metadata { .. } => progress == StepProgress::Absent,
     }
 }
 
-/// Returns true where a step is taken at its path alone.
+/// Returns true if a step needs nothing but its path.
 fn needs_no_stage(step: &Step, direction: Direction) -> bool {
     match (step, direction) {
         (Step::RemoveDirectory { .. }, Direction::Forward)
@@ -502,8 +522,8 @@ fn needs_no_stage(step: &Step, direction: Direction) -> bool {
     }
 }
 
-/// Where the contents of a path that was changed are kept: from before, and of the run.
-fn copies(
+/// Returns the paths of the two copies of a changed path: from before the run, and of the run.
+fn kept_copies(
     root: &Root,
     journal: &Journal,
     executor: &Executor<'_>,
@@ -511,13 +531,13 @@ fn copies(
     step: &JournalStep,
 ) -> Result<(Option<String>, Option<String>), StepError> {
     let stage = journal.stages.get(step.stage);
-    let shown = |kept: Kept| match (kept, stage) {
-        (Kept::As(name), Some(stage)) => Some(format!("{stage}/{name}")),
+    let shown = |kept: KeptObject| match (kept, stage) {
+        (KeptObject::As(name), Some(stage)) => Some(format!("{stage}/{name}")),
         _ => None,
     };
-    let before = shown(executor.kept(index, step)?);
+    let before = shown(executor.find_kept(index, step)?);
     let before = before.or_else(|| in_history(root, journal, index, step));
-    Ok((before, shown(executor.staged(index, step)?)))
+    Ok((before, shown(executor.find_staged(index, step)?)))
 }
 
 fn in_history(root: &Root, journal: &Journal, index: usize, step: &JournalStep) -> Option<String> {

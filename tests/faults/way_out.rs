@@ -1021,7 +1021,7 @@ fn only_our_own_left_overs_are_swept() {
         let run = root.run(&["recover"]).ok();
         let said = run.err();
         assert!(
-            said.contains("/srv/data/.mco-rescue-1-1, which an earlier run had left"),
+            said.contains("/srv/data/.mco-rescue-1-1 of an earlier run"),
             "{said}"
         );
         assert!(

@@ -8,7 +8,9 @@ use crate::support::dns;
 use crate::support::dns::{NameServer, Said};
 use crate::support::http::{Response, Routes, Server};
 use crate::support::{say, unused_port};
-use mco_rescue::net::{self, Cause, NameAnswer, Names, Progress, Request, ServerAnswer, Settings};
+use mco_rescue::net::{
+    self, FetchCause, FetchProgress, FetchRequest, FetchSettings, NameAnswer, Names, ServerAnswer,
+};
 use simple_dns::RCODE;
 use tempfile::TempDir;
 
@@ -56,9 +58,9 @@ impl Node {
     }
 
     fn resolve_within(&self, name: &str, time: Duration) -> Result<Vec<String>, Vec<NameAnswer>> {
-        match self.names().resolve(name, Instant::now() + time) {
+        match self.names().resolve_host(name, Instant::now() + time) {
             Ok(addresses) => Ok(addresses.iter().map(ToString::to_string).collect()),
-            Err(Cause::NotResolved { answers, .. }) => Err(answers),
+            Err(FetchCause::NotResolved { answers, .. }) => Err(answers),
             Err(other) => panic!("{other}"),
         }
     }
@@ -134,13 +136,13 @@ fn every_answer_of_every_server_is_kept() {
             answer(SECOND, "api.example", ServerAnswer::ServerFailure),
         ]
     );
-    let settings = Settings {
+    let settings = FetchSettings {
         names: node.names(),
         total_timeout: Some(Duration::from_millis(100)),
-        ..Settings::default()
+        ..FetchSettings::default()
     };
-    let request = Request::new("http://api.example/", 1);
-    let text = net::fetch(&settings, &request, &mut |_| {})
+    let request = FetchRequest::new("http://api.example/", 1);
+    let text = net::fetch_url(&settings, &request, &mut |_| {})
         .unwrap_err()
         .to_string();
     say(&text);
@@ -362,7 +364,7 @@ fn given_names_and_the_hosts_file_come_before_any_server() {
     names.given = vec![("Two.example".into(), "10.0.0.2".parse().unwrap())];
     let resolve = |name: &str| -> IpAddr {
         let until = Instant::now() + Duration::from_secs(5);
-        names.resolve(name, until).unwrap()[0]
+        names.resolve_host(name, until).unwrap()[0]
     };
     assert_eq!(resolve("one.example").to_string(), "10.0.0.1");
     assert_eq!(resolve("two.example").to_string(), "10.0.0.2");
@@ -375,15 +377,15 @@ fn given_names_and_the_hosts_file_come_before_any_server() {
 #[test]
 fn without_a_name_server_the_message_says_so() {
     let node = Node::new("# NetworkManager has nothing yet\n");
-    let settings = Settings {
+    let settings = FetchSettings {
         names: node.names(),
-        ..Settings::default()
+        ..FetchSettings::default()
     };
-    let request = Request {
+    let request = FetchRequest {
         retry: false,
-        ..Request::new("https://api-int.example:22623/config/worker", 1)
+        ..FetchRequest::new("https://api-int.example:22623/config/worker", 1)
     };
-    let error = net::fetch(&settings, &request, &mut |_| {}).unwrap_err();
+    let error = net::fetch_url(&settings, &request, &mut |_| {}).unwrap_err();
     let text = error.to_string();
     say(&text);
     assert!(text.contains("no name server is configured"), "{text}");
@@ -398,14 +400,14 @@ fn a_name_server_that_appears_between_attempts_is_used() {
     let node = Node::new("");
     node.server(FIRST, |_| Said::addresses(&["127.0.0.1"]));
     let server = Server::plain(Routes::new().at("/", |_| Response::ok("here")));
-    let settings = Settings {
+    let settings = FetchSettings {
         names: node.names(),
-        ..Settings::default()
+        ..FetchSettings::default()
     };
     let url = server.url_of("api.example", "/");
-    let answer = net::fetch(&settings, &Request::new(&url, 100), &mut |p| {
-        if let Progress::Failed { cause, .. } = p {
-            assert!(matches!(cause, Cause::NotResolved { .. }), "{cause}");
+    let answer = net::fetch_url(&settings, &FetchRequest::new(&url, 100), &mut |p| {
+        if let FetchProgress::Failed { cause, .. } = p {
+            assert!(matches!(cause, FetchCause::NotResolved { .. }), "{cause}");
             fs::write(
                 node.dir.path().join("resolv.conf"),
                 "nameserver 127.0.0.1\n",
@@ -427,12 +429,12 @@ fn of_several_addresses_the_one_that_answers_is_used() {
         Said::addresses(&["127.0.0.3", "127.0.0.1", "::1"])
     });
     let server = Server::plain(Routes::new().at("/", |_| Response::ok("here")));
-    let settings = Settings {
+    let settings = FetchSettings {
         names: node.names(),
-        ..Settings::default()
+        ..FetchSettings::default()
     };
     let url = server.url_of("api.example", "/");
-    let answer = net::fetch(&settings, &Request::new(&url, 100), &mut |_| {}).unwrap();
+    let answer = net::fetch_url(&settings, &FetchRequest::new(&url, 100), &mut |_| {}).unwrap();
     assert_eq!(
         (answer.bytes.as_slice(), answer.attempts),
         (&b"here"[..], 1)

@@ -9,54 +9,54 @@ use crate::support::http::{
 };
 use crate::support::{is_root, say, unused_port};
 use mco_rescue::net::{
-    self, ACCEPT, Answer, BundleError, Cause, FetchError, MAX_REDIRECTS, Progress, Proxy, Request,
-    Settings, TlsProblem,
+    self, ACCEPT, BundleError, FetchAnswer, FetchCause, FetchError, FetchProgress, FetchRequest,
+    FetchSettings, MAX_REDIRECTS, ProxySettings, TlsProblem,
 };
 use sha2::{Digest, Sha256};
 
 const LIMIT: u64 = 1 << 20;
 
 /// Bounds that no test on loopback needs, unless it is about them.
-fn settings() -> Settings {
-    Settings {
+fn settings() -> FetchSettings {
+    FetchSettings {
         total_timeout: Some(Duration::from_secs(20)),
-        ..Settings::default()
+        ..FetchSettings::default()
     }
 }
 
-fn bounded(milliseconds: u64) -> Settings {
-    Settings {
+fn bounded(milliseconds: u64) -> FetchSettings {
+    FetchSettings {
         total_timeout: Some(Duration::from_millis(milliseconds)),
-        ..Settings::default()
+        ..FetchSettings::default()
     }
 }
 
-fn trusting(authority: &Authority) -> Settings {
-    Settings {
-        certificates: net::certificates(authority.pem.as_bytes()).unwrap(),
+fn trusting(authority: &Authority) -> FetchSettings {
+    FetchSettings {
+        certificates: net::parse_bundle(authority.pem.as_bytes()).unwrap(),
         ..settings()
     }
 }
 
-fn resolving(mut settings: Settings, names: &[&str]) -> Settings {
+fn resolving(mut settings: FetchSettings, names: &[&str]) -> FetchSettings {
     let address = loopback(0).ip();
     settings.names.given = names.iter().map(|n| ((*n).to_owned(), address)).collect();
     settings
 }
 
-fn get(settings: &Settings, url: &str) -> Result<Answer, FetchError> {
-    net::fetch(settings, &Request::new(url, LIMIT), &mut |_| {})
+fn get(settings: &FetchSettings, url: &str) -> Result<FetchAnswer, FetchError> {
+    net::fetch_url(settings, &FetchRequest::new(url, LIMIT), &mut |_| {})
 }
 
-fn once(settings: &Settings, url: &str) -> Result<Answer, FetchError> {
-    let request = Request {
+fn once(settings: &FetchSettings, url: &str) -> Result<FetchAnswer, FetchError> {
+    let request = FetchRequest {
         retry: false,
-        ..Request::new(url, LIMIT)
+        ..FetchRequest::new(url, LIMIT)
     };
-    net::fetch(settings, &request, &mut |_| {})
+    net::fetch_url(settings, &request, &mut |_| {})
 }
 
-fn failure(result: Result<Answer, FetchError>) -> FetchError {
+fn failure(result: Result<FetchAnswer, FetchError>) -> FetchError {
     let error = result.expect_err("it must not work");
     let text = error.to_string();
     assert!(!text.contains('\n') && text.contains("; "), "{text}");
@@ -113,16 +113,16 @@ fn a_request_has_ignitions_headers_and_the_answer_is_whole() {
 fn headers_of_the_caller_replace_the_defaults() {
     let server = Server::plain(Routes::new().at("/", |_| Response::ok("")));
     let url = server.url("/");
-    let request = Request {
+    let request = FetchRequest {
         headers: vec![
             header("accept", "text/plain"),
             header("X-Token", "one"),
             header("x-token", "two"),
             header("Host", "elsewhere"),
         ],
-        ..Request::new(&url, LIMIT)
+        ..FetchRequest::new(&url, LIMIT)
     };
-    net::fetch(&settings(), &request, &mut |_| {}).unwrap();
+    net::fetch_url(&settings(), &request, &mut |_| {}).unwrap();
     let asked = &server.requests()[0];
     let of = |name: &str| -> Vec<&str> {
         let named = asked.headers.iter();
@@ -172,7 +172,7 @@ fn a_login_in_the_url_becomes_a_header_and_is_never_told() {
         server.address()
     );
     let error = failure(get(&settings(), &url));
-    assert!(matches!(error.cause, Cause::Status(403)), "{error}");
+    assert!(matches!(error.cause, FetchCause::Status(403)), "{error}");
     let expected = "Basic bWU6cEBzcy13b3Jk";
     assert_eq!(server.requests()[0].header("authorization"), Some(expected));
     let all = format!("{error} {error:?}");
@@ -185,16 +185,16 @@ fn a_login_in_the_url_becomes_a_header_and_is_never_told() {
 #[test]
 fn what_is_no_request_is_told_before_anything_is_sent() {
     let error = failure(get(&settings(), "ftp://me:secret@host/x?secret"));
-    assert!(matches!(error.cause, Cause::BadUrl(_)), "{error}");
+    assert!(matches!(error.cause, FetchCause::BadUrl(_)), "{error}");
     assert!(!error.to_string().contains("secret"), "{error}");
     assert_eq!(error.attempts, 0);
 
-    let request = Request {
+    let request = FetchRequest {
         headers: vec![header("X-Token", "secret\r\nX-Other: 1")],
-        ..Request::new("http://127.0.0.1:1/", LIMIT)
+        ..FetchRequest::new("http://127.0.0.1:1/", LIMIT)
     };
-    let error = failure(net::fetch(&settings(), &request, &mut |_| {}));
-    assert!(matches!(&error.cause, Cause::BadHeader(name) if name == "X-Token"));
+    let error = failure(net::fetch_url(&settings(), &request, &mut |_| {}));
+    assert!(matches!(&error.cause, FetchCause::BadHeader(name) if name == "X-Token"));
     assert!(!error.to_string().contains("secret"), "{error}");
 }
 
@@ -209,10 +209,10 @@ fn server_errors_are_tried_again_and_reported() {
     }));
     let mut told = Vec::new();
     let url = server.url("/");
-    let answer = net::fetch(&settings(), &Request::new(&url, LIMIT), &mut |p| {
-        if let Progress::Failed {
+    let answer = net::fetch_url(&settings(), &FetchRequest::new(&url, LIMIT), &mut |p| {
+        if let FetchProgress::Failed {
             attempt,
-            cause: Cause::Status(code),
+            cause: FetchCause::Status(code),
             next_in,
         } = p
         {
@@ -233,7 +233,7 @@ fn statuses_below_500_are_final() {
         let server = Server::plain(Routes::new().at("/", move |_| Response::status(code)));
         let error = failure(get(&settings(), &server.url("/")));
         assert!(
-            matches!(error.cause, Cause::Status(c) if c == code),
+            matches!(error.cause, FetchCause::Status(c) if c == code),
             "{error}"
         );
         assert_eq!(server.requests().len(), 1, "{code}");
@@ -245,9 +245,9 @@ fn a_server_that_is_not_up_yet_is_waited_for() {
     let address = nobody();
     let mut server = None;
     let url = format!("http://{address}/");
-    let answer = net::fetch(&settings(), &Request::new(&url, LIMIT), &mut |p| {
-        if let Progress::Failed {
-            cause: Cause::Refused(a),
+    let answer = net::fetch_url(&settings(), &FetchRequest::new(&url, LIMIT), &mut |p| {
+        if let FetchProgress::Failed {
+            cause: FetchCause::Refused(a),
             ..
         } = p
         {
@@ -263,12 +263,12 @@ fn a_server_that_is_not_up_yet_is_waited_for() {
 fn attempts_end_with_the_time_of_the_fetch_and_of_the_run() {
     let url = format!("http://{}/", nobody());
     let error = failure(get(&bounded(1000), &url));
-    assert!(matches!(error.cause, Cause::Refused(_)), "{error}");
+    assert!(matches!(error.cause, FetchCause::Refused(_)), "{error}");
     // At once, after 0.2 s and after 0.6 s; a fourth would come at 1.4 s.
     assert!((2..=3).contains(&error.attempts), "{error}");
     assert!(error.spent < Duration::from_secs(1), "{error}");
 
-    let run = Settings {
+    let run = FetchSettings {
         deadline: Some(Instant::now() + Duration::from_millis(100)),
         ..settings()
     };
@@ -284,7 +284,7 @@ fn bounds_may_be_any_number() {
     let authority = Authority::new("CA");
     let server = Server::tls(greeting(), &authority.issue(&["127.0.0.1"], VALID));
     for bound in [Duration::ZERO, Duration::MAX] {
-        let settings = Settings {
+        let settings = FetchSettings {
             header_timeout: bound,
             connect_timeout: bound,
             total_timeout: Some(Duration::MAX),
@@ -298,13 +298,13 @@ fn bounds_may_be_any_number() {
 #[test]
 fn a_server_that_keeps_silent_is_given_up() {
     let server = Server::plain(Routes::new().at("/", |_| Response::raw("").hold()));
-    let settings = Settings {
+    let settings = FetchSettings {
         header_timeout: Duration::from_millis(100),
         ..settings()
     };
     let error = failure(once(&settings, &server.url("/")));
     assert!(
-        matches!(error.cause, Cause::HeaderTimeout { .. }),
+        matches!(error.cause, FetchCause::HeaderTimeout { .. }),
         "{error}"
     );
     assert!(error.spent < Duration::from_secs(2));
@@ -315,13 +315,13 @@ fn headers_byte_by_byte_do_not_stretch_their_time() {
     let server = Server::plain(Routes::new().at("/", |_| {
         Response::raw("HTTP/1.1 200 OK\r\n").drip([b'x'; 1000], Duration::from_millis(10))
     }));
-    let settings = Settings {
+    let settings = FetchSettings {
         header_timeout: Duration::from_millis(150),
         ..settings()
     };
     let error = failure(once(&settings, &server.url("/")));
     assert!(
-        matches!(error.cause, Cause::HeaderTimeout { .. }),
+        matches!(error.cause, FetchCause::HeaderTimeout { .. }),
         "{error}"
     );
     assert!(error.spent < Duration::from_secs(2));
@@ -337,20 +337,20 @@ fn a_body_byte_by_byte_is_ended_by_the_total_time() {
         })
     };
     let identity = authority.issue(&["127.0.0.1"], VALID);
-    let settings = Settings {
+    let settings = FetchSettings {
         total_timeout: Some(Duration::from_millis(500)),
         header_timeout: Duration::from_secs(5),
         ..trusting(&authority)
     };
     for server in [Server::plain(drip()), Server::tls(drip(), &identity)] {
         let error = failure(get(&settings, &server.url("/")));
-        let Cause::TotalTimeout { last, .. } = &error.cause else {
+        let FetchCause::TotalTimeout { last, .. } = &error.cause else {
             panic!("{error}");
         };
         let expected = Some(1000);
         let partly = |n: &u64| (1..1000).contains(n);
         assert!(
-            matches!(&**last, Cause::Truncated { received, expected: e } if partly(received) && *e == expected)
+            matches!(&**last, FetchCause::Truncated { received, expected: e } if partly(received) && *e == expected)
         );
         assert!(error.spent < Duration::from_secs(2));
     }
@@ -366,13 +366,13 @@ fn a_host_that_drops_packets_is_a_timeout_of_its_own() {
         queue.push(stream);
         assert!(queue.len() < 10_000, "the queue has no end");
     }
-    let settings = Settings {
+    let settings = FetchSettings {
         connect_timeout: Duration::from_millis(100),
         ..settings()
     };
     let error = failure(once(&settings, &format!("http://{address}/")));
     assert!(
-        matches!(error.cause, Cause::ConnectTimeout { address: a, .. } if a == address),
+        matches!(error.cause, FetchCause::ConnectTimeout { address: a, .. } if a == address),
         "{error}"
     );
 }
@@ -380,14 +380,14 @@ fn a_host_that_drops_packets_is_a_timeout_of_its_own() {
 #[test]
 fn a_handshake_that_does_not_proceed_is_given_up() {
     let silent = TcpListener::bind(loopback(0)).unwrap();
-    let settings = Settings {
+    let settings = FetchSettings {
         connect_timeout: Duration::from_millis(100),
         ..settings()
     };
     let url = format!("https://{}/", silent.local_addr().unwrap());
     let error = failure(once(&settings, &url));
     assert!(
-        matches!(error.cause, Cause::Tls(TlsProblem::Timeout(_))),
+        matches!(error.cause, FetchCause::Tls(TlsProblem::Timeout(_))),
         "{error}"
     );
 }
@@ -405,9 +405,9 @@ fn a_connection_that_ends_before_the_answer_is_told_apart() {
             }),
     );
     let cause = |path| failure(once(&settings(), &server.url(path))).cause;
-    assert!(matches!(cause("/nothing"), Cause::Closed));
-    assert!(matches!(cause("/part"), Cause::Closed));
-    assert!(matches!(cause("/garbage"), Cause::NotHttp(_)));
+    assert!(matches!(cause("/nothing"), FetchCause::Closed));
+    assert!(matches!(cause("/part"), FetchCause::Closed));
+    assert!(matches!(cause("/garbage"), FetchCause::NotHttp(_)));
 }
 
 #[test]
@@ -436,8 +436,8 @@ fn heads_and_chunks_without_end_are_refused_and_interim_answers_passed_over() {
         let error = failure(once(&bounded(5000), &server.url(path)));
         assert!(error.spent < Duration::from_secs(4), "{error}");
         let right = match error.cause {
-            Cause::NotHttp(_) => path == "/head",
-            Cause::Truncated { .. } => path == "/chunk",
+            FetchCause::NotHttp(_) => path == "/head",
+            FetchCause::Truncated { .. } => path == "/chunk",
             _ => false,
         };
         assert!(right, "{error}");
@@ -463,7 +463,7 @@ fn a_body_that_is_cut_short_is_never_taken_for_whole() {
         for path in ["/length", "/chunk"] {
             let error = failure(once(&trusting(&authority), &server.url(path)));
             assert!(
-                matches!(error.cause, Cause::Truncated { received: 3, .. }),
+                matches!(error.cause, FetchCause::Truncated { received: 3, .. }),
                 "{path}: {error}"
             );
         }
@@ -486,7 +486,10 @@ fn without_a_length_only_the_farewell_of_tls_proves_the_end() {
         b"abc"
     );
     let error = failure(once(&settings, &server.url("/cut")));
-    assert!(matches!(error.cause, Cause::Truncated { .. }), "{error}");
+    assert!(
+        matches!(error.cause, FetchCause::Truncated { .. }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -515,11 +518,11 @@ fn a_body_may_be_as_large_as_allowed_and_not_a_byte_larger() {
     assert_eq!(answer.bytes.len() as u64, LIMIT);
     let error = failure(get(&settings(), &server.url("/over")));
     let announced = Some(LIMIT + 1);
-    assert!(matches!(error.cause, Cause::TooLarge { announced: a, .. } if a == announced));
+    assert!(matches!(error.cause, FetchCause::TooLarge { announced: a, .. } if a == announced));
     let error = failure(get(&settings(), &server.url("/chunks")));
     assert!(matches!(
         error.cause,
-        Cause::TooLarge {
+        FetchCause::TooLarge {
             announced: None,
             ..
         }
@@ -562,17 +565,17 @@ fn redirects_are_followed_without_the_callers_headers() {
             .at("/end", |_| Response::ok("end")),
     );
     let url = server.url("/a/start");
-    let request = Request {
+    let request = FetchRequest {
         headers: vec![
             header("Authorization", "Bearer secret"),
             header("Accept", "text/plain"),
             header("X-Other", "1"),
         ],
-        ..Request::new(&url, LIMIT)
+        ..FetchRequest::new(&url, LIMIT)
     };
     let mut ways = Vec::new();
-    let answer = net::fetch(&settings(), &request, &mut |p| {
-        if let Progress::Redirected { to } = p {
+    let answer = net::fetch_url(&settings(), &request, &mut |p| {
+        if let FetchProgress::Redirected { to } = p {
             ways.push(to.to_owned());
         }
     });
@@ -607,13 +610,13 @@ fn redirects_in_a_circle_and_without_end_are_refused() {
             }),
     );
     let cause = |path: &str| failure(get(&settings(), &server.url(path))).cause;
-    assert!(matches!(cause("/a"), Cause::RedirectLoop));
-    assert!(matches!(cause("/nowhere"), Cause::BadRedirect));
-    assert!(matches!(cause("/ftp"), Cause::BadRedirect));
+    assert!(matches!(cause("/a"), FetchCause::RedirectLoop));
+    assert!(matches!(cause("/nowhere"), FetchCause::BadRedirect));
+    assert!(matches!(cause("/ftp"), FetchCause::BadRedirect));
     let most = format!("/count?n={MAX_REDIRECTS}");
     assert_eq!(get(&settings(), &server.url(&most)).unwrap().bytes, b"done");
     let more = format!("/count?n={}", MAX_REDIRECTS + 1);
-    assert!(matches!(cause(&more), Cause::TooManyRedirects));
+    assert!(matches!(cause(&more), FetchCause::TooManyRedirects));
 }
 
 #[test]
@@ -628,13 +631,13 @@ fn a_redirect_to_plain_http_needs_a_hash() {
     let url = secure.url("/");
     let settings = trusting(&authority);
     let error = failure(get(&settings, &url));
-    assert!(matches!(error.cause, Cause::Downgrade), "{error}");
+    assert!(matches!(error.cause, FetchCause::Downgrade), "{error}");
     assert!(plain.requests().is_empty());
-    let request = Request {
+    let request = FetchRequest {
         verified: true,
-        ..Request::new(&url, LIMIT)
+        ..FetchRequest::new(&url, LIMIT)
     };
-    let answer = net::fetch(&settings, &request, &mut |_| {}).unwrap();
+    let answer = net::fetch_url(&settings, &request, &mut |_| {}).unwrap();
     assert_eq!(answer.bytes, b"plain");
 }
 
@@ -646,7 +649,7 @@ fn a_failure_behind_a_redirect_names_the_place() {
     }));
     let error = failure(once(&settings(), &server.url("/")));
     assert!(
-        matches!(error.cause, Cause::Refused(a) if a == gone),
+        matches!(error.cause, FetchCause::Refused(a) if a == gone),
         "{error}"
     );
     let place = format!("http://{gone}/x");
@@ -671,7 +674,7 @@ fn a_server_is_trusted_by_the_given_authority_only() {
         let before = server.connections();
         let error = failure(get(&settings, &server.url("/")));
         assert!(
-            matches!(error.cause, Cause::Tls(TlsProblem::UnknownIssuer(_))),
+            matches!(error.cause, FetchCause::Tls(TlsProblem::UnknownIssuer(_))),
             "{error}"
         );
         assert_eq!((error.attempts, server.connections() - before), (1, 1));
@@ -679,9 +682,9 @@ fn a_server_is_trusted_by_the_given_authority_only() {
 }
 
 /// What a server is trusted by: the certificates in a PEM text.
-fn trusting_pem(pem: &str) -> Settings {
-    Settings {
-        certificates: net::certificates(pem.as_bytes()).unwrap(),
+fn trusting_pem(pem: &str) -> FetchSettings {
+    FetchSettings {
+        certificates: net::parse_bundle(pem.as_bytes()).unwrap(),
         ..settings()
     }
 }
@@ -721,7 +724,10 @@ fn a_server_certificate_that_is_marked_as_an_authority_is_verified_like_any_othe
         match get(&trusting_pem(&trusted), &server.url("/")) {
             Ok(answer) => assert!(enough && answer.bytes == b"hello", "row {row}"),
             Err(error) => {
-                let unknown = matches!(error.cause, Cause::Tls(TlsProblem::UnknownIssuer(Some(_))));
+                let unknown = matches!(
+                    error.cause,
+                    FetchCause::Tls(TlsProblem::UnknownIssuer(Some(_)))
+                );
                 assert!(!enough && unknown, "row {row}: {error}");
                 assert!(!error.to_string().contains("EndEntity"), "{error}");
             }
@@ -748,19 +754,19 @@ fn a_marked_certificate_still_needs_its_name_its_dates_and_its_purpose() {
     let of = |years| marked_as_authority(names, years);
     assert!(matches!(
         refused(of(VALID), "other.example"),
-        Cause::Tls(TlsProblem::WrongName { .. })
+        FetchCause::Tls(TlsProblem::WrongName { .. })
     ));
     assert!(matches!(
         refused(of(Years(2001, 2002)), ""),
-        Cause::Tls(TlsProblem::Expired { .. })
+        FetchCause::Tls(TlsProblem::Expired { .. })
     ));
     assert!(matches!(
         refused(of(Years(2090, 2091)), ""),
-        Cause::Tls(TlsProblem::NotYetValid { .. })
+        FetchCause::Tls(TlsProblem::NotYetValid { .. })
     ));
     let mut params = of(VALID);
     params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
-    let Cause::Tls(TlsProblem::BadCertificate(words)) = refused(params, "") else {
+    let FetchCause::Tls(TlsProblem::BadCertificate(words)) = refused(params, "") else {
         panic!("a client's certificate was accepted");
     };
     assert!(words.contains("serverAuth"), "{words}");
@@ -809,10 +815,14 @@ fn a_chain_that_leads_nowhere_is_told_and_tried_with_what_is_at_hand() {
     let identity = middle.issue(&["127.0.0.1"], VALID);
     let server = Server::tls(greeting(), &identity);
     let error = failure(get(&trusting(&other), &server.url("/")));
-    let Cause::Tls(TlsProblem::UnknownIssuer(Some(presented))) = &error.cause else {
+    let FetchCause::Tls(TlsProblem::UnknownIssuer(Some(presented))) = &error.cause else {
         panic!("{error}");
     };
-    let told: Vec<_> = presented.certificates().into_iter().flatten().collect();
+    let told: Vec<_> = presented
+        .read_certificates()
+        .into_iter()
+        .flatten()
+        .collect();
     let names: Vec<_> = told
         .iter()
         .map(|one| (one.subject.as_str(), one.issuer.as_str()))
@@ -831,14 +841,14 @@ fn a_chain_that_leads_nowhere_is_told_and_tried_with_what_is_at_hand() {
     }
     let digest = Sha256::digest(identity.chain().last().unwrap());
     let digest: Vec<String> = digest.iter().map(|byte| format!("{byte:02X}")).collect();
-    assert_eq!(presented.fingerprint(), digest.join(":"));
+    assert_eq!(presented.last_fingerprint(), digest.join(":"));
     assert!(
-        error.to_string().contains(&presented.fingerprint()),
+        error.to_string().contains(&presented.last_fingerprint()),
         "{error}"
     );
     assert!(!presented.same_name);
     let verified = |authority: &Authority| {
-        let pem = mco_rescue::net::certificates(authority.pem.as_bytes()).unwrap();
+        let pem = mco_rescue::net::parse_bundle(authority.pem.as_bytes()).unwrap();
         presented.would_be_verified_by(&pem)
     };
     assert!(verified(&root) && verified(&middle) && !verified(&other));
@@ -848,10 +858,10 @@ fn a_chain_that_leads_nowhere_is_told_and_tried_with_what_is_at_hand() {
         &resolving(trusting(&other), &["other.example"]),
         &server.url_of("other.example", "/"),
     ));
-    let Cause::Tls(TlsProblem::UnknownIssuer(Some(presented))) = &error.cause else {
+    let FetchCause::Tls(TlsProblem::UnknownIssuer(Some(presented))) = &error.cause else {
         panic!("{error}");
     };
-    let pem = mco_rescue::net::certificates(root.pem.as_bytes()).unwrap();
+    let pem = mco_rescue::net::parse_bundle(root.pem.as_bytes()).unwrap();
     assert!(!presented.would_be_verified_by(&pem));
 }
 
@@ -862,7 +872,7 @@ fn a_certificate_for_another_name_is_told_with_its_names() {
     let server = Server::tls(greeting(), &identity);
     let settings = resolving(trusting(&authority), &["api.example", "api-int.example"]);
     let error = failure(get(&settings, &server.url_of("api.example", "/")));
-    let Cause::Tls(TlsProblem::WrongName { wanted, names }) = &error.cause else {
+    let FetchCause::Tls(TlsProblem::WrongName { wanted, names }) = &error.cause else {
         panic!("{error}");
     };
     assert_eq!(wanted, "api.example");
@@ -889,8 +899,8 @@ fn a_certificate_out_of_its_time_is_told_with_both_clocks() {
         let url = server.url("/config?token=x");
         let error = failure(once(&settings, &url));
         let right = match &error.cause {
-            Cause::Tls(TlsProblem::Expired { .. }) => !starts,
-            Cause::Tls(TlsProblem::NotYetValid { .. }) => starts,
+            FetchCause::Tls(TlsProblem::Expired { .. }) => !starts,
+            FetchCause::Tls(TlsProblem::NotYetValid { .. }) => starts,
             _ => false,
         };
         assert!(right, "{error}");
@@ -905,11 +915,13 @@ fn a_certificate_out_of_its_time_is_told_with_both_clocks() {
         assert_eq!(line, ("HEAD", "/"));
         // The clock may be being set, so it is tried again.
         let mut failures = 0;
-        let patient = Settings {
+        let patient = FetchSettings {
             total_timeout: Some(Duration::from_secs(1)),
             ..settings.clone()
         };
-        let again = net::fetch(&patient, &Request::new(&url, LIMIT), &mut |_| failures += 1);
+        let again = net::fetch_url(&patient, &FetchRequest::new(&url, LIMIT), &mut |_| {
+            failures += 1
+        });
         assert!(again.is_err() && failures > 0);
     }
 }
@@ -921,7 +933,7 @@ fn the_clock_of_an_untrusted_server_is_not_asked_for() {
     let routes = Routes::new().at("*", move |_| Response::new(200, &[("Date", &date)], ""));
     let server = Server::tls(routes, &other.issue(&["127.0.0.1"], Years(2001, 2002)));
     let error = failure(once(&trusting(&ours), &server.url("/")));
-    assert!(matches!(error.cause, Cause::Tls(_)), "{error}");
+    assert!(matches!(error.cause, FetchCause::Tls(_)), "{error}");
     assert!(!error.to_string().contains("off by"), "{error}");
     assert!(server.requests().is_empty());
 }
@@ -934,13 +946,13 @@ fn the_wrong_scheme_for_a_port_is_told() {
     let address = talkative.local_addr().unwrap();
     std::thread::spawn(move || {
         let (mut stream, _) = talkative.accept().unwrap();
-        std::io::Write::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        std::io::Write::write_all(&mut stream, b"HTTP/1.1 400 Bad FetchRequest\r\n\r\n").unwrap();
         let mut rest = [0; 4096];
         while std::io::Read::read(&mut stream, &mut rest).is_ok_and(|n| n > 0) {}
     });
     let error = failure(once(&trusting(&authority), &format!("https://{address}/")));
     assert!(
-        matches!(error.cause, Cause::Tls(TlsProblem::NotTls)),
+        matches!(error.cause, FetchCause::Tls(TlsProblem::NotTls)),
         "{error}"
     );
 
@@ -948,7 +960,7 @@ fn the_wrong_scheme_for_a_port_is_told() {
     let url = format!("http://{}/", secure.address());
     let error = failure(once(&settings(), &url));
     assert!(
-        matches!(error.cause, Cause::NotHttp(_) | Cause::Closed),
+        matches!(error.cause, FetchCause::NotHttp(_) | FetchCause::Closed),
         "{error}"
     );
 }
@@ -959,14 +971,14 @@ fn the_wrong_scheme_for_a_port_is_told() {
 fn bundles_are_read_with_blank_lines_at_the_end() {
     let (a, b) = (Authority::new("a").pem, Authority::new("b").pem);
     let bundle = format!("# the first\n{a}\n\nthe second\r\n{b}\n\n \n");
-    assert_eq!(net::certificates(bundle.as_bytes()).unwrap().len(), 2);
-    assert_eq!(net::certificates(b"\n"), Err(BundleError::Empty));
+    assert_eq!(net::parse_bundle(bundle.as_bytes()).unwrap().len(), 2);
+    assert_eq!(net::parse_bundle(b"\n"), Err(BundleError::Empty));
     let length = a.lines().count();
-    let stray = net::certificates(format!("{a}\nrubbish\n").as_bytes());
+    let stray = net::parse_bundle(format!("{a}\nrubbish\n").as_bytes());
     assert_eq!(stray, Err(BundleError::Stray(length + 2)));
     let cut: String = a.lines().take(3).map(|l| format!("{l}\n")).collect();
     assert_eq!(
-        net::certificates(format!("\n{cut}").as_bytes()),
+        net::parse_bundle(format!("\n{cut}").as_bytes()),
         Err(BundleError::Open(2))
     );
 }
@@ -981,7 +993,7 @@ fn what_is_no_certificate_is_refused_in_a_bundle_and_passed_over_in_the_systems(
         let bundle = format!("{good}{bad}");
         let line = good.lines().count() + 1;
         assert_eq!(
-            net::certificates(bundle.as_bytes()),
+            net::parse_bundle(bundle.as_bytes()),
             Err(BundleError::NotACertificate(line))
         );
         assert_eq!(net::system_certificates(bundle.as_bytes()).len(), 1);
@@ -1005,13 +1017,13 @@ fn proxy(to: SocketAddr, login: Option<&'static str>) -> Server {
     }))
 }
 
-fn by_way_of(url: &str, settings: Settings) -> Settings {
-    let proxy = Proxy {
+fn by_way_of(url: &str, settings: FetchSettings) -> FetchSettings {
+    let proxy = ProxySettings {
         http: Some(url.to_owned()),
         https: Some(url.to_owned()),
         none: Vec::new(),
     };
-    Settings { proxy, ..settings }
+    FetchSettings { proxy, ..settings }
 }
 
 #[test]
@@ -1075,10 +1087,10 @@ fn trouble_with_the_proxy_is_told_as_such() {
     }
     let gone = format!("http://{}", nobody());
     let error = failure(once(&by_way_of(&gone, settings()), "https://server.test/"));
-    let Cause::Proxy { cause, .. } = &error.cause else {
+    let FetchCause::Proxy { cause, .. } = &error.cause else {
         panic!("{error}");
     };
-    assert!(matches!(**cause, Cause::Refused(_)));
+    assert!(matches!(**cause, FetchCause::Refused(_)));
 }
 
 #[test]
@@ -1086,12 +1098,12 @@ fn a_proxy_that_answers_byte_by_byte_is_given_up() {
     let slow = Server::plain(Routes::new().at("*", |_| {
         Response::raw("HTTP/1.1 200 OK\r\n").drip([b'x'; 1000], Duration::from_millis(10))
     }));
-    let settings = Settings {
+    let settings = FetchSettings {
         connect_timeout: Duration::from_millis(150),
         ..by_way_of(&slow.url(""), settings())
     };
     let error = failure(once(&settings, "https://server.test/"));
-    assert!(matches!(error.cause, Cause::Proxy { .. }), "{error}");
+    assert!(matches!(error.cause, FetchCause::Proxy { .. }), "{error}");
     assert!(error.spent < Duration::from_secs(2));
 }
 

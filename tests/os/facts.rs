@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use crate::support::sysroot::Sysroot;
 use crate::support::{TestRoot, say, shared_data};
 use mco_rescue::command::CommandOutput;
-use mco_rescue::command::rpm_ostree::arguments::{self, Target, Version};
-use mco_rescue::command::rpm_ostree::cause::{Cause, Place};
+use mco_rescue::command::rpm_ostree::arguments::{self, RebaseTarget, Version};
+use mco_rescue::command::rpm_ostree::cause::{FullDisk, RpmOstreeError};
 use mco_rescue::command::rpm_ostree::status::{
     Deployments, Standing, StatusText, finalize_failure,
 };
@@ -171,11 +171,11 @@ fn every_captured_failure_has_a_cause_and_a_next_step() {
             continue;
         }
         let transcript = fs::read_to_string(&path).unwrap();
-        let causes: Vec<Cause> = errors(&transcript)
+        let causes: Vec<RpmOstreeError> = errors(&transcript)
             .iter()
-            .map(|words| Cause::of_words(words))
+            .map(|words| RpmOstreeError::of_words(words))
             .collect();
-        let kinds: Vec<&str> = causes.iter().map(Cause::kind).collect();
+        let kinds: Vec<&str> = causes.iter().map(RpmOstreeError::kind).collect();
         assert!(!kinds.contains(&"unknown"), "{name}: {causes:?}");
         if name == "fail-not-an-ostree-system" {
             assert_eq!(
@@ -200,7 +200,7 @@ fn every_captured_failure_has_a_cause_and_a_next_step() {
         }
         for cause in causes {
             rows.entry(cause.kind())
-                .or_insert_with(|| (cause.to_string(), cause.next(), name.clone()));
+                .or_insert_with(|| (cause.to_string(), cause.next_step(), name.clone()));
         }
     }
     for (kind, (words, next, name)) in &rows {
@@ -270,9 +270,12 @@ fn fact_1_seventy_seven_is_no_failure_and_one_tells_nothing() {
     let Some(unchanged) = answer(77, "kargs-unchanged-exit-77.txt") else {
         return;
     };
-    assert_eq!(Cause::of(&unchanged), None);
+    assert_eq!(RpmOstreeError::of_command(&unchanged), None);
     let failed = answer(1, "fail-bad-refspec.txt").unwrap();
-    assert_eq!(Cause::of(&failed).unwrap().kind(), "bad-reference");
+    assert_eq!(
+        RpmOstreeError::of_command(&failed).unwrap().kind(),
+        "bad-reference"
+    );
 }
 
 #[test]
@@ -280,7 +283,8 @@ fn fact_2_the_same_reference_is_judged_by_status_and_digest() {
     let Some(refused) = answer(1, "rebase-same-image-already-booted.txt") else {
         return;
     };
-    let Some(Cause::SameReference(reference)) = Cause::of(&refused) else {
+    let Some(RpmOstreeError::SameReference(reference)) = RpmOstreeError::of_command(&refused)
+    else {
         panic!("{refused:?}");
     };
     let here = status("status-09-booted-container-with-rollback.json").unwrap();
@@ -407,21 +411,25 @@ fn fact_8_a_failed_finalization_is_in_the_text_and_the_journal_only() {
     );
     let journal = text.split_once("Available: 0\n").unwrap().1;
     assert_eq!(finalize_failure(journal).as_deref(), Some(words));
-    let no_room = |cause: &Cause| {
+    let no_room = |cause: &RpmOstreeError| {
         matches!(
             cause,
-            Cause::NoSpace {
-                place: Place::Boot,
+            RpmOstreeError::NoSpace {
+                place: FullDisk::Boot,
                 ..
             }
         )
     };
-    assert!(no_room(&Cause::of_words(&format!("error: {words}"))));
+    assert!(no_room(&RpmOstreeError::of_words(&format!(
+        "error: {words}"
+    ))));
     let unit = text
         .lines()
         .find(|line| line.contains("failed on previous boot"))
         .unwrap();
-    assert!(matches!(Cause::of_words(unit), Cause::FinalizeFailed(inner) if no_room(&inner)));
+    assert!(
+        matches!(RpmOstreeError::of_words(unit), RpmOstreeError::FinalizeFailed(inner) if no_room(&inner))
+    );
     // It was counted before: 55.3 MB were needed, and 21 MB were free.
     let blocks = stdout("nospace-boot-stage.txt").unwrap();
     let free: u64 = blocks
@@ -458,20 +466,22 @@ fn fact_9_space_is_counted_as_ostree_counts_it() {
         ..Space::default()
     };
     assert!(!full.fit_import(217_100, MIN_FREE_PERCENT).is_enough());
-    let cause = Cause::of(&answer(1, "nospace-root-really-full.txt").unwrap()).unwrap();
+    let cause =
+        RpmOstreeError::of_command(&answer(1, "nospace-root-really-full.txt").unwrap()).unwrap();
     assert!(
-        matches!(&cause, Cause::NoSpace { place: Place::Sysroot, detail } if detail.contains("217.1 kB")),
+        matches!(&cause, RpmOstreeError::NoSpace { place: FullDisk::Sysroot, detail } if detail.contains("217.1 kB")),
         "{cause:?}"
     );
-    let archive = Cause::of(&answer(1, "nospace-var-tmp-oci-archive.txt").unwrap()).unwrap();
+    let archive =
+        RpmOstreeError::of_command(&answer(1, "nospace-var-tmp-oci-archive.txt").unwrap()).unwrap();
     assert!(matches!(
         archive,
-        Cause::NoSpace {
-            place: Place::VarTmp,
+        RpmOstreeError::NoSpace {
+            place: FullDisk::VarTmp,
             ..
         }
     ));
-    assert!(archive.next().contains("oci:PATH"));
+    assert!(archive.next_step().contains("oci:PATH"));
 }
 
 #[test]
@@ -483,7 +493,7 @@ fn fact_10_a_rollback_is_refused_while_something_is_staged() {
         let Some(refused) = answer(1, name) else {
             return;
         };
-        assert_eq!(Cause::of(&refused).unwrap().kind(), kind);
+        assert_eq!(RpmOstreeError::of_command(&refused).unwrap().kind(), kind);
     }
     let single = status("v2025.6-status-03-single-deployment.json").unwrap();
     assert_eq!(single.rollback(), None);
@@ -501,14 +511,19 @@ fn fact_11_a_transaction_in_progress_is_told_by_whom() {
     assert_eq!(here.transaction.unwrap().method, "Rebase");
     let text = StatusText::read(&stdout("status-text-transaction-in-progress.txt").unwrap());
     let refused = answer(1, "fail-transaction-in-progress-kargs.txt").unwrap();
-    let cause = Cause::of(&refused).unwrap().begun_by(text.initiator, None);
+    let cause = RpmOstreeError::of_command(&refused)
+        .unwrap()
+        .begun_by(text.initiator, None);
     assert_eq!(
         cause.to_string(),
         "a transaction is in progress: rebase ostree-unverified-image:oci-archive:/var/lab/b.ociarchive, \
          begun by client(id:cli dbus:1.112 unit:session-38.scope uid:0)"
     );
     let lock = answer(124, "fail-lock-held-ostree.txt").unwrap();
-    assert_eq!(Cause::of(&lock), Some(Cause::LockHeld));
+    assert_eq!(
+        RpmOstreeError::of_command(&lock),
+        Some(RpmOstreeError::LockHeld)
+    );
 }
 
 #[test]
@@ -531,23 +546,26 @@ fn fact_13_images_are_read_by_another_user() {
     let Some(refused) = answer(1, "fail-private-dir-0700.txt") else {
         return;
     };
-    let cause = Cause::of(&refused).unwrap();
-    assert_eq!(cause, Cause::FetcherDenied("/var/priv/oci-plain".into()));
-    assert!(cause.next().contains("0755"));
+    let cause = RpmOstreeError::of_command(&refused).unwrap();
+    assert_eq!(
+        cause,
+        RpmOstreeError::FetcherDenied("/var/priv/oci-plain".into())
+    );
+    assert!(cause.next_step().contains("0755"));
 }
 
 #[test]
 fn fact_14_no_experimental_option_where_the_version_does_without() {
-    let target = Target::OciDirectory("/var/lab/oci-c".into());
+    let target = RebaseTarget::OciDirectory("/var/lab/oci-c".into());
     for (name, number) in [
         ("version.txt", (2024, 7)),
         ("v2025.6-version.txt", (2025, 6)),
     ] {
         let Some(text) = stdout(name) else { return };
-        let version = Version::read(&text);
+        let version = Version::parse_answer(&text);
         assert_eq!(version.number, Some(number));
         assert!(version.has_containers());
-        let args = arguments::rebase(&target, &version).args;
+        let args = arguments::rebase_to(&target, &version).args;
         assert_eq!(
             args,
             ["rebase", "ostree-unverified-image:oci:/var/lab/oci-c"]
@@ -561,8 +579,11 @@ fn fact_15_damage_is_told_by_what_is_damaged() {
     let Some(missing) = answer(1, "fail-oci-missing-blob.txt") else {
         return;
     };
-    assert!(matches!(Cause::of(&missing), Some(Cause::MissingBlob(path)) if path.ends_with(blob)));
-    let damaged = Cause::of(&answer(1, "fail-oci-corrupt-blob.txt").unwrap()).unwrap();
+    assert!(
+        matches!(RpmOstreeError::of_command(&missing), Some(RpmOstreeError::MissingBlob(path)) if path.ends_with(blob))
+    );
+    let damaged =
+        RpmOstreeError::of_command(&answer(1, "fail-oci-corrupt-blob.txt").unwrap()).unwrap();
     assert!(
         damaged.to_string().contains("checksum expected="),
         "{damaged}"
@@ -588,11 +609,14 @@ fn fact_16_no_cause_is_read_from_standard_output() {
     };
     assert!(down.stdout.contains("Active: inactive"));
     assert!(
-        matches!(Cause::of(&down), Some(Cause::DaemonDown(words)) if words.contains("dbus.socket is masked"))
+        matches!(RpmOstreeError::of_command(&down), Some(RpmOstreeError::DaemonDown(words)) if words.contains("dbus.socket is masked"))
     );
     assert!(Deployments::read(&down.stdout).is_err());
     let ambiguous = "error: Sysroot reload: Reading deployment 1: Reading deployment metadata: Resolving target ref: Refspec a not unique";
-    assert_eq!(Cause::of_words(ambiguous), Cause::AmbiguousRef("a".into()));
+    assert_eq!(
+        RpmOstreeError::of_words(ambiguous),
+        RpmOstreeError::AmbiguousRef("a".into())
+    );
 }
 
 #[test]
@@ -604,12 +628,12 @@ fn fact_17_a_driver_of_updates_is_named_with_its_unit() {
     let foreign = answer(1, "update-driver-foreign.txt").unwrap();
     let first = foreign.stderr.lines().next().unwrap();
     assert_eq!(
-        Cause::of_words(first),
-        Cause::Driver("FakeDriver".into(), "fakedriver.service".into())
+        RpmOstreeError::of_words(first),
+        RpmOstreeError::Driver("FakeDriver".into(), "fakedriver.service".into())
     );
     assert!(
-        Cause::of_words(first)
-            .next()
+        RpmOstreeError::of_words(first)
+            .next_step()
             .contains("systemctl stop fakedriver.service")
     );
 }
@@ -621,7 +645,9 @@ fn fact_18_a_locked_finalization_may_not_be_in_the_status() {
     };
     assert!(!here.staged().unwrap().finalization_locked);
     let words = stderr("finalize-deployment.txt").unwrap();
-    let Cause::OtherStaged(_, found) = Cause::of_words(words.lines().next().unwrap()) else {
+    let RpmOstreeError::OtherStaged(_, found) =
+        RpmOstreeError::of_words(words.lines().next().unwrap())
+    else {
         panic!("{words}");
     };
     assert_eq!(found, here.staged().unwrap().checksum);
@@ -636,9 +662,9 @@ fn fact_19_what_succeeds_has_no_cause_whatever_it_prints() {
         "cleanup-pending.txt",
     ] {
         let Some(done) = answer(0, name) else { return };
-        assert_eq!(Cause::of(&done), None);
+        assert_eq!(RpmOstreeError::of_command(&done), None);
     }
-    assert_eq!(arguments::status().args, ["status", "--json"]);
+    assert_eq!(arguments::status_json().args, ["status", "--json"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::support::mounts::{mount, with_mounts};
 use crate::support::{TestRoot, say};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use mco_rescue::command::rpm_ostree::cause::Cause;
+use mco_rescue::command::rpm_ostree::cause::RpmOstreeError;
 use mco_rescue::command::{CommandLine, CommandRunner, HostRunner};
 use mco_rescue::images::medium::{AddressError, BlobState, Report, Role, Verdict};
 use mco_rescue::images::policy::Policy;
@@ -721,7 +721,11 @@ fn a_policy_decides_as_it_does_for_skopeo() {
                 "{text}: {ruling} {words}"
             );
             if ruling.rejects() {
-                assert_eq!(Cause::of_words(&words).kind(), "policy-rejects", "{words}");
+                assert_eq!(
+                    RpmOstreeError::of_words(&words).kind(),
+                    "policy-rejects",
+                    "{words}"
+                );
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use mco_rescue::command::HostRunner;
 use mco_rescue::command::rpm_ostree::arguments::Version;
-use mco_rescue::command::rpm_ostree::cause::Cause;
+use mco_rescue::command::rpm_ostree::cause::RpmOstreeError;
 use mco_rescue::command::rpm_ostree::status::{self, Deployments, StatusText};
 use mco_rescue::daemon;
 use mco_rescue::daemon::actions::Changed;
@@ -330,11 +330,11 @@ pub fn kargs(data: &[u8]) {
 /// cause has words and a next step.
 pub fn answers(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let cause = Cause::of_words(&text);
-    assert!(!cause.next().is_empty() && !cause.kind().is_empty());
+    let cause = RpmOstreeError::of_words(&text);
+    assert!(!cause.next_step().is_empty() && !cause.kind().is_empty());
     let _ = (
         cause.to_string(),
-        Version::read(&text),
+        Version::parse_answer(&text),
         StatusText::read(&text),
     );
     let _ = (status::finalize_failure(&text), status::begun(&text));

@@ -151,7 +151,7 @@ fn of_system() -> Vec<Piece> {
 /// Words that are addresses may carry a login or a token.
 fn redacted(text: &str) -> String {
     let word = |word: &str| match word.find("://") {
-        Some(_) => net::redact(word),
+        Some(_) => net::redact_url(word),
         None => word.to_owned(),
     };
     let line = |line: &str| line.split(' ').map(word).collect::<Vec<_>>().join(" ") + "\n";

@@ -110,8 +110,8 @@ impl Evidence {
 
     fn of_ours(&mut self, root: &Root) {
         self.records = Records::read(root).into();
-        self.pending = transaction::pending(root).into();
-        self.strays = transaction::strays(root);
+        self.pending = transaction::find_pending(root).into();
+        self.strays = transaction::find_strays(root);
         self.last_run = transaction::last_run(root).ok().flatten();
         self.awaited = complete::awaited(root).into();
         let firstboot = || runtime::read_json(runtime::FIRSTBOOT);
@@ -153,7 +153,7 @@ impl Evidence {
             self.rpm_ostreed = Look::Unseen(why.to_owned());
             return;
         }
-        self.units = systemctl::activity(&HostRunner, &UNITS).into();
+        self.units = systemctl::query_activity(&HostRunner, &UNITS).into();
         self.rpm_ostreed = systemctl::start_result(&HostRunner, "rpm-ostreed.service").into();
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::cli::work::now;
-use crate::net::{self, Request, Settings};
+use crate::net::{self, FetchRequest, FetchSettings};
 use crate::node::clock::Heard;
 use crate::root::Root;
 use crate::source::server::{Server, ServerClock};
@@ -22,11 +22,11 @@ const QUESTION: &str = "healthz";
 /// Why it said nothing.
 pub(super) fn ask(root: &Root, server: &Server) -> Result<Heard, String> {
     let url = format!("{}/{QUESTION}", server.url);
-    let request = Request {
+    let request = FetchRequest {
         retry: false,
-        ..Request::new(&url, MAX_BYTES)
+        ..FetchRequest::new(&url, MAX_BYTES)
     };
-    let answer = net::fetch(&settings(root, server)?, &request, &mut |_| {});
+    let answer = net::fetch_url(&settings(root, server)?, &request, &mut |_| {});
     let date = match answer {
         Ok(answer) => answer
             .date
@@ -36,7 +36,7 @@ pub(super) fn ask(root: &Root, server: &Server) -> Result<Heard, String> {
     date.map(|date| heard(server, date))
 }
 
-fn settings(root: &Root, server: &Server) -> Result<Settings, String> {
+fn settings(root: &Root, server: &Server) -> Result<FetchSettings, String> {
     if !server.url.starts_with("https:") {
         return Err("it was reached without TLS, so anybody could answer".to_owned());
     }

@@ -97,11 +97,11 @@ fn why_silent(pointer: Option<&str>) -> Option<String> {
     let mut settings = Http::new(&root).settings(&network).ok()?;
     settings.header_timeout = Duration::from_secs(10);
     settings.total_timeout = Some(Duration::from_secs(20));
-    let request = net::Request {
+    let request = net::FetchRequest {
         retry: false,
-        ..net::Request::new(&url, 16 << 20)
+        ..net::FetchRequest::new(&url, 16 << 20)
     };
-    let answer = net::fetch(&settings, &request, &mut source::tell);
+    let answer = net::fetch_url(&settings, &request, &mut source::tell);
     answer.err().map(|error| error.to_string())
 }
 
@@ -172,12 +172,12 @@ fn make_ignition_read() -> Result<()> {
     let environment = source::read_named(ENVIRONMENT).unwrap_or_default();
     let environment = String::from_utf8_lossy(&environment).into_owned();
     let platform =
-        ignition::platform(&environment).context("the platform of this boot is not known")?;
+        ignition::platform_id(&environment).context("the platform of this boot is not known")?;
     let answer = HostRunner.run(&ignition::fetch_offline(platform))?;
     if answer.status != Some(0) || !source::is_there(FETCHED) {
         bail!(
             "Ignition does not take it: {}",
-            ignition::why(&answer.stderr)
+            ignition::failure_line(&answer.stderr)
         );
     }
     Ok(())

@@ -63,7 +63,7 @@ pub fn stop_service() -> Result<()> {
 
 /// Whoever is stopped while it starts counts as failed, which nobody is to look into.
 fn end(units: &[&str]) -> Result<(), CommandError> {
-    systemctl::stop(&HostRunner, units)?;
+    systemctl::stop_units(&HostRunner, units)?;
     // One that systemd has let go of meanwhile is none of its units any more.
     if let Err(error) = systemctl::reset_failed(&HostRunner, units) {
         log::info!("{error}");
@@ -72,7 +72,7 @@ fn end(units: &[&str]) -> Result<(), CommandError> {
 }
 
 fn is_any_at_work(units: &[&str]) -> Result<bool> {
-    let found = systemctl::activity(&HostRunner, units);
+    let found = systemctl::query_activity(&HostRunner, units);
     let found = found.context("asking systemd for the units of the first boot")?;
     Ok(found.iter().any(UnitActivity::is_at_work))
 }

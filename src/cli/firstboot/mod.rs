@@ -118,7 +118,9 @@ fn tell(
 
 fn is_unfinished(path: &Path) -> bool {
     let root = Root::open(path);
-    root.is_ok_and(|root| transaction::pending(&root).is_ok_and(|found| found != Pending::Nothing))
+    root.is_ok_and(|root| {
+        transaction::find_pending(&root).is_ok_and(|found| found != Pending::Nothing)
+    })
 }
 
 /// How far it has got.
@@ -155,7 +157,7 @@ impl Attempt {
         self.phase = "recovering an interrupted run";
         self.why = "a run was cut off".to_owned();
         let opened = BootRoot::prepare(path, Access::Write)?;
-        let lock = transaction::acquire(&root)?;
+        let lock = transaction::acquire_lock(&root)?;
         recover_first(&root, &lock)?;
         drop((lock, root));
         opened.give_back();
@@ -192,7 +194,7 @@ impl Attempt {
         }
         machine::expect_node(&root, self.not_a_node)?;
         let opened = BootRoot::prepare(path, Access::Write)?;
-        let lock = transaction::acquire(&root)?;
+        let lock = transaction::acquire_lock(&root)?;
         recover_first(&root, &lock)?;
         self.phase = "reading the config and the root";
         let first = facts.never_booted && !facts.recorded;
@@ -267,7 +269,7 @@ impl Attempt {
 
 fn facts(root: &Root) -> Result<Facts> {
     let host = Host::observe(root).context("looking at the root")?;
-    let pending = transaction::pending(root).context("looking for an interrupted run")?;
+    let pending = transaction::find_pending(root).context("looking for an interrupted run")?;
     Ok(Facts {
         unfinished: pending != Pending::Nothing,
         never_booted: host.never_booted,

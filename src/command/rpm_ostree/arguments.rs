@@ -1,7 +1,7 @@
 //! Command lines of rpm-ostree, and of ostree where rpm-ostree has none (docs/agreement.md: Operating system, Packages).
 //!
-//! Every one has a deadline. When it passes, the client is killed and the daemon goes on: say `cancel`, then ask for
-//! the status until it names no transaction.
+//! Every one has a deadline. When it passes, the client is killed and the daemon goes on: run `cancel`, then `status`
+//! until it names no transaction.
 
 use std::time::Duration;
 
@@ -16,18 +16,18 @@ const SMALL: Duration = Duration::from_secs(600);
 /// What imports an image or unpacks packages.
 const LARGE: Duration = Duration::from_secs(3600);
 
-/// What `rpm-ostree --version` says.
+/// The answer of `rpm-ostree --version`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Version {
-    /// Year and release; `None` where it is not of that form.
+    /// Year and release; `None` for another form.
     pub number: Option<(u32, u32)>,
     /// Such as `container`, without which no image can be deployed.
     pub features: Vec<String>,
 }
 
 impl Version {
-    /// Reads the answer, which is YAML of a fixed form. What is not found stays empty.
-    pub fn read(stdout: &str) -> Self {
+    /// Parses the answer, which is YAML of a fixed form. Missing fields stay empty.
+    pub fn parse_answer(stdout: &str) -> Self {
         // The first document is rpm-ostree's own; `ostree --version` has the same form.
         let lines = stdout.lines().map(str::trim);
         let number = lines.clone().find_map(|line| line.strip_prefix("Version:"));
@@ -42,20 +42,20 @@ impl Version {
         }
     }
 
-    /// Whether it can deploy images at all; else the daemon updates through a container (docs/agreement.md: Operating system).
+    /// Returns true if it can deploy images; else the daemon updates through a container (docs/agreement.md: Operating system).
     pub fn has_containers(&self) -> bool {
         self.features.iter().any(|feature| feature == "container")
     }
 
-    /// Whether a rebase to an image asks for `--experimental`: 2024.7 is the oldest seen to do without.
+    /// Returns true if a rebase to an image needs `--experimental`: 2024.7 is the oldest version seen without.
     fn wants_experimental(&self) -> bool {
         self.number.is_none_or(|number| number < (2024, 7))
     }
 }
 
-/// What to rebase to, by where the bits come from.
+/// The target of a rebase, by the source of its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum RebaseTarget {
     /// The registry of the image's name, or a mirror of it in `registries.conf`. The origin keeps the name.
     Registry(String),
     /// `containers-storage`, under exactly this name. The origin keeps the name.
@@ -66,7 +66,7 @@ pub enum Target {
     OciArchive(String),
     /// A commit in the local repository, with the daemon's old form of an origin.
     Commit {
-        /// Of the commit.
+        /// Checksum of the commit.
         checksum: String,
         /// The image that it was made of, as the daemon compares it.
         image: String,
@@ -75,9 +75,9 @@ pub enum Target {
     Reference(String),
 }
 
-impl Target {
-    /// The reference as rpm-ostree takes it.
-    pub fn reference(&self) -> String {
+impl RebaseTarget {
+    /// Returns the reference as rpm-ostree takes it.
+    pub fn as_reference(&self) -> String {
         match self {
             Self::Registry(image) => format!("ostree-unverified-registry:{image}"),
             Self::Storage(image) => format!("ostree-unverified-image:containers-storage:{image}"),
@@ -88,93 +88,68 @@ impl Target {
         }
     }
 
-    /// What the daemon will take for the booted image afterwards.
-    pub fn image(&self) -> String {
+    /// Returns the image name that the daemon will read from the deployment afterwards.
+    pub fn image_name(&self) -> String {
         match self {
             Self::Commit { image, .. } => image.clone(),
-            other => crate::command::rpm_ostree::reference::of_reference(&other.reference()),
+            other => crate::command::rpm_ostree::reference::of_reference(&other.as_reference()),
         }
     }
 }
 
 /// `rpm-ostree status --json`. Ask again for some seconds where it fails: the daemon may be about to start or to end.
-pub fn status() -> CommandLine {
-    rpm_ostree(QUESTION, ["status", "--json"])
+pub fn status_json() -> CommandLine {
+    rpm_ostree_line(QUESTION, ["status", "--json"])
 }
 
-/// `rpm-ostree status`: who runs the transaction, and why the last finalization failed, are in the text only.
+/// `rpm-ostree status`: the initiator of a transaction and the last failed finalization are in the text only.
 pub fn status_text() -> CommandLine {
-    rpm_ostree(QUESTION, ["status"])
+    rpm_ostree_line(QUESTION, ["status"])
 }
 
 /// `rpm-ostree --version`.
-pub fn version() -> CommandLine {
-    rpm_ostree(QUESTION, ["--version"])
+pub fn show_version() -> CommandLine {
+    rpm_ostree_line(QUESTION, ["--version"])
 }
 
 /// The arguments of the deployment that the next boot would take.
 pub fn show_kargs() -> CommandLine {
-    rpm_ostree(QUESTION, ["kargs"])
+    rpm_ostree_line(QUESTION, ["kargs"])
 }
 
-/// Stages a deployment with other arguments; `None` where nothing is to be changed.
-pub fn kargs(changes: &[KargsChange]) -> Option<CommandLine> {
+/// Stages a deployment with other kernel arguments; `None` if nothing is to be changed.
+pub fn change_kargs(changes: &[KargsChange]) -> Option<CommandLine> {
     let options = changes.iter().map(KargsChange::command_option);
     let args = std::iter::once("kargs".to_owned()).chain(options);
-    (!changes.is_empty()).then(|| rpm_ostree(SMALL, args))
+    (!changes.is_empty()).then(|| rpm_ostree_line(SMALL, args))
 }
 
 /// Stages a deployment of another image or commit.
-pub fn rebase(target: &Target, version: &Version) -> CommandLine {
+pub fn rebase_to(target: &RebaseTarget, version: &Version) -> CommandLine {
     let mut args = vec!["rebase".to_owned()];
-    if let Target::Commit { image, .. } = target {
+    if let RebaseTarget::Commit { image, .. } = target {
         args.push(format!("--custom-origin-url=pivot://{image}"));
         args.push("--custom-origin-description=Managed by machine-config-operator".to_owned());
     } else if version.wants_experimental() {
         args.push("--experimental".to_owned());
     }
-    args.push(target.reference());
-    rpm_ostree(LARGE, args)
+    args.push(target.as_reference());
+    rpm_ostree_line(LARGE, args)
 }
 
-/// The content of the reference that is booted already, where that has become another one.
-pub fn upgrade() -> CommandLine {
-    rpm_ostree(LARGE, ["upgrade", "--unchanged-exit-77"])
-}
-
-/// Drops what is staged, whoever staged it.
+/// Drops the staged deployment, also one that another program staged.
 pub fn drop_pending() -> CommandLine {
-    rpm_ostree(SMALL, ["cleanup", "-p"])
-}
-
-/// Removes the rollback deployment, at once.
-pub fn drop_rollback() -> CommandLine {
-    rpm_ostree(SMALL, ["cleanup", "-r"])
+    rpm_ostree_line(SMALL, ["cleanup", "-p"])
 }
 
 /// Makes the rollback deployment the first one, at once; refused while something is staged.
-pub fn rollback() -> CommandLine {
-    rpm_ostree(SMALL, ["rollback"])
+pub fn swap_rollback() -> CommandLine {
+    rpm_ostree_line(SMALL, ["rollback"])
 }
 
 /// Ends the running transaction; succeeds where there is none.
-pub fn cancel() -> CommandLine {
-    rpm_ostree(QUESTION, ["cancel"])
-}
-
-/// Lets a locked staged deployment be written at shutdown.
-pub fn finalize(checksum: &str) -> CommandLine {
-    rpm_ostree(SMALL, ["finalize-deployment", checksum])
-}
-
-/// Makes the initramfs anew on the node, with these arguments of dracut, or takes the image's again.
-pub fn initramfs(arguments: Option<&[String]>) -> CommandLine {
-    let Some(arguments) = arguments else {
-        return rpm_ostree(LARGE, ["initramfs", "--disable"]);
-    };
-    let each = arguments.iter().map(|argument| format!("--arg={argument}"));
-    let fixed = ["initramfs", "--enable"].map(str::to_owned);
-    rpm_ostree(LARGE, fixed.into_iter().chain(each))
+pub fn cancel_transaction() -> CommandLine {
+    rpm_ostree_line(QUESTION, ["cancel"])
 }
 
 /// Takes packages of the image away and puts others in their place.
@@ -182,7 +157,7 @@ pub fn override_remove(packages: &[&str], install: &[&str]) -> CommandLine {
     let fixed = ["override", "remove"].map(str::to_owned);
     let removed = packages.iter().map(|name| (*name).to_owned());
     let args = fixed.into_iter().chain(removed);
-    rpm_ostree(LARGE, args.chain(each("--install", install)))
+    rpm_ostree_line(LARGE, args.chain(repeat_option("--install", install)))
 }
 
 /// Gives packages of the image back and takes others away.
@@ -190,19 +165,19 @@ pub fn override_reset(packages: &[&str], uninstall: &[&str]) -> CommandLine {
     let fixed = ["override", "reset"].map(str::to_owned);
     let given_back = packages.iter().map(|name| (*name).to_owned());
     let args = fixed.into_iter().chain(given_back);
-    rpm_ostree(LARGE, args.chain(each("--uninstall", uninstall)))
+    rpm_ostree_line(LARGE, args.chain(repeat_option("--uninstall", uninstall)))
 }
 
 /// A change of packages, whose arguments were planned.
 pub fn change_packages(command: &[String]) -> CommandLine {
-    rpm_ostree(LARGE, command.iter().cloned())
+    rpm_ostree_line(LARGE, command.iter().cloned())
 }
 
-/// Puts packages on top of the image; `None` where there is nothing to do.
+/// Adds and removes layered packages; `None` if nothing is to be changed.
 ///
-/// The daemon says `update`, which asks the registry for the image first and fails without one, even where the image is
-/// named by its digest. What is asked for comes in the same order.
-pub fn layer(install: &[&str], uninstall: &[&str]) -> Option<CommandLine> {
+/// The daemon runs `update`, which asks the registry for the image first and fails without one, even if the image is
+/// named by its digest. The packages stand in the same order.
+pub fn layer_packages(install: &[&str], uninstall: &[&str]) -> Option<CommandLine> {
     let sorted = |names: &[&str]| {
         let mut names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         names.sort();
@@ -213,44 +188,39 @@ pub fn layer(install: &[&str], uninstall: &[&str]) -> Option<CommandLine> {
         (true, true) => return None,
         (true, false) => [vec!["uninstall".to_owned()], uninstall],
         (false, _) => {
-            let away = each("--uninstall", &uninstall);
+            let away = repeat_option("--uninstall", &uninstall);
             [vec!["install".to_owned()], [install, away].concat()]
         }
     };
-    Some(rpm_ostree(LARGE, args.concat()))
+    Some(rpm_ostree_line(LARGE, args.concat()))
 }
 
-/// Keeps a deployment, by its place in the list, from being cleaned up.
-pub fn pin(index: usize) -> CommandLine {
-    ostree(vec!["admin".into(), "pin".into(), index.to_string()])
+/// Pins a deployment, by its index in the list, so that it is not cleaned up.
+pub fn pin_deployment(index: usize) -> CommandLine {
+    ostree_line(vec!["admin".into(), "pin".into(), index.to_string()])
 }
 
-/// Lets a deployment go again.
-pub fn unpin(index: usize) -> CommandLine {
+/// Removes the pin of a deployment.
+pub fn unpin_deployment(index: usize) -> CommandLine {
     let fixed = ["admin", "pin", "--unpin"].map(str::to_owned);
-    ostree(fixed.into_iter().chain([index.to_string()]).collect())
+    ostree_line(fixed.into_iter().chain([index.to_string()]).collect())
 }
 
 /// Why the previous shutdown could not finalize; one JSON object per line.
 pub fn finalize_journal() -> CommandLine {
-    journal(&["-b", "-1", "-u", "ostree-finalize-staged.service"])
+    journal_query(&["-b", "-1", "-u", "ostree-finalize-staged.service"])
 }
 
 /// Makes the deployment at this place the one of the next boot.
 pub fn set_default(index: usize) -> CommandLine {
-    ostree(vec![
+    ostree_line(vec![
         "admin".to_owned(),
         "set-default".to_owned(),
         index.to_string(),
     ])
 }
 
-/// What the daemon did in this boot, and for whom; one JSON object per line.
-pub fn daemon_journal() -> CommandLine {
-    journal(&["-b", "0", "-u", "rpm-ostreed.service"])
-}
-
-fn journal(which: &[&str]) -> CommandLine {
+fn journal_query(which: &[&str]) -> CommandLine {
     let output = ["--no-pager", "-o", "json", "-n", "1000"];
     CommandLine {
         program: "journalctl".to_owned(),
@@ -265,12 +235,12 @@ fn journal(which: &[&str]) -> CommandLine {
 }
 
 /// An option once for each name, in the form of two arguments that the daemon uses.
-fn each<S: AsRef<str>>(option: &str, names: &[S]) -> Vec<String> {
+fn repeat_option<S: AsRef<str>>(option: &str, names: &[S]) -> Vec<String> {
     let both = |name: &S| [option.to_owned(), name.as_ref().to_owned()];
     names.iter().flat_map(both).collect()
 }
 
-fn rpm_ostree<A: Into<String>>(
+fn rpm_ostree_line<A: Into<String>>(
     timeout: Duration,
     args: impl IntoIterator<Item = A>,
 ) -> CommandLine {
@@ -285,7 +255,7 @@ fn rpm_ostree<A: Into<String>>(
 
 /// Unlike rpm-ostree it works itself: in a mount namespace of its own, where it makes the sysroot writable. To see
 /// whether it is in one already it reads that of the first process, and what it removes may be immutable.
-fn ostree(args: Vec<String>) -> CommandLine {
+fn ostree_line(args: Vec<String>) -> CommandLine {
     CommandLine {
         program: "ostree".to_owned(),
         args,
@@ -323,11 +293,11 @@ mod tests {
     fn the_version_tells_what_it_can_do() {
         let text =
             "rpm-ostree:\n Version: '2024.7'\n Features:\n  - rust\n  - compose\n  - container\n";
-        let read = Version::read(text);
+        let read = Version::parse_answer(text);
         assert_eq!(read.number, Some((2024, 7)));
         assert!(read.has_containers() && !read.wants_experimental());
-        assert!(!Version::read("rpm-ostree:\n Version: '2021.1'\n").has_containers());
-        assert!(Version::read("something else").wants_experimental());
+        assert!(!Version::parse_answer("rpm-ostree:\n Version: '2021.1'\n").has_containers());
+        assert!(Version::parse_answer("something else").wants_experimental());
     }
 
     #[test]
@@ -336,50 +306,53 @@ mod tests {
         let name = || IMAGE.to_owned();
         for (target, args) in [
             (
-                Target::Registry(name()),
+                RebaseTarget::Registry(name()),
                 "ostree-unverified-registry:quay.example/os@sha256:1",
             ),
             (
-                Target::Storage(name()),
+                RebaseTarget::Storage(name()),
                 "ostree-unverified-image:containers-storage:quay.example/os@sha256:1",
             ),
             (
-                Target::OciDirectory("/m/os".into()),
+                RebaseTarget::OciDirectory("/m/os".into()),
                 "ostree-unverified-image:oci:/m/os",
             ),
             (
-                Target::OciArchive("/m/os.tar".into()),
+                RebaseTarget::OciArchive("/m/os.tar".into()),
                 "ostree-unverified-image:oci-archive:/m/os.tar",
             ),
             (
-                Target::Reference("ostree-image-signed:docker://q/os:1".into()),
+                RebaseTarget::Reference("ostree-image-signed:docker://q/os:1".into()),
                 "ostree-image-signed:docker://q/os:1",
             ),
         ] {
             assert_eq!(
-                line(&rebase(&target, &new)),
+                line(&rebase_to(&target, &new)),
                 format!("rpm-ostree rebase {args}")
             );
         }
-        let old = rebase(&Target::Registry(name()), &version((2023, 9)));
+        let old = rebase_to(&RebaseTarget::Registry(name()), &version((2023, 9)));
         assert_eq!(old.args[1], "--experimental");
     }
 
     #[test]
     fn only_names_leave_an_origin_that_the_daemon_accepts() {
-        let commit = Target::Commit {
+        let commit = RebaseTarget::Commit {
             checksum: "ab".into(),
             image: IMAGE.into(),
         };
         for target in [
-            Target::Registry(IMAGE.into()),
-            Target::Storage(IMAGE.into()),
+            RebaseTarget::Registry(IMAGE.into()),
+            RebaseTarget::Storage(IMAGE.into()),
             commit.clone(),
         ] {
-            assert_eq!(target.image(), IMAGE);
+            assert_eq!(target.image_name(), IMAGE);
         }
-        assert_ne!(Target::OciDirectory("/m/os".into()).image(), IMAGE);
-        let args = rebase(&commit, &Version::default()).args;
+        assert_ne!(
+            RebaseTarget::OciDirectory("/m/os".into()).image_name(),
+            IMAGE
+        );
+        let args = rebase_to(&commit, &Version::default()).args;
         assert_eq!(
             args[1],
             "--custom-origin-url=pivot://quay.example/os@sha256:1"
@@ -391,7 +364,7 @@ mod tests {
     fn kernel_arguments_are_one_command_or_none() {
         let changes = daemon_sequence(&Kargs::parse("a"), &Kargs::parse("b c=\"d e\""));
         assert_eq!(
-            kargs(&changes).unwrap().args,
+            change_kargs(&changes).unwrap().args,
             [
                 "kargs",
                 "--delete-if-present=a",
@@ -399,20 +372,20 @@ mod tests {
                 "--append=c=\"d e\""
             ]
         );
-        assert_eq!(kargs(&[]), None);
+        assert_eq!(change_kargs(&[]), None);
     }
 
     #[test]
     fn packages_come_in_the_daemons_order() {
         assert_eq!(
-            line(&layer(&["usbguard", "kata-containers"], &["sysstat"]).unwrap()),
+            line(&layer_packages(&["usbguard", "kata-containers"], &["sysstat"]).unwrap()),
             "rpm-ostree install kata-containers usbguard --uninstall sysstat"
         );
         assert_eq!(
-            line(&layer(&[], &["usbguard", "sysstat"]).unwrap()),
+            line(&layer_packages(&[], &["usbguard", "sysstat"]).unwrap()),
             "rpm-ostree uninstall sysstat usbguard"
         );
-        assert_eq!(layer(&[], &[]), None);
+        assert_eq!(layer_packages(&[], &[]), None);
         assert_eq!(
             line(&override_reset(&["kernel"], &["kernel-rt-core"])),
             "rpm-ostree override reset kernel --uninstall kernel-rt-core"
@@ -421,30 +394,17 @@ mod tests {
 
     #[test]
     fn deployments_are_pinned_by_their_place_in_the_list() {
-        assert_eq!(line(&pin(1)), "ostree admin pin 1");
-        assert_eq!(line(&unpin(2)), "ostree admin pin --unpin 2");
-    }
-
-    #[test]
-    fn the_initramfs_is_made_anew_or_taken_from_the_image() {
-        let own = initramfs(Some(&["--force-add".into(), "x".into()]));
-        assert_eq!(
-            line(&own),
-            "rpm-ostree initramfs --enable --arg=--force-add --arg=x"
-        );
-        assert_eq!(line(&initramfs(None)), "rpm-ostree initramfs --disable");
+        assert_eq!(line(&pin_deployment(1)), "ostree admin pin 1");
+        assert_eq!(line(&unpin_deployment(2)), "ostree admin pin --unpin 2");
     }
 
     #[test]
     fn every_command_has_a_deadline_of_minutes_at_least() {
         let all = [
-            status(),
-            cancel(),
-            rollback(),
+            status_json(),
+            cancel_transaction(),
+            swap_rollback(),
             drop_pending(),
-            drop_rollback(),
-            upgrade(),
-            finalize("a"),
         ];
         assert!(all.iter().all(|line| line.timeout >= QUESTION));
     }

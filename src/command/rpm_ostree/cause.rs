@@ -1,33 +1,33 @@
-//! Why rpm-ostree refused, told from its words: it has no exit code per cause.
+//! The errors of rpm-ostree, recognised by their words: it has no exit code for each cause.
 //!
 //! The wording differs between versions, so what is looked for is what they have in common: the tail that comes
-//! from the system or from skopeo, or one of rpm-ostree's own sentences. A cause never says what state the system is
-//! in now: an error may come after the deployment was staged, so read the status after every one.
+//! from the system or from skopeo, or one of rpm-ostree's own sentences. A cause never shows the state of the system
+//! now: an error may come after the deployment was staged, so read the status after every one.
 
 use std::fmt;
 
 use crate::command::{CommandError, CommandOutput};
 use crate::invocation::mco_rescue;
 
-/// Why a command of rpm-ostree or ostree did not do its work.
+/// A failed command of rpm-ostree or ostree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cause {
+pub enum RpmOstreeError {
     /// The system was not booted by ostree.
     NotOstree,
     /// Another transaction is running.
     Busy {
         /// The command line that began it.
         title: String,
-        /// Who that is, where the status in words was read too.
+        /// Its initiator, if the text of the status was read too.
         initiator: Option<String>,
-        /// When it began, where the journal tells; in words.
+        /// The time of its begin, in words, if the journal has it.
         since: Option<String>,
     },
     /// The transaction was cancelled.
     Cancelled,
     /// The daemon ended while it worked.
     DaemonDied,
-    /// The daemon does not start; what systemd said, or the bus.
+    /// The daemon does not start; the error of systemd or of the bus.
     DaemonDown(String),
     /// The program was ended by a signal; the daemon goes on with its transaction.
     ClientKilled,
@@ -35,7 +35,7 @@ pub enum Cause {
     NoAnswer {
         /// The program.
         program: String,
-        /// How long was waited.
+        /// The deadline in seconds.
         seconds: u64,
     },
     /// The program is not installed.
@@ -74,22 +74,22 @@ pub enum Cause {
     PolicyRejects(String),
     /// No space.
     NoSpace {
-        /// Where.
-        place: Place,
-        /// The words that tell how much, if any.
+        /// The full file system.
+        place: FullDisk,
+        /// The amount, in rpm-ostree's words; may be empty.
         detail: String,
     },
-    /// The image is not there.
+    /// The image is missing.
     NotFound(String),
     /// The fetching process, which is not root, may not read the image.
     FetcherDenied(String),
     /// The fetching process looks for credentials where it may not read, as there is no file of them for it.
     NoCredentials(String),
-    /// A blob of the image is not there.
+    /// A blob of the image is missing.
     MissingBlob(String),
     /// The image ends too early.
     Truncated(String),
-    /// A blob of the image is not what its digest says.
+    /// A blob of the image has another digest.
     Corrupt(String),
     /// The registry cannot be reached.
     Unreachable(String),
@@ -101,19 +101,19 @@ pub enum Cause {
     Unauthorized(String),
     /// The certificate of the registry is not trusted.
     Certificate(String),
-    /// Packages are not to be had, or do not fit together.
+    /// Packages are unavailable, or do not fit together.
     Packages(String),
     /// A file may not be changed although we are root: `chattr +i`.
     Immutable(String),
     /// The previous shutdown could not finalize what was staged; the words of the error.
-    FinalizeFailed(Box<Cause>),
+    FinalizeFailed(Box<RpmOstreeError>),
     /// Something else, in its own words.
     Unknown(String),
 }
 
-/// Where space is missing.
+/// A full file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum FullDisk {
     /// `/boot`: kernel and initramfs.
     Boot,
     /// `/sysroot`: the repository and the deployments.
@@ -122,20 +122,35 @@ pub enum Place {
     VarTmp,
 }
 
-impl Place {
-    /// The path.
-    pub fn path(self) -> &'static str {
+impl FullDisk {
+    /// The mount point.
+    pub fn mount_path(self) -> &'static str {
         match self {
             Self::Boot => "/boot",
             Self::Sysroot => "/sysroot",
             Self::VarTmp => "/var/tmp",
         }
     }
+
+    /// The next step that makes room there.
+    fn next_step(self) -> &'static str {
+        match self {
+            Self::Boot => {
+                "make room: rpm-ostree cleanup -r drops the rollback deployment and its kernel; then run this again"
+            }
+            Self::Sysroot => {
+                "make room: rpm-ostree cleanup -b -p -m, podman image prune, journalctl --vacuum-size=100M; then run this again"
+            }
+            Self::VarTmp => {
+                "unpack the archive on a medium and give it as oci:PATH, which needs no room below /var/tmp"
+            }
+        }
+    }
 }
 
-impl Cause {
-    /// The cause of an answer; `None` where the program succeeded. 77 means that nothing was to be done.
-    pub fn of(answer: &CommandOutput) -> Option<Self> {
+impl RpmOstreeError {
+    /// The cause of an answer; `None` if the program succeeded. Exit status 77 means that nothing was to be done.
+    pub fn of_command(answer: &CommandOutput) -> Option<Self> {
         match answer.status {
             Some(0 | 77) => None,
             // As timeout(1) ends a program.
@@ -174,13 +189,13 @@ impl Cause {
         if let Some((_, rest)) = text.split_once("failed on previous boot: ") {
             return Self::FinalizeFailed(Box::new(Self::of_words(rest)));
         }
-        sentence(text)
+        of_sentence(text)
             .or_else(|| of_image(text))
             .or_else(|| of_system(text))
             .unwrap_or_else(|| Self::Unknown(error_line(text).to_owned()))
     }
 
-    /// The same transaction with who began it, and when.
+    /// The same transaction, with its initiator and the time of its begin.
     #[must_use]
     pub fn begun_by(self, who: Option<String>, when: Option<String>) -> Self {
         match self {
@@ -195,226 +210,269 @@ impl Cause {
 
     /// A stable name for programs, such as `no-space`.
     pub fn kind(&self) -> &'static str {
-        match self {
-            Self::NotOstree => "not-ostree",
-            Self::Busy { .. } => "busy",
-            Self::Cancelled => "cancelled",
-            Self::DaemonDied => "daemon-died",
-            Self::DaemonDown(_) => "daemon-down",
-            Self::ClientKilled => "client-killed",
-            Self::NoAnswer { .. } => "no-answer",
-            Self::NotInstalled(_) => "not-installed",
-            Self::LockHeld => "lock-held",
-            Self::SameReference(_) => "same-reference",
-            Self::NoRollback => "no-rollback",
-            Self::StagedInTheWay => "staged-in-the-way",
-            Self::FinalizationLocked => "finalization-locked",
-            Self::OtherStaged(..) => "other-staged",
-            Self::NoArgument(_) => "no-argument",
-            Self::NotRoot => "not-root",
-            Self::Driver(..) => "driver",
-            Self::Usage(_) => "usage",
-            Self::UnknownScheme(_) => "unknown-scheme",
-            Self::BadReference(_) => "bad-reference",
-            Self::AmbiguousRef(_) => "ambiguous-ref",
-            Self::NotBootable => "not-bootable",
-            Self::PolicyTooWeak => "policy-too-weak",
-            Self::PolicyRejects(_) => "policy-rejects",
-            Self::NoSpace { .. } => "no-space",
-            Self::NotFound(_) => "not-found",
-            Self::FetcherDenied(_) => "fetcher-denied",
-            Self::NoCredentials(_) => "no-credentials",
-            Self::MissingBlob(_) => "missing-blob",
-            Self::Truncated(_) => "truncated",
-            Self::Corrupt(_) => "corrupt",
-            Self::Unreachable(_) => "unreachable",
-            Self::Refused(_) => "refused",
-            Self::RegistryFault(_) => "registry-fault",
-            Self::Unauthorized(_) => "unauthorized",
-            Self::Certificate(_) => "certificate",
-            Self::Packages(_) => "packages",
-            Self::Immutable(_) => "immutable",
-            Self::FinalizeFailed(_) => "finalize-failed",
-            Self::Unknown(_) => "unknown",
-        }
+        self.to_row().0
     }
 
-    /// What to do next.
-    pub fn next(&self) -> String {
+    /// The next step for a person.
+    pub fn next_step(&self) -> String {
+        self.to_row().2
+    }
+
+    /// The sentence with the next step.
+    pub fn to_line(&self) -> String {
+        format!("{self}. {}", self.next_step())
+    }
+
+    /// The table of causes: the name for programs, the sentence, and the next step.
+    #[allow(clippy::too_many_lines, reason = "a table, one entry for each cause")]
+    fn to_row(&self) -> (&'static str, String, String) {
         match self {
-            Self::NotOstree => "apply files only: mco-rescue apply skips the operating system on such a root".into(),
-            Self::Busy { .. } => "wait for it, or end it: rpm-ostree cancel; then run this again".into(),
-            Self::Cancelled => "run this again when nobody cancels it".into(),
-            Self::DaemonDied | Self::DaemonDown(_) => {
-                "look at it: systemctl status dbus.socket rpm-ostreed; then run this again".into()
-            }
-            Self::ClientKilled | Self::NoAnswer { .. } => {
-                "the daemon may go on and stage its result: rpm-ostree cancel, wait until rpm-ostree status says idle, then run this again".into()
-            }
-            Self::NotInstalled(program) => format!("run this where {program} is installed"),
-            Self::LockHeld => "find who holds it: fuser -v /ostree/lock; then run this again".into(),
-            Self::SameReference(_) => {
-                "compare the digest in rpm-ostree status: nothing is to be done, or rpm-ostree upgrade takes the new content".into()
-            }
-            Self::NoRollback => format!("there is only this deployment; deploy the wanted image: {}", mco_rescue("pivot IMAGE")),
-            Self::StagedInTheWay => "drop it: rpm-ostree cleanup -p; then run this again".into(),
-            Self::FinalizationLocked => "finish it: rpm-ostree finalize-deployment CHECKSUM, or drop it: rpm-ostree cleanup -p".into(),
-            Self::OtherStaged(..) => "read rpm-ostree status again: somebody staged another deployment".into(),
-            Self::NoArgument(_) => "read them again: rpm-ostree kargs".into(),
-            Self::NotRoot => "run this as root".into(),
-            Self::Driver(_, unit) => format!("stop it: systemctl stop {unit}; then run this again"),
-            Self::Usage(_) => "look at rpm-ostree --version: it is older or newer than what mco-rescue knows".into(),
-            Self::UnknownScheme(_) | Self::BadReference(_) => {
-                "give an image as NAME@sha256:DIGEST, or a medium as oci:PATH or oci-archive:PATH".into()
-            }
-            Self::AmbiguousRef(name) => format!("look at it: ostree refs --list | grep {name}"),
-            Self::NotBootable => "give the node's OS image, not another image of the release".into(),
-            Self::PolicyTooWeak => "use an unverified reference with a digest, or write a policy.json that names the keys".into(),
-            Self::PolicyRejects(_) => "look at /etc/containers/policy.json; it is never weakened by mco-rescue".into(),
-            Self::NoSpace { place: Place::Boot, .. } => {
-                "make room: rpm-ostree cleanup -r drops the rollback deployment and its kernel; then run this again".into()
-            }
-            Self::NoSpace { place: Place::Sysroot, .. } => {
-                "make room: rpm-ostree cleanup -b -p -m, podman image prune, journalctl --vacuum-size=100M; then run this again".into()
-            }
-            Self::NoSpace { place: Place::VarTmp, .. } => {
-                "unpack the archive on a medium and give it as oci:PATH, which needs no room below /var/tmp".into()
-            }
-            Self::NotFound(_) => "look whether the medium is mounted and the name is right".into(),
-            Self::FetcherDenied(path) => {
-                format!("the fetching process is not root: give every directory above {path} mode 0755 and the files 0644")
-            }
-            Self::NoCredentials(_) => {
-                "give it a file of credentials, the pull secret or an empty one: echo '{\"auths\": {}}' >/etc/ostree/auth.json; then run this again".into()
-            }
-            Self::Corrupt(_) => {
-                "run this again; if it comes again, the medium, mirror or registry has it so: copy the image there again, \
-                 skopeo copy --all --preserve-digests docker://IMAGE oci:PATH"
-                    .into()
-            }
-            Self::MissingBlob(_) | Self::Truncated(_) => {
-                "copy the image to the medium again: skopeo copy --all --preserve-digests docker://IMAGE oci:PATH".into()
-            }
-            Self::Unreachable(_) | Self::Refused(_) => {
-                "name a mirror in /etc/containers/registries.conf; or bring the image into containers-storage under this very \
-                 name, and say --from-storage"
-                    .into()
-            }
-            Self::RegistryFault(_) => {
-                "look at the log and the disk of the registry or mirror that answered so, and run this again; or bring the \
-                 image into containers-storage under this very name, and say --from-storage"
-                    .into()
-            }
-            Self::Unauthorized(_) => "look at the pull secret: /etc/ostree/auth.json, /run/ostree/auth.json, /var/lib/kubelet/config.json".into(),
-            Self::Certificate(_) => "put the registry's authority below /etc/docker/certs.d/HOST:PORT/ca.crt, and look at the clock: date".into(),
-            Self::Packages(_) => "give the extensions image of the same release; without it leave the extensions out".into(),
-            Self::Immutable(_) => {
-                "find the flag: lsattr -R /ostree/deploy; then chattr -i on it, but not on the directory of a deployment itself, which has it by design".into()
-            }
-            Self::FinalizeFailed(inner) => inner.next(),
-            Self::Unknown(_) => "read rpm-ostree status and journalctl -u rpm-ostreed".into(),
+            Self::NotOstree => (
+                "not-ostree",
+                "this system was not booted by ostree".into(),
+                "apply files only: mco-rescue apply skips the operating system on such a root".into(),
+            ),
+            Self::Busy { title, initiator, since } => (
+                "busy",
+                format!(
+                    "a transaction is in progress: {title}{}{}",
+                    labelled(", begun by ", initiator.as_ref()),
+                    labelled(", since ", since.as_ref())
+                ),
+                "wait for it, or end it: rpm-ostree cancel; then run this again".into(),
+            ),
+            Self::Cancelled => (
+                "cancelled",
+                "the transaction was cancelled".into(),
+                "run this again, and let no other program cancel it".into(),
+            ),
+            Self::DaemonDied => (
+                "daemon-died",
+                "rpm-ostreed ended during the transaction".into(),
+                DAEMON.into(),
+            ),
+            Self::DaemonDown(words) => (
+                "daemon-down",
+                format!("rpm-ostreed does not start: {words}"),
+                DAEMON.into(),
+            ),
+            Self::ClientKilled => (
+                "client-killed",
+                "the program was ended by a signal".into(),
+                GOES_ON.into(),
+            ),
+            Self::NoAnswer { program, seconds } => (
+                "no-answer",
+                format!("{program} gave no answer within {seconds} s"),
+                GOES_ON.into(),
+            ),
+            Self::NotInstalled(program) => (
+                "not-installed",
+                format!("{program} is not installed"),
+                format!("run this where {program} is installed"),
+            ),
+            Self::LockHeld => (
+                "lock-held",
+                "another process holds the lock of the sysroot".into(),
+                "find the process that holds it: fuser -v /ostree/lock; then run this again".into(),
+            ),
+            Self::SameReference(reference) => (
+                "same-reference",
+                format!("{reference} is booted or staged already"),
+                "compare the digest in rpm-ostree status: nothing is to be done, or rpm-ostree upgrade takes the new \
+                 content"
+                    .into(),
+            ),
+            Self::NoRollback => (
+                "no-rollback",
+                "there is no deployment to go back to".into(),
+                format!(
+                    "there is only this deployment; deploy the wanted image: {}",
+                    mco_rescue("pivot IMAGE")
+                ),
+            ),
+            Self::StagedInTheWay => (
+                "staged-in-the-way",
+                "a staged deployment is in the way".into(),
+                "drop it: rpm-ostree cleanup -p; then run this again".into(),
+            ),
+            Self::FinalizationLocked => (
+                "finalization-locked",
+                "the staged deployment is locked".into(),
+                "finish it: rpm-ostree finalize-deployment CHECKSUM, or drop it: rpm-ostree cleanup -p".into(),
+            ),
+            Self::OtherStaged(wanted, found) => (
+                "other-staged",
+                format!("{found} is staged, and not {wanted}"),
+                "read rpm-ostree status again: another deployment was staged meanwhile".into(),
+            ),
+            Self::NoArgument(words) => (
+                "no-argument",
+                format!("changing kernel arguments: {words}"),
+                "read them again: rpm-ostree kargs".into(),
+            ),
+            Self::NotRoot => ("not-root", "only root may do that".into(), "run this as root".into()),
+            Self::Driver(name, unit) => (
+                "driver",
+                format!("updates are driven by {name} ({unit})"),
+                format!("stop it: systemctl stop {unit}; then run this again"),
+            ),
+            Self::Usage(words) => (
+                "usage",
+                format!("this rpm-ostree does not understand its arguments: {words}"),
+                "look at rpm-ostree --version: it is older or newer than what mco-rescue knows".into(),
+            ),
+            Self::UnknownScheme(reference) => (
+                "unknown-scheme",
+                format!("{reference} begins with no scheme that rpm-ostree knows"),
+                REFERENCE.into(),
+            ),
+            Self::BadReference(reference) => (
+                "bad-reference",
+                format!("{reference} names no transport that rpm-ostree knows"),
+                REFERENCE.into(),
+            ),
+            Self::AmbiguousRef(name) => (
+                "ambiguous-ref",
+                format!("the ref {name} has several meanings"),
+                format!("look at it: ostree refs --list | grep {name}"),
+            ),
+            Self::NotBootable => (
+                "not-bootable",
+                "the image is no OS image: it has no ostree.bootable label".into(),
+                "give the node's OS image, not another image of the release".into(),
+            ),
+            Self::PolicyTooWeak => (
+                "policy-too-weak",
+                "the signature policy accepts anything, so a signed reference proves nothing".into(),
+                "use an unverified reference with a digest, or write a policy.json that names the keys".into(),
+            ),
+            Self::PolicyRejects(words) => (
+                "policy-rejects",
+                format!("the signature policy refuses the image: {words}"),
+                "look at /etc/containers/policy.json; it is never weakened by mco-rescue".into(),
+            ),
+            Self::NoSpace { place, detail } => (
+                "no-space",
+                format!(
+                    "no space left on {}{}",
+                    place.mount_path(),
+                    labelled(": ", Some(detail).filter(|detail| !detail.is_empty()))
+                ),
+                place.next_step().into(),
+            ),
+            Self::NotFound(what) => (
+                "not-found",
+                format!("{what} is missing"),
+                "look whether the medium is mounted and the name is right".into(),
+            ),
+            Self::FetcherDenied(path) => (
+                "fetcher-denied",
+                format!("the user that fetches images may not read {path}"),
+                format!(
+                    "the fetching process is not root: give every directory above {path} mode 0755 and the files 0644"
+                ),
+            ),
+            Self::NoCredentials(path) => (
+                "no-credentials",
+                format!("the user that fetches images looks for credentials in {path}, which it may not read"),
+                "give it a file of credentials, the pull secret or an empty one: echo '{\"auths\": {}}' \
+                 >/etc/ostree/auth.json; then run this again"
+                    .into(),
+            ),
+            Self::MissingBlob(path) => (
+                "missing-blob",
+                format!("a part of the image is missing: {path}"),
+                COPY_AGAIN.into(),
+            ),
+            Self::Truncated(words) => (
+                "truncated",
+                format!("the image ends too early: {words}"),
+                COPY_AGAIN.into(),
+            ),
+            Self::Corrupt(words) => (
+                "corrupt",
+                format!("the image is damaged: {words}"),
+                "run this again; if it comes again, the medium, mirror or registry has it so: copy the image there \
+                 again, skopeo copy --all --preserve-digests docker://IMAGE oci:PATH"
+                    .into(),
+            ),
+            Self::Unreachable(words) => (
+                "unreachable",
+                format!("the registry cannot be reached: {words}"),
+                MIRROR.into(),
+            ),
+            Self::Refused(words) => ("refused", format!("a connection was refused: {words}"), MIRROR.into()),
+            Self::RegistryFault(words) => (
+                "registry-fault",
+                format!("the registry or a mirror of it failed by itself: {words}"),
+                "look at the log and the disk of the registry or mirror that answered so, and run this again; or \
+                 bring the image into containers-storage under this very name, and say --from-storage"
+                    .into(),
+            ),
+            Self::Unauthorized(words) => (
+                "unauthorized",
+                format!("the registry wants other credentials: {words}"),
+                "look at the pull secret: /etc/ostree/auth.json, /run/ostree/auth.json, /var/lib/kubelet/config.json"
+                    .into(),
+            ),
+            Self::Certificate(words) => (
+                "certificate",
+                format!("the certificate of the registry is not trusted: {words}"),
+                "put the registry's authority below /etc/docker/certs.d/HOST:PORT/ca.crt, and look at the clock: date"
+                    .into(),
+            ),
+            Self::Packages(words) => (
+                "packages",
+                format!("packages: {words}"),
+                "give the extensions image of the same release; without it leave the extensions out".into(),
+            ),
+            Self::Immutable(path) => (
+                "immutable",
+                format!("{path} may not be changed"),
+                "find the flag: lsattr -R /ostree/deploy; then chattr -i on it, but not on the directory of a \
+                 deployment itself, which has it by design"
+                    .into(),
+            ),
+            Self::FinalizeFailed(inner) => (
+                "finalize-failed",
+                format!("the last shutdown could not finish the staged deployment: {inner}"),
+                inner.next_step(),
+            ),
+            Self::Unknown(words) => (
+                "unknown",
+                words.clone(),
+                "read rpm-ostree status and journalctl -u rpm-ostreed".into(),
+            ),
         }
     }
 }
 
-/// In the gerund where it is an activity, without what to do next.
-impl fmt::Display for Cause {
+/// Next steps of several causes.
+const DAEMON: &str = "look at it: systemctl status dbus.socket rpm-ostreed; then run this again";
+const GOES_ON: &str = "the daemon may go on and stage its result: rpm-ostree cancel, wait until rpm-ostree status says idle, then run this again";
+const REFERENCE: &str =
+    "give an image as NAME@sha256:DIGEST, or a medium as oci:PATH or oci-archive:PATH";
+const COPY_AGAIN: &str = "copy the image to the medium again: skopeo copy --all --preserve-digests docker://IMAGE oci:PATH";
+const MIRROR: &str = "name a mirror in /etc/containers/registries.conf; or bring the image into containers-storage under this very \
+     name, and say --from-storage";
+
+/// A text behind its label; nothing without a text.
+fn labelled(label: &str, text: Option<&String>) -> String {
+    text.map(|text| format!("{label}{text}"))
+        .unwrap_or_default()
+}
+
+/// In the gerund where it is an activity, without the next step.
+impl fmt::Display for RpmOstreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotOstree => f.write_str("this system was not booted by ostree"),
-            Self::Busy {
-                title,
-                initiator,
-                since,
-            } => {
-                write!(f, "a transaction is in progress: {title}")?;
-                let mut also = |label: &str, text: &Option<String>| match text {
-                    Some(text) => write!(f, ", {label} {text}"),
-                    None => Ok(()),
-                };
-                also("begun by", initiator)?;
-                also("since", since)
-            }
-            Self::Cancelled => f.write_str("the transaction was cancelled"),
-            Self::DaemonDied => f.write_str("rpm-ostreed ended during the transaction"),
-            Self::DaemonDown(words) => write!(f, "rpm-ostreed does not start: {words}"),
-            Self::ClientKilled => f.write_str("the program was ended by a signal"),
-            Self::NoAnswer { program, seconds } => {
-                write!(f, "{program} gave no answer within {seconds} s")
-            }
-            Self::NotInstalled(program) => write!(f, "{program} is not installed"),
-            Self::LockHeld => f.write_str("another process holds the lock of the sysroot"),
-            Self::SameReference(reference) => write!(f, "{reference} is booted or staged already"),
-            Self::NoRollback => f.write_str("there is no deployment to go back to"),
-            Self::StagedInTheWay => f.write_str("a staged deployment is in the way"),
-            Self::FinalizationLocked => f.write_str("the staged deployment is locked"),
-            Self::OtherStaged(wanted, found) => write!(f, "{found} is staged, and not {wanted}"),
-            Self::NoArgument(words) => write!(f, "changing kernel arguments: {words}"),
-            Self::NotRoot => f.write_str("only root may do that"),
-            Self::Driver(name, unit) => write!(f, "updates are driven by {name} ({unit})"),
-            Self::Usage(words) => write!(
-                f,
-                "this rpm-ostree does not understand its arguments: {words}"
-            ),
-            Self::UnknownScheme(reference) => {
-                write!(f, "{reference} begins with no scheme that rpm-ostree knows")
-            }
-            Self::BadReference(reference) => {
-                write!(f, "{reference} names no transport that rpm-ostree knows")
-            }
-            Self::AmbiguousRef(name) => write!(f, "the ref {name} has several meanings"),
-            Self::NotBootable => {
-                f.write_str("the image is no OS image: it has no ostree.bootable label")
-            }
-            Self::PolicyTooWeak => f.write_str(
-                "the signature policy accepts anything, so a signed reference proves nothing",
-            ),
-            Self::PolicyRejects(words) => {
-                write!(f, "the signature policy refuses the image: {words}")
-            }
-            Self::NoSpace { place, detail } => {
-                write!(f, "no space left on {}", place.path())?;
-                if detail.is_empty() {
-                    Ok(())
-                } else {
-                    write!(f, ": {detail}")
-                }
-            }
-            Self::NotFound(what) => write!(f, "{what} is not there"),
-            Self::FetcherDenied(path) => {
-                write!(f, "the user that fetches images may not read {path}")
-            }
-            Self::NoCredentials(path) => write!(
-                f,
-                "the user that fetches images looks for credentials in {path}, which it may not read"
-            ),
-            Self::MissingBlob(path) => write!(f, "a part of the image is missing: {path}"),
-            Self::Truncated(words) => write!(f, "the image ends too early: {words}"),
-            Self::Corrupt(words) => write!(f, "the image is damaged: {words}"),
-            Self::Unreachable(words) => write!(f, "the registry cannot be reached: {words}"),
-            Self::Refused(words) => write!(f, "a connection was refused: {words}"),
-            Self::RegistryFault(words) => {
-                write!(
-                    f,
-                    "the registry or a mirror of it failed by itself: {words}"
-                )
-            }
-            Self::Unauthorized(words) => write!(f, "the registry wants other credentials: {words}"),
-            Self::Certificate(words) => {
-                write!(f, "the certificate of the registry is not trusted: {words}")
-            }
-            Self::Packages(words) => write!(f, "packages: {words}"),
-            Self::Immutable(path) => write!(f, "{path} may not be changed"),
-            Self::FinalizeFailed(inner) => write!(
-                f,
-                "the last shutdown could not finish the staged deployment: {inner}"
-            ),
-            Self::Unknown(words) => f.write_str(words),
-        }
+        f.write_str(&self.to_row().1)
     }
 }
 
-/// What the plain `ostree` says while it waits.
+impl std::error::Error for RpmOstreeError {}
+
+/// The line that the plain `ostree` prints while it waits.
 const LOCK: &str = "Waiting for sysroot lock";
 
 /// The last `error:` line without its prefix; else the last line.
@@ -430,83 +488,86 @@ fn error_line(text: &str) -> &str {
 }
 
 /// The rest of the line after these words.
-fn after<'t>(text: &'t str, words: &str) -> Option<&'t str> {
+fn rest_after<'t>(text: &'t str, words: &str) -> Option<&'t str> {
     let (_, rest) = text.split_once(words)?;
     Some(rest.lines().next().unwrap_or_default().trim())
 }
 
-fn quoted(rest: &str) -> String {
+fn strip_quotes(rest: &str) -> String {
     let rest = rest.trim_start_matches(['\'', '"', '`']);
     let end = rest.find(['\'', '"', '`']).unwrap_or(rest.len());
     rest.get(..end).unwrap_or_default().to_owned()
 }
 
-/// rpm-ostree's own sentences.
-fn sentence(text: &str) -> Option<Cause> {
+/// Recognises rpm-ostree's own sentences.
+fn of_sentence(text: &str) -> Option<RpmOstreeError> {
     of_others(text)
         .or_else(|| of_reference(text))
         .or_else(|| of_request(text))
         .or_else(|| of_state(text))
 }
 
-/// Sentences about what others do.
-fn of_others(text: &str) -> Option<Cause> {
-    if let Some(title) = after(text, "Transaction in progress: ") {
-        return Some(Cause::Busy {
+/// Recognises sentences about other programs.
+fn of_others(text: &str) -> Option<RpmOstreeError> {
+    if let Some(title) = rest_after(text, "Transaction in progress: ") {
+        return Some(RpmOstreeError::Busy {
             title: title.to_owned(),
             initiator: None,
             since: None,
         });
     }
-    if let Some(rest) = after(text, "deployments are driven by ") {
+    if let Some(rest) = rest_after(text, "deployments are driven by ") {
         let (name, unit) = rest.split_once(" (").unwrap_or((rest, ""));
         let unit = unit.trim_end_matches(')');
-        return Some(Cause::Driver(name.to_owned(), unit.to_owned()));
+        return Some(RpmOstreeError::Driver(name.to_owned(), unit.to_owned()));
     }
-    let rest = after(text, "Expected staged base checksum ")?;
+    let rest = rest_after(text, "Expected staged base checksum ")?;
     let (wanted, found) = rest.split_once(", but found ").unwrap_or((rest, ""));
-    Some(Cause::OtherStaged(wanted.to_owned(), found.to_owned()))
+    Some(RpmOstreeError::OtherStaged(
+        wanted.to_owned(),
+        found.to_owned(),
+    ))
 }
 
-/// Sentences about the reference that was given.
-fn of_reference(text: &str) -> Option<Cause> {
-    if let Some(reference) = after(text, "Old and new refs are equal: ") {
-        return Some(Cause::SameReference(reference.to_owned()));
+/// Recognises sentences about the given reference.
+fn of_reference(text: &str) -> Option<RpmOstreeError> {
+    if let Some(reference) = rest_after(text, "Old and new refs are equal: ") {
+        return Some(RpmOstreeError::SameReference(reference.to_owned()));
     }
-    if let Some(reference) = after(text, "Invalid refspec ") {
+    if let Some(reference) = rest_after(text, "Invalid refspec ") {
         let has_scheme = reference.starts_with("ostree-");
         let reference = reference.to_owned();
         return Some(match has_scheme {
-            true => Cause::BadReference(reference),
-            false => Cause::UnknownScheme(reference),
+            true => RpmOstreeError::BadReference(reference),
+            false => RpmOstreeError::UnknownScheme(reference),
         });
     }
-    let rest = after(text, "Refspec ").filter(|rest| rest.contains(" not unique"))?;
+    let rest = rest_after(text, "Refspec ").filter(|rest| rest.contains(" not unique"))?;
     let name = rest.split(' ').next()?;
-    Some(Cause::AmbiguousRef(name.to_owned()))
+    Some(RpmOstreeError::AmbiguousRef(name.to_owned()))
 }
 
-/// Sentences about what else was asked for.
-fn of_request(text: &str) -> Option<Cause> {
+/// Recognises sentences about other arguments.
+fn of_request(text: &str) -> Option<RpmOstreeError> {
     let has = |all: &[&str]| all.iter().any(|words| text.contains(words));
     let line = || error_line(text).to_owned();
     if has(&["No key '", "No karg '", "Multiple values for key"]) {
-        Some(Cause::NoArgument(line()))
+        Some(RpmOstreeError::NoArgument(line()))
     } else if has(&["Unknown option ", "Unknown command ", "usage error: "]) {
-        Some(Cause::Usage(line()))
+        Some(RpmOstreeError::Usage(line()))
     } else if has(&[
         "Packages not found",
         "Could not depsolve",
         "No packages in transaction",
     ]) {
-        Some(Cause::Packages(line()))
+        Some(RpmOstreeError::Packages(line()))
     } else {
         None
     }
 }
 
-/// Sentences about the daemon and its deployments, which name nothing.
-fn of_state(text: &str) -> Option<Cause> {
+/// Recognises sentences about the daemon and its deployments, which have no parameter.
+fn of_state(text: &str) -> Option<RpmOstreeError> {
     let has = |words: &str| text.contains(words);
     let bus = [
         "Loading sysroot: exit status",
@@ -517,58 +578,58 @@ fn of_state(text: &str) -> Option<Cause> {
         "org.freedesktop.DBus.Error",
     ];
     if has("not booted via libostree") {
-        Some(Cause::NotOstree)
+        Some(RpmOstreeError::NotOstree)
     } else if has("Bus owner changed") {
-        Some(Cause::DaemonDied)
+        Some(RpmOstreeError::DaemonDied)
     } else if has("Operation was cancelled") {
-        Some(Cause::Cancelled)
+        Some(RpmOstreeError::Cancelled)
     } else if bus.iter().any(|words| has(words)) {
         let first = text.lines().next().unwrap_or_default();
-        Some(Cause::DaemonDown(
+        Some(RpmOstreeError::DaemonDown(
             first.trim_start_matches("error: ").to_owned(),
         ))
     } else if has("No rollback deployment found") {
-        Some(Cause::NoRollback)
+        Some(RpmOstreeError::NoRollback)
     } else if has("Staged deployment (remove with") {
-        Some(Cause::StagedInTheWay)
+        Some(RpmOstreeError::StagedInTheWay)
     } else if has("finalization is locked") || has("deployment is locked") || has("not locked") {
-        Some(Cause::FinalizationLocked)
+        Some(RpmOstreeError::FinalizationLocked)
     } else if has("not allowed for user") || has("must be root") || has("needs root") {
-        Some(Cause::NotRoot)
+        Some(RpmOstreeError::NotRoot)
     } else if has(LOCK) {
-        Some(Cause::LockHeld)
+        Some(RpmOstreeError::LockHeld)
     } else {
         None
     }
 }
 
-/// What the import of an image says.
-fn of_image(text: &str) -> Option<Cause> {
+/// Recognises the errors of an image's import.
+fn of_image(text: &str) -> Option<RpmOstreeError> {
     let has = |words: &str| text.contains(words);
-    let line = || tail(error_line(text)).to_owned();
+    let line = || innermost_part(error_line(text)).to_owned();
     if has("ostree.bootable label") {
-        Some(Cause::NotBootable)
+        Some(RpmOstreeError::NotBootable)
     } else if has("default of `insecureAcceptAnything`") {
-        Some(Cause::PolicyTooWeak)
+        Some(RpmOstreeError::PolicyTooWeak)
     } else if has("rejected by policy")
         || has("ignature was required")
         || has("Source image rejected")
     {
-        Some(Cause::PolicyRejects(line()))
-    } else if let Some(rest) = after(text, "archive file not found: ") {
-        Some(Cause::NotFound(quoted(rest)))
+        Some(RpmOstreeError::PolicyRejects(line()))
+    } else if let Some(rest) = rest_after(text, "archive file not found: ") {
+        Some(RpmOstreeError::NotFound(strip_quotes(rest)))
     } else if has("manifest unknown") || has("name unknown") || has("repository not found") {
-        Some(Cause::NotFound(line()))
+        Some(RpmOstreeError::NotFound(line()))
     } else if has("unexpected EOF") {
-        Some(Cause::Truncated(line()))
+        Some(RpmOstreeError::Truncated(line()))
     } else if DAMAGED.iter().any(|words| has(words)) {
-        Some(Cause::Corrupt(line()))
+        Some(RpmOstreeError::Corrupt(line()))
     } else {
         None
     }
 }
 
-/// What ostree, skopeo and podman say of bytes that do not have their digest.
+/// The words of ostree, skopeo and podman for bytes with another digest.
 const DAMAGED: [&str; 4] = [
     "orrupted ",
     "igest did not match",
@@ -576,19 +637,19 @@ const DAMAGED: [&str; 4] = [
     "checksum expected=",
 ];
 
-/// What the system says at the end of the line.
-fn of_system(text: &str) -> Option<Cause> {
+/// Recognises the system's errors at the end of the line.
+fn of_system(text: &str) -> Option<RpmOstreeError> {
     let lower = text.to_lowercase();
     let has = |words: &str| lower.contains(words);
     let line = error_line(text);
-    let end = || tail(line).to_owned();
+    let end = || innermost_part(line).to_owned();
     if has("no space left on device") || has("min-free-space") {
         Some(no_space(text, line))
     } else if has("no such file or directory") {
         let path = path_in(line).unwrap_or(line).to_owned();
         Some(match text.contains("GetBlob") {
-            true => Cause::MissingBlob(path),
-            false => Cause::NotFound(path),
+            true => RpmOstreeError::MissingBlob(path),
+            false => RpmOstreeError::NotFound(path),
         })
     // As skopeo writes it; the C library, and with it ostree, begins with a capital.
     } else if text.contains("permission denied") {
@@ -596,28 +657,28 @@ fn of_system(text: &str) -> Option<Cause> {
             .split([' ', '"', '\''])
             .map(|word| word.trim_end_matches([':', ',']));
         Some(match words.find(|word| word.ends_with("/auth.json")) {
-            Some(path) => Cause::NoCredentials(path.to_owned()),
-            None => Cause::FetcherDenied(path_in(line).unwrap_or(line).to_owned()),
+            Some(path) => RpmOstreeError::NoCredentials(path.to_owned()),
+            None => RpmOstreeError::FetcherDenied(path_in(line).unwrap_or(line).to_owned()),
         })
     // The other way round: only ostree meets the flags of deployments.
     } else if text.contains("Operation not permitted") {
-        let inside = after(line, "unlinkat(").and_then(|rest| rest.split(')').next());
+        let inside = rest_after(line, "unlinkat(").and_then(|rest| rest.split(')').next());
         let path = path_in(line).or(inside).unwrap_or("a file of a deployment");
-        Some(Cause::Immutable(path.to_owned()))
+        Some(RpmOstreeError::Immutable(path.to_owned()))
     } else if has("unauthorized")
         || has("authentication required")
         || has("access to the resource is denied")
     {
-        Some(Cause::Unauthorized(end()))
+        Some(RpmOstreeError::Unauthorized(end()))
     } else if has("x509: ") || has("certificate signed by") {
-        Some(Cause::Certificate(end()))
+        Some(RpmOstreeError::Certificate(end()))
     // Before the others: it may be that of a mirror, and the registry itself cannot be reached.
     } else if has("unexpected http status") || has("unexpected status code") {
-        Some(Cause::RegistryFault(end()))
+        Some(RpmOstreeError::RegistryFault(end()))
     } else if has("connection refused") {
-        Some(Cause::Refused(end()))
+        Some(RpmOstreeError::Refused(end()))
     } else if UNREACHABLE.iter().any(|words| has(words)) {
-        Some(Cause::Unreachable(end()))
+        Some(RpmOstreeError::Unreachable(end()))
     } else {
         None
     }
@@ -633,27 +694,27 @@ const UNREACHABLE: [&str; 7] = [
     "server misbehaving",
 ];
 
-fn no_space(text: &str, line: &str) -> Cause {
+fn no_space(text: &str, line: &str) -> RpmOstreeError {
     let has = |words: &str| text.contains(words);
     let place = if has("/var/tmp/") {
-        Place::VarTmp
+        FullDisk::VarTmp
     } else if has("Installing kernel") || has("bootfs") || has("/boot/") {
-        Place::Boot
+        FullDisk::Boot
     } else {
-        Place::Sysroot
+        FullDisk::Sysroot
     };
     let detail = match line.find("min-free-space") {
         Some(at) => line.get(at..).unwrap_or_default(),
         None => "",
     };
-    Cause::NoSpace {
+    RpmOstreeError::NoSpace {
         place,
         detail: detail.to_owned(),
     }
 }
 
-/// The innermost part of nested messages: what says which host, file or digest. Parts are joined by `: `.
-fn tail(line: &str) -> &str {
+/// The innermost part of nested messages, which names the host, file or digest. Parts are joined by `: `.
+fn innermost_part(line: &str) -> &str {
     let layers = [
         "remote error: ",
         "OpenImage: ",
@@ -668,7 +729,7 @@ fn tail(line: &str) -> &str {
 
 /// The first absolute path in the innermost part.
 fn path_in(line: &str) -> Option<&str> {
-    let rest = tail(line);
+    let rest = innermost_part(line);
     let words = rest.split([' ', '"', '\'']);
     let path = words.map(|word| word.trim_end_matches([':', ',']));
     path.filter(|word| word.len() > 1)
@@ -693,8 +754,8 @@ mod tests {
         let newer = "error: Creating importer: failed to invoke method OpenImage: failed to invoke method OpenImage: open /m/os/index.json: no such file or directory";
         for words in [older, newer] {
             assert_eq!(
-                Cause::of_words(words),
-                Cause::NotFound("/m/os/index.json".into())
+                RpmOstreeError::of_words(words),
+                RpmOstreeError::NotFound("/m/os/index.json".into())
             );
         }
     }
@@ -703,18 +764,20 @@ mod tests {
     fn a_blob_that_is_not_there_is_not_an_image_that_is_not_there() {
         let words = "error: Importing: Unencapsulating base: failed to invoke method GetBlob: failed to invoke method GetBlob: open /m/blobs/sha256/ab: no such file or directory";
         assert_eq!(
-            Cause::of_words(words),
-            Cause::MissingBlob("/m/blobs/sha256/ab".into())
+            RpmOstreeError::of_words(words),
+            RpmOstreeError::MissingBlob("/m/blobs/sha256/ab".into())
         );
     }
 
     #[test]
     fn only_the_fetcher_is_denied_in_lower_case() {
         let fetcher = "error: Creating importer: Failed to invoke skopeo proxy method OpenImage: remote error: faccessat /m/os: permission denied";
-        assert!(matches!(Cause::of_words(fetcher), Cause::FetcherDenied(path) if path == "/m/os"));
+        assert!(
+            matches!(RpmOstreeError::of_words(fetcher), RpmOstreeError::FetcherDenied(path) if path == "/m/os")
+        );
         let ostree = "error: readlinkat: /proc/1/ns/mnt: Permission denied";
         assert!(
-            matches!(Cause::of_words(ostree), Cause::Unknown(words) if words.contains("/proc/1"))
+            matches!(RpmOstreeError::of_words(ostree), RpmOstreeError::Unknown(words) if words.contains("/proc/1"))
         );
     }
 
@@ -723,30 +786,30 @@ mod tests {
         for (words, place) in [
             (
                 "error: Installing kernel: regfile copy: No space left on device",
-                Place::Boot,
+                FullDisk::Boot,
             ),
             (
                 "error: Creating new current bootlinks: mkdir(boot.0.1): No space left on device",
-                Place::Sysroot,
+                FullDisk::Sysroot,
             ),
             (
                 "error: Importing: min-free-space-percent '3%' would be exceeded, at least 2.1 MB requested",
-                Place::Sysroot,
+                FullDisk::Sysroot,
             ),
             (
                 "error: untarring file \"/var/tmp/x\": write /var/tmp/x/y: no space left on device",
-                Place::VarTmp,
+                FullDisk::VarTmp,
             ),
         ] {
-            let cause = Cause::of_words(words);
+            let cause = RpmOstreeError::of_words(words);
             assert!(
-                matches!(cause, Cause::NoSpace { place: p, .. } if p == place),
+                matches!(cause, RpmOstreeError::NoSpace { place: p, .. } if p == place),
                 "{words}: {cause:?}"
             );
         }
         let words = "error: Importing: min-free-space-percent '3%' would be exceeded, at least 2.1 MB requested";
         assert!(
-            Cause::of_words(words)
+            RpmOstreeError::of_words(words)
                 .to_string()
                 .ends_with("at least 2.1 MB requested")
         );
@@ -755,7 +818,7 @@ mod tests {
     #[test]
     fn a_transaction_is_told_with_who_began_it_and_when() {
         let words = "error: Transaction in progress: rebase ostree-unverified-image:oci:/m/os \n You can cancel the current transaction with `rpm-ostree cancel`\n";
-        let cause = Cause::of_words(words)
+        let cause = RpmOstreeError::of_words(words)
             .begun_by(Some("client(id:cli uid:0)".into()), Some("10:24".into()));
         assert_eq!(
             cause.to_string(),
@@ -766,23 +829,29 @@ mod tests {
     #[test]
     fn success_has_no_cause_and_neither_has_nothing_to_do() {
         for status in [0, 77] {
-            assert_eq!(Cause::of(&answer(Some(status), "", "error: x")), None);
+            assert_eq!(
+                RpmOstreeError::of_command(&answer(Some(status), "", "error: x")),
+                None
+            );
         }
     }
 
     #[test]
     fn a_program_that_ended_early_leaves_a_transaction_behind() {
-        assert_eq!(Cause::of(&answer(None, "", "")), Some(Cause::ClientKilled));
-        let late = Cause::of_error(&CommandError::TimedOut("rpm-ostree".into(), 5));
-        for cause in [Cause::ClientKilled, late] {
-            assert!(cause.next().contains("rpm-ostree cancel"), "{cause}");
+        assert_eq!(
+            RpmOstreeError::of_command(&answer(None, "", "")),
+            Some(RpmOstreeError::ClientKilled)
+        );
+        let late = RpmOstreeError::of_error(&CommandError::TimedOut("rpm-ostree".into(), 5));
+        for cause in [RpmOstreeError::ClientKilled, late] {
+            assert!(cause.next_step().contains("rpm-ostree cancel"), "{cause}");
         }
     }
 
     #[test]
     fn standard_output_is_not_searched() {
         let output = "Active: inactive\nerror: Transaction in progress: x\n";
-        let cause = Cause::of(&answer(
+        let cause = RpmOstreeError::of_command(&answer(
             Some(1),
             output,
             "error: Loading sysroot: exit status: 1",
@@ -848,7 +917,7 @@ mod tests {
             ),
             ("error: something new", "unknown"),
         ] {
-            assert_eq!(Cause::of_words(words).kind(), kind, "{words}");
+            assert_eq!(RpmOstreeError::of_words(words).kind(), kind, "{words}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::arguments::{layer, override_remove, override_reset};
+use super::arguments::{layer_packages, override_remove, override_reset};
 use crate::command::CommandLine;
 use crate::command::rpm_ostree::status::{Deployment, is_of_kernel};
 
@@ -47,10 +47,10 @@ const EXTENSIONS: [(&str, &[&str]); 7] = [
 /// The set of `ipsec` that older images have, and that counts as complete too.
 const OLDER_IPSEC: &[&str] = &["NetworkManager-libreswan", "libreswan"];
 
-/// Why a kernel type cannot be had.
+/// A kernel type or an extension that is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PackagesError {
-    /// The daemon's words.
+    /// 64k pages on another architecture; in the daemon's words.
     #[error("64k-pages is only supported for aarch64 architecture; set spec.kernelType to default")]
     LargePages,
     /// A kernel type that the contract does not know.
@@ -61,7 +61,7 @@ pub enum PackagesError {
     Extension(String, String),
 }
 
-/// The command that brings a kernel of this type; `None` for the image's own. `architecture` as `uname -m` says it.
+/// The command that brings a kernel of this type; `None` for the image's own. `architecture` is that of `uname -m`.
 ///
 /// # Errors
 /// A type that is unknown, or not made for this architecture.
@@ -82,8 +82,8 @@ pub fn kernel_type(kind: &str, architecture: &str) -> Result<Option<CommandLine>
 pub fn undo_kernel(booted: &Deployment) -> Option<CommandLine> {
     let of_kernel = |name: &&String| is_of_kernel(name);
     let other = |name: &&String| name.starts_with("kernel-rt-") || name.starts_with("kernel-64k-");
-    let removed: Vec<&str> = names(booted.removals.iter().filter(of_kernel));
-    let installed: Vec<&str> = names(booted.requested_packages.iter().filter(other));
+    let removed: Vec<&str> = as_names(booted.removals.iter().filter(of_kernel));
+    let installed: Vec<&str> = as_names(booted.requested_packages.iter().filter(other));
     (!removed.is_empty() && !installed.is_empty()).then(|| override_reset(&removed, &installed))
 }
 
@@ -124,7 +124,7 @@ pub fn packages_of(extensions: &[String]) -> Result<BTreeSet<&'static str>, Pack
     let mut all = BTreeSet::new();
     for extension in extensions {
         let known = EXTENSIONS.iter().find(|(name, _)| name == extension);
-        let (_, packages) = known.ok_or_else(|| unknown(extension))?;
+        let (_, packages) = known.ok_or_else(|| unknown_extension(extension))?;
         all.extend(packages.iter().copied());
     }
     Ok(all)
@@ -135,12 +135,12 @@ pub fn packages_of(extensions: &[String]) -> Result<BTreeSet<&'static str>, Pack
 ///
 /// # Errors
 /// An extension that the table does not have.
-pub fn extensions(
+pub fn change_extensions(
     wanted: &[String],
     booted: &Deployment,
 ) -> Result<Option<CommandLine>, PackagesError> {
     let required = packages_of(wanted)?;
-    let installed: BTreeSet<&str> = names(booted.requested_packages.iter())
+    let installed: BTreeSet<&str> = as_names(booted.requested_packages.iter())
         .into_iter()
         .collect();
     let ours = EXTENSIONS
@@ -149,7 +149,7 @@ pub fn extensions(
     let install: Vec<&str> = required.difference(&installed).copied().collect();
     let ours: BTreeSet<&str> = ours.filter(|name| !required.contains(name)).collect();
     let uninstall: Vec<&str> = ours.intersection(&installed).copied().collect();
-    Ok(layer(&install, &uninstall))
+    Ok(layer_packages(&install, &uninstall))
 }
 
 /// The packages that a command puts on top of the image (`true`) or takes from there.
@@ -192,12 +192,12 @@ pub fn missing_packages(
     Ok(missing)
 }
 
-fn unknown(extension: &str) -> PackagesError {
+fn unknown_extension(extension: &str) -> PackagesError {
     let known: Vec<&str> = EXTENSIONS.iter().map(|(name, _)| *name).collect();
     PackagesError::Extension(extension.to_owned(), known.join(", "))
 }
 
-fn names<'a>(all: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
+fn as_names<'a>(all: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
     all.map(String::as_str).collect()
 }
 
@@ -253,15 +253,15 @@ mod tests {
     #[test]
     fn extensions_bring_what_is_missing_and_take_only_what_the_table_has() {
         let booted = deployment(&["usbguard", "vim"], &[]);
-        let command = extensions(&wanted(&["sysstat", "kerberos"]), &booted)
+        let command = change_extensions(&wanted(&["sysstat", "kerberos"]), &booted)
             .unwrap()
             .unwrap();
         assert_eq!(
             command.args.join(" "),
             "install krb5-workstation libkadm5 sysstat --uninstall usbguard"
         );
-        assert_eq!(extensions(&wanted(&["usbguard"]), &booted), Ok(None));
-        assert!(extensions(&wanted(&["nonsense"]), &booted).is_err());
+        assert_eq!(change_extensions(&wanted(&["usbguard"]), &booted), Ok(None));
+        assert!(change_extensions(&wanted(&["nonsense"]), &booted).is_err());
     }
 
     #[test]
