@@ -242,7 +242,7 @@ fn stderr_tail(text: String) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)]
+#[allow(clippy::disallowed_methods, reason = "files of a test, not of a node")]
 mod tests {
     use super::*;
     use crate::sys::privileges::Capability;
