@@ -1,5 +1,5 @@
 //! Real disks: filled to the last block or inode, gone read-only, and several of them below one root; before a
-//! run and in the middle of it. Needs root, for loop devices. Quotas are not here: EDQUOT is injected (`faults.rs`).
+//! run and in the middle of it. Needs root, for loop devices. Quotas are not here: EDQUOT is injected (`every_call.rs`).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
