@@ -357,9 +357,9 @@ impl Play<'_> {
             let name = unit.name.as_str();
             if unit.text().is_none() && !self.can_be_found(unit) {
                 self.notices.push(format!(
-                    "unit {name} is to be {} but has no file on this node; passed over, as {}",
+                    "unit {name} is to be {} but has no file on this node; skipped, as {}",
                     switched(on),
-                    self.passed_over_by(),
+                    self.skipped_by(),
                 ));
                 continue;
             }
@@ -389,7 +389,7 @@ impl Play<'_> {
         names.any(|found| found)
     }
 
-    fn passed_over_by(&self) -> &'static str {
+    fn skipped_by(&self) -> &'static str {
         if self.first_boot {
             "systemd does at the first boot"
         } else {
@@ -425,7 +425,7 @@ impl Play<'_> {
             }
         }
         for (refusal, units) in refusals {
-            let said = format!(
+            let message = format!(
                 "unit{} {} cannot be {}: {}",
                 if units.len() == 1 { "" } else { "s" },
                 units.join(", "),
@@ -433,10 +433,10 @@ impl Play<'_> {
                 refusal.reason
             );
             if refusal.by_daemon {
-                self.failures.push(said);
+                self.failures.push(message);
             } else {
-                let like = self.passed_over_by();
-                self.notices.push(format!("{said}; passed over, as {like}"));
+                let like = self.skipped_by();
+                self.notices.push(format!("{message}; skipped, as {like}"));
             }
         }
     }
@@ -500,19 +500,21 @@ impl Play<'_> {
             &Support,
         ) -> Result<systemd::InstallOutcome, systemd::InstallError>,
     ) -> Option<String> {
-        let said = |problems: &[systemd::Problem]| {
+        let all_of = |problems: &[systemd::Problem]| {
             let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
             all.join("; ")
         };
         let (changes, reason) = match operation(&self.tree, &self.support) {
             Ok(outcome) => {
                 if !outcome.problems.is_empty() {
-                    self.notices
-                        .push(format!("systemctl would say: {}", said(&outcome.problems)));
+                    self.notices.push(format!(
+                        "systemctl would report: {}",
+                        all_of(&outcome.problems)
+                    ));
                 }
                 (outcome.changes, None)
             }
-            Err(error) => (error.partial, Some(said(&error.problems))),
+            Err(error) => (error.partial, Some(all_of(&error.problems))),
         };
         changes.iter().for_each(|change| self.tree.apply(change));
         reason

@@ -26,7 +26,7 @@ impl Builder<'_> {
             .into_iter()
             .map(|failure| format!("{failure}. The daemon's update would fail over this too"));
         for problem in failures.chain(simulated.unjudged) {
-            let message = format!("{problem}. Put it right or move it away, then run again");
+            let message = format!("{problem}. Correct or remove it, then run again");
             self.block("spec.config.systemd.units", message);
         }
         for notice in simulated.notices {

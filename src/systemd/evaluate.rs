@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_told_as_go_tells_them() {
+    fn errors_are_worded_as_go_words_them() {
         for target in ["/dev/null", "../../../dev/null", "//dev/../dev/null"] {
             assert_eq!(evaluated(target).as_deref(), Ok("/dev/null"), "{target}");
         }
@@ -147,8 +147,8 @@ mod tests {
             ("/etc/hosts/", "not a directory"),
             ("/etc/hosts/..", "not a directory"),
         ] {
-            let said = evaluated(target).map_err(|why| why.to_string());
-            assert_eq!(said, Err(words.to_owned()), "{target}");
+            let end = evaluated(target).map_err(|why| why.to_string());
+            assert_eq!(end, Err(words.to_owned()), "{target}");
         }
     }
 
@@ -164,8 +164,8 @@ mod tests {
                     UnitEntry::Link(target),
                 );
             }
-            let said = eval_symlinks(&tree, "/etc/systemd/system/1.service");
-            assert_eq!(said.is_ok(), fits);
+            let end = eval_symlinks(&tree, "/etc/systemd/system/1.service");
+            assert_eq!(end.is_ok(), fits);
         }
     }
 }

@@ -47,7 +47,7 @@ pub enum SectionErrorKind {
     /// A line that begins with `[` and is not a section header.
     #[error("{0:?} is not a section header")]
     Header(String),
-    /// Words that cannot be told apart.
+    /// Words that cannot be separated.
     #[error("{0:?} ends in a backslash")]
     Words(String),
     /// An `Also=` that is not a unit name.

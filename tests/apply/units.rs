@@ -357,7 +357,7 @@ fn an_instance_that_cannot_be_enabled_is_passed_over_as_the_daemon_does() {
     root.write("usr/lib/systemd/system/t@.service", template);
     let config = units(A, json!([{"name": "t@x.service", "enabled": true}]));
     let words = "unit t@x.service cannot be enabled: wrong.socket cannot be an alias of \
-        \"t@x.service\"; passed over, as the daemon does";
+        \"t@x.service\"; skipped, as the daemon does";
     applies_with(&root, &config, words);
 }
 
@@ -385,7 +385,7 @@ fn ignition_fails_over_no_unit_that_cannot_be_enabled() {
     ];
     for list in table {
         let root = root();
-        let words = "passed over, as systemd does at the first boot";
+        let words = "skipped, as systemd does at the first boot";
         applies_with(&root, &bare(list.clone()), words);
         let preset = root.read("etc/systemd/system-preset/20-ignition.preset");
         let name = list[0]["name"].as_str().unwrap();
@@ -401,7 +401,7 @@ fn a_root_before_its_first_boot_gets_the_preset_of_a_unit_with_an_empty_file() {
             root.write("etc/machine-id", "uninitialized\n");
             root.write(empty, "");
             let config = config(A, json!([{"name": "a.service", "enabled": true}]));
-            let words = "passed over, as systemd does at the first boot";
+            let words = "skipped, as systemd does at the first boot";
             applies_with(&root, &config, words);
             let preset = root.read("etc/systemd/system-preset/20-ignition.preset");
             assert_eq!(preset, "enable a.service\n");
