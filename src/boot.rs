@@ -1,4 +1,4 @@
-//! What a boot asks of us: the kernel arguments, what is found on the root, and whether that makes work.
+//! The work of a boot: the kernel arguments, the facts of the root, and the decision that follows from both.
 //!
 //! Values only. The effects are in `cli/firstboot`.
 
@@ -8,27 +8,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::fit::{Accepted, Doubt};
 
-/// How long is waited for a server, an address or Ignition when the kernel command line does not say.
+/// Deadline for a server, an address or Ignition without a value on the kernel command line.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// No boot waits longer than this.
 const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
-/// What our kernel arguments begin with.
+/// Prefix of our kernel arguments.
 const PREFIX: &str = "mco_rescue";
 
-/// How a run in the initramfs ended; kept at `/run/mco-rescue/firstboot.json` (`mco-rescue/firstboot/v1`).
+/// The result of a run in the initramfs; kept at `/run/mco-rescue/firstboot.json` (`mco-rescue/firstboot/v1`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstBoot {
     /// `mco-rescue/firstboot/v1`.
     pub schema: String,
     /// `nothing`, `recovered`, `applied`, `given`, `shell` or `failed`.
     pub outcome: String,
-    /// Why there was work, or none.
+    /// The reason why there was work, or none.
     pub why: String,
     /// The config, where one was chosen.
     pub config: Option<String>,
-    /// Where it failed: in the gerund.
+    /// The step that failed, in the gerund.
     pub phase: Option<String>,
-    /// What went wrong.
+    /// The error.
     pub cause: Option<String>,
     /// Milliseconds from start to end.
     pub took: u64,
@@ -58,7 +58,7 @@ impl FirstBoot {
     }
 }
 
-/// What `mco_rescue=` says.
+/// The value of `mco_rescue=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// Recover what is unfinished, and complete a first boot that got no config.
@@ -85,7 +85,7 @@ pub struct Parameters {
     pub timeout: Duration,
     /// `mco_rescue.allow=`: doubts about the config that are passed over, as the options of apply name them.
     pub allow: Accepted,
-    /// What cannot be understood, and is passed over.
+    /// Arguments that cannot be understood and are skipped.
     pub problems: Vec<String>,
 }
 
@@ -192,7 +192,7 @@ fn words(command_line: &str) -> Vec<String> {
     words
 }
 
-/// What was found.
+/// The config that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(
     clippy::struct_excessive_bools,
@@ -211,7 +211,7 @@ pub struct Facts {
     pub given: bool,
 }
 
-/// What is to be done.
+/// The decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// Nothing, and why.
@@ -224,10 +224,10 @@ pub enum Work {
     Shell,
 }
 
-/// Why a config is applied.
+/// The reason why a config is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// The kernel command line says so.
+    /// The kernel command line demands it.
     Asked,
     /// A first boot that got no config.
     FirstBoot,
@@ -235,7 +235,7 @@ pub enum Reason {
     Given,
 }
 
-/// Whether there is work. An unfinished run comes first in any case, whatever is applied after it.
+/// Decides if there is work. An unfinished run comes first in any case, before a config is applied.
 pub fn work(mode: Mode, facts: Facts) -> Work {
     match mode {
         Mode::Off => Work::None("mco_rescue=off"),
@@ -255,20 +255,20 @@ pub fn work(mode: Mode, facts: Facts) -> Work {
 pub struct AtHand {
     /// `metadata.name`.
     pub name: String,
-    /// Its pool, if it says so.
+    /// Its pool, if it names one.
     pub pool: Option<String>,
-    /// Whether the hash in its name is that of its contents; `None`: the name has none.
+    /// True if the hash in its name is that of its contents; `None`: the name has no hash.
     pub name_matches: Option<bool>,
     /// The argument that names it: a path, or `cached:NAME`.
     pub argument: String,
-    /// Where it is, for people.
+    /// Its place, for people.
     pub place: &'static str,
 }
 
 /// Takes the only config that fits. Nobody can be asked in an initramfs, so two are as good as none.
 ///
 /// # Errors
-/// Why none is taken, and how to name one.
+/// Returns the reason why no config is taken, and the way to name one.
 pub fn only<'a>(at_hand: &'a [AtHand], pool: Option<&str>) -> Result<&'a AtHand, String> {
     let of_pool =
         |one: &&AtHand| pool.is_none() || one.pool.is_none() || one.pool.as_deref() == pool;

@@ -5,7 +5,7 @@
 
 use std::process::ExitCode as ProcessExitCode;
 
-/// How a run ended, as the shell sees it. Documented in README and `--help`; scripts rely on the numbers.
+/// The exit code of a run. Documented in README and `--help`; scripts rely on the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {

@@ -54,7 +54,7 @@ pub fn let_go(directory: &Path) -> Result<(), Errno> {
     umount2(directory, MntFlags::MNT_DETACH)
 }
 
-/// Why a root cannot be prepared.
+/// An error while a root is prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The kernel does not do it.
@@ -62,9 +62,9 @@ pub enum MountError {
     Kernel {
         /// In the gerund.
         doing: &'static str,
-        /// Where.
+        /// Path of the mount.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         reason: Reason,
     },
     /// A directory cannot be opened.
@@ -80,7 +80,7 @@ pub enum MountError {
         from: PathBuf,
         /// The directory of the deployment.
         to: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         reason: Reason,
     },
 }
@@ -105,7 +105,7 @@ pub struct BootRoot {
 /// A directory of the root of a boot: one in it, or the root itself.
 type Place = Option<RootPath>;
 
-/// How the root of a boot is wanted.
+/// The wanted state of a boot's root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// To change it.
@@ -178,7 +178,7 @@ impl BootRoot {
         Err(self.error("making writable", &Some(path), Errno::EROFS))
     }
 
-    /// Closes the whole root for writing; says whether it was open.
+    /// Makes the whole root read-only. Returns true if it was writable.
     pub fn close(&self) -> Result<bool, MountError> {
         if is_read_only(self.root.as_fd()) {
             return Ok(false);

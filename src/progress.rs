@@ -1,6 +1,6 @@
 //! Progress of long work: the phase, its bytes, the time so far, and the time left of its deadline.
 //!
-//! Code that works long says so with [`begin`] and counts bytes with [`advance`]; it knows no terminal. Without
+//! Code that works long reports a phase with [`begin`] and counts bytes with [`advance`]; it knows no terminal. Without
 //! [`show`], which only the program calls, all of that has no effect. A thread of its own without any privilege
 //! draws, so that a call that blocks, such as a flush, is seen too: on a terminal one line, drawn anew each
 //! second and cleared before any other output; else a line after every ten seconds without output.
@@ -20,7 +20,7 @@ use crate::sys::signals;
 const TICK: Duration = Duration::from_millis(100);
 /// Nothing is shown of work that takes less.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// Columns of a terminal that does not tell its size, as serial consoles.
+/// Columns of a terminal without a known size, such as a serial console.
 const COLUMNS: usize = 80;
 
 /// The place where progress is shown.
@@ -293,7 +293,7 @@ impl Shown {
     }
 }
 
-/// A standard error that is gone shows nothing.
+/// Writes to standard error; a closed one shows nothing.
 fn put(text: &str) {
     let mut error = io::stderr().lock();
     let _ = error
@@ -324,7 +324,7 @@ fn line(work: &Work, done: u64, spent: Duration) -> String {
     format!("{}: {}", crate::text::inline(&work.words), parts.join(", "))
 }
 
-/// The end tells more than the beginning: words are cut in front of it.
+/// Shortens a text and keeps its end, which differs more than its beginning.
 fn cut(line: &str, room: usize) -> String {
     let length = line.chars().count();
     if length <= room {

@@ -15,13 +15,13 @@ pub struct PublicKey {
     pub kind: String,
     /// `SHA256:` and 43 letters.
     pub fingerprint: String,
-    /// What follows the key; may be empty.
+    /// The comment behind the key; may be empty.
     pub comment: String,
     /// Options such as `from="..."` stand before it.
     pub has_options: bool,
 }
 
-/// Why a line is no key that sshd takes, as the end of a sentence.
+/// A line that is no key for sshd; the text is the end of a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// No word is the type of a key.
@@ -37,7 +37,7 @@ pub enum KeyError {
         "is no whole key: the {0} key ends too early or goes on too long. Copy it again, on one line"
     )]
     NotWhole(String),
-    /// What stands inside is of another type.
+    /// The encoded key has another type.
     #[error("says {0}, but the key inside is of another type. Copy it again")]
     Contradicts(String),
     /// sshd has no such type, or takes it no more.
@@ -80,7 +80,7 @@ impl PublicKey {
     /// Reads one key without options, and sees that it is whole and of a type that sshd takes.
     ///
     /// # Errors
-    /// Why it is none.
+    /// The reason.
     pub fn check(line: &str) -> Result<Self, KeyError> {
         let (kind, key, _) = words(line.trim());
         let of = |kind: &str| kind.to_owned();
@@ -155,7 +155,7 @@ pub fn described(line: &str) -> String {
     }
 }
 
-/// How a key file changes, a line for each key: `+` comes, `-` goes, a blank stays. Comments are left out.
+/// Returns the changes of a key file, a line for each key: `+` is added, `-` is removed, a blank stays. Without comments.
 pub fn changes(old: &str, new: &str) -> String {
     let (old, new) = (lines(old), lines(new));
     let gone = old.iter().filter(|line| !new.contains(line));
@@ -208,7 +208,7 @@ fn words(line: &str) -> (&str, &str, &str) {
     (kind, key, comment.trim())
 }
 
-/// What follows the options: they end at the first blank outside quotes.
+/// Returns the text behind the options: they end at the first blank outside quotes.
 fn after_options(line: &str) -> Option<&str> {
     let (mut quoted, mut escaped) = (false, false);
     let end = line.find(|c: char| {

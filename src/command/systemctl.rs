@@ -17,7 +17,7 @@ pub struct UnitActivity {
 }
 
 impl UnitActivity {
-    /// Whether it does something; a oneshot that ran is `active (exited)`, and at work no more.
+    /// Returns true if it works; a oneshot that ran is `active (exited)` and works no more.
     pub fn is_at_work(&self) -> bool {
         match self.active.as_str() {
             "activating" | "deactivating" | "reloading" => true,
@@ -26,7 +26,7 @@ impl UnitActivity {
         }
     }
 
-    /// Whether it was started and has not ended.
+    /// Returns true if it was started and has not ended.
     pub fn is_running(&self) -> bool {
         matches!(
             self.active.as_str(),

@@ -47,7 +47,7 @@ impl Archive {
             return Err(ArchiveError::Compressed);
         }
         file.rewind().map_err(read_error)?;
-        let places = places(&file, length)?;
+        let places = find_places(&file, length)?;
         Ok(Self {
             file: Mutex::new(file),
             places,
@@ -77,7 +77,7 @@ impl Archive {
     }
 }
 
-fn places(file: &File, length: u64) -> Result<BTreeMap<String, Span>, ArchiveError> {
+fn find_places(file: &File, length: u64) -> Result<BTreeMap<String, Span>, ArchiveError> {
     let mut archive = tar::Archive::new(file);
     let mut places = BTreeMap::new();
     for entry in archive.entries_with_seek().map_err(read_error)? {

@@ -30,7 +30,7 @@ pub enum Credentials {
 }
 
 #[derive(Deserialize)]
-struct Raw {
+struct RawSecrets {
     #[serde(default)]
     auths: BTreeMap<String, IgnoredAny>,
     #[serde(default, rename = "credHelpers")]
@@ -41,7 +41,7 @@ impl Secrets {
     /// Reads the keys of a file's entries.
     pub fn parse(file: &str, text: &[u8]) -> Self {
         let file = Some(file.to_owned());
-        match serde_json::from_slice::<Raw>(text) {
+        match serde_json::from_slice::<RawSecrets>(text) {
             Ok(raw) => Self {
                 file,
                 problem: None,
@@ -88,7 +88,11 @@ impl Secrets {
         let mut names = std::iter::successors(Some(repository), |name| {
             name.rsplit_once('/').map(|(above, _)| above)
         });
-        let entry = |name: &str| self.entries.iter().find(|entry| plain(entry) == name);
+        let entry = |name: &str| {
+            self.entries
+                .iter()
+                .find(|entry| strip_scheme(entry) == name)
+        };
         match names.find_map(entry) {
             Some(entry) => Credentials::Entry(entry.clone()),
             None => Credentials::None,
@@ -97,7 +101,7 @@ impl Secrets {
 }
 
 /// Strips the scheme and path of a key: Docker wrote URLs.
-fn plain(entry: &str) -> &str {
+fn strip_scheme(entry: &str) -> &str {
     let rest = entry
         .strip_prefix("https://")
         .or_else(|| entry.strip_prefix("http://"));

@@ -40,7 +40,7 @@ pub fn pull(image: &str, auth: Option<&str>) -> CommandLine {
             .flat_map(|file| ["--authfile".to_owned(), file.to_owned()]),
     );
     args.push(image.to_owned());
-    podman(args, PULL)
+    podman_line(args, PULL)
 }
 
 /// Makes a container of the image, which never runs.
@@ -54,7 +54,7 @@ pub fn create(image: &str, name: &str) -> CommandLine {
         image,
     ];
     // An image of nothing but files names no program, and podman wants one.
-    podman(
+    podman_line(
         args.into_iter().chain(["-"]).map(str::to_owned).collect(),
         QUICK,
     )
@@ -63,7 +63,7 @@ pub fn create(image: &str, name: &str) -> CommandLine {
 /// Copies the container's files to a directory of the node.
 pub fn copy(name: &str, directory: &str) -> CommandLine {
     let args = ["cp".to_owned(), format!("{name}:/"), directory.to_owned()];
-    podman(args.to_vec(), COPY)
+    podman_line(args.to_vec(), COPY)
 }
 
 /// Labels the copied files so that rpm-ostreed may read them.
@@ -79,10 +79,10 @@ pub fn label(directory: &str) -> CommandLine {
 
 /// Removes the container.
 pub fn remove(name: &str) -> CommandLine {
-    podman(["rm", "-f", name].map(str::to_owned).to_vec(), QUICK)
+    podman_line(["rm", "-f", name].map(str::to_owned).to_vec(), QUICK)
 }
 
-fn podman(args: Vec<String>, timeout: Duration) -> CommandLine {
+fn podman_line(args: Vec<String>, timeout: Duration) -> CommandLine {
     CommandLine {
         program: "podman".to_owned(),
         args,

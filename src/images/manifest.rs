@@ -55,7 +55,7 @@ pub enum ManifestError {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Raw {
+struct RawManifest {
     #[serde(default)]
     schema_version: u32,
     config: Option<RawDescriptor>,
@@ -89,18 +89,18 @@ impl Manifest {
     /// # Errors
     /// Something else.
     pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
-        let raw: Raw =
+        let raw: RawManifest =
             serde_json::from_slice(bytes).map_err(|e| ManifestError::Form(e.to_string()))?;
         if raw.schema_version == 1 {
             return Err(ManifestError::Old);
         }
         if let Some(manifests) = raw.manifests {
-            return descriptors(manifests).map(Self::List);
+            return check_descriptors(manifests).map(Self::List);
         }
         match (raw.config, raw.layers) {
             (Some(config), Some(layers)) => Ok(Self::Image {
-                config: descriptor(config)?,
-                layers: descriptors(layers)?,
+                config: check_descriptor(config)?,
+                layers: check_descriptors(layers)?,
             }),
             _ => Err(ManifestError::Form(
                 "it has neither config and layers nor manifests".into(),
@@ -123,14 +123,14 @@ pub fn go_architecture(machine: &str) -> &str {
     }
 }
 
-fn descriptors(all: Vec<RawDescriptor>) -> Result<Vec<Descriptor>, ManifestError> {
+fn check_descriptors(all: Vec<RawDescriptor>) -> Result<Vec<Descriptor>, ManifestError> {
     if all.len() > MAX_BLOBS {
         return Err(ManifestError::TooMany);
     }
-    all.into_iter().map(descriptor).collect()
+    all.into_iter().map(check_descriptor).collect()
 }
 
-fn descriptor(raw: RawDescriptor) -> Result<Descriptor, ManifestError> {
+fn check_descriptor(raw: RawDescriptor) -> Result<Descriptor, ManifestError> {
     const NAME: &str = "org.opencontainers.image.ref.name";
     let digest = Digest::parse(&raw.digest).ok_or(ManifestError::Digest(raw.digest))?;
     Ok(Descriptor {

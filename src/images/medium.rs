@@ -41,11 +41,11 @@ pub struct Medium {
     pub form: Form,
     /// Path on the running system.
     pub path: PathBuf,
-    files: Files,
+    files: MediumFiles,
 }
 
 #[derive(Debug)]
-enum Files {
+enum MediumFiles {
     Directory(Root),
     Archive(Archive),
 }
@@ -64,7 +64,7 @@ pub enum MediumError {
     /// It is an archive that cannot be listed.
     #[error("listing {path}: {error}", path = .path.display())]
     Archive {
-        /// Where.
+        /// Path of the medium.
         path: PathBuf,
         /// The error.
         error: ArchiveError,
@@ -92,7 +92,7 @@ pub enum MediumError {
         path: PathBuf,
         /// The file in it.
         file: String,
-        /// Why.
+        /// The error.
         error: ManifestError,
     },
 }
@@ -225,9 +225,9 @@ impl Medium {
             reason,
         };
         let files = match Root::open(path) {
-            Ok(root) => Files::Directory(root),
+            Ok(root) => MediumFiles::Directory(root),
             Err(error) if !is_no_directory(&error) => return Err(open(error.into())),
-            Err(_) => Files::Archive(Self::archive(path)?),
+            Err(_) => MediumFiles::Archive(Self::open_archive(path)?),
         };
         let mut medium = Self {
             form: Form::Dir,
@@ -238,7 +238,7 @@ impl Medium {
         Ok(medium)
     }
 
-    fn archive(path: &Path) -> Result<Archive, MediumError> {
+    fn open_archive(path: &Path) -> Result<Archive, MediumError> {
         let open = |reason: Reason| MediumError::Open {
             path: path.to_owned(),
             reason,
@@ -266,7 +266,7 @@ impl Medium {
     }
 
     fn find_form(&self) -> Result<Form, MediumError> {
-        let is_directory = matches!(self.files, Files::Directory(_));
+        let is_directory = matches!(self.files, MediumFiles::Directory(_));
         if self.files.size("index.json").is_some() && self.files.size("oci-layout").is_some() {
             return Ok(if is_directory {
                 Form::OciDirectory
@@ -275,7 +275,7 @@ impl Medium {
             });
         }
         if self.files.size("manifest.json").is_some() {
-            let list = self.bounded("manifest.json")?;
+            let list = self.read_bounded("manifest.json")?;
             let is_docker = list.trim_ascii_start().starts_with(b"[");
             return match (is_docker, is_directory) {
                 (true, _) => Ok(Form::DockerArchive),
@@ -307,7 +307,7 @@ impl Medium {
         if self.path.to_string_lossy().contains(':') {
             return Ok(Err(AddressError::Colon));
         }
-        let top = self.top()?;
+        let top = self.top_manifests()?;
         if top.len() > 1 {
             address.name = self.name_of(wanted, &top);
             if address.name.is_none() {
@@ -320,7 +320,7 @@ impl Medium {
     /// The name of the image, or of the list that it is in. skopeo takes the first of a name.
     fn name_of(&self, wanted: &Digest, top: &[Descriptor]) -> Option<String> {
         let holds = |one: &Descriptor| {
-            let inner = self.list(one).into_iter().flatten();
+            let inner = self.read_list(one).into_iter().flatten();
             inner.into_iter().any(|inner| &inner.digest == wanted)
         };
         let exact = top.iter().find(|one| &one.digest == wanted);
@@ -334,7 +334,7 @@ impl Medium {
     /// # Errors
     /// It cannot be read.
     pub fn images(&self) -> Result<Vec<Digest>, MediumError> {
-        let named = self.named()?.into_iter();
+        let named = self.named_manifests()?.into_iter();
         Ok(named.map(|descriptor| descriptor.digest).collect())
     }
 
@@ -357,7 +357,7 @@ impl Medium {
             report.verdict = Verdict::Lost(self.docker_digest()?);
             return Ok(report);
         }
-        let named = self.named()?;
+        let named = self.named_manifests()?;
         let Some(descriptor) = named.iter().find(|one| &one.digest == wanted) else {
             let lies_there = self.files.size(&self.manifest_file(wanted)).is_some();
             report.verdict = match lies_there {
@@ -366,7 +366,7 @@ impl Medium {
             };
             return Ok(report);
         };
-        self.descend(descriptor, architecture, check, &mut report)?;
+        self.add_manifests(descriptor, architecture, check, &mut report)?;
         Ok(report)
     }
 
@@ -377,16 +377,17 @@ impl Medium {
         struct Config {
             architecture: String,
         }
-        let Ok(Manifest::Image { config, .. }) = self.manifest(&self.manifest_file(image)) else {
+        let Ok(Manifest::Image { config, .. }) = self.read_manifest(&self.manifest_file(image))
+        else {
             return None;
         };
-        let bytes = self.bounded(&self.blob_file(&config.digest)).ok()?;
+        let bytes = self.read_bounded(&self.blob_file(&config.digest)).ok()?;
         let config: Config = serde_json::from_slice(&bytes).ok()?;
         Some(config.architecture).filter(|name| !name.is_empty())
     }
 
     /// Adds a manifest and everything that it takes to the report, and judges.
-    fn descend(
+    fn add_manifests(
         &self,
         descriptor: &Descriptor,
         architecture: &str,
@@ -398,10 +399,10 @@ impl Medium {
         for _ in 0..=MAX_DEPTH {
             let file = self.manifest_file(&current.digest);
             // Manifests are small: their bytes are always looked at.
-            let state = self.state(&file, &current, &mut Check::Digests(&mut |_| {}))?;
+            let state = self.blob_state(&file, &current, &mut Check::Digests(&mut |_| {}))?;
             let whole = state == BlobState::Whole;
             let manifest = if whole {
-                Some(self.manifest(&file)?)
+                Some(self.read_manifest(&file)?)
             } else {
                 None
             };
@@ -409,11 +410,11 @@ impl Medium {
                 Some(Manifest::List(_)) => Role::List,
                 _ => Role::Manifest,
             };
-            report.blobs.push(blob(&current, role, state));
+            report.blobs.push(make_blob(&current, role, state));
             match manifest {
                 None => return Ok(()),
                 Some(Manifest::Image { config, layers }) => {
-                    self.parts(&config, &layers, check, report)?;
+                    self.add_parts(&config, &layers, check, report)?;
                     let inner = (current.digest != wanted).then_some(current.digest);
                     if report
                         .blobs
@@ -424,10 +425,10 @@ impl Medium {
                     }
                     return Ok(());
                 }
-                Some(Manifest::List(all)) => match of_machine(&all, architecture) {
+                Some(Manifest::List(all)) => match select_machine(&all, architecture) {
                     Some(inner) => current = inner.clone(),
                     None => {
-                        report.verdict = Verdict::NoPlatform(platforms(&all));
+                        report.verdict = Verdict::NoPlatform(platform_names(&all));
                         return Ok(());
                     }
                 },
@@ -436,7 +437,7 @@ impl Medium {
         Ok(())
     }
 
-    fn parts(
+    fn add_parts(
         &self,
         config: &Descriptor,
         layers: &[Descriptor],
@@ -447,14 +448,15 @@ impl Medium {
         let mut seen = BTreeSet::new();
         for (descriptor, role) in roles.chain(layers.iter().map(|layer| (layer, Role::Layer))) {
             if seen.insert(descriptor.digest.clone()) {
-                let state = self.state(&self.blob_file(&descriptor.digest), descriptor, check)?;
-                report.blobs.push(blob(descriptor, role, state));
+                let state =
+                    self.blob_state(&self.blob_file(&descriptor.digest), descriptor, check)?;
+                report.blobs.push(make_blob(descriptor, role, state));
             }
         }
         Ok(())
     }
 
-    fn state(
+    fn blob_state(
         &self,
         file: &str,
         descriptor: &Descriptor,
@@ -470,8 +472,8 @@ impl Medium {
         };
         let found = self
             .files
-            .read(file, |reader| digest(Counted { reader, progress }));
-        let found = found.map_err(|error| self.unreadable(file, error.into()))?;
+            .read(file, |reader| digest(CountedReader { reader, progress }));
+        let found = found.map_err(|error| self.read_error(file, error.into()))?;
         Ok(match found {
             None => BlobState::Missing,
             Some((_, hex)) if hex == descriptor.digest.hex() => BlobState::Whole,
@@ -480,13 +482,15 @@ impl Medium {
     }
 
     /// Every manifest that can be reached from the top, each once, the nearest to the top first.
-    fn named(&self) -> Result<Vec<Descriptor>, MediumError> {
-        let mut level = self.top()?;
+    fn named_manifests(&self) -> Result<Vec<Descriptor>, MediumError> {
+        let mut level = self.top_manifests()?;
         let mut all: Vec<Descriptor> = Vec::new();
         let mut seen = BTreeSet::new();
         for _ in 0..=MAX_DEPTH {
             level.retain(|descriptor| seen.insert(descriptor.digest.clone()));
-            let lists = level.iter().filter_map(|descriptor| self.list(descriptor));
+            let lists = level
+                .iter()
+                .filter_map(|descriptor| self.read_list(descriptor));
             let below = lists.flatten().take(MAX_NAMED).collect();
             all.append(&mut level);
             level = below;
@@ -495,25 +499,25 @@ impl Medium {
     }
 
     /// Returns the entries of a manifest that is a list and can be read.
-    fn list(&self, descriptor: &Descriptor) -> Option<Vec<Descriptor>> {
+    fn read_list(&self, descriptor: &Descriptor) -> Option<Vec<Descriptor>> {
         let file = self.manifest_file(&descriptor.digest);
         self.files
             .size(&file)
             .filter(|size| *size <= MAX_MANIFEST)?;
-        match self.manifest(&file) {
+        match self.read_manifest(&file) {
             Ok(Manifest::List(inner)) => Some(inner),
             _ => None,
         }
     }
 
-    fn top(&self) -> Result<Vec<Descriptor>, MediumError> {
+    fn top_manifests(&self) -> Result<Vec<Descriptor>, MediumError> {
         match self.form {
-            Form::OciDirectory | Form::OciArchive => match self.manifest("index.json")? {
+            Form::OciDirectory | Form::OciArchive => match self.read_manifest("index.json")? {
                 Manifest::List(all) => Ok(all),
                 Manifest::Image { .. } => Ok(Vec::new()),
             },
             Form::Dir => {
-                let bytes = self.bounded("manifest.json")?;
+                let bytes = self.read_bounded("manifest.json")?;
                 let descriptor = Descriptor {
                     digest: Digest::of(&bytes),
                     size: bytes.len() as u64,
@@ -527,26 +531,26 @@ impl Medium {
         }
     }
 
-    fn manifest(&self, file: &str) -> Result<Manifest, MediumError> {
-        Manifest::parse(&self.bounded(file)?).map_err(|error| MediumError::Manifest {
+    fn read_manifest(&self, file: &str) -> Result<Manifest, MediumError> {
+        Manifest::parse(&self.read_bounded(file)?).map_err(|error| MediumError::Manifest {
             path: self.path.clone(),
             file: file.to_owned(),
             error,
         })
     }
 
-    fn bounded(&self, file: &str) -> Result<Vec<u8>, MediumError> {
+    fn read_bounded(&self, file: &str) -> Result<Vec<u8>, MediumError> {
         let read = |reader: &mut dyn Read| {
             let mut bytes = Vec::new();
             reader.take(MAX_MANIFEST + 1).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
         let bytes = self.files.read(file, read);
-        let bytes = bytes.map_err(|error| self.unreadable(file, error.into()))?;
-        let missing = || self.unreadable(file, Errno::ENOENT.into());
+        let bytes = bytes.map_err(|error| self.read_error(file, error.into()))?;
+        let missing = || self.read_error(file, Errno::ENOENT.into());
         let bytes = bytes.ok_or_else(missing)?;
         if bytes.len() as u64 > MAX_MANIFEST {
-            return Err(self.unreadable(
+            return Err(self.read_error(
                 file,
                 "more than 4 MiB, which is no manifest".to_owned().into(),
             ));
@@ -554,7 +558,7 @@ impl Medium {
         Ok(bytes)
     }
 
-    fn unreadable(&self, file: &str, reason: Reason) -> MediumError {
+    fn read_error(&self, file: &str, reason: Reason) -> MediumError {
         MediumError::Read {
             path: self.path.clone(),
             file: file.to_owned(),
@@ -573,7 +577,7 @@ impl Medium {
         if self.form != Form::Dir {
             return self.blob_file(digest);
         }
-        let top = self.bounded("manifest.json");
+        let top = self.read_bounded("manifest.json");
         match top.is_ok_and(|bytes| Digest::of(&bytes) == *digest) {
             true => "manifest.json".to_owned(),
             false => format!("{}.manifest.json", digest.hex()),
@@ -588,13 +592,13 @@ impl Medium {
             config: String,
             layers: Vec<String>,
         }
-        let list = self.bounded("manifest.json")?;
+        let list = self.read_bounded("manifest.json")?;
         let images: Vec<Image> = serde_json::from_slice(&list).unwrap_or_default();
         // Of several images it cannot be told which one is meant.
         let Some(image) = images.first().filter(|_| images.len() == 1) else {
             return Ok(None);
         };
-        let config = self.bounded(&image.config)?;
+        let config = self.read_bounded(&image.config)?;
         let ids = diff_ids(&config);
         if ids.len() != image.layers.len() {
             return Ok(None);
@@ -606,7 +610,7 @@ impl Medium {
                 reader.take(2).read_to_end(&mut begin)?;
                 Ok(begin)
             });
-            let begin = begin.map_err(|error| self.unreadable(file, error.into()))?;
+            let begin = begin.map_err(|error| self.read_error(file, error.into()))?;
             // A packed layer is unpacked first, to another size.
             match (self.files.size(file), begin) {
                 (Some(size), Some(begin)) if begin != [0x1f, 0x8b] => {
@@ -669,7 +673,7 @@ impl Report {
             ),
             Verdict::Other(has) => format!(
                 "{at} does not have {wanted}; it has {}; a copy keeps its digest only with: {copy}",
-                shown(has)
+                digests_text(has)
             ),
             Verdict::Unnamed => format!(
                 "{at} has the manifest {wanted}, but its index.json does not name it; copy it again: {copy}"
@@ -721,13 +725,13 @@ impl fmt::Display for Blob {
     }
 }
 
-impl Files {
+impl MediumFiles {
     /// Returns the number of bytes that are present; `None` if there is no such file.
     fn size(&self, name: &str) -> Option<u64> {
         match self {
             Self::Archive(archive) => archive.size(name),
             Self::Directory(root) => {
-                let place = root.place(&inside(name)?).ok()??;
+                let place = root.place(&path_inside(name)?).ok()??;
                 let stat = place.stat().ok()??;
                 let is_file = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
                 is_file.then(|| u64::try_from(stat.st_size).unwrap_or_default())
@@ -744,7 +748,7 @@ impl Files {
             Self::Archive(archive) => archive.read(name, with),
             Self::Directory(root) => {
                 // A pipe would wait for ever.
-                let Some(path) = inside(name).filter(|_| self.size(name).is_some()) else {
+                let Some(path) = path_inside(name).filter(|_| self.size(name).is_some()) else {
                     return Ok(None);
                 };
                 let file = root.open_file(&path).map_err(io::Error::other)?;
@@ -754,12 +758,12 @@ impl Files {
     }
 }
 
-struct Counted<'a, 'b> {
+struct CountedReader<'a, 'b> {
     reader: &'a mut dyn Read,
     progress: &'a mut &'b mut dyn FnMut(u64),
 }
 
-impl Read for Counted<'_, '_> {
+impl Read for CountedReader<'_, '_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.reader.read(buffer)?;
         (self.progress)(read as u64);
@@ -767,11 +771,11 @@ impl Read for Counted<'_, '_> {
     }
 }
 
-fn inside(name: &str) -> Option<RootPath> {
+fn path_inside(name: &str) -> Option<RootPath> {
     RootPath::parse(&format!("/{name}")).ok()
 }
 
-fn blob(descriptor: &Descriptor, role: Role, state: BlobState) -> Blob {
+fn make_blob(descriptor: &Descriptor, role: Role, state: BlobState) -> Blob {
     Blob {
         digest: descriptor.digest.clone(),
         role,
@@ -780,7 +784,7 @@ fn blob(descriptor: &Descriptor, role: Role, state: BlobState) -> Blob {
     }
 }
 
-fn of_machine<'a>(all: &'a [Descriptor], architecture: &str) -> Option<&'a Descriptor> {
+fn select_machine<'a>(all: &'a [Descriptor], architecture: &str) -> Option<&'a Descriptor> {
     let fits = |one: &&Descriptor| match &one.platform {
         Some((os, machine)) => os == "linux" && machine == architecture,
         None => false,
@@ -793,14 +797,14 @@ fn of_machine<'a>(all: &'a [Descriptor], architecture: &str) -> Option<&'a Descr
     all.iter().find(fits).or_else(only)
 }
 
-fn platforms(all: &[Descriptor]) -> Vec<String> {
+fn platform_names(all: &[Descriptor]) -> Vec<String> {
     let named = all.iter().filter_map(|one| one.platform.as_ref());
     named
         .map(|(os, machine)| format!("{os}/{machine}"))
         .collect()
 }
 
-fn shown(digests: &[Digest]) -> String {
+fn digests_text(digests: &[Digest]) -> String {
     const MANY: usize = 4;
     let mut words: Vec<String> = digests.iter().take(MANY).map(ToString::to_string).collect();
     if digests.len() > MANY {

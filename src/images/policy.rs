@@ -45,7 +45,7 @@ pub struct Ruling {
 pub struct PolicyError(String);
 
 #[derive(Deserialize)]
-struct Raw {
+struct RawPolicy {
     default: Vec<Requirement>,
     #[serde(default)]
     transports: BTreeMap<String, BTreeMap<String, Vec<Requirement>>>,
@@ -57,7 +57,7 @@ impl Policy {
     /// # Errors
     /// Not JSON, without a default, or with an empty list, which the tools refuse too.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
-        let raw: Raw =
+        let raw: RawPolicy =
             serde_json::from_str(text).map_err(|error| PolicyError(error.to_string()))?;
         let scopes = raw.transports.values().flat_map(BTreeMap::values);
         if std::iter::once(&raw.default)
@@ -74,7 +74,7 @@ impl Policy {
 
     /// Returns the ruling on an image of a registry. The name in the config counts, not that of a mirror.
     pub fn of_registry(&self, image: &ImageName) -> Ruling {
-        self.first("docker", &registry_scopes(image))
+        self.first_rule("docker", &registry_scopes(image))
     }
 
     /// Returns the ruling on an image of a medium; the path has to be absolute and without links.
@@ -82,17 +82,17 @@ impl Policy {
         let (transport, path) = (address.form.to_string(), address.path.to_string_lossy());
         let named = address.name.iter().map(|name| format!("{path}:{name}"));
         let scopes: Vec<String> = named.chain(scopes_of_path(&path)).collect();
-        self.first(&transport, &scopes)
+        self.first_rule(&transport, &scopes)
     }
 
     /// Returns the ruling on an image at a path: `oci`, `dir`.
     pub fn of_path(&self, transport: &str, path: &str) -> Ruling {
-        self.first(transport, &scopes_of_path(path))
+        self.first_rule(transport, &scopes_of_path(path))
     }
 
     /// Returns the ruling on an image of `containers-storage`, by these scopes, the closest first.
     pub fn of_storage(&self, scopes: &[String]) -> Ruling {
-        self.first("containers-storage", scopes)
+        self.first_rule("containers-storage", scopes)
     }
 
     /// Returns true if the default accepts anything: then `ostree-image-signed:` is refused, and the daemon writes no
@@ -106,7 +106,7 @@ impl Policy {
         self.transports.contains_key(transport)
     }
 
-    fn first(&self, transport: &str, scopes: &[String]) -> Ruling {
+    fn first_rule(&self, transport: &str, scopes: &[String]) -> Ruling {
         let rules = self.transports.get(transport);
         let of_scope = |scope: &str| Some((scope.to_owned(), rules?.get(scope)?));
         let found = scopes

@@ -89,7 +89,7 @@ impl Trace {
                 .map(|table| table.relocated(&mirror.location, image))
                 .unwrap_or_default();
             let skipped = mirror.pull.skips(image).map(str::to_owned);
-            sources.push(source(
+            sources.push(make_source(
                 name,
                 mirror.insecure,
                 skipped,
@@ -103,7 +103,9 @@ impl Trace {
             |table| table.relocated(&table.location, image),
         );
         let insecure = table.is_some_and(|table| table.insecure);
-        sources.push(source(name, insecure, None, registries, secrets, false));
+        sources.push(make_source(
+            name, insecure, None, registries, secrets, false,
+        ));
         Self {
             image: image.clone(),
             table: table.map(|table| (table.prefix.clone(), table.file.clone())),
@@ -148,7 +150,7 @@ pub fn policy_of(root: &Root) -> Result<Policy, TraceError> {
 }
 
 /// A place is blocked by the table of its own name, not of the image's: a mirror of a blocked registry is asked.
-fn source(
+fn make_source(
     name: String,
     insecure: bool,
     skipped: Option<String>,

@@ -165,7 +165,7 @@ impl Registries {
         let fitting = self
             .tables
             .iter()
-            .filter(|table| covers(&table.prefix, name).is_some());
+            .filter(|table| prefix_length(&table.prefix, name).is_some());
         fitting.max_by_key(|table| table.prefix.len())
     }
 
@@ -179,7 +179,7 @@ impl Registry {
     /// Returns a name with this location in place of the prefix.
     pub fn relocated(&self, location: &str, image: &ImageName) -> String {
         let name = image.to_string();
-        match covers(&self.prefix, &name) {
+        match prefix_length(&self.prefix, &name) {
             Some(length) if !location.is_empty() => {
                 format!("{location}{}", name.get(length..).unwrap_or_default())
             }
@@ -254,7 +254,7 @@ impl RawMirror {
 }
 
 /// Returns the bytes of a name that a prefix covers; `None` if it does not end at a separator of the name.
-fn covers(prefix: &str, name: &str) -> Option<usize> {
+fn prefix_length(prefix: &str, name: &str) -> Option<usize> {
     if let Some(domain) = prefix.strip_prefix('*') {
         let host = name.split('/').next().unwrap_or(name);
         let bare = host.split(':').next().unwrap_or(host);

@@ -80,15 +80,15 @@ pub fn version() -> CommandLine {
 /// `podman images` of one name.
 pub fn images(image: &str) -> CommandLine {
     let filter = format!("reference={image}");
-    podman(&["images", "--format=json", "--filter", &filter])
+    podman_line(&["images", "--format=json", "--filter", &filter])
 }
 
 /// `podman system info`.
 pub fn info() -> CommandLine {
-    podman(&["system", "info", "--format=json"])
+    podman_line(&["system", "info", "--format=json"])
 }
 
-fn podman(args: &[&str]) -> CommandLine {
+fn podman_line(args: &[&str]) -> CommandLine {
     CommandLine {
         program: "podman".to_owned(),
         args: args.iter().map(|arg| (*arg).to_owned()).collect(),

@@ -44,9 +44,9 @@ pub struct Baked {
 
 /// Returns the entries that are unpacked over the distribution's initramfs; a parent precedes its content.
 pub fn entries(program: Vec<u8>, configs: Vec<Baked>) -> Vec<Entry> {
-    let mut all = vec![file(PROGRAM.to_owned(), 0o755, program)];
+    let mut all = vec![file_entry(PROGRAM.to_owned(), 0o755, program)];
     for (unit, target, text) in STARTED {
-        all.push(file(format!("{UNITS}/{unit}"), 0o644, text.into()));
+        all.push(file_entry(format!("{UNITS}/{unit}"), 0o644, text.into()));
         all.push(Entry {
             name: format!("{UNITS}/{target}.wants/{unit}"),
             mode: 0o777,
@@ -54,15 +54,15 @@ pub fn entries(program: Vec<u8>, configs: Vec<Baked>) -> Vec<Entry> {
         });
     }
     let (name, text) = DROPIN;
-    all.push(file(format!("{UNITS}/{name}"), 0o644, text.into()));
+    all.push(file_entry(format!("{UNITS}/{name}"), 0o644, text.into()));
     all.extend(configs.into_iter().map(|config| {
         let name = format!("{}/{}", paths::IMAGE_CONFIGS, config.file);
-        file(name, 0o600, config.document)
+        file_entry(name, 0o600, config.document)
     }));
     with_parents(all)
 }
 
-fn file(name: String, mode: u32, bytes: Vec<u8>) -> Entry {
+fn file_entry(name: String, mode: u32, bytes: Vec<u8>) -> Entry {
     Entry {
         name,
         mode,

@@ -53,13 +53,13 @@ pub fn archive(entries: &[Entry]) -> Result<Vec<u8>, CpioError> {
             Content::File(bytes) => (FILE, bytes.as_slice()),
             Content::Link(target) => (LINK, target.as_bytes()),
         };
-        append(&mut out, index + 1, &entry.name, kind | entry.mode, bytes)?;
+        append_entry(&mut out, index + 1, &entry.name, kind | entry.mode, bytes)?;
     }
-    append(&mut out, 0, TRAILER, 0, &[])?;
+    append_entry(&mut out, 0, TRAILER, 0, &[])?;
     Ok(out)
 }
 
-fn append(
+fn append_entry(
     out: &mut Vec<u8>,
     inode: usize,
     name: &str,
@@ -81,14 +81,14 @@ fn append(
         )
         .as_bytes(),
     );
-    pad(out);
+    pad_to_four(out);
     out.extend_from_slice(bytes);
-    pad(out);
+    pad_to_four(out);
     Ok(())
 }
 
 /// Adds zeros: headers and contents begin at multiples of four.
-fn pad(out: &mut Vec<u8>) {
+fn pad_to_four(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 

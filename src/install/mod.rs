@@ -77,7 +77,7 @@ impl Item {
         }
     }
 
-    fn object(&self, program: &[u8], (uid, gid): (u32, u32)) -> Object {
+    fn make_object(&self, program: &[u8], (uid, gid): (u32, u32)) -> Object {
         let file = |bytes: &[u8]| Kind::File {
             size: bytes.len() as u64,
             sha256: sha256(bytes),
@@ -214,13 +214,13 @@ impl Survey<'_> {
     /// A path that cannot be resolved or read.
     pub fn of(&self, scope: Scope) -> Result<Vec<Found>, RootError> {
         let items = items(scope, self.host.never_booted).into_iter();
-        items.map(|item| self.look(item)).collect()
+        items.map(|item| self.compare_item(item)).collect()
     }
 
-    fn look(&self, item: Item) -> Result<Found, RootError> {
-        let object = item.object(self.program, self.host.attainable((0, 0)));
+    fn compare_item(&self, item: Item) -> Result<Found, RootError> {
+        let object = item.make_object(self.program, self.host.attainable((0, 0)));
         let label = self.labels.wanted(&item.path, &object.kind);
-        let standing = self.standing(&item, &object, label.as_deref())?;
+        let standing = self.judge_item(&item, &object, label.as_deref())?;
         Ok(Found {
             item,
             standing,
@@ -229,7 +229,7 @@ impl Survey<'_> {
         })
     }
 
-    fn standing(
+    fn judge_item(
         &self,
         item: &Item,
         object: &Object,

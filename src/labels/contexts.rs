@@ -49,7 +49,7 @@ impl std::fmt::Debug for FileContexts {
 }
 
 struct Table {
-    specs: Vec<Spec>,
+    specs: Vec<ContextLine>,
     /// Lines without any pattern, by path.
     literal: BTreeMap<String, Vec<usize>>,
     /// Patterns that can match below one top directory.
@@ -60,7 +60,7 @@ struct Table {
 }
 
 /// One line.
-struct Spec {
+struct ContextLine {
     pattern: String,
     /// Text with which everything that matches begins.
     prefix: String,
@@ -96,7 +96,7 @@ impl FileContexts {
                     file,
                     line: index + 1,
                 };
-                specs.extend(Spec::parse(line).map_err(|()| line_error())?);
+                specs.extend(ContextLine::parse(line).map_err(|()| line_error())?);
             }
         }
         let aliases = [&sources.aliases, &sources.policy_aliases].map(|text| parse_aliases(text));
@@ -106,30 +106,31 @@ impl FileContexts {
     /// The label that belongs at an absolute path, as it is after links in the directories above it are followed.
     /// `None` if no line matches, or if the one that does is `<<none>>` or no pattern that is understood.
     pub fn lookup(&self, path: &str, kind: &Kind) -> Option<&str> {
-        let line = self.decisive(path, kind)?;
+        let line = self.deciding_line(path, kind)?;
         line.label.as_deref().filter(|_| line.is_understood())
     }
 
     /// Returns the pattern that may decide for a path, if it is none that is understood.
     pub fn puzzle(&self, path: &str, kind: &Kind) -> Option<&str> {
-        let line = self.decisive(path, kind)?;
+        let line = self.deciding_line(path, kind)?;
         (!line.is_understood()).then_some(line.pattern.as_str())
     }
 
-    fn decisive(&self, path: &str, kind: &Kind) -> Option<&Spec> {
+    fn deciding_line(&self, path: &str, kind: &Kind) -> Option<&ContextLine> {
         let table = &self.0;
         let path = table.aliases.iter().fold(path.to_owned(), |path, aliases| {
-            substitute(aliases, &path).unwrap_or(path)
+            resolve_alias(aliases, &path).unwrap_or(path)
         });
-        let letter = letter(kind);
+        let letter = type_letter(kind);
         let fits = |index: &&usize| {
             let spec = table.specs.get(**index);
             spec.is_some_and(|spec| spec.letter.is_none_or(|of| of == letter))
         };
         let literal = table.literal.get(&path);
         let literal = literal.and_then(|all| all.iter().rev().find(fits));
-        let mut patterns = table.candidates(&path).iter().rev().filter(fits);
-        let index = literal.or_else(|| patterns.find(|index| table.matches(**index, &path)))?;
+        let mut patterns = table.candidate_lines(&path).iter().rev().filter(fits);
+        let index =
+            literal.or_else(|| patterns.find(|index| table.line_matches(**index, &path)))?;
         table.specs.get(*index)
     }
 
@@ -141,12 +142,14 @@ impl FileContexts {
 }
 
 impl Table {
-    fn new(specs: Vec<Spec>, aliases: [Vec<Alias>; 2]) -> Self {
+    fn new(specs: Vec<ContextLine>, aliases: [Vec<Alias>; 2]) -> Self {
         let patterns = || specs.iter().enumerate().filter(|(_, spec)| !spec.literal);
-        let tops: BTreeSet<&str> = patterns().filter_map(|(_, spec)| spec.top()).collect();
+        let tops: BTreeSet<&str> = patterns()
+            .filter_map(|(_, spec)| spec.top_directory())
+            .collect();
         let only = |top: Option<&str>| -> Vec<usize> {
-            let fitting =
-                patterns().filter(|(_, spec)| spec.top().is_none_or(|of| Some(of) == top));
+            let fitting = patterns()
+                .filter(|(_, spec)| spec.top_directory().is_none_or(|of| Some(of) == top));
             fitting.map(|(index, _)| index).collect()
         };
         let below = tops
@@ -168,21 +171,24 @@ impl Table {
     }
 
     /// Patterns that may match, in the order of the files.
-    fn candidates(&self, path: &str) -> &[usize] {
-        let top = top(path).and_then(|top| self.below.get(top));
+    fn candidate_lines(&self, path: &str) -> &[usize] {
+        let top = top_component(path).and_then(|top| self.below.get(top));
         top.unwrap_or(&self.anywhere)
     }
 
     /// A pattern that is not understood counts as one that matches: a label by a weaker line would be a guess.
-    fn matches(&self, index: usize, path: &str) -> bool {
+    fn line_matches(&self, index: usize, path: &str) -> bool {
         let Some(spec) = self.specs.get(index) else {
             return false;
         };
-        path.starts_with(&spec.prefix) && spec.compiled().is_none_or(|regex| regex.is_match(path))
+        path.starts_with(&spec.prefix)
+            && spec
+                .compile_pattern()
+                .is_none_or(|regex| regex.is_match(path))
     }
 }
 
-impl Spec {
+impl ContextLine {
     fn parse(line: &str) -> Result<Option<Self>, ()> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (pattern, letter, label) = match fields.as_slice() {
@@ -192,7 +198,7 @@ impl Spec {
             [pattern, kind, label, ..] => (*pattern, Some(parse_letter(kind)?), *label),
             [_] => return Err(()),
         };
-        let (prefix, literal) = prefix(pattern);
+        let (prefix, literal) = common_prefix(pattern);
         let regex = OnceLock::new();
         let label = (label != NONE).then(|| label.to_owned());
         Ok(Some(Self {
@@ -206,16 +212,16 @@ impl Spec {
     }
 
     fn is_understood(&self) -> bool {
-        self.literal || self.compiled().is_some()
+        self.literal || self.compile_pattern().is_some()
     }
 
     /// The top directory that everything which matches lies below.
-    fn top(&self) -> Option<&str> {
-        top(&self.prefix)
+    fn top_directory(&self) -> Option<&str> {
+        top_component(&self.prefix)
     }
 
     /// Anchored as libselinux does it; a dot matches any character.
-    fn compiled(&self) -> Option<&Regex> {
+    fn compile_pattern(&self) -> Option<&Regex> {
         let compile = || Regex::new(&format!("(?s)^{}$", self.pattern)).ok();
         self.regex.get_or_init(compile).as_ref()
     }
@@ -230,7 +236,7 @@ fn parse_letter(field: &str) -> Result<char, ()> {
 }
 
 /// Returns the letter of a type in the files, behind the hyphen.
-fn letter(kind: &Kind) -> char {
+fn type_letter(kind: &Kind) -> char {
     match kind {
         Kind::File { .. } => '-',
         Kind::Directory => 'd',
@@ -245,16 +251,16 @@ fn letter(kind: &Kind) -> char {
 }
 
 /// The first component of a path that has a second one.
-fn top(path: &str) -> Option<&str> {
+fn top_component(path: &str) -> Option<&str> {
     let (top, _) = path.strip_prefix('/')?.split_once('/')?;
     Some(top)
 }
 
 /// The text that everything which matches a pattern begins with, and whether that is all of the pattern.
-fn prefix(pattern: &str) -> (String, bool) {
+fn common_prefix(pattern: &str) -> (String, bool) {
     let (text, whole) = leading_text(pattern);
-    match top(&text) {
-        _ if !alternates(pattern) => (text, whole),
+    match top_component(&text) {
+        _ if !has_alternatives(pattern) => (text, whole),
         // libselinux looks at a line only where the top directory is the same, alternatives or not.
         Some(top) => (format!("/{top}/"), false),
         None => (String::new(), false),
@@ -284,7 +290,7 @@ fn leading_text(pattern: &str) -> (String, bool) {
 }
 
 /// Returns true if a pattern has alternatives outside of any group; they need not have a beginning in common.
-fn alternates(pattern: &str) -> bool {
+fn has_alternatives(pattern: &str) -> bool {
     let mut depth = 0;
     pattern.chars().any(|c| {
         depth += match c {
@@ -312,7 +318,7 @@ fn parse_aliases(text: &str) -> Vec<Alias> {
 }
 
 /// Returns the path that an alias stands for; the last alias that fits counts.
-fn substitute(aliases: &[Alias], path: &str) -> Option<String> {
+fn resolve_alias(aliases: &[Alias], path: &str) -> Option<String> {
     aliases.iter().rev().find_map(|alias| {
         let rest = path.strip_prefix(&alias.path)?;
         let whole = rest.is_empty() || rest.starts_with('/');
@@ -457,12 +463,15 @@ mod tests {
 
     /// What the index leaves out could not have matched.
     fn slow_lookup(sources: &Sources, path: &str) -> Option<String> {
-        let specs: Vec<Spec> = sources
+        let specs: Vec<ContextLine> = sources
             .policy
             .lines()
-            .filter_map(|line| Spec::parse(line).ok()?)
+            .filter_map(|line| ContextLine::parse(line).ok()?)
             .collect();
-        let matches = |spec: &&Spec| spec.compiled().is_some_and(|regex| regex.is_match(path));
+        let matches = |spec: &&ContextLine| {
+            spec.compile_pattern()
+                .is_some_and(|regex| regex.is_match(path))
+        };
         let literal = specs.iter().rev().filter(|spec| spec.literal).find(matches);
         let all = specs.iter().rev();
         literal.or_else(|| all.clone().find(matches))?.label.clone()

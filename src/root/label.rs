@@ -44,7 +44,7 @@ impl Place {
 
 /// Returns true for attributes that a copy of a file keeps: access lists, and those that users set. Labels have rules of
 /// their own. File capabilities are not restored: a run has given up `CAP_SETFCAP` before it changes a name.
-fn goes_along(name: &[u8]) -> bool {
+fn is_copied(name: &[u8]) -> bool {
     let exact: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
     exact.contains(&name) || name.starts_with(b"user.")
 }
@@ -55,14 +55,14 @@ pub fn extended_attributes(file: &File) -> Result<Vec<(CString, Vec<u8>)>, Errno
         // SAFETY: the descriptor is open and the buffer lives through the call; the length is the buffer's.
         unsafe { libc::flistxattr(file.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) }
     };
-    let names = match filled(list) {
+    let names = match fill_buffer(list) {
         Ok(Some(names)) => names,
         Ok(None) | Err(Errno::EOPNOTSUPP) => return Ok(Vec::new()),
         Err(errno) => return Err(errno),
     };
     let names = names.split(|byte| *byte == 0);
     let mut all = Vec::new();
-    for name in names.filter(|name| goes_along(name)) {
+    for name in names.filter(|name| is_copied(name)) {
         let name = CString::new(name).map_err(|_| Errno::EINVAL)?;
         let get = |buffer: &mut [u8]| {
             // SAFETY: as above; the name lives through the call.
@@ -75,7 +75,7 @@ pub fn extended_attributes(file: &File) -> Result<Vec<(CString, Vec<u8>)>, Errno
                 )
             }
         };
-        if let Some(value) = filled(get)? {
+        if let Some(value) = fill_buffer(get)? {
             all.push((name, value));
         }
     }
@@ -84,7 +84,7 @@ pub fn extended_attributes(file: &File) -> Result<Vec<(CString, Vec<u8>)>, Errno
 
 /// Returns the bytes that a call writes; with an empty buffer the call returns the length. `None` if there are none, or
 /// none any more.
-fn filled(call: impl Fn(&mut [u8]) -> isize) -> Result<Option<Vec<u8>>, Errno> {
+fn fill_buffer(call: impl Fn(&mut [u8]) -> isize) -> Result<Option<Vec<u8>>, Errno> {
     let result = |written: isize| match Errno::result(written) {
         Ok(length) => Ok(usize::try_from(length).ok().filter(|length| *length > 0)),
         Err(Errno::ENODATA) => Ok(None),

@@ -109,7 +109,7 @@ impl Root {
     pub fn again(&self) -> Result<Self, RootError> {
         let dir = resolve::open_plain_directory(self.as_fd(), ".");
         Ok(Self {
-            dir: dir.map_err(|cause| Self::error("/", cause))?,
+            dir: dir.map_err(|cause| Self::root_error("/", cause))?,
             shown: self.shown.clone(),
         })
     }
@@ -121,7 +121,7 @@ impl Root {
     pub fn within(&self, path: &RootPath) -> Result<Self, RootError> {
         let dir = self.plain_directory(path)?;
         Ok(Self {
-            dir: dir.ok_or_else(|| at(path, Errno::ENOENT))?,
+            dir: dir.ok_or_else(|| error_at(path, Errno::ENOENT))?,
             shown: self.shown.join(path.relative()),
         })
     }
@@ -134,11 +134,11 @@ impl Root {
         match resolve::open_plain_directory(self.as_fd(), path.relative()) {
             Ok(dir) => Ok(Some(dir)),
             Err(error) if error.is_missing() => Ok(None),
-            Err(cause) => Err(Self::error(path, cause)),
+            Err(cause) => Err(Self::root_error(path, cause)),
         }
     }
 
-    fn error(path: impl ToString, cause: ResolveError) -> RootError {
+    fn root_error(path: impl ToString, cause: ResolveError) -> RootError {
         RootError {
             path: path.to_string(),
             cause,
@@ -166,7 +166,7 @@ impl Root {
 
     /// Opens a directory; `None` when it does not exist.
     pub fn directory(&self, path: &RootPath) -> Result<Option<OwnedFd>, RootError> {
-        self.resolve(path.relative(), &path.to_string())
+        self.resolve_directory(path.relative(), &path.to_string())
     }
 
     /// The nearest directory at or above `path`, if this process may not use it so. Other obstacles are none here.
@@ -197,7 +197,7 @@ impl Root {
     pub fn place(&self, path: &RootPath) -> Result<Option<Place>, RootError> {
         let parent = path.parent();
         let relative = parent.as_ref().map_or(".", RootPath::relative);
-        let dir = self.resolve(relative, &path.to_string())?;
+        let dir = self.resolve_directory(relative, &path.to_string())?;
         Ok(dir.map(|dir| Place {
             dir: dir.into(),
             name: path.name().to_owned(),
@@ -226,12 +226,12 @@ impl Root {
                 Ok(is_file.then(name).flatten())
             }
             Err(error) if error.is_missing() => Ok(None),
-            Err(cause) => Err(Self::error(path, cause)),
+            Err(cause) => Err(Self::root_error(path, cause)),
         }
     }
 
     /// The home of a user may be behind a link of the OS; below it nothing is followed, as its owner could point anywhere.
-    fn resolve(&self, relative: &str, shown: &str) -> Result<Option<OwnedFd>, RootError> {
+    fn resolve_directory(&self, relative: &str, shown: &str) -> Result<Option<OwnedFd>, RootError> {
         let home = paths::CORE_HOME;
         let below = relative
             .strip_prefix(home)
@@ -254,7 +254,7 @@ impl Root {
     /// Returns the object at `path` (the last component is not followed), with the digest of a file's bytes.
     pub fn observe(&self, path: &RootPath) -> Result<Option<(Object, Stamp)>, RootError> {
         match self.place(path)? {
-            Some(place) => place.observe().map_err(|errno| at(path, errno)),
+            Some(place) => place.observe().map_err(|errno| error_at(path, errno)),
             None => Ok(None),
         }
     }
@@ -266,7 +266,7 @@ impl Root {
         };
         match place.stat() {
             Ok(stat) => Ok(stat.is_some()),
-            Err(errno) => Err(at(path, errno)),
+            Err(errno) => Err(error_at(path, errno)),
         }
     }
 
@@ -280,7 +280,7 @@ impl Root {
         match self.open_followed(path)? {
             Some(file) => {
                 let read = read_whole(file, limit);
-                read.map(Some).map_err(|errno| at(path, errno))
+                read.map(Some).map_err(|errno| error_at(path, errno))
             }
             None => Ok(None),
         }
@@ -306,13 +306,13 @@ impl Root {
             match resolve::open_in_root(dir, path.relative(), flags, extra) {
                 Ok(fd) => Ok(Some(File::from(fd))),
                 Err(error) if error.is_missing() => Ok(None),
-                Err(cause) => Err(Self::error(path, cause)),
+                Err(cause) => Err(Self::root_error(path, cause)),
             }
         };
         let Some(found) = open(OFlag::O_PATH)? else {
             return Ok(None);
         };
-        match resolve::kind(&fstat(&found).map_err(|errno| at(path, errno))?) {
+        match resolve::kind(&fstat(&found).map_err(|errno| error_at(path, errno))?) {
             SFlag::S_IFREG | SFlag::S_IFDIR => open(OFlag::O_RDONLY | OFlag::O_NONBLOCK),
             // Opening a device may do something by itself; reading one, or a pipe, may never end.
             _ => Ok(None),
@@ -326,7 +326,7 @@ impl Root {
         let Some(place) = self.place(path)? else {
             return Ok(None);
         };
-        place.read().map_err(|errno| at(path, errno))
+        place.read().map_err(|errno| error_at(path, errno))
     }
 
     /// The target of the symbolic link at `path`, verbatim; `None` when it is no link.
@@ -337,21 +337,23 @@ impl Root {
         match readlinkat(&place.dir, place.name.as_str()) {
             Ok(target) => Ok(Some(target.to_string_lossy().into_owned())),
             Err(Errno::ENOENT | Errno::EINVAL | Errno::ENOTDIR) => Ok(None),
-            Err(errno) => Err(at(path, errno)),
+            Err(errno) => Err(error_at(path, errno)),
         }
     }
 
     /// The names in a directory, sorted; empty when there is none.
     pub fn list(&self, path: &RootPath) -> Result<Vec<String>, RootError> {
         let names = self.open_to_list(path)?.map(names_in).transpose();
-        Ok(names.map_err(|errno| at(path, errno))?.unwrap_or_default())
+        Ok(names
+            .map_err(|errno| error_at(path, errno))?
+            .unwrap_or_default())
     }
 
     /// Returns the names in a directory with their types; empty when there is none.
     pub fn list_types(&self, path: &RootPath) -> Result<Vec<(String, EntryType)>, RootError> {
         let entries = self.open_to_list(path)?.map(types_in).transpose();
         Ok(entries
-            .map_err(|errno| at(path, errno))?
+            .map_err(|errno| error_at(path, errno))?
             .unwrap_or_default())
     }
 
@@ -361,7 +363,7 @@ impl Root {
         match resolve::open_in_root(dir, path.relative(), flags, extra) {
             Ok(fd) => Ok(Some(fd)),
             Err(ResolveError::System(Errno::ENOENT | Errno::ENOTDIR)) => Ok(None),
-            Err(cause) => Err(Self::error(path, cause)),
+            Err(cause) => Err(Self::root_error(path, cause)),
         }
     }
 
@@ -395,7 +397,7 @@ impl Root {
             }
         }
         let own = self
-            .resolve(".", "/")?
+            .resolve_directory(".", "/")?
             .ok_or_else(|| at_root(Errno::ENOENT))?;
         Ok((None, own))
     }
@@ -403,7 +405,10 @@ impl Root {
     /// Opens the file at `place` of `path` for reading, without following it.
     pub fn open_file(&self, path: &RootPath) -> Result<Option<File>, RootError> {
         match self.place(path)? {
-            Some(place) => place.open().map(Some).map_err(|errno| at(path, errno)),
+            Some(place) => place
+                .open()
+                .map(Some)
+                .map_err(|errno| error_at(path, errno)),
             None => Ok(None),
         }
     }
@@ -422,7 +427,7 @@ impl Place {
     /// Returns type, mode, owner and content identity of the object, and its stamp.
     pub fn observe(&self) -> Result<Option<(Object, Stamp)>, Errno> {
         match self.stat()? {
-            Some(stat) => self.object(&stat).map(Some),
+            Some(stat) => self.read_object(&stat).map(Some),
             None => Ok(None),
         }
     }
@@ -434,13 +439,13 @@ impl Place {
             Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
             Err(errno) => return Err(errno),
         };
-        let (object, stamp) = self.object(&stat)?;
+        let (object, stamp) = self.read_object(&stat)?;
         Ok(Some((object, stamp, hold)))
     }
 
-    fn object(&self, stat: &FileStat) -> Result<(Object, Stamp), Errno> {
+    fn read_object(&self, stat: &FileStat) -> Result<(Object, Stamp), Errno> {
         let object = Object {
-            kind: self.kind(stat)?,
+            kind: self.read_kind(stat)?,
             mode: stat.st_mode & 0o7777,
             uid: stat.st_uid,
             gid: stat.st_gid,
@@ -460,7 +465,7 @@ impl Place {
                 sha256: String::new(),
             }));
         }
-        self.kind(&stat).map(Some)
+        self.read_kind(&stat).map(Some)
     }
 
     /// Returns the bytes of the regular file of this name, not followed; `None` when there is none.
@@ -497,7 +502,7 @@ impl Place {
         uninterrupted(open).map(File::from)
     }
 
-    fn kind(&self, stat: &FileStat) -> Result<Kind, Errno> {
+    fn read_kind(&self, stat: &FileStat) -> Result<Kind, Errno> {
         Ok(match resolve::kind(stat) {
             // The kernel says so of files that it makes up as well, but those are on no device.
             SFlag::S_IFREG if stat.st_size == 0 && libc::major(stat.st_dev) != 0 => Kind::File {
@@ -654,7 +659,7 @@ pub fn hex(bytes: &[u8]) -> String {
     digits.map(char::from).collect()
 }
 
-fn at(path: &RootPath, errno: Errno) -> RootError {
+fn error_at(path: &RootPath, errno: Errno) -> RootError {
     RootError {
         path: path.to_string(),
         cause: errno.into(),

@@ -61,7 +61,7 @@ fn points_in(mounts: &str, directory: &str) -> Vec<String> {
     let point = |line: &str| {
         let (place, kind) = line.split_once(" - ")?;
         let kind = kind.split(' ').next()?;
-        let place = unescaped(place.split(' ').nth(4)?);
+        let place = unescape_octal(place.split(' ').nth(4)?);
         let below = place.strip_prefix(directory)?.strip_prefix('/')?;
         (LOCAL.contains(&kind) && !below.is_empty()).then(|| below.to_owned())
     };
@@ -69,7 +69,7 @@ fn points_in(mounts: &str, directory: &str) -> Vec<String> {
 }
 
 /// Replaces octal escapes, such as that of a space.
-fn unescaped(text: &str) -> String {
+fn unescape_octal(text: &str) -> String {
     let pairs = [
         ("\\040", " "),
         ("\\011", "\t"),
@@ -102,7 +102,7 @@ pub fn hold_of(fd: impl AsFd) -> Result<Hold, Errno> {
 /// The stat of what is open, with its mount and flags: one question instead of three.
 pub fn stat_of_open(fd: impl AsFd) -> Result<(FileStat, Hold), Errno> {
     let fd = fd.as_fd();
-    let answer = statx(fd, c"", libc::AT_EMPTY_PATH)?;
+    let answer = call_statx(fd, c"", libc::AT_EMPTY_PATH)?;
     let hold = hold_in(&answer, || mount_id_from_proc(fd.as_raw_fd()))?;
     Ok((stat_of(&answer), hold))
 }
@@ -110,7 +110,7 @@ pub fn stat_of_open(fd: impl AsFd) -> Result<(FileStat, Hold), Errno> {
 /// The stat of a name, not followed, with its mount and flags.
 pub(super) fn stat_at(dir: BorrowedFd<'_>, name: &str) -> Result<(FileStat, Hold), Errno> {
     let path = CString::new(name).map_err(|_| Errno::EINVAL)?;
-    let answer = statx(dir, &path, libc::AT_SYMLINK_NOFOLLOW)?;
+    let answer = call_statx(dir, &path, libc::AT_SYMLINK_NOFOLLOW)?;
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let hold = hold_in(&answer, || {
         let fd = openat(dir, name, flags, Mode::empty())?;
@@ -159,7 +159,7 @@ fn hold_in(
     Ok(Hold { mount, flags })
 }
 
-fn statx(dir: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> Result<libc::statx, Errno> {
+fn call_statx(dir: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> Result<libc::statx, Errno> {
     let mut answer = std::mem::MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: descriptor and path live through the call, and the buffer is ours.
     let result = unsafe {

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
-use super::{Root, RootError, RootPath, at, hold_of, resolve};
+use super::{Root, RootError, RootPath, error_at, hold_of, resolve};
 use crate::object::Flags;
 
 /// An object that keeps a directory, with everything in it, from being moved.
@@ -37,9 +37,9 @@ impl Root {
     pub fn tree(&self, path: &RootPath) -> Result<Tree, RootError> {
         let mut tree = Tree::default();
         if let Some(dir) = self.directory(path)? {
-            let mount = hold_of(&dir).map_err(|e| at(path, e))?.mount;
-            tree.add(dir.as_fd(), path, mount)
-                .map_err(|e| at(path, e))?;
+            let mount = hold_of(&dir).map_err(|e| error_at(path, e))?.mount;
+            tree.add_objects(dir.as_fd(), path, mount)
+                .map_err(|e| error_at(path, e))?;
         }
         Ok(tree)
     }
@@ -47,7 +47,12 @@ impl Root {
 
 impl Tree {
     /// Adds the objects of a directory, up to the first obstacle.
-    fn add(&mut self, dir: BorrowedFd<'_>, path: &RootPath, mount: u64) -> Result<(), Errno> {
+    fn add_objects(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        path: &RootPath,
+        mount: u64,
+    ) -> Result<(), Errno> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut dir = Dir::from_fd(openat(dir, ".", flags, Mode::empty())?)?;
         let names: Result<Vec<_>, Errno> = dir
@@ -59,7 +64,7 @@ impl Tree {
             let child = path
                 .join(&name.to_string_lossy())
                 .map_err(|_| Errno::EILSEQ)?;
-            let fd = open(dir.as_fd(), &name)?;
+            let fd = open_path(dir.as_fd(), &name)?;
             let hold = hold_of(&fd)?;
             if hold.mount != mount {
                 self.obstacle = Some(Obstacle::Mount(child));
@@ -67,9 +72,9 @@ impl Tree {
                 self.obstacle = Some(Obstacle::Flagged(child, hold.flags));
             } else {
                 let stat = fstat(&fd)?;
-                self.sizes.push(size(&stat));
+                self.sizes.push(size_of_stat(&stat));
                 if resolve::kind(&stat) == SFlag::S_IFDIR {
-                    self.add(fd.as_fd(), &child, mount)?;
+                    self.add_objects(fd.as_fd(), &child, mount)?;
                 }
             }
             if self.obstacle.is_some() {
@@ -80,11 +85,11 @@ impl Tree {
     }
 }
 
-fn size(stat: &FileStat) -> u64 {
+fn size_of_stat(stat: &FileStat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or_default()
 }
 
-fn open(dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+fn open_path(dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     openat(dir, name, flags, Mode::empty())
 }

@@ -37,7 +37,7 @@ impl RootPath {
         let Some(relative) = text.strip_prefix('/') else {
             return Err(RootPathError::NotAbsolute(text.into()));
         };
-        Self::normalise(relative, text)
+        Self::normalise_path(relative, text)
     }
 
     /// A path known at compile time, written root-relative.
@@ -47,7 +47,7 @@ impl RootPath {
         Self(text.into())
     }
 
-    fn normalise(relative: &str, original: &str) -> Result<Self, RootPathError> {
+    fn normalise_path(relative: &str, original: &str) -> Result<Self, RootPathError> {
         if original.contains('\0') {
             return Err(RootPathError::Nul(original.into()));
         }

@@ -105,7 +105,9 @@ pub fn open_directory(
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     match open_in_root(root, path, flags, ResolveFlag::RESOLVE_NO_SYMLINKS) {
         // Only the rare path with a link on it pays for the walk.
-        Err(ResolveError::System(Errno::ELOOP)) if follow == Follow::Trusted => walk(root, path),
+        Err(ResolveError::System(Errno::ELOOP)) if follow == Follow::Trusted => {
+            walk_links(root, path)
+        }
         other => other,
     }
 }
@@ -139,8 +141,8 @@ pub fn open_in_root(
 }
 
 /// Resolves a path with links: one component at a time, with a check of every link's owner.
-fn walk(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, ResolveError> {
-    let mut todo: VecDeque<OsString> = components(OsStr::new(path));
+fn walk_links(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, ResolveError> {
+    let mut todo: VecDeque<OsString> = path_components(OsStr::new(path));
     let mut stack = vec![open_in_root(
         root,
         ".",
@@ -157,7 +159,7 @@ fn walk(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, ResolveError> {
             }
             continue;
         }
-        let next = open_one(top(&stack)?, &name)?;
+        let next = open_one(top_of(&stack)?, &name)?;
         let stat = fstat(&next)?;
         match kind(&stat) {
             SFlag::S_IFDIR => stack.push(next),
@@ -171,7 +173,7 @@ fn walk(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, ResolveError> {
                 if target.as_bytes().starts_with(b"/") {
                     stack.truncate(1);
                 }
-                for part in components(&target).into_iter().rev() {
+                for part in path_components(&target).into_iter().rev() {
                     todo.push_front(part);
                 }
             }
@@ -201,11 +203,11 @@ fn open_one(directory: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     uninterrupted(|| openat(directory, name, flags, Mode::empty()))
 }
 
-fn top(stack: &[OwnedFd]) -> Result<BorrowedFd<'_>, Errno> {
+fn top_of(stack: &[OwnedFd]) -> Result<BorrowedFd<'_>, Errno> {
     stack.last().map(AsFd::as_fd).ok_or(Errno::ENOENT)
 }
 
-fn components(path: &OsStr) -> VecDeque<OsString> {
+fn path_components(path: &OsStr) -> VecDeque<OsString> {
     let parts = path.as_bytes().split(|&b| b == b'/');
     parts
         .filter(|p| !p.is_empty() && *p != b".")

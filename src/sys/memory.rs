@@ -18,7 +18,7 @@ use crate::error::ExitCode;
 /// kernels before 6.6.
 ///
 /// # Errors
-/// What the kernel said; everything works all the same.
+/// The kernel's error; everything works without it.
 pub fn keep_private() -> Result<(), Errno> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     if nix::unistd::geteuid().is_root() {

@@ -6,7 +6,7 @@ use std::thread;
 /// More are not worth their start; a disk has one queue.
 const MOST: usize = 8;
 
-/// Into so many parts for each thread: some items cost more than others, and whoever is done takes the next part.
+/// Parts for each thread: some items cost more than others, and a thread that is done takes the next part.
 const PARTS: usize = 8;
 
 /// Calls `work` for parts of `items`, each of about `least` items or more, and gives what came of them, in order.

@@ -1,4 +1,4 @@
-//! What this process may do, and giving up what it does not need.
+//! The capabilities of this process: those that it does not need are given up.
 //!
 //! Capabilities belong to threads. The main thread gives up before a byte of a document is read, and
 //! again before a transaction, when the plan tells what is needed; a program is
@@ -9,7 +9,7 @@ use caps::{CapSet, CapsHashSet, errors::CapsError};
 
 pub use caps::Capability;
 
-/// What writing other people's files takes; kept to the end, as undoing needs it as well.
+/// Capabilities for writing other users' files; kept to the end, as undoing needs them as well.
 const FILES: [Capability; 5] = [
     Capability::CAP_CHOWN,
     Capability::CAP_DAC_OVERRIDE,

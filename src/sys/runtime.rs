@@ -1,5 +1,5 @@
-//! What one boot keeps for itself below `/run`, from the initramfs to the real root: it survives the switch and
-//! is gone with the boot.
+//! Files of one boot below `/run`, from the initramfs to the real root: they survive the switch and are lost with
+//! the boot.
 
 use std::fs;
 use std::io::{self, Write};
@@ -10,9 +10,9 @@ use std::time::UNIX_EPOCH;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Where it is.
+/// Directory, relative to the root.
 pub const DIRECTORY: &str = "/run/mco-rescue";
-/// How the run in the initramfs ended.
+/// File with the result of the run in the initramfs.
 pub const FIRSTBOOT: &str = "firstboot.json";
 /// The document that Ignition was given by us.
 pub const GIVEN: &str = "given.json";
@@ -21,7 +21,7 @@ pub const LENT: &str = "lent";
 /// The root was writable before the shell began.
 pub const SHELL: &str = "shell.json";
 
-/// The path of a file, for messages and for whoever reads it by its name.
+/// Returns the path of a file, for messages and for a program that reads it by its name.
 pub fn path(name: &str) -> PathBuf {
     PathBuf::from(DIRECTORY).join(name)
 }
@@ -82,7 +82,7 @@ pub fn remove(name: &str) -> io::Result<()> {
     }
 }
 
-/// Whether there is such a file.
+/// Returns true if there is such a file.
 #[allow(
     clippy::disallowed_methods,
     reason = "/run of the running system, never the node's root"
@@ -91,7 +91,7 @@ pub fn has(name: &str) -> bool {
     path(name).exists()
 }
 
-/// Where Ignition looks for a config of the image before it asks its platform; of the initramfs only.
+/// Directory in which Ignition looks for a config of the image before it asks its platform; in the initramfs only.
 pub const IGNITION_CONFIG: &str = "/usr/lib/ignition/user.ign";
 
 /// Puts a config there, or takes it away.
@@ -116,11 +116,11 @@ pub fn write_ignition_config(bytes: Option<&[u8]>) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-/// Where the daemon copies images of extensions to.
+/// Directory to which the daemon copies images of extensions.
 pub const EXTENSIONS: &str = "/run/mco-extensions";
 /// The daemon's policy with one image excepted.
 pub const POLICY: &str = "/run/tmp-rpm-ostree-policy.json";
-/// What lays it over the node's policy, for rpm-ostreed alone.
+/// Drop-in that mounts it over the node's policy, for rpm-ostreed alone.
 pub const POLICY_BINDING: &str =
     "/run/systemd/system/rpm-ostreed.service.d/temporal-policy-binding.conf";
 
@@ -146,7 +146,7 @@ pub fn make_directory(path: &str) -> io::Result<()> {
     fs::create_dir_all(path)
 }
 
-/// Removes what was lent to programs, file or directory; says whether it was there.
+/// Removes a file or directory that was lent to programs. Returns true if it existed.
 #[allow(
     clippy::disallowed_methods,
     reason = "/run of the running system, never the node's root"

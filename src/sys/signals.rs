@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use nix::errno::Errno;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
 
-/// What people and init systems send to end a program.
+/// The signals by which people and init systems end a program.
 const ENDING: [Signal; 4] = [
     Signal::SIGTERM,
     Signal::SIGINT,
@@ -27,11 +27,11 @@ pub fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T,
     }
 }
 
-/// From here on a write beyond the limit for files (`ulimit -f`) fails with an error, which is said, and does not end
+/// Makes a write beyond the limit for files (`ulimit -f`) fail with an error, which is reported, and does not end
 /// the program by a signal. Programs that are started are not touched by it: no handler outlives their start.
 ///
 /// # Errors
-/// What the kernel said.
+/// The kernel's error.
 pub fn outlive_size_limit() -> Result<(), Errno> {
     extern "C" fn go_on(_: libc::c_int) {}
     let action = SigAction::new(
@@ -43,7 +43,7 @@ pub fn outlive_size_limit() -> Result<(), Errno> {
     unsafe { sigaction(Signal::SIGXFSZ, &action) }.map(drop)
 }
 
-/// The words that a person gets who ends the program.
+/// The message for a person who ends the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Answer {
@@ -57,7 +57,7 @@ pub enum Answer {
     Finishing,
     /// rpm-ostree is at work.
     Cancelling,
-    /// The words were said already.
+    /// The message was printed already.
     Said,
 }
 
@@ -102,7 +102,7 @@ pub fn held_back() -> Option<(Signal, &'static str)> {
 /// Programs that are started are not touched by it.
 ///
 /// # Errors
-/// What the kernel said.
+/// The kernel's error.
 pub fn answer_signals() -> Result<(), Errno> {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         if is_ignored(signal) {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::journal::{ConfigRef, VERSION};
 use crate::notice::Notice;
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -26,7 +26,7 @@ pub enum Outcome {
 pub struct Phase {
     /// `plan`, `transaction`, `verify`, `recover`.
     pub name: String,
-    /// What came of it.
+    /// Its result.
     pub result: String,
 }
 
@@ -43,13 +43,13 @@ pub struct LastRun {
     pub started: u64,
     /// Seconds since 1970.
     pub finished: u64,
-    /// How it ended.
+    /// Its result.
     pub outcome: Outcome,
     /// Phase by phase.
     pub phases: Vec<Phase>,
     /// Number of steps.
     pub steps: usize,
-    /// What the person was told.
+    /// The message that was printed.
     pub notices: Vec<Notice>,
 }
 

@@ -11,9 +11,9 @@ use crate::sys::privileges::Capability;
 
 /// Questions, which start the daemon if need be.
 const QUESTION: Duration = Duration::from_secs(60);
-/// What changes deployments without new content; staging one takes tens of seconds on a slow disk.
+/// For changes without new content; staging a deployment takes tens of seconds on a slow disk.
 const SMALL: Duration = Duration::from_secs(600);
-/// What imports an image or unpacks packages.
+/// For imports of images and unpacking of packages.
 const LARGE: Duration = Duration::from_secs(3600);
 
 /// The answer of `rpm-ostree --version`.
@@ -206,7 +206,7 @@ pub fn unpin_deployment(index: usize) -> CommandLine {
     ostree_line(fixed.into_iter().chain([index.to_string()]).collect())
 }
 
-/// Why the previous shutdown could not finalize; one JSON object per line.
+/// The log of the previous shutdown's finalization; one JSON object per line.
 pub fn finalize_journal() -> CommandLine {
     journal_query(&["-b", "-1", "-u", "ostree-finalize-staged.service"])
 }

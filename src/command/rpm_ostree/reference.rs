@@ -1,6 +1,6 @@
 //! Container references of deployments, and the image that the daemon takes them for.
 
-/// What the daemon takes for the image of a deployment (docs/agreement.md: Operating system), from its container reference and the URL of
+/// Returns the image name that the daemon reads from a deployment (docs/agreement.md: Operating system), from its container reference and the URL of
 /// its custom origin; empty where it is of no image.
 pub fn image_of(reference: Option<&str>, custom_url: Option<&str>) -> String {
     match (reference, custom_url) {
@@ -10,7 +10,7 @@ pub fn image_of(reference: Option<&str>, custom_url: Option<&str>) -> String {
     }
 }
 
-/// Whether the daemon knows the scheme of a container reference; with another one it does not start.
+/// Returns true if the daemon knows the scheme of a container reference; with another one it does not start.
 pub fn is_known_scheme(reference: &str) -> bool {
     const SCHEMES: [&str; 5] = [
         "ostree-unverified-registry:",

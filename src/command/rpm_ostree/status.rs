@@ -97,7 +97,7 @@ pub struct Driver {
     pub unit: String,
 }
 
-/// Where a wanted image is.
+/// The place of a wanted image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
     /// It runs.
@@ -114,7 +114,7 @@ pub enum Standing {
     Absent,
 }
 
-/// Why an answer cannot be read.
+/// An answer that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StatusError {
     /// Not JSON, or not of that form.
@@ -182,17 +182,17 @@ impl Deployments {
         self.all.iter().find(|deployment| deployment.staged)
     }
 
-    /// What the next boot enters, if the shutdown before it is clean.
+    /// The deployment of the next boot, if the shutdown before it is clean.
     pub fn next_boot(&self) -> Option<&Deployment> {
         self.all.first()
     }
 
-    /// What the next boot enters after a power cut now: nothing staged survives it.
+    /// The deployment of the next boot after a power cut now: nothing staged survives it.
     pub fn after_power_cut(&self) -> Option<&Deployment> {
         self.all.iter().find(|deployment| !deployment.staged)
     }
 
-    /// What `rpm-ostree rollback` would make the first, and `cleanup -r` remove: the next of the stateroot after the
+    /// The deployment that `rpm-ostree rollback` would make the first, and `cleanup -r` remove: the next of the stateroot after the
     /// booted one.
     pub fn rollback(&self) -> Option<&Deployment> {
         let booted = self.booted()?;
@@ -234,7 +234,7 @@ impl Deployments {
         }
     }
 
-    /// Where the wanted image is. `digest` is that of its manifest, where another source than the name tells it.
+    /// Returns the place of the wanted image. `digest` is that of its manifest, if another source than the name has it.
     ///
     /// The daemon compares the name alone. A name without digest may have got another content since, so with a
     /// digest both have to fit; a name with one cannot.
@@ -301,24 +301,24 @@ impl Deployment {
         format!("{}.{}", self.checksum, self.serial)
     }
 
-    /// What the daemon takes for its image, and compares byte for byte (docs/agreement.md: Operating system); empty where it is of none.
+    /// The image name that the daemon compares byte for byte (docs/agreement.md: Operating system); empty without an image.
     pub fn image(&self) -> String {
         let custom = self.custom_origin.as_ref().map(|(url, _)| url.as_str());
         reference::image_of(self.reference.as_deref(), custom)
     }
 
-    /// Whether the daemon would start on it: with a scheme that it does not know it fails.
+    /// Returns true if the daemon would start on it: with an unknown scheme it fails.
     pub fn is_readable_to_the_daemon(&self) -> bool {
         let reference = self.reference.as_deref().unwrap_or_default();
         reference.is_empty() || reference::is_known_scheme(reference)
     }
 
-    /// Whether `/usr` may differ from its commit.
+    /// Returns true if `/usr` may differ from its commit.
     pub fn is_unlocked(&self) -> bool {
         !matches!(self.unlocked.as_str(), "" | "none")
     }
 
-    /// What no config asks for and the name of the image does not tell: who changed it did so by hand.
+    /// Changes that no config asks for and that the name of the image does not show: they were made by hand.
     pub fn by_hand(&self) -> Vec<String> {
         let mut all = Vec::new();
         if self.live {
@@ -349,7 +349,7 @@ impl Deployment {
         self.base_checksum.as_deref().unwrap_or(&self.checksum)
     }
 
-    /// Whether packages were added, taken away or replaced on the node.
+    /// Returns true if packages were added, removed or replaced on the node.
     pub fn is_layered(&self) -> bool {
         let lists = [
             &self.requested_packages,
@@ -360,19 +360,19 @@ impl Deployment {
     }
 }
 
-/// Whether a package is of a kernel: `spec.kernelType` asks for these.
+/// Returns true for a package of a kernel: `spec.kernelType` asks for these.
 pub fn is_of_kernel(package: &str) -> bool {
     package == "kernel" || package.starts_with("kernel-")
 }
 
-/// What only the text of `rpm-ostree status` says.
+/// The facts that only the text of `rpm-ostree status` has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StatusText {
     /// The command line of the running transaction.
     pub transaction: Option<String>,
-    /// Who began it, as `client(id:cli dbus:1.40 unit:session-12.scope uid:0)`.
+    /// Its initiator, as `client(id:cli dbus:1.40 unit:session-12.scope uid:0)`.
     pub initiator: Option<String>,
-    /// Why the last shutdown could not write what was staged. It stays until the next reboot.
+    /// The reason why the last shutdown could not write the staged deployment. It stays until the next reboot.
     pub finalize_error: Option<String>,
 }
 
@@ -392,14 +392,14 @@ impl StatusText {
     }
 }
 
-/// Why the previous boot's `ostree-finalize-staged.service` failed: the first line that begins with `error:`, as the
+/// Returns the error of the previous boot's `ostree-finalize-staged.service`: the first line that begins with `error:`, as the
 /// daemon looks for it (docs/agreement.md: Validation). Takes the journal as `-o json` or as plain lines.
 pub fn finalize_failure(journal: &str) -> Option<String> {
     let mut messages = journal.lines().filter_map(message);
     messages.find_map(|message| Some(message.strip_prefix("error:")?.trim().to_owned()))
 }
 
-/// Whether `run/ostree/staged-deployment` says that the staged deployment waits for `finalize-deployment`: some
+/// Returns true if `run/ostree/staged-deployment` shows that the staged deployment waits for `finalize-deployment`: some
 /// versions of rpm-ostree do not have it in their answer.
 ///
 /// The file is a GVariant of names and values: a name ends in NUL, and its value is aligned to eight bytes.
