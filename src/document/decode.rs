@@ -91,7 +91,7 @@ pub fn require_object(config: &Value, at: &str) -> Result<(), Finding> {
     let message = if packed {
         format!("is a text, where an Ignition config is an object; {UNPACK}")
     } else {
-        "is no object; an Ignition config is one, such as {\"ignition\": {\"version\": \"3.5.0\"}}"
+        "is not an object; give an Ignition config, such as {\"ignition\": {\"version\": \"3.5.0\"}}"
             .to_owned()
     };
     Err(Finding::error(at, message))

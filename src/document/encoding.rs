@@ -39,7 +39,7 @@ pub fn not_text(bytes: &[u8], error: Utf8Error) -> String {
     let line = 1 + before.filter(|byte| **byte == b'\n').count();
     match error.error_len() {
         None => format!("line {line}: ends within a letter; {CUT_SHORT}"),
-        Some(_) => format!("line {line}: not UTF-8 text; get it anew: oc get mc NAME -o yaml"),
+        Some(_) => format!("line {line}: not UTF-8 text; get it again: oc get mc NAME -o yaml"),
     }
 }
 

@@ -115,7 +115,7 @@ fn find_in_list(
         };
         let text = key.key_of(item);
         if let Some(first) = seen.get(&text) {
-            let message = format!("stands already at {first}; keep one of them");
+            let message = format!("is already at {first}; keep one of them");
             found.push(Finding::error(path_below(at, &here), message));
         } else {
             seen.insert(text, here);

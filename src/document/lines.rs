@@ -87,7 +87,7 @@ impl LineChecker<'_> {
             .contains(|c: char| c.is_control() || c.is_whitespace())
         {
             let message = format!(
-                "{:?} is no unit name: a blank or a control character is in it. Write it without",
+                "{:?} is not a unit name: it has a blank or a control character; remove it",
                 unit.name
             );
             self.refuse_ignition(&format!("{at}.name"), &message);
@@ -95,7 +95,7 @@ impl LineChecker<'_> {
         for (index, dropin) in unit.dropins.iter().enumerate() {
             if dropin.name.contains(char::is_control) {
                 let message = format!(
-                    "{:?} is no name of a drop-in: a control character is in it. Write it without",
+                    "{:?} is not a drop-in name: it has a control character; remove it",
                     dropin.name
                 );
                 self.refuse_ignition(&format!("{at}.dropins[{index}].name"), &message);

@@ -200,7 +200,7 @@ fn parse_object(text: &str, prefix: &str, origin: &str) -> Result<MachineConfig,
         let at = prefix.trim_end_matches('.');
         return Err(vec![Finding::error(
             at,
-            "is no object; a MachineConfig is needed",
+            "is not an object; give a MachineConfig",
         )]);
     }
     parse_enveloped(text, read_envelope(text, prefix)?, prefix, origin)
@@ -399,7 +399,7 @@ fn check_kind(envelope: &Envelope, prefix: &str) -> Result<(), Finding> {
         }
         _ if envelope.spec.is_none() => Err(Finding::error(
             format!("{prefix}spec"),
-            "missing; this is no MachineConfig",
+            "missing; this is not a MachineConfig",
         )),
         _ => Ok(()),
     }
@@ -417,7 +417,7 @@ fn checked_name(name: Option<String>, prefix: &str, findings: &mut Vec<Finding>)
     } else if name.len() > 253 || !name.chars().all(legal) {
         findings.push(Finding::error(
             format!("{prefix}metadata.name"),
-            format!("{name:?} is no Kubernetes object name"),
+            format!("{name:?} is not a Kubernetes object name"),
         ));
     }
     name

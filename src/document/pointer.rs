@@ -73,11 +73,11 @@ pub fn with_served(pointer: Option<&str>, served: &str) -> Result<String, Findin
         1 => Ok(value.to_string()),
         0 => Err(Finding::error(
             "ignition.config",
-            "the pointer config leads to no Machine Config Server, so there is nothing to put in its place",
+            "the pointer config leads to no Machine Config Server, so there is nothing to replace",
         )),
         _ => Err(Finding::error(
             "ignition.config",
-            "the pointer config leads to several Machine Config Servers, and only one config is at hand",
+            "the pointer config leads to several Machine Config Servers, but only one config is available",
         )),
     }
 }
@@ -103,14 +103,13 @@ fn replace_reference(
         return Ok(0);
     }
     if requested_pool(address).is_none() {
-        let message =
-            "the pointer config needs this address too, and nothing at hand stands for it";
+        let message = "the pointer config also needs this address, and no local config replaces it";
         return Err(Finding::error(format!("{at}.source"), message));
     }
     if let Some(hash) = reference["verification"]["hash"].as_str()
         && !has_hash(served.as_bytes(), hash)
     {
-        let message = "the config at hand has another hash than the pointer config asks for";
+        let message = "the available config does not have the hash in the pointer config";
         return Err(Finding::error(format!("{at}.verification.hash"), message));
     }
     *reference = json!({ "source": source });
@@ -120,9 +119,12 @@ fn replace_reference(
 fn version_of(served: &str) -> Result<String, Finding> {
     let value: Value = serde_json::from_str(served).unwrap_or_default();
     let version = value.pointer("/ignition/version").and_then(Value::as_str);
-    version
-        .map(str::to_owned)
-        .ok_or_else(|| Finding::error("ignition.version", "missing; this is no Ignition config"))
+    version.map(str::to_owned).ok_or_else(|| {
+        Finding::error(
+            "ignition.version",
+            "missing; this is not an Ignition config",
+        )
+    })
 }
 
 #[cfg(test)]
@@ -175,12 +177,12 @@ mod tests {
             (
                 other,
                 "ignition.config.merge[1].source",
-                "needs this address too",
+                "also needs this address",
             ),
             (
                 hash,
                 "ignition.config.merge[0].verification.hash",
-                "another hash",
+                "does not have the hash",
             ),
             (two, "ignition.config", "several"),
             (json!([]), "ignition.config", "no Machine Config Server"),

@@ -23,7 +23,7 @@ pub enum UrlError {
     #[error("the scheme before the colon is missing")]
     NoScheme,
     /// A colon in the first segment of a path, most often after a leading space.
-    #[error("what is before the first colon is no scheme; leave out blanks before the URL")]
+    #[error("the text before the first colon is not a scheme; remove blanks before the URL")]
     Colon,
     /// `%` without two hex digits, or of a character that a host name may not have.
     #[error("`%` is not followed by two hex digits of a character that may stand there")]
@@ -32,7 +32,7 @@ pub enum UrlError {
     #[error("the host name holds a character that may not stand there")]
     Host,
     /// Something other than digits after the colon of the host.
-    #[error("the port is no number")]
+    #[error("the port is not a number")]
     Port,
     /// A character in the user name or password that must be encoded.
     #[error("the user name or password holds a character that must be percent-encoded")]

@@ -21,7 +21,7 @@ pub struct YamlError {
     pub message: String,
 }
 
-/// Deeper nesting than this is no MachineConfig.
+/// Deeper nesting than this is not a MachineConfig.
 const MAX_DEPTH: usize = 64;
 
 /// Ends of lines in YAML 1.1, by which Go reads and writes; ordinary characters in YAML 1.2.
@@ -154,7 +154,7 @@ impl<'a> Reader<'a> {
             if map.insert(key.clone(), value).is_some() {
                 return Err(YamlError {
                     line,
-                    message: format!("key {key:?} stands twice in one mapping"),
+                    message: format!("key {key:?} is given twice in one mapping"),
                 });
             }
         }

@@ -129,7 +129,7 @@ pub fn disordered_arguments(config: &MachineConfig, present: &Kargs) -> Option<D
     (!list.is_empty()).then(|| Drift {
         kind: DriftKind::Arguments,
         subject: "kernel arguments".to_owned(),
-        detail: format!("{list}: all there, but in another order, which counts here"),
+        detail: format!("{list}: present, but in another order, which matters here"),
         daemon: None,
     })
 }
@@ -180,7 +180,7 @@ fn left_arguments(config: &MachineConfig, facts: &Facts) -> Option<String> {
         .filter(left)
         .map(String::as_str)
         .collect();
-    (!left.is_empty()).then(|| format!("kernel arguments: {} still there", left.join(" ")))
+    (!left.is_empty()).then(|| format!("kernel arguments: {} still present", left.join(" ")))
 }
 
 /// Returns all differences from `desired`. The first entry with a daemon message is the daemon's verdict.
@@ -288,7 +288,7 @@ fn undecodable_drift(file: &Undecodable) -> Drift {
     let why = if file.appends {
         "the config appends to it, which the daemon does not do"
     } else {
-        "its source in the config is no data URL, and the daemon decodes no other"
+        "its source in the config is not a data URL, and the daemon decodes only those"
     };
     Drift {
         kind: DriftKind::Content,
@@ -413,7 +413,7 @@ fn obstructed_drift(path: &RootPath, cause: &ResolveError) -> Drift {
             }
         ),
     };
-    let detail = format!("cannot be looked at: {cause}");
+    let detail = format!("cannot be examined: {cause}");
     checked_drift(DriftKind::Missing, path, detail, message)
 }
 
@@ -492,7 +492,7 @@ fn unit_drifts(unit: &Unit, node: &NodeState, spec2: bool) -> Vec<Drift> {
         None if unit.mask == Some(true) => drifts.extend(mask_drift(&path, node, false)),
         None if unit.mask == Some(false) && node.object(&path).is_some() => {
             let detail =
-                "is there, but the config unmasks the unit and brings no file of it".into();
+                "is present, but the config unmasks the unit and has no file for it".into();
             drifts.push(unchecked_drift(DriftKind::Superfluous, &path, detail));
         }
         None => {}
@@ -516,7 +516,7 @@ fn mask_drift(path: &RootPath, node: &NodeState, daemon_looks: bool) -> Option<D
         }
     };
     let detail = match node.object(path).map(|object| &object.kind) {
-        None => "is not masked: no link to /dev/null is there".to_owned(),
+        None => "is not masked: the link to /dev/null is missing".to_owned(),
         Some(other) => format!("is not masked: it is {}", kind_noun(other)),
     };
     Some(Drift {
@@ -574,7 +574,7 @@ fn link_drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
             None => unchecked_drift(
                 DriftKind::Enablement,
                 &change.path,
-                "enablement link should not be there".into(),
+                "enablement link should not exist".into(),
             ),
         })
         .collect()
@@ -607,7 +607,7 @@ fn password_drift(desired: &Desired, node: &NodeState) -> Option<Drift> {
     let state = if is_locked(found) {
         "locked"
     } else {
-        "another one"
+        "not that of the config"
     };
     let path = RootPath::fixed(paths::SHADOW);
     Some(unchecked_drift(
@@ -626,9 +626,7 @@ fn key_drift(desired: &Desired, node: &NodeState, owner: (u32, u32)) -> Option<D
             "mode or owner of the key file differs".to_owned()
         }
         Some(_) => "SSH keys of core differ from the config".to_owned(),
-        None if node.obstructed.contains_key(&path) => {
-            "the key file cannot be looked at".to_owned()
-        }
+        None if node.obstructed.contains_key(&path) => "the key file cannot be examined".to_owned(),
         None => "SSH keys of core are missing".to_owned(),
     };
     Some(unchecked_drift(DriftKind::Keys, &path, detail))

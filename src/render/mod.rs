@@ -138,7 +138,7 @@ fn read_object(text: &str, origin: &str) -> Result<Input, DocumentError> {
     if at("/spec").is_none() {
         return Err(refused(Finding::error(
             "spec",
-            "missing; this is no MachineConfig",
+            "missing; this is not a MachineConfig",
         )));
     }
     let role = role_label(at("/metadata/labels")).map_err(refused)?;

@@ -651,7 +651,7 @@ fn no_real_config_is_refused_for_its_paths_or_values() {
         "is the same as",
         "does not fit",
         "names no",
-        "is no unit name",
+        "is not a unit name",
         "is no password hash",
         "the name has",
     ];

@@ -643,7 +643,7 @@ const VALIDITY: &[(&str, u64, &str, Verdict)] = &[
         "hash with a colon",
         0,
         r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"data:,x","verification":{"hash":"sha512:89abcdef"}}}]}}"#,
-        Refused("has no form `sha512-HEX`"),
+        Refused("is not of the form `sha512-HEX`"),
     ),
     (
         "hash too short",
@@ -655,7 +655,7 @@ const VALIDITY: &[(&str, u64, &str, Verdict)] = &[
         "empty hash",
         0,
         r#"{"storage":{"files":[{"path":"/etc/agent.conf","contents":{"source":"data:,x","verification":{"hash":""}}}]}}"#,
-        Refused("has no form `sha512-HEX`"),
+        Refused("is not of the form `sha512-HEX`"),
     ),
     (
         "hash without source",
@@ -749,19 +749,19 @@ const VALIDITY: &[(&str, u64, &str, Verdict)] = &[
         "file and directory at one path",
         0,
         r#"{"storage":{"files":[{"path":"/etc/agent.conf"}],"directories":[{"path":"/etc/agent.conf"}]}}"#,
-        Refused("stands already at"),
+        Refused("is already at"),
     ),
     (
         "file and link at one path",
         0,
         r#"{"storage":{"files":[{"path":"/etc/agent.conf"}],"links":[{"path":"/etc/agent.conf","target":"/b"}]}}"#,
-        Refused("stands already at"),
+        Refused("is already at"),
     ),
     (
         "one file twice",
         0,
         r#"{"storage":{"files":[{"path":"/etc/agent.conf"},{"path":"/etc/agent.conf"}]}}"#,
-        Refused("stands already at"),
+        Refused("is already at"),
     ),
     (
         "file at a drop-in's path",
@@ -840,13 +840,13 @@ const VALIDITY: &[(&str, u64, &str, Verdict)] = &[
         "one unit twice",
         0,
         r#"{"systemd":{"units":[{"name":"agent.service"},{"name":"agent.service"}]}}"#,
-        Refused("stands already at"),
+        Refused("is already at"),
     ),
     (
         "one drop-in twice",
         0,
         r#"{"systemd":{"units":[{"name":"agent.service","dropins":[{"name":"10-env.conf"},{"name":"10-env.conf"}]}]}}"#,
-        Refused("stands already at"),
+        Refused("is already at"),
     ),
     (
         "drop-ins of one name in two units",
@@ -865,7 +865,7 @@ const VALIDITY: &[(&str, u64, &str, Verdict)] = &[
         "key twice",
         0,
         r#"{"passwd":{"users":[{"name":"core","sshAuthorizedKeys":["ssh-ed25519 AAAA a@b","ssh-ed25519 AAAA a@b"]}]}}"#,
-        Refused("stands already at"),
+        Refused("is already at"),
     ),
     (
         "merge entry without source",

@@ -623,7 +623,7 @@ const CASES: &[Case] = &[
         0,
         6,
         refers!(merge r#"{"source":"<HTTP>/twice"}"#),
-        Refused("storage.files[1].path: stands already at storage.files[0].path"),
+        Refused("storage.files[1].path: is already at storage.files[0].path"),
     ),
     (
         "config",

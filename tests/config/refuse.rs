@@ -44,7 +44,7 @@ const ENVELOPE: &[Case] = &[
     ),
     (
         "spec-missing.yaml",
-        &[("spec", "missing; this is no MachineConfig")],
+        &[("spec", "missing; this is not a MachineConfig")],
     ),
     (
         "oc-message.yaml",
@@ -61,7 +61,7 @@ const ENVELOPE: &[Case] = &[
         "name-odd.yaml",
         &[(
             "metadata.name (line 6)",
-            "\"../rendered_worker\" is no Kubernetes object name",
+            "\"../rendered_worker\" is not a Kubernetes object name",
         )],
     ),
     (
@@ -143,7 +143,7 @@ const SYNTAX: &[Case] = &[
     ),
     (
         "yaml-duplicate-key.yaml",
-        &[("line 26", "key \"mode\" stands twice in one mapping")],
+        &[("line 26", "key \"mode\" is given twice in one mapping")],
     ),
     (
         "yaml-two-documents.yaml",
@@ -272,7 +272,7 @@ const FILES: &[Case] = &[
         "duplicate-path.yaml",
         &[(
             "spec.config.storage.files[1].path (line 31)",
-            "stands already at storage.files[0].path",
+            "is already at storage.files[0].path",
         )],
     ),
     (
@@ -349,7 +349,7 @@ const FILES: &[Case] = &[
         "hash-colon.yaml",
         &[(
             "spec.config.storage.files[0].contents.verification.hash (line 24)",
-            "has no form `sha512-HEX`",
+            "is not of the form `sha512-HEX`",
         )],
     ),
     (
@@ -398,7 +398,7 @@ const FILES: &[Case] = &[
         "owner-negative.yaml",
         &[(
             "spec.config.storage.files[0].user.id (line 27)",
-            "no 32-bit user or group id",
+            "not a 32-bit user or group id",
         )],
     ),
     (
@@ -507,14 +507,14 @@ const UNITS: &[Case] = &[
         "duplicate-unit.yaml",
         &[(
             "spec.config.systemd.units[1].name (line 24)",
-            "stands already at systemd.units[0].name",
+            "is already at systemd.units[0].name",
         )],
     ),
     (
         "duplicate-dropin.yaml",
         &[(
             "spec.config.systemd.units[0].dropins[1].name (line 27)",
-            "stands already at systemd.units[0].dropins[0].name",
+            "is already at systemd.units[0].dropins[0].name",
         )],
     ),
 ];
@@ -525,14 +525,14 @@ const USERS: &[Case] = &[
         "duplicate-key.yaml",
         &[(
             "spec.config.passwd.users[0].sshAuthorizedKeys[1] (line 24)",
-            "stands already at passwd.users[0].sshAuthorizedKeys[0]",
+            "is already at passwd.users[0].sshAuthorizedKeys[0]",
         )],
     ),
     (
         "duplicate-user.yaml",
         &[(
             "spec.config.passwd.users[1].name (line 24)",
-            "stands already at passwd.users[0].name",
+            "is already at passwd.users[0].name",
         )],
     ),
     (

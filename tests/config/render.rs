@@ -580,7 +580,7 @@ fn broken_texts_are_refused_with_their_place() {
     let table: [(&[u8], &str); 7] = [
         (b"", "x: the document is empty"),
         (b" \n", "x: the document is empty"),
-        (b"\xff", "x: line 1: not UTF-8 text; get it anew: oc get mc NAME"),
+        (b"\xff", "x: line 1: not UTF-8 text; get it again: oc get mc NAME"),
         (b"{", "x: not a MachineConfig: EOF"),
         (b"a: [\n", "x: not valid YAML: line 2"),
         (b"a: 1\n---\nb: 2\n", "more than one YAML document"),

@@ -328,7 +328,7 @@ fn the_right_arguments_in_the_wrong_order_are_drift_and_are_put_in_order() {
         let verified = node.run(&["verify"]);
         assert_eq!(verified.code(), 3, "{}", verified.out());
         let said = flat(&verified.out());
-        let words = format!("kernel arguments {PAGES}: all there, but in another order");
+        let words = format!("kernel arguments {PAGES}: present, but in another order");
         assert!(said.contains(&words), "{said}");
         node.root.write("config", &pages_of(4));
         let plan = flat(&node.run(&["plan", "/config"]).out());

@@ -83,7 +83,7 @@ impl Checker<'_> {
             if owner.id.is_some_and(|id| !is_id(id)) {
                 self.error(
                     &format!("{at}.{key}.id"),
-                    "is no 32-bit user or group id; give a number from 0 to 4294967294",
+                    "is not a 32-bit user or group id; give a number from 0 to 4294967294",
                 );
             }
         }

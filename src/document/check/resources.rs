@@ -65,7 +65,7 @@ impl Checker<'_> {
                     "is an http URL: requests to the proxy are not encrypted; use https",
                 ),
                 None | Some("http" | "https") => {}
-                Some(_) => self.error(&at, "is no http or https URL; give one or leave it out"),
+                Some(_) => self.error(&at, "is not an http or https URL; give one or leave it out"),
             }
         }
     }
@@ -126,7 +126,7 @@ impl Checker<'_> {
         let url = match Url::parse(source) {
             Ok(url) => url,
             Err(error) => {
-                self.error(&at, format!("is no URL: {error}"));
+                self.error(&at, format!("is not a URL: {error}"));
                 return None;
             }
         };
@@ -206,7 +206,7 @@ impl Checker<'_> {
 /// Returns the defect of a hash. Digits are not required to be hexadecimal: such a hash never matches the contents.
 fn malformed_hash(hash: &str, minor: u64) -> Option<&'static str> {
     let Some((function, sum)) = hash.split_once('-') else {
-        return Some("has no form `sha512-HEX`; write the function, a dash and the digits");
+        return Some("is not of the form `sha512-HEX`; write the function, a dash and the digits");
     };
     let wanted = match function {
         "sha512" => 128,
@@ -241,7 +241,7 @@ fn foreign_scheme(scheme: &str, minor: u64) -> Option<String> {
 /// V11: objects of S3, by URL or by Amazon resource name.
 fn bad_object(url: &Url<'_>) -> Option<&'static str> {
     if url.scheme == "arn" && !is_s3_name(url.opaque) {
-        return Some("is no ARN of an S3 object, such as arn:aws:s3:::BUCKET/KEY");
+        return Some("is not an ARN of an S3 object, such as arn:aws:s3:::BUCKET/KEY");
     }
     let of_s3 = matches!(url.scheme.as_str(), "s3" | "arn");
     let unversioned = url.query_parameter("versionId") == Some("");

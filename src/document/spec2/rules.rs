@@ -146,7 +146,7 @@ impl Spec2Checker<'_> {
             self.error(path, message);
         } else if filesystem.mount.is_some() {
             let message =
-                "the definition of \"root\" is dropped; the root file system is there already";
+                "the definition of \"root\" is dropped; the root file system exists already";
             self.warning(&format!("{path}.mount"), message);
         }
     }
@@ -220,7 +220,7 @@ impl Spec2Checker<'_> {
             let message = "is deprecated; its fields become those of the user. The Machine Config Daemon would drop them";
             self.warning(&path, message);
         } else {
-            self.warning(&path, "is deprecated and means nothing here");
+            self.warning(&path, "is deprecated and has no effect here");
         }
     }
 }
@@ -246,7 +246,7 @@ fn has_user_level_fields(user: &Spec2User) -> bool {
 
 fn malformed_hash(hash: &str) -> Option<&'static str> {
     let Some(sum) = hash.strip_prefix("sha512-") else {
-        return Some("has no form `sha512-HEX`, the only one of spec 2");
+        return Some("is not of the form `sha512-HEX`, the only one of spec 2");
     };
     let hex = sum.len() == 128 && sum.bytes().all(|b| b.is_ascii_hexdigit());
     (!hex).then_some("has not the 128 hexadecimal digits of a sha512 hash")

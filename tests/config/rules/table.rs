@@ -371,7 +371,10 @@ const RESOURCES: &[Row] = &[
         LAST,
         In::Both,
         r#"{"storage":{"files":[{"path":"/a","contents":{"source":"data:,x","verification":{"hash":"sha512:$0*128"}}}]}}"#,
-        Error("storage.files[0].contents.verification.hash", "no form"),
+        Error(
+            "storage.files[0].contents.verification.hash",
+            "not of the form",
+        ),
     ),
     (
         "V7",
@@ -379,7 +382,10 @@ const RESOURCES: &[Row] = &[
         LAST,
         In::Both,
         r#"{"storage":{"files":[{"path":"/a","contents":{"source":"data:,x","verification":{"hash":""}}}]}}"#,
-        Error("storage.files[0].contents.verification.hash", "no form"),
+        Error(
+            "storage.files[0].contents.verification.hash",
+            "not of the form",
+        ),
     ),
     (
         "V7",
@@ -497,7 +503,7 @@ const RESOURCES: &[Row] = &[
         LAST,
         In::Both,
         r#"{"storage":{"files":[{"path":"/a","contents":{"source":" data:,x"}}]}}"#,
-        Error("storage.files[0].contents.source", "leave out blanks"),
+        Error("storage.files[0].contents.source", "remove blanks"),
     ),
     (
         "V9",
@@ -663,7 +669,10 @@ const RESOURCES: &[Row] = &[
         LAST,
         In::Both,
         r#"{"storage":{"files":[{"path":"/a","contents":{"source":"arn:aws:s3:::bucket"}}]}}"#,
-        Error("storage.files[0].contents.source", "no ARN of an S3 object"),
+        Error(
+            "storage.files[0].contents.source",
+            "not an ARN of an S3 object",
+        ),
     ),
     (
         "V11",
@@ -671,7 +680,10 @@ const RESOURCES: &[Row] = &[
         LAST,
         In::Both,
         r#"{"storage":{"files":[{"path":"/a","contents":{"source":"arn:aws:s3:eu-1:7:accesspoint/a"}}]}}"#,
-        Error("storage.files[0].contents.source", "no ARN of an S3 object"),
+        Error(
+            "storage.files[0].contents.source",
+            "not an ARN of an S3 object",
+        ),
     ),
     (
         "V11",
@@ -687,7 +699,10 @@ const RESOURCES: &[Row] = &[
         LAST,
         In::Both,
         r#"{"storage":{"files":[{"path":"/a","contents":{"source":"arn:aws:iam:::bucket/object"}}]}}"#,
-        Error("storage.files[0].contents.source", "no ARN of an S3 object"),
+        Error(
+            "storage.files[0].contents.source",
+            "not an ARN of an S3 object",
+        ),
     ),
     (
         "V11",
@@ -695,7 +710,10 @@ const RESOURCES: &[Row] = &[
         LAST,
         In::Both,
         r#"{"storage":{"files":[{"path":"/a","contents":{"source":"arn:aws:s3:bucket/object"}}]}}"#,
-        Error("storage.files[0].contents.source", "no ARN of an S3 object"),
+        Error(
+            "storage.files[0].contents.source",
+            "not an ARN of an S3 object",
+        ),
     ),
     (
         "V11",
@@ -882,7 +900,7 @@ const RESOURCES: &[Row] = &[
         LAST,
         In::Both,
         r#"{"ignition":{"proxy":{"httpProxy":"socks5://proxy.example"}}}"#,
-        Error("ignition.proxy.httpProxy", "no http or https URL"),
+        Error("ignition.proxy.httpProxy", "not an http or https URL"),
     ),
     (
         "V15",
@@ -890,7 +908,7 @@ const RESOURCES: &[Row] = &[
         LAST,
         In::Both,
         r#"{"ignition":{"proxy":{"httpsProxy":"proxy.example:3128"}}}"#,
-        Error("ignition.proxy.httpsProxy", "no http or https URL"),
+        Error("ignition.proxy.httpsProxy", "not an http or https URL"),
     ),
     (
         "V15",
@@ -898,7 +916,7 @@ const RESOURCES: &[Row] = &[
         LAST,
         In::Both,
         r#"{"ignition":{"proxy":{"httpProxy":"http://proxy.example:a"}}}"#,
-        Error("ignition.proxy.httpProxy", "no http or https URL"),
+        Error("ignition.proxy.httpProxy", "not an http or https URL"),
     ),
     (
         "V15",
@@ -906,7 +924,7 @@ const RESOURCES: &[Row] = &[
         LAST,
         In::Both,
         r#"{"ignition":{"proxy":{"httpProxy":""}}}"#,
-        Error("ignition.proxy.httpProxy", "no http or https URL"),
+        Error("ignition.proxy.httpProxy", "not an http or https URL"),
     ),
     (
         "V15",
@@ -1268,7 +1286,7 @@ const TWICE: &[Row] = &[
         r#"{"storage":{"files":[{"path":"/a"},{"path":"/a"}]}}"#,
         Error(
             "storage.files[1].path",
-            "stands already at storage.files[0].path",
+            "is already at storage.files[0].path",
         ),
     ),
     (
@@ -1279,7 +1297,7 @@ const TWICE: &[Row] = &[
         r#"{"storage":{"files":[{"path":"/a"}],"directories":[{"path":"/a"}]}}"#,
         Error(
             "storage.files[0].path",
-            "stands already at storage.directories[0].path",
+            "is already at storage.directories[0].path",
         ),
     ),
     (
@@ -1290,7 +1308,7 @@ const TWICE: &[Row] = &[
         r#"{"storage":{"files":[{"path":"/a"}],"links":[{"path":"/a","target":"/b"}]}}"#,
         Error(
             "storage.links[0].path",
-            "stands already at storage.files[0].path",
+            "is already at storage.files[0].path",
         ),
     ),
     (
