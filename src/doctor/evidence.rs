@@ -1,6 +1,6 @@
-//! What was seen of a node, as values. Gathered by [`crate::cli`], judged by [`super::checks`].
+//! The evidence about a node, as values. Gathered by [`crate::cli`], judged by [`super::checks`].
 //!
-//! A new check that needs something more adds a field here, and one function that fills it in where the rest is
+//! A new check that needs more evidence adds a field here, and one function that fills it in where the rest is
 //! gathered.
 
 use crate::boot::FirstBoot;
@@ -33,21 +33,21 @@ use crate::transaction::Pending;
 pub enum Look<T> {
     /// What was seen.
     Seen(T),
-    /// Why it was not.
+    /// The reason why it is missing.
     Unseen(String),
 }
 
 impl<T> Default for Look<T> {
     fn default() -> Self {
-        Self::Unseen("nobody looked at it".to_owned())
+        Self::Unseen("not checked".to_owned())
     }
 }
 
 impl<T> Look<T> {
-    /// What was seen, or why it was not.
+    /// Returns the evidence, or the reason why it is missing.
     ///
     /// # Errors
-    /// Why it was not.
+    /// The reason why it is missing.
     pub fn seen(&self) -> Result<&T, &str> {
         match self {
             Self::Seen(seen) => Ok(seen),
@@ -55,13 +55,13 @@ impl<T> Look<T> {
         }
     }
 
-    /// What was seen, if it was.
+    /// Returns the evidence, if it is available.
     pub fn get(&self) -> Option<&T> {
         self.seen().ok()
     }
 }
 
-/// Errors say why something was not seen.
+/// The text of an error is the reason.
 impl<T, E: Into<anyhow::Error>> From<Result<T, E>> for Look<T> {
     fn from(result: Result<T, E>) -> Self {
         match result {
@@ -71,70 +71,70 @@ impl<T, E: Into<anyhow::Error>> From<Result<T, E>> for Look<T> {
     }
 }
 
-/// All of it.
+/// The evidence about a node.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
-    /// The root, as it was named.
+    /// Path of the root, as it was given.
     pub root: String,
-    /// There is something of a system in it.
+    /// The root contains a system.
     pub has_system: bool,
-    /// It is that of the running system.
+    /// The root is that of the running system.
     pub live: bool,
-    /// It is the one that an initramfs is about to enter.
+    /// The root is the one that an initramfs is about to enter.
     pub in_initramfs: bool,
-    /// We may read everything.
+    /// The process runs as root and may read everything.
     pub as_root: bool,
-    /// The root belongs to an OSTree deployment: `CHECKSUM.SERIAL`.
+    /// Name of the root's OSTree deployment: `CHECKSUM.SERIAL`.
     pub deployment: Option<String>,
-    /// It is the tree of one, as `/usr/etc` tells also where its name is lost: it boots images.
+    /// The root is an OSTree deployment, by its `/usr/etc` even if the name is unknown: it boots images.
     pub boots_images: bool,
-    /// systemd still has its first boot before it.
+    /// systemd has not finished its first boot.
     pub never_booted: bool,
     /// The daemon's records.
     pub records: Look<Records>,
-    /// A run of ours that was interrupted.
+    /// An interrupted run.
     pub pending: Look<Pending>,
-    /// Staging directories of runs of ours that are over.
+    /// Staging directories of finished runs.
     pub strays: Vec<RootPath>,
-    /// The last run of ours.
+    /// The last run.
     pub last_run: Option<LastRun>,
-    /// The boot that one of our runs waits for.
+    /// The boot that a run waits for.
     pub awaited: Look<Option<Awaited>>,
-    /// How this boot went in the initramfs, where our module was in it.
+    /// The result of this boot in the initramfs, if the module ran there.
     pub first_boot: Option<FirstBoot>,
-    /// When that was written; seconds since 1970.
+    /// Time of that result; seconds since 1970.
     pub first_boot_ended: Option<u64>,
-    /// Where files tell of a first boot.
+    /// Files that show a first boot.
     pub first_boot_files: FirstBootFiles,
-    /// What rpm-ostree says.
+    /// The state of rpm-ostree.
     pub system: System,
-    /// The image of the root's deployment, as files tell it.
+    /// The image of the root's deployment, from its origin file.
     pub image_on_disk: Option<String>,
     /// The arguments of the default boot entry, without those of the deployment.
     pub arguments_on_disk: Look<Kargs>,
-    /// The disk beside the recorded config.
+    /// The comparison of the disk with the recorded config.
     pub compared: Look<Compared>,
-    /// What the daemon will do when it starts.
+    /// The daemon's behaviour at its next start.
     pub forecast: Option<Forecast>,
-    /// Which configs are spoken of, and which are at hand.
+    /// Configs that are named somewhere, and configs with contents on the node.
     pub configs: Look<Configs>,
-    /// How the recorded image would be pulled; nothing where no image is recorded.
+    /// The pull of the recorded image; None if no image is recorded.
     pub pull: Look<Option<Pull>>,
     /// `/boot`.
     pub boot: Look<Boot>,
-    /// Room on the file systems of the OS and of the node's data: one, or two.
+    /// Free space on the file systems of the OS and of the node's data: one, or two.
     pub disks: Look<Vec<Disk>>,
     /// The directories of deployments.
     pub deployments: Look<Vec<Deployed>>,
-    /// Why the last shutdown could not write what was staged: the file and its words.
+    /// The error with which the last shutdown failed to write the staged deployment: file and message.
     pub finalize_failure: Look<Option<(String, String)>>,
-    /// Certificates, and files with some that could not be read.
+    /// Certificates of the kubelet and of etcd, and authorities.
     pub certificates: Look<Vec<Certificate>>,
     /// Files with certificates that could not be read, with the reason.
     pub certificates_unseen: Vec<String>,
     /// The kubelet's bootstrap credentials.
     pub kubeconfig: Look<Kubeconfig>,
-    /// The node's time, and who else tells one.
+    /// The node's time, and other sources of time.
     pub clock: Clock,
     /// Network configuration, and the cluster network that the node's configs are for.
     pub network: Look<Network>,
@@ -142,39 +142,39 @@ pub struct Evidence {
     pub storage: Look<Storage>,
     /// Units, as the running manager knows them.
     pub units: Look<Vec<UnitActivity>>,
-    /// How rpm-ostreed was started last, as the running manager knows it.
+    /// The result of rpm-ostreed's last start, from the running manager.
     pub rpm_ostreed: Look<StartResult>,
-    /// Where the Machine Config Server is, as far as the node knows.
+    /// Name or address of the Machine Config Server, if the node knows it.
     pub server: Option<String>,
-    /// What it keeps beside its configs.
+    /// The parts of the node outside its configs.
     pub upkeep: Upkeep,
 }
 
-/// What is at `/etc/kubernetes/kubeconfig`, links followed.
+/// The state of `/etc/kubernetes/kubeconfig`, links followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kubeconfig {
-    /// A file with something in it.
+    /// A file with content.
     There,
-    /// A file of no bytes.
+    /// A file of 0 bytes.
     Empty,
     /// No file.
     Missing,
 }
 
-/// Traces of a first boot.
+/// Files that show a first boot.
 #[derive(Debug, Clone, Default)]
 pub struct FirstBootFiles {
-    /// The first-boot service still has its input.
+    /// The input of the first-boot service exists.
     pub encapsulated: bool,
-    /// Ignition wrote its result: it got a config.
+    /// The result file of Ignition exists: it received a config.
     pub ignition_result: bool,
-    /// The daemon wrote why the bootstrap's config is not the cluster's.
+    /// The daemon's file about a bootstrap config that differs from the cluster's exists.
     pub bootstrap_diff: bool,
-    /// A copy of the first-boot input was put away.
+    /// The backup copy of the first-boot input exists.
     pub encapsulated_kept: bool,
 }
 
-/// The disk beside the recorded config.
+/// The comparison of the disk with the recorded config.
 #[derive(Debug, Clone, Default)]
 pub struct Compared {
     /// Name of the config.
@@ -183,26 +183,26 @@ pub struct Compared {
     pub os_image: String,
     /// Its kernel arguments.
     pub arguments: Vec<String>,
-    /// Everything that differs, in the daemon's order.
+    /// All differences, in the daemon's order.
     pub drifts: Vec<Drift>,
     /// Files of the config that should have content and are empty.
     pub emptied: Vec<RootPath>,
-    /// When each file that differs was changed last; seconds since 1970.
+    /// Time of the last change of each file that differs; seconds since 1970.
     pub changed: Vec<(RootPath, u64)>,
-    /// Objects of the config that carry flags, and directories above them.
+    /// Objects of the config that have flags, and directories above them.
     pub flags: Vec<(RootPath, Flags)>,
 }
 
-/// A config that somebody speaks of.
+/// A config that is named somewhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Named {
     /// Its name.
     pub name: String,
-    /// Who speaks of it, such as `recorded`, `wanted by the cluster`.
+    /// Its role, such as `recorded`, `wanted by the cluster`.
     pub role: String,
-    /// Where it has that from.
+    /// The source of the role.
     pub place: String,
-    /// Where its contents are on the node; empty where they are not.
+    /// Copies of its contents on the node; empty if there is none.
     pub at: Vec<String>,
 }
 
@@ -211,57 +211,57 @@ pub struct Named {
 pub struct AtHand {
     /// Its name.
     pub name: String,
-    /// The pool, where it is known.
+    /// The pool, if it is known.
     pub pool: Option<String>,
-    /// Where, as a file; or `cached:NAME`.
+    /// Path of the copy, or `cached:NAME`.
     pub at: String,
-    /// Whether the hash in its name is that of its contents; nothing where the name has none.
+    /// The contents match the hash in the name; None if the name has no hash.
     pub name_matches: Option<bool>,
-    /// Which cluster network it is for, where it says so.
+    /// The config's cluster network, if it names one.
     pub network: Option<&'static str>,
-    /// When it was fetched, of those in the cache.
+    /// Time of the fetch of a cached config; seconds since 1970.
     pub fetched: Option<u64>,
 }
 
-/// Configs.
+/// The configs of a node.
 #[derive(Debug, Clone, Default)]
 pub struct Configs {
-    /// Spoken of.
+    /// Configs that are named somewhere.
     pub named: Vec<Named>,
-    /// Contents.
+    /// Configs with contents on the node.
     pub at_hand: Vec<AtHand>,
-    /// Damaged files: which, and what is wrong.
+    /// Damaged files, with the error.
     pub damaged: Vec<(String, String)>,
-    /// Who told of what the cluster wants, and when (seconds since 1970).
+    /// The source of the desired config, and its time (seconds since 1970).
     pub told: Option<(Told, Option<u64>)>,
 }
 
-/// How an image would be pulled.
+/// The pull of an image.
 #[derive(Debug, Clone)]
 pub struct Pull {
-    /// The image.
+    /// Reference of the image.
     pub image: String,
-    /// The decisions, or why there are none.
+    /// The decisions, or the reason why there are none.
     pub trace: Result<Trace, Refusal>,
 }
 
-/// Why no image can be pulled at all, or nothing tells how.
+/// A reason why no image can be pulled, or why the decisions are unknown.
 #[derive(Debug, Clone, Default)]
 pub struct Refusal {
-    /// The file.
+    /// Path of the file.
     pub place: String,
-    /// What is wrong with it.
+    /// The error in it.
     pub words: String,
-    /// The command that helps, or opens the file.
+    /// The command that fixes or opens the file.
     pub next: String,
 }
 
-/// `/boot`.
+/// The state of `/boot`.
 #[derive(Debug, Clone, Default)]
 pub struct Boot {
-    /// Room.
+    /// Size and free space.
     pub space: Space,
-    /// What one more kernel needs, where the deployments are known.
+    /// Space that one more kernel needs, if the deployments are known.
     pub room: Option<KernelRoom>,
     /// The entries, default first.
     pub entries: Vec<BootEntry>,
@@ -269,33 +269,33 @@ pub struct Boot {
     pub kernels: Vec<KernelDirectory>,
 }
 
-/// Room on a file system.
+/// A file system of the node.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Disk {
     /// A directory on it.
     pub place: &'static str,
     /// The repository of the OS is on it.
     pub of_the_os: bool,
-    /// Room.
+    /// Size and free space.
     pub space: Space,
 }
 
 /// A deployment's directory.
 #[derive(Debug, Clone)]
 pub struct Deployed {
-    /// Which.
+    /// The directory.
     pub directory: DeployDirectory,
-    /// rpm-ostree lists it; nothing where it was not asked.
+    /// rpm-ostree lists it; None if rpm-ostree was not queried.
     pub known: Option<bool>,
-    /// What in it may not be changed.
+    /// Immutable objects in it.
     pub immutable: Look<Vec<RootPath>>,
 }
 
 impl Evidence {
-    /// What rpm-ostree answered, or why there is no answer.
+    /// Returns the answer of rpm-ostree.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub fn facts(&self) -> Result<&Facts, String> {
         match &self.system {
             System::Known(facts) => Ok(facts),
@@ -306,7 +306,7 @@ impl Evidence {
         }
     }
 
-    /// The image that runs, or would: as rpm-ostree tells it, else as files do.
+    /// Returns the running image: from rpm-ostree, else from the origin file.
     pub fn image(&self) -> Option<String> {
         let booted = self
             .facts()
@@ -317,13 +317,13 @@ impl Evidence {
             .or_else(|| self.image_on_disk.clone())
     }
 
-    /// Name of the recorded config.
+    /// Returns the name of the recorded config.
     pub fn recorded(&self) -> Option<String> {
         self.records.get().and_then(Records::name)
     }
 
-    /// A path of this root as commands of the running system take it. Of a disk, what is not the deployment's is on
-    /// the disk itself, or in the `var` of its stateroot: nobody but us sees that in the deployment.
+    /// Returns a path of this root for commands of the running system. On a mounted disk, paths outside the
+    /// deployment are on the disk itself, or in the `var` of its stateroot: only mco-rescue resolves them.
     pub fn path(&self, path: &str) -> String {
         shell_word(&self.place(path))
     }
@@ -349,7 +349,7 @@ impl Evidence {
         }
     }
 
-    /// The command that lets ostree remove what it does not need.
+    /// Returns the command with which ostree removes unused files.
     pub fn cleanup(&self) -> String {
         match self.live {
             true => "ostree admin cleanup".to_owned(),
@@ -357,12 +357,12 @@ impl Evidence {
         }
     }
 
-    /// `mco-rescue ARGUMENTS`, leading to this root.
+    /// Returns `mco-rescue ARGUMENTS` for this root.
     pub fn command(&self, arguments: &str) -> String {
         format!("mco-rescue {arguments}{}", self.at_root())
     }
 
-    /// The options that lead our commands to this root.
+    /// Returns the options that select this root.
     pub fn at_root(&self) -> String {
         if self.live {
             String::new()
@@ -372,7 +372,7 @@ impl Evidence {
     }
 }
 
-/// A path below `var`, where an OSTree system has it, or links to it.
+/// Returns the path below `var`, as an OSTree system stores or links it.
 fn in_var(path: &str) -> Option<String> {
     let (first, below) = path.split_once('/')?;
     match first {
@@ -383,7 +383,7 @@ fn in_var(path: &str) -> Option<String> {
     }
 }
 
-/// The directory of the stateroot that a deployment's directory, `STATEROOT/deploy/NAME`, belongs to.
+/// Returns the stateroot's directory of a deployment's directory, `STATEROOT/deploy/NAME`.
 fn stateroot(deployment: &str) -> Option<&str> {
     let (above, _) = deployment.rsplit_once('/')?;
     above.strip_suffix("/deploy")

@@ -1,7 +1,7 @@
-//! What is wrong with a node, worst first.
+//! Diagnoses a node: findings, worst first.
 //!
-//! Pure: [`Evidence`] in, findings out. Each check is a file in [`checks`] and judges on its own; nobody here looks at
-//! the node, knows the time, or prints. What could not be looked at is told with the reason and never taken for healthy.
+//! Pure: [`Evidence`] in, findings out. Each check is a file in [`checks`] and judges on its own; none of them reads
+//! the node or the time, or prints. Missing evidence is reported with its reason and never counts as healthy.
 
 pub mod checks;
 pub mod evidence;
@@ -11,106 +11,106 @@ use serde::Serialize;
 
 pub use evidence::{Evidence, Look};
 
-/// How bad it is. The worst comes first in every order.
+/// The severity of a finding. The worst comes first in every order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// The node does not boot, run or join as it should, and does not get there by itself.
+    /// The node does not boot, run or join as it should, and does not recover by itself.
     Critical,
-    /// It runs, but the daemon or the next change will founder on this.
+    /// The node runs, but the daemon or the next change will fail on this.
     Warning,
-    /// Worth knowing; nothing has to be done now.
+    /// Good to know; nothing has to be done now.
     Notice,
 }
 
-/// One thing that is looked for.
+/// A check for one kind of trouble.
 #[derive(Debug, Clone, Copy)]
 pub struct Check {
-    /// Such as `FP-03`; what `doctor ID` takes.
+    /// The id, such as `FP-03`; `doctor ID` accepts it.
     pub id: &'static str,
-    /// What is looked for, as a short name of the trouble.
+    /// A short name of the trouble.
     pub title: &'static str,
-    /// What is looked at, for "nothing found".
+    /// The evidence that the check reads, for the list of checks.
     pub looks_at: &'static str,
-    /// For `doctor ID`: paragraphs between empty lines.
+    /// The text of `doctor ID`: paragraphs between empty lines.
     pub explain: &'static str,
-    /// Judges.
+    /// The judgement.
     pub judge: fn(&Evidence) -> Verdict,
 }
 
-/// What one check says.
+/// The result of one check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// What is wrong; empty: nothing, as far as could be seen.
+    /// The findings; empty if the evidence shows no trouble.
     pub findings: Vec<Finding>,
-    /// What could not be judged: why, and what to look at by hand.
+    /// Missing evidence: the reason, and what to check by hand.
     pub unseen: Vec<String>,
 }
 
-/// One thing that is wrong.
+/// A trouble of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Of the check; filled in by [`examine`].
+    /// The id of the check; [`examine`] fills it in.
     pub id: &'static str,
-    /// How bad.
+    /// The severity.
     pub severity: Severity,
-    /// What is wrong, in one line of at most [`WHAT`] letters.
+    /// The trouble, in one line of at most [`WHAT`] letters.
     pub what: String,
-    /// What it was told from.
+    /// The evidence that shows it.
     pub evidence: Vec<Fact>,
-    /// The words of the daemon, or of another program, that this explains.
+    /// The message of the daemon, or of another program, that this explains.
     pub daemon: Option<String>,
-    /// What it means for the node.
+    /// The consequence for the node.
     pub means: String,
     /// The commands to run next, in order.
     pub next: Vec<String>,
 }
 
-/// Letters that fit on a line beside severity and id.
+/// Letters that fit on a line after severity and id.
 pub const WHAT: usize = 60;
 
 /// A piece of evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fact {
-    /// A file, a command, or what else was looked at.
+    /// A file, a command, or another source.
     pub place: String,
-    /// What was seen there; never a secret.
+    /// Its content or answer; never a secret.
     pub said: String,
 }
 
-/// What became of a check.
+/// The report on one check.
 #[derive(Debug, Clone, Serialize)]
 pub struct Looked {
-    /// Its id.
+    /// The id of the check.
     pub id: &'static str,
-    /// What is looked for.
+    /// The short name of the trouble.
     pub title: &'static str,
-    /// What was looked at.
+    /// The evidence that the check reads.
     pub looks_at: &'static str,
-    /// Something was found.
+    /// The check has a finding.
     pub found: bool,
-    /// What could not be looked at, and why.
+    /// Missing evidence, with the reason.
     pub unseen: Vec<String>,
 }
 
-/// Everything that the checks say.
+/// The results of all checks.
 #[derive(Debug, Clone, Serialize)]
 pub struct Diagnosis {
-    /// The worst first; among equals in the order of the checks.
+    /// The worst first; equal ones in the order of the checks.
     pub findings: Vec<Finding>,
     /// All checks.
     pub checks: Vec<Looked>,
 }
 
 impl Diagnosis {
-    /// How bad the worst is.
+    /// Returns the severity of the worst finding.
     pub fn worst(&self) -> Option<Severity> {
         self.findings.first().map(|finding| finding.severity)
     }
 }
 
 impl Severity {
-    /// One word.
+    /// Returns the severity as one word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Critical => "critical",
@@ -121,17 +121,17 @@ impl Severity {
 }
 
 impl Verdict {
-    /// Nothing is wrong.
+    /// Returns a verdict without findings.
     pub fn healthy() -> Self {
         Self::default()
     }
 
-    /// It cannot be judged: why, and what to look at instead.
+    /// Returns a verdict of missing evidence: the reason, and what to check instead.
     pub fn unseen(why: impl Into<String>) -> Self {
         Self::healthy().and_unseen(why)
     }
 
-    /// One thing is wrong.
+    /// Returns a verdict with one finding.
     pub fn found(finding: Finding) -> Self {
         Self {
             findings: vec![finding],
@@ -139,13 +139,13 @@ impl Verdict {
         }
     }
 
-    /// The same, and something that could not be seen.
+    /// Adds missing evidence.
     pub fn and_unseen(mut self, why: impl Into<String>) -> Self {
         self.unseen.push(why.into());
         self
     }
 
-    /// The same, and one more thing that is wrong.
+    /// Adds findings.
     pub fn and(mut self, finding: impl IntoIterator<Item = Finding>) -> Self {
         self.findings.extend(finding);
         self
@@ -153,7 +153,7 @@ impl Verdict {
 }
 
 impl Finding {
-    /// Something wrong; the rest is added by the methods below.
+    /// Creates a finding; the methods below add the rest.
     pub fn new(severity: Severity, what: impl Into<String>, means: impl Into<String>) -> Self {
         Self {
             id: "",
@@ -166,7 +166,7 @@ impl Finding {
         }
     }
 
-    /// Told from this.
+    /// Adds a piece of evidence.
     pub fn seen(mut self, place: impl Into<String>, said: impl Into<String>) -> Self {
         self.evidence.push(Fact {
             place: place.into(),
@@ -175,7 +175,7 @@ impl Finding {
         self
     }
 
-    /// Told from all of these, of which so many are shown and the rest is counted.
+    /// Adds pieces of evidence: the first [`SHOWN`] are listed, the others counted.
     pub fn seen_all(mut self, facts: impl IntoIterator<Item = Fact>) -> Self {
         let mut facts = facts.into_iter();
         self.evidence.extend(facts.by_ref().take(SHOWN));
@@ -186,24 +186,24 @@ impl Finding {
         self
     }
 
-    /// Explains these words.
+    /// Adds the message that the finding explains.
     pub fn daemon(mut self, words: Option<String>) -> Self {
         self.daemon = words;
         self
     }
 
-    /// A command to run next.
+    /// Adds a command to run next.
     pub fn next(mut self, command: impl Into<String>) -> Self {
         self.next.push(command.into());
         self
     }
 }
 
-/// Facts of one kind that a finding shows.
+/// Number of facts of one kind that a finding lists.
 const SHOWN: usize = 5;
 
 impl Fact {
-    /// A fact.
+    /// Creates a piece of evidence.
     pub fn new(place: impl Into<String>, said: impl Into<String>) -> Self {
         Self {
             place: place.into(),
@@ -212,10 +212,10 @@ impl Fact {
     }
 }
 
-/// The check that reports a root without a system; no other check can say anything there.
+/// The check that reports a root without a system; no other check can judge such a root.
 const SAYS_NO_SYSTEM: &str = "FP-02";
 
-/// Lets every check judge.
+/// Runs all checks.
 pub fn examine(checks: &[Check], evidence: &Evidence) -> Diagnosis {
     let mut diagnosis = Diagnosis {
         findings: Vec::new(),
@@ -247,7 +247,7 @@ pub fn examine(checks: &[Check], evidence: &Evidence) -> Diagnosis {
     diagnosis
 }
 
-/// The check of this id; `fp-3`, `FP-03` and `3` are the same.
+/// Finds a check by its id; `fp-3`, `FP-03` and `3` are the same.
 pub fn named<'a>(checks: &'a [Check], id: &str) -> Option<&'a Check> {
     let number = |text: &str| {
         let text = text.to_ascii_lowercase();

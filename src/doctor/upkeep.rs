@@ -11,47 +11,47 @@ use crate::node::unit_links::UnitLink;
 
 use super::Look;
 
-/// All of it.
+/// Evidence about the parts of a node outside its configs.
 #[derive(Debug, Clone, Default)]
 pub struct Upkeep {
-    /// The directory that was looked at: of a disk, its deployment.
+    /// The directory that was read: of a disk, its deployment.
     pub directory: String,
-    /// Labels of what the recorded config wants.
+    /// SELinux labels of the recorded config's objects.
     pub labels: Look<Labels>,
-    /// Who can log in.
+    /// The keys and passwords that can log in.
     pub login: Look<Login>,
     /// Files with credentials of registries.
     pub secrets: Look<Vec<Secrets>>,
     /// Links that lead nowhere.
     pub unit_links: Look<Vec<UnitLink>>,
-    /// Originals that the daemon keeps.
+    /// Backup copies and stamps of the daemon.
     pub stamps: Look<Stamps>,
-    /// Whom it asks for names.
+    /// The name servers of the node.
     pub name_servers: Look<NameServers>,
-    /// When its parts were built.
+    /// Build dates of boot image and OS.
     pub builds: Look<Builds>,
-    /// `node-annotations.json`: what it says, or the words of its parser; nothing where there is none.
+    /// `node-annotations.json`: its content, or the parser's error; None if it is missing.
     pub annotations: Look<Option<Result<Annotations, String>>>,
     /// The records in the other deployments.
     pub elsewhere: Look<Vec<Elsewhere>>,
     /// When the record of this root was written; seconds since 1970.
     pub record_written: Option<u64>,
-    /// Nothing is mounted at the `/var` of this deployment; its own is in the stateroot.
+    /// The `/var` of this deployment is not mounted; its data is in the stateroot.
     pub var_missing: bool,
-    /// FIPS mode of the kernel, where it is known.
+    /// FIPS mode of the kernel, if known.
     pub fips: Option<bool>,
-    /// Packages that were asked for on top of the image, as files tell it.
+    /// Packages requested on top of the image, from the origin file.
     pub packages: Option<Vec<String>>,
-    /// The terminals that the kernel has; of a running system only.
+    /// The terminals of the kernel; of a running system only.
     pub terminals: Option<Vec<String>>,
 }
 
-/// SELinux, as far as it depends on the root.
+/// SELinux labels of a root.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Labels {
-    /// Why the policy gives no labels, where there is one.
+    /// The reason if there is a policy that gives no labels.
     pub unusable: Option<String>,
-    /// What has another label than the policy gives.
+    /// Objects whose label differs from the policy.
     pub wrong: Vec<Mislabelled>,
 }
 
@@ -60,7 +60,7 @@ pub struct Labels {
 pub struct Elsewhere {
     /// `CHECKSUM.SERIAL`.
     pub deployment: String,
-    /// The file.
+    /// Path of the record.
     pub path: String,
     /// Name of the config.
     pub config: String,

@@ -178,7 +178,7 @@ fn a_gutted_node_is_no_healthy_one_and_leads_back() {
     let doctor = root.run(&["doctor"]).exits(6);
     let text = flat(&doctor.out());
     for words in [
-        "FP-60: the recorded config is not a whole one",
+        "FP-60: the recorded config is incomplete",
         "no kubelet.service",
         "mco-rescue rollback",
     ] {

@@ -239,7 +239,7 @@ fn state_that_cannot_be_read_is_not_taken_for_healthy() {
         ("FP-02", "the records cannot be read"),
         ("FP-04", "configs: reading the cache"),
         ("FP-05", "how the image would be pulled"),
-        ("FP-10", "whether a run is half-way"),
+        ("FP-10", "interrupted runs: "),
         ("FP-10", "the store of images"),
         ("FP-12", "connections: "),
         ("FP-13", "attributes of the config's files"),

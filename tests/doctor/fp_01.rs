@@ -17,7 +17,7 @@ use crate::support::{PROGRAM, Run, TestRoot};
 use serde_json::{Value, json};
 
 pub(super) const DARK: &[Dark] = &[
-    ("FP-01", "this root is no deployment of ostree", |_| {}),
+    ("FP-01", "this root is not an ostree deployment", |_| {}),
     ("FP-01", "the record cannot be read", |root| {
         directory(root, RECORD)
     }),
@@ -30,7 +30,7 @@ fn a_record_that_was_never_booted_is_found() {
         node.root.write(RECORD, &text);
         let report = doctor_exits(node, CRITICAL);
         let found = finding(&report, "FP-01");
-        assert_eq!(found["what"], "the recorded OS image does not run");
+        assert_eq!(found["what"], "the recorded OS image is not running");
         let daemon = found["daemon"].as_str().unwrap();
         assert!(daemon.contains("expected target osImageURL"), "{daemon}");
         assert_eq!(found["next"][1], "mco-rescue apply --reboot");
@@ -48,7 +48,7 @@ fn an_os_that_is_staged_waits_for_a_reboot() {
         node.root.write("stub/staged", &staged);
         let report = doctor_exits(node, WARNING);
         let found = finding(&report, "FP-01");
-        assert_eq!(found["what"], "what the record says waits for a reboot");
+        assert_eq!(found["what"], "the recorded OS waits for a reboot");
         assert_eq!(found["next"][0], "systemctl reboot");
     });
 }
@@ -119,7 +119,7 @@ fn a_disk_of_a_node_is_judged_by_its_files() {
     outer.write(&sysroot, &origin(NEXT));
     let report = run();
     let found = finding(&report, "FP-01");
-    assert_eq!(found["what"], "the recorded OS image does not run");
+    assert_eq!(found["what"], "the recorded OS image is not running");
     assert!(
         found["evidence"][0]["said"]
             .as_str()
@@ -140,7 +140,7 @@ fn what_the_last_shutdown_and_the_awaited_boot_came_to_is_told_with_the_gap() {
         says(
             &found(&doctor_on(node), "FP-01", "critical"),
             &[
-                "the recorded OS image does not run",
+                "the recorded OS image is not running",
                 "the deployment from before was booted again",
             ],
         );
@@ -202,5 +202,5 @@ fn a_disk_says_whether_image_arguments_and_packages_could_be_told() {
         &unseen(&seen, "FP-01"),
         &["no origin file is visible", "there is no /boot"],
     );
-    says(&unseen(&seen, "FP-19"), &["no origin file tells"]);
+    says(&unseen(&seen, "FP-19"), &["no origin file lists them"]);
 }

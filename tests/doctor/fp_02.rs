@@ -27,7 +27,7 @@ const NO_CONFIG: [Row; 3] = [
             id: "FP-02",
             severity: "notice",
             what: "no MachineConfig is recorded here",
-            seen: &["Ignition has written no config", "no node of a cluster"],
+            seen: &["Ignition has written no config", "not a cluster node"],
             next: &[
                 "mco-rescue fetch --from-media --root ROOT",
                 "mco-rescue apply --latest --root ROOT",

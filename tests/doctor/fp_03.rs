@@ -24,7 +24,7 @@ pub(super) const SICK: &[Sick] = &[
     },
 ];
 
-pub(super) const DARK: &[Dark] = &[("FP-03", "files beside the recorded config", |root| {
+pub(super) const DARK: &[Dark] = &[("FP-03", "files against the recorded config", |root| {
     root.remove(RECORD)
 })];
 

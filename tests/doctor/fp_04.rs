@@ -12,7 +12,7 @@ pub(super) const SICK: &[Sick] = &[
     Sick {
         id: "FP-04",
         code: WARNING,
-        what: "the wanted config is not on this node",
+        what: "the desired config is not on this node",
         next: "oc get mc rendered-worker-b",
         sicken: |root| {
             let seen = json!({"version": 1, "node": "worker-0", "seen": 1_700_000_000,
@@ -52,10 +52,10 @@ fn altered() -> Value {
 const ALTERED: Branch = Branch {
     id: "FP-04",
     severity: "notice",
-    what: "a config is not what its name says",
+    what: "a config does not match its name",
     seen: &[
         "cached:rendered-worker-",
-        "the hash in the name is not that of the contents",
+        "the hash in the name does not match the contents",
     ],
     next: &["oc get mc rendered-worker-"],
 };

@@ -49,7 +49,7 @@ const PULL: [Row; 11] = [
             &[
                 "/etc/containers/policy.json",
                 "the signature policy rejects it",
-                "Nothing needs it now",
+                "It is not needed now",
             ],
             &["vi ROOT/etc/containers/policy.json"],
         ),
@@ -152,18 +152,18 @@ fn an_image_that_the_node_needs_and_cannot_pull_is_critical() {
         is_well(node, "FP-05");
         node.root
             .write(POLICY, r#"{"default": [{"type": "reject"}]}"#);
-        refused(&["Nothing needs it now"], TO_PULL).met_by(&doctor_on(node), "");
+        refused(&["It is not needed now"], TO_PULL).met_by(&doctor_on(node), "");
         record(node, IMAGE, NEXT);
         Branch {
             severity: "critical",
-            ..refused(&["whatever the network does"], TO_PULL)
+            ..refused(&["even with a working network"], TO_PULL)
         }
         .met_by(&doctor_on(node), "");
         // What is staged is needed no more.
         let staged =
             format!("image=ostree-unverified-registry:{NEXT}\npackages=\"\"\nremovals=\"\"\n");
         node.root.write("stub/staged", &staged);
-        refused(&["Nothing needs it now"], TO_PULL).met_by(&doctor_on(node), "");
+        refused(&["It is not needed now"], TO_PULL).met_by(&doctor_on(node), "");
         node.root.remove("stub/staged");
 
         // Nothing stops it, and the registry is not asked.
@@ -180,7 +180,7 @@ fn an_image_that_the_node_needs_and_cannot_pull_is_critical() {
         let anonymous = |seen| Branch {
             id: "FP-05",
             severity: "notice",
-            what: "no pull secret for the place of the OS image",
+            what: "no pull secret for the registry of the OS image",
             seen,
             next: &["mco-rescue verify", "mco-rescue pivot --os-from DIR"],
         };

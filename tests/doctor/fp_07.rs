@@ -124,7 +124,7 @@ fn a_kernel_that_a_shutdown_cannot_write_is_critical_once_its_os_is_staged() {
         lacks(
             "warning",
             &[
-                "will be staged, and lost at the shutdown",
+                "will be staged, but lost at the shutdown",
                 "No space left on device",
             ],
         )

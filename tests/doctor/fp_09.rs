@@ -41,10 +41,10 @@ const CERTIFICATES: [Row; 8] = [
             severity: "critical",
             what: "the kubelet's client certificate has expired",
             seen: &[
-                "kubeconfig is there: the kubelet asks for a new one",
+                "kubeconfig is present: the kubelet requests a new one",
                 "40 days after the end",
                 "Part of the existing bootstrap client certificate is expired",
-                "approved, twice",
+                "two new certificates are approved",
             ],
             next: &[
                 "oc get csr -o name | xargs oc adm certificate approve # once the node has booted",
@@ -62,7 +62,7 @@ const CERTIFICATES: [Row; 8] = [
             severity: "critical",
             what: "the kubelet's client certificate has expired",
             seen: &[
-                "kubeconfig is missing: bring it from another node",
+                "kubeconfig is missing: copy it from another node",
                 "less than a day after the end",
             ],
             next: &["oc get csr", "oc get csr"],
@@ -97,7 +97,7 @@ const CERTIFICATES: [Row; 8] = [
             seen: &[
                 "etcd-serving-b.crt",
                 "CN=etcd-b until",
-                "This member of etcd is not let in",
+                "The other etcd members reject this one",
             ],
             next: &["oc get clusteroperator etcd"],
         },
@@ -111,7 +111,7 @@ const CERTIFICATES: [Row; 8] = [
             id: "FP-09",
             severity: "notice",
             what: "the kubelet's client certificate ends within two days",
-            seen: &["kubelet-client-current.pem", "the node drops out then"],
+            seen: &["kubelet-client-current.pem", "the node becomes NotReady then"],
             next: &["oc get csr"],
         },
     ),

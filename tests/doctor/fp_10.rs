@@ -145,7 +145,7 @@ fn a_run_is_told_by_how_far_it_came() {
     for (call, branch) in [
         (
             ("syncfs", 1),
-            run("warning", "a run was cut off before it changed anything"),
+            run("warning", "a run was interrupted before it changed anything"),
         ),
         (
             ("syncfs", 2),
@@ -153,7 +153,7 @@ fn a_run_is_told_by_how_far_it_came() {
         ),
         (
             ("unlinkat", 6),
-            run("warning", "a finished run was not tidied up"),
+            run("warning", "a finished run was not cleaned up"),
         ),
     ] {
         let root = copy(&template);

@@ -154,10 +154,10 @@ fn connections_and_cluster_network_are_judged_beside_what_the_node_has() {
         Branch {
             id: "FP-12",
             severity: "warning",
-            what: "a connection is for an interface that is gone",
+            what: "a connection is for a missing interface",
             seen: &[
                 "eno9.nmconnection",
-                "is for eno9, which is not there",
+                "is for eno9, which is missing",
                 "interfaces",
             ],
             next: &["ip link", "nmcli connection show"],
@@ -169,7 +169,7 @@ fn connections_and_cluster_network_are_judged_beside_what_the_node_has() {
             id: "FP-12",
             severity: "warning",
             what: "1 connection of NetworkManager is empty",
-            seen: &["eno9.nmconnection", "passes over it"],
+            seen: &["eno9.nmconnection", "ignores it"],
             next: &[
                 "mv /etc/NetworkManager/system-connections/eno9.nmconnection /root/",
                 "nmcli connection reload",

@@ -41,7 +41,7 @@ fn a_file_that_may_not_be_changed_is_found_in_the_config_and_in_an_old_deploymen
         .exits(WARNING)
         .json();
     let found = finding(&report, "FP-13");
-    assert_eq!(found["what"], "a path of the config may not be changed");
+    assert_eq!(found["what"], "a path of the config is immutable");
     let next = found["next"][0].as_str().unwrap();
     assert!(
         next.starts_with("mco-rescue apply --clear-immutable"),
@@ -112,8 +112,8 @@ fn an_old_deployment_with_a_protected_file_is_told_from_one_that_is_listed() {
         Branch {
             id: "FP-13",
             severity: "notice",
-            what: "a deployment has files that may not be changed",
-            seen: &["chattr +i or +a", "Once this deployment is an old one"],
+            what: "a deployment has immutable files",
+            seen: &["chattr +i or +a", "Once this deployment is old"],
             next: &[
                 "chattr -ia /sysroot/ostree/deploy/rhcos/deploy/b0b0",
                 "ostree admin cleanup",
@@ -128,7 +128,7 @@ fn an_old_deployment_with_a_protected_file_is_told_from_one_that_is_listed() {
             what: "an old deployment cannot be removed",
             seen: &[
                 "rpm-ostree does not list this deployment",
-                "old deployments pile up",
+                "old deployments fill the disk",
                 "Operation not permitted",
             ],
             next: &[
@@ -142,7 +142,7 @@ fn an_old_deployment_with_a_protected_file_is_told_from_one_that_is_listed() {
         Branch {
             id: "FP-13",
             severity: "warning",
-            what: "a path of the config may not be changed",
+            what: "a path of the config is immutable",
             seen: &["/etc/pool.conf", "(chattr +a)"],
             next: &["mco-rescue apply --clear-immutable"],
         }

@@ -148,7 +148,7 @@ fn what_the_server_said_before_counts_until_somebody_set_the_clock() {
             id: "FP-15",
             severity: "notice",
             what: "the clock was 3 days behind the server's",
-            seen: &["If nobody has set the clock since, it still is"],
+            seen: &["Unless the clock was set since, it is still wrong"],
             next: &["mco-rescue fetch", "date -u"],
         }
         .met_by(&doctor_on(node), "");
@@ -228,7 +228,7 @@ fn the_clock_of_the_server_is_a_witness() {
         wrong(
             "critical",
             "the clock is 9 days ahead of the server's",
-            &["https://127.0.0.1:", "the server's clock said "],
+            &["https://127.0.0.1:", "the server's clock was "],
             &["date -u -s '", "hwclock --systohc", "chronyc makestep"],
         )
         .met_by(&doctor_on(node), "");
@@ -265,7 +265,7 @@ fn the_clock_of_the_server_is_a_witness() {
         wrong(
             "critical",
             "the clock is behind by 3 days at least",
-            &["https://127.0.0.1:", "the server's clock said "],
+            &["https://127.0.0.1:", "the server's clock was "],
             &["date -u -s '", "hwclock --systohc", "chronyc makestep"],
         )
         .met_by(&doctor_on(node), "");

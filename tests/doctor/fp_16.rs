@@ -111,7 +111,7 @@ fn a_disk_on_which_ostree_would_refuse_a_pull_is_critical() {
         says(
             &found(&doctor(&root), "FP-16", "critical"),
             &[
-                "the disk is all but full",
+                "the disk is almost full",
                 "min-free-space-percent '3%' would be exceeded",
             ],
         );
@@ -208,7 +208,7 @@ fn a_running_node_without_room_is_told_what_may_go() {
         says(
             &found(&doctor_on(node), "FP-16", "critical"),
             &[
-                "1 deployment that rpm-ostree does not know",
+                "1 deployment that rpm-ostree does not list",
                 "crictl rmi --prune",
                 "rpm-ostree cleanup -m",
             ],

@@ -103,7 +103,7 @@ fn a_next_boot_into_another_deployment_is_told_with_its_record() {
         says(
             &found(&doctor_on(node), "FP-17", "warning"),
             &[
-                "the next boot has another /etc",
+                "the next boot uses another /etc",
                 "rendered-worker-old",
                 NAME,
                 "rpm-ostree rollback",

@@ -5,7 +5,7 @@ use super::small::{ENTRY, booted_with, live, record_on, recorded};
 use super::{Dark, doctor, doctor_on, found, of, says};
 use serde_json::{Value, json};
 
-pub(super) const DARK: &[Dark] = &[("FP-18", "the arguments that the node boots with", |root| {
+pub(super) const DARK: &[Dark] = &[("FP-18", "kernel arguments: ", |root| {
     root.remove(ENTRY);
     recorded(root, |spec| spec["kernelArguments"] = json!(["nosmt"]));
 })];
@@ -27,7 +27,7 @@ fn arguments_that_the_daemon_never_finds_and_those_that_lose_are_told() {
     root.write(ENTRY, "version 1\noptions rw nosmt=force nosmt=off\n");
     says(
         &found(&doctor(&root), "FP-18", "notice"),
-        &["nosmt=off comes behind it"],
+        &["nosmt=off comes after it"],
     );
     root.write(ENTRY, "version 1\noptions rw nosmt=off nosmt=force\n");
     assert_eq!(of(&doctor(&root), "FP-18"), Vec::<Value>::new());

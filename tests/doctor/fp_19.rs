@@ -25,7 +25,7 @@ fn packages_of_extensions_and_kernels_are_missed_on_a_live_node() {
         });
         says(
             &found(&doctor_on(node), "FP-19", "warning"),
-            &["realtime is wanted, default is there"],
+            &["realtime is wanted, default is installed"],
         );
         assert_eq!(
             node.calls(),

@@ -106,7 +106,7 @@ fn a_wanted_config_that_the_daemon_calls_unreconcilable_is_told_with_its_words()
         says(
             &found(&doctor(&root), "FP-20", "warning"),
             &[
-                "the cluster wants a config that is refused",
+                "the desired config will be refused",
                 "can't reconcile",
                 words,
                 "cached:rendered-worker-b",

@@ -44,7 +44,7 @@ fn an_annotation_that_the_node_object_lacks_is_critical() {
     says(
         &found(&doctor(&root), "FP-22", "critical"),
         &[
-            "lacks annotations",
+            "lacks the daemon's annotations",
             "desiredConfig",
             "annotation not found",
             "--for-cluster",
@@ -77,6 +77,6 @@ fn a_record_that_is_gone_after_the_first_boot_is_told() {
     root.write("etc/machine-config-daemon/node-annotation.json.bak", "{}");
     says(
         &found(&doctor(&root), "FP-22", "warning"),
-        &["record is gone"],
+        &["record is missing"],
     );
 }

@@ -50,9 +50,9 @@ fn copies_and_stamps_of_one_file_and_files_that_are_neither_are_told() {
         &found(&doctor(&root), "FP-24", "notice"),
         &[
             "/etc/a.conf",
-            "has a copy and a stamp",
+            "has both a copy and a stamp",
             "orig/etc/b.conf",
-            "is neither copy nor stamp",
+            "is neither a copy nor a stamp",
         ],
     );
 }

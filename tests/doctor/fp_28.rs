@@ -6,7 +6,7 @@ use super::{Dark, doctor, doctor_on, found, of, says};
 use serde_json::Value;
 
 pub(super) const DARK: &[Dark] = &[
-    ("FP-28", "no file tells its day", |root| {
+    ("FP-28", "no file has its date", |root| {
         root.remove(".coreos-aleph-version.json")
     }),
     ("FP-28", "the boot image: ", |root| {

@@ -35,7 +35,7 @@ fn a_running_node_is_asked_for_its_terminals() {
             ("console=ttyS9 console=tty0", None),
             (
                 "console=tty0 console=ttyS9",
-                Some("a terminal that is not there"),
+                Some("a missing terminal"),
             ),
             (
                 "console=tty0 console=ttynull",

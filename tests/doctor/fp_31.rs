@@ -54,7 +54,7 @@ fn an_authority_of_the_kubelet_is_due_before_it_expires() {
         &found(&doctor(&root), "FP-31", "notice"),
         &[
             "is due for replacement",
-            "is the pool paused",
+            "Check if the pool is paused",
             "scp core@OTHER-NODE:",
         ],
     );

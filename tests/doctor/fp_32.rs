@@ -15,7 +15,7 @@ fn name_servers_of_a_disk_are_worth_knowing_only() {
     root.write("etc/resolv.conf", "");
     says(
         &found(&doctor(&root), "FP-32", "notice"),
-        &["no server in it"],
+        &["no server"],
     );
     root.remove("etc/resolv.conf");
     assert_eq!(of(&doctor(&root), "FP-32"), Vec::<Value>::new());
@@ -29,7 +29,7 @@ fn a_disk_of_a_node_that_answers_for_names_itself_says_so() {
     says(
         &found(&doctor(&root), "FP-32", "notice"),
         &[
-            "the node asks itself alone for names",
+            "the node is its own only name server",
             "coredns.yaml",
             "static pod",
         ],

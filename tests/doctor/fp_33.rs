@@ -89,7 +89,7 @@ fn a_file_with_keys_that_sshd_refuses_beside_one_that_it_takes_is_a_warning() {
     says(
         &found(&seen, "FP-33", "warning"),
         &[
-            "sshd refuses a file with keys",
+            "sshd ignores a file with keys",
             "authorized_keys has mode 0666",
             "chmod -R go-w",
         ],
@@ -122,7 +122,7 @@ fn passwords_that_only_root_may_see_are_not_taken_for_none() {
     let seen = answer(&Run::of(output));
     says(
         &found(&seen, "FP-33", "warning"),
-        &["nobody can log in over ssh"],
+        &["no login works over ssh"],
     );
     says(&unseen(&seen, "FP-33"), &["/etc/shadow cannot be read"]);
 }

@@ -12,7 +12,7 @@ const NO_KUBECONFIG: Branch = Branch {
     what: "the bootstrap kubeconfig is missing",
     seen: &[
         "cannot stat /etc/kubernetes/kubeconfig: stat /etc/kubernetes/kubeconfig: no such file or directory",
-        "next update fails over it",
+        "next update fails without it",
     ],
     next: &[
         "ssh core@OTHER-NODE sudo cat /etc/kubernetes/kubeconfig > ROOT/etc/kubernetes/kubeconfig",
@@ -43,7 +43,7 @@ const BOOTSTRAP: [Row; 6] = [
             id: "FP-61",
             severity: "warning",
             what: "the bootstrap kubeconfig is empty",
-            seen: &["0 bytes", "cannot ask for a certificate"],
+            seen: &["0 bytes", "cannot request a certificate"],
             next: &["ssh core@OTHER-NODE sudo cat", "chmod 0600 ROOT"],
         },
     ),

@@ -176,7 +176,7 @@ pub(super) fn all_met(rows: &[Row]) {
     let template = healthy();
     let report = doctor(&template);
     assert_eq!(report["findings"], json!([]));
-    assert!(unseen(&report, "FP-04").contains("nothing here tells it"));
+    assert!(unseen(&report, "FP-04").contains("no source here names it"));
     for (number, row) in rows.iter().enumerate() {
         let root = copy(&template);
         (row.done)(&root);

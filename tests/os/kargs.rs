@@ -340,7 +340,7 @@ fn the_right_arguments_in_the_wrong_order_are_drift_and_are_put_in_order() {
         assert_eq!(node.root.read("stub/kargs"), format!("rw {PAGES}\n"));
         let doctor = flat(&node.run(&["doctor"]).out());
         assert!(
-            doctor.contains("kernel arguments of the config stand in another order"),
+            doctor.contains("the config's kernel arguments are in another order"),
             "{doctor}"
         );
     });

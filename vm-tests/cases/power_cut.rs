@@ -296,11 +296,11 @@ impl<'a> Bench<'a> {
 fn foretells(doctor: &str, result: &str) -> bool {
     let words: &[&str] = match result {
         "nothing" => return doctor.is_empty(),
-        "swept" => &["a run was cut off before it changed anything"],
+        "swept" => &["a run was interrupted before it changed anything"],
         "undone" => &["a run of mco-rescue is half-way"],
         _ => &[
             "a run of mco-rescue is half-way",
-            "a finished run was not tidied up",
+            "a finished run was not cleaned up",
         ],
     };
     words

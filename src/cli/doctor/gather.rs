@@ -500,7 +500,7 @@ fn of_server(root: &Root, evidence: &Evidence, clock: &mut Clock) {
     clock.server_unseen = unseen;
     clock.passed.extend(clock.server.iter().map(|heard| Passed {
         place: heard.place.clone(),
-        what: "the server's clock said",
+        what: "the server's clock was",
         at: heard.said,
         foreign: true,
     }));

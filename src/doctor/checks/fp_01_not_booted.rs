@@ -1,22 +1,21 @@
-//! FP-01: the record says that an OS image or kernel arguments are in force, and they are not.
+//! FP-01: the recorded OS image or kernel arguments are not in force.
 
 use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
 use crate::document::MachineConfig;
 use crate::drift::{self, Drift, DriftKind};
 use crate::node::Recorded;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-01",
-    title: "the record says more than what was booted",
-    looks_at: "booted image and kernel arguments beside the record; what the last shutdown left",
-    explain: "The daemon writes its record before the reboot that is to make it true: the staged deployment becomes \
+    title: "the recorded OS or kernel arguments are not booted",
+    looks_at: "booted image and kernel arguments against the record; errors of the last shutdown",
+    explain: "The daemon writes its record before the reboot. The staged deployment becomes \
 a real one only while the node shuts down. If the power fails then, or the shutdown cannot write it, the node \
-boots what it had, and its record says otherwise. The daemon is Degraded from then on.\n\n\
-The force file does not help: the daemon compares the recorded config with the wanted one, finds them equal, and \
+boots the old OS, and the record does not match it. The daemon is Degraded from then on.\n\n\
+The force file does not help: the daemon compares the recorded config with the desired one, finds them equal, and \
 stages nothing.\n\n\
-mco-rescue apply goes by what runs and not by what is recorded: it stages the image and the arguments again, pins what \
-runs, and proves at the next boot that they came up. Without a registry: mco-rescue pivot --os-from PATH takes \
+mco-rescue apply looks at the running OS, not at the record. It stages the image and the arguments again, pins the \
+running deployment, and checks at the next boot that the new one came up. Without a registry: mco-rescue pivot --os-from PATH takes \
 the image from a medium.",
     judge,
 };
@@ -38,7 +37,7 @@ fn judge(evidence: &Evidence) -> Verdict {
     if evidence.deployment.is_none() && evidence.facts().is_err() {
         return verdict.and_unseen(match evidence.live {
             true => "image and kernel arguments: this system was not booted by ostree",
-            false => "image and kernel arguments: this root is no deployment of ostree; on the node: mco-rescue doctor",
+            false => "image and kernel arguments: this root is not an ostree deployment; on the node, run: mco-rescue doctor",
         });
     }
     let layered = records.current_image.as_deref();
@@ -66,11 +65,11 @@ fn image(
 ) -> Result<Option<Drift>, String> {
     let runs = evidence
         .image()
-        .ok_or("the booted image: no origin file is visible; rpm-ostree status tells it")?;
+        .ok_or("the booted image: no origin file is visible; rpm-ostree status shows it")?;
     Ok(drift::image_drift(config, layered, &runs))
 }
 
-/// Of a live node as rpm-ostree tells them; else those of the default boot entry.
+/// Returns the kernel arguments: of a live node from rpm-ostree, else from the default boot entry.
 fn arguments(evidence: &Evidence, config: &MachineConfig) -> Result<Option<Drift>, String> {
     let present = match evidence.facts() {
         Ok(facts) => &facts.arguments,
@@ -90,8 +89,8 @@ fn gap(evidence: &Evidence, config: &MachineConfig, drifts: &[Drift]) -> Finding
     let wants_image = drifts.iter().any(|drift| drift.kind == DriftKind::Image);
     let waits = staged.is_some_and(|staged| !wants_image || staged.image() == config.os_image_url);
     let what = match (waits, wants_image) {
-        (true, _) => "what the record says waits for a reboot",
-        (false, true) => "the recorded OS image does not run",
+        (true, _) => "the recorded OS waits for a reboot",
+        (false, true) => "the recorded OS image is not running",
         (false, false) => "recorded kernel arguments are not in force",
     };
     let severity = if waits {
@@ -101,10 +100,10 @@ fn gap(evidence: &Evidence, config: &MachineConfig, drifts: &[Drift]) -> Finding
     };
     let means = match (waits, evidence.live) {
         (true, _) => {
-            "It becomes real while the node shuts down in an orderly way; a power cut before that loses it."
+            "It takes effect at the next clean shutdown. A power cut before that loses it."
         }
         (false, true) => {
-            "The daemon stays Degraded: it compares records, finds nothing to do, and never stages this again."
+            "The daemon stays Degraded. It compares records, finds nothing to do, and never stages this again."
         }
         (false, false) => {
             "The daemon will be Degraded. Only the booted node can stage an OS: boot it, then run this there."
@@ -128,7 +127,7 @@ fn gap(evidence: &Evidence, config: &MachineConfig, drifts: &[Drift]) -> Finding
         .next(evidence.command("apply --reboot"))
 }
 
-/// What the last shutdown could not do.
+/// Reports the error with which the last shutdown failed to write the staged deployment.
 fn left_by_shutdown(evidence: &Evidence) -> Verdict {
     let said = evidence
         .facts()
@@ -139,8 +138,8 @@ fn left_by_shutdown(evidence: &Evidence) -> Verdict {
     let Some((place, words)) = said.or(kept) else {
         return Verdict::healthy();
     };
-    let means = "What had been staged is lost, and the node booted what it had before. Until the cause is gone the \
-                 next one is lost as well.";
+    let means = "The staged OS is lost, and the node booted the old one. Until the cause is removed, the \
+                 next staged OS is lost as well.";
     let finding = Finding::new(
         Severity::Critical,
         "the last shutdown could not write the new OS",

@@ -4,25 +4,24 @@ use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
 use crate::node::Recorded;
 use crate::transaction::{LastRun, Outcome};
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-02",
     title: "no config has reached this node",
-    looks_at: "traces of a first boot, and how the initramfs fared",
-    explain: "A new node asks its Machine Config Server for its config before anything else, and Ignition asks \
-without end when it gets no answer: the console shows a start job without limit and attempts by the hundred. No ssh \
-exists then. A name server at [::1]:53 in the messages means that the initramfs got none at all.\n\n\
-Look, in this order, at: link and address (ip addr), route, name server, the load balancer's port 22623, the \
-certificate, the clock. mco-rescue fetch tries all of it and names the first that fails.\n\n\
+    looks_at: "traces of a first boot, and its result in the initramfs",
+    explain: "A new node asks its Machine Config Server for its config before anything else. If there is no answer, Ignition \
+retries for ever: the console shows a start job without limit and hundreds of attempts. There is no ssh \
+yet. [::1]:53 as name server in the messages means that the initramfs got no name server.\n\n\
+Check in this order: link and address (ip addr), route, name server, the load balancer's port 22623, the \
+certificate, the clock. mco-rescue fetch tries all of them and names the first that fails.\n\n\
 Without the server: a config from a stick labelled MCO-RESCUE, or from another node of the pool, where \
-/etc/machine-config-daemon/currentconfig holds it: mco-rescue apply FILE --root /sysroot. What a server is like today \
-cannot be told from here.",
+/etc/machine-config-daemon/currentconfig holds it: mco-rescue apply FILE --root /sysroot. The state of a \
+server cannot be seen from here.",
     judge,
 };
 
 fn judge(evidence: &Evidence) -> Verdict {
     if !evidence.has_system {
-        let means = "Nothing else here says anything: another disk or directory is meant, or it is not mounted.";
+        let means = "No check can judge it. Either another disk or directory is meant, or the disk is not mounted.";
         let finding = Finding::new(Severity::Warning, "there is no system at this root", means)
             .seen(evidence.root.clone(), "has neither /usr nor /etc")
             .next("lsblk -f")
@@ -34,8 +33,7 @@ fn judge(evidence: &Evidence) -> Verdict {
         .as_ref()
         .filter(|boot| boot.outcome == "failed" && !made_up_for(evidence));
     if let Some(boot) = failed {
-        let means =
-            "The config was not applied in the initramfs; the node boots as it would without it.";
+        let means = "The config was not applied in the initramfs. The node boots without it.";
         let mut finding = Finding::new(
             Severity::Critical,
             "this boot could not apply its config",
@@ -69,7 +67,9 @@ fn judge(evidence: &Evidence) -> Verdict {
         true => {
             "Without a config the node has no kubelet, no keys and no network of the cluster: it never joins."
         }
-        false => "This is no node of a cluster, or its records are lost. Nothing can be compared.",
+        false => {
+            "Either this is not a cluster node, or its records are lost. Nothing can be compared."
+        }
     };
     let ignition = match files.ignition_result {
         true => "Ignition has written a config",
@@ -88,7 +88,7 @@ fn judge(evidence: &Evidence) -> Verdict {
     ))
 }
 
-/// A run has applied a config since.
+/// Is true if a later run applied a config.
 fn made_up_for(evidence: &Evidence) -> bool {
     let after = |run: &LastRun| {
         matches!(run.outcome, Outcome::Done | Outcome::Recovered)

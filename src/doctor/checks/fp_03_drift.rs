@@ -1,4 +1,4 @@
-//! FP-03: files and units that are not what the recorded config says.
+//! FP-03: files and units that differ from the recorded config.
 
 use crate::doctor::evidence::Compared;
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
@@ -6,23 +6,22 @@ use crate::drift::{self, Drift};
 use crate::text::count;
 use crate::time::utc;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-03",
     title: "the disk differs from the recorded config",
     looks_at: "files, units, keys and links of the recorded config",
     explain: "The daemon compares the disk with the config that the node is recorded to be in, before every update \
-and whenever a file changes. One file that somebody edited by hand makes the node Degraded, and the pool stops.\n\n\
+and whenever a file changes. A single file edited by hand makes the node Degraded, and its pool stops updating.\n\n\
 mco-rescue verify shows every difference with its diff; mco-rescue apply writes back what differs and nothing else. \
-Where the edit was right, it has to become a MachineConfig, or the cluster takes it back at the next update.\n\n\
-The daemon's own way out, /run/machine-config-daemon-force, rewrites everything and always reboots.",
+If the edit was right, put it into a MachineConfig; otherwise the cluster reverts it at the next update.\n\n\
+The daemon's own remedy, /run/machine-config-daemon-force, rewrites everything and always reboots.",
     judge,
 };
 
 fn judge(evidence: &Evidence) -> Verdict {
     let compared = match evidence.compared.seen() {
         Ok(compared) => compared,
-        Err(why) => return Verdict::unseen(format!("files beside the recorded config: {why}")),
+        Err(why) => return Verdict::unseen(format!("files against the recorded config: {why}")),
     };
     let (seen, unseen): (Vec<&Drift>, Vec<&Drift>) = compared
         .drifts
@@ -42,7 +41,8 @@ fn degraded(evidence: &Evidence, compared: &Compared, seen: &[&Drift]) -> Findin
         [_] => "a file or unit is not as recorded".to_owned(),
         _ => format!("{} files or units are not as recorded", seen.len()),
     };
-    let means = "The daemon goes Degraded over the first of these, and takes no update until it is put right.";
+    let means =
+        "The daemon goes Degraded over the first of these and applies no update until it is fixed.";
     let own: Vec<Drift> = seen.iter().map(|drift| (*drift).clone()).collect();
     Finding::new(Severity::Warning, what, means)
         .seen_all(seen.iter().map(|drift| fact(compared, drift)))
@@ -56,7 +56,7 @@ fn unnoticed(evidence: &Evidence, unseen: &[&Drift]) -> Finding {
         "{} that the daemon does not see",
         count(unseen.len(), "difference")
     );
-    let means = "The daemon does not look at these; the node still is not what its config says.";
+    let means = "The daemon does not check these, but the node differs from its config.";
     let facts = unseen
         .iter()
         .map(|drift| Fact::new(&drift.subject, &drift.detail));

@@ -1,22 +1,21 @@
-//! FP-04: a rendered config that is spoken of and cannot be found, or is not what its name says.
+//! FP-04: a rendered config that is named somewhere but missing, or whose contents do not match its name.
 
 use crate::daemon::start::State;
 use crate::doctor::evidence::{AtHand, Configs, Named};
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::node::{Recorded, Records};
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-04",
     title: "a rendered config cannot be found",
-    looks_at: "annotations, daemon's log, record and cache: which config is spoken of, and who has it",
-    explain: "The daemon asks the API for the config that the node is in and for the one that is wanted, by their \
-names. If one was deleted, or the bootstrap rendered another one than the cluster, it is Degraded and says that a \
-machineconfig was not found.\n\n\
-The node itself often still has the contents: in its record, in what the Machine Config Server served at the first \
-boot, or in the cache of mco-rescue. mco-rescue status --for-cluster prints the object for oc create, and the \
-commands that tell the cluster where the node is.\n\n\
-Whether the API has an object cannot be told without it: oc get mc NAME.",
+    looks_at: "annotations, daemon's log, record and cache: named configs, and where a copy is",
+    explain: "The daemon asks the API for the current and the desired config of the node, by their \
+names. If one was deleted, or the bootstrap rendered a different one than the cluster, it is Degraded and reports \
+that a machineconfig was not found.\n\n\
+The node itself often still has the contents: in its record, in the config that the Machine Config Server served at \
+the first boot, or in the cache of mco-rescue. mco-rescue status --for-cluster prints the object for oc create, and the \
+commands that put the node's state into the cluster.\n\n\
+Only the API can show if it has an object: oc get mc NAME.",
     judge,
 };
 
@@ -33,7 +32,7 @@ fn judge(evidence: &Evidence) -> Verdict {
         .and(damaged(evidence, configs));
     if evidence.recorded().is_some() && configs.told.is_none() {
         verdict = verdict.and_unseen(format!(
-            "what the cluster wants: nothing here tells it; oc describe node NAME, or {}",
+            "the desired config: no source here names it; oc describe node NAME, or {}",
             evidence.command("fetch")
         ));
     }
@@ -43,11 +42,11 @@ fn judge(evidence: &Evidence) -> Verdict {
 fn lost(evidence: &Evidence, configs: &Configs) -> Option<Finding> {
     let wanted = |named: &&Named| named.role.starts_with("wanted") && named.at.is_empty();
     let lost = configs.named.iter().find(wanted)?;
-    let means = "The node cannot go there without the API, and while the API lacks the object not with it either.";
+    let means = "The node can get it only from the API, and only if the API still has the object.";
     Some(
         Finding::new(
             Severity::Warning,
-            "the wanted config is not on this node",
+            "the desired config is not on this node",
             means,
         )
         .seen(
@@ -59,32 +58,28 @@ fn lost(evidence: &Evidence, configs: &Configs) -> Option<Finding> {
     )
 }
 
-/// A name that is not that of its contents: the hash in it is an accident check.
+/// Reports a config whose contents do not match the hash in its name: the hash is an accident check.
 fn altered(evidence: &Evidence, configs: &Configs) -> Option<Finding> {
     let record = evidence.records.get().and_then(Records::recorded);
     // The record of a first boot has the right name and no contents.
     let emptied = |one: &AtHand| record.is_some_and(|it| it.emptied && it.name == one.name);
     let wrong = |one: &&AtHand| one.name_matches == Some(false) && !emptied(one);
     let wrong = configs.at_hand.iter().find(wrong)?;
-    let means = "Somebody changed the contents without the name, or a copy was cut. The daemon trusts the name alone.";
+    let means = "The contents were changed without the name, or a copy is incomplete. The daemon trusts the name alone.";
     let says = format!(
-        "{}: the hash in the name is not that of the contents",
+        "{}: the hash in the name does not match the contents",
         wrong.name
     );
     Some(
-        Finding::new(
-            Severity::Notice,
-            "a config is not what its name says",
-            means,
-        )
-        .seen(wrong.at.clone(), says)
-        .next(format!("oc get mc {} -o yaml", wrong.name)),
+        Finding::new(Severity::Notice, "a config does not match its name", means)
+            .seen(wrong.at.clone(), says)
+            .next(format!("oc get mc {} -o yaml", wrong.name)),
     )
 }
 
 fn bootstrap(evidence: &Evidence) -> Option<Finding> {
-    let means = "The bootstrap rendered another config than the cluster did. The daemon looks for the \
-                 bootstrap's one, which the cluster never had.";
+    let means = "The bootstrap rendered a different config than the cluster. The daemon looks for the \
+                 bootstrap's config, which the cluster never contained.";
     evidence.first_boot_files.bootstrap_diff.then(|| {
         Finding::new(
             Severity::Warning,
@@ -103,8 +98,8 @@ fn bootstrap(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// What the daemon will say, but for what other checks tell better: the disk, the annotations, a record that cannot be
-/// read, and a config that is refused.
+/// Reports that the daemon will be Degraded, unless another check covers the cause: the disk, the annotations,
+/// a record that cannot be read, a refused config.
 fn degraded(evidence: &Evidence) -> Option<Finding> {
     let forecast = evidence.forecast.as_ref()?;
     let seen = &forecast
@@ -127,7 +122,7 @@ fn degraded(evidence: &Evidence) -> Option<Finding> {
         return None;
     }
     let what = "the daemon will be Degraded when it starts";
-    let means = "It takes no update until this is put right.";
+    let means = "It applies no update until this is fixed.";
     let because = seen.because.iter();
     let finding = Finding::new(Severity::Warning, what, means)
         .seen("annotations", forecast.told_words.clone())
@@ -138,7 +133,7 @@ fn degraded(evidence: &Evidence) -> Option<Finding> {
 
 fn damaged(evidence: &Evidence, configs: &Configs) -> Option<Finding> {
     let (place, why) = configs.damaged.first()?;
-    let means = "It is never used. Fetch the config again while there is a network.";
+    let means = "It is never used. Fetch the config again while the network works.";
     Some(
         Finding::new(Severity::Notice, "a config in the cache is damaged", means)
             .seen(place.clone(), why.clone())

@@ -8,19 +8,18 @@ use crate::images::pull::Trace;
 use crate::node::FIRST_BOOT_PULL;
 use crate::paths;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-05",
     title: "the OS image cannot be pulled",
     looks_at: "mirrors, credentials and signature policy for the recorded image; the pull of a first boot",
     explain: "To change its OS the node pulls an image, from the first mirror in /etc/containers/registries.conf that \
-has it, with the entry of the pull secret for that place, and if /etc/containers/policy.json allows it. One of the \
-three is wrong more often than the network. A pull secret that cannot be used at all is told as FP-27. At a first boot \
-the pull is tried again every second without end. A system that boots no images pulls none, and is not judged.\n\n\
-The registry itself is not asked here. podman pull --authfile /var/lib/kubelet/config.json IMAGE shows what it says.\n\n\
+has it, with the pull secret's entry for that registry, and only if /etc/containers/policy.json allows it. One of the \
+three is wrong more often than the network. An unusable pull secret is reported as FP-27. At a first boot \
+the pull is retried every second without limit. A system that does not boot images pulls none and is not checked.\n\n\
+The registry itself is not asked here. podman pull --authfile /var/lib/kubelet/config.json IMAGE shows its answer.\n\n\
 Without a registry: copy the image elsewhere with skopeo copy --all --preserve-digests docker://IMAGE oci:DIR, carry DIR \
-to the node, and mco-rescue pivot IMAGE --os-from DIR. The digest must be the very one that the config names; the \
-policy on disk is never weakened for it.",
+to the node, and mco-rescue pivot IMAGE --os-from DIR. The digest must be exactly the one in the config. The \
+policy on disk is never weakened for this.",
     judge,
 };
 
@@ -46,14 +45,14 @@ fn judge(evidence: &Evidence) -> Verdict {
             let place = asked.map_or_else(|| pull.image.clone(), |source| source.name.clone());
             let verdict = verdict.and(anonymous(evidence, pull));
             verdict.and_unseen(format!(
-                "whether the image can be had now: podman pull {place}"
+                "whether the image can be pulled now: podman pull {place}"
             ))
         }
         None => verdict,
     }
 }
 
-/// The wanted image does not run, and is not staged; nothing where that is unknown.
+/// Is true if the recorded image is neither running nor staged; None if the running image is unknown.
 fn needed(evidence: &Evidence, pull: &Pull) -> Option<bool> {
     let runs = evidence.image()?;
     let staged = evidence
@@ -63,7 +62,7 @@ fn needed(evidence: &Evidence, pull: &Pull) -> Option<bool> {
     Some(runs != pull.image && staged.is_none_or(|staged| staged.image() != pull.image))
 }
 
-/// What stops every pull of it, and where.
+/// Returns the obstacle that stops every pull of the image, with its file.
 fn obstacle(evidence: &Evidence, pull: &Pull) -> Option<Refusal> {
     let trace = match &pull.trace {
         Ok(trace) => trace,
@@ -85,10 +84,10 @@ fn obstacle(evidence: &Evidence, pull: &Pull) -> Option<Refusal> {
 fn refused(evidence: &Evidence, pull: &Pull, severity: Severity, refusal: Refusal) -> Finding {
     let means = match severity {
         Severity::Critical => {
-            "The image that the node needs cannot be pulled, whatever the network does. From a medium it can be had on \
-             the running node: mco-rescue pivot --os-from DIR."
+            "The image that the node needs cannot be pulled, even with a working network. The running node can take it \
+             from a medium: mco-rescue pivot --os-from DIR."
         }
-        _ => "Nothing needs it now. The next update will fail on it, whatever the network does.",
+        _ => "It is not needed now. The next update will fail on it, even with a working network.",
     };
     let finding = Finding::new(severity, "the OS image cannot be pulled", means)
         .seen(refusal.place, refusal.words)
@@ -98,7 +97,7 @@ fn refused(evidence: &Evidence, pull: &Pull, severity: Severity, refusal: Refusa
     from_medium(evidence, finding)
 }
 
-/// No OS is staged on a disk that does not run.
+/// Adds the pull from a medium; an OS is staged only on a running system.
 fn from_medium(evidence: &Evidence, finding: Finding) -> Finding {
     match evidence.live {
         true => finding.next("mco-rescue pivot --os-from DIR"),
@@ -112,13 +111,13 @@ fn decisions(trace: &Trace) -> Vec<Fact> {
         let how = source
             .skipped
             .clone()
-            .unwrap_or_else(|| "is asked".to_owned());
+            .unwrap_or_else(|| "is tried".to_owned());
         Fact::new(format!("{kind} {}", source.name), how)
     };
     trace.sources.iter().map(source).collect()
 }
 
-/// A file that cannot be used, or has no entry at all, is told as FP-27.
+/// Reports a missing entry for the registry; an unusable or empty secret is reported as FP-27.
 fn anonymous(evidence: &Evidence, pull: &Pull) -> Option<Finding> {
     let trace = pull.trace.as_ref().ok()?;
     if trace.secrets_problem.is_some() || trace.secrets_empty {
@@ -132,14 +131,13 @@ fn anonymous(evidence: &Evidence, pull: &Pull) -> Option<Finding> {
         Some(file) => (file.clone(), format!("has no entry for {}", source.name)),
         None => (
             secret,
-            "is missing, and nothing stands in for it".to_owned(),
+            "is missing, and there is no other secret".to_owned(),
         ),
     };
-    let means =
-        "The registry is asked without credentials. If it is not public, it answers unauthorized.";
+    let means = "The image is requested without credentials. If the registry is not public, it answers unauthorized.";
     let finding = Finding::new(
         Severity::Notice,
-        "no pull secret for the place of the OS image",
+        "no pull secret for the registry of the OS image",
         means,
     )
     .seen(file, said)
@@ -147,7 +145,7 @@ fn anonymous(evidence: &Evidence, pull: &Pull) -> Option<Finding> {
     Some(from_medium(evidence, finding))
 }
 
-/// The first boot goes no further until its pull works.
+/// Reports a first boot that waits for its pull.
 fn waiting(evidence: &Evidence) -> Option<Finding> {
     let units = evidence.units.get()?;
     let at_work = |unit: &&UnitActivity| unit.name == FIRST_BOOT_PULL && unit.is_at_work();

@@ -1,19 +1,18 @@
-//! FP-06: whom the node believes to be its Machine Config Server.
+//! FP-06: the certificate authorities with which the node verifies its Machine Config Server.
 
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::node::certificates::{Certificate, Role};
 use crate::time::utc;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-06",
     title: "the authority of the cluster's servers is out of date",
-    looks_at: "authorities in kubeconfigs, in the pointer config, and those remembered of the server",
-    explain: "A node believes the Machine Config Server because of an authority that it was given when it was \
-provisioned. Authorities are rotated, and what an installer writes into a pointer config may live for a day only: \
-then a first boot says x509: certificate signed by unknown authority, or has expired, for ever.\n\n\
-Only dates can be judged here. What the server shows today is seen by asking it: mco-rescue fetch prints the chain, \
-and which file on the node would verify it. It is never believed without being verified; give the right authority with \
+    looks_at: "authorities in kubeconfigs, in the pointer config, and those stored for the server",
+    explain: "A node verifies the Machine Config Server with an authority that it received when it was \
+provisioned. Authorities are rotated, and the one that an installer writes into a pointer config may be valid for one day only: \
+then a first boot reports for ever: x509: certificate signed by unknown authority, or has expired.\n\n\
+Only dates can be checked here. To see the server's certificate of today, ask it: mco-rescue fetch prints the chain, \
+and which file on the node would verify it. It is never accepted without verification. Give the right authority with \
 mco-rescue fetch --ca FILE, such as /etc/kubernetes/kubelet-ca.crt or ca.crt of a healthy node.\n\n\
 A clock that is behind looks the same: see FP-15.",
     judge,
@@ -58,7 +57,7 @@ fn files(all: &[&Certificate]) -> Vec<String> {
 }
 
 fn expired(evidence: &Evidence, severity: Severity, all: &[&&Certificate]) -> Finding {
-    let means = "Every connection that is verified with it fails. Either it was rotated while the node was away, or the \
+    let means = "Every connection that is verified with it fails. Either it was rotated while the node was off, or the \
                  clock is ahead.";
     let facts = all.iter().map(|one| {
         Fact::new(

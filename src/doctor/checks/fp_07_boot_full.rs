@@ -5,23 +5,22 @@ use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::node::bootloader::{BootEntry, KernelDirectory};
 use crate::node::space::{Fit, kernel_room};
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-07",
     title: "/boot is too full for the next OS",
     looks_at: "room on /boot, kernels there, and the boot entries that need them",
     explain: "The kernel and initramfs of a new deployment are copied to /boot while the node shuts down. If \
-they do not fit, the shutdown cannot finish the update, nobody sees why, and the node boots the old OS again: see FP-01.\n\n\
-What fills it are kernels of deployments that are kept: the one to roll back to, pinned ones, and directories below \
-/boot/ostree that no boot entry names any more. df misleads there: it counts without the blocks reserved for root.\n\n\
-rpm-ostree cleanup -r drops the rollback deployment and its kernel, and ostree removes what no entry names. What \
-mco-rescue pinned is let go by mco-rescue rollback --forget.",
+they do not fit, the shutdown cannot finish the update, no message appears, and the node boots the old OS again: see FP-01.\n\n\
+It is filled by kernels of kept deployments: the rollback deployment, pinned ones, and directories below \
+/boot/ostree that no boot entry names any more. df misleads there: it leaves out the blocks reserved for root.\n\n\
+rpm-ostree cleanup -r drops the rollback deployment and its kernel, and ostree removes kernels without an entry. What \
+mco-rescue pinned is released by mco-rescue rollback --forget.",
     judge,
 };
 
 const MIB: u64 = 1 << 20;
 
-/// A system that boots no images has no such kernels.
+/// Returns the verdict for a `/boot` without kernels; a system that does not boot images needs none.
 fn not_mounted(evidence: &Evidence) -> Verdict {
     if !evidence.boots_images {
         return Verdict::healthy();
@@ -57,7 +56,7 @@ fn judge(evidence: &Evidence) -> Verdict {
         Fit::Fits => Verdict::healthy().and(orphans(evidence, boot)),
         Fit::AfterPruning { pruned } => {
             let what = "/boot has room for the next OS only after a clean-up";
-            let means = "Newer versions of ostree clean up by themselves first; older ones fail at the shutdown.";
+            let means = "Newer versions of ostree clean up first by themselves. Older ones fail at the shutdown.";
             Verdict::found(
                 finding(evidence, Severity::Notice, what, means, boot, room.needed)
                     .seen("can be removed", mib(pruned)),
@@ -74,7 +73,7 @@ fn judge(evidence: &Evidence) -> Verdict {
                 true => {
                     "An OS is staged, and the next shutdown cannot write it: the node would boot the old one."
                 }
-                false => "The next OS update will be staged, and lost at the shutdown.",
+                false => "The next OS update will be staged, but lost at the shutdown.",
             };
             Verdict::found(finding(evidence, severity, what, means, boot, room.needed))
         }
@@ -119,7 +118,7 @@ fn finding(
         true => finding
             .next("rpm-ostree cleanup -r")
             .next("mco-rescue rollback --forget"),
-        // There nobody answers rpm-ostree, and only the running node lets its pins go.
+        // rpm-ostree does not answer there, and only the running node releases its pins.
         false => finding
             .next(format!("ostree admin status --sysroot={}", evidence.root))
             .next(evidence.cleanup()),
@@ -138,7 +137,7 @@ fn orphans(evidence: &Evidence, boot: &Boot) -> Option<Finding> {
     let facts = orphans
         .iter()
         .map(|kernel| Fact::new(format!("/boot/ostree/{}", kernel.name), mib(kernel.bytes)));
-    let means = "They only take room; ostree removes them at its next clean-up.";
+    let means = "They only use space. ostree removes them at its next clean-up.";
     Some(
         Finding::new(
             Severity::Notice,

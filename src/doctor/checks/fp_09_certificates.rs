@@ -1,32 +1,31 @@
-//! FP-09: certificates that ran out while the node was away.
+//! FP-09: certificates that expired while the node was off.
 
 use crate::doctor::evidence::Kubeconfig;
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::node::certificates::{Certificate, Role};
 use crate::time::utc;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-09",
     title: "the node's certificates have expired",
-    looks_at: "certificates of the kubelet and of etcd: until when, who renews them, what they block",
-    explain: "A node that was off for a month comes back with an expired certificate and is not let in. Who renews what:\n\n\
+    looks_at: "certificates of the kubelet and of etcd: end dates, how to renew them, what they block",
+    explain: "A node that was off for a month comes back with an expired certificate, and the API rejects it. How each one is renewed:\n\n\
 kubelet, client (/var/lib/kubelet/pki/kubelet-client-current.pem): the kubelet asks for a new one; it blocks everything, \
 the node stays NotReady. When it has expired, the kubelet asks with /etc/kubernetes/kubeconfig as node-bootstrapper, and \
-that request is approved by nobody: an admin does it.\n\n\
-kubelet, server (kubelet-server-current.pem): asked for once the first one works, a second request to approve; it \
+an admin has to approve that request.\n\n\
+kubelet, server (kubelet-server-current.pem): requested once the first one works, as a second request to approve; it \
 blocks oc logs, exec and debug.\n\n\
 kubelet-ca.crt: written by the daemon, also while a pool is paused in newer releases; it blocks oc logs and exec. \
 Certificates of etcd: renewed by its operator; they block the control plane.\n\n\
-So there are two waves: oc get csr, approve, wait a minute, and again. Where no API is reached from elsewhere, the \
-localhost kubeconfig of a control-plane node will do. mco-rescue approves nothing.",
+So there are two waves: oc get csr, approve, wait a minute, and again. If the API cannot be reached from elsewhere, the \
+localhost kubeconfig of a control-plane node works too. mco-rescue approves nothing.",
     judge,
 };
 
 const DAY: u64 = 86_400;
-/// Lets a request of the kubelet through.
+/// Approves the pending requests.
 const APPROVE: &str = "oc get csr -o name | xargs oc adm certificate approve";
-/// What ends sooner is told although it is valid.
+/// Seconds before its end from which on a valid certificate is reported.
 const SOON: u64 = 2 * DAY;
 
 fn judge(evidence: &Evidence) -> Verdict {
@@ -51,7 +50,7 @@ fn judge(evidence: &Evidence) -> Verdict {
     verdict
 }
 
-/// A bundle of authorities is of use as long as one of them is valid; of the others each one counts.
+/// Judges the certificates of one role. One valid authority makes a bundle usable; of the others each one counts.
 fn judge_role(evidence: &Evidence, role: Role, all: &[&Certificate], now: u64) -> Option<Finding> {
     let old: Vec<&Certificate> = all
         .iter()
@@ -71,7 +70,7 @@ fn judge_role(evidence: &Evidence, role: Role, all: &[&Certificate], now: u64) -
         .filter(|one| one.not_after < now + SOON && role != Role::ClientAuthority)
         .collect();
     (!soon.is_empty()).then(|| {
-        let means = "It is renewed by itself while the node reaches the API. Without that the node drops out then.";
+        let means = "It is renewed automatically while the node reaches the API. Otherwise the node becomes NotReady then.";
         Finding::new(Severity::Notice, format!("{} ends within two days", name(role)), means)
             .seen_all(soon.iter().map(|one| fact(one)))
             .next("oc get csr")
@@ -106,7 +105,7 @@ fn ended(evidence: &Evidence, role: Role, old: &[&Certificate], now: u64) -> Fin
     let (severity, means, daemon) = match role {
         Role::KubeletClient => (
             Severity::Critical,
-            "The API does not let the kubelet in: the node stays NotReady until a new certificate is approved, twice \
+            "The API rejects the kubelet: the node stays NotReady until two new certificates are approved \
              (client, then server).",
             Some("Part of the existing bootstrap client certificate is expired"),
         ),
@@ -117,12 +116,12 @@ fn ended(evidence: &Evidence, role: Role, old: &[&Certificate], now: u64) -> Fin
         ),
         Role::Etcd => (
             Severity::Critical,
-            "This member of etcd is not let in by the others. Its operator renews it once the control plane runs.",
+            "The other etcd members reject this one. Its operator renews it once the control plane runs.",
             None,
         ),
         _ => (
             Severity::Warning,
-            "oc logs and exec fail: the kubelet does not believe the API any more. The daemon writes a new bundle.",
+            "oc logs and exec fail: the kubelet no longer accepts the API's certificate. The daemon writes a new bundle.",
             None,
         ),
     };
@@ -133,7 +132,7 @@ fn ended(evidence: &Evidence, role: Role, old: &[&Certificate], now: u64) -> Fin
     match role {
         Role::KubeletClient => {
             let finding = finding.seen("bootstrap", bootstrap(evidence));
-            // On a disk nothing runs: its kubelet asks when that node boots.
+            // Nothing runs on a mounted disk: its kubelet sends the request when that node boots.
             let (finding, when) = match evidence.live {
                 true => (finding.next("systemctl restart kubelet"), ""),
                 false => (finding, " # once the node has booted"),
@@ -151,16 +150,16 @@ fn ended(evidence: &Evidence, role: Role, old: &[&Certificate], now: u64) -> Fin
 fn bootstrap(evidence: &Evidence) -> &'static str {
     match evidence.kubeconfig.get() {
         Some(Kubeconfig::There) => {
-            "/etc/kubernetes/kubeconfig is there: the kubelet asks for a new one with it"
+            "/etc/kubernetes/kubeconfig is present: the kubelet requests a new one with it"
         }
         None => {
-            "/etc/kubernetes/kubeconfig could not be looked at: the kubelet needs it to ask for a new one"
+            "/etc/kubernetes/kubeconfig could not be checked: the kubelet needs it to request a new one"
         }
         Some(Kubeconfig::Empty) => {
-            "/etc/kubernetes/kubeconfig is empty: bring it from another node of the pool"
+            "/etc/kubernetes/kubeconfig is empty: copy it from another node of the pool"
         }
         Some(Kubeconfig::Missing) => {
-            "/etc/kubernetes/kubeconfig is missing: bring it from another node of the pool"
+            "/etc/kubernetes/kubeconfig is missing: copy it from another node of the pool"
         }
     }
 }

@@ -1,24 +1,23 @@
-//! FP-10: what a power cut leaves half-way.
+//! FP-10: work that a power cut left incomplete.
 
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::node::{Recorded, Records, images_on_disk};
 use crate::paths;
 use crate::transaction::Pending;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-10",
-    title: "something was cut off half-way",
+    title: "something was interrupted half-way",
     looks_at: "interrupted runs, empty files, the record, an unfinished first boot, the store of images",
-    explain: "When the power fails, files that were being written are empty or half, and several things that belong \
+    explain: "When the power fails, files that were being written are empty or incomplete, and changes that belong \
 together are half done.\n\n\
-A run of mco-rescue: its journal tells what was done; mco-rescue recover finishes or undoes it, and the unit that \
-install puts on the node does so at boot. Files of the config: mco-rescue apply writes those that are not whole. The \
-daemon's record: apply CONFIG writes it anew.\n\n\
-The first boot is over when its input was renamed to .bak. Until then the first-boot service works at every boot and \
-the kubelet waits: mco-rescue firstboot --complete does its work from what is at hand.\n\n\
-The store of container images: layer not known means that it lost layers. crio wipe empties it, and every image has to \
-be pulled again. Objects of the booted commit: ostree fsck reads all of them, which is not done here.",
+A run of mco-rescue: its journal lists what was done. mco-rescue recover finishes or undoes it, and the unit that \
+mco-rescue install adds does so at boot. Files of the config: mco-rescue apply rewrites the incomplete ones. The \
+daemon's record: mco-rescue apply CONFIG rewrites it.\n\n\
+The first boot is over when its input file was renamed to .bak. Until then the first-boot service runs at every boot, and \
+the kubelet waits: mco-rescue firstboot --complete does its work from local files.\n\n\
+The store of container images: the message \"layer not known\" means missing layers. crio wipe empties the store, and every image has to \
+be pulled again. Objects of the booted commit: ostree fsck checks them; doctor does not.",
     judge,
 };
 
@@ -31,7 +30,7 @@ fn judge(evidence: &Evidence) -> Verdict {
         .and(first_boot(evidence))
         .and(storage(evidence));
     if let Err(why) = evidence.pending.seen() {
-        verdict = verdict.and_unseen(format!("whether a run is half-way: {why}"));
+        verdict = verdict.and_unseen(format!("interrupted runs: {why}"));
     }
     if let Err(why) = evidence.storage.seen() {
         verdict = verdict.and_unseen(format!("the store of images: {why}"));
@@ -49,18 +48,18 @@ fn run(evidence: &Evidence) -> Option<Finding> {
         ),
         Pending::Staged(config) => (
             Severity::Warning,
-            "a run was cut off before it changed anything",
+            "a run was interrupted before it changed anything",
             config,
         ),
         Pending::Committed(config) => (
             Severity::Warning,
-            "a finished run was not tidied up",
+            "a finished run was not cleaned up",
             config,
         ),
     };
     let means = match severity {
         Severity::Critical => "Some files are of the old config and some of the new one.",
-        _ => "No name of the node is half-way; only what the run kept for itself is left.",
+        _ => "No file of the node is half-way. Only the run's own files are left.",
     };
     Some(
         Finding::new(severity, what, means)
@@ -76,8 +75,8 @@ fn strays(evidence: &Evidence) -> Option<Finding> {
     if evidence.strays.is_empty() {
         return None;
     }
-    let means = "They hold files from before, secrets among them, and nothing needs them any more.";
-    let what = "staging directories of runs that are over are left";
+    let means = "They contain earlier files, secrets among them, and are no longer needed.";
+    let what = "staging directories of finished runs are left";
     let places = evidence.strays.iter();
     Some(
         Finding::new(Severity::Warning, what, means)
@@ -91,7 +90,7 @@ fn record(evidence: &Evidence) -> Option<Finding> {
     let Recorded::Broken(problem) = &records.current_config else {
         return None;
     };
-    let means = "The daemon cannot read it either, and is Degraded until it is written anew.";
+    let means = "The daemon cannot read it either, and is Degraded until it is rewritten.";
     let says = records.unreadable.clone();
     Some(
         Finding::new(
@@ -114,7 +113,7 @@ fn empty(evidence: &Evidence) -> Option<Finding> {
     if emptied.is_empty() {
         return None;
     }
-    let means = "A file that is not written to the disk when the power fails is empty afterwards. What reads it fails.";
+    let means = "A file that was not on the disk yet when the power failed is empty now. Programs that read it fail.";
     let what = match emptied.len() {
         1 => "1 file of the config is empty".to_owned(),
         many => format!("{many} files of the config are empty"),
@@ -130,7 +129,7 @@ fn empty(evidence: &Evidence) -> Option<Finding> {
     )
 }
 
-/// One that is over, and whose trigger came back, is told as FP-24.
+/// Reports an unfinished first boot; a finished one whose trigger came back is reported as FP-24.
 fn first_boot(evidence: &Evidence) -> Option<Finding> {
     let over = |records: &Records| records.first_boot_over;
     if !evidence.first_boot_files.encapsulated || evidence.records.get().is_some_and(over) {
@@ -162,9 +161,9 @@ fn storage(evidence: &Evidence) -> Option<Finding> {
         .map(|(path, why)| Fact::new(path, why));
     let lacking = storage.lacking.iter().map(|(image, layer)| {
         let short = layer.get(..12).unwrap_or(layer);
-        Fact::new(image, format!("its layer {short} is not there"))
+        Fact::new(image, format!("its layer {short} is missing"))
     });
-    let means = "Pods of these images do not start. Once the store is empty every image is pulled again, which needs a \
+    let means = "Pods of these images do not start. After the store is emptied, every image is pulled again, which needs a \
                  registry.";
     let finding = Finding::new(
         Severity::Warning,
@@ -179,7 +178,7 @@ fn storage(evidence: &Evidence) -> Option<Finding> {
             .next("systemctl stop kubelet crio")
             .next("crio wipe --force")
             .next("systemctl start crio kubelet"),
-        // What runs here is another system; CRI-O makes the directory anew.
+        // The running system is another one; CRI-O creates the directory again.
         false => finding.next(format!("mv {store} {store}.damaged")),
     })
 }

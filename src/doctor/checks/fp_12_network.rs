@@ -1,26 +1,25 @@
-//! FP-12: the network of the host, or the node's part of the cluster network, is not what its config prepares.
+//! FP-12: the network of the host, or the node's part of the cluster network, does not match its config.
 
 use crate::doctor::evidence::AtHand;
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::node::network::{Keyfile, Network, OVN};
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-12",
     title: "the network configuration is half-way",
-    looks_at: "connections of NetworkManager, the bridge br-ex, and which cluster network the config is for",
-    explain: "Two things are seen here. A change from one cluster network to another that was cut off: the new \
-network runs, or tries to, and the node still has the files of the old one; no pod gets a network, so \
-the controller cannot reach the API, so nobody brings the files. And connections that configure-ovs.sh has \
-generated and not finished: without all five of them br-ex does not come up, and with it the address of the node.\n\n\
-The files come from the right config: mco-rescue apply cached:NAME, or apply FILE from a stick, on each node, no API \
-needed. mco-rescue status --for-cluster prints what to tell the cluster afterwards.\n\n\
-Generated connections may be moved away: they are made again at the next boot from the node's own. Have a console \
-before touching the network over ssh. Links, routes and what the switch does are not looked at: ip addr, ip route, nmcli.",
+    looks_at: "connections of NetworkManager, the bridge br-ex, and the config's cluster network",
+    explain: "This check finds two problems. First, an interrupted change from one cluster network to another: the new \
+network runs, or tries to, but the node still has the files of the old one. No pod gets a network, so \
+the controller cannot reach the API, and the files never arrive. Second, connections that configure-ovs.sh \
+generated only in part: without all five of them neither br-ex nor the address of the node comes up.\n\n\
+The right config brings the files: mco-rescue apply cached:NAME, or apply FILE from a stick, on each node, without the \
+API. mco-rescue status --for-cluster prints the commands to run in the cluster afterwards.\n\n\
+Generated connections may be moved away: the next boot generates them again from the node's own. Have a console \
+before touching the network over ssh. Links, routes and the switch are not checked: ip addr, ip route, nmcli.",
     judge,
 };
 
-/// What configure-ovs.sh makes for br-ex: all or nothing.
+/// Connections that configure-ovs.sh generates for br-ex; it needs all of them.
 const BRIDGE: [&str; 5] = [
     "br-ex",
     "ovs-if-br-ex",
@@ -45,7 +44,7 @@ fn judge(evidence: &Evidence) -> Verdict {
     verdict
 }
 
-/// The cluster network that runs is not that of the recorded config.
+/// Reports a running cluster network that is not the one of the recorded config.
 fn cut_off(evidence: &Evidence, network: &Network) -> Option<Finding> {
     let configs = evidence.configs.get()?;
     let recorded = evidence.recorded()?;
@@ -60,12 +59,12 @@ fn cut_off(evidence: &Evidence, network: &Network) -> Option<Finding> {
         None => return down(evidence, prepared),
     };
     let fits = |one: &&AtHand| one.network == Some(other) && one.fetched.is_some();
-    // The cache lists its newest first, which no clock tells as well.
+    // The cache lists its newest first; clocks are less reliable.
     let ready = configs.at_hand.iter().find(fits);
     let source = ready.map_or("FILE".to_owned(), |one| one.at.clone());
     let means = format!(
-        "A change of the cluster network was cut off: {other} runs, and the node was prepared for {prepared}. No pod \
-         of it gets a network until the node has the files of the newer config."
+        "A change of the cluster network was interrupted: {other} runs, but the node is prepared for {prepared}. No pod \
+         on it gets a network until the node has the files of the newer config."
     );
     let finding = Finding::new(
         Severity::Critical,
@@ -85,7 +84,7 @@ fn cut_off(evidence: &Evidence, network: &Network) -> Option<Finding> {
     )
 }
 
-/// Only a running node can have it; its config is below /run.
+/// Reports a cluster network that is not up; its config is below /run, so only a running node can have it.
 fn down(evidence: &Evidence, prepared: &'static str) -> Option<Finding> {
     let means =
         "No pod gets an address on this node. In the first minutes after a boot that is normal.";
@@ -101,7 +100,7 @@ fn down(evidence: &Evidence, prepared: &'static str) -> Option<Finding> {
     })
 }
 
-/// The command that moves a connection out of the way.
+/// Returns the command that moves a connection away.
 fn away(evidence: &Evidence, one: &Keyfile) -> String {
     format!(
         "mv {} {}",
@@ -131,8 +130,8 @@ fn half_a_bridge(evidence: &Evidence, network: &Network) -> Option<Finding> {
         .clone()
         .map(|one| Fact::new(&one.path, "generated"))
         .collect();
-    let means = "br-ex needs all five connections; with a part of them neither the bridge nor the interface below it \
-                 comes up. They are made again at the next boot once the rest is away. Have a console.";
+    let means = "br-ex needs all five connections; if some are missing, neither the bridge nor the interface below it \
+                 comes up. The next boot generates them again once the rest is removed. Have a console.";
     let mut finding = Finding::new(Severity::Critical, "the bridge br-ex is half-built", means)
         .seen("missing", lacking.join(", "))
         .seen_all(facts);
@@ -152,10 +151,8 @@ fn empty(evidence: &Evidence, network: &Network) -> Option<Finding> {
         1 => "1 connection of NetworkManager is empty".to_owned(),
         many => format!("{many} connections of NetworkManager are empty"),
     };
-    let means = "NetworkManager passes over it: the interface gets no address from it.";
-    let facts = empty
-        .iter()
-        .map(|one| Fact::new(&one.path, "nothing in it"));
+    let means = "NetworkManager ignores it: the interface gets no address from it.";
+    let facts = empty.iter().map(|one| Fact::new(&one.path, "empty"));
     let finding = Finding::new(Severity::Warning, what, means)
         .seen_all(facts)
         .next(away(evidence, first));
@@ -165,7 +162,7 @@ fn empty(evidence: &Evidence, network: &Network) -> Option<Finding> {
     })
 }
 
-/// A connection for an interface that this machine does not have, by its kind a real one.
+/// Reports a connection whose interface is missing; only kinds of real interfaces count.
 fn absent(network: &Network) -> Option<Finding> {
     let interfaces = network.interfaces.as_ref()?;
     let is_real = |one: &&Keyfile| {
@@ -189,13 +186,13 @@ fn absent(network: &Network) -> Option<Finding> {
     }
     let facts = absent.iter().map(|one| {
         let name = one.interface.clone().unwrap_or_default();
-        Fact::new(&one.path, format!("is for {name}, which is not there"))
+        Fact::new(&one.path, format!("is for {name}, which is missing"))
     });
-    let means = "An interface was renamed or taken out: what was configured for it has no effect.";
+    let means = "An interface was renamed or removed. Its configuration has no effect.";
     Some(
         Finding::new(
             Severity::Warning,
-            "a connection is for an interface that is gone",
+            "a connection is for a missing interface",
             means,
         )
         .seen_all(facts)

@@ -1,19 +1,18 @@
-//! FP-13: files that may not be changed.
+//! FP-13: files with the immutable attribute.
 
 use crate::doctor::evidence::Deployed;
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-13",
     title: "files carry the immutable attribute",
-    looks_at: "attributes (chattr) of the config's files, and of everything in the deployments but usr",
+    looks_at: "attributes (chattr) of the config's files, and of the deployments except /usr",
     explain: "Some agents protect their files with chattr +i or +a. Then not even root can replace them: the daemon fails \
-with Operation not permitted, and a clean-up of old deployments stops at such a file, every time, until \
-the disk is full of deployments that nobody needs.\n\n\
-mco-rescue apply --clear-immutable takes the attribute off the paths it has to change, for as long as that takes. In an old \
-deployment: chattr -i FILE, then ostree admin cleanup. The directory of a deployment itself carries it by design: \
-leave that one alone. And find out who sets it, or it comes back.",
+with Operation not permitted, and every clean-up of old deployments stops at such a file until \
+the disk is full of unused deployments.\n\n\
+mco-rescue apply --clear-immutable removes the attribute from the paths it has to change, and sets it again. In an old \
+deployment: chattr -i FILE, then ostree admin cleanup. The directory of a deployment itself has it by design: \
+leave that one alone. Find the agent that sets the attribute, or it comes back.",
     judge,
 };
 
@@ -54,11 +53,11 @@ fn managed(evidence: &Evidence) -> Option<Finding> {
             format!("{} (chattr +{})", flags.words(), flags.letters()),
         )
     });
-    let means = "The daemon cannot replace it: its next update fails there and is taken back.";
+    let means = "The daemon cannot replace it. Its next update fails there and is reverted.";
     Some(
         Finding::new(
             Severity::Warning,
-            "a path of the config may not be changed",
+            "a path of the config is immutable",
             means,
         )
         .seen_all(facts)
@@ -70,7 +69,7 @@ fn managed(evidence: &Evidence) -> Option<Finding> {
     )
 }
 
-/// Not those that the config's own paths lead to: they are told already.
+/// Reports immutable files in deployments, without those of the config, which are reported already.
 fn deployed(evidence: &Evidence, all: &[Deployed]) -> Option<Finding> {
     let own: Vec<String> = evidence
         .compared
@@ -99,12 +98,12 @@ fn deployed(evidence: &Evidence, all: &[Deployed]) -> Option<Finding> {
         true => (
             Severity::Warning,
             "an old deployment cannot be removed",
-            "Every clean-up stops here, and old deployments pile up until the disk is full.",
+            "Every clean-up stops here, and old deployments fill the disk.",
         ),
         false => (
             Severity::Notice,
-            "a deployment has files that may not be changed",
-            "Once this deployment is an old one, it cannot be removed, and the disk fills up.",
+            "a deployment has immutable files",
+            "Once this deployment is old, it cannot be removed, and the disk fills up.",
         ),
     };
     let facts = paths.iter().map(|(one, path)| {

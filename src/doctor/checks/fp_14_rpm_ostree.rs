@@ -1,20 +1,19 @@
-//! FP-14: rpm-ostree is busy, dead, or refuses.
+//! FP-14: rpm-ostree is busy, does not run, or refuses.
 
 use crate::command::systemctl::StartResult;
 use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
 use crate::node::System;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-14",
     title: "rpm-ostree is busy or does not answer",
-    looks_at: "answers of rpm-ostree, its running transaction, and how its daemon was started",
-    explain: "One mutation of the OS is possible at a time. A client that died leaves a transaction that goes on; \
-a daemon that does not start, or was killed for want of memory, answers nobody.\n\n\
-Busy: rpm-ostree status names who began it. Wait; else rpm-ostree cancel, and wait until status says idle. Dead: \
-systemctl status rpm-ostreed and journalctl -u rpm-ostreed; a drop-in of its unit, a full disk, or dbus is the cause as \
-a rule. Out of memory (result oom-kill): stop what is large, the kubelet first, and try again.\n\n\
-It cannot be asked on a mounted disk.",
+    looks_at: "answers of rpm-ostree, its running transaction, and the last start of its daemon",
+    explain: "Only one change of the OS is possible at a time. A client that died leaves a transaction that goes on. \
+rpm-ostreed that does not start, or was killed when memory ran out, does not answer.\n\n\
+Busy: rpm-ostree status names the client. Wait, or run rpm-ostree cancel and wait until the status is idle. Dead: \
+systemctl status rpm-ostreed and journalctl -u rpm-ostreed; a drop-in of its unit, a full disk, or dbus is usually \
+the cause. Out of memory (result oom-kill): stop large services, the kubelet first, and try again.\n\n\
+rpm-ostree cannot be queried for a mounted disk.",
     judge,
 };
 
@@ -25,7 +24,8 @@ fn judge(evidence: &Evidence) -> Verdict {
             let Some(transaction) = &facts.deployments.transaction else {
                 return verdict;
             };
-            let means = "Nothing else can be staged until it ends. If its client is gone, it ends by itself, or not.";
+            let means =
+                "Nothing else can be staged until it ends. If its client exited, it may never end.";
             let finding = Finding::new(Severity::Notice, "rpm-ostree is at work", means)
                 .seen(
                     "rpm-ostree status",
@@ -42,11 +42,11 @@ fn judge(evidence: &Evidence) -> Verdict {
         }
         System::NotAsked => return verdict,
     };
-    // One trouble, told once.
+    // One cause is reported once.
     if !verdict.findings.is_empty() {
         return verdict;
     }
-    let means = "The OS can neither be changed nor be compared: no update of it goes on.";
+    let means = "The OS can be neither changed nor compared. OS updates do not work.";
     let finding = Finding::new(Severity::Warning, "rpm-ostree does not answer", means)
         .seen("rpm-ostree status", why.clone())
         .next("systemctl status rpm-ostreed dbus.socket")
@@ -68,7 +68,7 @@ fn not_started(evidence: &Evidence) -> Option<Finding> {
         ),
         StartResult::Failed(how) => (how.clone(), "journalctl -b -u rpm-ostreed -n 30"),
     };
-    let means = "No update of the OS goes on, and the daemon cannot compare what runs.";
+    let means = "OS updates do not work, and the daemon cannot compare the running OS.";
     Some(
         Finding::new(Severity::Warning, "rpm-ostreed did not start", means)
             .seen("rpm-ostreed.service", how)

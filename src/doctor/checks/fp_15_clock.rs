@@ -1,27 +1,26 @@
-//! FP-15: the clock.
+//! FP-15: the clock is wrong.
 
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::node::clock::Moment;
 use crate::time::utc;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-15",
     title: "the clock is wrong",
-    looks_at: "the time beside certificates, file times, the clocks of board and server, and the age of this program",
-    explain: "A clock that is behind makes every certificate one that is not yet valid, and a node without network cannot \
-ask for the time. So everything at hand that tells of a moment that has passed is compared: when certificates \
-were signed (by another clock, so these weigh most), when files were written, what was fetched when, and the day of \
-the newest rules in this program. A time before any of these is wrong, or they were written while it was ahead.\n\n\
-A clock that is far ahead is seen by the clock of the board, where there is one, and by that of the Machine Config \
-Server. On the node itself the server that answered mco-rescue fetch last is asked for the time, for two seconds at \
-most; else what it said at the last fetch counts.\n\n\
+    looks_at: "the time against certificates, file times, the clocks of board and server, and the age of this program",
+    explain: "If the clock is behind, no certificate is valid yet. A node without network cannot \
+ask for the time, so this check compares the clock with known moments of the past: when certificates \
+were signed (by another clock, so these count most), when files were written, when configs were fetched, and the day of \
+the newest rules in this program. Either a clock before one of these is wrong, or it was ahead when they were written.\n\n\
+A clock that is far ahead is found with the board's clock, if there is one, and with that of the Machine Config \
+Server. On the node itself, the server that last answered mco-rescue fetch is asked for the time, for two seconds at \
+most. If it does not answer, its time at the last fetch is used.\n\n\
 Set it: date -u -s '2026-01-31 12:00', then hwclock --systohc; or in the firmware's setup. chronyc makestep, once a \
 time server is reached.",
     judge,
 };
 
-/// Clocks differ by that much without harm.
+/// Seconds by which clocks may differ without harm.
 const TOLERANCE: u64 = 600;
 const DAY: u64 = 86_400;
 
@@ -68,7 +67,7 @@ fn behind(evidence: &Evidence, later: &[&Moment]) -> Option<Finding> {
             "Certificates are not valid yet by this clock: every connection to the cluster and its servers fails."
         }
         false => {
-            "Either the clock is behind, or it was ahead when these were written. Certificates may be refused."
+            "Either the clock is behind, or it was ahead when these were written. Certificates may be rejected."
         }
     };
     let facts = later
@@ -81,7 +80,7 @@ fn behind(evidence: &Evidence, later: &[&Moment]) -> Option<Finding> {
     Some(set(finding, newest))
 }
 
-/// The difference that there was when the server was heard. It is behind now where that is seen by other moments.
+/// Reports the difference from the server's clock when it last answered. A later set-back is found by other moments.
 fn server(evidence: &Evidence) -> Option<Finding> {
     let heard = evidence.clock.server.as_ref()?;
     let own = heard.own?;
@@ -109,11 +108,11 @@ fn server(evidence: &Evidence) -> Option<Finding> {
         false => (
             Severity::Notice,
             "was",
-            "That was when the server was heard last. If nobody has set the clock since, it still is.",
+            "That was when the server last answered. Unless the clock was set since, it is still wrong.",
         ),
     };
     let what = format!("the clock {verb} {} {side} the server's", span(apart));
-    let said = format!("the server's clock said {}", utc(heard.said));
+    let said = format!("the server's clock was {}", utc(heard.said));
     let finding = Finding::new(severity, what, means)
         .seen(heard.place.clone(), said)
         .seen("clock at that moment", utc(own))
@@ -124,7 +123,7 @@ fn server(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// The ways to set it.
+/// Adds the commands that set the clock.
 fn set(finding: Finding, to: u64) -> Finding {
     let to = utc(to).replace('T', " ").replace('Z', "");
     finding
@@ -145,7 +144,7 @@ fn board(evidence: &Evidence, told: bool) -> Option<Finding> {
     let finding = match passed.max_by_key(|one| one.at) {
         Some(passed) => {
             let what = format!("the clock of the board is behind by {}", span(apart));
-            let means = "Its battery is empty, or it was never set. After the next boot the node begins with that \
+            let means = "Its battery is empty, or it was never set. The next boot starts with that \
 time, in which no certificate is valid yet.";
             Finding::new(Severity::Warning, what, means)
                 .seen(&passed.place, format!("{} {}", passed.what, utc(passed.at)))
@@ -153,7 +152,7 @@ time, in which no certificate is valid yet.";
         None => {
             let side = if now > board { "ahead of" } else { "behind" };
             let what = format!("the clock is {} {side} the board's", span(apart));
-            let means = "One of the two is wrong. After the next boot the node begins with the time of the board.";
+            let means = "One of the two is wrong. The next boot starts with the time of the board.";
             Finding::new(Severity::Warning, what, means).next("date -u")
         }
     };

@@ -1,49 +1,53 @@
-//! FP-16: no room on the disk of the OS and of the node's data, or no more files.
+//! FP-16: the disk of the OS and of the node's data has no space or no inodes left.
 
 use crate::doctor::evidence::{Deployed, Disk};
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::node::space::{MIN_FREE_PERCENT, Space};
 use crate::text::count;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-16",
     title: "the disk is full",
-    looks_at: "room and inodes on the disk of /sysroot, and of /var",
+    looks_at: "free space and inodes on the disks of /sysroot and of /var",
     explain: "On a CoreOS node one disk holds the repository of the OS, the container images, the logs and the node's \
-data; where /var has a disk of its own, that is looked at as well. ostree leaves 3 % free and refuses a pull that \
-would take them; below 10 % the kubelet evicts pods; at 0 no file can be written, not even one that would make room.\n\n\
-A file system can also run out of inodes, of which every file takes one. Programs then say \"No space left on \
-device\" while df shows room: df -i tells.\n\n\
-What may go, in this order: old logs (journalctl --vacuum-size=500M), images that no container uses (crictl rmi \
---prune), packages metadata (rpm-ostree cleanup -m), deployments left behind (doctor FP-13 says what holds them). \
-rpm-ostree cleanup -r takes the way back along: last of all.",
+data; if /var has its own disk, that is checked as well. ostree leaves 3 % free and refuses a pull that \
+would use them. Below 10 % the kubelet evicts pods. At 0 no file can be written.\n\n\
+A file system can also run out of inodes, of which every file uses one. Programs then report \"No space left on \
+device\" while df shows free space: df -i shows the inodes.\n\n\
+To free space, in this order: old logs (journalctl --vacuum-size=500M), images that no container uses (crictl rmi \
+--prune), packages metadata (rpm-ostree cleanup -m), old deployments (doctor FP-13 shows what blocks their removal). \
+Last of all rpm-ostree cleanup -r: it removes the rollback deployment.",
     judge,
 };
 
-/// Below this share of the disk the kubelet evicts, by its defaults.
+/// Percentage of free bytes below which the kubelet evicts, by its defaults.
 const EVICTION_PERCENT: u64 = 10;
-/// The same of its inodes.
+/// Percentage of free inodes below which the kubelet evicts, by its defaults.
 const EVICTION_INODES_PERCENT: u64 = 5;
-/// Less than this is nothing.
+/// Free bytes below which the disk counts as full.
 const NOTHING: u64 = 4 << 20;
-/// So few more files are none.
+/// Free inodes below which none count as left.
 const NO_FILES: u64 = 64;
 const MIB: u64 = 1 << 20;
 
 fn judge(evidence: &Evidence) -> Verdict {
     let disks = match evidence.disks.seen() {
         Ok(disks) => disks,
-        Err(why) => return Verdict::unseen(format!("room on the disk: {why}")),
+        Err(why) => return Verdict::unseen(format!("free space: {why}")),
     };
     let silent = disks.iter().filter(|disk| disk.space.total == 0);
     silent.fold(
         Verdict::healthy().and(found(evidence, disks)),
-        |all, disk| all.and_unseen(format!("room on {}: it does not tell its size", disk.place)),
+        |all, disk| {
+            all.and_unseen(format!(
+                "free space on {}: the file system reports no size",
+                disk.place
+            ))
+        },
     )
 }
 
-/// What a disk lacks.
+/// A shortage of a disk.
 struct Want {
     severity: Severity,
     what: &'static str,
@@ -52,7 +56,7 @@ struct Want {
     inodes: bool,
 }
 
-/// The worst of all disks, with every one that lacks something as evidence.
+/// Reports the worst shortage, with every disk that has one as evidence.
 fn found(evidence: &Evidence, disks: &[Disk]) -> Option<Finding> {
     let wanting = disks.iter().filter_map(|disk| Some((disk, wants(disk)?)));
     let wanting: Vec<(&Disk, Want)> = wanting.collect();
@@ -65,7 +69,7 @@ fn found(evidence: &Evidence, disks: &[Disk]) -> Option<Finding> {
     Some(commands(evidence, finding, disk, worst))
 }
 
-/// Bytes first: where they are gone, no number of inodes helps.
+/// Returns the worst shortage of a disk; bytes come first, as inodes do not help without them.
 fn wants(disk: &Disk) -> Option<Want> {
     let wants = [bytes(disk), inodes(&disk.space)].into_iter().flatten();
     wants.min_by_key(|want| want.severity)
@@ -86,14 +90,14 @@ fn bytes(disk: &Disk) -> Option<Want> {
     if space.total == 0 {
         None
     } else if space.free < NOTHING {
-        let means = "Nothing can be written: no log, no config, no image. What runs fails at its next write.";
+        let means = "Nothing can be written: no log, no config, no image. Programs fail at their next write.";
         want(Severity::Critical, "the disk is full", no_space(), means)
     } else if disk.of_the_os && below(MIN_FREE_PERCENT, space.free) {
         let refused = format!("min-free-space-percent '{MIN_FREE_PERCENT}%' would be exceeded");
         let means = "No image of the OS can be pulled, and the kubelet evicts pods.";
         want(
             Severity::Critical,
-            "the disk is all but full",
+            "the disk is almost full",
             Some(refused),
             means,
         )
@@ -118,7 +122,7 @@ fn inodes(space: &Space) -> Option<Want> {
     if space.inodes == 0 {
         None
     } else if space.free_inodes < NO_FILES {
-        let means = "No file can be made, although there may be room: no log, no config, no image.";
+        let means = "No file can be created, although there may be free space: no log, no config, no image.";
         want(
             Severity::Critical,
             "the disk has no inodes left",
@@ -126,7 +130,7 @@ fn inodes(space: &Space) -> Option<Want> {
             means,
         )
     } else if space.free_inodes < space.inodes / 100 * EVICTION_INODES_PERCENT {
-        let means = "The kubelet evicts pods below 5 %. Without inodes no file can be made, whatever room there is.";
+        let means = "The kubelet evicts pods below 5 %. Without inodes no file can be created, even with free space.";
         want(
             Severity::Warning,
             "the disk has few inodes left",
@@ -142,7 +146,7 @@ fn no_space() -> Option<String> {
     Some("No space left on device".to_owned())
 }
 
-/// Room, and inodes where they are what it lacks.
+/// Returns the free space, and the free inodes if they are short.
 fn facts(disk: &Disk) -> Vec<Fact> {
     let space = &disk.space;
     let [free, available, total] = [space.free, space.available, space.total].map(|all| all / MIB);
@@ -175,7 +179,7 @@ fn commands(evidence: &Evidence, finding: Finding, disk: &Disk, want: &Want) -> 
     }
 }
 
-/// Of a disk that does not run.
+/// Returns the journal of a disk whose system does not run.
 fn journal(evidence: &Evidence) -> String {
     let own = |one: &&Deployed| evidence.deployment.as_ref() == Some(&one.directory.name);
     let mut all = evidence.deployments.get().into_iter().flatten();
@@ -189,7 +193,7 @@ fn left_behind(evidence: &Evidence) -> Option<Fact> {
     let deployed = evidence.deployments.get()?.iter();
     let number = deployed.filter(|one| one.known == Some(false)).count();
     let said = format!(
-        "{} that rpm-ostree does not know",
+        "{} that rpm-ostree does not list",
         count(number, "deployment")
     );
     (number > 0).then(|| Fact::new("/sysroot/ostree/deploy", said))

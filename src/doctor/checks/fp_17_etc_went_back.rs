@@ -1,21 +1,20 @@
-//! FP-17: a deployment whose `/etc` is of another time.
+//! FP-17: the `/etc` of a deployment is older than that of another one.
 
 use crate::doctor::upkeep::Elsewhere;
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::time::utc;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-17",
-    title: "/etc went back, or will, with a deployment",
-    looks_at: "the daemon's records in /etc of every deployment, and the default one",
-    explain: "Every deployment has an /etc of its own. rpm-ostree rollback brings the old one back with all that was \
-in it: old passwords, old network, old certificates, and the daemon's record of an old config. Edits that were made \
-since lie in the other deployment.\n\n\
+    title: "/etc is older than in another deployment, or will be",
+    looks_at: "the daemon's records in /etc of every deployment, and the default deployment",
+    explain: "Every deployment has its own /etc. rpm-ostree rollback brings back the old one with all its contents: \
+old passwords, old network, old certificates, and the daemon's record of an old config. Later edits stay \
+in the other deployment.\n\n\
 The record in the other deployment is a whole MachineConfig: mco-rescue plan FILE shows what it would change, and \
-apply brings /etc where it was. mco-rescue rollback takes files and deployment back together.\n\n\
-Before it looks at anything else the daemon runs rpm-ostree cleanup -r, so the other deployment is gone once the \
-node has met the API: a pinned one alone survives that. ostree admin pin INDEX, with the index of ostree admin status.",
+mco-rescue apply makes them. mco-rescue rollback reverts files and deployment together.\n\n\
+The daemon starts with rpm-ostree cleanup -r, so the other deployment is removed once the \
+node reaches the API. Only a pinned one survives: ostree admin pin INDEX, with the index from ostree admin status.",
     judge,
 };
 
@@ -34,7 +33,7 @@ fn judge(evidence: &Evidence) -> Verdict {
     let written = evidence.upkeep.record_written.unwrap_or_default();
     let staged = evidence.facts().ok();
     let staged = staged.and_then(|facts| Some(facts.deployments.staged()?.name()));
-    // A directory that is no deployment (its staging was lost) was never booted, and nothing enters it.
+    // A directory that is not a deployment (its staging was lost) was never booted and will not be.
     let left_over = |other: &&Elsewhere| {
         let known = evidence
             .facts()
@@ -51,7 +50,7 @@ fn judge(evidence: &Evidence) -> Verdict {
     Verdict::healthy().and(newest.map(|other| did(evidence, other, &record, written)))
 }
 
-/// The record of the deployment that the next boot enters, where that is neither booted nor staged.
+/// Returns the record of the deployment that boots next, if that is neither booted nor staged.
 fn next_boot<'a>(evidence: &Evidence, elsewhere: &'a [Elsewhere]) -> Option<&'a Elsewhere> {
     let facts = evidence.facts().ok()?;
     let next = facts.deployments.next_boot()?;
@@ -67,9 +66,9 @@ fn fact(other: &Elsewhere) -> Fact {
 }
 
 fn will(evidence: &Evidence, next: &Elsewhere, record: &str) -> Finding {
-    let means = "The next boot takes /etc back to the state that it had in that deployment, with its users, network \
-and certificates. What was changed here since does not come along.";
-    Finding::new(Severity::Warning, "the next boot has another /etc", means)
+    let means = "The next boot uses the /etc of that deployment, with its users, network \
+and certificates. Later changes of this /etc are not in it.";
+    Finding::new(Severity::Warning, "the next boot uses another /etc", means)
         .seen_all([fact(next)])
         .seen("the record here", record)
         .next(evidence.command("status"))
@@ -78,8 +77,8 @@ and certificates. What was changed here since does not come along.";
 
 fn did(evidence: &Evidence, other: &Elsewhere, record: &str, written: u64) -> Finding {
     let file = evidence.path(&other.path);
-    let means = "/etc is of an earlier time than the other deployment's: passwords, network and certificates may be \
-old ones. The daemon goes by the old record.";
+    let means = "/etc is older than the other deployment's. Passwords, network and certificates may be \
+old. The daemon uses the old record.";
     Finding::new(
         Severity::Warning,
         "/etc is older than another deployment's",

@@ -1,4 +1,4 @@
-//! FP-18: kernel arguments that the daemon never finds, or that others override.
+//! FP-18: kernel arguments that the daemon never finds, or that other ones override.
 
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::document::MachineConfig;
@@ -6,19 +6,18 @@ use crate::drift;
 use crate::kargs::Kargs;
 use crate::node::Records;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-18",
-    title: "kernel arguments that cannot come right",
-    looks_at: "spec.kernelArguments beside the arguments of this boot and of the next",
-    explain: "The daemon cuts the arguments that it reads back at every blank, also between quotes. An argument with a \
-blank in it is set, works, and is never found again: the node is Degraded for ever. The config has to say it without \
-a blank: oc edit mc NAME, with the name of the MachineConfig that it comes from.\n\n\
-A quote that is never closed swallows what follows it on the command line. Of most keys the kernel takes the last \
-value: an argument that an installer or a person added behind the config's wins, and the daemon, which looks for \
-presence alone, does not see that.\n\n\
-Of some arguments the order counts: hugepages belongs to the hugepagesz before it.\n\n\
-Arguments that are missing are told as FP-01. By hand: rpm-ostree kargs --append-if-missing=X --delete-if-present=Y, \
+    title: "kernel arguments that cannot work as configured",
+    looks_at: "spec.kernelArguments against the arguments of this boot and of the next",
+    explain: "The daemon splits the kernel's arguments at every blank, also between quotes. An argument with a \
+blank in it is set and works, but the daemon never finds it: the node stays Degraded. Write it in the config without \
+a blank: oc edit mc NAME, with the name of the MachineConfig that contains it.\n\n\
+A quote that is never closed includes the following arguments. For most keys the kernel uses the last \
+value: an argument that an installer or a person added after the config's one wins. The daemon, which only checks \
+presence, does not see that.\n\n\
+The order of some arguments counts: hugepages belongs to the hugepagesz before it.\n\n\
+Missing arguments are reported as FP-01. By hand: rpm-ostree kargs --append-if-missing=X --delete-if-present=Y, \
 then a clean reboot.",
     judge,
 };
@@ -37,11 +36,11 @@ fn judge(evidence: &Evidence) -> Verdict {
             .and(overridden(&asked_for, present))
             .and(disordered(evidence, config, &asked_for, present)),
         Err(_) if asked_for.is_empty() => verdict,
-        Err(why) => verdict.and_unseen(format!("the arguments that the node boots with: {why}")),
+        Err(why) => verdict.and_unseen(format!("kernel arguments: {why}")),
     }
 }
 
-/// Of the running kernel, else of the entry that would boot.
+/// Returns the arguments of the running kernel, else of the default boot entry.
 fn present(evidence: &Evidence) -> Result<&Kargs, &str> {
     match evidence.facts() {
         Ok(facts) => Ok(&facts.booted_arguments),
@@ -54,8 +53,8 @@ const IN_CONFIG: &str = "spec.kernelArguments";
 fn never_found(config: &MachineConfig, asked_for: &Kargs) -> Option<Finding> {
     let never = asked_for.never_found();
     let missed = drift::missing_arguments(config, None);
-    let means = "The daemon never finds an argument with a blank, whatever is on the command line: the node stays \
-Degraded until the config says it otherwise.";
+    let means = "The daemon never finds an argument with a blank, even if it is on the command line. The node stays \
+Degraded until the config is changed.";
     (!never.is_empty()).then(|| {
         Finding::new(
             Severity::Warning,
@@ -70,7 +69,7 @@ Degraded until the config says it otherwise.";
 
 fn unclosed(asked_for: &Kargs) -> Option<Finding> {
     let open = asked_for.unclosed_quotes();
-    let means = "On the command line it swallows every argument behind it, up to the next quote.";
+    let means = "On the command line it includes every argument after it, up to the next quote.";
     (!open.is_empty()).then(|| {
         Finding::new(
             Severity::Warning,
@@ -82,7 +81,7 @@ fn unclosed(asked_for: &Kargs) -> Option<Finding> {
     })
 }
 
-/// Keys that may well come several times, each with a meaning of its own.
+/// Keys that may occur several times, each with its own effect.
 const REPEATED: [&str; 8] = [
     "console",
     "hugepages",
@@ -106,11 +105,11 @@ fn overridden(asked_for: &Kargs, present: &Kargs) -> Option<Finding> {
         let there = present.tokens().contains(token);
         let wins = last(present, key).filter(|wins| wins != token);
         if let Some(wins) = wins.filter(|_| own && there && !REPEATED.contains(&key)) {
-            facts.push(Fact::new(token, format!("{wins} comes behind it")));
+            facts.push(Fact::new(token, format!("{wins} comes after it")));
             first = wins;
         }
     }
-    let means = "Of most keys the kernel takes the last value. The daemon sees the config's one and is content.";
+    let means = "For most keys the kernel uses the last value. The daemon finds the config's one and reports no error.";
     (!facts.is_empty()).then(|| {
         Finding::new(
             Severity::Notice,
@@ -130,11 +129,11 @@ fn disordered(
 ) -> Option<Finding> {
     let list = asked_for.out_of_order(present).join(" ");
     let means = "The order gives these arguments their meaning: a number of huge pages belongs to the size before it, \
-and of most keys the last value counts. The daemon looks for presence alone.";
+and for most keys the last value counts. The daemon only checks presence.";
     (!list.is_empty()).then(|| {
         Finding::new(
             Severity::Warning,
-            "kernel arguments of the config stand in another order",
+            "the config's kernel arguments are in another order",
             means,
         )
         .seen(IN_CONFIG, list)
@@ -159,7 +158,7 @@ fn another_boot(evidence: &Evidence) -> Option<Finding> {
     ];
     let facts: Vec<Fact> = facts.into_iter().flatten().collect();
     let means =
-        "Somebody changed the boot entry, or typed at the boot menu, since this boot began.";
+        "The boot entry was changed since this boot, or arguments were typed at the boot menu.";
     (!facts.is_empty()).then(|| {
         Finding::new(
             Severity::Notice,

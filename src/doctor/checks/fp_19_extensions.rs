@@ -1,5 +1,4 @@
-//! FP-19: packages of extensions, or a kernel, that the config wants and the deployment lacks; and what no config asks
-//! for.
+//! FP-19: packages of extensions, or a kernel, that the deployment lacks; packages that no config asks for.
 
 use crate::command::rpm_ostree::packages::{kernel_type_of, missing_packages};
 use crate::command::rpm_ostree::status::Deployment;
@@ -8,19 +7,18 @@ use crate::document::MachineConfig;
 use crate::node::Records;
 use crate::node::os_release::Class;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-19",
     title: "extensions or kernel type are not in the deployment",
-    looks_at: "packages of spec.extensions and spec.kernelType in what runs",
+    looks_at: "packages of spec.extensions and spec.kernelType in the running deployment",
     explain: "Extensions (spec.extensions) and another kernel (spec.kernelType) are packages on top of the image. They \
-come from the extensions image, which the daemon has to pull at the moment of the change; offline it is not there, \
-and releases before 2026 went on as if it had worked.\n\n\
-mco-rescue plan shows the commands that bring the packages; apply --extensions-from DIRECTORY takes them from a \
-medium with the unpacked image. rpm-ostree status shows what is layered now.\n\n\
-Replaced packages, local packages and an unlocked /usr are in no config, and the daemon does not see them: the name \
-of the image is as wanted, its content is not. rpm-ostree override reset --all and rpm-ostree uninstall PACKAGE take \
-the packages back; an unlocked /usr is as before after a reboot.",
+come from the extensions image, which the daemon pulls when it makes the change. Offline it is unavailable, \
+and releases before 2026 continued as if it had worked.\n\n\
+mco-rescue plan shows the commands that install the packages. apply --extensions-from DIRECTORY takes them from a \
+medium with the unpacked image. rpm-ostree status shows the layered packages.\n\n\
+Replaced packages, local packages and an unlocked /usr are in no config, and the daemon does not see them: the image name \
+matches, the content does not. rpm-ostree override reset --all and rpm-ostree uninstall PACKAGE revert \
+the packages. An unlocked /usr is reverted by a reboot.",
     judge,
 };
 
@@ -40,7 +38,7 @@ fn judge(evidence: &Evidence) -> Verdict {
     match deployment(evidence) {
         Some(deployment) => verdict.and(lacking(evidence, config, &deployment)),
         None if wants => verdict.and_unseen(
-            "packages of extensions: rpm-ostree was not asked, and no origin file tells; look at: rpm-ostree status"
+            "packages of extensions: rpm-ostree was not queried, and no origin file lists them; run: rpm-ostree status"
                 .to_owned(),
         ),
         None => verdict,
@@ -56,10 +54,10 @@ fn by_hand(evidence: &Evidence) -> Option<Finding> {
             .map(move |words| Fact::new(what, words))
             .collect::<Vec<_>>()
     };
-    let staged = of("what is staged", deployments.staged());
-    let facts = [of("what runs", deployments.booted()), staged].concat();
-    let means = "No config asks for it, and the daemon does not see it: the name of the image is as wanted, its \
-content is not. The next image may lose it, or fail over it.";
+    let staged = of("the staged OS", deployments.staged());
+    let facts = [of("the running OS", deployments.booted()), staged].concat();
+    let means = "No config contains it, and the daemon does not see it: the image name matches, the \
+content does not. The next image may drop it or fail on it.";
     (!facts.is_empty()).then(|| {
         let what = "the operating system was changed by hand";
         let finding = Finding::new(Severity::Notice, what, means);
@@ -67,7 +65,7 @@ content is not. The next image may lose it, or fail over it.";
     })
 }
 
-/// What runs; else what the origin file asks for.
+/// Returns the running deployment; without rpm-ostree, the packages of the origin file.
 fn deployment(evidence: &Evidence) -> Option<Deployment> {
     if let Ok(facts) = evidence.facts() {
         return facts.deployments.booted().cloned();
@@ -92,14 +90,14 @@ fn lacking(evidence: &Evidence, config: &MachineConfig, runs: &Deployment) -> Op
     }
     let (kernel, has) = (config.kernel_type.as_str(), kernel_type_of(runs));
     if kernel != has {
-        let differs = format!("{kernel} is wanted, {has} is there");
+        let differs = format!("{kernel} is wanted, {has} is installed");
         facts.push(wanted("spec.kernelType", &differs));
     }
-    let means = "The record says that the node has them. What depends on them does not work, and the daemon may go \
+    let means = "The record lists them, but they are missing. Features that need them do not work, and the daemon may go \
 Degraded over it.";
     let finding = Finding::new(
         Severity::Warning,
-        "packages of the config are not there",
+        "packages of the config are missing",
         means,
     );
     (!facts.is_empty()).then(|| {
@@ -115,7 +113,7 @@ Degraded over it.";
     })
 }
 
-/// The daemon's words, where it will say some about packages.
+/// Returns the daemon's message about packages, if it will report one.
 fn predicted(evidence: &Evidence) -> Option<String> {
     let branch = evidence.forecast.as_ref()?.branches.first()?;
     let says = branch.prediction.error.clone()?;

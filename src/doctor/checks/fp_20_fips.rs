@@ -1,19 +1,18 @@
-//! FP-20: FIPS mode, and what else a node is born with and never changes.
+//! FP-20: FIPS mode, and other settings that are fixed when a node is provisioned.
 
 use crate::daemon::start::State;
 use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
 use crate::node::Records;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-20",
-    title: "a config that the node cannot be brought to",
-    looks_at: "spec.fips beside the kernel, and whether the wanted config can be reconciled",
+    title: "a config that this node can never reach",
+    looks_at: "spec.fips against the kernel, and if the desired config can be reconciled",
     explain: "FIPS mode, disks, file systems and users other than core are set up once, at the first boot. A config that \
-wants them otherwise is refused (\"can't reconcile config\"), and the node is Unreconcilable until the cluster wants \
-another one, or the node is provisioned anew.\n\n\
-mco-rescue plan CONFIG lists every part that stands against it with its place in the config; the daemon stops at the \
-first. FIPS mode is never changed here.",
+changes them is refused (\"can't reconcile config\"), and the node is Unreconcilable until the cluster desires \
+another config, or the node is provisioned again.\n\n\
+mco-rescue plan CONFIG lists every part that prevents it, with its place in the config. The daemon stops at the \
+first one. mco-rescue never changes FIPS mode.",
     judge,
 };
 
@@ -28,7 +27,7 @@ fn judge(evidence: &Evidence) -> Verdict {
     }
 }
 
-/// Of the kernel; else as the boot entry asks for it.
+/// Returns FIPS mode of the kernel, else of the boot entry, with its place.
 fn fips(evidence: &Evidence) -> Result<(&'static str, bool), &str> {
     if let Some(is) = evidence.upkeep.fips {
         return Ok(("/proc/sys/crypto/fips_enabled", is));
@@ -47,7 +46,7 @@ fn differs(evidence: &Evidence, place: &str, is: bool) -> Finding {
         word(is),
         word(!is)
     );
-    let means = "The daemon refuses every update of this node. FIPS mode is set when a node is provisioned, and not \
+    let means = "The daemon refuses every update of this node. FIPS mode is set when a node is provisioned, and cannot be changed \
 afterwards.";
     let says = "detected change to FIPS flag; refusing to modify FIPS on a running cluster";
     Finding::new(Severity::Warning, what, means)
@@ -61,10 +60,10 @@ fn unreconcilable(evidence: &Evidence) -> Option<Finding> {
     let branch = evidence.forecast.as_ref()?.branches.first()?;
     let seen = &branch.prediction;
     let desired = branch.desired.as_deref().unwrap_or("another config");
-    let means = "The daemon refuses to go there and says so for ever. The cluster has to want another config for this \
-node, or the node has to be provisioned anew.";
+    let means = "The daemon refuses this config and repeats the error. Either the cluster has to desire another config for this \
+node, or the node has to be provisioned again.";
     (branch.known && seen.state == State::Unreconcilable).then(|| {
-        let what = "the cluster wants a config that is refused";
+        let what = "the desired config will be refused";
         let finding = Finding::new(Severity::Warning, what, means)
             .seen("desiredConfig", desired)
             .daemon(seen.error.clone());

@@ -1,22 +1,21 @@
-//! FP-22: annotations that are lost, or the file that they are made from.
+//! FP-22: the node's annotations, or the file that they are made from, are lost or incomplete.
 
 use crate::daemon::start::{Annotation, Annotations, PREFIX};
 use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
 use crate::node::Recorded;
 use crate::paths;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-22",
     title: "the node's annotations are lost or incomplete",
-    looks_at: "node-annotations.json, its backup, the record, and what the API said last",
-    explain: "The daemon goes by annotations of the Node object: currentConfig, desiredConfig. A Node that was deleted \
-and made anew has none. Then the daemon takes them from /etc/machine-config-daemon/node-annotations.json, which it \
-renamed after the first boot to node-annotation.json.bak (without the s), else from currentconfig, and that gives \
-some of them only.\n\n\
-While node-annotations.json exists the daemon takes the node for one in its first boot and ignores currentconfig.\n\n\
-mco-rescue status --for-cluster prints the commands that put the annotations right once the API is back; mco-rescue \
-apply writes the record anew.",
+    looks_at: "node-annotations.json, its backup copy, the record, and the API's last answer",
+    explain: "The daemon uses annotations of the Node object: currentConfig, desiredConfig. A Node that was deleted \
+and created again has none. Then the daemon reads them from /etc/machine-config-daemon/node-annotations.json, which it \
+renamed after the first boot to node-annotation.json.bak (without the s); without it from currentconfig, which gives \
+only some of them.\n\n\
+While node-annotations.json exists the daemon treats every boot as the first one and ignores currentconfig.\n\n\
+mco-rescue status --for-cluster prints the commands that correct the annotations once the API is back. mco-rescue \
+apply rewrites the record.",
     judge,
 };
 
@@ -37,18 +36,18 @@ fn file() -> String {
     format!("/{}", paths::NODE_ANNOTATIONS)
 }
 
-/// The daemon's own judgement, where the annotations are known.
+/// Reports missing annotations as the daemon will, if the annotations are known.
 fn predicted(evidence: &Evidence) -> Option<Finding> {
     let branch = evidence.forecast.as_ref()?.branches.first()?;
     let says = branch.prediction.error.as_ref()?;
-    let means = "The daemon does not know where the node is, and stays Degraded.";
+    let means = "The daemon does not know the node's config, and stays Degraded.";
     (branch.known && says.contains("annotation not found")).then(|| {
         Finding::new(
             Severity::Critical,
-            "the Node lacks annotations of the daemon",
+            "the Node lacks the daemon's annotations",
             means,
         )
-        .seen("the Node, as far as it is known", says)
+        .seen("the Node, as far as known", says)
         .daemon(Some(says.clone()))
         .next(format!(
             "mco-rescue status{} --for-cluster",
@@ -58,7 +57,7 @@ fn predicted(evidence: &Evidence) -> Option<Finding> {
 }
 
 fn unreadable(evidence: &Evidence, why: &str) -> Finding {
-    let means = "The daemon takes the node for one in its first boot, and cannot read what it is to be. It stays \
+    let means = "The daemon treats this boot as the first one, but cannot read its annotations. It stays \
 Degraded.";
     Finding::new(
         Severity::Critical,
@@ -82,8 +81,7 @@ fn incomplete(evidence: &Evidence, annotations: &Annotations) -> Option<Finding>
         .iter()
         .filter(|(_, value)| **value == Annotation::Absent);
     if let Some((key, _)) = absent.next() {
-        let means =
-            "The daemon takes annotations from this file and misses this one. It stays Degraded.";
+        let means = "The daemon reads the annotations from this file, and this one is missing. It stays Degraded.";
         let finding = Finding::new(
             Severity::Critical,
             format!("node-annotations.json has no {key}"),
@@ -103,11 +101,11 @@ fn incomplete(evidence: &Evidence, annotations: &Annotations) -> Option<Finding>
     let Annotation::Is(current) = &annotations.current else {
         return None;
     };
-    let means = "While node-annotations.json exists the daemon ignores currentconfig, and writes it anew from the API.";
+    let means = "While node-annotations.json exists the daemon ignores currentconfig and rewrites it from the API.";
     (record != *current).then(|| {
         Finding::new(
             Severity::Warning,
-            "the record is ignored, for another config",
+            "the record is ignored; another config is used",
             means,
         )
         .seen(file(), current)
@@ -120,10 +118,10 @@ fn incomplete(evidence: &Evidence, annotations: &Annotations) -> Option<Finding>
 fn no_record(evidence: &Evidence) -> Option<Finding> {
     let records = evidence.records.get()?;
     let gone = matches!(records.current_config, Recorded::Missing) && records.first_boot_over;
-    let means = "Nothing on the disk says which config the node is in. The daemon goes by the annotations of the Node \
-alone; if that is made anew, nobody knows.";
+    let means = "No file on the disk names the node's config. The daemon uses the annotations of the Node \
+object. If that object is created again, the config is unknown.";
     gone.then(|| {
-        Finding::new(Severity::Warning, "the daemon's record is gone", means)
+        Finding::new(Severity::Warning, "the daemon's record is missing", means)
             .seen(format!("/{}", paths::CURRENT_CONFIG), "missing")
             .seen(
                 format!("/{}", paths::NODE_ANNOTATIONS_KEPT),

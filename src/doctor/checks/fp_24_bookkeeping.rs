@@ -1,22 +1,21 @@
-//! FP-24: files that the daemon expects, or does not, from whoever writes to a node.
+//! FP-24: the daemon's own files (backup copies, stamps, triggers) are missing or contradict the disk.
 
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::node::stamps::Stamps;
 use crate::paths;
 use crate::root::RootPath;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-24",
     title: "the daemon's own files are not in order",
     looks_at: "the encapsulated config, and the daemon's copies and stamps (orig, noorig)",
-    explain: "Before it writes over a file of the OS the daemon keeps a copy (orig/PATH.mcdorig); where nothing was, a \
-stamp (noorig/PATH.mcdnoorig). They decide what becomes of a file that a later config drops: the copy comes back, or \
-the file is deleted. A stamp for a file that the OS ships makes it go; a tool that writes files without either makes \
-the daemon keep garbage.\n\n\
-The encapsulated config (/etc/ignition-machine-config-encapsulated.json) ends as .bak. As long as it is there, the \
+    explain: "Before the daemon replaces a file of the OS it keeps a backup copy (orig/PATH.mcdorig). If there was no file, it keeps a \
+stamp (noorig/PATH.mcdnoorig). They decide about a file that a later config drops: the copy is restored, or \
+the file is deleted. A stamp for a file that the OS ships gets it deleted. If a tool writes files without either, \
+the daemon leaves them behind.\n\n\
+The encapsulated config (/etc/ignition-machine-config-encapsulated.json) is renamed to .bak in the end. While it exists, the \
 kubelet does not start and the first-boot service runs again.\n\n\
-mco-rescue apply keeps copies and stamps as the daemon does.",
+mco-rescue apply keeps the same copies and stamps as the daemon.",
     judge,
 };
 
@@ -28,11 +27,11 @@ fn judge(evidence: &Evidence) -> Verdict {
     }
 }
 
-/// One that is not over yet is told as FP-10.
+/// Reports a first boot that starts again; an unfinished one is reported as FP-10.
 fn first_boot_again(evidence: &Evidence) -> Option<Finding> {
     let records = evidence.records.get()?;
-    let means = "The kubelet does not start while this file is there, and the first-boot service runs again at every \
-boot. The node's first boot is over: somebody put it back.";
+    let means = "The kubelet does not start while this file exists, and the first-boot service runs again at every \
+boot. The node's first boot is over, so the file was put back later.";
     (records.encapsulated && records.first_boot_over).then(|| {
         let (file, kept) = (paths::ENCAPSULATED, paths::ENCAPSULATED_KEPT);
         Finding::new(
@@ -40,7 +39,7 @@ boot. The node's first boot is over: somebody put it back.";
             "the trigger of the first boot is back",
             means,
         )
-        .seen(format!("/{file}"), "there")
+        .seen(format!("/{file}"), "present")
         .seen(
             format!("/{}", paths::NODE_ANNOTATIONS_KEPT),
             "the first boot is over",
@@ -57,16 +56,16 @@ boot. The node's first boot is over: somebody put it back.";
 fn in_disorder(evidence: &Evidence, stamps: &Stamps) -> Option<Finding> {
     let both = stamps.copies.intersection(&stamps.stamps);
     let of = |path: &RootPath, said: &str| Fact::new(path.to_string(), said);
-    let both = both.map(|path| of(path, "has a copy and a stamp that there was nothing"));
+    let both = both.map(|path| of(path, "has both a copy and a stamp for a new file"));
     let shipped = stamps.shipped.difference(&stamps.copies);
     let shipped =
         shipped.map(|path| of(path, "is stamped as new, but the OS ships it in /usr/etc"));
     let foreign = stamps
         .foreign
         .iter()
-        .map(|path| of(path, "is neither copy nor stamp"));
+        .map(|path| of(path, "is neither a copy nor a stamp"));
     let facts: Vec<Fact> = both.chain(shipped).chain(foreign).collect();
-    let means = "When a later config drops such a file, the daemon deletes it, or keeps what it should not.";
+    let means = "When a later config drops such a file, the daemon deletes it by mistake, or leaves it behind.";
     (!facts.is_empty()).then(|| {
         Finding::new(
             Severity::Notice,

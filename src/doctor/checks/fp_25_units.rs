@@ -1,22 +1,21 @@
-//! FP-25: units that cannot be loaded or enabled, and services that failed.
+//! FP-25: units that cannot be loaded or enabled, and needed services that failed.
 
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::node::unit_links::{UnitLink, Wrong};
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-25",
     title: "units that cannot be loaded or enabled",
     looks_at: "links and files in /etc/systemd/system; kubelet, crio, NetworkManager",
-    explain: "The daemon enables all units of an update with one systemctl enable. That stops at a unit whose link leads \
-nowhere, and at a file where it has to put a link: then no unit of the update is enabled (\"error enabling units\").\n\n\
-Units that differ from the config are told as FP-03, also those whose enablement does: mco-rescue apply sets it with \
-links alone, also on a disk whose systemd does not run. What is told here belongs to no config: look at it, remove \
-it, then systemctl daemon-reload.",
+    explain: "The daemon enables all units of an update with one systemctl enable. It stops at a unit whose link leads \
+nowhere, and at a file in the place of a link. Then no unit of the update is enabled (\"error enabling units\").\n\n\
+Units and enablement that differ from the config are reported as FP-03: mco-rescue apply corrects both with \
+links alone, also on a disk whose systemd does not run. The files reported here belong to no config: check and remove \
+them, then systemctl daemon-reload.",
     judge,
 };
 
-/// Without these there is no node.
+/// Services without which the node cannot work.
 const NEEDED: [&str; 3] = ["kubelet.service", "crio.service", "NetworkManager.service"];
 
 fn judge(evidence: &Evidence) -> Verdict {
@@ -31,9 +30,9 @@ fn judge(evidence: &Evidence) -> Verdict {
 
 fn fact(link: &UnitLink) -> Fact {
     let said = match &link.wrong {
-        Wrong::NoFile { target } => format!("leads to {target}, which is not there"),
+        Wrong::NoFile { target } => format!("leads to {target}, which is missing"),
         Wrong::NoUnit { target } => format!("leads to {target}, and there is no such unit"),
-        Wrong::NoLink => "is a file, where a link belongs".to_owned(),
+        Wrong::NoLink => "is a file instead of a link".to_owned(),
     };
     Fact::new(link.path.to_string(), said)
 }
@@ -45,7 +44,7 @@ fn in_the_way(evidence: &Evidence, links: &[UnitLink]) -> Option<Finding> {
         .collect();
     let first = all.first()?;
     let path = evidence.path(&first.path.to_string());
-    let means = "The daemon enables all units of an update with one command, and goes Degraded where one of these is \
+    let means = "The daemon enables all units of an update with one command, and goes Degraded if one of these is \
 in its way.";
     Some(
         Finding::new(
@@ -68,15 +67,11 @@ fn idle(evidence: &Evidence, links: &[UnitLink]) -> Option<Finding> {
         true => String::new(),
         false => format!(" --root={}", evidence.upkeep.directory),
     };
-    let means = "These start nothing. What they were made for is not there any more.";
+    let means = "These links start nothing. Their units no longer exist.";
     Some(
-        Finding::new(
-            Severity::Notice,
-            "units are enabled that do not exist",
-            means,
-        )
-        .seen_all(all.iter().map(|link| fact(link)))
-        .next(format!("systemctl{at} disable {}", first.path.name())),
+        Finding::new(Severity::Notice, "missing units are enabled", means)
+            .seen_all(all.iter().map(|link| fact(link)))
+            .next(format!("systemctl{at} disable {}", first.path.name())),
     )
 }
 
@@ -89,7 +84,7 @@ fn failed(evidence: &Evidence) -> Option<Finding> {
     let first = failed.next()?;
     let facts = std::iter::once(first).chain(failed);
     let facts = facts.map(|unit| Fact::new(&unit.name, format!("{} ({})", unit.active, unit.sub)));
-    let means = "Without it the node is not Ready, and no pod of the daemon runs on it.";
+    let means = "Without it the node is not Ready, and the daemon's pod does not run.";
     Some(
         Finding::new(
             Severity::Critical,

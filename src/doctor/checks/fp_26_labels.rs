@@ -1,20 +1,19 @@
-//! FP-26: SELinux labels that are not what the policy gives.
+//! FP-26: SELinux labels that differ from the policy.
 
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::labels::type_of;
 use crate::plan::restorecon;
 use crate::root::RootPath;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-26",
     title: "SELinux labels are wrong",
-    looks_at: "labels of what the recorded config wants, by the root's own policy",
-    explain: "A file that was written before the policy was loaded, or moved into place by hand, keeps the label that it \
-had. systemd ignores units without a label, scripts are not run, and the kubelet fails with words that do not name the \
-label. The daemon does not look at labels.\n\n\
-mco-rescue labels what it writes by the policy of the root, also from an initramfs. What is wrong already is put right \
-by restorecon -RFv PATH on the running node; a disk that is mounted elsewhere gets it at its next boot from: touch \
+    looks_at: "labels of the recorded config's files, by the root's own policy",
+    explain: "A file that was written before the policy was loaded, or moved into place by hand, keeps its old \
+label. systemd ignores units without a label, scripts do not run, and the kubelet's errors do not name the \
+label. The daemon does not check labels.\n\n\
+mco-rescue labels its files by the policy of the root, also from an initramfs. Existing wrong labels are corrected \
+by restorecon -RFv PATH on the running node. A mounted disk is relabelled at its next boot after: touch \
 /.autorelabel.",
     judge,
 };
@@ -22,7 +21,7 @@ by restorecon -RFv PATH on the running node; a disk that is mounted elsewhere ge
 fn judge(evidence: &Evidence) -> Verdict {
     let labels = match evidence.upkeep.labels.seen() {
         Ok(labels) => labels,
-        // Said by FP-03 for the comparison as a whole.
+        // FP-03 reports it for the comparison as a whole.
         Err(_) => return Verdict::healthy(),
     };
     let verdict = match &labels.unusable {
@@ -38,9 +37,7 @@ fn judge(evidence: &Evidence) -> Verdict {
     });
     let means = match units {
         true => "systemd may not load these units, and programs may not read these files.",
-        false => {
-            "Programs may not be allowed to read or run these files, whatever their mode says."
-        }
+        false => "Programs may not be allowed to read or run these files, whatever their mode is.",
     };
     let finding = Finding::new(Severity::Warning, "files with a wrong SELinux label", means);
     verdict.and((!paths.is_empty()).then(|| {

@@ -1,25 +1,24 @@
-//! FP-27: pull secrets and authorities, which several programs write.
+//! FP-27: pull secrets and authorities, which have several writers.
 
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::drift::{Drift, DriftKind};
 use crate::images::auth::Secrets;
 use crate::paths;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-27",
-    title: "pull secrets and authorities of several writers",
+    title: "pull secrets and authorities with several writers",
     looks_at: "the files with registry credentials, and those that the daemon writes itself",
     explain: "The pull secret (/var/lib/kubelet/config.json) is part of the rendered config, and the cluster changes it \
-there. Somebody who edits it on the node makes the daemon Degraded (\"content mismatch\"). rpm-ostree takes the first \
+there. If it is edited on the node, the daemon goes Degraded (\"content mismatch\"). rpm-ostree uses the first \
 of /run/ostree/auth.json, /etc/ostree/auth.json and the kubelet's: a stale copy in the first two wins.\n\n\
 The kubelet's authority (/etc/kubernetes/kubelet-ca.crt), the cloud's bundle, the registries' certificates and the \
-secret of the internal registry have another writer: the daemon, while it runs, outside the config. It neither compares \
-them nor takes them back, and mco-rescue writes them where they are missing only.",
+secret of the internal registry have another writer: the daemon, while it runs, outside the config. The daemon neither compares \
+nor reverts them, and mco-rescue writes them only if they are missing.",
     judge,
 };
 
-/// Files that people and operators write as well, and whose they are.
+/// The pull secret of the rendered config, which people and operators edit too.
 const RENDERED: &str = "/var/lib/kubelet/config.json";
 
 fn judge(evidence: &Evidence) -> Verdict {
@@ -46,7 +45,7 @@ fn unusable(evidence: &Evidence, secrets: &[Secrets]) -> Option<Finding> {
         let place = secret.file.clone().unwrap_or_default();
         let why = match &secret.problem {
             Some(why) => why.clone(),
-            // That of the internal registry may well be empty.
+            // The internal registry's may be empty.
             None if secret.is_empty() && of_pull(&secret) => "it has no entry".to_owned(),
             None => return None,
         };
@@ -54,8 +53,8 @@ fn unusable(evidence: &Evidence, secrets: &[Secrets]) -> Option<Finding> {
     };
     let facts: Vec<Fact> = secrets.iter().filter_map(fact).collect();
     let first = facts.first()?.place.clone();
-    let means = "Whoever takes this file for a pull gets nothing from a registry that wants credentials. rpm-ostree \
-takes the first that exists, the kubelet its own.";
+    let means = "A pull with this file fails at a registry that wants credentials. rpm-ostree \
+uses the first that exists, the kubelet its own.";
     Some(
         Finding::new(Severity::Warning, "a pull secret cannot be used", means)
             .seen_all(facts)
@@ -67,8 +66,8 @@ takes the first that exists, the kubelet its own.";
 fn edited(evidence: &Evidence, drifts: &[Drift]) -> Option<Finding> {
     let content = |drift: &&Drift| drift.subject == RENDERED && drift.kind == DriftKind::Content;
     let drift = drifts.iter().find(content)?;
-    let means = "The cluster's pull secret is part of the rendered config. What was written here by hand is taken \
-back by the next apply; to keep it, change the cluster's: oc edit secret pull-secret -n openshift-config.";
+    let means = "The cluster's pull secret is part of the rendered config. Edits on the node are reverted \
+by the next apply. To keep them, change the cluster's secret: oc edit secret pull-secret -n openshift-config.";
     Some(
         Finding::new(
             Severity::Notice,
@@ -97,12 +96,9 @@ fn missing(evidence: &Evidence, drifts: &[Drift]) -> Option<Finding> {
     let (severity, means) = match kubelet {
         true => (
             Severity::Critical,
-            "The kubelet does not start without its authority, and the daemon that would write it does not run then.",
+            "The kubelet does not start without its authority, and without the kubelet the daemon cannot write it.",
         ),
-        false => (
-            Severity::Warning,
-            "The daemon writes these itself, once it runs.",
-        ),
+        false => (Severity::Warning, "The daemon writes these once it runs."),
     };
     (!facts.is_empty()).then(|| {
         Finding::new(

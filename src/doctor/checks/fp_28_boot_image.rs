@@ -1,24 +1,23 @@
-//! FP-28: a node that was born from an old image.
+//! FP-28: a node that was provisioned from an old image.
 
 use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
 use crate::node::builds::Build;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-28",
     title: "the boot image is old",
-    looks_at: "the image that the disk was first written with, and rpm-ostree's abilities",
-    explain: "A node is provisioned from a boot image and updates itself to the image of the cluster. An old one has an \
-Ignition that does not know new configs (\"unsupported config version\"), a podman or rpm-ostree that cannot read new \
+    looks_at: "the image that the disk was provisioned from, and rpm-ostree's features",
+    explain: "A node is provisioned from a boot image and updates itself to the image of the cluster. An old boot image has an \
+Ignition that does not support new configs (\"unsupported config version\"), a podman or rpm-ostree that cannot read new \
 images, and a boot loader that no update of the OS replaces.\n\n\
 Where rpm-ostree is too old for the image the daemon updates through a container and reboots twice. mco-rescue plan \
-says what it needs. The boot loader is updated by hand: bootupctl status, bootupctl update; a stale one can end at \
+shows the required steps. The boot loader is updated by hand: bootupctl status, bootupctl update. A stale one can stop at \
 grub> after an update (FP-11).\n\n\
-For new nodes: a newer boot image, and in the pointer config a version of Ignition that it knows.",
+For new nodes: use a newer boot image, and in the pointer config an Ignition version that it supports.",
     judge,
 };
 
-/// Days after which an image counts as old: boot loaders and formats of configs have changed by then.
+/// Days after which an image counts as old: boot loaders and config formats have changed by then.
 const OLD: u64 = 730;
 const DAY: u64 = 86_400;
 
@@ -28,8 +27,7 @@ fn judge(evidence: &Evidence) -> Verdict {
         Err(why) => verdict.and_unseen(format!("the boot image: {why}")),
         Ok(builds) => match (&builds.boot_image, &builds.os) {
             (Some(born), Some(os)) => verdict.and(old(evidence, born, os)),
-            _ => verdict
-                .and_unseen("the boot image: no file tells its day; look at: bootupctl status"),
+            _ => verdict.and_unseen("the boot image: no file has its date; run: bootupctl status"),
         },
     }
 }
@@ -40,11 +38,11 @@ fn old(evidence: &Evidence, born: &Build, os: &Build) -> Option<Finding> {
     let (severity, means) = match first {
         true => (
             Severity::Warning,
-            "This first boot may fail on a config or an image that the old programs do not know.",
+            "This first boot may fail on a config or an image that the old programs do not support.",
         ),
         false => (
             Severity::Notice,
-            "The boot loader may be as old as that: updates of the OS leave it alone.",
+            "The boot loader may be that old too: OS updates do not update it.",
         ),
     };
     (days > OLD).then(|| {
@@ -58,7 +56,7 @@ fn old(evidence: &Evidence, born: &Build, os: &Build) -> Option<Finding> {
 
 fn without_containers(evidence: &Evidence) -> Option<Finding> {
     let facts = evidence.facts().ok()?;
-    let means = "It cannot rebase to an image of the cluster. The daemon does it through a container, with two reboots.";
+    let means = "It cannot rebase to an image of the cluster. The daemon updates through a container, with two reboots.";
     (!facts.version.has_containers()).then(|| {
         Finding::new(
             Severity::Warning,

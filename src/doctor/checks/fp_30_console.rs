@@ -1,22 +1,21 @@
-//! FP-30: a console on which nothing is seen.
+//! FP-30: a console that shows nothing.
 
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::kargs::Kargs;
 use crate::paths;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-30",
     title: "the console is silent",
-    looks_at: "console= of the kernel arguments beside the terminals that there are",
-    explain: "The last console= on the kernel command line is /dev/console: systemd's words, and the emergency shell, are \
-there alone. One that does not exist, or a serial line that nobody is connected to, makes a node that waits look like \
-one that is dead.\n\n\
-At the boot menu press e and take the last console= away, or add console=tty0 behind it. For good: rpm-ostree kargs \
+    looks_at: "console= of the kernel arguments against the terminals of this machine",
+    explain: "The last console= on the kernel command line is /dev/console: systemd's messages and the emergency shell are \
+only there. If it does not exist, or is an unconnected serial line, a waiting node looks \
+dead.\n\n\
+At the boot menu press e and remove the last console=, or add console=tty0 after it. Permanently: rpm-ostree kargs \
 --delete-if-present=console=X.\n\n\
 The emergency shell asks for root's password. Where root is locked (\"Cannot open access to console, the root account \
-is locked\") only a boot with init=/bin/bash, or the disk on another machine (mco-rescue --root), leads in; FP-33 says \
-who can log in.",
+is locked\") only a boot with init=/bin/bash, or the disk on another machine (mco-rescue --root), gives access. FP-33 shows \
+the possible logins.",
     judge,
 };
 
@@ -33,7 +32,7 @@ fn judge(evidence: &Evidence) -> Verdict {
         .and(silent(arguments, terminals).map(|finding| finding.next(command(evidence, arguments))))
 }
 
-/// The entries of a disk are changed by hand.
+/// Returns the next command; the boot entries of a mounted disk are changed by hand.
 fn command(evidence: &Evidence, arguments: &Kargs) -> String {
     if !evidence.live {
         return format!("grep -n console= {}/*", evidence.path(paths::BOOT_ENTRIES));
@@ -59,16 +58,13 @@ fn silent(arguments: &Kargs, terminals: Option<&[String]>) -> Option<Finding> {
         return None;
     }
     let (what, said) = match nobody {
-        true => (
-            "the console is switched off",
-            "what is written there is thrown away",
-        ),
+        true => ("the console is switched off", "its output is discarded"),
         false => (
-            "the console is a terminal that is not there",
+            "the console is a missing terminal",
             "the kernel has no such terminal",
         ),
     };
-    let means = "A boot that stops for a question or an error says so where nobody sees it.";
+    let means = "If a boot stops for a question or an error, no message is visible.";
     let all = consoles.iter().map(|one| format!("console={one}"));
     Some(
         Finding::new(Severity::Warning, what, means)

@@ -1,35 +1,34 @@
-//! FP-31: the kubelet believes nobody any more who asks it for logs.
+//! FP-31: the kubelet no longer accepts the certificate of requests for logs.
 
 use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
 use crate::node::certificates::{Certificate, Role};
 use crate::time::utc;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-31",
     title: "the kubelet's authority is out of date",
     looks_at: "the signers in /etc/kubernetes/kubelet-ca.crt",
-    explain: "The API shows the kubelet a certificate when somebody asks for logs or a shell (oc logs, exec, debug). Whose \
-signature the kubelet believes stands in /etc/kubernetes/kubelet-ca.crt. The signer is replaced after about 292 of its \
-365 days; the new one reaches the node through the daemon. A pool that is paused for long, or a node that is offline, \
+    explain: "For logs or a shell (oc logs, exec, debug) the API shows the kubelet a certificate. The accepted \
+signers are in /etc/kubernetes/kubelet-ca.crt. The signer is replaced after about 292 of its \
+365 days; the new one reaches the node through the daemon. A long-paused pool or an offline node \
 does not get it.\n\n\
 Unpause the pool (oc patch mcp NAME --type merge -p '{\"spec\":{\"paused\":false}}'), or copy the file from a node that \
-has it. It is not compared with the config, so a copy makes no drift. Offline it cannot be told whom the API shows.",
+has it. It is not compared with the config, so a copy is no drift. The API's own certificate cannot be seen offline.",
     judge,
 };
 
-/// How the signer is named.
+/// Name of the signer, as part of its subject.
 const SIGNER: &str = "kube-apiserver-to-kubelet-signer";
 
 fn judge(evidence: &Evidence) -> Verdict {
     let Ok(certificates) = evidence.certificates.seen() else {
-        return Verdict::unseen("the kubelet's authority: no certificate was looked at");
+        return Verdict::unseen("the kubelet's authority: no certificate could be read");
     };
     let all = certificates.iter();
     let all = all.filter(|one| one.role == Role::ClientAuthority);
     let all: Vec<&Certificate> = all.collect();
     if !all.is_empty() && all.iter().all(|one| one.not_after < evidence.clock.now) {
-        // Told as FP-09, with everything else that has expired.
+        // FP-09 reports it with the other expired certificates.
         return Verdict::healthy();
     }
     let signers: Vec<&Certificate> = all
@@ -50,16 +49,16 @@ fn stale(evidence: &Evidence, newest: &Certificate) -> Option<Finding> {
     // Signers are replaced after four fifths of their life.
     let replaced = newest.not_before.saturating_add(life / 5 * 4);
     let (severity, what, means) = if newest.not_after < now {
-        let means = "The kubelet refuses whoever asks it for logs or a shell: oc logs, exec and debug fail on this \
-node, and so does the daemon's log.";
+        let means = "The kubelet refuses all requests for logs or a shell: oc logs, exec and debug fail on this \
+node, also for the daemon's log.";
         (
             Severity::Warning,
             "the kubelet's authority has expired",
             means,
         )
     } else if replaced < now {
-        let means = "The cluster has a newer signer by now, or soon. If it did not reach the node, oc logs and exec \
-fail here: is the pool paused?";
+        let means = "The cluster has a newer signer now or soon. If it does not reach the node, oc logs and exec \
+fail here. Check if the pool is paused.";
         (
             Severity::Notice,
             "the kubelet's authority is due for replacement",

@@ -1,21 +1,20 @@
-//! FP-32: a node that asks itself, or nobody, for names.
+//! FP-32: the node has no name server except itself.
 
 use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
 use crate::node::name_servers::NameServers;
 use crate::paths;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-32",
     title: "names cannot be resolved before the node runs",
-    looks_at: "/etc/resolv.conf, and whether the node answers for names itself",
-    explain: "On platforms without a DNS of their own each node runs one, as a static pod, and puts itself first in \
-/etc/resolv.conf. Before that pod runs only the servers behind it answer; where there are none, the image that would \
+    looks_at: "/etc/resolv.conf, and if the node runs its own name server",
+    explain: "On platforms without DNS each node runs a name server as a static pod, and is the first server in its \
+/etc/resolv.conf. Before that pod runs, only the servers after it answer. If there are none, the image that would \
 start the pod cannot be pulled, and neither can one of the OS.\n\n\
-mco-rescue fetch --resolve HOST:ADDRESS goes around it for the Machine Config Server; for everything else a line in \
-/etc/hosts, or a server in /etc/resolv.conf until the next boot. \"lookup X on [::1]:53\" is what a program says that \
-has no server at all.\n\n\
-Offline it cannot be told whether a server answers: dig @SERVER NAME, one by one.",
+mco-rescue fetch --resolve HOST:ADDRESS avoids this for the Machine Config Server. For everything else add a line to \
+/etc/hosts, or a server to /etc/resolv.conf until the next boot. A program without any server reports \
+\"lookup X on [::1]:53\".\n\n\
+Doctor does not ask the servers. Try each one: dig @SERVER NAME.",
     judge,
 };
 
@@ -31,7 +30,7 @@ fn judge(evidence: &Evidence) -> Verdict {
     };
     let verdict = Verdict::healthy().and(alone);
     match evidence.live && !none_left {
-        true => verdict.and_unseen("whether the name servers answer; ask each: dig @SERVER NAME"),
+        true => verdict.and_unseen("the name servers' answers; ask each one: dig @SERVER NAME"),
         false => verdict,
     }
 }
@@ -41,24 +40,24 @@ fn nobody(evidence: &Evidence, found: &NameServers) -> Finding {
     let (what, said, says) = match servers.is_empty() {
         true => (
             "there is no name server",
-            "no server in it".to_owned(),
+            "no server".to_owned(),
             Some("on [::1]:53: connection refused"),
         ),
         false => (
-            "the node asks itself alone for names",
+            "the node is its own only name server",
             servers.join(", "),
             None,
         ),
     };
     let means = match found.own {
         true => {
-            "Its own name server is a static pod: what is needed to start that cannot be pulled by name."
+            "Its own name server is a static pod. The images to start that pod cannot be pulled by name."
         }
         false => {
             "No name can be resolved: nothing can be fetched or pulled, and the API is not found."
         }
     };
-    // What a disk has is of the last boot, and is written anew at the next.
+    // A mounted disk has the file of its last boot, which the next boot rewrites.
     let severity = match (evidence.live, servers.is_empty()) {
         (true, true) => Severity::Critical,
         (true, false) if found.own => Severity::Critical,

@@ -1,4 +1,4 @@
-//! FP-33: nobody can log in.
+//! FP-33: no login works.
 
 use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
 use crate::node::Records;
@@ -6,18 +6,17 @@ use crate::node::login::Login;
 use crate::paths;
 use crate::text::count;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-33",
-    title: "nobody can log in",
-    looks_at: "keys and passwords of core, the modes that sshd asks for, sshd's settings",
-    explain: "Only core logs in to a CoreOS node: with a key over ssh, or with a password at the console if a config \
-gives one. sshd takes no key from a file that others can write, or that lies in a directory that others can write: \
-one wrong mode locks out as surely as no key.\n\n\
-mco-rescue apply writes the keys of the config with owner, mode and label. Without a way in: boot another medium, or \
-init=/bin/bash at the boot menu, and run it with --root on the disk; a config with keys will do: mco-rescue --root \
+    title: "no login is possible",
+    looks_at: "keys and passwords of core, the modes that sshd requires, sshd's settings",
+    explain: "Only core can log in to a CoreOS node: with a key over ssh, or with a password at the console if a config \
+gives one. sshd ignores a key file that others can write, or that is in a directory that others can write: \
+one wrong mode locks out like a missing key.\n\n\
+mco-rescue apply writes the keys of the config with owner, mode and label. Without any login: boot another medium, or \
+init=/bin/bash at the boot menu, and run it with --root on the disk. Any config with keys works: mco-rescue --root \
 /mnt apply CONFIG.\n\n\
-After a key was put there by hand: chown -R core: /home/core/.ssh, chmod 0700 and 0600, restorecon -RF.",
+After adding a key by hand: chown -R core: /home/core/.ssh, chmod 0700 and 0600, restorecon -RF.",
     judge,
 };
 
@@ -48,21 +47,18 @@ fn judge(evidence: &Evidence) -> Verdict {
 
 fn fact_of_file(file: &crate::node::login::KeyFile) -> Option<Fact> {
     let why = file.refused.as_ref()?;
-    Some(Fact::new(
-        &file.path,
-        format!("sshd does not take it: {why}"),
-    ))
+    Some(Fact::new(&file.path, format!("sshd ignores it: {why}")))
 }
 
 fn partly(evidence: &Evidence, login: &Login, facts: impl Iterator<Item = Fact>) -> Finding {
-    let means = "Some can log in, those with keys in these files cannot.";
-    Finding::new(Severity::Warning, "sshd refuses a file with keys", means)
+    let means = "The keys in these files do not work. Other keys do.";
+    Finding::new(Severity::Warning, "sshd ignores a file with keys", means)
         .seen_all(facts)
         .daemon(Some("Permission denied (publickey)".to_owned()))
         .next(narrowed(evidence, login))
 }
 
-/// What sshd wants of owners, else of modes.
+/// Returns the command that restores owners, else modes, that sshd accepts.
 fn narrowed(evidence: &Evidence, login: &Login) -> String {
     let home = evidence.path(paths::CORE_HOME);
     let mut refused = login.files.iter().filter_map(|file| file.refused.as_ref());
@@ -72,7 +68,7 @@ fn narrowed(evidence: &Evidence, login: &Login) -> String {
     }
 }
 
-/// Keys that the recorded config gives to core.
+/// Counts the keys that the recorded config gives to core.
 fn wanted(evidence: &Evidence) -> usize {
     let config = evidence.records.get().and_then(Records::recorded);
     let users = config.map(|config| config.ignition.passwd.users.as_slice());
@@ -88,21 +84,21 @@ fn out(evidence: &Evidence, login: &Login) -> Finding {
     let wanted = wanted(evidence);
     let intended = wanted == 0 && login.files.iter().all(|file| file.keys == 0);
     let severity = match (console, intended) {
-        // The config wants no key: so it was installed.
+        // The config contains no key, so it was installed like this.
         (_, true) => Severity::Notice,
         (true, false) => Severity::Warning,
-        // There may be a password that cannot be seen.
+        // There may be a password that cannot be read.
         (false, false) if login.passwords.is_none() => Severity::Warning,
         (false, false) => Severity::Critical,
     };
     let what = match console {
-        true => "nobody can log in over ssh, only at the console",
-        false if login.passwords.is_none() => "nobody can log in over ssh",
-        false => "nobody can log in: no key that works, no password",
+        true => "no login works over ssh, only at the console",
+        false if login.passwords.is_none() => "no login works over ssh",
+        false => "no login works: no valid key, no password",
     };
     let means = match console {
-        true => "Without the API the console is the only way in.",
-        false => "Without the API there is no way in but another boot medium.",
+        true => "Without the API the console is the only access.",
+        false => "Without the API the only access is another boot medium.",
     };
     let mut finding = Finding::new(severity, what, means);
     finding = match &login.no_keys {

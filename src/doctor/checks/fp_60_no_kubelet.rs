@@ -1,19 +1,18 @@
-//! FP-60: the recorded config is no whole one.
+//! FP-60: the recorded config is not a complete one.
 
 use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
 use crate::document::brings_kubelet;
 use crate::node::Records;
 use crate::paths;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-60",
-    title: "the recorded config is not a whole one",
-    looks_at: "whether the recorded config brings the kubelet, and is a rendered one",
-    explain: "Every rendered config brings kubelet.service. A record without it comes from a single MachineConfig, such \
-as 99-worker-ssh, that was applied as if it were the rendered one: everything else of the node's config was removed \
-with it, and the node compares as clean with what is left.\n\n\
-mco-rescue rollback takes that run back. Where it is too old for that: apply the rendered config of the pool, from the \
+    title: "the recorded config is incomplete",
+    looks_at: "if the recorded config has the kubelet, and is a rendered one",
+    explain: "Every rendered config has kubelet.service. A record without it comes from a single MachineConfig, such \
+as 99-worker-ssh, that was applied as if it were the rendered one. Everything else of the node's config was removed \
+with it, and the node matches the rest.\n\n\
+mco-rescue rollback reverts that run. If the run is too old, apply the rendered config of the pool: from the \
 cache, from another node of the pool, or made with mco-rescue render POOL FILES...",
     judge,
 };
@@ -32,10 +31,10 @@ fn judge(evidence: &Evidence) -> Verdict {
     if brings_kubelet(&config.ignition) && foreign.is_none() {
         return Verdict::healthy();
     }
-    let means = "The files and units of a node are not in it: the node may not join the cluster, or not start again.";
+    let means = "A node's files and units are not in it. The node may not join the cluster, or not start again.";
     let mut finding = Finding::new(
         Severity::Critical,
-        "the recorded config is not a whole one",
+        "the recorded config is incomplete",
         means,
     );
     if !brings_kubelet(&config.ignition) {

@@ -1,26 +1,25 @@
-//! FP-61: the bootstrap kubeconfig is gone.
+//! FP-61: the bootstrap kubeconfig is missing.
 
 use crate::doctor::evidence::Kubeconfig;
 use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
 use crate::node::Records;
 use crate::paths;
 
-/// The check.
 pub const CHECK: Check = Check {
     id: "FP-61",
     title: "the bootstrap kubeconfig is missing",
     looks_at: "/etc/kubernetes/kubeconfig",
-    explain: "The kubelet joined the cluster with /etc/kubernetes/kubeconfig, and asks with it again once its own \
-certificate has expired. The daemon sets its mode in every update: without the file the update fails, the daemon takes \
-its files back and goes Degraded.\n\n\
-No rendered config brings it: it came with the first boot, from the Machine Config Server. It is the same on every \
-node of the cluster, so a copy from another node will do: owner root, mode 0600. It holds a token; carry it like a \
+    explain: "The kubelet joined the cluster with /etc/kubernetes/kubeconfig, and uses it again once its own \
+certificate has expired. The daemon sets its mode in every update: without the file the update fails, the daemon reverts \
+its files and goes Degraded.\n\n\
+No rendered config contains it. It comes from the Machine Config Server at the first boot. It is the same on every \
+node of the cluster, so a copy from another node works: owner root, mode 0600. It contains a token: protect it like a \
 password.\n\n\
 The daemon does not compare it with anything, so a copy is no drift.",
     judge,
 };
 
-/// What the daemon says where no forecast has its words.
+/// The daemon's message, for a node without a forecast.
 const SAYS: &str = "cannot stat /etc/kubernetes/kubeconfig: stat /etc/kubernetes/kubeconfig: no such file or directory";
 
 fn judge(evidence: &Evidence) -> Verdict {
@@ -38,7 +37,7 @@ fn judge(evidence: &Evidence) -> Verdict {
 }
 
 fn missing(evidence: &Evidence) -> Finding {
-    let means = "The daemon's next update fails over it, after the files were written, and takes them back. The kubelet \
+    let means = "The daemon's next update fails without it, after the files were written, and reverts them. The kubelet \
 needs it too, once its own certificate has expired.";
     let forecast = evidence.forecast.iter();
     let mut branches = forecast.flat_map(|forecast| &forecast.branches);
@@ -55,14 +54,14 @@ needs it too, once its own certificate has expired.";
 }
 
 fn empty(evidence: &Evidence) -> Finding {
-    let means = "The kubelet cannot ask for a certificate with it, once its own has expired.";
+    let means = "The kubelet cannot request a certificate with it once its own has expired.";
     let what = "the bootstrap kubeconfig is empty";
     let finding = Finding::new(Severity::Warning, what, means)
         .seen(format!("/{}", paths::KUBECONFIG), "0 bytes");
     brought(evidence, finding)
 }
 
-/// Where it is to be had: it belongs to root alone on other nodes, too.
+/// Adds the commands that copy it: on other nodes it belongs to root as well.
 fn brought(evidence: &Evidence, finding: Finding) -> Finding {
     let path = evidence.path(paths::KUBECONFIG);
     finding
