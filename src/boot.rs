@@ -24,7 +24,7 @@ pub struct FirstBoot {
     pub outcome: String,
     /// The reason why there was work, or none.
     pub why: String,
-    /// The config, where one was chosen.
+    /// The config, if one was chosen.
     pub config: Option<String>,
     /// The step that failed, in the gerund.
     pub phase: Option<String>,
@@ -35,7 +35,7 @@ pub struct FirstBoot {
 }
 
 impl FirstBoot {
-    /// A run that did not fail.
+    /// Creates the report on a run that did not fail.
     pub fn ended(outcome: &str, why: impl Into<String>, config: Option<String>) -> Self {
         Self {
             schema: "mco-rescue/firstboot/v1".to_owned(),
@@ -48,7 +48,7 @@ impl FirstBoot {
         }
     }
 
-    /// A run that failed.
+    /// Creates the report on a run that failed.
     pub fn failed(why: impl Into<String>, phase: &str, cause: String) -> Self {
         Self {
             phase: Some(phase.to_owned()),

@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use crate::root::{Root, RootError, RootPath};
 use crate::sealed;
 
-/// A JSON file that is kept for later; nothing where it is missing, or damaged, which the log says.
+/// Reads a stored JSON file; None if it is missing or damaged, which is logged.
 pub fn remembered<T: DeserializeOwned>(
     root: &Root,
     file: &'static str,
@@ -17,17 +17,17 @@ pub fn remembered<T: DeserializeOwned>(
         return Ok(None);
     };
     if let Err(broken) = sealed::check(&bytes) {
-        log::warn!("{path} is damaged and is passed over: {broken}");
+        log::warn!("{path} is damaged and is skipped: {broken}");
         return Ok(None);
     }
     match serde_json::from_slice::<T>(&bytes) {
         Ok(kept) if version(&kept) == known => Ok(Some(kept)),
         Ok(kept) => {
-            log::warn!("{path} is of version {}; it is passed over", version(&kept));
+            log::warn!("{path} has version {}; it is skipped", version(&kept));
             Ok(None)
         }
         Err(error) => {
-            log::warn!("{path} cannot be read and is passed over: {error}");
+            log::warn!("{path} cannot be read and is skipped: {error}");
             Ok(None)
         }
     }

@@ -14,7 +14,7 @@ pub fn printable(text: &str) -> String {
     out
 }
 
-/// Characters that have no width, or turn the direction of what follows: with them a text reads as another one.
+/// Is true for characters without width, or that turn the direction of the text after them: they disguise a text.
 pub fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
@@ -23,7 +23,7 @@ pub fn is_invisible(c: char) -> bool {
         | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Every such character as JSON escapes it, which text and JSON can both hold.
+/// Spells out every such character as JSON escapes it, which text and JSON can both contain.
 pub fn spelled_out(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -38,7 +38,7 @@ pub fn spelled_out(text: &str) -> String {
     out
 }
 
-/// The same for text that must stay on one line, such as a path: it cannot forge another one.
+/// Makes a text harmless that must stay on one line, such as a path: it cannot forge another line.
 pub fn inline(text: &str) -> String {
     let escaped = text.chars().map(|c| match c {
         '\n' | '\t' => c.escape_default().to_string(),
@@ -47,7 +47,7 @@ pub fn inline(text: &str) -> String {
     printable(&escaped.collect::<String>())
 }
 
-/// A message of several lines on one line: each line break becomes a semicolon, or a blank after `:`, `;` or `,`.
+/// Joins a message of several lines: each line break becomes a semicolon, or a blank after `:`, `;` or `,`.
 ///
 /// For sentences; a name keeps its line break, spelled out, by [`inline`].
 pub fn one_line(text: &str) -> String {
@@ -63,7 +63,7 @@ pub fn one_line(text: &str) -> String {
     inline(&joined)
 }
 
-/// A number with its noun: `1 step`, `2 steps`.
+/// Returns a number with its noun: `1 step`, `2 steps`.
 pub fn count(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{plural}")

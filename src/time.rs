@@ -2,7 +2,7 @@
 
 use crate::text::count;
 
-/// A time as UTC text, from seconds since 1970.
+/// Returns a time as UTC text, from seconds since 1970.
 pub fn utc(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);
@@ -14,7 +14,7 @@ pub fn utc(seconds: u64) -> String {
     )
 }
 
-/// How long before `now` a moment was, in the largest unit that tells it: `12 minutes ago`.
+/// Returns the time from a moment to `now`, in the largest fitting unit: `12 minutes ago`.
 pub fn ago(then: u64, now: u64) -> String {
     let Some(past) = now.checked_sub(then) else {
         return "ahead of this clock".to_owned();
@@ -29,7 +29,7 @@ pub fn ago(then: u64, now: u64) -> String {
     format!("{} ago", count(number, unit))
 }
 
-/// Days since 1970 as a date of the proleptic Gregorian calendar.
+/// Returns the date of a day since 1970, in the proleptic Gregorian calendar.
 fn civil(days: u64) -> (u64, u64, u64) {
     // Years are counted from March, in eras of 400 years, so that leap days come last.
     let shifted = days + 719_468;
@@ -47,7 +47,7 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
-/// Days since 1970 of a date of the Gregorian calendar.
+/// Returns the days since 1970 of a date of the Gregorian calendar.
 pub fn days(year: i64, month: i64, day: i64) -> i64 {
     // Years are counted from March, so that leap days come last.
     let (year, month) = if month > 2 {

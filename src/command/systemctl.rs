@@ -10,9 +10,9 @@ use crate::sys::privileges::Capability;
 pub struct UnitActivity {
     /// Its name.
     pub name: String,
-    /// Such as `active`.
+    /// Active state, such as `active`.
     pub active: String,
-    /// Such as `running`.
+    /// Sub-state, such as `running`.
     pub sub: String,
 }
 

@@ -1,4 +1,4 @@
-//! Node disruption policies: which actions follow from which change (docs/agreement.md: Actions).
+//! Node disruption policies: the actions that follow from a change (docs/agreement.md: Actions).
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use crate::command::job::{CA_TRUST, Job};
 use crate::daemon::policies::{self, ClusterPolicies, FilePolicy, KeyPolicy, Service, UnitPolicy};
 use crate::document::FORCE_FILE;
 
-/// Runs containers; most actions are for it.
+/// The container runtime; most actions concern it.
 pub const CRIO: &str = "crio.service";
 
-/// Key of the release images, which the node may get at run time.
+/// Path of the release images' key, which may change at run time.
 pub(super) const GPG_KEY: &str = "/etc/machine-config-daemon/no-reboot/containers-gpg.pub";
-/// Certificate authorities that the cluster's administrator adds.
+/// Path of the certificate authorities that the cluster's administrator adds.
 pub(super) const USER_CA: &str =
     "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt";
-/// The one file whose action depends on what is in it.
+/// Path of the only file whose action depends on its content.
 pub(super) const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
 
-/// What is done on the node after the files are in place.
+/// An action on the node after the files are in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// The whole node; stands alone.
+    /// Reboots the node; always the only action.
     Reboot,
-    /// Pods are evicted beforehand; afterwards there is nothing to do.
+    /// Evicts the pods before the files; nothing is left to do after them.
     Drain,
     /// `systemctl reload` of a service.
     Reload(String),
@@ -30,19 +30,19 @@ pub enum Action {
     Restart(String),
     /// `systemctl daemon-reload`.
     DaemonReload,
-    /// For registries.conf alone: CRI-O is reloaded, and whether to drain depends on what changed in it.
+    /// For registries.conf alone: CRI-O is reloaded, and the change of its content decides about the drain.
     Special,
-    /// Nothing.
+    /// Does nothing.
     None,
 }
 
-/// An action of a policy that cannot be carried out here: of a kind that is not known, or without its service.
+/// An action of a policy that cannot be carried out here: of an unknown kind, or without its service.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
-    /// A kind that came with a later release.
-    #[error("the policy asks for {0:?}, which is not known here")]
+    /// A kind of a later release.
+    #[error("the policy asks for {0:?}, which this version does not support")]
     Kind(String),
-    /// `Reload` or `Restart` of nothing.
+    /// `Reload` or `Restart` without a service.
     #[error("the policy asks for {0} and names no service")]
     Service(String),
 }
@@ -94,7 +94,7 @@ impl From<&Action> for policies::Action {
 }
 
 impl Action {
-    /// What the running system is told for it; nothing for what is done before, at the end, or not at all.
+    /// Returns the job on the running system; None for actions before the files, at the end, or without effect.
     pub fn job(&self) -> Option<Job> {
         match self {
             Self::Reload(name) => Some(Job::Reload(name.clone())),
@@ -120,42 +120,42 @@ impl fmt::Display for Action {
     }
 }
 
-/// An action and what it follows from.
+/// Returns an action with its cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Queued {
-    /// What is done.
+    /// The action.
     pub action: Action,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
 }
 
-/// What an action follows from.
+/// The cause of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// The force file: always a reboot.
+    /// The force file, which always reboots.
     Forced,
-    /// These parts of the config only a reboot brings.
+    /// Changed parts of the config that only a reboot applies.
     NeedsReboot(Vec<&'static str>),
-    /// Nothing changed that could have a policy.
+    /// No file, unit or user changed.
     NothingChanged,
-    /// A file that changed, and the path of the policy that holds for it.
+    /// A changed file, and the path of its policy.
     File(String, String),
-    /// A file that changed and has no policy.
+    /// A changed file without a policy.
     FileWithoutPolicy(String),
-    /// A unit that changed and has a policy.
+    /// A changed unit with a policy.
     Unit(String),
-    /// A unit that changed and has no policy.
+    /// A changed unit without a policy.
     UnitWithoutPolicy(String),
-    /// Keys or password.
+    /// Changed keys or password.
     Users,
-    /// A policy for the named file, unit or user that cannot be followed, and why.
+    /// A policy for the named file, unit or user that cannot be followed, with the reason.
     Unknown(String, Unknown),
 }
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Forced => write!(f, "{FORCE_FILE} is there"),
+            Self::Forced => write!(f, "{FORCE_FILE} exists"),
             Self::NeedsReboot(parts) => write!(f, "{} changed", parts.join(", ")),
             Self::NothingChanged => write!(f, "no file, unit or user changed"),
             Self::File(path, policy) if path == policy => write!(f, "policy for {path}"),
@@ -169,20 +169,20 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What changed, in the order in which actions are queued; the daemon's own order of files is random.
+/// The changes, in the order in which actions are queued; the daemon's own order of files is random.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changed<'a> {
-    /// Paths.
+    /// Paths of changed files.
     pub files: Vec<&'a str>,
-    /// Names.
+    /// Names of changed units.
     pub units: Vec<&'a str>,
-    /// Keys or passwords.
+    /// Keys or passwords changed.
     pub users: bool,
 }
 
-/// The actions for what changed: in order, nothing dropped that comes twice, a reboot alone.
+/// Returns the actions for the changes: in order, duplicates kept, a reboot alone.
 ///
-/// A policy that cannot be followed means a reboot, as no policy does: that brings whatever the action was to bring.
+/// A policy that cannot be followed means a reboot, like a missing one: a reboot has the effect of every action.
 pub fn queue(changed: &Changed<'_>, policies: &ClusterPolicies) -> Vec<Queued> {
     let mut all = Vec::new();
     for path in &changed.files {
@@ -209,7 +209,7 @@ pub fn queue(changed: &Changed<'_>, policies: &ClusterPolicies) -> Vec<Queued> {
     settled(all)
 }
 
-/// A reboot and nothing else.
+/// Returns a reboot as the only action.
 pub fn reboot(cause: Cause) -> Vec<Queued> {
     vec![Queued {
         action: Action::Reboot,
@@ -236,7 +236,7 @@ fn queued<'a>(
         })
 }
 
-/// A reboot makes the rest moot; doing nothing is no action beside others, and is done once.
+/// Drops actions without effect: all others beside a reboot, and `None` beside others.
 fn settled(mut all: Vec<Queued>) -> Vec<Queued> {
     let is = |queued: &Queued, action: &Action| queued.action == *action;
     if let Some(reboot) = all.iter().find(|queued| is(queued, &Action::Reboot)) {
@@ -250,7 +250,7 @@ fn settled(mut all: Vec<Queued>) -> Vec<Queued> {
     all
 }
 
-/// The policy for a path: of the path itself or of a directory above it, the longest.
+/// Returns the policy for a path: of the path itself or of a directory above it, the longest.
 fn file_policy<'a>(path: &str, policies: &'a ClusterPolicies) -> Option<&'a FilePolicy> {
     let length = |policy: &FilePolicy| policy.path.trim_end_matches('/').len();
     let holds = |policy: &&FilePolicy| {
@@ -262,7 +262,7 @@ fn file_policy<'a>(path: &str, policies: &'a ClusterPolicies) -> Option<&'a File
     all.filter(holds).max_by_key(|policy| length(policy))
 }
 
-/// The operator's defaults (of 2026-08), which a cluster lays its own over.
+/// Returns the operator's defaults (of 2026-08), over which a cluster lays its own policies.
 pub fn default_policies() -> ClusterPolicies {
     let reload = || Action::Reload(CRIO.to_owned());
     let restart = |name: &str| Action::Restart(name.to_owned());
@@ -307,8 +307,8 @@ pub fn default_policies() -> ClusterPolicies {
     }
 }
 
-/// The operator's defaults with those of a cluster's administrator laid over them, as the operator does it: an entry
-/// of the same path or name takes the place of the default.
+/// Returns the operator's defaults with a cluster administrator's policies laid over them, as the operator does it:
+/// an entry with the same path or name replaces the default.
 pub fn laid_over_defaults(user: &ClusterPolicies) -> ClusterPolicies {
     let mut all = default_policies();
     for policy in &user.files {

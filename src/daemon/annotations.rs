@@ -1,5 +1,5 @@
-//! What the cluster's API says of this node: its annotations, asked for with the kubelet's own credentials while
-//! there is a network (docs/agreement.md: Annotations). Kept with the time at which they were seen, and never taken for the present.
+//! The cluster's API: the node's annotations, requested with the kubelet's own credentials while there is a network
+//! (docs/agreement.md: Annotations). They are stored with their time, and never treated as current.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,71 +12,71 @@ use crate::state_file;
 
 /// Version of the file.
 const VERSION: u32 = 1;
-/// What the daemon and the controller write begins so.
+/// Prefix of the annotations of daemon and controller.
 const PREFIX: &str = "machineconfiguration.openshift.io/";
 
-/// The node's annotations as they were when the API answered for the last time.
+/// The node's annotations at the last answer of the API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Annotations {
     version: u32,
     /// Name of the Node.
     pub node: String,
-    /// When the API answered; seconds since 1970 by the node's clock.
+    /// Time of the answer; seconds since 1970 by the node's clock.
     pub seen: u64,
-    /// `currentConfig`: what the daemon last said the node to be in.
+    /// `currentConfig`: the config that the daemon reported last.
     pub current: Option<String>,
-    /// `desiredConfig`: what the controller last wanted.
+    /// `desiredConfig`: the config that the controller desired last.
     pub desired: Option<String>,
     /// `state` of the daemon.
     pub state: Option<String>,
-    /// The layered images and the topology; nothing in what was kept before they were looked at.
+    /// The layered images and the topology; None in files of older versions.
     #[serde(default)]
     pub more: Option<More>,
 }
 
-/// What only matters on some nodes.
+/// Annotations that only matter on some nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct More {
-    /// `currentImage`: the layered image that the daemon last said the node to be in.
+    /// `currentImage`: the layered image that the daemon reported last.
     pub current_image: Option<String>,
-    /// `desiredImage`: the one that the controller last wanted.
+    /// `desiredImage`: the layered image that the controller desired last.
     pub desired_image: Option<String>,
     /// `controlPlaneTopology` is `SingleReplica`: nothing is ever drained.
     pub single_replica: bool,
 }
 
-/// Why the API cannot be asked.
+/// A reason why the API cannot be queried.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    /// Reading from the root.
+    /// The root could not be read.
     #[error(transparent)]
     Root(#[from] RootError),
-    /// There is nothing to ask with.
+    /// The node has no kubeconfig of the kubelet.
     #[error(
         "/{} is missing: this node has no credentials of its own",
         paths::KUBELET_KUBECONFIG
     )]
     NoKubeconfig,
-    /// Something in it cannot be used.
+    /// The kubeconfig cannot be used.
     #[error("/{path}: {0}", path = paths::KUBELET_KUBECONFIG)]
     Kubeconfig(String),
-    /// The answer.
-    #[error("the API's answer is no {0}: {1}")]
+    /// The answer cannot be used.
+    #[error("the API's answer is not a {0}: {1}")]
     Answer(&'static str, String),
 }
 
-/// How the kubelet reaches the API.
+/// The kubelet's access to the API.
 #[derive(Debug)]
 pub struct Access {
     /// Such as `https://api-int.example:6443`.
     pub server: String,
-    /// Who signs for it.
+    /// The authorities that sign the server's certificate.
     pub authorities: Vec<CertificateDer<'static>>,
     /// The kubelet's certificate and key.
     pub identity: ClientIdentity,
 }
 
-/// Reads the kubelet's kubeconfig and what it names.
+/// Reads the kubelet's kubeconfig and the files that it names.
 pub fn access(root: &Root) -> Result<Access, ApiError> {
     let bytes = root.read(&RootPath::fixed(paths::KUBELET_KUBECONFIG))?;
     let bytes = bytes.ok_or(ApiError::NoKubeconfig)?;
@@ -100,7 +100,7 @@ pub fn access(root: &Root) -> Result<Access, ApiError> {
     })
 }
 
-/// The cluster or user of the current context; of several without a context, the first.
+/// Returns the cluster or user of the current context; without a context, the first.
 fn part<'a>(config: &'a Value, list: &str, kind: &str) -> Result<&'a Value, ApiError> {
     let named = |list: &str, name: &str| {
         let mut all = config.get(list)?.as_array()?.iter();
@@ -117,7 +117,7 @@ fn part<'a>(config: &'a Value, list: &str, kind: &str) -> Result<&'a Value, ApiE
         .ok_or_else(|| ApiError::Kubeconfig(format!("has no {kind} for its context")))
 }
 
-/// PEM from `KEY-data` (base64), else from the file that KEY names.
+/// Returns PEM from `KEY-data` (base64), else from the file that KEY names.
 fn material(root: &Root, of: &Value, key: &str) -> Result<Vec<u8>, ApiError> {
     let text = |key: &str| of.get(key).and_then(Value::as_str);
     if let Some(data) = text(&format!("{key}-data")) {
@@ -132,12 +132,12 @@ fn material(root: &Root, of: &Value, key: &str) -> Result<Vec<u8>, ApiError> {
         .ok_or_else(|| ApiError::Kubeconfig(format!("{key}: {path} is missing")))
 }
 
-/// What is asked for the Node object.
+/// Returns the URL of the Node object.
 pub fn node_url(server: &str, node: &str) -> String {
     format!("{server}/api/v1/nodes/{node}")
 }
 
-/// The annotations in the API's answer.
+/// Parses the annotations in the API's answer.
 pub fn annotations(answer: &[u8], seen: u64) -> Result<Annotations, ApiError> {
     let node: Value =
         serde_json::from_slice(answer).map_err(|e| ApiError::Answer("Node", e.to_string()))?;
@@ -164,7 +164,7 @@ pub fn annotations(answer: &[u8], seen: u64) -> Result<Annotations, ApiError> {
 }
 
 impl Annotations {
-    /// What the API said at a time.
+    /// Creates the annotations of an answer.
     pub fn new(
         node: &str,
         seen: u64,
@@ -184,7 +184,7 @@ impl Annotations {
     }
 }
 
-/// What was seen last; nothing where the file is missing or damaged, which the log says.
+/// Reads the stored annotations; None if the file is missing or damaged, which is logged.
 pub fn remembered(root: &Root) -> Result<Option<Annotations>, RootError> {
     state_file::remembered(root, paths::ANNOTATIONS, VERSION, |kept: &Annotations| {
         kept.version

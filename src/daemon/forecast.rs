@@ -1,5 +1,5 @@
-//! What will be, by what is known of the node's annotations: who told of them, how far that holds, and both branches
-//! where it does not.
+//! The daemon's next start, from the known annotations of the node: their source, its reliability, and both branches
+//! if the source may be stale.
 
 use serde::Serialize;
 
@@ -8,85 +8,86 @@ use crate::daemon::annotations;
 use crate::daemon::pod_log::DaemonLog;
 use crate::time::utc;
 
-/// What will be, as far as anybody here can know.
+/// The forecast of the daemon's behaviour, as far as the sources here allow.
 #[derive(Debug, Clone, Serialize)]
 pub struct Forecast {
-    /// The day of the daemon's source that the rules are of.
+    /// Date of the daemon's source that the rules follow.
     pub release: String,
     /// Name of the Node.
     pub node: String,
-    /// Who told of the annotations.
+    /// The source of the annotations.
     pub told: Told,
-    /// The same for a person.
+    /// The source as text.
     #[serde(skip)]
     pub told_words: String,
-    /// When that was; seconds since 1970.
+    /// Time of the source; seconds since 1970.
     pub at: Option<u64>,
-    /// A daemon runs now: it looks at the node like this when it is started anew.
+    /// A daemon runs now: the forecast is for its next restart.
     pub running: bool,
-    /// A reboot is waited for, and told of is what comes after it.
+    /// A reboot is pending, and the forecast is for the start after it.
     pub after_reboot: bool,
-    /// It is what will be once a plan is carried out.
+    /// The forecast is for the node after a plan.
     #[serde(skip)]
     pub planned: bool,
-    /// The recorded config has no kubelet.service, so no pod starts on the node, and no daemon either.
+    /// The recorded config has no kubelet.service: no pod starts on the node, and so no daemon.
     pub no_kubelet: bool,
-    /// `currentConfig`, where it is known.
+    /// `currentConfig`, if it is known.
     pub current: Option<String>,
     /// The config that the node is, or will be, recorded to be in.
     pub record: Option<String>,
-    /// One where the annotations are known, else one for each thing that they can say.
+    /// One branch if the annotations are known, else one for each possible value.
     pub branches: Vec<Branch>,
 }
 
-/// What stands for a config that is none of those that are known.
+/// Placeholder for a config that is not known here.
 pub const ANOTHER: &str = "another config";
 
-/// Who told of the annotations.
+/// The source of the annotations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Told {
     /// The command line.
     Given,
-    /// The API, when it was asked last.
+    /// The API, at the last query.
     Api,
     /// The daemon's log.
     Log,
-    /// What the node brought along to its first boot.
+    /// The file of the node's first boot.
     FirstBoot,
-    /// Nobody.
-    Nobody,
+    /// No source.
+    #[serde(rename = "nobody")]
+    Missing,
 }
 
-/// What is known of the annotations.
+/// The known annotations with their source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evidence {
-    /// As far as they are known.
+    /// The annotations, as far as they are known.
     pub annotations: Annotations,
-    /// By whom.
+    /// Their source.
     pub told: Told,
-    /// When that was; seconds since 1970.
+    /// Time of the source; seconds since 1970.
     pub at: Option<u64>,
-    /// The node has gone elsewhere since, so the cluster may want something else by now.
+    /// The node's config changed since, so the cluster may desire another one now.
     pub doubtful: bool,
 }
 
-/// Everything that may tell of them.
+/// All possible sources of the annotations.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Witnesses<'a> {
     /// `--desired`.
     pub given: Option<&'a str>,
-    /// What `fetch` kept of the API.
+    /// The API's annotations in the cache of `fetch`.
     pub api: Option<&'a annotations::Annotations>,
-    /// What the daemon's log tells.
+    /// The configs in the daemon's log.
     pub log: Option<&'a DaemonLog>,
-    /// `node-annotations.json` as the daemon put it away after the first boot.
+    /// The backup copy of `node-annotations.json` after the first boot.
     pub first_boot: Option<&'a Annotations>,
     /// The config that the node is or will be recorded to be in.
     pub record: Option<&'a str>,
 }
 
-/// The best evidence.
+/// Returns the annotations from the best source.
 pub fn evidence(all: &Witnesses<'_>) -> Evidence {
     let seen = all.api.map(|seen| Annotations {
         current: Annotation::told(seen.current.as_deref()),
@@ -107,7 +108,7 @@ pub fn evidence(all: &Witnesses<'_>) -> Evidence {
     }
     let named = |name: &str| all.record == Some(name);
     if let (Some(annotations), Some(seen)) = (seen, all.api) {
-        // On its way from one of them to the other it is where the API left it.
+        // Between these two configs the node is as the API knows it.
         let is_one = |name: &Option<String>| name.as_deref().is_some_and(named);
         let elsewhere = all.record.is_some() && !is_one(&seen.current) && !is_one(&seen.desired);
         return Evidence {
@@ -121,7 +122,7 @@ pub fn evidence(all: &Witnesses<'_>) -> Evidence {
         .or_else(|| by_the_first_boot(all))
         .unwrap_or(Evidence {
             annotations: Annotations::default(),
-            told: Told::Nobody,
+            told: Told::Missing,
             at: None,
             doubtful: true,
         })
@@ -137,7 +138,7 @@ fn image(
     })
 }
 
-/// It tells only what the daemon made of the annotations then.
+/// Returns the annotations from the log, which shows only their effect at that time.
 fn by_the_log(all: &Witnesses<'_>) -> Option<Evidence> {
     let wanted = all.log?.wanted.as_ref()?;
     Some(Evidence {
@@ -151,7 +152,7 @@ fn by_the_log(all: &Witnesses<'_>) -> Option<Evidence> {
     })
 }
 
-/// Only as long as the node has gone nowhere since.
+/// Returns the annotations of the first boot, if the node's config has not changed since.
 fn by_the_first_boot(all: &Witnesses<'_>) -> Option<Evidence> {
     let first = all.first_boot?;
     let Annotation::Is(name) = &first.desired else {
@@ -166,35 +167,32 @@ fn by_the_first_boot(all: &Witnesses<'_>) -> Option<Evidence> {
 }
 
 impl Evidence {
-    /// For a person.
+    /// Returns the source as text.
     pub fn words(&self) -> String {
         match (self.told, self.at) {
             (Told::Given, _) => "as given".to_owned(),
-            (Told::Api, at) => format!("as the API had it {}", utc(at.unwrap_or_default())),
+            (Told::Api, at) => format!("reported by the API {}", utc(at.unwrap_or_default())),
             (Told::Log, at) => {
-                format!(
-                    "as far as the daemon's log of {} tells",
-                    utc(at.unwrap_or_default())
-                )
+                format!("from the daemon's log, {}", utc(at.unwrap_or_default()))
             }
-            (Told::FirstBoot, _) => "as it was at the first boot".to_owned(),
-            (Told::Nobody, _) => "nobody here knows".to_owned(),
+            (Told::FirstBoot, _) => "from the first boot".to_owned(),
+            (Told::Missing, _) => "no source".to_owned(),
         }
     }
 }
 
-/// One of the ways in which it can go.
+/// A possible course of the daemon's start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Branch {
-    /// The value of `desiredConfig` that it goes by; nothing where there is none.
+    /// The value of `desiredConfig` in this course; None if there is none.
     pub desired: Option<String>,
-    /// Whether that is known, or only one of the possibilities.
+    /// The value is known, not only possible.
     pub known: bool,
-    /// What will be.
+    /// The daemon's behaviour.
     pub prediction: Prediction,
 }
 
-/// What will be. One branch where the annotations are known; else one for each thing that they can say.
+/// Predicts the daemon's start. One branch if the annotations are known; else one for each possible value.
 pub fn branches(here: &Situation<'_>, evidence: &Evidence, record: Option<&str>) -> Vec<Branch> {
     let go = |desired: Option<&str>, known: bool| {
         let mut annotations = evidence.annotations.clone();
@@ -216,7 +214,7 @@ pub fn branches(here: &Situation<'_>, evidence: &Evidence, record: Option<&str>)
     };
     let first = go(None, true);
     let told = evidence.annotations.desired != Annotation::Unknown;
-    // No pool is ever in a config that was not rendered.
+    // A pool never targets a config that was not rendered.
     let wanted = record.filter(|name| name.starts_with("rendered-"));
     let other = wanted.filter(|name| first.desired.as_deref() != Some(*name));
     match (told, record) {
@@ -230,7 +228,7 @@ pub fn branches(here: &Situation<'_>, evidence: &Evidence, record: Option<&str>)
     }
 }
 
-/// What comes to the same in any case is said once, and is no question of what the cluster wants.
+/// Joins branches with the same result, which does not depend on the cluster's desired config.
 fn either(one: Branch, other: Branch) -> Vec<Branch> {
     let (seen, also) = (&one.prediction, &other.prediction);
     if seen.error.is_none() || seen.error != also.error || seen.update.is_some() {
@@ -292,6 +290,6 @@ mod tests {
             })
             .told
         };
-        assert_eq!((at("a"), at("b")), (Told::FirstBoot, Told::Nobody));
+        assert_eq!((at("a"), at("b")), (Told::FirstBoot, Told::Missing));
     }
 }

@@ -1,5 +1,5 @@
-//! Handing a node over to the cluster again: what an admin does with `oc` when the API is back, as the controller and
-//! the daemon would do it between them (docs/agreement.md: Annotations, Start, Drain), with what to look at before each step.
+//! Handing a node over to the cluster again: the steps of an admin with `oc` when the API is back, as the controller and
+//! the daemon would do them (docs/agreement.md: Annotations, Start, Drain), with a check before each step.
 //!
 //! Pure. Nothing here is secret: a rendered config is named, never shown.
 
@@ -9,42 +9,42 @@ use serde_json::{Value, json};
 use super::start::{PREFIX, Prediction, State};
 use crate::invocation::mco_rescue;
 
-/// What stands for the pool's uid in an object that is to be made anew.
+/// Placeholder for the pool's uid in an object that will be created again.
 pub const POOL_UID: &str = "POOL-UID";
 
-/// What is known.
+/// The facts for the steps.
 #[derive(Debug, Clone, Copy)]
 pub struct Given<'a> {
     /// Name of the Node.
     pub node: &'a str,
-    /// The node's pool, where its config names it.
+    /// The node's pool, if its config names it.
     pub pool: Option<&'a str>,
-    /// The config that the node is to be in.
+    /// The config that the node should be in.
     pub config: &'a str,
-    /// `currentConfig`, where it is known.
+    /// `currentConfig`, if it is known.
     pub current: Option<&'a str>,
-    /// What the daemon does once that is what the cluster wants.
+    /// The daemon's behaviour once the cluster desires that config.
     pub prediction: &'a Prediction,
     /// Names of the configs whose contents are on the node.
     pub at_hand: &'a [String],
 }
 
-/// The way back into the cluster.
+/// The steps back into the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Handover {
     /// Name of the Node.
     pub node: String,
-    /// Its pool.
+    /// Name of its pool.
     pub pool: Option<String>,
-    /// The config that it is to be in.
+    /// The config that it should be in.
     pub config: String,
-    /// What stands in the way on the node itself.
+    /// An obstacle on the node itself.
     pub warning: Option<String>,
-    /// What the node is told, as a merge patch.
+    /// The change of the Node object, as a merge patch.
     pub patch: Value,
-    /// What the API has to have.
+    /// Objects that the API must have.
     pub objects: Vec<Lost>,
-    /// In order.
+    /// The steps in order.
     pub steps: Vec<Step>,
 }
 
@@ -53,37 +53,37 @@ pub struct Handover {
 pub struct Lost {
     /// Name of the MachineConfig.
     pub machine_config: String,
-    /// Writes it on the node; nothing where the node does not have it.
+    /// The command that writes it on the node; None if the node does not have it.
     pub export: Option<String>,
-    /// Makes it in the API.
+    /// The command that creates it in the API.
     pub create: Option<String>,
 }
 
-/// One step.
+/// A step of an admin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// What it is for.
+    /// Purpose of the step.
     pub what: String,
-    /// What to look at before.
+    /// The check before the step.
     pub check: String,
-    /// What has to come of the check; nothing where the words of the step say it.
+    /// The expected output of the check; None if the purpose describes it.
     pub expect: Option<String>,
-    /// What to do then; nothing where looking is all.
+    /// The commands after the check; empty if the check is all.
     pub commands: Vec<String>,
-    /// What to do instead in a case that is named.
+    /// The command for a special case.
     pub instead: Option<Instead>,
 }
 
-/// Another command for another case.
+/// A command for a special case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Instead {
-    /// The case.
+    /// Description of the case.
     pub when: String,
-    /// What to do then.
+    /// The command for it.
     pub command: String,
 }
 
-/// The steps for one node.
+/// Returns the steps for one node.
 pub fn handover(given: &Given<'_>) -> Handover {
     let patch =
         json!({"metadata": {"annotations": {format!("{PREFIX}desiredConfig"): given.config}}});
@@ -112,11 +112,11 @@ pub fn handover(given: &Given<'_>) -> Handover {
 fn warning(prediction: &Prediction) -> Option<String> {
     let said = prediction.error.as_deref().unwrap_or_default();
     match prediction.state {
-        State::Degraded => Some(format!("the daemon will be Degraded, and say: {said}")),
+        State::Degraded => Some(format!("the daemon will be Degraded, and report: {said}")),
         State::Unreconcilable => Some(format!(
-            "the daemon will be Unreconcilable, and say: {said}"
+            "the daemon will be Unreconcilable, and report: {said}"
         )),
-        State::Unknown => Some("what the daemon will do cannot be told here".to_owned()),
+        State::Unknown => Some("the daemon's behaviour is unknown here".to_owned()),
         State::Done | State::Working => None,
     }
 }
@@ -151,7 +151,7 @@ impl Given<'_> {
     fn pool_wants(&self) -> Step {
         let pool = word(self.pool.unwrap_or("POOL"));
         Step {
-            what: "the pool has to want it; if it wants another one, the controller sends the node there".to_owned(),
+            what: "the pool must target it; otherwise the controller moves the node to the pool's config".to_owned(),
             check: format!("oc get mcp {pool} -o jsonpath='{{.spec.configuration.name}}{{\"\\n\"}}'"),
             expect: Some(self.config.to_owned()),
             commands: Vec::new(),
@@ -165,7 +165,7 @@ impl Given<'_> {
             .map(|lost| word(&lost.machine_config))
             .collect();
         Step {
-            what: "the API has to have these, or the daemon is Degraded; make the ones that are missing, from files \
+            what: "the API must have these, or the daemon is Degraded; create the missing ones from files \
                    written on the node"
                 .to_owned(),
             check: format!("oc get mc {}", names.join(" ")),
@@ -180,13 +180,13 @@ impl Given<'_> {
             format!("{PREFIX}currentConfig"): self.config, format!("{PREFIX}desiredConfig"): self.config}}});
         Step {
             what:
-                "the node has to be told, if it is not: only if no other update of it is under way"
+                "set the node's desired config, if it differs: only if no other update of the node is in progress"
                     .to_owned(),
             check: self.annotation(&["currentConfig", "desiredConfig", "state"]),
             expect: None,
             commands: vec![self.patch(patch)],
             instead: Some(Instead {
-                when: "the object of currentConfig cannot be had any more, or the Node has no annotations".to_owned(),
+                when: "the object of currentConfig is no longer available, or the Node has no annotations".to_owned(),
                 command: self.patch(&both),
             }),
         }
@@ -195,8 +195,8 @@ impl Given<'_> {
     fn drained(&self) -> Step {
         let drain = format!("drain-{}", self.config);
         Step {
-            what: "without a controller: when the daemon asks for exactly this drain, drain the node and say so; then \
-                   it writes the files, and reboots if they ask for that"
+            what: "without a controller: when the daemon asks for exactly this drain, drain the node and confirm it; then \
+                   it writes the files, and reboots if they need it"
                 .to_owned(),
             check: self.annotation(&["desiredDrain"]),
             commands: vec![
@@ -214,7 +214,7 @@ impl Given<'_> {
     fn uncordoned(&self) -> Step {
         let uncordon = format!("uncordon-{}", self.config);
         Step {
-            what: "without a controller: when the daemon asks for exactly this, let work come back and say so"
+            what: "without a controller: when the daemon asks for exactly this, uncordon the node and confirm it"
                 .to_owned(),
             check: self.annotation(&["desiredDrain"]),
             commands: vec![
@@ -228,7 +228,8 @@ impl Given<'_> {
 
     fn arrived(&self) -> Step {
         Step {
-            what: "the daemon is done when it says so; then take the next node".to_owned(),
+            what: "the daemon is done when it prints this; then continue with the next node"
+                .to_owned(),
             check: self.annotation(&["currentConfig", "state"]),
             expect: Some(format!("{} Done", self.config)),
             commands: Vec::new(),
@@ -250,7 +251,7 @@ impl Given<'_> {
         )
     }
 
-    /// Values of annotations, in one line.
+    /// Returns the command that prints annotations in one line.
     fn annotation(&self, keys: &[&str]) -> String {
         let escaped = PREFIX.replace('.', "\\.");
         let all: Vec<String> = keys
@@ -265,7 +266,7 @@ impl Given<'_> {
     }
 }
 
-/// A word of a shell command; what could mean anything else to the shell is quoted.
+/// Returns a word of a shell command; special characters are quoted.
 fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
     if !text.is_empty() && text.chars().all(plain) && !text.starts_with('-') {
@@ -279,8 +280,8 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// The object as the API takes it: what only the API that gave it could know goes, and the pool of another life is
-/// named anew, or the garbage collector would remove the object.
+/// Returns the object for `oc create`: fields of the old API are removed, and the pool is named as its owner again, or
+/// the garbage collector would remove the object.
 pub fn object(record: &str, pool: Option<&str>) -> serde_json::Result<Value> {
     let mut object: Value = serde_json::from_str(record)?;
     let Some(fields) = object.as_object_mut() else {

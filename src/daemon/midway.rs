@@ -1,4 +1,4 @@
-//! Where an update of the daemon fails on its way: after the drain, while it writes (docs/agreement.md: Update, Units).
+//! The first failure of a daemon's update: after the drain, while it writes (docs/agreement.md: Update, Units).
 
 use crate::document::Desired;
 use crate::drift::enablement::simulate_update;
@@ -6,17 +6,17 @@ use crate::drift::wanted_file;
 use crate::node::NodeState;
 use crate::paths;
 
-/// The first thing that an update fails over.
+/// The failure of an update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// With the daemon's own message.
+    /// A failure with the daemon's own message.
     Says(String),
-    /// A message that repeats another program's words, which are not known here; for this reason.
+    /// A failure whose message quotes another program and is unknown here; with the reason.
     Over(String),
 }
 
-/// The first thing of `new` that the daemon cannot write on this node: a file, then a unit. `old`: what the node comes
-/// from, where that is known.
+/// Returns the first part of `new` that the daemon cannot write on this node: a file, then a unit. `old`: the node's
+/// current config, if it is known.
 pub fn failure(new: &Desired, old: Option<&Desired>, node: &NodeState) -> Option<Failure> {
     contents(new)
         .or_else(|| files(new, node))
@@ -45,7 +45,7 @@ fn files(new: &Desired, node: &NodeState) -> Option<Failure> {
             return Some(Failure::Says(said));
         }
         if node.object(path).is_some_and(|found| found.is_directory()) {
-            let why = format!("it cannot write {path}: a directory is there");
+            let why = format!("it cannot write {path}: it is a directory");
             return Some(Failure::Over(why));
         }
         let obstacle = node.obstructed.get(path)?;
@@ -53,7 +53,7 @@ fn files(new: &Desired, node: &NodeState) -> Option<Failure> {
     })
 }
 
-/// Only units that differ are written and switched.
+/// Returns the failure of a unit; only units that differ are written and switched.
 fn units(new: &Desired, old: Option<&Desired>, node: &NodeState) -> Option<Failure> {
     let mut written = new.clone();
     let mut before = old.cloned();

@@ -1,8 +1,8 @@
-//! What the Machine Config Daemon decides: about a step from one config to another (whether it takes it, what counts
-//! as changed, what it does after the files, and whether it drains first; docs/agreement.md: Transitions, Update, Actions), and about a node
-//! that it finds when it starts (5.2, 5.3).
+//! Decisions of the Machine Config Daemon: about a step from one config to another (if it accepts it, the changes that
+//! count, the actions after the files, and the drain; docs/agreement.md: Transitions, Update, Actions), and about a node
+//! at its start (docs/agreement.md: Start, Validation).
 //!
-//! Pure: values in, values out. Who carries anything out is elsewhere.
+//! Pure: values in, values out. Other modules carry the actions out.
 
 pub mod actions;
 pub mod annotations;

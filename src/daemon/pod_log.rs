@@ -1,9 +1,8 @@
-//! What the daemon's log on the node tells of the configs that it went to: the weakest evidence, for when the API
-//! cannot be asked.
+//! The configs in the daemon's log on the node: the weakest evidence, for when the API cannot be reached.
 //!
-//! Read are the container's logs as the runtime writes them, and the copies that the daemon keeps of the pod before
-//! (docs/agreement.md: Files on a node). Only lines of its own forms count, and only at the beginning of a message: what a
-//! message quotes proves nothing. Logs come and go with the pod, so the last traces are kept.
+//! It reads the container's logs as the runtime writes them, and the daemon's copies of the previous pod's logs
+//! (docs/agreement.md: Files on a node). Only known forms of lines count, and only at the beginning of a message:
+//! quoted text proves nothing. Logs are removed with the pod, so the last traces are stored.
 
 use std::io::{Read, Seek, SeekFrom};
 
@@ -18,19 +17,19 @@ use crate::time::days;
 
 /// Version of the file.
 const VERSION: u32 = 1;
-/// Of each file, the last bytes that are read (1 MiB).
+/// Number of bytes that are read from the end of each file (1 MiB).
 const TAIL: u64 = 1 << 20;
-/// How many files are read, the newest first.
+/// Number of files that are read, the newest first.
 const MAX_FILES: usize = 8;
-/// How many names of a directory are looked at.
+/// Number of names of a directory that are checked.
 const MAX_NAMES: usize = 256;
-/// How deep the copies lie, at most; nobody promises how they are laid out.
+/// Maximum depth of the copies; their layout is not documented.
 const MAX_DEPTH: usize = 4;
-/// A clock that is set right by so many seconds makes no trace one of the future.
+/// Seconds by which a corrected clock may be behind a trace.
 const SLACK: u64 = 600;
-/// Pods of the daemon. Nobody but the operator can have one in this namespace.
+/// Prefix of the daemon's pods; only the operator can create pods in this namespace.
 const POD: &str = "openshift-machine-config-operator_machine-config-daemon-";
-/// The container among those of the pod.
+/// Name of the daemon's container.
 const CONTAINER: &str = "machine-config-daemon";
 
 /// The form of a line.
@@ -45,18 +44,18 @@ pub enum Line {
     DiskOverrides,
 }
 
-/// What a line tells.
+/// The content of a line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
     /// Name of the config.
     pub name: String,
-    /// The config that the node was in then; of a form that does not tell, and of no rendered one, none.
+    /// The config before that; None if the form does not name it, or it is not a rendered one.
     pub from: Option<String>,
-    /// When it was logged; seconds since 1970 by the node's clock.
+    /// Time of the line; seconds since 1970 by the node's clock.
     pub at: u64,
-    /// The file.
+    /// Path of the file.
     pub file: String,
-    /// The form.
+    /// The form of the line.
     pub line: Line,
 }
 
@@ -64,16 +63,16 @@ pub struct Trace {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonLog {
     version: u32,
-    /// The last config that the daemon went to, which is what the controller wanted then.
+    /// The last config that the daemon updated to: the controller's desired config at that time.
     pub wanted: Option<Trace>,
-    /// The last one that the daemon found in its record on disk, or ended an update with.
+    /// The last config that the daemon found in its record on disk, or completed an update with.
     pub current: Option<Trace>,
 }
 
 impl DaemonLog {
-    /// Of these, the last of each kind; `None` where there is none. Those of one file are in its order.
+    /// Returns the last trace of each kind; `None` if there is none. Traces of one file are in its order.
     ///
-    /// A trace that is later than `now` was written under a clock that was wrong, and counts less than any other.
+    /// A trace later than `now` was written under a wrong clock, and ranks below all others.
     pub fn of(traces: impl IntoIterator<Item = Trace>, now: u64) -> Option<Self> {
         let mut log = Self {
             version: VERSION,
@@ -93,8 +92,8 @@ impl DaemonLog {
 }
 
 fn keep_later(kept: &mut Option<Trace>, trace: &Trace, now: u64) {
-    // What follows in a file was written later, whatever the clock said, and so was what the next start of the
-    // container logs; between others only the clock tells.
+    // Later lines of a file were written later, whatever the clock was, and so were lines of the container's next
+    // start; between other files only the clock decides.
     let by_clock = |trace: &Trace| (trace.at <= now.saturating_add(SLACK), trace.at);
     let is_later = |kept: &Trace| match (start(&kept.file), start(&trace.file)) {
         _ if kept.file == trace.file => true,
@@ -108,27 +107,27 @@ fn keep_later(kept: &mut Option<Trace>, trace: &Trace, now: u64) {
     }
 }
 
-/// The directory of a container, and which of its starts a log is of: `PLACE/N.log`, rotated or not.
+/// Returns the directory of a container and the number of its start: `PLACE/N.log`, rotated or not.
 fn start(file: &str) -> Option<(&str, u32)> {
     let (place, name) = file.rsplit_once('/')?;
     Some((place, name.split_once(".log")?.0.parse().ok()?))
 }
 
-/// What is known: the traces on the node and those that were kept.
+/// Returns the known traces: those on the node and the stored ones.
 pub fn known(root: &Root) -> Result<Option<DaemonLog>, RootError> {
     let kept = remembered(root)?.into_iter();
     let kept = kept.flat_map(|log| [log.wanted, log.current]).flatten();
     Ok(DaemonLog::of(kept.chain(read(root)), clock::now()))
 }
 
-/// What was kept; nothing where the file is missing or damaged, which the log says.
+/// Reads the stored traces; None if the file is missing or damaged, which is logged.
 pub fn remembered(root: &Root) -> Result<Option<DaemonLog>, RootError> {
     state_file::remembered(root, paths::DAEMON_LOG, VERSION, |kept: &DaemonLog| {
         kept.version
     })
 }
 
-/// The traces on the node, oldest files first. What cannot be read is passed over: a log proves little anyway.
+/// Reads the traces on the node, oldest files first. Unreadable files are skipped: a log proves little anyway.
 fn read(root: &Root) -> Vec<Trace> {
     let mut files = of_pods(root);
     below(
@@ -160,7 +159,7 @@ fn of_pods(root: &Root) -> Files {
     files
 }
 
-/// The log files of a directory and of those in it. Links are not followed.
+/// Collects the log files of a directory and of those in it. Links are not followed.
 fn below(root: &Root, directory: &RootPath, depth: usize, files: &mut Files) {
     for name in names(root, directory).take(MAX_NAMES) {
         let Ok(path) = directory.join(&name) else {
@@ -171,7 +170,7 @@ fn below(root: &Root, directory: &RootPath, depth: usize, files: &mut Files) {
         };
         match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
             SFlag::S_IFDIR if depth > 1 => below(root, &path, depth - 1, files),
-            // A rotated file has a time behind `.log`, and is packed later.
+            // A rotated file has a time after `.log`, and is compressed later.
             SFlag::S_IFREG if files.len() >= MAX_NAMES => return,
             SFlag::S_IFREG if name.contains(".log") && !name.ends_with(".gz") => {
                 files.push((stat, path));
@@ -224,7 +223,7 @@ fn tail(root: &Root, path: &RootPath) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What a line of the runtime tells, of no file yet: `TIME STREAM TAG MESSAGE`, where the message is `LEVELMMDD ... FILE:LINE] TEXT`.
+/// Parses a line of the runtime: `TIME STREAM TAG MESSAGE`, where the message is `LEVELMMDD ... FILE:LINE] TEXT`.
 fn trace(line: &str) -> Option<Trace> {
     let mut parts = line.splitn(4, ' ');
     let at = instant(parts.next()?)?;
@@ -246,7 +245,7 @@ fn trace(line: &str) -> Option<Trace> {
     })
 }
 
-/// The form, the config that the node was in, and what follows from the name on.
+/// Returns the form, the config before, and the text from the new name on.
 fn form(text: &str) -> Option<(Line, Option<String>, &str)> {
     if let Some(rest) = text.strip_prefix("Starting update from ") {
         let (from, rest) = rest.split_once(" to ")?;
@@ -261,7 +260,7 @@ fn form(text: &str) -> Option<(Line, Option<String>, &str)> {
         .then(|| (Line::DiskOverrides, name(rest), rest))
 }
 
-/// The rendered name that a text begins with, quoted or not.
+/// Returns the rendered name at the beginning of a text, quoted or not.
 fn name(text: &str) -> Option<String> {
     let text = text.trim_start_matches(['"', '\\']);
     let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
@@ -270,7 +269,7 @@ fn name(text: &str) -> Option<String> {
     (name.starts_with("rendered-") && name.len() <= 253).then(|| name.to_owned())
 }
 
-/// Seconds since 1970 of a time such as `2026-06-11T17:26:38.595644301+02:00`.
+/// Returns the seconds since 1970 of a time such as `2026-06-11T17:26:38.595644301+02:00`.
 fn instant(text: &str) -> Option<u64> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
     let has = |index: usize, wanted: &str| text.get(index..=index) == Some(wanted);
@@ -286,7 +285,7 @@ fn instant(text: &str) -> Option<u64> {
     u64::try_from(seconds).ok()
 }
 
-/// Seconds east of Greenwich.
+/// Returns the seconds east of Greenwich.
 fn offset(zone: &str) -> Option<i64> {
     if zone == "Z" {
         return Some(0);

@@ -1,6 +1,7 @@
-//! The cluster's MachineConfiguration: its effective node disruption policies (docs/agreement.md: Actions), which say what the
-//! daemon does after which change, and the changes of storage sections that it lets pass. Asked for while there is a network, kept with the time, and never taken for the present. A kubelet may not be allowed to
-//! read them; that is no error.
+//! The cluster's MachineConfiguration: its effective node disruption policies (docs/agreement.md: Actions), which decide
+//! about the daemon's actions after a change, and the changes of storage sections that it allows. Requested while there
+//! is a network, stored with their time, and never treated as current. A kubelet may not be allowed to read them; that is
+//! no error.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,48 +15,48 @@ use crate::state_file;
 /// Version of the file.
 const VERSION: u32 = 1;
 
-/// What is known of the policies, and what came of asking for them the last time.
+/// The known policies, and the result of the last request for them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policies {
     version: u32,
-    /// The last answer.
+    /// The result of the last request.
     pub asked: Asked,
-    /// When that was; seconds since 1970 by the node's clock.
+    /// Time of the last request; seconds since 1970 by the node's clock.
     pub at: u64,
-    /// The last policies that were given, whenever that was.
+    /// The last received policies.
     pub known: Option<Known>,
-    /// The last overrides that were given, whenever that was.
+    /// The last received overrides.
     #[serde(default)]
     pub overrides: Option<Overrides>,
 }
 
-/// `spec.irreconcilableValidationOverrides`: changes of the config that the daemon lets pass, and never applies.
+/// `spec.irreconcilableValidationOverrides`: changes of the config that the daemon allows, but never applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overrides {
-    /// When they were given; seconds since 1970 by the node's clock.
+    /// Time of the answer; seconds since 1970 by the node's clock.
     pub seen: u64,
-    /// `Disks`, `FileSystems`, `Raid`; kept as given.
+    /// `Disks`, `FileSystems`, `Raid`; stored as received.
     pub storage: Vec<String>,
 }
 
-/// What came of asking.
+/// The result of a request for the policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Asked {
-    /// The policies were given.
+    /// The policies were received.
     Given,
     /// This node's credentials may not read them (401, 403).
     NotAllowed,
     /// The cluster has none (404), as older releases.
     None,
-    /// The operator has not come to a result for the present generation; the daemon would wait.
+    /// The operator has not finished the current generation; the daemon would wait.
     NotReady,
 }
 
-/// Policies that were given.
+/// Received policies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
-    /// When; seconds since 1970 by the node's clock.
+    /// Time of the answer; seconds since 1970 by the node's clock.
     pub seen: u64,
     /// `metadata.generation`.
     pub generation: i64,
@@ -63,56 +64,56 @@ pub struct Known {
     pub cluster: ClusterPolicies,
 }
 
-/// The effective policies: the operator's defaults with the user's laid over them.
+/// The effective policies: the operator's defaults with the administrator's laid over them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterPolicies {
-    /// By path; also of a directory, for everything below it.
+    /// Policies by path; a directory covers everything below it.
     #[serde(default)]
     pub files: Vec<FilePolicy>,
-    /// By name.
+    /// Policies by name.
     #[serde(default)]
     pub units: Vec<UnitPolicy>,
-    /// For keys and passwords.
+    /// The policy for keys and passwords.
     #[serde(default)]
     pub sshkey: KeyPolicy,
 }
 
-/// What follows from a change of a file.
+/// The policy for a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePolicy {
-    /// Absolute.
+    /// Absolute path.
     pub path: String,
-    /// In this order.
+    /// Actions in order.
     pub actions: Vec<Action>,
 }
 
-/// What follows from a change of a unit.
+/// The policy for a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitPolicy {
-    /// With its suffix.
+    /// Name with its suffix.
     pub name: String,
-    /// In this order.
+    /// Actions in order.
     pub actions: Vec<Action>,
 }
 
-/// What follows from a change of a user.
+/// The policy for keys and passwords.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyPolicy {
-    /// In this order.
+    /// Actions in order.
     #[serde(default)]
     pub actions: Vec<Action>,
 }
 
-/// One action.
+/// An action of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Action {
-    /// `Reboot`, `Drain`, `Reload`, `Restart`, `DaemonReload`, `None`, `Special`; kept as given.
+    /// `Reboot`, `Drain`, `Reload`, `Restart`, `DaemonReload`, `None`, `Special`; stored as received.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Of `Reload`.
+    /// The service of `Reload`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reload: Option<Service>,
-    /// Of `Restart`.
+    /// The service of `Restart`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<Service>,
 }
@@ -121,11 +122,11 @@ pub struct Action {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Service {
-    /// With its suffix.
+    /// Name with its suffix.
     pub service_name: String,
 }
 
-/// As much of the object as is needed.
+/// The used parts of the object.
 #[derive(Deserialize)]
 struct Object {
     kind: String,
@@ -151,44 +152,44 @@ struct Irreconcilable {
 
 #[derive(Deserialize)]
 struct Metadata {
-    /// Absent where somebody wrote the object by hand.
+    /// Missing in an object that was written by hand.
     #[serde(default)]
     generation: Option<i64>,
 }
 
-/// What the API's answer gives.
+/// The content of the API's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The policies; nothing where the operator has not come to a result for the present generation.
+    /// The policies; None if the operator has not finished the current generation.
     pub policies: Option<Known>,
-    /// The overrides, which the daemon reads whatever the operator has come to.
+    /// The overrides, which the daemon uses independently of the operator's result.
     pub overrides: Overrides,
 }
 
-/// What a file gives.
+/// The content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Brought {
     /// The policies.
     pub policies: Known,
-    /// How they were found.
+    /// The origin of the policies in it.
     pub found: Found,
     /// The overrides.
     pub overrides: Overrides,
 }
 
-/// How the policies of a file were found.
+/// The origin of the policies in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// The operator's result for the present generation.
+    /// The operator's result for the current generation.
     Result,
-    /// What the administrator asks for, laid over the defaults, as the operator would.
+    /// The administrator's policies, laid over the defaults as the operator does it.
     Asked,
 }
 
-/// Why a file has no policies.
+/// A reason why a file has no policies.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyFileError {
-    /// Not the object that is needed, or broken.
+    /// The file contains another object, or a broken one.
     #[error(
         "reading the policies in {0}: {1}. Give what `oc get machineconfiguration cluster -o yaml` prints"
     )]
@@ -209,15 +210,15 @@ struct PolicyStatus {
     cluster_policies: Option<ClusterPolicies>,
 }
 
-/// What is asked.
+/// Returns the URL of the object.
 pub fn url(server: &str) -> String {
     format!("{server}/apis/operator.openshift.io/v1/machineconfigurations/cluster")
 }
 
-/// Reads the API's answer.
+/// Parses the API's answer.
 ///
 /// # Errors
-/// Another object, or a broken one.
+/// The answer contains another object, or a broken one.
 pub fn parse(answer: &[u8], seen: u64) -> Result<Answer, ApiError> {
     let failed = |words: String| ApiError::Answer("MachineConfiguration", words);
     let object = object(answer).map_err(failed)?;
@@ -234,11 +235,11 @@ pub fn parse(answer: &[u8], seen: u64) -> Result<Answer, ApiError> {
     })
 }
 
-/// Reads a file, JSON or YAML: the operator's result, else what the administrator asks for. `origin` is the file's name
+/// Parses a file, JSON or YAML: the operator's result, else the administrator's policies. `origin` is the file's name
 /// in messages.
 ///
 /// # Errors
-/// Another object, or a broken one.
+/// The file contains another object, or a broken one.
 pub fn in_file(text: &str, origin: &str, seen: u64) -> Result<Brought, PolicyFileError> {
     let failed = |words: String| PolicyFileError::Form(origin.to_owned(), words);
     let value = yaml::parse(text).map_err(|e| failed(e.to_string()))?;
@@ -312,7 +313,7 @@ impl Policies {
     }
 }
 
-/// What is known; nothing where the file is missing or damaged, which the log says.
+/// Reads the stored policies; None if the file is missing or damaged, which is logged.
 pub fn remembered(root: &Root) -> Result<Option<Policies>, RootError> {
     state_file::remembered(root, paths::POLICIES, VERSION, |kept: &Policies| {
         kept.version

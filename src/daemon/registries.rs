@@ -1,7 +1,7 @@
-//! Whether a change of registries.conf lets running pods be (docs/agreement.md: Drain).
+//! The effect of a change of registries.conf on running pods (docs/agreement.md: Drain).
 //!
-//! The daemon's own reading, which is laxer than that of the containers tools (`images/registries`): names stay as
-//! they are written, and nothing is refused but broken TOML.
+//! It follows the daemon's own reading, which is laxer than that of the containers tools (`images/registries`): names
+//! stay as they are written, and only broken TOML is refused.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::document::{Ignition, data_url};
 
 const DIGEST_ONLY: &str = "digest-only";
 
-/// What a change of the file means.
+/// The effect of a change of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Images are found where they were found before.
+    /// Images are found in the same places.
     Safe,
-    /// They may not be, for this reason; the daemon drains.
+    /// Images may not be found, for this reason; the daemon drains.
     Unsafe(String),
-    /// The daemon cannot tell and fails, for this reason.
+    /// The daemon cannot read the file and fails, for this reason.
     Unreadable(String),
 }
 
@@ -57,7 +57,7 @@ pub fn change(old: &Ignition, new: &Ignition) -> Change {
     }
 }
 
-/// Compares two texts of the file.
+/// Compares two contents of the file.
 pub fn change_of_texts(old: &str, new: &str) -> Change {
     match (parse(old.as_bytes()), parse(new.as_bytes())) {
         (Ok(old), Ok(new)) => verdict(compare(&old, &new)),
@@ -69,7 +69,7 @@ fn verdict(compared: Result<(), String>) -> Change {
     compared.map_or_else(Change::Unsafe, |()| Change::Safe)
 }
 
-/// The daemon does not unpack what is compressed here, and then stumbles over it.
+/// Reads the file of a config. The daemon does not decompress it, and fails on compressed content.
 fn read(config: &Ignition) -> Result<Conf, String> {
     let mut files = config.storage.files.iter();
     let file = files.find(|file| file.path == REGISTRIES_CONF);
@@ -83,7 +83,7 @@ fn read(config: &Ignition) -> Result<Conf, String> {
 fn parse(bytes: &[u8]) -> Result<Conf, String> {
     let broken =
         |words: &str| format!("failed decoding TOML content from file {REGISTRIES_CONF}: {words}");
-    let text = std::str::from_utf8(bytes).map_err(|_| broken("it is no text"))?;
+    let text = std::str::from_utf8(bytes).map_err(|_| broken("it is not text"))?;
     toml::from_str(text).map_err(|error| broken(error.message()))
 }
 
@@ -108,7 +108,7 @@ fn compare(old: &Conf, new: &Conf) -> Result<(), String> {
         })
 }
 
-/// By prefix, or location where there is none; of two alike the last counts.
+/// Returns the registries by prefix, or location without a prefix; of two equal ones the last counts.
 fn by_scope(conf: &Conf) -> BTreeMap<&str, &Registry> {
     let pairs = conf.registry.iter().map(|registry| {
         let scope = match registry.prefix.as_str() {
@@ -157,7 +157,7 @@ fn mirror_change(
     }
 }
 
-/// Here the registry's own mirror-by-digest-only does not stand in for its mirrors.
+/// Judges an added registry; its own mirror-by-digest-only does not replace that of its mirrors.
 fn added(scope: &str, registry: &Registry) -> Result<(), String> {
     let mut mirrors = registry.mirror.iter();
     let safe = if registry.mirror.is_empty() {

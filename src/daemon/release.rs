@@ -1,30 +1,30 @@
-//! Which daemon it is: what changed in the course of time, as rules (docs/agreement.md: Versions).
+//! Releases of the daemon: changes of its behaviour over time, as rules (docs/agreement.md: Versions).
 
 use std::str::FromStr;
 
-/// The state of the daemon's source on a day.
+/// The daemon's source on a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
-    /// As a number that sorts.
+    /// The day as a number that sorts.
     day: u32,
 }
 
-/// A day as a number that sorts.
+/// Returns a day as a number that sorts.
 const fn on(year: u32, month: u32, day: u32) -> u32 {
     year * 10_000 + month * 100 + day
 }
 
-/// Ignition 3.5 is taken from then on.
+/// Ignition 3.5 is accepted from this day on.
 const IGNITION_3_5: u32 = on(2025, 3, 26);
-/// Units that are on and should be off are seen from then on.
+/// Units that are enabled and should be disabled are reported from this day on.
 const ENABLEMENT: u32 = on(2025, 7, 22);
-/// The force file brings all units back from then on, not only those that changed.
+/// The force file rewrites all units from this day on, not only the changed ones.
 const FORCE_WRITES_UNITS: u32 = on(2026, 2, 4);
-/// Packages of extensions are asked for after an update from then on.
+/// Packages of extensions are checked after an update from this day on.
 const PACKAGES: u32 = on(2026, 5, 15);
 
-/// Eight weeks before a release came out, about when its branch leaves the main one. What was brought to the branch
-/// later is not in here, and later releases count as the newest.
+/// Eight weeks before each release, about when its branch leaves the main one. Later backports are not in here, and
+/// later releases count as the newest.
 const BRANCHES: [(&str, u32); 8] = [
     ("4.13", on(2023, 3, 22)),
     ("4.14", on(2023, 9, 5)),
@@ -37,12 +37,12 @@ const BRANCHES: [(&str, u32); 8] = [
 ];
 
 impl Release {
-    /// The newest one whose rules are known.
+    /// The newest one with known rules.
     pub const NEWEST: Self = Self {
         day: on(2026, 8, 20),
     };
 
-    /// The begin of the day; seconds since 1970.
+    /// Returns the begin of the day; seconds since 1970.
     pub fn seconds(self) -> u64 {
         let (year, month, day) = (self.day / 10_000, self.day / 100 % 100, self.day % 100);
         // Years are counted from March, so that leap days come last.
@@ -56,22 +56,22 @@ impl Release {
         u64::from(days.saturating_sub(719_468)) * 86_400
     }
 
-    /// The newest minor version of Ignition's spec 3 that it takes.
+    /// Returns the newest minor version of Ignition's spec 3 that it accepts.
     pub fn ignition_minor(self) -> u64 {
         if self.day >= IGNITION_3_5 { 5 } else { 4 }
     }
 
-    /// Whether it sees a unit that is on and should be off.
+    /// Is true if it reports a unit that is enabled and should be disabled.
     pub fn sees_enablement(self) -> bool {
         self.day >= ENABLEMENT
     }
 
-    /// Whether a forced update brings drifted units back.
+    /// Is true if a forced update rewrites drifted units.
     pub fn force_writes_units(self) -> bool {
         self.day >= FORCE_WRITES_UNITS
     }
 
-    /// Whether it asks for the packages of extensions before it is done.
+    /// Is true if it checks the packages of extensions at the end of an update.
     pub fn asks_for_packages(self) -> bool {
         self.day >= PACKAGES
     }
@@ -86,7 +86,7 @@ impl Default for Release {
 impl FromStr for Release {
     type Err = String;
 
-    /// A day (`2025-07-22`) or a release (`4.19`, `4.19.3`).
+    /// Parses a day (`2025-07-22`) or a release (`4.19`, `4.19.3`).
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(day) = day(text) {
             return Ok(Self { day });

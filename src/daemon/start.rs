@@ -1,8 +1,7 @@
-//! What the daemon does when it starts: its first look at the node and at the API, walked over values
-//! (docs/agreement.md: Start).
+//! The daemon's start: its first look at the node and at the API, as a walk over values (docs/agreement.md: Start).
 //!
-//! What is not known here is a value as well: an annotation that nobody told is [`Annotation::Unknown`], and what
-//! the API has to have is a [`Need`] with the daemon's words for the case that it has not.
+//! Unknown facts are values as well: an annotation without a source is [`Annotation::Unknown`], and an object that the
+//! API must have is a [`Need`] with the daemon's message for the case that it is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,17 +18,17 @@ use crate::invocation::mco_rescue;
 use crate::node::os_release::Class;
 use crate::paths;
 
-/// What the daemon's annotations begin with.
+/// Prefix of the daemon's annotations.
 pub const PREFIX: &str = "machineconfiguration.openshift.io/";
-/// What stands for a config of which only the API knows the name.
+/// Placeholder for a config whose name only the API knows.
 pub const OF_CURRENT: &str = "the one that the node's annotation currentConfig names";
-/// The same for the one that the node's pool is to be in.
-pub const OF_POOL: &str = "(the one that the pool wants)";
+/// Placeholder for the target of the node's pool.
+pub const OF_POOL: &str = "(the one that the pool targets)";
 
-/// An annotation of the Node object, as far as anybody here knows.
+/// An annotation of the Node object, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Annotation {
-    /// Nobody told.
+    /// No source is available.
     #[default]
     Unknown,
     /// The Node does not have it, or it is empty.
@@ -39,7 +38,7 @@ pub enum Annotation {
 }
 
 impl Annotation {
-    /// From what an answer of the API had.
+    /// Converts the value of an answer of the API.
     pub fn told(value: Option<&str>) -> Self {
         match value {
             None | Some("") => Self::Absent,
@@ -55,7 +54,7 @@ impl Annotation {
     }
 }
 
-/// The annotations that decide.
+/// The annotations that decide about the daemon's start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Annotations {
     /// `currentConfig`.
@@ -73,68 +72,65 @@ pub struct Annotations {
 pub enum Record<'a> {
     /// No such file.
     Missing,
-    /// The words of the daemon's reader.
+    /// The daemon's message about an unreadable file.
     Broken(&'a str),
-    /// The daemon reads it, but it is refused here, for this reason.
+    /// A file that the daemon reads, but that is refused here, for this reason.
     Refused(&'a str),
     /// A config.
     Present(&'a MachineConfig),
 }
 
-/// A config of the API that is at hand here.
+/// A config of the API whose contents are available here.
 #[derive(Debug, Clone, Copy)]
 pub struct AtHand<'a> {
-    /// Its contents.
+    /// The contents.
     pub config: &'a MachineConfig,
-    /// The hash in its name is that of its contents, so the API's cannot be another one.
+    /// The hash in its name matches the contents, so the API's object is the same.
     pub proven: bool,
 }
 
-/// What the API has.
+/// The objects of the API.
 #[derive(Debug, Clone, Copy)]
 pub enum Api<'a> {
-    /// Nobody told; that a config is at hand here proves nothing.
+    /// No source is available; a local copy proves nothing.
     Unknown,
     /// Names of all its MachineConfigs.
     Has(&'a BTreeSet<String>),
 }
 
-/// Where the disk differs from one config.
+/// The comparison of the disk with one config.
 #[derive(Debug, Clone, Default)]
 pub struct Compared {
     /// The differences, in the daemon's order.
     pub drifts: Vec<Drift>,
-    /// The operating system would be compared too, but could not be asked.
+    /// The operating system should be compared too, but could not be queried.
     pub os_unknown: bool,
-    /// Why the last shutdown could not write what was staged: the daemon adds that to what it says.
+    /// The error with which the last shutdown failed to write the staged deployment; the daemon adds it to its message.
     pub root_cause: Option<String>,
 }
 
 /// Compares the disk with a config and a layered image.
 pub type Compare<'a> = &'a dyn Fn(&MachineConfig, Option<&str>) -> Compared;
 
-/// What an update to the config of a name fails over, as far as that is known.
+/// Returns the failure of an update to the config of a name, as far as it is known.
 pub type Fails<'a> = &'a dyn Fn(&str) -> Option<Failure>;
 
 /// The operating system, as far as the start of the daemon depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Os {
-    /// What the daemon takes it for.
+    /// The daemon's classification of it.
     pub class: Class,
-    /// The image that runs; nothing where rpm-ostree was not asked.
+    /// The running image; None if rpm-ostree was not queried.
     pub booted: Option<String>,
-    /// Packages of extensions that rpm has; nothing where it was not asked.
+    /// Installed packages of extensions; None if rpm was not queried.
     pub packages: Option<BTreeSet<String>>,
-    /// How podman fails, where it was asked for an image and did.
+    /// The error of podman, if it was asked for an image and failed.
     pub podman: Option<String>,
 }
 
-/// Files that the daemon looks at, or that start something.
+/// Files that the daemon checks, or that trigger an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "files that are there, or not"
-)]
+#[allow(clippy::struct_excessive_bools, reason = "files that exist, or not")]
 pub struct Triggers {
     /// The encapsulated config of a first boot.
     pub encapsulated: bool,
@@ -157,7 +153,7 @@ pub struct Triggers {
     reason = "whole configs with their secrets must not get into a message"
 )]
 pub struct Situation<'a> {
-    /// The rules.
+    /// The release of the daemon.
     pub release: Release,
     /// Name of the Node.
     pub node: &'a str,
@@ -165,9 +161,9 @@ pub struct Situation<'a> {
     pub annotations: &'a Annotations,
     /// The cluster has one node, so the daemon asks for no drain.
     pub single_replica: bool,
-    /// What the pool is to be in, where that is known.
+    /// The config that the pool targets, if it is known.
     pub pool_target: Option<&'a str>,
-    /// What the API has.
+    /// Objects of the API.
     pub api: Api<'a>,
     /// The contents of configs, by name.
     pub configs: &'a BTreeMap<String, AtHand<'a>>,
@@ -175,109 +171,109 @@ pub struct Situation<'a> {
     pub record: Record<'a>,
     /// `currentimage`.
     pub image: Option<&'a str>,
-    /// `node-annotations.json`: what it says, or what its reader says of it. While it exists the daemon takes the
-    /// node for one on its first boot.
+    /// `node-annotations.json`: its content, or the error of its reader. While it exists the daemon treats the node as
+    /// one on its first boot.
     pub initial: Option<Result<&'a Annotations, &'a str>>,
     /// Other files.
     pub triggers: Triggers,
     /// The operating system.
     pub os: &'a Os,
-    /// FIPS mode of the kernel, where it is known.
+    /// FIPS mode of the kernel, if it is known.
     pub fips: Option<bool>,
-    /// What follows from which change.
+    /// The node disruption policies.
     pub policies: &'a ClusterPolicies,
-    /// Whether those are the cluster's own; else the defaults.
+    /// The policies are the cluster's own, not the defaults.
     pub policies_known: bool,
-    /// The changes of storage sections that the cluster lets pass, where that is known.
+    /// The changes of storage sections that the cluster allows, if they are known.
     pub overrides: Option<&'a Overrides>,
-    /// The disk.
+    /// Compares the disk with a config.
     pub compare: Compare<'a>,
-    /// The disk, beside what an update writes.
+    /// Returns the failure of an update on this disk.
     pub fails: Fails<'a>,
 }
 
-/// The state that the daemon gives itself.
+/// The state that the daemon sets for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// All is well.
+    /// Everything is as desired.
     Done,
-    /// It says what is wrong, and tries again for ever.
+    /// It reports an error and retries for ever.
     Degraded,
-    /// It was asked for what it never does.
+    /// It was asked for a change that it never makes.
     Unreconcilable,
-    /// It goes on to another config or image; the node reboots.
+    /// It starts an update to another config or image; the node reboots.
     Working,
-    /// It cannot be told from what is known here.
+    /// The known facts do not determine the state.
     Unknown,
 }
 
-/// An update that begins.
+/// An update that starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Update {
-    /// Where from.
+    /// Name of the old config.
     pub from: String,
-    /// Where to.
+    /// Name of the new config.
     pub to: String,
 }
 
-/// An object that the API has to have.
+/// An object that the API must have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Need {
     /// Name of the MachineConfig.
     pub machine_config: String,
-    /// What the daemon says while it is missing, Degraded.
+    /// The daemon's message while it is missing, Degraded.
     pub otherwise: String,
 }
 
-/// A file that gets another name.
+/// A renamed file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Renamed {
-    /// Absolute.
+    /// Absolute path before.
     pub from: String,
-    /// Absolute.
+    /// Absolute path afterwards.
     pub to: String,
 }
 
-/// What will be.
+/// The daemon's behaviour at its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Prediction {
-    /// The last state that it sets in its first look.
+    /// The last state that it sets during its start.
     pub state: State,
     /// Its message, word for word.
     pub error: Option<String>,
-    /// The update that begins.
+    /// The update that starts.
     pub update: Option<Update>,
-    /// The image that it rebases to before anything else, on a first boot.
+    /// The image that it rebases to first, on a first boot.
     pub pivot: Option<String>,
-    /// Whether it asks for a drain; nothing where that depends on what is not known here.
+    /// It asks for a drain; None if that depends on unknown facts.
     pub drain: Option<bool>,
-    /// Whether it reboots the node; nothing likewise.
+    /// It reboots the node; None if that depends on unknown facts.
     pub reboot: Option<bool>,
-    /// What `currentconfig` names afterwards; nothing where there is none, or none that can be read.
+    /// The config in `currentconfig` afterwards; None if the file is missing or unreadable.
     pub record_after: Option<String>,
-    /// Whether `node-annotations.json` is there afterwards.
+    /// `node-annotations.json` exists afterwards.
     pub node_annotations_after: bool,
-    /// Whether the force file is there afterwards.
+    /// The force file exists afterwards.
     pub force_file_after: bool,
-    /// Files that get another name.
+    /// Files that it renames.
     pub renamed: Vec<Renamed>,
-    /// What the API has to have for this.
+    /// Objects that the API must have for this.
     pub needs: Vec<Need>,
-    /// Why it is so, and what else a person should know.
+    /// The reasons, and other facts for the reader.
     pub because: Vec<String>,
 }
 
-/// Why the walk ends early.
+/// A reason for an early end of the walk.
 enum Stop {
     Degraded(String),
-    /// Degraded, with a message that is not known here; for this reason.
+    /// Degraded, with an unknown message; the reason.
     Fails(String),
     Unreconcilable(String),
     CannotTell(String),
 }
 
-/// The config that a step speaks of: its name, and what is in it where that is at hand.
+/// The config of a step: its name, and its contents if they are available.
 #[derive(Clone)]
 struct Subject<'a> {
     name: String,
@@ -286,12 +282,12 @@ struct Subject<'a> {
 
 struct Walk<'a> {
     here: Situation<'a>,
-    /// As they are once the daemon has loaded what is missing.
+    /// The annotations after the daemon has loaded missing ones.
     annotations: Annotations,
     out: Prediction,
 }
 
-/// What the daemon does with this node in its first look.
+/// Predicts the daemon's start on this node.
 pub fn predict(here: &Situation<'_>) -> Prediction {
     let mut walk = Walk {
         here: *here,
@@ -323,7 +319,7 @@ pub fn predict(here: &Situation<'_>) -> Prediction {
     }
 }
 
-/// Before the first step.
+/// Returns the prediction before the first step.
 fn untouched(here: &Situation<'_>) -> Prediction {
     Prediction {
         state: State::Unknown,
@@ -345,7 +341,7 @@ fn untouched(here: &Situation<'_>) -> Prediction {
 }
 
 impl<'a> Walk<'a> {
-    /// In the daemon's order.
+    /// Walks in the daemon's order.
     fn walk(&mut self) -> Result<State, Stop> {
         self.triggers();
         self.load_annotations()?;
@@ -370,7 +366,7 @@ impl<'a> Walk<'a> {
         self.update(&from, &desired)
     }
 
-    /// The API's object is validated where the record bears its name; the update starts from the record itself.
+    /// The API's object is validated if the record has its name; the update starts from the record itself.
     fn recorded(&self, from: Subject<'a>) -> Subject<'a> {
         match self.here.record {
             Record::Present(record) if !self.first_boot() && record.name == from.name => {
@@ -384,7 +380,7 @@ impl<'a> Walk<'a> {
         self.here.initial.is_some()
     }
 
-    /// Once, however often it comes up.
+    /// Adds a reason once.
     fn say(&mut self, words: impl Into<String>) {
         let words = words.into();
         if !self.out.because.contains(&words) {
@@ -399,7 +395,7 @@ impl<'a> Walk<'a> {
         });
     }
 
-    /// What starts something by itself, and what only lies there.
+    /// Reports files that trigger an action.
     fn triggers(&mut self) {
         let there = self.here.triggers;
         if there.encapsulated {
@@ -414,17 +410,17 @@ impl<'a> Walk<'a> {
             );
         }
         if there.staged {
-            self.say("a deployment is staged: the next boot enters it");
+            self.say("a deployment is staged: the next boot uses it");
         }
         if there.repository {
             self.say(format!(
-                "/{} is left over: rpm-ostree fails over it once packages are asked for",
+                "/{} is stale: rpm-ostree fails on it once packages are requested",
                 paths::EXTENSIONS_REPOSITORY
             ));
         }
     }
 
-    /// Only a Node without `currentConfig` gets its annotations from the disk.
+    /// Loads the annotations from the disk, which happens only for a Node without `currentConfig`.
     fn load_annotations(&mut self) -> Result<(), Stop> {
         let here = self.here;
         match (&self.annotations.current, here.initial) {
@@ -438,7 +434,7 @@ impl<'a> Walk<'a> {
             ))),
             (Annotation::Unknown, Some(Ok(initial))) => {
                 self.say(format!(
-                    "as long as the Node has no annotations of its own: those of /{} are taken",
+                    "if the Node has no annotations of its own: those of /{} are used",
                     paths::NODE_ANNOTATIONS
                 ));
                 self.annotations.current = initial.current.clone();
@@ -468,7 +464,7 @@ impl<'a> Walk<'a> {
             Record::Present(config) => {
                 self.annotations.current = Annotation::Is(config.name.clone());
                 self.annotations.current_image = Annotation::told(self.here.image);
-                self.say("the Node has no annotations: currentConfig is taken from the record");
+                self.say("the Node has no annotations: currentConfig comes from the record");
                 Ok(())
             }
             Record::Broken(said) => Err(Stop::Degraded(said.to_owned())),
@@ -494,12 +490,12 @@ impl<'a> Walk<'a> {
             Annotation::Is(name) => Ok(name.clone()),
             Annotation::Absent => Err(missing("desiredConfig")),
             Annotation::Unknown => Err(Stop::CannotTell(
-                "nothing here tells what the cluster wants the node to be in".to_owned(),
+                "no source here names the cluster's desired config".to_owned(),
             )),
         }
     }
 
-    /// Both have to be in the API, even where the record on disk counts later.
+    /// Requires both configs in the API, even if the record on disk counts later.
     fn objects(&mut self, desired: &str) -> Result<(), Stop> {
         let current = self.annotations.current.value().unwrap_or(OF_CURRENT);
         let mut names = vec![current.to_owned()];
@@ -531,7 +527,7 @@ impl<'a> Walk<'a> {
         )
     }
 
-    /// On a first boot the image comes before anything else; else the trigger is put away.
+    /// Rebases on a first boot if another image runs; else renames the trigger.
     fn pivots(&mut self) -> Result<bool, Stop> {
         let current = self.api_config(&self.annotations.current.clone());
         let image = self.annotations.current_image.value().map(str::to_owned);
@@ -545,7 +541,7 @@ impl<'a> Walk<'a> {
             (_, target) => {
                 let target = target.unwrap_or_else(|| "the image of that config".to_owned());
                 self.say(format!(
-                    "if {target} is what runs; else the daemon rebases to it and reboots first"
+                    "if {target} is running; otherwise the daemon rebases to it and reboots first"
                 ));
             }
         }
@@ -558,27 +554,27 @@ impl<'a> Walk<'a> {
         if let Some(failure) = &self.here.os.podman {
             return Err(no_podman(&target, failure));
         }
-        self.say("another image runs than the first boot's; no file is touched before that");
+        self.say("the running image is not the first boot's; no file is changed before the rebase");
         self.out.pivot = Some(target);
         self.out.reboot = Some(true);
         Ok(())
     }
 
-    /// The API's object of a name, as far as it is at hand.
+    /// Returns the API's object of a name, with its contents if they are available.
     fn api_config(&self, name: &Annotation) -> Subject<'a> {
         let name = name.value().unwrap_or(OF_CURRENT).to_owned();
         let config = self.here.configs.get(&name).map(|known| known.config);
         Subject { name, config }
     }
 
-    /// The config that the disk is compared with: the record where it bears another name than the annotation, else
-    /// the API's object.
+    /// Returns the config that the disk is compared with: the record if its name differs from the annotation, else the
+    /// API's object.
     fn validated(&mut self) -> Result<Subject<'a>, Stop> {
         let current = self.annotations.current.clone();
         if self.first_boot() {
             if !matches!(self.here.record, Record::Missing) {
                 self.say(format!(
-                    "/{} is not looked at, as this is a first boot to the daemon",
+                    "/{} is ignored, as the daemon treats this as a first boot",
                     paths::CURRENT_CONFIG
                 ));
             }
@@ -589,7 +585,7 @@ impl<'a> Walk<'a> {
             Record::Refused(why) => return Err(refused_record(why)),
             Record::Missing if current == Annotation::Unknown => {
                 return Err(Stop::CannotTell(
-                    "the node has no record, and nothing here tells what the cluster takes it to be in"
+                    "the node has no record, and no source here names its current config"
                         .to_owned(),
                 ));
             }
@@ -607,11 +603,11 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A rendered config whose hash is not right may be another one in the API.
+    /// Reports that a rendered config whose hash does not match may differ in the API.
     fn unproven(&mut self, known: &AtHand<'a>, name: &str) {
         if !known.proven {
             self.say(format!(
-                "the disk is compared with the API's {name}, which is not at hand; here with the record of that name"
+                "the disk is compared with the API's {name}, which is not available here; here with the record of that name"
             ));
         }
     }
@@ -621,7 +617,7 @@ impl<'a> Walk<'a> {
             return Ok(subject);
         }
         Err(Stop::CannotTell(format!(
-            "the disk is compared with {}, which is not at hand here. Bring it: {}",
+            "the disk is compared with {}, which is not available here. Get it: {}",
             subject.name,
             mco_rescue("fetch")
         )))
@@ -631,15 +627,15 @@ impl<'a> Walk<'a> {
         let units = if self.here.release.force_writes_units() {
             "all files and units"
         } else {
-            "all files, and the units that the configs differ in"
+            "all files, and the units that differ between the configs"
         };
         self.say(format!(
-            "/{} is there: nothing is compared, {units} are written anew",
+            "/{} exists: nothing is compared, {units} are rewritten",
             paths::FORCE
         ));
     }
 
-    /// The first message counts: the image, kernel arguments, the version of the Ignition part, files, units.
+    /// Validates the disk. The first message counts: image, kernel arguments, the version of the Ignition part, files, units.
     fn validate(&mut self, from: &Subject<'a>) -> Result<(), Stop> {
         let Some(config) = from.config else {
             return Ok(());
@@ -648,7 +644,7 @@ impl<'a> Walk<'a> {
         let compared = (self.here.compare)(config, image.as_deref());
         if compared.os_unknown {
             self.say(format!(
-                "if {} is what runs, with the kernel arguments of that config; rpm-ostree was not asked here",
+                "if {} is running, with the kernel arguments of that config; rpm-ostree was not queried here",
                 image.as_deref().unwrap_or(&config.os_image_url)
             ));
         }
@@ -682,7 +678,7 @@ impl<'a> Walk<'a> {
             .or_else(|| said(false))
     }
 
-    /// The disk's word counts where there is a record.
+    /// Returns the layered image: of the disk if there is a record, else of the annotation.
     fn layered_image(&self) -> Option<String> {
         let image = match (self.first_boot(), self.here.record) {
             (false, Record::Present(_)) => self.here.image,
@@ -691,7 +687,7 @@ impl<'a> Walk<'a> {
         image.filter(|image| !image.is_empty()).map(str::to_owned)
     }
 
-    /// On a first boot the daemon makes its record.
+    /// Sets the record, which the daemon writes on a first boot.
     fn store(&mut self, from: &Subject<'a>) {
         if self.first_boot() {
             self.out.record_after = Some(from.name.clone());
@@ -712,7 +708,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Extensions are judged last, where all else is as it should be.
+    /// Checks the packages of extensions, as the last check.
     fn packages(&mut self, at: &Subject<'a>) -> Result<(), Stop> {
         let (Some(config), Class::EnterpriseCoreos) = (at.config, self.here.os.class) else {
             return Ok(());
@@ -734,7 +730,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What is no trouble now, but will be at the next update.
+    /// Reports problems of the next update.
     fn afterthoughts(&mut self, at: &Subject<'a>) {
         if let Record::Present(record) = self.here.record
             && record.emptied
@@ -742,18 +738,18 @@ impl<'a> Walk<'a> {
             && at.name == record.name
         {
             self.say(
-                "the record has no Ignition part: the next update takes every file for new, and removes no stale one",
+                "the record has no Ignition part: the next update treats every file as new, and removes no stale one",
             );
         }
         if !self.here.triggers.kubeconfig {
             self.say(format!(
-                "/{} is missing: the next update fails over it",
+                "/{} is missing: the next update fails without it",
                 paths::KUBECONFIG
             ));
         }
     }
 
-    /// A normal update, from what is on disk.
+    /// Predicts an update from the config on disk.
     fn update(&mut self, from: &Subject<'a>, desired: &str) -> Result<State, Stop> {
         let to = self.api_config(&Annotation::Is(desired.to_owned()));
         let (drain, reboot) = self.takes(from, &to)?;
@@ -777,7 +773,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// In the daemon's order: files and units, the mode of the kubeconfig, the operating system.
+    /// Reports a failure in the daemon's order: files and units, the mode of the kubeconfig, the operating system.
     fn on_the_way(&self, from: &Subject<'a>, to: &Subject<'a>) -> Result<(), Stop> {
         if let Some(said) = to.config.and_then(undecodable_message) {
             return Err(Stop::Degraded(said));
@@ -788,7 +784,7 @@ impl<'a> Walk<'a> {
             None => {}
         }
         let brings = |subject: &Subject<'a>| subject.config.is_some_and(brings_kubeconfig);
-        // A step that drops it takes it away as a stale file, before the daemon looks for it.
+        // An update that drops it removes it as a stale file, before the daemon checks it.
         let drops = to.config.is_some() && brings(from);
         let is_there = self.here.triggers.kubeconfig && !drops;
         if !is_there && !brings(to) {
@@ -805,7 +801,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether the image is what comes first of the operating system: packages and kernels begin with a pull.
+    /// Is true if the image is the first change of the operating system: packages and kernels begin with a pull.
     fn asks_podman(&self, from: &MachineConfig, to: &MachineConfig) -> bool {
         let plain = |config: &MachineConfig| {
             config.extensions.is_empty() && config.kernel_type == KernelType::Default
@@ -818,7 +814,7 @@ impl<'a> Walk<'a> {
             && plain(to)
     }
 
-    /// Drain and reboot, where both configs are at hand.
+    /// Returns drain and reboot, if both configs are available.
     fn takes(
         &mut self,
         from: &Subject<'a>,
@@ -827,11 +823,11 @@ impl<'a> Walk<'a> {
         let (Some(old), Some(new)) = (from.config, to.config) else {
             let missing = if to.config.is_none() { to } else { from };
             let words = format!(
-                "what it takes is not known: {} is not at hand here",
+                "drain and reboot are unknown: {} is not available here",
                 missing.name
             );
             self.say(words);
-            // The force file asks for both, whatever the configs are.
+            // The force file requests both for every config.
             let forced = self.here.triggers.force.then_some(true);
             return Ok((forced, forced));
         };
@@ -848,7 +844,7 @@ impl<'a> Walk<'a> {
             if let (Some(name), None) = (refusal.lifted_by, self.here.overrides) {
                 self.say(format!(
                     "unless {name} is in spec.irreconcilableValidationOverrides.storage of the cluster's \
-                     MachineConfiguration, which is not known here"
+                     MachineConfiguration, which is unknown here"
                 ));
             }
             return Err(refused(&refusal.sentence));
@@ -860,24 +856,24 @@ impl<'a> Walk<'a> {
         }
         if takes.diff.os_update && !self.here.triggers.force {
             self.say(format!(
-                "it stages {}, which has to be had from somewhere",
+                "it stages {}, which it has to pull",
                 new.os_image_url
             ));
         }
         if !self.here.policies_known && takes.diff.reboot_parts().is_empty() {
-            self.say("by the default disruption policies, as the cluster's are not known here");
+            self.say("by the default disruption policies, as the cluster's are unknown here");
         }
-        // To another layered image, or away from one, it is an update of the operating system too.
+        // A change to or from a layered image is an update of the operating system too.
         let image = !self.same_image();
         Ok((Some(image || takes.drain), Some(image || takes.reboots())))
     }
 
-    /// An update to the config that the node is in has a reason of its own.
+    /// Reports the reason of an update to the current config.
     fn why(&mut self, from: &Subject<'a>, desired: &str) {
         if from.name == desired && self.here.triggers.force {
-            self.say("the force file asks for all of it once more");
+            self.say("the force file requests a complete rewrite");
         } else if from.name == desired {
-            self.say("the Node's annotation desiredImage is another one than the node is in");
+            self.say("the Node's annotation desiredImage differs from the node's image");
         }
     }
 }
@@ -907,12 +903,12 @@ fn subject(config: &MachineConfig) -> Subject<'_> {
     }
 }
 
-/// The API group as error messages write it, up to the name.
+/// Returns the API group as error messages write it, up to the name.
 fn group() -> &'static str {
     "machineconfiguration.openshift.io "
 }
 
-/// The words for an Ignition part of a version that the daemon does not know yet.
+/// Returns the message for an Ignition part of a version that the daemon does not support yet.
 fn too_new(config: &MachineConfig, release: Release) -> Option<String> {
     let newest = release.ignition_minor();
     if config.spec2.is_some() || config.emptied || config.ignition.minor_version() <= newest {
@@ -926,7 +922,7 @@ fn too_new(config: &MachineConfig, release: Release) -> Option<String> {
     ))
 }
 
-/// The words for an extension of which no set of packages is complete.
+/// Returns the message for an extension without a complete set of packages.
 fn incomplete(extension: &str, installed: &BTreeSet<String>) -> Option<String> {
     let sets = package_sets(extension);
     let missing = |set: &PackageSet| -> Vec<&str> {

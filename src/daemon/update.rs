@@ -1,4 +1,4 @@
-//! What the daemon makes of a step from one config to another (docs/agreement.md: Transitions, Update, Actions).
+//! The daemon's decisions about a step from one config to another (docs/agreement.md: Transitions, Update, Actions).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,12 @@ use crate::daemon::policies::ClusterPolicies;
 use crate::document::ignition::{File, Unit};
 use crate::document::{Ignition, MachineConfig, TransitionRefusal, find_refusals};
 
-/// What the daemon decides when it is to go from one config to another.
+/// The daemon's decision about a step from one config to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Update {
-    /// Why it does not go; nothing is queued then.
+    /// The reason for a refusal; nothing is queued then.
     pub refusal: Option<TransitionRefusal>,
-    /// What differs.
+    /// The differences.
     pub diff: Diff,
     /// Paths of files that are added, removed or differ in anything, sorted.
     pub changed_files: Vec<String>,
@@ -25,21 +25,21 @@ pub struct Update {
     pub added_units: Vec<String>,
     /// Names of units that differ in anything, sorted.
     pub updated_units: Vec<String>,
-    /// Names of units that are gone, sorted.
+    /// Names of units that are removed, sorted.
     pub removed_units: Vec<String>,
-    /// What it does after the files, in order, and why.
+    /// The actions after the files, in order, with their causes.
     pub queue: Vec<Queued>,
-    /// Whether it drains first, or should: where it cannot read registries.conf its update ends with an error instead.
+    /// It drains first, or should: if it cannot read registries.conf its update ends with an error instead.
     pub drain: bool,
-    /// What a change of registries.conf means, where that decides about the drain.
+    /// The effect of a change of registries.conf, if it decides about the drain.
     pub registries: Option<Change>,
 }
 
-/// What differs between two configs, on the parsed structures: order and encoding count too.
+/// The differences between two configs, as parsed: order and encoding count too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Diff {
-    /// `osImageURL`, or the force file is there.
+    /// `osImageURL`, or the force file exists.
     pub os_update: bool,
     /// `kernelArguments`.
     pub kargs: bool,
@@ -57,30 +57,30 @@ pub struct Diff {
     pub extensions: bool,
 }
 
-/// What the daemon does at a first boot, when it reaches no API (docs/agreement.md: Actions).
+/// The daemon's decision at a first boot, when it reaches no API (docs/agreement.md: Actions).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FirstBoot {
-    /// After the files.
+    /// The action after the files.
     pub action: FirstBootAction,
-    /// Whether it would drain, had it an API to ask.
+    /// It would drain if it reached an API.
     pub drain: bool,
 }
 
 /// The actions of a first boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstBootAction {
-    /// Of the node.
+    /// Reboots the node.
     Reboot,
-    /// After `update-ca-trust`.
+    /// Restarts CRI-O after `update-ca-trust`.
     RestartCrio,
-    /// Of the daemon that runs containers.
+    /// Reloads CRI-O.
     ReloadCrio,
-    /// Nothing.
+    /// Does nothing.
     None,
 }
 
 impl FirstBootAction {
-    /// As the daemon calls it.
+    /// Returns the daemon's name of the action.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Reboot => "reboot",
@@ -106,7 +106,7 @@ impl Diff {
         }
     }
 
-    /// The parts that only a reboot brings, as a person calls them.
+    /// Returns the changed parts that only a reboot applies, as text.
     pub fn reboot_parts(&self) -> Vec<&'static str> {
         let table = [
             (self.os_update, "the OS image"),
@@ -121,13 +121,13 @@ impl Diff {
 }
 
 impl Update {
-    /// What it does after the files, in order.
+    /// Returns the actions after the files, in order.
     pub fn actions(&self) -> Vec<Action> {
         let queue = self.queue.iter();
         queue.map(|queued| queued.action.clone()).collect()
     }
 
-    /// Whether it reboots.
+    /// Is true if it reboots.
     pub fn reboots(&self) -> bool {
         self.queue
             .iter()
@@ -135,10 +135,10 @@ impl Update {
     }
 }
 
-/// What the daemon decides. `forced`: the force file is there.
+/// Decides about a step. `forced`: the force file exists.
 ///
-/// An old config of `null` is to be given as one with an empty Ignition part. Its check against the kernel's own FIPS
-/// mode is not in here: that is a fact of the node.
+/// The caller replaces an old config of `null` by one with an empty Ignition part. The check against the kernel's own
+/// FIPS mode is not in here: that is a fact of the node.
 pub fn decide(
     old: &MachineConfig,
     new: &MachineConfig,
@@ -148,7 +148,7 @@ pub fn decide(
     decide_allowing(old, new, policies, &[], forced)
 }
 
-/// The same where the cluster lifts refusals of storage sections: `allowed` is
+/// Decides about a step if the cluster allows changes of storage sections: `allowed` is
 /// `spec.irreconcilableValidationOverrides.storage` of the MachineConfiguration (`Disks`, `FileSystems`, `Raid`).
 pub fn decide_allowing(
     old: &MachineConfig,
@@ -167,8 +167,8 @@ pub fn decide_allowing(
     update
 }
 
-/// The same for a step that a person takes whether the daemon would or not. `files_only`: what only a reboot brings
-/// is left out, so it decides nothing.
+/// Decides about a step that a person takes against a refusal too. `files_only`: parts that only a reboot applies are
+/// left out, so they decide nothing.
 pub fn decide_taken(
     old: &MachineConfig,
     new: &MachineConfig,
@@ -186,7 +186,7 @@ pub fn decide_taken(
     update
 }
 
-/// What the daemon decides at a first boot, without an API and therefore without policies.
+/// Decides about a first boot, without an API and therefore without policies.
 pub fn first_boot(old: &MachineConfig, new: &MachineConfig, forced: bool) -> FirstBoot {
     let update = Update::compare(old, new, forced);
     let action = update.first_boot_action();
@@ -202,7 +202,7 @@ pub fn first_boot(old: &MachineConfig, new: &MachineConfig, forced: bool) -> Fir
     FirstBoot { action, drain }
 }
 
-/// What cannot be read is not known to be safe.
+/// Is true if a change is not known to be safe.
 fn is_unsafe(change: Option<&Change>) -> bool {
     change.is_some_and(|change| *change != Change::Safe)
 }
@@ -292,7 +292,7 @@ impl Update {
     }
 }
 
-/// The older table, in which only direct children of a directory count.
+/// Returns the action of the older table, in which only direct children of a directory count.
 fn of_first_boot(path: &str) -> FirstBootAction {
     let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
     match (path, parent) {

@@ -50,8 +50,7 @@ impl Accounts {
         Ok(accounts)
     }
 
-    /// Reads the texts of `passwd(5)` and `group(5)` files, of which the later wins. Lines that are no
-    /// entries are passed over.
+    /// Parses `passwd(5)` and `group(5)` files; the later one wins. Lines that are not entries are skipped.
     pub fn parse(users: &[String], groups: &[String]) -> Self {
         Self {
             users: users.iter().flat_map(|text| passwd(text)).collect(),
@@ -60,7 +59,7 @@ impl Accounts {
         }
     }
 
-    /// The password field of a user, if the shadow file could be read and has a whole line for the user.
+    /// Returns the password field of a user, if the shadow file is readable and has an intact line for the user.
     pub fn password(&self, user: &str) -> Option<&str> {
         let mut lines = self.shadow.as_deref()?.lines();
         lines.find_map(|line| {
@@ -70,13 +69,13 @@ impl Accounts {
         })
     }
 
-    /// Whether a line of the user in the shadow file is broken, so that the system cannot read it.
+    /// Is true if the user's line in the shadow file is broken, so that the system cannot read it.
     pub fn is_broken(&self, user: &str) -> bool {
         self.mended(user).is_some()
     }
 
-    /// The shadow file with another password field for `user`, whose line is made whole where it is broken; `None`
-    /// where the file has no line for the user.
+    /// Returns the shadow file with another password field for `user`, whose line is repaired if it is broken; `None` if
+    /// the file has no line for the user.
     pub fn shadow_with(&self, user: &str, hash: &str) -> Option<String> {
         match self.mended(user) {
             Some(mended) => set_password(&mended, user, hash),
@@ -89,7 +88,7 @@ impl Accounts {
         mended(self.shadow.as_deref()?, user, &is_known)
     }
 
-    /// The same with other account files, such as those that a run is about to write.
+    /// Returns the accounts with other account files, such as those that a run will write.
     pub fn with(&self, files: &AccountFiles) -> Self {
         let mut accounts = Self {
             shadow: self.shadow.clone(),
@@ -109,7 +108,7 @@ impl Accounts {
     }
 }
 
-/// A shadow file with another password field for `user`; `None` where it has no such line.
+/// Returns a shadow file with another password field for `user`; `None` if it has no such line.
 pub fn set_password(shadow: &str, user: &str, hash: &str) -> Option<String> {
     let mut found = false;
     let lines = shadow.split_inclusive('\n').map(|line| {
@@ -128,13 +127,13 @@ pub fn set_password(shadow: &str, user: &str, hash: &str) -> Option<String> {
     found.then_some(text)
 }
 
-/// Whether a password field lets nobody in with a password.
+/// Is true if a password field allows no login with a password.
 pub fn is_locked(hash: &str) -> bool {
     hash.is_empty() || hash.starts_with(['*', '!'])
 }
 
-/// Whether a password field can let a user in with a password: crypt(5) gives nothing else, and most often such a value is
-/// the password itself.
+/// Is true if a password field can allow a login: only the forms of crypt(5) can, and other values are often the
+/// password itself.
 pub fn opens(hash: &str) -> bool {
     let plain = |text: &str| {
         let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'.' || b == b'/';
@@ -174,7 +173,7 @@ fn group(text: &str) -> BTreeMap<String, u32> {
     text.lines().filter_map(entry).collect()
 }
 
-/// A number of a user or group; the last one means "leave it as it is" to the kernel.
+/// Parses an id of a user or group; the last one means "leave it as it is" to the kernel.
 fn id(text: &str) -> Option<u32> {
     text.parse().ok().filter(|id| *id != u32::MAX)
 }
@@ -195,7 +194,7 @@ fn other_keys(root: &Root) -> usize {
     files.iter().map(keys).sum()
 }
 
-/// Lines that are neither empty nor comments.
+/// Counts the lines that are neither empty nor comments.
 pub fn count_keys(text: &str) -> usize {
     text.lines()
         .map(str::trim)

@@ -1,4 +1,4 @@
-//! What is going on on a live node: processes, units, a transaction of the OS. No judgement here.
+//! Activity on a live node: processes, units, a transaction of the OS. It is only read, not judged.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use crate::command::{CommandRunner, rpm_ostree, systemctl};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
-/// Pulls the operator's image for the first-boot service, again and again until it is there.
+/// The service that pulls the operator's image at a first boot, and retries for ever.
 pub const FIRST_BOOT_PULL: &str = "machine-config-daemon-pull.service";
-/// Completes a first boot, again and again until it can (docs/agreement.md: First boot).
+/// The service that completes a first boot, and retries for ever (docs/agreement.md: First boot).
 pub const FIRST_BOOT_SERVICE: &str = "machine-config-daemon-firstboot.service";
 
 /// Name of the daemon's program.
 pub const DAEMON: &str = "machine-config-daemon";
-/// Lets the daemon start anew, by hand.
+/// The command that restarts the daemon by hand.
 pub const START_ANEW: &str = "crictl stop $(crictl ps -q --name machine-config-daemon)";
 /// Units that update a node, or reboot it for an update.
 const UNITS: [&str; 7] = [
@@ -30,18 +30,18 @@ const UNITS: [&str; 7] = [
     "ostree-finalize-staged.service",
 ];
 
-/// What was seen; nothing of it on a root that is not live.
+/// The activity of a live node; empty on a root that is not live.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Activity {
     /// All processes.
     pub processes: Vec<Process>,
     /// The cgroup of this process.
     pub own_cgroup: Option<String>,
-    /// What can be done with the cgroups of the daemon's containers.
+    /// The abilities of the cgroups of the daemon's containers.
     pub containers: BTreeMap<String, Controls>,
     /// The units that update a node, as systemd knows them.
     pub units: Vec<UnitActivity>,
-    /// What the running transaction of rpm-ostree does.
+    /// Title of rpm-ostree's running transaction.
     pub transaction: Option<String>,
     /// A deployment waits for the next reboot.
     pub staged: bool,
@@ -49,38 +49,38 @@ pub struct Activity {
     pub shutdown: bool,
 }
 
-/// What the kernel can do with a cgroup and all below it.
+/// The kernel's abilities for a cgroup and all below it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Controls {
-    /// Make its processes stand still.
+    /// The processes can be frozen.
     pub freeze: bool,
-    /// End its processes: since kernel 5.14.
+    /// The processes can be killed: since kernel 5.14.
     pub kill: bool,
 }
 
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its id.
+    /// Process id.
     pub pid: u32,
-    /// Id of its parent.
+    /// Process id of the parent.
     pub parent: u32,
-    /// Its command line; empty for the kernel's own.
+    /// Command line; empty for kernel threads.
     pub args: Vec<String>,
-    /// Its cgroup (version 2).
+    /// Path of the cgroup (version 2).
     pub cgroup: Option<String>,
 }
 
 impl Process {
-    /// The program's name without directories.
+    /// Returns the program's name without directories.
     pub fn program(&self) -> &str {
         let first = self.args.first().map_or("", String::as_str);
         first.rsplit('/').next().unwrap_or(first)
     }
 }
 
-/// The cgroup of a whole container, by that of one of its processes: some runtimes (crun) put processes into a cgroup
-/// below the container's own.
+/// Returns the cgroup of a whole container, from that of one of its processes: some runtimes (crun) put processes into
+/// a cgroup below the container's own.
 pub fn container_of(cgroup: &str) -> Option<&str> {
     let (pods, _) = cgroup.match_indices("/kubepods").next()?;
     let (end, scope) = cgroup
@@ -94,20 +94,20 @@ pub fn container_of(cgroup: &str) -> Option<&str> {
 }
 
 impl Activity {
-    /// Looks at the running system, if the root is its root.
+    /// Reads the activity of the running system, if the root is its root.
     ///
     /// # Errors
-    /// What the root said. A program that is missing or fails only says nothing.
+    /// The root cannot be read. A missing or failed program is only logged.
     pub fn observe(root: &Root, runner: &dyn CommandRunner) -> Result<Self, RootError> {
         if !root.is_live() {
             return Ok(Self::default());
         }
         let transaction = rpm_ostree::running_transaction(runner).unwrap_or_else(|error| {
-            log::info!("asking rpm-ostree: {error}");
+            log::info!("querying rpm-ostree: {error}");
             None
         });
         let units = systemctl::query_activity(runner, &UNITS).unwrap_or_else(|error| {
-            log::info!("asking systemd: {error}");
+            log::info!("querying systemd: {error}");
             Vec::new()
         });
         let processes = processes();
@@ -129,7 +129,7 @@ impl Activity {
     }
 }
 
-/// Whether a process of the daemon's name runs, on a live root.
+/// Is true if a process with the daemon's name runs, on a live root.
 pub fn daemon_runs(root: &Root) -> bool {
     let all = if root.is_live() {
         processes()
@@ -139,7 +139,7 @@ pub fn daemon_runs(root: &Root) -> bool {
     all.iter().any(|process| process.program() == DAEMON)
 }
 
-/// The containers that a daemon runs in, on a live root.
+/// Returns the containers of the daemon, on a live root.
 pub fn daemon_containers(root: &Root) -> Vec<String> {
     if root.is_live() {
         of_daemons(&processes())
@@ -188,10 +188,10 @@ fn cgroup(process: &str) -> Option<String> {
     Some(line.to_owned())
 }
 
-/// Where cgroup version 2 is mounted: alone, or beside version 1.
+/// Mount points of cgroup version 2: alone, or beside version 1.
 const CGROUP_MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
-/// The directory of a cgroup that exists and can be frozen. Its path may come from a journal: nothing in it climbs.
+/// Returns the directory of a cgroup that exists and can be frozen. Its path may come from a journal, so `..` is refused.
 #[allow(
     clippy::disallowed_methods,
     reason = "cgroupfs of the running kernel, not a path of the node's root"

@@ -1,5 +1,5 @@
-//! Authorities that a node has at hand without trusting them for its Machine Config Server: named to a person who has
-//! to decide, never taken.
+//! Authorities on the node that are not trusted for its Machine Config Server: they are shown to a person who decides,
+//! and never used.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::net::{self, Presented};
 use crate::paths;
 use crate::root::{Root, RootPath};
 
-/// The files on the node whose certificates would verify what a server showed, as a person can give them.
+/// Returns the files on the node whose certificates would verify a server's chain.
 pub fn that_would_verify(root: &Root, presented: &Presented) -> Vec<String> {
     let fixed = paths::AUTHORITIES.into_iter().map(RootPath::fixed);
     let all = fixed.chain(anchors(root));
@@ -30,8 +30,8 @@ fn anchors(root: &Root) -> Vec<RootPath> {
         .collect()
 }
 
-/// The PEM blocks of a bundle, or those in a kubeconfig, a pointer config, or what is remembered of a server. What is
-/// none of these comes back as it is.
+/// Returns the PEM blocks of a bundle, or those in a kubeconfig, a pointer config, or the stored data of a server.
+/// Other content is returned unchanged.
 pub fn pem(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let is_bundle = text.lines().any(|line| line.starts_with("-----BEGIN "));

@@ -1,9 +1,8 @@
-//! Which deployment of OSTree a root is.
+//! The OSTree deployment of a root.
 //!
-//! The `ostree=` of the kernel command line does not tell it for long: whatever changes the boot entries of a running
-//! node (`rpm-ostree rollback`, `rpm-ostree cleanup -r`, `ostree admin undeploy`) renames the directory that it leads
-//! through. So what runs is known as libostree knows it, by device and inode, and the link counts where these are of
-//! no deployment.
+//! The `ostree=` of the kernel command line becomes stale: every change of the boot entries of a running node
+//! (`rpm-ostree rollback`, `rpm-ostree cleanup -r`, `ostree admin undeploy`) renames the directory in it. So the running
+//! deployment is identified like in libostree, by device and inode; the link counts only if these match no deployment.
 
 use std::ffi::{OsStr, OsString};
 
@@ -13,15 +12,15 @@ use crate::root::{Root, RootPath, descriptor_path, stat_of_open};
 use super::deploy_directories::{self, is_name};
 use super::host::kernel_command_line;
 
-/// A directory, whatever it is called.
+/// Device and inode of a directory.
 type Identity = (u64, u64);
 
-/// The key of `/run/ostree-booted` whose value is the directory that the root was made of.
+/// The key in `/run/ostree-booted` for the directory of the root.
 const BACKING: &[u8] = b"backing-root-device-inode\0";
 /// The type of that value, after it.
 const TWO_NUMBERS: &[u8] = b"\0(tt)";
 
-/// `CHECKSUM.SERIAL` of the deployment that the root is. `boots`: its kernel runs.
+/// Returns `CHECKSUM.SERIAL` of the root's deployment. `boots`: its kernel runs.
 pub fn deployment(root: &Root, boots: bool) -> Option<String> {
     if boots && let Some(name) = of_identity(root).or_else(|| of_kernel(root)) {
         return Some(name);
@@ -38,7 +37,7 @@ fn own_name(root: &Root) -> Option<OsString> {
     path.file_name().map(OsStr::to_owned)
 }
 
-/// The running system was booted by OSTree, and rpm-ostree can be asked.
+/// Is true if OSTree booted the running system, so that rpm-ostree can be queried.
 #[allow(
     clippy::disallowed_methods,
     reason = "a file of the running system, not of the node's root"
@@ -47,7 +46,7 @@ pub fn by_ostree() -> bool {
     std::fs::metadata(format!("/{}", paths::OSTREE_BOOTED)).is_ok()
 }
 
-/// The link of `ostree=`: `/ostree/boot.N/STATEROOT/BOOTCSUM/INDEX`. What it leads to may be gone.
+/// Returns the link in `ostree=`: `/ostree/boot.N/STATEROOT/BOOTCSUM/INDEX`. Its target may be missing.
 pub fn ostree_link() -> Option<String> {
     let command_line = kernel_command_line()?;
     let mut words = command_line.split_whitespace();
@@ -56,7 +55,7 @@ pub fn ostree_link() -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The deployment whose directory is the root, or was made the root.
+/// Returns the deployment whose directory is the root, or became the root.
 fn of_identity(root: &Root) -> Option<String> {
     let (own, _) = stat_of_open(root.as_fd()).ok()?;
     let known = [Some((own.st_dev, own.st_ino)), made_of()];
@@ -73,7 +72,7 @@ fn made_of() -> Option<Identity> {
     backing(&std::fs::read(format!("/{}", paths::OSTREE_BOOTED)).ok()?)
 }
 
-/// The two numbers after their key, aligned to eight bytes: a dictionary of GVariant. Older versions leave it empty.
+/// Reads the two numbers after their key, aligned to eight bytes: a dictionary of GVariant. Older versions leave it empty.
 fn backing(booted: &[u8]) -> Option<Identity> {
     let key = booted
         .windows(BACKING.len())
@@ -89,7 +88,7 @@ fn backing(booted: &[u8]) -> Option<Identity> {
     is_typed.then_some((number(0)?, number(8)?))
 }
 
-/// The deployment shows the physical root at its `sysroot`.
+/// Returns the deployment of the kernel's link, through the physical root at `sysroot`.
 fn of_kernel(root: &Root) -> Option<String> {
     let link = RootPath::fixed(paths::SYSROOT).join(&ostree_link()?).ok()?;
     let target = root.read_link(&link).ok()??;

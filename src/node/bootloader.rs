@@ -4,18 +4,18 @@ use crate::kargs::Kargs;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
-/// One file of the Boot Loader Specification.
+/// A file of the Boot Loader Specification.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BootEntry {
-    /// Without `.conf`.
+    /// File name without `.conf`.
     pub file: String,
-    /// What the menu shows.
+    /// Title in the menu.
     pub title: String,
-    /// ostree numbers its entries: the highest is the default.
+    /// Version; ostree numbers its entries, and the highest is the default.
     pub version: String,
     /// The kernel, as a path on the file system of `/boot`.
     pub linux: String,
-    /// The initramfs, and what is loaded besides it.
+    /// The initramfs, and other files loaded with it.
     pub initrd: Vec<String>,
     /// The kernel arguments, `ostree=` among them.
     pub options: Kargs,
@@ -26,13 +26,13 @@ pub struct BootEntry {
 pub struct KernelDirectory {
     /// `STATEROOT-CHECKSUM`.
     pub name: String,
-    /// Of all its files.
+    /// Size of all its files in bytes.
     pub bytes: u64,
 }
 
 impl BootEntry {
-    /// Reads a file. A key that comes several times is joined for `options`, and kept in order for `initrd`; the last
-    /// one counts of others. Lines of other keys and comments are passed over.
+    /// Parses a file. A repeated key is joined for `options`, and kept in order for `initrd`; of others the last one
+    /// counts. Lines of other keys and comments are skipped.
     pub fn parse(file: &str, text: &str) -> Self {
         let mut entry = Self {
             file: file.trim_end_matches(".conf").to_owned(),
@@ -57,13 +57,13 @@ impl BootEntry {
         entry
     }
 
-    /// The link to its deployment: `/ostree/boot.N/STATEROOT/CHECKSUM/INDEX`.
+    /// Returns the link to its deployment: `/ostree/boot.N/STATEROOT/CHECKSUM/INDEX`.
     pub fn ostree(&self) -> Option<&str> {
         let mut tokens = self.options.tokens().iter();
         tokens.find_map(|token| token.strip_prefix("ostree="))
     }
 
-    /// The directory of its kernel below `boot/ostree`.
+    /// Returns the directory of its kernel below `boot/ostree`.
     pub fn kernel_directory(&self) -> Option<&str> {
         let (above, _) = self.linux.rsplit_once('/')?;
         let (before, name) = above.rsplit_once('/')?;
@@ -71,7 +71,7 @@ impl BootEntry {
     }
 }
 
-/// The entries, default first: ostree orders them by the number in `version`, the file's name decides a draw.
+/// Sorts the entries, default first: ostree orders them by the number in `version`, then by file name.
 pub fn in_order(mut entries: Vec<BootEntry>) -> Vec<BootEntry> {
     let number = |entry: &BootEntry| entry.version.parse::<u64>().ok();
     entries.sort_by(|a, b| {
@@ -82,14 +82,14 @@ pub fn in_order(mut entries: Vec<BootEntry>) -> Vec<BootEntry> {
     entries
 }
 
-/// The entry that the kernel was started from, by its `ostree=`.
+/// Returns the entry of the running kernel, by its `ostree=`.
 pub fn booted<'a>(entries: &'a [BootEntry], command_line: &Kargs) -> Option<&'a BootEntry> {
     let mut tokens = command_line.tokens().iter();
     let link = tokens.find_map(|token| token.strip_prefix("ostree="))?;
     entries.iter().find(|entry| entry.ostree() == Some(link))
 }
 
-/// The entries of a root, default first.
+/// Reads the entries of a root, default first.
 ///
 /// # Errors
 /// A directory or file that cannot be read.
@@ -111,7 +111,7 @@ pub fn read(root: &Root) -> Result<Vec<BootEntry>, RootError> {
     Ok(in_order(entries))
 }
 
-/// The kernels below `boot/ostree`.
+/// Reads the kernels below `boot/ostree`.
 ///
 /// # Errors
 /// A directory that cannot be read.
@@ -127,9 +127,9 @@ pub fn kernels(root: &Root) -> Result<Vec<KernelDirectory>, RootError> {
     Ok(all)
 }
 
-/// Bytes of kernel, initramfs and device trees that a deployment will put on `/boot`: those of its
+/// Returns the bytes of kernel, initramfs and device trees that a deployment will put on `/boot`: those of its
 /// `usr/lib/modules/VERSION`. `deployment` is its directory, such as
-/// `/sysroot/ostree/deploy/rhcos/deploy/CHECKSUM.SERIAL`; `None` where it has no kernel there.
+/// `/sysroot/ostree/deploy/rhcos/deploy/CHECKSUM.SERIAL`; `None` if it has no kernel there.
 ///
 /// # Errors
 /// A directory that cannot be read.
@@ -169,7 +169,7 @@ fn bytes_of(root: &Root, path: &RootPath) -> Result<u64, RootError> {
     Ok(u64::try_from(size.unwrap_or_default()).unwrap_or_default())
 }
 
-/// Bytes of the files in a directory and below, a few levels deep.
+/// Returns the bytes of the files in a directory and below, a few levels deep.
 fn bytes_in(root: &Root, path: &RootPath, levels: usize) -> Result<u64, RootError> {
     let mut total = bytes_of(root, path)?;
     if levels > 0 {

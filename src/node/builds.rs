@@ -1,5 +1,5 @@
-//! When the parts of a node were built, by the versions that name a day: the OS that runs, and the image that the disk
-//! was first written with.
+//! Build dates of a node's parts, from their versions: of the running OS, and of the image that the disk was
+//! provisioned from.
 
 use serde_json::Value;
 
@@ -7,37 +7,37 @@ use super::os_release::OsRelease;
 use crate::root::{Root, RootError, RootPath};
 use crate::time::days;
 
-/// Written by the installer of the boot image, older name last.
+/// Files of the boot image's installer, older name last.
 const ALEPH: [&str; 4] = [
     "sysroot/.aleph-version.json",
     "sysroot/.coreos-aleph-version.json",
     ".aleph-version.json",
     ".coreos-aleph-version.json",
 ];
-/// Assignments of os-release that have the whole version, the best first.
+/// Keys of os-release with the full version, the best first.
 const VERSIONS: [&str; 4] = ["OSTREE_VERSION", "IMAGE_VERSION", "VERSION", "BUILD_ID"];
 
-/// Something that was built once.
+/// A build of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Build {
-    /// The file that tells.
+    /// The file with the version.
     pub place: String,
-    /// Its version.
+    /// The version.
     pub version: String,
-    /// The day of the version; seconds since 1970.
+    /// Date of the version; seconds since 1970.
     pub day: u64,
 }
 
-/// What is known.
+/// The known builds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Builds {
     /// The OS of the root.
     pub os: Option<Build>,
-    /// The image that the disk was first written with.
+    /// The image that the disk was provisioned from.
     pub boot_image: Option<Build>,
 }
 
-/// Reads both.
+/// Reads the builds of OS and boot image.
 ///
 /// # Errors
 /// A file that cannot be read.
@@ -70,7 +70,7 @@ fn build(place: &str, version: &str) -> Option<Build> {
     })
 }
 
-/// The day in a version such as `418.94.202501300131-0`, `9.6.20250701-0` or `39.20231101.3.0`; seconds since 1970.
+/// Returns the date in a version such as `418.94.202501300131-0`, `9.6.20250701-0` or `39.20231101.3.0`; seconds since 1970.
 fn day_of(version: &str) -> Option<u64> {
     let mut parts = version.split(|c: char| !c.is_ascii_digit());
     parts.find_map(|part| {

@@ -1,4 +1,4 @@
-//! The certificates that a node keeps: whose, from when to when, and in which file. Keys are never kept.
+//! The certificates of a node: subject, validity and file. Keys are never stored.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,39 +7,39 @@ use crate::node::authorities;
 use crate::paths;
 use crate::root::{Root, RootPath};
 
-/// What a certificate is for.
+/// The purpose of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The kubelet shows it to the API.
+    /// Kubelet client certificate, shown to the API.
     KubeletClient,
-    /// The kubelet shows it to whoever asks for logs.
+    /// Kubelet serving certificate, shown to clients that request logs.
     KubeletServing,
-    /// Whom the kubelet believes when somebody asks it.
+    /// Authority of the kubelet's clients.
     ClientAuthority,
-    /// Whom the node believes to be the API, or the Machine Config Server.
+    /// Authority of the API and of the Machine Config Server.
     ServerAuthority,
-    /// What the node was provisioned with: whom the first boot believes.
+    /// Authority in the pointer config, which the first boot trusts.
     Pointer,
-    /// Of a member of etcd.
+    /// Certificate of an etcd member.
     Etcd,
 }
 
-/// One certificate.
+/// A certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
-    /// What it is for.
+    /// Its purpose.
     pub role: Role,
-    /// Its file.
+    /// Path of its file.
     pub path: String,
-    /// Whose it is.
+    /// Its subject.
     pub subject: String,
-    /// Seconds since 1970.
+    /// Begin of its validity; seconds since 1970.
     pub not_before: u64,
-    /// Seconds since 1970.
+    /// End of its validity; seconds since 1970.
     pub not_after: u64,
 }
 
-/// Files with one purpose each.
+/// Files with a single purpose.
 const FILES: [(&str, Role); 9] = [
     (paths::KUBELET_CLIENT, Role::KubeletClient),
     (paths::KUBELET_SERVING, Role::KubeletServing),
@@ -52,7 +52,7 @@ const FILES: [(&str, Role); 9] = [
     ("usr/lib/ignition/user.ign", Role::Pointer),
 ];
 
-/// The certificates, and why some files could not be read.
+/// Reads the certificates, and the errors of unreadable files.
 pub fn read(root: &Root) -> (Vec<Certificate>, Vec<String>) {
     let (mut all, mut unseen) = (Vec::new(), Vec::new());
     let fixed = FILES.map(|(path, role)| (RootPath::fixed(path), role));

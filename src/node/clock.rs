@@ -1,52 +1,52 @@
-//! What time it is, and everybody at hand who tells something of it.
+//! The time of the system, and all other sources of time on the node.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::paths;
 use crate::root::{Root, RootPath};
 
-/// The time, and what speaks for and against it.
+/// The clocks, and known moments of the past.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Clock {
     /// Seconds since 1970, by the clock of the running system.
     pub now: u64,
-    /// The clock of the board, where the kernel shows one; seconds since 1970, taken as UTC.
+    /// The board's clock, if the kernel has one; seconds since 1970, as UTC.
     pub board: Option<u64>,
-    /// Moments that have passed for sure.
+    /// Moments that have certainly passed.
     pub passed: Vec<Moment>,
-    /// What the clock of a server said.
+    /// The clock of the server.
     pub server: Option<Heard>,
-    /// Why it was not heard now.
+    /// The reason why the server was not queried now.
     pub server_unseen: Option<String>,
 }
 
-/// What somebody else's clock said, beside that of this machine.
+/// The clock of a server, with this machine's clock at the same moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heard {
-    /// Who said it; of what was heard before, the file that keeps it.
+    /// Name of the server; of an earlier answer, the file that stores it.
     pub place: String,
-    /// Seconds since 1970.
+    /// The server's time; seconds since 1970.
     pub said: u64,
-    /// By the clock of this machine at that moment; nothing where another machine heard it.
+    /// This machine's clock at that moment; None if another machine received the answer.
     pub own: Option<u64>,
-    /// Just now, not before.
+    /// The answer is new, not stored.
     pub now: bool,
 }
 
-/// A moment that a file tells of.
+/// A known moment of the past.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moment {
-    /// What tells of it.
+    /// The source of the moment.
     pub place: String,
-    /// What happened then.
+    /// The event at that moment.
     pub what: &'static str,
     /// Seconds since 1970.
     pub at: u64,
-    /// Somebody else's clock said so, not this node's.
+    /// Another clock measured it, not this node's.
     pub foreign: bool,
 }
 
-/// Files that are written now and then while a node runs.
+/// Files that a running node writes now and then.
 const WRITTEN: [&str; 7] = [
     paths::CURRENT_CONFIG,
     paths::NODE_ANNOTATIONS_KEPT,
@@ -57,7 +57,7 @@ const WRITTEN: [&str; 7] = [
     "var/lib/chrony/drift",
 ];
 
-/// Reads the clocks of the running system, and when files of the root were written.
+/// Reads the clocks of the running system, and the modification times of the root's files.
 pub fn read(root: &Root) -> Clock {
     Clock {
         now: now(),
@@ -70,7 +70,7 @@ pub fn read(root: &Root) -> Clock {
     }
 }
 
-/// Seconds since 1970 by the clock of the running system.
+/// Returns the seconds since 1970 by the clock of the running system.
 pub fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map(|since| since.as_secs()).unwrap_or_default()

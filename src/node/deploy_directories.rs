@@ -1,32 +1,32 @@
-//! The directories of deployments as they lie on the disk, whether rpm-ostree knows them or not.
+//! The directories of deployments on the disk, including those that rpm-ostree does not list.
 //!
-//! A power cut and a clean-up that failed leave some behind; and a file that may not be changed (`chattr +i`) stops
-//! every later clean-up, until the disk is full.
+//! Power cuts and failed clean-ups leave directories behind, and an immutable file (`chattr +i`) stops every later
+//! clean-up until the disk is full.
 
 use crate::command::rpm_ostree::status::Deployments;
 use crate::node::os;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath, stat_of_open};
 
-/// The directory of one deployment.
+/// The directory of a deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeployDirectory {
     /// Its stateroot.
     pub stateroot: String,
     /// `CHECKSUM.SERIAL`.
     pub name: String,
-    /// Where it is.
+    /// Path of the directory.
     pub path: RootPath,
-    /// Device and inode, by which it is known wherever it is mounted.
+    /// Device and inode, which identify it wherever it is mounted.
     pub identity: (u64, u64),
-    /// The image in its origin file, as the daemon reads it; `None` where there is no such file.
+    /// The image in its origin file, as the daemon reads it; `None` if there is no such file.
     pub image: Option<String>,
 }
 
-/// No `etc` has more entries; a look at one ends there.
+/// Maximum number of entries that are read of an `etc`.
 const MAX_ENTRIES: usize = 50_000;
 
-/// All of a root, by stateroot and name.
+/// Lists all directories of a root, by stateroot and name.
 ///
 /// # Errors
 /// A directory or file that cannot be read.
@@ -34,7 +34,7 @@ pub fn list(root: &Root) -> Result<Vec<DeployDirectory>, RootError> {
     below(root, &RootPath::fixed(paths::STATEROOTS))
 }
 
-/// The same of a disk that nobody has booted.
+/// Lists all directories of a disk that is not booted.
 ///
 /// # Errors
 /// A directory or file that cannot be read.
@@ -77,7 +77,7 @@ fn below(root: &Root, stateroots: &RootPath) -> Result<Vec<DeployDirectory>, Roo
     Ok(all)
 }
 
-/// Those that the status does not list: left behind, and removed by the next clean-up that works.
+/// Returns those that the status does not list: the next successful clean-up removes them.
 pub fn left_behind<'a>(
     directories: &'a [DeployDirectory],
     known: &'a Deployments,
@@ -87,8 +87,8 @@ pub fn left_behind<'a>(
         .filter(|directory| known.named(&directory.name).is_none())
 }
 
-/// What may not be changed in a deployment, `usr` left out, which is ostree's own. Its root directory carries the flag
-/// by design and does not count.
+/// Returns immutable objects in a deployment, without `usr`, which belongs to ostree. Its root directory has the flag by
+/// design and does not count.
 ///
 /// # Errors
 /// A directory that cannot be read.
@@ -128,7 +128,7 @@ pub fn immutable(root: &Root, directory: &DeployDirectory) -> Result<Vec<RootPat
     Ok(found)
 }
 
-/// Whether a name is `CHECKSUM.SERIAL`.
+/// Is true for a name of the form `CHECKSUM.SERIAL`.
 pub fn is_name(text: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     text.split_once('.').is_some_and(|(checksum, serial)| {

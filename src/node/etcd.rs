@@ -1,5 +1,5 @@
-//! The etcd of a control-plane node, asked on the node itself with the certificates on its disk: who is a member, and
-//! who is well. etcd's own interface (`/v3/cluster/member/list`, `/health`); the paths are those of its static pod.
+//! The etcd of a control-plane node, queried on the node itself with the certificates on its disk: its members and their
+//! health. etcd's own interface (`/v3/cluster/member/list`, `/health`); the paths are those of its static pod.
 
 use serde::Deserialize;
 
@@ -7,69 +7,69 @@ use crate::net::{self, CertificateDer, ClientIdentity};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
-/// Where the etcd of this node listens for clients.
+/// Client URL of this node's etcd.
 pub const LOCAL: &str = "https://127.0.0.1:2379";
 
-/// What is known of the etcd that this node is a member of.
+/// The etcd cluster of this node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Etcd {
-    /// No control-plane node, or not the running one.
+    /// Not a control-plane node, or not the running one.
     #[default]
     NotHere,
-    /// It was asked and gave no answer: why.
+    /// etcd was queried without an answer: the reason.
     Silent(String),
     /// Its members.
     Known(Vec<Member>),
 }
 
-/// A member.
+/// A member of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its name; one that has not started yet has none.
+    /// Name of the member; None if it has not started yet.
     pub name: String,
-    /// Where its clients ask.
+    /// URLs for its clients.
     pub urls: Vec<String>,
     /// It is this node.
     pub own: bool,
-    /// It has no vote yet.
+    /// It has no vote yet (a learner).
     pub learner: bool,
-    /// Why it is not well; `None`: it is.
+    /// The reason why it is unhealthy; `None` if it is healthy.
     pub ill: Option<String>,
 }
 
-/// Why etcd cannot be asked.
+/// A reason why etcd cannot be queried.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
-    /// Reading from the root.
+    /// The root cannot be read.
     #[error(transparent)]
     Root(#[from] RootError),
-    /// There is nothing to ask with.
+    /// The client certificate is missing.
     #[error("/{0} has no etcd-peer-NAME.crt with its key")]
     NoCertificate(&'static str),
-    /// Nobody to believe.
+    /// The authority is missing.
     #[error("no bundle with the authority of etcd is below /{0}")]
     NoAuthority(&'static str),
-    /// A file that cannot be used.
+    /// A file cannot be used.
     #[error("{0}: {1}")]
     File(RootPath, String),
-    /// The answer.
-    #[error("the answer is no list of members: {0}")]
+    /// The answer cannot be used.
+    #[error("the answer is not a list of members: {0}")]
     Answer(String),
 }
 
-/// How it is asked.
+/// The access to etcd.
 #[derive(Debug)]
 pub struct Access {
-    /// Who signs for it.
+    /// The authorities that sign its certificate.
     pub authorities: Vec<CertificateDer<'static>>,
-    /// A certificate that it accepts.
+    /// A client certificate that it accepts.
     pub identity: ClientIdentity,
 }
 
-/// Whether the root is that of a control-plane node.
+/// Is true if the root is that of a control-plane node.
 ///
 /// # Errors
-/// What the root says.
+/// The root cannot be read.
 pub fn is_here(root: &Root) -> Result<bool, RootError> {
     root.exists(&RootPath::fixed(paths::ETCD_POD))
 }
@@ -77,7 +77,7 @@ pub fn is_here(root: &Root) -> Result<bool, RootError> {
 /// Reads the certificates of the node's etcd.
 ///
 /// # Errors
-/// What is missing or broken.
+/// A certificate is missing or broken.
 pub fn access(root: &Root) -> Result<Access, EtcdError> {
     let authority = |path| root.read(&RootPath::fixed(path)).transpose();
     let mut found = paths::ETCD_AUTHORITIES.into_iter().filter_map(authority);
@@ -110,7 +110,7 @@ pub fn access(root: &Root) -> Result<Access, EtcdError> {
     Err(EtcdError::NoCertificate(paths::ETCD_CERTIFICATES))
 }
 
-/// The members in an answer, all of them taken for well.
+/// Parses the members in an answer, all of them as healthy.
 ///
 /// # Errors
 /// An answer that is not etcd's.
@@ -151,7 +151,7 @@ pub fn members(answer: &[u8]) -> Result<Vec<Member>, EtcdError> {
     Ok(answer.members.into_iter().map(member).collect())
 }
 
-/// What an answer of `/health` says against it; `None` where it is well.
+/// Returns the reason in an answer of `/health` why a member is unhealthy; `None` if it is healthy.
 pub fn ill(answer: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Health {

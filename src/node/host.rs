@@ -1,4 +1,4 @@
-//! Facts about who runs us and what kind of root this is.
+//! Facts about this process and the kind of the root.
 
 use std::collections::HashSet;
 
@@ -15,30 +15,30 @@ use super::booted;
 pub struct Host {
     /// Effective user and group id of this process.
     pub user: (u32, u32),
-    /// Whether owners count: root gives files to others, or is told which capability it lacks for that.
+    /// Owners can be set: root may change owners, or reports the missing capability.
     pub can_chown: bool,
     /// The capabilities in force.
     pub capabilities: HashSet<Capability>,
     /// The root is that of the running system.
     pub live: bool,
-    /// `var` is a mount of its own there: in an initramfs, and in an OSTree deployment that did not boot.
+    /// `var` is a separate mount: in an initramfs, and in an OSTree deployment that was not booted.
     pub separate_var: bool,
-    /// It is not mounted: what is there is empty.
+    /// That mount is missing: the directory is empty.
     pub var_missing: bool,
-    /// We run in an initramfs, and the root is the one that is about to be entered.
+    /// The process runs in an initramfs, and the root is the one that is about to be entered.
     pub in_initramfs: bool,
-    /// systemd still has its first boot before it, with a preset run over all units.
+    /// systemd has not finished its first boot, which presets all units.
     pub never_booted: bool,
     /// The root has the OS's copy of `/etc` below `/usr`, as OSTree systems do.
     pub has_usr_etc: bool,
-    /// `CHECKSUM.SERIAL` of the OSTree deployment that the root is.
+    /// `CHECKSUM.SERIAL` of the root's OSTree deployment.
     pub deployment: Option<String>,
-    /// FIPS mode of the running kernel, where it is that of the root.
+    /// FIPS mode of the running kernel, if it is the root's kernel.
     pub fips: Option<bool>,
 }
 
 impl Host {
-    /// Looks at the process and the root.
+    /// Reads the facts about process and root.
     pub fn observe(root: &Root) -> Result<Self, RootError> {
         let live = root.is_live();
         let capabilities = privileges::effective();
@@ -61,13 +61,13 @@ impl Host {
         })
     }
 
-    /// The owner that a file can really get: for an ordinary user everything stays his.
+    /// Returns the owner that a file can get: for an ordinary user it is always that user.
     pub fn attainable(&self, wanted: (u32, u32)) -> (u32, u32) {
         if self.can_chown { wanted } else { self.user }
     }
 }
 
-/// `machine-id(5)`: missing, empty or `uninitialized` means that first boot is still to come.
+/// Reads `machine-id(5)`: missing, empty or `uninitialized` means that the first boot is still to come.
 fn never_booted(root: &Root) -> Result<bool, RootError> {
     let id = root
         .read(&RootPath::fixed(paths::MACHINE_ID))?
@@ -100,7 +100,7 @@ fn fips() -> Option<bool> {
     Some(text.trim() == "1")
 }
 
-/// The command line of the running kernel.
+/// Returns the command line of the running kernel.
 #[allow(
     clippy::disallowed_methods,
     reason = "procfs of the running kernel, not a path of the node's root"
@@ -109,7 +109,7 @@ pub fn kernel_command_line() -> Option<String> {
     std::fs::read_to_string("/proc/cmdline").ok()
 }
 
-/// The id of the running boot.
+/// Returns the id of the running boot.
 #[allow(
     clippy::disallowed_methods,
     reason = "procfs of the running kernel, not a path of the node's root"

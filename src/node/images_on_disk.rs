@@ -1,5 +1,4 @@
-//! The store of the container images (`containers-storage`, overlay), as its files tell it: whether they can be read,
-//! and whether what they name is there.
+//! The store of the container images (`containers-storage`, overlay): its files, and the layers that they name.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +6,7 @@ use serde::Deserialize;
 
 use crate::root::{Root, RootPath};
 
-/// Where it is.
+/// Path of the store.
 pub const STORE: &str = "var/lib/containers/storage";
 const LAYERS: [&str; 2] = [
     "var/lib/containers/storage/overlay-layers/layers.json",
@@ -19,11 +18,11 @@ const CONTENTS: &str = "var/lib/containers/storage/overlay";
 /// The store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Storage {
-    /// There is one.
+    /// The store exists.
     pub exists: bool,
-    /// Files that cannot be used, and why.
+    /// Unusable files, with the error.
     pub broken: Vec<(String, String)>,
-    /// Images whose layers are not there: a name, and the layer.
+    /// Images with a missing layer: name and layer.
     pub lacking: Vec<(String, String)>,
 }
 
@@ -41,7 +40,7 @@ struct Image {
     layer: Option<String>,
 }
 
-/// Looks at it.
+/// Reads the store.
 ///
 /// # Errors
 /// It cannot be read.
@@ -69,7 +68,7 @@ pub fn read(root: &Root) -> anyhow::Result<Storage> {
     Ok(storage)
 }
 
-/// The entries of a file; none where there is none, or where it cannot be used.
+/// Returns the entries of a file; empty if it is missing or unusable.
 fn list<T: for<'a> Deserialize<'a>>(
     root: &Root,
     file: &'static str,
@@ -81,7 +80,7 @@ fn list<T: for<'a> Deserialize<'a>>(
     Ok(serde_json::from_slice(&bytes).unwrap_or_else(|error| {
         let why = match bytes.is_empty() {
             true => "empty".to_owned(),
-            false => format!("no JSON of that form ({error})"),
+            false => format!("unexpected JSON ({error})"),
         };
         broken.push((format!("/{file}"), why));
         Vec::new()

@@ -1,4 +1,4 @@
-//! The SELinux policy of the root, and the labels that its objects have.
+//! The SELinux policy of the root, and the labels of its objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,30 +7,30 @@ use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
-/// What is known of labels. Without a usable policy nothing of it is looked at.
+/// The labels of a root. Without a usable policy none is read.
 #[derive(Debug, Clone, Default)]
 pub struct Labels {
-    /// Which labels are wanted.
+    /// The policy, or the reason why there is none.
     pub policy: Policy,
-    /// The labels of the objects that were looked at; those on file systems without labels are not in here.
+    /// The labels of the objects; those on file systems without labels are not in here.
     pub found: BTreeMap<RootPath, Option<String>>,
-    /// Directories that are elsewhere than their path says, as links lead there.
+    /// Directories that are elsewhere than their path, through links.
     pub elsewhere: BTreeMap<RootPath, RootPath>,
 }
 
 /// An object with another label than the policy gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mislabelled {
-    /// Which.
+    /// Path of the object.
     pub path: RootPath,
-    /// Its label.
+    /// Its label; None if it has none.
     pub found: Option<String>,
-    /// What belongs there.
+    /// The label of the policy.
     pub wanted: String,
 }
 
 impl Labels {
-    /// Reads the policy. One that cannot be read is no error: nothing but labels depends on it.
+    /// Reads the policy. An unreadable one is no error: only labels depend on it.
     pub fn read(root: &Root) -> Self {
         let policy = read_policy(root).unwrap_or_else(Policy::Unusable);
         Self {
@@ -39,24 +39,24 @@ impl Labels {
         }
     }
 
-    /// Whether the policy gives labels.
+    /// Is true if the policy gives labels.
     pub fn usable(&self) -> bool {
         matches!(self.policy, Policy::Usable { .. })
     }
 
-    /// The label that belongs to an object of this kind at a path.
+    /// Returns the policy's label for an object of this kind at a path.
     pub fn wanted(&self, path: &RootPath, kind: &Kind) -> Option<String> {
         let label = self.policy.label(&self.real(path), kind);
         label.map(str::to_owned)
     }
 
-    /// The pattern of the policy that keeps an object from getting its label, as it is not understood here.
+    /// Returns the unsupported pattern of the policy that keeps an object from getting its label.
     pub fn puzzle(&self, path: &RootPath, kind: &Kind) -> Option<String> {
         let pattern = self.policy.puzzle(&self.real(path), kind);
         pattern.map(str::to_owned)
     }
 
-    /// The objects that were looked at and have another label than the policy gives.
+    /// Returns the objects whose label differs from the policy.
     pub fn mislabelled(&self, objects: &BTreeMap<RootPath, Object>) -> Vec<Mislabelled> {
         let wrong = |(path, found): (&RootPath, &Option<String>)| {
             let wanted = self.wanted(path, &objects.get(path)?.kind)?;
@@ -70,7 +70,7 @@ impl Labels {
         self.found.iter().filter_map(wrong).collect()
     }
 
-    /// A relabelling of the whole root walks real directories, so links above a path are followed first.
+    // A relabelling of the whole root walks real directories, so links above a path are followed first.
     fn real(&self, path: &RootPath) -> String {
         let real = path.ancestors().skip(1).find_map(|above| {
             let real = self.elsewhere.get(&above)?;
@@ -81,7 +81,7 @@ impl Labels {
     }
 }
 
-/// The error is a clause for a notice.
+/// Reads the policy. The error is a clause for a notice.
 fn read_policy(root: &Root) -> Result<Policy, String> {
     let config = RootPath::fixed(paths::SELINUX_CONFIG);
     let Some(config) = read(root, &config)? else {

@@ -1,5 +1,5 @@
-//! Who can log in to a node: the keys that sshd would take for `core`, and whether there is a password. Counts alone;
-//! no key and no hash is kept.
+//! Possible logins of a node: the keys that sshd accepts for `core`, and passwords. Only counts are stored, no keys and
+//! no hashes.
 
 use nix::sys::stat::FileStat;
 
@@ -7,35 +7,35 @@ use super::accounts::{Accounts, count_keys, opens};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
-/// Nobody else may write these (`StrictModes` of sshd).
+/// Write permissions of others, which sshd refuses (`StrictModes`).
 const OTHERS: u32 = 0o022;
-/// Where sshd has its settings; those of the directory count first.
+/// Settings of sshd; those of the directory take precedence.
 const SSHD: &str = "etc/ssh/sshd_config";
 const SSHD_D: &str = "etc/ssh/sshd_config.d";
 
-/// The ways in.
+/// The possible logins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Login {
     /// Files with keys of `core`.
     pub files: Vec<KeyFile>,
-    /// Users that have a password, of `core` and `root`; nothing where `/etc/shadow` could not be read.
+    /// Users with a password, of `core` and `root`; None if `/etc/shadow` could not be read.
     pub passwords: Option<Vec<String>>,
-    /// The file in which sshd is told to take no keys.
+    /// The file with the setting that disables keys.
     pub no_keys: Option<String>,
 }
 
 /// A file with keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFile {
-    /// Which.
+    /// Path of the file.
     pub path: String,
     /// Number of keys.
     pub keys: usize,
-    /// Why sshd does not take it.
+    /// The reason why sshd ignores it.
     pub refused: Option<String>,
 }
 
-/// Looks.
+/// Reads keys, passwords and settings.
 ///
 /// # Errors
 /// A file that cannot be read.
@@ -62,7 +62,9 @@ pub fn read(root: &Root) -> Result<Login, RootError> {
             login.files.push(KeyFile {
                 path: path.to_string(),
                 keys: 0,
-                refused: Some(format!("{path} is no file, or larger than 1 MiB")),
+                refused: Some(format!(
+                    "{path} is not a regular file, or larger than 1 MiB"
+                )),
             });
         }
     }
@@ -74,7 +76,7 @@ pub fn read(root: &Root) -> Result<Login, RootError> {
     Ok(login)
 }
 
-/// The file and every directory up to the home have to be the user's or root's, and writable for nobody else.
+/// Checks owner and mode: the file and every directory up to the home must belong to the user or root, and only they may write.
 fn refused(root: &Root, path: &RootPath, core: Option<u32>) -> Result<Option<String>, RootError> {
     let file = root.place(path)?.and_then(|place| place.stat().ok()?);
     if let Some(why) = file.and_then(|stat| wrong(path, &stat, core)) {
@@ -104,7 +106,7 @@ fn wrong(path: &RootPath, stat: &FileStat, core: Option<u32>) -> Option<String> 
     open.then(|| format!("{path} has mode {mode:04o}, others may write it"))
 }
 
-/// The first word on it counts, and settings of the directory come first.
+/// Returns the file that disables keys. The first setting counts, and the directory comes first.
 fn no_keys(root: &Root) -> Result<Option<String>, RootError> {
     let folder = RootPath::fixed(SSHD_D);
     let names = root.list(&folder)?.into_iter();
@@ -122,7 +124,7 @@ fn no_keys(root: &Root) -> Result<Option<String>, RootError> {
     Ok(None)
 }
 
-/// What a text says of `PubkeyAuthentication` for everybody: up to the first `Match`.
+/// Returns `PubkeyAuthentication` for all users: before the first `Match`.
 fn takes_keys(text: &str) -> Option<bool> {
     let words = |line: &str| -> Vec<String> {
         let words = line.split(|c: char| c.is_whitespace() || c == '=');

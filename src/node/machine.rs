@@ -1,4 +1,4 @@
-//! The machine that a root belongs to: its name, its system, and the traces that a node of a cluster has.
+//! The machine of a root: its name, its system, and the traces of a cluster node.
 
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
@@ -6,7 +6,7 @@ use crate::root::{Root, RootError, RootPath};
 use super::Host;
 use super::os_release::{Class, OsRelease};
 
-/// Traces of the daemon, and of the first boot that it begins with.
+/// Files of the daemon and of the first boot.
 const RECORDS: [&str; 6] = [
     paths::CURRENT_CONFIG,
     paths::NODE_ANNOTATIONS,
@@ -16,7 +16,7 @@ const RECORDS: [&str; 6] = [
     paths::MCS_CONTENT,
 ];
 
-/// Traces of a run of ours that is unfinished, or that can be taken back.
+/// Files of a run that is unfinished, or can be reverted.
 const RUNS: [&str; 4] = [
     paths::JOURNAL,
     paths::INTENT,
@@ -31,35 +31,35 @@ pub struct Machine {
     pub root: String,
     /// It is the root of the running system.
     pub live: bool,
-    /// The host name; `None` where the root does not tell it.
+    /// The host name; `None` if the root does not contain it.
     pub name: Option<String>,
-    /// The system's name with its version; empty where no `os-release` is there.
+    /// The system's name with its version; empty without an `os-release`.
     pub system: String,
-    /// The same, short enough for a line: `RHCOS 9.6`.
+    /// A short form of that: `RHCOS 9.6`.
     pub short_system: String,
-    /// `os-release` says that it is a CoreOS.
+    /// `os-release` names a CoreOS.
     pub is_coreos: bool,
     /// It was booted by OSTree, or the root is a deployment.
     pub is_deployment: bool,
-    /// The first trace of the daemon, or of a run of ours.
+    /// The first file of the daemon, or of a run.
     pub record: Option<String>,
     /// There is an `/etc` or a `/usr`.
     pub has_system: bool,
-    /// It looks like the `/etc` of a system.
+    /// The root looks like the `/etc` of a system.
     pub is_etc: bool,
     /// Another root is mounted at `/host`, as debug pods have it.
     pub has_host: bool,
 }
 
 impl Machine {
-    /// Looks at a root.
+    /// Reads a root.
     ///
     /// # Errors
     /// An `os-release` that cannot be read.
     pub fn observe(root: &Root) -> Result<Self, RootError> {
         let host = Host::observe(root)?;
         let release = OsRelease::read(root)?;
-        // A path that cannot be looked at is no trace.
+        // An unreadable path is no trace.
         let exists = |path: &str| {
             let path = RootPath::parse(&format!("/{path}"));
             path.is_ok_and(|path| root.exists(&path).unwrap_or_default())
@@ -84,8 +84,8 @@ impl Machine {
     }
 }
 
-/// Of another root's machine, only what the root itself tells: the kernel's name is that of this machine. A name that
-/// cannot be read is none: it decides nothing.
+/// Returns the machine's name; for another root only from its files, as the kernel's name is that of this machine. An
+/// unreadable name is treated as missing: it decides nothing.
 fn name(root: &Root, live: bool) -> Option<String> {
     let fixed = root.read_small(&RootPath::fixed(paths::HOSTNAME));
     let fixed = fixed.inspect_err(|error| log::info!("reading the host name: {error}"));
@@ -95,7 +95,7 @@ fn name(root: &Root, live: bool) -> Option<String> {
     fixed.filter(|name| !name.is_empty()).or_else(of_kernel)
 }
 
-/// The classes that the daemon knows, and the ids that those systems have had.
+/// Is true for the classes that the daemon supports, and for the ids that those systems used.
 fn is_coreos(release: &OsRelease) -> bool {
     let id = release.get("ID");
     release.class() != Class::Other || matches!(id, "fcos" | "fedora-coreos")

@@ -1,5 +1,4 @@
-//! What is on the node, as data. Reads through the root and query commands;
-//! no writes, and no judgement on what it sees.
+//! The state of the node, as data. Reads through the root and through query commands; it never writes or judges.
 
 pub mod account_files;
 pub mod accounts;
@@ -50,28 +49,28 @@ pub use os::Os;
 pub use records::{Baseline, Recorded, Records};
 pub use system::System;
 
-/// Everything that a plan may ask of a node.
+/// All facts that a plan may need.
 #[derive(Debug, Clone)]
 pub struct NodeState {
-    /// What is at the paths of interest; a path that is not in here does not exist.
+    /// Objects at the paths of interest; a path that is not in here does not exist.
     pub objects: BTreeMap<RootPath, Object>,
-    /// Bytes of the files that were asked for.
+    /// Contents of the requested files.
     pub texts: BTreeMap<RootPath, Vec<u8>>,
-    /// When each object was seen, to notice that somebody changed it since.
+    /// Time stamp of each object when it was read, to notice later changes by others.
     pub stamps: BTreeMap<RootPath, Stamp>,
-    /// Paths that could not be looked at, with the kernel's word.
+    /// Paths that could not be read, with the kernel's error.
     pub obstructed: BTreeMap<RootPath, ResolveError>,
     /// Directories above the paths of interest, as far as they exist.
     pub directories: BTreeMap<RootPath, Directory>,
     /// Flags of objects and directories that carry some.
     pub flags: BTreeMap<RootPath, Flags>,
-    /// Flags of the root directory itself.
+    /// Flags of the root directory.
     pub root_flags: Flags,
-    /// Objects of interest that something is mounted on.
+    /// Objects of interest that are mount points.
     pub mount_points: BTreeSet<RootPath>,
-    /// What keeps a directory that may have to give way in its place.
+    /// Objects that keep a directory in its place although it may have to be removed.
     pub obstacles: BTreeMap<RootPath, Obstacle>,
-    /// The sizes of the objects in a directory that may have to give way.
+    /// Sizes of the objects in a directory that may have to be removed.
     pub trees: BTreeMap<RootPath, Vec<u64>>,
     /// The mount of the root directory itself.
     pub root_mount: u64,
@@ -83,62 +82,62 @@ pub struct NodeState {
     pub systemd: Support,
     /// Users and groups.
     pub accounts: Accounts,
-    /// Who we are and what this root is.
+    /// Facts about process and root.
     pub host: Host,
-    /// The operating system, as files tell it.
+    /// The operating system, from files.
     pub os: Os,
-    /// The same as rpm-ostree tells it, where it was asked.
+    /// The operating system, from rpm-ostree.
     pub system: System,
     /// The SELinux policy of the root, and the labels of the objects.
     pub labels: Labels,
-    /// Directories that are elsewhere than their path says, as links lead there.
+    /// Directories that are elsewhere than their path, through links.
     pub elsewhere: BTreeMap<RootPath, RootPath>,
-    /// What the package database says of files; only of those that were asked about, on a live root with rpm.
+    /// Owning packages of the requested files, on a live root with rpm.
     pub packaged: BTreeMap<RootPath, Packaged>,
 }
 
-/// What the package database says of a file.
+/// The package database's answer about a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packaged {
     /// A package owns it.
     Owned,
     /// No package owns it.
     Foreign,
-    /// rpm was asked and gave no answer.
+    /// rpm was queried without an answer.
     Unanswered,
 }
 
-/// A directory that exists.
+/// An existing directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Directory {
-    /// The mount it is on.
+    /// Id of its mount.
     pub mount: u64,
     /// Permission bits.
     pub mode: u32,
-    /// Owner and group.
+    /// Uid and gid.
     pub owner: (u32, u32),
 }
 
-/// What a plan needs to know.
+/// The facts that a plan needs.
 #[derive(Debug, Clone, Default)]
 pub struct Interest {
-    /// Paths whose objects matter.
+    /// Paths whose objects are needed.
     pub paths: BTreeSet<RootPath>,
-    /// Those of them that may be in the way of something else, as directories, with everything below.
+    /// Those of them that may have to be removed although they are directories, with everything below.
     pub in_the_way: BTreeSet<RootPath>,
-    /// Existing files of which the package database may be asked.
+    /// Existing files whose packages may be queried.
     pub packaged: BTreeSet<RootPath>,
-    /// Units whose enablement matters.
+    /// Units whose enablement is needed.
     pub units: BTreeSet<String>,
-    /// Files whose bytes matter: something is appended to them.
+    /// Files whose contents are needed, as something is appended to them.
     pub texts: BTreeSet<RootPath>,
-    /// Unit files and presets that are about to be written; what they lead to matters too.
+    /// Unit files and presets that will be written; units that they refer to are needed too.
     pub overlay: Vec<(String, UnitEntry)>,
-    /// The operating system matters: rpm-ostree is asked, where the root runs.
+    /// The operating system is needed: rpm-ostree is queried, if the root runs.
     pub system: bool,
 }
 
-/// Looks at everything in `interest`.
+/// Reads all facts in `interest`.
 pub fn observe(
     root: &Root,
     interest: &Interest,
@@ -202,7 +201,7 @@ pub fn observe(
     Ok(node)
 }
 
-/// The package database is asked only about existing files, and only where there is an rpm.
+/// Queries the package database, only about existing files, and only if rpm is installed.
 fn ask_rpm(
     node: &NodeState,
     interest: &Interest,
@@ -213,7 +212,7 @@ fn ask_rpm(
         .filter(|path| node.objects.contains_key(path))
         .collect();
     let seen = rpm::query_owned(runner, &existing).unwrap_or_else(|error| {
-        log::info!("asking rpm which files the packages own: {error}");
+        log::info!("querying rpm for the owners of files: {error}");
         Ownership::default()
     });
     let mut all = BTreeMap::new();
@@ -226,19 +225,19 @@ fn ask_rpm(
         all.insert(path, packaged);
     }
     for (path, error) in seen.unanswered {
-        log::info!("asking rpm whether a package owns {path}: {error}");
+        log::info!("querying rpm for the owner of {path}: {error}");
         all.insert(path, Packaged::Unanswered);
     }
     all
 }
 
 impl NodeState {
-    /// What is at a path.
+    /// Returns the object at a path.
     pub fn object(&self, path: &RootPath) -> Option<&Object> {
         self.objects.get(path)
     }
 
-    /// Where a path leads when the links above it are followed, as far as the directories are there.
+    /// Returns the path after following the links above it, as far as the directories exist.
     pub fn real(&self, path: &RootPath) -> RootPath {
         if self.elsewhere.is_empty() {
             return path.clone();
@@ -251,7 +250,7 @@ impl NodeState {
         real.unwrap_or_else(|| path.clone())
     }
 
-    /// The mount of the nearest existing directory at or above a path's parent.
+    /// Returns the mount of the nearest existing directory at or above a path's parent.
     pub fn mount_for(&self, path: &RootPath) -> u64 {
         let known = path
             .ancestors()
@@ -260,7 +259,7 @@ impl NodeState {
         known.map_or(self.root_mount, |directory| directory.mount)
     }
 
-    /// Takes what somebody has seen.
+    /// Adds the results of an observer.
     fn take(&mut self, seen: Seen) {
         add(&mut self.objects, seen.objects);
         add(&mut self.stamps, seen.stamps);
@@ -285,7 +284,7 @@ impl NodeState {
     }
 }
 
-/// Adds what was found, in order: an empty map is made of it at once.
+/// Adds results in order: an empty map is built from them at once.
 fn add<T>(known: &mut BTreeMap<RootPath, T>, found: Vec<(RootPath, T)>) {
     if known.is_empty() {
         *known = found.into_iter().collect();

@@ -1,4 +1,4 @@
-//! Whom a node asks for names, as its files tell it.
+//! The name servers of a node, from its files.
 
 use std::net::IpAddr;
 
@@ -7,28 +7,28 @@ use resolv_conf::Config;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
-/// The static pod that answers for the cluster's names on platforms without a DNS of their own.
+/// The static pod that answers for the cluster's names on platforms without DNS.
 const OWN_SERVER: &str = "etc/kubernetes/manifests/coredns.yaml";
 
-/// What the files say.
+/// The name servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NameServers {
-    /// There is an `/etc/resolv.conf`.
+    /// `/etc/resolv.conf` exists.
     pub file: bool,
     /// The servers in it.
     pub servers: Vec<IpAddr>,
-    /// The node answers for the cluster's names itself, by a static pod.
+    /// The node runs its own name server, as a static pod.
     pub own: bool,
 }
 
 impl NameServers {
-    /// Servers that are somewhere else.
+    /// Returns the servers on other machines.
     pub fn elsewhere(&self) -> impl Iterator<Item = &IpAddr> {
         self.servers.iter().filter(|server| !server.is_loopback())
     }
 }
 
-/// Reads them.
+/// Reads the name servers.
 ///
 /// # Errors
 /// A file that cannot be read.

@@ -1,56 +1,56 @@
-//! The network configuration of a node, as files tell it: connections of NetworkManager, and the configs of the
-//! cluster network.
+//! The network configuration of a node, from files: connections of NetworkManager, and the configs of the cluster
+//! network.
 
 use sysinfo::Networks;
 
 use crate::document::MachineConfig;
 use crate::root::{Root, RootPath};
 
-/// Where NetworkManager has its connections.
+/// Directories of NetworkManager's connections.
 const KEYFILES: [&str; 2] = [
     "etc/NetworkManager/system-connections",
     "run/NetworkManager/system-connections",
 ];
-/// Where multus and the cluster network put their configs; the second one is gone with the boot.
+/// Directories of multus and the cluster network; the second one is lost at a reboot.
 const CLUSTER: [&str; 3] = [
     "etc/kubernetes/cni/net.d",
     "run/multus/cni/net.d",
     "etc/cni/net.d",
 ];
-/// The unit that makes the node's bridge, with the cluster network as its argument.
+/// The unit that creates the node's bridge, with the cluster network as its argument.
 const BRIDGE_UNIT: &str = "ovs-configuration.service";
 
-/// The files.
+/// The network configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Network {
     /// Connections.
     pub keyfiles: Vec<Keyfile>,
     /// Directories that could not be read, with the reason.
     pub unseen: Vec<String>,
-    /// Configs of the cluster network: where, and whose.
+    /// Configs of the cluster network: path and owner.
     pub cluster: Vec<(String, &'static str)>,
-    /// The network interfaces that there are; of a running system only.
+    /// The network interfaces of the machine; of a running system only.
     pub interfaces: Option<Vec<String>>,
 }
 
 /// A connection of NetworkManager.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keyfile {
-    /// Its file.
+    /// Path of its file.
     pub path: String,
-    /// `id`; else the name of the file.
+    /// `id`; without it the name of the file.
     pub id: String,
-    /// Such as `ethernet`, `ovs-bridge`.
+    /// Type, such as `ethernet`, `ovs-bridge`.
     pub kind: String,
-    /// The interface it is bound to.
+    /// The interface that it is bound to.
     pub interface: Option<String>,
     /// The connection that it is a port of.
     pub controller: Option<String>,
-    /// Its bytes are no keyfile, or there are none.
+    /// The file is empty or not a keyfile.
     pub empty: bool,
 }
 
-/// Reads them.
+/// Reads the network configuration.
 pub fn read(root: &Root) -> Network {
     let mut network = Network::default();
     for folder in KEYFILES.map(RootPath::fixed) {
@@ -92,11 +92,11 @@ fn interfaces() -> Option<Vec<String>> {
         .map(|name| name.to_string_lossy().into_owned())
         .collect();
     names.sort();
-    // Every system has one; without /sys nobody tells.
+    // Every system has one; without /sys it is unknown.
     Some(names).filter(|names| !names.is_empty())
 }
 
-/// Which cluster network writes a config of this name.
+/// Returns the cluster network that writes a config of this name.
 fn whose(name: &str) -> Option<&'static str> {
     match name {
         "10-ovn-kubernetes.conf" => Some(OVN),
@@ -105,12 +105,12 @@ fn whose(name: &str) -> Option<&'static str> {
     }
 }
 
-/// OVN-Kubernetes, as configs name it.
+/// Name of OVN-Kubernetes in configs.
 pub const OVN: &str = "OVNKubernetes";
-/// OpenShift SDN, as configs name it.
+/// Name of OpenShift SDN in configs.
 pub const SDN: &str = "OpenShiftSDN";
 
-/// The cluster network that a config prepares the node for, where it says so.
+/// Returns the cluster network that a config prepares, if it names one.
 pub fn of_config(config: &MachineConfig) -> Option<&'static str> {
     let units = &config.ignition.systemd.units;
     let unit = units.iter().find(|unit| unit.name == BRIDGE_UNIT)?;
@@ -120,7 +120,7 @@ pub fn of_config(config: &MachineConfig) -> Option<&'static str> {
     [OVN, SDN].into_iter().find(|name| words.contains(name))
 }
 
-/// What a keyfile says of itself; never its secrets.
+/// Parses the plain fields of a keyfile; never its secrets.
 fn keyfile(path: &RootPath, bytes: &[u8]) -> Keyfile {
     let text = String::from_utf8_lossy(bytes);
     let mut section = "";

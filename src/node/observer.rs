@@ -1,4 +1,4 @@
-//! Looking at paths, in order: a directory is opened once for all that is in it, and one that is missing is missed once.
+//! Reading objects at paths, in order: a directory is opened once for all its entries, and a missing one is looked up once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,13 +12,13 @@ use crate::root::{
 };
 use crate::sys::parallel;
 
-/// Fewer paths than this are looked at by one thread.
+/// Number of paths below which one thread reads them.
 const PART: usize = 512;
 
-/// What was seen.
+/// The results of an observer.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// Each path once for each time that it was looked at.
+    /// Objects, one entry for each read of a path.
     pub(super) objects: Vec<(RootPath, Object)>,
     pub(super) stamps: Vec<(RootPath, Stamp)>,
     pub(super) obstructed: BTreeMap<RootPath, ResolveError>,
@@ -30,14 +30,14 @@ pub(super) struct Seen {
     pub(super) elsewhere: BTreeMap<RootPath, RootPath>,
 }
 
-/// Somebody who looks.
+/// Reads objects; caches opened directories.
 pub(super) struct Observer<'r> {
     root: &'r Root,
-    /// The mount of the root directory.
+    /// Id of the root directory's mount.
     root_mount: u64,
-    /// Labels are noted.
+    /// Labels are read too.
     labels: bool,
-    /// Directories that are not there; true where something else is.
+    /// Missing directories; true if a non-directory occupies the name.
     missing: BTreeMap<RootPath, bool>,
     parents: Recent<Parent>,
     places: Places,
@@ -48,11 +48,11 @@ pub(super) struct Observer<'r> {
 #[derive(Clone)]
 struct Parent {
     dir: Option<Arc<OwnedFd>>,
-    /// What stands in the way of making it.
+    /// The obstacle that prevents its creation.
     obstacle: Option<ResolveError>,
 }
 
-/// Looks at all `paths`, and notes labels where they matter.
+/// Reads all `paths`, and their labels if they matter.
 pub(super) fn look(
     root: &Root,
     root_mount: u64,
@@ -74,7 +74,7 @@ pub(super) fn look(
 }
 
 impl Seen {
-    /// Adds what somebody else has seen.
+    /// Adds the results of another observer.
     fn add(&mut self, other: Self) {
         self.objects.extend(other.objects);
         self.stamps.extend(other.stamps);
@@ -101,7 +101,7 @@ impl<'r> Observer<'r> {
         }
     }
 
-    /// One who goes on from what was seen already.
+    /// Creates an observer that continues from earlier results.
     pub(super) fn going_on(root: &'r Root, root_mount: u64, node: &NodeState) -> Self {
         let mut observer = Self::new(root, root_mount, node.labels.usable());
         observer.seen.directories.clone_from(&node.directories);
@@ -113,12 +113,12 @@ impl<'r> Observer<'r> {
         self.seen
     }
 
-    /// The parent of a path and its last name; `None` where there is no parent.
+    /// Returns the parent of a path and its last name; `None` if there is no parent.
     pub(super) fn place(&mut self, path: &RootPath) -> Result<Option<Place>, RootError> {
         self.places.of(self.root, path)
     }
 
-    /// Looks at what is at a path, and at the directories above it.
+    /// Reads the object at a path, and the directories above it.
     pub(super) fn object(&mut self, path: &RootPath) -> Result<(), RootError> {
         let parent = self.parent_of(path)?;
         if let Some(obstacle) = parent.obstacle {
@@ -161,7 +161,7 @@ impl<'r> Observer<'r> {
         }
     }
 
-    /// Notes what holds an object in its place: flags, and being a mount point.
+    /// Records what keeps an object in its place: flags, and being a mount point.
     fn hold(&mut self, path: &RootPath, hold: Hold) {
         let above = match path.parent() {
             Some(parent) => self.seen.directories.get(&parent).map(|above| above.mount),
@@ -188,7 +188,7 @@ impl<'r> Observer<'r> {
         Ok(parent)
     }
 
-    /// Opens the parent of a path, and looks at the directories above it, up to one that is known.
+    /// Opens the parent of a path, and reads the directories above it, up to a known one.
     fn look_up(&mut self, path: &RootPath) -> Result<Parent, RootError> {
         let mut unknown = Vec::new();
         for above in path.ancestors().skip(1) {
@@ -219,7 +219,7 @@ impl<'r> Observer<'r> {
         }
     }
 
-    /// Notes which of the directories above a path, nearest first, is the first that is not there: none below it is.
+    /// Records the first missing directory above a path, nearest first: none below it exists.
     fn miss(
         &mut self,
         above: &[RootPath],
@@ -239,7 +239,7 @@ impl<'r> Observer<'r> {
         Ok(self.without_directory(path, obstacle))
     }
 
-    /// The parent of a path that has none; what stands in the way of making it, if not known, is what is no directory.
+    /// Returns the parent of a path without one; the obstacle for its creation, if unknown, is a non-directory.
     fn without_directory(&self, path: &RootPath, obstacle: Option<ResolveError>) -> Parent {
         let something_else = |above: &RootPath| self.missing.get(above) == Some(&true);
         let no_directory = || {
@@ -252,7 +252,7 @@ impl<'r> Observer<'r> {
         }
     }
 
-    /// Looks at a directory, which may be open already; says whether it is there.
+    /// Reads a directory, which may be open already; returns true if it exists.
     pub(super) fn directory(
         &mut self,
         path: &RootPath,
@@ -269,7 +269,7 @@ impl<'r> Observer<'r> {
             None => match self.root.directory(path) {
                 Ok(Some(dir)) => Arc::new(dir),
                 Ok(None) => return Ok(false),
-                // What stands in the way is noted with the path that wanted through.
+                // The obstacle is recorded with the path that was read.
                 Err(error) if error.cause.is_obstacle() => return Ok(false),
                 Err(error) => return Err(error),
             },

@@ -1,4 +1,4 @@
-//! The operating system that runs, or is about to: its image and kernel arguments, as far as files tell.
+//! The operating system of the root: its image and kernel arguments, from files.
 
 use crate::command::rpm_ostree::reference::image_of;
 use crate::kargs::Kargs;
@@ -7,20 +7,20 @@ use crate::root::{Root, RootError, RootPath};
 
 use super::host::{Host, kernel_command_line};
 
-/// What is known of the operating system.
+/// The operating system, as far as files describe it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Os {
-    /// The image of the root's deployment, as the daemon reads it (docs/agreement.md: Operating system); `None` where that is unknown,
-    /// empty where the deployment is of no image.
+    /// The image of the root's deployment, as the daemon reads it (docs/agreement.md: Operating system); `None` if unknown,
+    /// empty if the deployment has no image.
     pub image: Option<String>,
-    /// The packages that were asked for on top of the image, where the deployment is known.
+    /// Packages requested on top of the image, if the deployment is known.
     pub packages: Option<Vec<String>>,
-    /// The arguments of the running kernel, where it is the one of this root.
+    /// The arguments of the running kernel, if it is the root's kernel.
     pub kernel_arguments: Option<Kargs>,
 }
 
 impl Os {
-    /// Looks at the origin of the deployment and at the kernel command line.
+    /// Reads the origin of the deployment and the kernel command line.
     pub fn observe(root: &Root, host: &Host) -> Result<Self, RootError> {
         let boots_this = host.live || host.in_initramfs;
         let arguments = boots_this.then(kernel_command_line).flatten();
@@ -36,7 +36,7 @@ impl Os {
     }
 }
 
-/// The origin file beside the deployment, which the deployment sees below its `sysroot`.
+/// Returns the origin file beside the deployment, which the deployment sees below its `sysroot`.
 fn origin(root: &Root, deployment: &str) -> Result<Option<String>, RootError> {
     let stateroots = RootPath::fixed(paths::STATEROOTS);
     for name in root.list(&stateroots)? {
@@ -51,7 +51,7 @@ fn origin(root: &Root, deployment: &str) -> Result<Option<String>, RootError> {
     Ok(None)
 }
 
-/// The packages that an origin file asks for: `requested` of its section `packages`.
+/// Returns the packages that an origin file requests: `requested` of its section `packages`.
 fn packages_of_origin(origin: &str) -> Vec<String> {
     let lines = origin.lines().map(str::trim);
     let section = lines.skip_while(|line| *line != "[packages]").skip(1);
@@ -66,7 +66,7 @@ fn packages_of_origin(origin: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// The pull specification in an origin file, as the daemon compares it with `osImageURL`: byte for byte.
+/// Returns the pull specification in an origin file, as the daemon compares it with `osImageURL`: byte for byte.
 pub fn of_origin(origin: &str) -> String {
     let value = |key: &str| {
         let line = origin

@@ -1,4 +1,4 @@
-//! `os-release`: which system it is, and which class of it the daemon sees (docs/agreement.md: Operating system).
+//! `os-release`: the name of the system, and its class for the daemon (docs/agreement.md: Operating system).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::root::{Root, RootError, RootPath};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OsRelease(BTreeMap<String, String>);
 
-/// What the daemon does with the operating system depends on this.
+/// The class of an operating system, which decides about the daemon's actions on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// RHCOS, SCOS: images, kernel arguments, extensions and kernel types.
@@ -21,7 +21,7 @@ pub enum Class {
 }
 
 impl OsRelease {
-    /// Reads shell assignments, quoted or not. A line that is none is passed over.
+    /// Parses shell assignments, quoted or not. Other lines are skipped.
     pub fn parse(text: &str) -> Self {
         let pair = |line: &str| {
             let (key, value) = line.trim().split_once('=')?;
@@ -31,7 +31,7 @@ impl OsRelease {
         Self(text.lines().filter_map(pair).collect())
     }
 
-    /// That of a root; empty where there is none.
+    /// Reads the file of a root; empty if it is missing.
     ///
     /// # Errors
     /// A file that cannot be read.
@@ -44,12 +44,12 @@ impl OsRelease {
         Ok(Self::default())
     }
 
-    /// The value of a key; empty where there is none.
+    /// Returns the value of a key; empty if it is missing.
     pub fn get(&self, key: &str) -> &str {
         self.0.get(key).map_or("", String::as_str)
     }
 
-    /// For a person.
+    /// Returns the name of the system, as text.
     pub fn name(&self) -> &str {
         match self.get("PRETTY_NAME") {
             "" => self.get("ID"),
@@ -57,7 +57,7 @@ impl OsRelease {
         }
     }
 
-    /// An Enterprise Linux 8, whose sshd reads `authorized_keys` and no fragments.
+    /// Is true for an Enterprise Linux 8, whose sshd reads `authorized_keys` and no fragments.
     pub fn is_el8(&self) -> bool {
         // Of CoreOS the version is that of OpenShift, and the second part of the whole one that of its base.
         let base = match self.get("RHEL_VERSION") {
@@ -69,7 +69,7 @@ impl OsRelease {
         is_el && base.is_some_and(|base| base.starts_with('8'))
     }
 
-    /// The name that people use in a line, such as `RHCOS 9.6`.
+    /// Returns the short name of the system, such as `RHCOS 9.6`.
     pub fn short_name(&self) -> String {
         let name = match (self.get("ID"), self.get("VARIANT_ID")) {
             ("rhcos", _) | ("rhel", "coreos") => "RHCOS",
@@ -83,7 +83,7 @@ impl OsRelease {
         [name, self.get("VERSION_ID")].join(" ").trim().to_owned()
     }
 
-    /// The class that the daemon sees.
+    /// Returns the class of the system for the daemon.
     pub fn class(&self) -> Class {
         let coreos = self.get("VARIANT_ID") == "coreos";
         match self.get("ID") {
@@ -95,7 +95,7 @@ impl OsRelease {
     }
 }
 
-/// Without quotes, and without the backslashes that double quotes know.
+/// Returns the value without quotes, and without the backslashes that double quotes escape.
 fn unquoted(value: &str) -> String {
     let value = value.trim();
     if let Some(inner) = value

@@ -1,4 +1,4 @@
-//! The daemon's records on the node: which config it believes the node to be in.
+//! The daemon's records on the node: the config that it believes the node to be in.
 
 use nix::errno::Errno;
 
@@ -6,49 +6,49 @@ use crate::document::{self, MachineConfig};
 use crate::paths;
 use crate::root::{ResolveError, Root, RootError, RootPath};
 
-/// A MachineConfig kept on the node.
+/// A MachineConfig stored on the node.
 #[derive(Debug, Clone)]
 pub enum Recorded {
     /// No such file.
     Missing,
-    /// A file that the daemon could not read either; it would go Degraded over it.
+    /// An unreadable file; the daemon cannot read it either and goes Degraded.
     Broken(String),
-    /// A whole MachineConfig.
+    /// A complete MachineConfig.
     Present(Box<MachineConfig>),
 }
 
-/// What the node says of itself, apart from what it is.
+/// The daemon's files on a node.
 #[derive(Debug, Clone)]
 pub struct Records {
     /// `currentconfig`.
     pub current_config: Recorded,
-    /// What the daemon's reader says of it, where it cannot read it (docs/agreement.md: Validation).
+    /// The error of the daemon's reader, if it cannot read the record (docs/agreement.md: Validation).
     pub unreadable: Option<String>,
-    /// When it was written; seconds since 1970 by the node's clock.
+    /// Time of its last write; seconds since 1970 by the node's clock.
     pub written: Option<u64>,
-    /// `currentimage`, trimmed; `None` when there is no such file.
+    /// `currentimage`, trimmed; `None` if there is no such file.
     pub current_image: Option<String>,
-    /// The full config as the Machine Config Server served it at first boot.
+    /// The full config that the Machine Config Server served at the first boot.
     pub mcs_content: Recorded,
     /// `node-annotations.json` exists: the daemon will ignore `currentconfig`.
     pub node_annotations: bool,
-    /// The daemon has put one of these away once, so the node's first boot is over.
+    /// A backup copy of one of these exists, so the node's first boot is over.
     pub first_boot_over: bool,
     /// The encapsulated first-boot config exists: the first-boot service will run at the next boot.
     pub encapsulated: bool,
 }
 
-/// The config that the disk is taken to be in: the "old" side of a transition.
+/// The current config of the disk: the "old" side of a transition.
 #[derive(Debug, Clone, Copy)]
 pub enum Baseline<'a> {
     /// A config with its Ignition part.
     Known(&'a MachineConfig),
-    /// None, with the reason; then nothing is removed as stale.
+    /// There is none, for this reason; then nothing is removed as stale.
     Unknown(&'static str),
 }
 
 impl<'a> Baseline<'a> {
-    /// The config, where there is one.
+    /// Returns the config, if there is one.
     pub fn config(self) -> Option<&'a MachineConfig> {
         match self {
             Self::Known(config) => Some(config),
@@ -63,7 +63,7 @@ impl Records {
         Self::read_knowing(root, &[])
     }
 
-    /// The same, where the record is one of some configs as likely as not.
+    /// Reads the records, if the record probably equals one of some known configs.
     pub fn read_knowing(root: &Root, known: &[&MachineConfig]) -> Result<Self, RootError> {
         let image = root.read(&RootPath::fixed(paths::CURRENT_IMAGE))?;
         let (current_config, json) = recorded(root, paths::CURRENT_CONFIG, known)?;
@@ -80,7 +80,7 @@ impl Records {
         })
     }
 
-    /// The recorded config, where there is one that can be read.
+    /// Returns the recorded config, if there is a readable one.
     pub fn recorded(&self) -> Option<&MachineConfig> {
         match &self.current_config {
             Recorded::Present(config) => Some(config),
@@ -88,12 +88,12 @@ impl Records {
         }
     }
 
-    /// Its name.
+    /// Returns the name of the recorded config.
     pub fn name(&self) -> Option<String> {
         self.recorded().map(|config| config.name.clone())
     }
 
-    /// The old side of a transition (docs/operating-system.md): after a first boot `currentconfig` holds an
+    /// Returns the old side of a transition (docs/operating-system.md): after a first boot `currentconfig` has an
     /// empty Ignition part, which would make every file look new and nothing stale.
     pub fn baseline(&self) -> Baseline<'_> {
         let current = match &self.current_config {
@@ -123,7 +123,7 @@ fn unreadable(root: &Root) -> Result<Option<String>, RootError> {
     }
 }
 
-/// The words of Go's JSON reader for the first value of a text; nothing where it can be read.
+/// Returns the error of Go's JSON reader for the first value of a text; None if it is readable.
 pub fn reader_says(bytes: &[u8]) -> Option<String> {
     let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<serde_json::Value>();
     match values.next() {
@@ -143,14 +143,14 @@ pub fn reader_says(bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// A time that cannot be had is only missing.
+/// Returns the time of the last write; an unavailable time counts as missing.
 fn written(root: &Root) -> Option<u64> {
     let place = root.place(&RootPath::fixed(paths::CURRENT_CONFIG));
     let stat = place.ok()??.stat().ok()??;
     u64::try_from(stat.st_mtime).ok()
 }
 
-/// The one of `known` that a record is.
+/// Returns the one of `known` that equals a record.
 fn same(
     root: &Root,
     file: &'static str,
@@ -161,7 +161,7 @@ fn same(
         let Some(document) = root.open_followed(&path)? else {
             return Ok(None);
         };
-        // What cannot be read is told by who reads it whole.
+        // The caller reports a read error when it reads the whole file.
         if config.is_text_of(document).unwrap_or(false) {
             return Ok(Some(MachineConfig {
                 origin: format!("/{file}"),
@@ -173,7 +173,7 @@ fn same(
     Ok(None)
 }
 
-/// What there is to a record.
+/// The result of reading a record.
 enum Read {
     Known(Box<MachineConfig>),
     Bytes(Vec<u8>),
@@ -184,7 +184,7 @@ fn is_directory(error: &RootError) -> bool {
     error.cause == ResolveError::System(Errno::EISDIR)
 }
 
-/// A record, and whether it is in JSON, as the daemon writes it.
+/// Reads a record, and reports if it is in JSON, as the daemon writes it.
 fn recorded(
     root: &Root,
     file: &'static str,

@@ -1,6 +1,6 @@
-//! Room for another deployment: on `/boot` for its kernel, on `/sysroot` for its content.
+//! Free space for another deployment: on `/boot` for its kernel, on `/sysroot` for its content.
 //!
-//! Staging looks at neither, so a shutdown fails half-way where nobody counted before.
+//! Staging checks neither, so without this check a shutdown would fail half-way.
 
 use nix::sys::stat::fstat;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
@@ -8,69 +8,69 @@ use nix::sys::statvfs::{FsFlags, fstatvfs};
 use crate::node::bootloader::{BootEntry, KernelDirectory};
 use crate::root::{Root, RootError, RootPath};
 
-/// Room on a file system.
+/// Size and free space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Space {
-    /// Which file system, by the number of its device.
+    /// Device number of the file system.
     pub device: u64,
-    /// All of it, in bytes.
+    /// Total size in bytes.
     pub total: u64,
-    /// Free for root, what is reserved for it included: ostree works as root and counts so too.
+    /// Free bytes for root, including the reserved blocks: ostree works as root and counts the same.
     pub free: u64,
-    /// Free for everybody.
+    /// Free bytes for all users.
     pub available: u64,
-    /// How many files it can hold; 0 where nothing limits them but room.
+    /// Maximum number of files; 0 if only space limits it.
     pub inodes: u64,
-    /// How many more.
+    /// Free number of files.
     pub free_inodes: u64,
 }
 
-/// Whether something has room.
+/// The answer to the question if something fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
-    /// It has.
+    /// It fits.
     Fits,
-    /// It has when ostree takes kernels away first that only the rollback deployment needs, as newer versions do by
-    /// themselves.
+    /// It fits after ostree has removed kernels that only the rollback deployment needs, as newer versions do
+    /// automatically.
     AfterPruning {
-        /// What that gives.
+        /// Bytes that this frees.
         pruned: u64,
     },
-    /// It has not.
+    /// It does not fit.
     TooSmall {
-        /// What is missing, after everything that could be pruned.
+        /// Missing bytes, after everything that can be removed.
         missing: u64,
     },
 }
 
-/// What one more kernel needs on `/boot`.
+/// The need of one more kernel on `/boot`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KernelRoom {
-    /// Bytes of kernel and initramfs; 0 where an equal one is there already.
+    /// Bytes of kernel and initramfs; 0 if an equal one exists already.
     pub needed: u64,
-    /// Bytes of kernels that only deployments need which go away with the new one.
+    /// Bytes of kernels that only removed deployments need.
     pub prunable: u64,
 }
 
-/// The layout of entries and directories costs a little besides the kernel.
+/// Bytes that entries and directories need besides the kernel.
 const ENTRIES: u64 = 1 << 20;
-/// ostree's `min-free-space-percent`, where the repository's config does not say another number.
+/// ostree's default of `min-free-space-percent`.
 pub const MIN_FREE_PERCENT: u64 = 3;
 
-/// How the file system of a directory is mounted.
+/// The mount options of a directory's file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mounted {
-    /// Nothing can be written.
+    /// It is mounted read-only.
     pub read_only: bool,
-    /// No program can be run.
+    /// It is mounted noexec.
     pub no_exec: bool,
 }
 
 impl Mounted {
-    /// Of the directory, or of the next one above that is there.
+    /// Reads the options for the directory, or for the nearest existing one above it.
     ///
     /// # Errors
-    /// It cannot be opened, or asked.
+    /// The directory cannot be opened or queried.
     pub fn of(root: &Root, path: &RootPath) -> Result<Self, RootError> {
         let mut opened = root.directory(path)?;
         for above in path.ancestors() {
@@ -95,10 +95,10 @@ impl Mounted {
 }
 
 impl Space {
-    /// That of the file system on which a directory is; `None` where there is no directory.
+    /// Reads the space of a directory's file system; `None` if there is no such directory.
     ///
     /// # Errors
-    /// It cannot be opened, or asked.
+    /// The directory cannot be opened or queried.
     pub fn of(root: &Root, path: &RootPath) -> Result<Option<Self>, RootError> {
         let Some(directory) = root.directory(path)? else {
             return Ok(None);
@@ -119,14 +119,14 @@ impl Space {
         }))
     }
 
-    /// Whether content of this size can be imported: ostree leaves `min_free_percent` of the whole free. What is in
+    /// Checks if content of this size can be imported: ostree leaves `min_free_percent` of the total free. Content in
     /// the repository already is not imported again, so `bytes` is the most that it can be.
     pub fn fit_import(&self, bytes: u64, min_free_percent: u64) -> Fit {
         let reserve = self.total / 100 * min_free_percent;
         fit(self.free, bytes.saturating_add(reserve), 0)
     }
 
-    /// Whether one more kernel fits on `/boot`.
+    /// Checks if one more kernel fits on `/boot`.
     pub fn fit_kernel(&self, room: KernelRoom) -> Fit {
         match room.needed {
             0 => fit(self.free, ENTRIES, room.prunable),
@@ -136,7 +136,7 @@ impl Space {
 }
 
 impl Fit {
-    /// Whether it has room, now or after pruning.
+    /// Is true if it fits, now or after a clean-up.
     pub fn is_enough(self) -> bool {
         !matches!(self, Self::TooSmall { .. })
     }
@@ -152,9 +152,9 @@ fn fit(free: u64, needed: u64, prunable: u64) -> Fit {
     }
 }
 
-/// What one more kernel needs: `kernel_bytes` of the new deployment, or where that is not known yet, of the largest
-/// kernel that is there. `new_directory` is its directory below `boot/ostree`, where that is known; `stays` says of
-/// an entry whether its deployment stays (booted, or pinned).
+/// Returns the need of one more kernel: `kernel_bytes` of the new deployment, or if unknown, the size of the largest
+/// existing kernel. `new_directory` is its directory below `boot/ostree`, if known; `stays` is true for an entry whose
+/// deployment stays (booted, or pinned).
 pub fn kernel_room(
     kernels: &[KernelDirectory],
     entries: &[BootEntry],
@@ -176,7 +176,7 @@ pub fn kernel_room(
         let mut staying = entries.iter().filter(|entry| stays(entry));
         new_directory == Some(name) || staying.any(|entry| entry.kernel_directory() == Some(name))
     };
-    // A directory that no entry names is ostree's to clean up at any time.
+    // ostree can remove a directory that no entry names at any time.
     let prunable = kernels.iter().filter(|kernel| !kept(&kernel.name));
     KernelRoom {
         needed,

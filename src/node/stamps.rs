@@ -1,28 +1,28 @@
-//! What the daemon keeps of files that it wrote over: copies of what the OS shipped, and stamps where there was nothing
-//! (docs/agreement.md: Originals).
+//! The daemon's backup copies of files that it replaced, and its stamps for files that did not exist (docs/agreement.md:
+//! Originals).
 
 use std::collections::BTreeSet;
 
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
-/// What ends the name of a copy.
+/// Suffix of a backup copy.
 const COPY: &str = ".mcdorig";
-/// What ends the name of a stamp.
+/// Suffix of a stamp.
 const STAMP: &str = ".mcdnoorig";
-/// No node has more; a look at one ends there.
+/// Maximum number of entries that are read.
 const MAX_ENTRIES: usize = 50_000;
 
-/// Both kinds, as the paths that they are about.
+/// Backup copies and stamps, as the paths of the files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stamps {
-    /// Files of which a copy is kept.
+    /// Files with a backup copy.
     pub copies: BTreeSet<RootPath>,
-    /// Files that were not there before.
+    /// Files with a stamp: they did not exist before.
     pub stamps: BTreeSet<RootPath>,
-    /// Those of the stamped ones that the OS ships nevertheless: a file below `/usr/etc`.
+    /// Stamped files that the OS ships nevertheless: a file below `/usr/etc`.
     pub shipped: BTreeSet<RootPath>,
-    /// Files in there that are neither.
+    /// Files in the directories that are neither.
     pub foreign: BTreeSet<RootPath>,
 }
 
@@ -54,7 +54,7 @@ pub fn read(root: &Root) -> Result<Stamps, RootError> {
     Ok(all)
 }
 
-/// Everything below a directory that is no directory.
+/// Returns all objects below a directory that are not directories.
 fn below(root: &Root, folder: &RootPath) -> Result<Vec<RootPath>, RootError> {
     let (mut found, mut open, mut seen) = (Vec::new(), vec![folder.clone()], 0);
     while let Some(folder) = open.pop() {

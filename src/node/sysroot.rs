@@ -1,4 +1,4 @@
-//! The physical root of an OSTree system, as a disk in another machine shows it: which deployment is meant by it
+//! The physical root of an OSTree system, as on a disk in another machine: the choice of its deployment
 //! (docs/fetch-and-cache.md).
 
 use crate::paths;
@@ -12,55 +12,55 @@ use super::deploy_directories;
 pub struct Deployed {
     /// Its directory.
     pub path: RootPath,
-    /// The `var` that all deployments of its stateroot have.
+    /// The `var` that all deployments of its stateroot share.
     pub var: RootPath,
 }
 
-/// Why it is not known which deployment is meant.
+/// A reason why the deployment is not clear.
 #[derive(Debug, thiserror::Error)]
 pub enum SysrootError {
     /// Reading the disk.
     #[error(transparent)]
     Root(#[from] RootError),
-    /// Nothing to choose from.
+    /// The disk has no deployment.
     #[error("it has no deployment below /ostree/deploy; is this the right disk?")]
     None,
-    /// Nobody tells which.
+    /// The disk has several deployments, and no entry decides.
     #[error(
         "it has {} deployments, and {why}. Mount its boot partition at boot below it, or name one: --root {example}",
         .all.len(), example = .all.first().map(String::as_str).unwrap_or_default()
     )]
     Ambiguous {
-        /// What keeps us from choosing.
+        /// The reason.
         why: String,
         /// Their directories.
         all: Vec<String>,
     },
-    /// The entry leads nowhere.
+    /// The target of the entry is missing.
     #[error(
-        "its default boot entry {entry} names {link}, which is no deployment. Look at boot/loader/entries below it"
+        "its default boot entry {entry} names {link}, which is not a deployment. Check boot/loader/entries below it"
     )]
     Dangling {
-        /// The file, without its ending.
+        /// File name without its suffix.
         entry: String,
-        /// What `ostree=` says.
+        /// The value of `ostree=`.
         link: String,
     },
 }
 
-/// Whether a root is a physical one, and not that of a system: a deployment has a `usr`, and leads to `ostree` by a link.
+/// Is true for a physical root, not that of a system: a deployment has a `usr`, and leads to `ostree` by a link.
 ///
 /// # Errors
-/// What the root says.
+/// The root cannot be read.
 pub fn is_physical(root: &Root) -> Result<bool, RootError> {
     let has = |path| root.exists(&RootPath::fixed(path));
     Ok(has(paths::PHYSICAL_STATEROOTS)? && !has("usr")?)
 }
 
-/// The deployment that the disk's own machine would boot.
+/// Returns the deployment that the disk's own machine would boot.
 ///
 /// # Errors
-/// None, or nobody tells which.
+/// There is none, or the choice is not clear.
 pub fn default_deployment(root: &Root) -> Result<Deployed, SysrootError> {
     let all = deployments(root)?;
     let entries = bootloader::read(root)?;
@@ -77,11 +77,7 @@ pub fn default_deployment(root: &Root) -> Result<Deployed, SysrootError> {
     match all.as_slice() {
         [] => Err(SysrootError::None),
         [one] => Ok(one.clone()),
-        several => Err(ambiguous(
-            "no boot entry is there to tell which".into(),
-            root,
-            several,
-        )),
+        several => Err(ambiguous("no boot entry selects one".into(), root, several)),
     }
 }
 
@@ -94,7 +90,7 @@ fn ambiguous(why: String, root: &Root, all: &[Deployed]) -> SysrootError {
     }
 }
 
-/// `/ostree/boot.N/STATEROOT/BOOTCSUM/INDEX` is a link to the deployment.
+/// Returns the deployment of a boot entry: `/ostree/boot.N/STATEROOT/BOOTCSUM/INDEX` is a link to it.
 fn of_entry(root: &Root, entry: &BootEntry) -> Result<Deployed, SysrootError> {
     let link = entry.ostree().unwrap_or_default();
     let dangling = || SysrootError::Dangling {
@@ -116,7 +112,7 @@ fn deployments(root: &Root) -> Result<Vec<Deployed>, RootError> {
     Ok(all.map(|one| deployed(&one.stateroot, &one.name)).collect())
 }
 
-/// Names come from directories of the disk, so they are single names.
+/// Creates a deployment from names of the disk's directories, which are single names.
 fn deployed(stateroot: &str, name: &str) -> Deployed {
     let base = RootPath::fixed(paths::PHYSICAL_STATEROOTS);
     let below = |path: String| base.join(&path).unwrap_or_else(|_| base.clone());

@@ -1,4 +1,4 @@
-//! The operating system of a live OSTree node, as rpm-ostree and the boot partition tell it.
+//! The operating system of a live OSTree node, from rpm-ostree and the boot partition.
 
 use crate::command::rpm_ostree::arguments::{self, Version};
 use crate::command::rpm_ostree::cause::RpmOstreeError;
@@ -17,18 +17,18 @@ use super::requests;
 use super::space::{KernelRoom, Space, kernel_room};
 use crate::command::rpm_ostree::status::{Deployments, StatusText};
 
-/// Arguments that belong to a deployment, and not to the node.
+/// Kernel arguments that belong to a deployment, not to the node.
 pub const OF_DEPLOYMENTS: [&str; 2] = ["ostree", "BOOT_IMAGE"];
 
-/// What can be known of it.
+/// The state of the operating system.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum System {
-    /// Nobody asked, or the root is not that of a running OSTree system.
+    /// rpm-ostree was not queried, as the root is not that of a running OSTree system.
     #[default]
     NotAsked,
-    /// It was asked and gave no answer: why, and what to do.
+    /// rpm-ostree was queried without an answer: the reason, and the next step.
     Silent(String),
-    /// What it answered.
+    /// The answers of rpm-ostree.
     Known(Box<Facts>),
 }
 
@@ -37,26 +37,26 @@ pub enum System {
 pub struct Facts {
     /// The deployments.
     pub deployments: Deployments,
-    /// The arguments of the deployment that the next boot takes.
+    /// The kernel arguments of the next boot.
     pub arguments: Kargs,
-    /// The arguments of the running kernel.
+    /// The kernel arguments of this boot.
     pub booted_arguments: Kargs,
-    /// Requests of the configs of deployments, where a run has replaced their record.
+    /// Package requests of the configs of deployments, if a run has replaced their record.
     pub asked: Asked,
-    /// Of rpm-ostree.
+    /// Version of rpm-ostree.
     pub version: Version,
-    /// What kind of system it is.
+    /// The class of the system.
     pub class: Class,
-    /// Why the last shutdown could not write what was staged.
+    /// The error with which the last shutdown failed to write the staged deployment.
     pub finalize_error: Option<String>,
-    /// Room on `/boot`, and what another kernel needs.
+    /// Free space on `/boot`, and the need of another kernel.
     pub boot: Option<(Space, KernelRoom)>,
-    /// Room on the file system of the repository.
+    /// Free space on the file system of the repository.
     pub sysroot: Option<Space>,
 }
 
 impl System {
-    /// Asks, where there is something to be asked.
+    /// Queries rpm-ostree, if the root runs.
     pub fn observe(
         root: &Root,
         host: &Host,
@@ -88,7 +88,7 @@ impl System {
         Ok(Self::Known(Box::new(facts)))
     }
 
-    /// The answers, where there are any.
+    /// Returns the answers, if there are any.
     pub fn facts(&self) -> Option<&Facts> {
         match self {
             Self::Known(facts) => Some(facts),
@@ -97,7 +97,7 @@ impl System {
     }
 }
 
-/// Reads the requests of the configs of deployments.
+/// Reads the package requests of the configs of deployments.
 ///
 /// # Errors
 /// A path that cannot be read.
@@ -124,7 +124,7 @@ fn answers(runner: &dyn CommandRunner) -> Result<Answers, RpmOstreeError> {
     })
 }
 
-/// What a program wrote, or why it did not do its work.
+/// Returns the output of a program, or the cause of its failure.
 pub fn ask(runner: &dyn CommandRunner, line: &CommandLine) -> Result<String, RpmOstreeError> {
     let answer = runner
         .run(line)
@@ -135,7 +135,7 @@ pub fn ask(runner: &dyn CommandRunner, line: &CommandLine) -> Result<String, Rpm
     }
 }
 
-/// Kernels that stay are those of the booted deployment and of pinned ones.
+/// Returns the space on `/boot`. Kernels of the booted deployment and of pinned ones stay.
 fn room_on_boot(
     root: &Root,
     deployments: &Deployments,
@@ -145,7 +145,7 @@ fn room_on_boot(
     };
     let entries = bootloader::read(root)?;
     let kernels = bootloader::kernels(root)?;
-    // Entries and deployments stand in the same order; what is staged has no entry yet.
+    // Entries and deployments are in the same order; the staged one has no entry yet.
     let written: Vec<_> = deployments.all.iter().filter(|one| !one.staged).collect();
     let keeps: Vec<&str> = entries
         .iter()

@@ -1,4 +1,4 @@
-//! What comes after the files, what was done of it, and what is left, as text and as JSON.
+//! Actions after the files: the planned ones, the results, and the remaining ones, as text and as JSON.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -10,16 +10,16 @@ use crate::daemon::{Action, Queued};
 use crate::plan::After;
 use crate::text::inline;
 
-/// What `apply` made of it.
+/// The results of the actions after the files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Told {
-    /// What the running system was told, and what came of it.
+    /// Finished actions on the running system, with their results.
     pub done: Vec<(Job, Done)>,
-    /// What it was not told, as asked.
+    /// Actions that were left out, as asked.
     pub left: Vec<Job>,
 }
 
-/// For programs.
+/// Returns the actions as JSON.
 pub fn json(after: &After) -> Value {
     let entry = |queued: &Queued| {
         let mut value = json!(policies::Action::from(&queued.action));
@@ -37,7 +37,7 @@ pub fn json(after: &After) -> Value {
     })
 }
 
-/// For people, as part of a plan.
+/// Returns the actions as text, as part of a plan.
 pub fn text(after: &After) -> String {
     let mut out = wrap(&format!("After the files ({}):", after.policies), 0);
     let items = after.queue.iter().chain(&after.repairs);
@@ -50,28 +50,28 @@ pub fn text(after: &After) -> String {
     if !after.unserved.is_empty() && !after.reboots() {
         let all = few(&after.unserved);
         out.push_str(&item(&format!(
-            "no policy for {all}, put right here: what has read that goes on with the old until it is restarted"
+            "no policy for {all}: programs that have read it use the old content until they are restarted"
         )));
     }
     if let Some(why) = &after.drain {
-        let words = "the daemon would have drained the node first";
+        let words = "the daemon would drain the node first";
         out.push_str(&item(&format!(
-            "{words} ({why}); this is not done here (--stop-workloads stops pods)"
+            "{words} ({why}); mco-rescue does not (--stop-workloads stops pods)"
         )));
     }
     out + "\n"
 }
 
-/// An action with its cause.
+/// Returns an action with its cause.
 fn sentence(queued: &Queued) -> String {
     match queued.action {
-        Action::Reboot => format!("reboot, which is only announced: {}", queued.cause),
-        Action::Drain => format!("drain, which is not done here: {}", queued.cause),
+        Action::Reboot => format!("a reboot is required, but not done now: {}", queued.cause),
+        Action::Drain => format!("a drain, which mco-rescue does not do: {}", queued.cause),
         _ => format!("{} ({})", queued.action, queued.cause),
     }
 }
 
-/// The first of a list that may be long; programs get all.
+/// Returns the first entries of a list; JSON has all of them.
 fn few(all: &[String]) -> String {
     const SHOWN: usize = 5;
     let shown: Vec<String> = all.iter().take(SHOWN).map(|what| inline(what)).collect();
@@ -85,14 +85,14 @@ fn item(text: &str) -> String {
     format!("  - {}", wrap(text, 4).trim_start())
 }
 
-/// What was done, and the next step, at the end of `apply`.
+/// Returns the results and the next step, at the end of `apply`.
 pub fn done(after: &After, told: &Told) -> String {
     let mut out = String::new();
     for (job, done) in &told.done {
         out.push_str(&item(&format!("{job}: {}", words(*done))));
     }
     if !out.is_empty() {
-        out.insert_str(0, "Told the running system:\n");
+        out.insert_str(0, "Actions on the running system:\n");
     }
     if after.reboots() {
         let cause = after.queue.iter().map(|queued| queued.cause.to_string());
@@ -114,12 +114,12 @@ pub fn done(after: &After, told: &Told) -> String {
     out
 }
 
-/// What became of a job, for people.
+/// Returns the result of an action as text.
 pub fn words(done: Done) -> &'static str {
     match done {
         Done::Done => "done",
-        Done::NotRunning => "does not run, and reads its files when it is started",
-        Done::Instead => "failed, and update-ca-trust did its work",
+        Done::NotRunning => "not running; it reads its files at its next start",
+        Done::Instead => "failed; update-ca-trust ran instead",
     }
 }
 

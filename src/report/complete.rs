@@ -1,4 +1,4 @@
-//! What became of the boot that a run waited for, as text and as JSON (`mco-rescue/complete/v1`).
+//! The result of the boot that a run waited for, as text and as JSON (`mco-rescue/complete/v1`).
 
 use serde::Serialize;
 
@@ -6,20 +6,20 @@ use super::wrap;
 use crate::invocation::mco_rescue;
 use crate::staging::awaited::{Awaited, Way};
 
-/// What became of it.
+/// The result of the awaited boot.
 #[derive(Debug, Clone, Serialize)]
 pub struct Completed {
     schema: &'static str,
     /// `nothing`, `not-yet`, `arrived`, `back`, `settled` or `failed`.
     pub outcome: &'static str,
-    /// The config.
+    /// Name of the config.
     pub config: Option<String>,
-    /// Why the node is not as awaited.
+    /// The reason if the node is not as awaited.
     pub failed: Option<String>,
     way: Option<Way>,
     /// The operating system and the files are of different configs.
     half: bool,
-    /// Why nothing is awaited any more.
+    /// The reason why no boot is awaited any more.
     why: Option<String>,
     #[serde(skip)]
     apply: String,
@@ -39,32 +39,32 @@ impl Completed {
         }
     }
 
-    /// No boot is awaited.
+    /// Returns the result for a node that awaits no boot.
     pub fn nothing() -> Self {
         Self::of("nothing", None)
     }
 
-    /// It is still to come.
+    /// Returns the result for a boot that is still to come.
     pub fn not_yet(awaited: &Awaited) -> Self {
         Self::of("not-yet", Some(awaited))
     }
 
-    /// What was staged runs.
+    /// Returns the result if the staged deployment runs.
     pub fn arrived(awaited: &Awaited) -> Self {
         Self::of("arrived", Some(awaited))
     }
 
-    /// The deployment from before runs, as asked, with its files.
+    /// Returns the result if the deployment from before runs, as asked, with its files.
     pub fn back(awaited: &Awaited) -> Self {
         Self::of("back", Some(awaited))
     }
 
-    /// The staged deployment runs, but not all of its run is there.
+    /// Returns the result if the staged deployment runs, but its run is incomplete.
     pub fn half(awaited: &Awaited) -> Self {
         Self::of("arrived", Some(awaited))
     }
 
-    /// It did not come, and what runs is whole.
+    /// Returns the result if the staged deployment did not come, but the running one is complete.
     pub fn settled(awaited: &Awaited, why: &str) -> Self {
         Self {
             failed: None,
@@ -74,18 +74,18 @@ impl Completed {
         }
     }
 
-    /// Another deployment came up.
+    /// Returns the result if another deployment came up.
     pub fn failed(awaited: &Awaited) -> Self {
         Self::of("failed", Some(awaited))
     }
 }
 
-/// For programs.
+/// Returns the result as JSON.
 pub fn json(completed: &Completed) -> serde_json::Result<String> {
     serde_json::to_string_pretty(completed).map(|text| text + "\n")
 }
 
-/// For people.
+/// Returns the result as text.
 pub fn text(completed: &Completed) -> String {
     let name = completed.config.as_deref().unwrap_or_default();
     let failed = completed.failed.as_deref().unwrap_or_default();
@@ -116,19 +116,21 @@ pub fn text(completed: &Completed) -> String {
             format!("{name} runs: image, kernel arguments, files and units are as wanted.")
         }
         ("arrived", _) if completed.half => {
-            format!("What was staged for {name} runs, but the node is a half: {failed}.")
+            format!("The OS staged for {name} runs, but the node is incomplete: {failed}.")
         }
-        ("arrived", _) => format!("{name} runs, but not all is as wanted: {failed}."),
+        ("arrived", _) => format!("{name} runs, but the node differs from it: {failed}."),
         ("settled", _) => format!(
-            "{name} is not awaited any more: {}. What runs is as recorded.",
+            "{name} is not awaited any more: {}. The running OS is the recorded one.",
             completed.why.as_deref().unwrap_or_default()
         ),
-        ("back", _) => format!("The deployment from before {name} runs, and its files are back."),
+        ("back", _) => {
+            format!("The deployment from before {name} runs, and its files are restored.")
+        }
         (_, Some(Way::Forward)) if completed.half => {
-            format!("{name} did not come up whole, and the node is a half: {failed}.")
+            format!("{name} did not come up completely, and the node is incomplete: {failed}.")
         }
         (_, Some(Way::Forward)) => format!(
-            "{name} did not come up: {failed}. The files are as they were before, so that the node is whole."
+            "{name} did not come up: {failed}. The old files are restored, so the node is consistent."
         ),
         (_, _) => format!("The way back from {name} was not taken: {failed}."),
     };

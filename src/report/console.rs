@@ -1,4 +1,4 @@
-//! Every console of the machine: whoever stands before any of them sees what happened.
+//! Every console of the machine: a message reaches all of its screens and serial lines.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 /// Writes to each console that the kernel has, such as a screen and a serial line.
 ///
-/// A console that takes nothing is passed over: the journal has the text too.
+/// A console that accepts no data is skipped: the journal has the text too.
 #[allow(
     clippy::disallowed_methods,
     reason = "devices of the running system, not a path of the node's root"

@@ -1,4 +1,4 @@
-//! What the daemon will do when it starts, in a few lines, and as JSON (`daemon` of the documents that have it).
+//! The daemon's behaviour at its next start, in a few lines, and as JSON (`daemon` of the documents that have it).
 
 use serde::{Serialize, Serializer};
 
@@ -15,10 +15,10 @@ struct Document<'a> {
     next: Option<String>,
 }
 
-/// With the next step, as it stands in the documents of other reports.
+/// Serializes the forecast with its next step, for the JSON of other reports.
 ///
 /// # Errors
-/// What the serializer says.
+/// The serializer's error.
 pub fn described<S: Serializer>(forecast: &Option<Forecast>, out: S) -> Result<S::Ok, S::Error> {
     let document = forecast.as_ref().map(|forecast| Document {
         forecast,
@@ -28,7 +28,7 @@ pub fn described<S: Serializer>(forecast: &Option<Forecast>, out: S) -> Result<S
 }
 
 impl Forecast {
-    /// For people. `begin`: such as `When the daemon starts`.
+    /// Returns the forecast as text. `begin`: such as `When the daemon starts`.
     pub fn text(&self, begin: &str) -> String {
         let mut out = String::new();
         let mut rest = self.branches.iter();
@@ -38,8 +38,7 @@ impl Forecast {
                 rest.next();
             }
             None => {
-                let words =
-                    "that depends on what the cluster wants (desired), which nobody here knows";
+                let words = "unknown: it depends on the cluster's desired config, and no source here names it";
                 out.push_str(&hanging(&format!("{begin}: {words}")));
             }
         }
@@ -53,25 +52,25 @@ impl Forecast {
         out
     }
 
-    /// Whether the daemon stops over what it finds, in the most likely case.
+    /// Is true if the daemon stops with an error in the most likely case.
     pub fn stops(&self) -> bool {
         let first = self.branches.first().map(|branch| branch.prediction.state);
         matches!(first, Some(State::Degraded | State::Unreconcilable))
     }
 
-    /// Of the node as it is, with the next step.
+    /// Returns the forecast for the node as it is, with the next step.
     pub fn text_with_next(&self) -> String {
         let next = self.next();
         let next = next.map(|next| hanging(&format!("Next: {next}")));
         self.text(self.begin()) + &next.unwrap_or_default()
     }
 
-    /// When the daemon looks at the node as it is.
+    /// Returns the time of the forecast for the node as it is.
     pub fn begin(&self) -> &'static str {
         if self.after_reboot {
             "After the reboot, when the daemon starts"
         } else if self.running {
-            "When the daemon, which runs now, starts anew"
+            "When the daemon, which runs now, is restarted"
         } else {
             "When the daemon starts"
         }
@@ -88,7 +87,7 @@ impl Forecast {
         for why in &seen.because {
             out.push_str(&wrap(why, 2));
         }
-        // While it is Degraded over something else, they are of no matter yet.
+        // While another error makes it Degraded, they do not matter yet.
         if !seen.needs.is_empty() && seen.error.is_none() {
             let needs = seen.needs.iter();
             let names: Vec<&str> = needs.map(|need| need.machine_config.as_str()).collect();
@@ -109,9 +108,9 @@ impl Forecast {
     fn headline(&self, seen: &Prediction) -> String {
         match (seen.state, &seen.update, &seen.pivot) {
             (State::Degraded, Some(update), _) => midway(update, seen),
-            (State::Degraded, ..) => "it is Degraded, and will say:".to_owned(),
-            (State::Unreconcilable, ..) => "it is Unreconcilable, and will say:".to_owned(),
-            (State::Unknown, ..) => "that cannot be told".to_owned(),
+            (State::Degraded, ..) => "it is Degraded, and reports:".to_owned(),
+            (State::Unreconcilable, ..) => "it is Unreconcilable, and reports:".to_owned(),
+            (State::Unknown, ..) => "unknown".to_owned(),
             (_, Some(update), _) => self.goes(update, seen),
             (_, None, Some(image)) => format!("it rebases to {image}, with a reboot"),
             (State::Done | State::Working, None, None) => "adopted, no reboot".to_owned(),
@@ -120,26 +119,26 @@ impl Forecast {
 
     fn goes(&self, update: &Update, seen: &Prediction) -> String {
         let verb = if update.from == update.to {
-            "applies once more"
+            "applies again"
         } else if self.current.as_deref() == Some(update.to.as_str()) {
             "reverts to"
         } else {
-            "goes on to"
+            "updates to"
         };
         let takes = match (seen.drain, seen.reboot) {
             (Some(true), Some(true)) => "with a drain and a reboot",
             (Some(false), Some(true)) => "with a reboot",
             (Some(true), Some(false)) => "with a drain, no reboot",
             (Some(false), Some(false)) => "no drain, no reboot",
-            _ => "with a drain and a reboot if the changes ask for them",
+            _ => "with a drain and a reboot if the changes need them",
         };
         if update.to == ANOTHER {
-            return format!("it goes on to that one, {takes}");
+            return format!("it updates to that one, {takes}");
         }
         format!("it {verb} {}, {takes}", update.to)
     }
 
-    /// What to do about the first branch that is not as anybody wants it.
+    /// Returns the next step for the most likely case, if it needs one.
     pub fn next(&self) -> Option<String> {
         if self.no_kubelet {
             return Some(mco_rescue("doctor"));
@@ -150,13 +149,13 @@ impl Forecast {
         match seen.state {
             State::Degraded if said.contains("osImageURL") || said.contains("kernel arguments") => {
                 Some(format!(
-                    "{}, which stages what the operating system lacks",
+                    "{}, which stages the missing parts of the operating system",
                     mco_rescue("plan")
                 ))
             }
             State::Degraded if said.starts_with("unexpected on-disk state") && self.planned => {
                 Some(format!(
-                    "{}, for the config of that name as the cluster has it",
+                    "{}, for the cluster's config of that name",
                     mco_rescue("fetch")
                 ))
             }
@@ -166,18 +165,18 @@ impl Forecast {
                 mco_rescue("apply")
             )),
             State::Degraded if said.contains("kubeconfig") => Some(format!(
-                "{}, which says how /etc/kubernetes/kubeconfig comes back",
+                "{}, which shows how to restore /etc/kubernetes/kubeconfig",
                 mco_rescue("doctor")
             )),
             State::Degraded if said.starts_with("error running podman") => {
                 Some("podman images, on the node: until it answers, no image is staged".to_owned())
             }
             State::Degraded if seen.update.is_some() => Some(format!(
-                "see what stands in the way: {}, with that config",
+                "see the obstacle: {}, with that config",
                 mco_rescue("plan CONFIG")
             )),
             State::Degraded if said.starts_with("extension package") => {
-                Some("rpm-ostree status: the packages have to be layered".to_owned())
+                Some("rpm-ostree status: the packages must be layered".to_owned())
             }
             State::Degraded
                 if said.contains("annotation not found") || said.contains("generated MC") =>
@@ -189,11 +188,11 @@ impl Forecast {
             }
             State::Degraded if self.planned => Some(mco_rescue("doctor")),
             State::Degraded => Some(format!(
-                "{}, then apply: it writes the record anew",
+                "{}, then apply: it rewrites the record",
                 mco_rescue("plan CONFIG")
             )),
             State::Unreconcilable => Some(format!(
-                "see why: {}, with that config; the cluster has to want another one",
+                "see why: {}, with that config; the cluster must desire another one",
                 mco_rescue("plan CONFIG")
             )),
             State::Unknown => Some(format!(
@@ -202,7 +201,7 @@ impl Forecast {
                 mco_rescue("fetch")
             )),
             State::Working if !seen.force_file_after && seen.update.is_some() => Some(format!(
-                "{}, if the cluster is to want this node as it is",
+                "{}, if the cluster should keep this node as it is",
                 mco_rescue("status --for-cluster")
             )),
             State::Working | State::Done => None,
@@ -210,23 +209,23 @@ impl Forecast {
     }
 }
 
-/// An update that begins and does not get to its end.
+/// Returns the headline of an update that begins and fails.
 fn midway(update: &Update, seen: &Prediction) -> String {
     let drained = match seen.drain {
         Some(true) => ", after a drain",
         _ => "",
     };
     let says = match seen.error {
-        Some(_) => ", and will say:",
+        Some(_) => ", and reports:",
         None => ":",
     };
     format!(
-        "its update to {} fails midway{drained}: it is Degraded{says}",
+        "its update to {} fails half-way{drained}: it is Degraded{says}",
         update.to
     )
 }
 
-/// The daemon's words stay on one line, to be searched for and copied.
+/// Returns the daemon's message on one line, to be searched for and copied.
 fn said(seen: &Prediction) -> String {
     let said = seen.error.as_deref();
     said.map_or_else(String::new, |said| {
@@ -234,7 +233,7 @@ fn said(seen: &Prediction) -> String {
     })
 }
 
-/// Wrapped, with all lines but the first one indented.
+/// Returns the text wrapped, with all lines but the first one indented.
 fn hanging(text: &str) -> String {
     wrap(text, 2).trim_start().to_owned()
 }

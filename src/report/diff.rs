@@ -11,7 +11,7 @@ use crate::text::printable;
 /// Longer diffs are cut; the whole file is there with `show`.
 const MAX_LINES: usize = 60;
 
-/// The difference between what is on disk and what the config has; `None` when either is no text.
+/// Returns the difference between the file on disk and that of the config; `None` if one of them is not text.
 pub fn unified(on_disk: &[u8], wanted: &[u8]) -> Option<String> {
     let (old, new) = (text(on_disk)?, text(wanted)?);
     let input = InternedInput::new(old, new);

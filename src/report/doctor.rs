@@ -1,4 +1,4 @@
-//! What is wrong with a node, as text that can be read aloud, and as JSON (`mco-rescue/doctor/v1`).
+//! The diagnosis of a node, as text that can be read aloud, and as JSON (`mco-rescue/doctor/v1`).
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::{WIDTH, wrap};
 use crate::doctor::{Check, Diagnosis, Fact, Finding, Looked, Severity};
 use crate::text::{count, inline};
 
-/// What the terminal can show.
+/// The abilities of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Style {
     /// ASCII alone; other letters are spelled out.
@@ -15,7 +15,7 @@ pub struct Style {
     pub colour: bool,
 }
 
-/// Where the text of a field begins.
+/// Column at which the text of a field begins.
 const INDENT: usize = 9;
 
 #[derive(Serialize)]
@@ -36,10 +36,10 @@ struct Explained<'a> {
     explanation: &'a str,
 }
 
-/// For programs.
+/// Returns the diagnosis as JSON.
 ///
 /// # Errors
-/// What the serializer says.
+/// The serializer's error.
 pub fn json(root: &str, diagnosis: &Diagnosis) -> serde_json::Result<String> {
     let document = Document {
         schema: "mco-rescue/doctor/v1",
@@ -50,10 +50,10 @@ pub fn json(root: &str, diagnosis: &Diagnosis) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-/// One check, for programs.
+/// Returns one check as JSON.
 ///
 /// # Errors
-/// What the serializer says.
+/// The serializer's error.
 pub fn json_of_check(check: &Check) -> serde_json::Result<String> {
     let document = Explained {
         schema: "mco-rescue/doctor-check/v1",
@@ -65,7 +65,7 @@ pub fn json_of_check(check: &Check) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-/// For people. The first three lines are the worst finding and what to do about it.
+/// Returns the diagnosis as text. The first three lines are the worst finding and its next step.
 pub fn text(root: &str, diagnosis: &Diagnosis, style: Style) -> String {
     let mut out = headline(root, diagnosis);
     for finding in &diagnosis.findings {
@@ -73,7 +73,7 @@ pub fn text(root: &str, diagnosis: &Diagnosis, style: Style) -> String {
         out.push('\n');
     }
     if diagnosis.findings.is_empty() {
-        out.push_str("Looked at:\n");
+        out.push_str("Checked:\n");
         diagnosis.checks.iter().for_each(|check| {
             out.push_str(&hanging(check.id, check.looks_at));
         });
@@ -82,10 +82,10 @@ pub fn text(root: &str, diagnosis: &Diagnosis, style: Style) -> String {
     ascii(out, style)
 }
 
-/// One check, for people.
+/// Returns one check as text.
 pub fn of_check(check: &Check, style: Style) -> String {
     let mut out = format!("{}: {}\n", bold(check.id, style), check.title);
-    out.push_str(&hanging("Looks at", check.looks_at));
+    out.push_str(&hanging("Checks", check.looks_at));
     for paragraph in check.explain.split("\n\n") {
         out.push('\n');
         out.push_str(&wrap(paragraph, 0));
@@ -127,7 +127,7 @@ fn nothing(root: &str, checks: &[Looked]) -> String {
     let text = match partial.count() {
         0 => format!("Nothing found wrong with {root} by {all}."),
         some => format!(
-            "Nothing found wrong with {root} by {all}, of which {some} could not look at everything."
+            "Nothing found wrong with {root} by {all}, of which {some} could not check everything."
         ),
     };
     wrap(&text, 0)
@@ -176,14 +176,14 @@ fn not_looked_at(checks: &[Looked]) -> String {
     if seen.is_empty() {
         return String::new();
     }
-    let mut out = "Not looked at:\n".to_owned();
+    let mut out = "Not checked:\n".to_owned();
     for (why, ids) in seen {
         out.push_str(&hanging(&ids.join(" "), why));
     }
     out
 }
 
-/// A label, and a text that is broken beside it.
+/// Returns a label, and a text wrapped beside it.
 fn hanging(label: &str, text: &str) -> String {
     let wrapped = wrap(text, 2 + INDENT);
     let label: String = format!("  {label:<INDENT$}");

@@ -1,4 +1,4 @@
-//! What `fetch` kept and what `cache` holds, as text and as JSON (`mco-rescue/fetch/v1`, `mco-rescue/cache/v1`).
+//! The results of `fetch` and the contents of the cache, as text and as JSON (`mco-rescue/fetch/v1`, `mco-rescue/cache/v1`).
 
 use std::collections::BTreeSet;
 
@@ -13,58 +13,58 @@ use crate::source::cache::Cached;
 use crate::text::{count, inline};
 use crate::time::utc;
 
-/// What came of a `fetch`.
+/// The result of `fetch`.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Outcome {
-    /// What is in the cache now.
+    /// Configs that are in the cache now.
     pub kept: Vec<Fetched>,
-    /// Files of a directory that are not.
+    /// Files of a directory that were skipped.
     pub passed_over: Vec<PassedOver>,
-    /// What was seen of the cluster besides.
+    /// The state of the cluster, as far as it was seen.
     #[serde(flatten)]
     pub seen: Seen,
 }
 
-/// What is known of the cluster's will, the best evidence first.
+/// The sources of the cluster's desired state, the best evidence first.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Seen {
-    /// The node's annotations as the API had them.
+    /// The node's annotations, as the API reported them.
     pub annotations: Option<Annotations>,
-    /// The last configs that the daemon's log on the node tells of.
+    /// The last configs in the daemon's log on the node.
     pub daemon_log: Option<DaemonLog>,
-    /// The disruption policies, and what came of asking for them the last time.
+    /// The disruption policies, and the result of the last request for them.
     pub policies: Option<Policies>,
 }
 
-/// A file that was not kept.
+/// A file that was skipped.
 #[derive(Debug, Clone, Serialize)]
 pub struct PassedOver {
-    /// The file.
+    /// Path of the file.
     pub path: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// A config that was got.
+/// A fetched config.
 #[derive(Debug, Clone, Serialize)]
 pub struct Fetched {
     /// `metadata.name`.
     pub name: String,
-    /// The pool.
+    /// Name of the pool.
     pub pool: Option<String>,
     /// SHA-256 of the MachineConfig as received.
     pub digest: String,
-    /// Where it was got from.
+    /// The source.
     pub origin: String,
-    /// Whether the hash in its name is that of its contents.
+    /// The contents match the hash in the name; None if the name has no hash.
     pub name_matches: Option<bool>,
-    /// Whether the cache did not have it before.
+    /// The cache did not contain it before.
     pub new: bool,
-    /// Whether the node is recorded to be in it.
+    /// The node is recorded to be in it.
     pub recorded: bool,
-    /// Whether its pool is the node's; nothing where nothing tells.
+    /// Its pool is the node's; None if the node's pool is unknown.
     pub own_pool: Option<bool>,
-    /// Names of older configs that made room.
+    /// Names of older configs that were removed for it.
     pub forgotten: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ struct Document<'a, T: Serialize> {
     body: &'a T,
 }
 
-/// For programs.
+/// Returns the result as JSON.
 pub fn json(outcome: &Outcome) -> serde_json::Result<String> {
     let document = Document {
         schema: "mco-rescue/fetch/v1",
@@ -84,7 +84,7 @@ pub fn json(outcome: &Outcome) -> serde_json::Result<String> {
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
 
-/// For people.
+/// Returns the result as text.
 pub fn text(outcome: &Outcome) -> String {
     let pools: BTreeSet<&Option<String>> = outcome.kept.iter().map(|one| &one.pool).collect();
     let mut out = match pools.len() {
@@ -98,7 +98,7 @@ pub fn text(outcome: &Outcome) -> String {
     out + &seen(&outcome.seen)
 }
 
-/// The same for people.
+/// Returns the state of the cluster as text.
 pub fn seen(seen: &Seen) -> String {
     let annotations = seen.annotations.iter().map(annotated);
     let log = seen.daemon_log.iter().map(logged);
@@ -106,7 +106,7 @@ pub fn seen(seen: &Seen) -> String {
     annotations.chain(log).chain(policies).collect()
 }
 
-/// The traces of the daemon's log; as they are old news, with their time.
+/// Returns the configs of the daemon's log with their times, as they may be old.
 fn logged(log: &DaemonLog) -> String {
     let line = |label: &str, what: &str, trace: Option<&Trace>| match trace {
         Some(trace) => format!(
@@ -121,13 +121,13 @@ fn logged(log: &DaemonLog) -> String {
     current + &line(label, "wanted ", log.wanted.as_ref())
 }
 
-/// The disruption policies in one line, two where the last answer gave none.
+/// Returns the disruption policies in one line, or two if the last answer had none.
 fn allowed(policies: &Policies) -> String {
     let asked = match policies.asked {
         Asked::Given => None,
         Asked::NotAllowed => Some("not allowed to read them"),
         Asked::None => Some("the cluster has none"),
-        Asked::NotReady => Some("the operator was not done with them"),
+        Asked::NotReady => Some("the operator has not finished them"),
     };
     let known = policies.known.as_ref().map(|known| {
         let (files, units) = (known.cluster.files.len(), known.cluster.units.len());
@@ -138,7 +138,7 @@ fn allowed(policies: &Policies) -> String {
     let passing = policies.overrides.as_ref().and_then(|overrides| {
         let names = overrides.storage.iter().map(|name| inline(name));
         let names = names.collect::<Vec<_>>().join(", ");
-        (!names.is_empty()).then(|| format!("changes that pass: {names} ({})", utc(overrides.seen)))
+        (!names.is_empty()).then(|| format!("allowed changes: {names} ({})", utc(overrides.seen)))
     });
     let lines = known.into_iter().chain(asked).chain(passing);
     let labels = ["Policies", "", ""].into_iter();
@@ -148,7 +148,7 @@ fn allowed(policies: &Policies) -> String {
     lines.collect()
 }
 
-/// The node's annotations in two lines.
+/// Returns the node's annotations in two lines.
 fn annotated(seen: &Annotations) -> String {
     let word = |value: &Option<String>| inline(value.as_deref().unwrap_or("(none)"));
     format!(
@@ -160,7 +160,7 @@ fn annotated(seen: &Annotations) -> String {
     )
 }
 
-/// Several pools: only what is of the node's own is suggested.
+/// Returns several pools; only configs of the node's own pool are suggested.
 fn by_pool(all: &[Fetched], pools: &BTreeSet<&Option<String>>) -> String {
     let mut out = String::new();
     for pool in pools {
@@ -179,7 +179,7 @@ fn by_pool(all: &[Fetched], pools: &BTreeSet<&Option<String>>) -> String {
             ),
             false => {
                 format!(
-                    "Nothing on this node tells which pool it is of. Next: {}, with a config of its pool",
+                    "Nothing on this node names its pool. Next: {}, with a config of its pool",
                     mco_rescue("plan cached:NAME")
                 )
             }
@@ -189,7 +189,7 @@ fn by_pool(all: &[Fetched], pools: &BTreeSet<&Option<String>>) -> String {
     out
 }
 
-/// `suggests`: it may be named as the next step.
+/// Returns a fetched config as text. `suggests`: it may be named as the next step.
 fn kept(fetched: &Fetched, suggests: bool) -> String {
     let mut out = format!("Kept      {}\n", inline(&fetched.name));
     out.push_str(&format!("From      {}\n", inline(&fetched.origin)));
@@ -199,13 +199,13 @@ fn kept(fetched: &Fetched, suggests: bool) -> String {
     }
     let foreign = || {
         let pool = fetched.pool.as_deref().unwrap_or_default();
-        format!("It is of pool {pool}, and this node is of another one.")
+        format!("It belongs to pool {pool}, and this node to another one.")
     };
     let next = match (fetched.recorded, fetched.new) {
         _ if suggests && fetched.own_pool == Some(false) => foreign(),
         (false, true) if !suggests => return out,
-        (true, _) => "It is the config that the node is recorded to be in.".to_owned(),
-        (false, false) => "The cache had it already.".to_owned(),
+        (true, _) => "It is the recorded config of this node.".to_owned(),
+        (false, false) => "It was in the cache already.".to_owned(),
         (false, true) => format!(
             "Next: {}",
             mco_rescue(&format!("plan cached:{}", fetched.name))
@@ -217,11 +217,11 @@ fn kept(fetched: &Fetched, suggests: bool) -> String {
 
 fn name_words(matches: Option<bool>) -> &'static str {
     match matches {
-        Some(true) => "its hash is that of the contents",
+        Some(true) => "its hash matches the contents",
         Some(false) => {
-            "its hash is NOT that of the contents: it was changed, or rendered by another release"
+            "its hash does NOT match the contents: they were changed, or rendered by another release"
         }
-        None => "has no hash, so it is no rendered config of a pool",
+        None => "has no hash, so it is not a rendered config of a pool",
     }
 }
 
@@ -248,7 +248,7 @@ struct Damaged<'a> {
     problem: &'a str,
 }
 
-/// The cache for programs. `recorded`: the config that the node is recorded to be in.
+/// Returns the cache as JSON. `recorded`: the config that the node is recorded to be in.
 pub fn list_json(all: &[Cached], recorded: Option<&str>) -> serde_json::Result<String> {
     let mut listing = Listing {
         entries: Vec::new(),
@@ -278,12 +278,12 @@ pub fn list_json(all: &[Cached], recorded: Option<&str>) -> serde_json::Result<S
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
 
-/// The cache for people.
+/// Returns the cache as text.
 pub fn list_text(all: &[Cached], recorded: Option<&str>) -> String {
     if all.is_empty() {
         return wrap(
             &format!(
-                "The cache is empty. Next: {}, while the network is good",
+                "The cache is empty. Next: {}, while the network works",
                 mco_rescue("fetch")
             ),
             0,

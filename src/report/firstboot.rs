@@ -1,21 +1,21 @@
-//! What is said of a run in the initramfs: ten lines on every console, and a document for later.
+//! The report on a run in the initramfs: at most ten lines on every console, and a document for later.
 
 use super::{WIDTH, wrap};
 
-/// Lines of a cause that fit among the ten; the journal has all of it.
+/// Lines of an error that fit among the ten; the journal has all of it.
 const CAUSE_LINES: usize = 4;
 
-/// For every console: what failed, why, what became of the node, and what to do. At most ten lines.
+/// Returns the message about a failure: phase, cause, state of the node, and next step. At most ten lines.
 pub fn failure(phase: &str, cause: &str, unfinished: bool) -> String {
     let node = if unfinished {
-        "a run is half-way; it is finished or undone at the next boot"
+        "a run is half-way; the next boot finishes or undoes it"
     } else {
-        "nothing was changed; the boot goes on as it would without us"
+        "nothing was changed; the boot continues without mco-rescue"
     };
     let next = if unfinished {
         "boot again, or with mco_rescue=shell: mco-rescue recover --root /sysroot"
     } else {
-        "boot with mco_rescue=shell and look, or name a config:"
+        "boot with mco_rescue=shell for a shell, or name a config:"
     };
     let mut text = format!("{}\n", title("the config of this node was NOT applied"));
     text += &field("Phase", phase, 1);
@@ -28,7 +28,7 @@ pub fn failure(phase: &str, cause: &str, unfinished: bool) -> String {
     text + &field("More", "journalctl -b -u mco-rescue-firstboot", 1)
 }
 
-/// For every console: what was done. At most six lines.
+/// Returns the message about a finished run. At most six lines.
 pub fn success(done: &str, why: &str) -> String {
     let title = title("done");
     format!(
@@ -38,7 +38,7 @@ pub fn success(done: &str, why: &str) -> String {
     )
 }
 
-/// While Ignition waits for its server: who, for how long, why, and what comes next.
+/// Returns the message while Ignition waits for its server: the time, the cause and the next step.
 pub fn waiting(cause: &str, seconds: u64, next: &str) -> String {
     let waits = format!("Ignition waits for its config, for {seconds} s now");
     format!(
@@ -49,7 +49,7 @@ pub fn waiting(cause: &str, seconds: u64, next: &str) -> String {
     )
 }
 
-/// What the shell of last resort begins with.
+/// Returns the first lines of the rescue shell.
 pub fn banner(root: &str, problem: Option<&str>) -> String {
     let mut text = format!("{}\n", title("the shell of last resort"));
     text += &match problem {
@@ -63,7 +63,7 @@ pub fn banner(root: &str, problem: Option<&str>) -> String {
     text += &format!("  mco-rescue verify --root {root}\n");
     text += &format!("  mount -o remount,rw {root} && mco-rescue rollback --root {root}\n");
     text += &format!("  mount -o remount,rw {root} && mco-rescue apply --root {root} CONFIG\n");
-    text + "Then: systemctl reboot. With exit the boot goes on.\n"
+    text + "Then: systemctl reboot. With exit the boot continues.\n"
 }
 
 fn title(text: &str) -> String {
@@ -72,7 +72,7 @@ fn title(text: &str) -> String {
     text + &"-".repeat(rest)
 }
 
-/// A name and its text, which begins in column 8 and takes at most so many lines.
+/// Returns a name and its text, which begins in column 8 and takes at most `lines` lines.
 fn field(name: &str, text: &str, lines: usize) -> String {
     let wrapped = wrap(text, 8);
     let mut kept: Vec<&str> = wrapped.lines().take(lines).collect();

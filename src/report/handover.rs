@@ -1,4 +1,4 @@
-//! The way back into the cluster, as commands with comments, and as JSON (`mco-rescue/for-cluster/v1`).
+//! The commands that bring a node back into the cluster, with comments, and as JSON (`mco-rescue/for-cluster/v1`).
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ struct Document<'a> {
     handover: &'a Handover,
 }
 
-/// For programs.
+/// Returns the commands as JSON.
 pub fn json(handover: &Handover) -> serde_json::Result<String> {
     let document = Document {
         schema: "mco-rescue/for-cluster/v1",
@@ -22,10 +22,10 @@ pub fn json(handover: &Handover) -> serde_json::Result<String> {
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
 
-/// For people, to be read and run step by step. Commands stay on one line each.
+/// Returns the commands as text, to be run step by step. Each command stays on one line.
 pub fn text(handover: &Handover) -> String {
     let begin = format!(
-        "Node {} into {}, when the API is back: with oc, step by step, as cluster-admin.",
+        "Node {} into {}, when the API is back: run with oc, step by step, as cluster-admin.",
         handover.node, handover.config
     );
     let mut out = comment(&begin);
@@ -43,10 +43,10 @@ pub fn text(handover: &Handover) -> String {
 }
 
 fn one(number: usize, step: &Step) -> String {
-    let mut out = comment(&format!("{number}. {}. Look first:", step.what));
+    let mut out = comment(&format!("{number}. {}. Check first:", step.what));
     out.push_str(&format!("{}\n", inline(&step.check)));
     if let Some(expect) = &step.expect {
-        out.push_str(&format!("#   has to print: {}\n", inline(expect)));
+        out.push_str(&format!("#   must print: {}\n", inline(expect)));
     }
     for command in &step.commands {
         out.push_str(&format!("{}\n", inline(command)));
@@ -58,20 +58,20 @@ fn one(number: usize, step: &Step) -> String {
     out
 }
 
-/// What has to be run on the node before.
+/// Returns the commands to run on the node first.
 fn exports(handover: &Handover) -> String {
     let mut out = String::new();
     for lost in &handover.objects {
         let line = match &lost.export {
             Some(export) => format!("#   on the node: {}\n", inline(export)),
             None => comment(&format!(
-                "  {} is not on this node: take it from another one, or from a backup",
+                "  {} is not on this node: copy it from another node, or from a backup",
                 lost.machine_config
             )),
         };
         out.push_str(&line);
     }
-    out + &comment("  (such a file holds secrets: keep it to yourself, and remove it afterwards)")
+    out + &comment("  (such a file contains secrets: protect it, and remove it afterwards)")
 }
 
 fn comment(text: &str) -> String {

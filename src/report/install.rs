@@ -1,4 +1,4 @@
-//! What `install` put where, as text and as JSON (`mco-rescue/install/v1`).
+//! The results of `install`, as text and as JSON (`mco-rescue/install/v1`).
 
 use serde::Serialize;
 use serde_json::json;
@@ -12,25 +12,25 @@ use crate::reason::Reason;
 use crate::root::RootPath;
 use crate::text::{count, inline};
 
-/// Whether the units can start.
+/// The check that the units can start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Check {
     /// The root is not that of the running system.
     OtherRoot,
     /// No systemd runs here.
     NoSystemd,
-    /// An unfinished run would be recovered by it.
+    /// An unfinished run is pending, which the unit would recover.
     Pending,
-    /// The unit is masked, or a config is in charge of it.
+    /// The unit is masked, or a config manages it.
     NotOurs,
-    /// It was started, and ended so.
+    /// The unit was started, with this result.
     Started(StartResult),
-    /// systemd could not be asked; why.
+    /// systemd could not be queried; the reason.
     Unknown(String),
 }
 
 impl Check {
-    /// Whether systemd runs here, and will not recover an interrupted run although it should.
+    /// Is true if systemd runs here, but will not recover an interrupted run.
     pub fn is_failure(&self) -> bool {
         match self {
             Self::Started(result) => !matches!(result, StartResult::Ran | StartResult::Masked),
@@ -40,46 +40,46 @@ impl Check {
     }
 }
 
-/// What came of an installation.
+/// The result of an installation.
 #[derive(Debug)]
 pub struct Installed<'a> {
-    /// The root.
+    /// Path of the root.
     pub root: String,
-    /// Every item, as it stood before.
+    /// Every item, with its state before.
     pub found: &'a [Found],
-    /// What could not be labelled.
+    /// Files that could not be labelled, with the reason.
     pub unlabelled: &'a [(RootPath, Reason)],
-    /// Whether the units can start.
+    /// The check that the units can start.
     pub check: Check,
 }
 
-/// What came of a removal.
+/// The result of a removal.
 #[derive(Debug)]
 pub struct Removed {
-    /// The root.
+    /// Path of the root.
     pub root: String,
-    /// What is gone.
+    /// Removed paths.
     pub removed: Vec<RootPath>,
-    /// What is still there, and why.
+    /// Paths that remain, with the reason.
     pub left: Vec<(RootPath, &'static str)>,
 }
 
-/// An archive that was written.
+/// A written archive.
 #[derive(Debug, Serialize)]
 pub struct Archive {
-    /// Where.
+    /// Path of the archive.
     pub file: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: usize,
-    /// Lower-case hex.
+    /// SHA-256 in lower-case hex.
     pub sha256: String,
-    /// The configs in it.
+    /// Names of the configs in it.
     pub configs: Vec<String>,
 }
 
 const SCHEMA: &str = "mco-rescue/install/v1";
 
-/// The word for what was done about an item.
+/// Returns the word for the action on an item.
 fn done(standing: Standing) -> &'static str {
     match standing {
         Standing::Right => "kept",
@@ -91,7 +91,7 @@ fn done(standing: Standing) -> &'static str {
     }
 }
 
-/// For programs.
+/// Returns the result as JSON.
 pub fn json(installed: &Installed<'_>) -> serde_json::Result<String> {
     let item = |found: &Found| json!({"path": found.item.path, "done": done(found.standing)});
     let items: Vec<_> = installed.found.iter().map(item).collect();
@@ -113,11 +113,11 @@ fn pretty(value: &serde_json::Value) -> serde_json::Result<String> {
     serde_json::to_string_pretty(value).map(|text| text + "\n")
 }
 
-/// For people.
+/// Returns the result as text.
 pub fn text(installed: &Installed<'_>) -> String {
     let mut out = format!("Root      {}\n\n", inline(&installed.root));
     if !installed.found.iter().any(Found::is_due) {
-        out.push_str("Everything is there already; nothing was written.\n");
+        out.push_str("Everything is in place already; nothing was written.\n");
     }
     for found in installed.found {
         out.push_str(&line(found));
@@ -134,8 +134,8 @@ pub fn text(installed: &Installed<'_>) -> String {
 fn line(found: &Found) -> String {
     let path = &found.item.path;
     let what = match (found.item.content, found.standing) {
-        (_, Standing::Masked) => "masked by somebody, left alone",
-        (_, Standing::Managed) => "the node's config is in charge of it, left alone",
+        (_, Standing::Masked) => "masked by hand, left alone",
+        (_, Standing::Managed) => "managed by the node's config, left alone",
         (Content::Link(_), _) => "enables it",
         (Content::Program, _) => "this program",
         (Content::Text(_), _) => "",
@@ -144,36 +144,36 @@ fn line(found: &Found) -> String {
     line.trim_end().to_owned() + "\n"
 }
 
-/// One word for programs, and a sentence for people.
+/// Returns one word for JSON, and a sentence for the text.
 fn check_words(check: &Check) -> (&'static str, String) {
     let (word, said) = match check {
         Check::OtherRoot => (
             "other-root",
-            "Whether the units can start could not be checked here: the root is not that of the running system.",
+            "The units' start could not be checked here: the root is not that of the running system.",
         ),
         Check::NoSystemd => (
             "no-systemd",
-            "Whether the units can start could not be checked here: systemd does not run.",
+            "The units' start could not be checked here: systemd does not run.",
         ),
         Check::Pending => (
             "pending",
-            "Whether the units can start was not checked: an earlier run is unfinished.",
+            "The units' start was not checked: an earlier run is unfinished.",
         ),
         Check::NotOurs => (
             "not-ours",
-            "Nothing recovers an interrupted run at boot: the unit for that was left alone.",
+            "No unit recovers an interrupted run at boot: it was left alone.",
         ),
         Check::Started(StartResult::Ran) => (
             "started",
-            "systemd has read the units, and can start the one that recovers.",
+            "systemd has read the units, and can start the recovery unit.",
         ),
         Check::Started(StartResult::NotStarted) => (
             "not-started",
-            "systemd has read the units, but did not start the one that recovers.",
+            "systemd has read the units, but did not start the recovery unit.",
         ),
         Check::Started(StartResult::Masked) => (
             "masked",
-            "Nothing recovers an interrupted run at boot: the unit for that is masked.",
+            "No unit recovers an interrupted run at boot: it is masked.",
         ),
         Check::Started(StartResult::CannotRun) => (
             "cannot-run",
@@ -181,10 +181,10 @@ fn check_words(check: &Check) -> (&'static str, String) {
              noexec.",
         ),
         Check::Started(StartResult::Failed(how)) => {
-            return ("failed", format!("The unit that recovers fails: {how}."));
+            return ("failed", format!("The recovery unit fails: {how}."));
         }
         Check::Unknown(why) => {
-            return ("unknown", format!("systemd could not be asked: {why}."));
+            return ("unknown", format!("systemd could not be queried: {why}."));
         }
     };
     (word, said.to_owned())
@@ -193,7 +193,7 @@ fn check_words(check: &Check) -> (&'static str, String) {
 fn next(installed: &Installed<'_>) -> String {
     match &installed.check {
         Check::OtherRoot => {
-            "boot it, then mco-rescue install there, which checks the units".to_owned()
+            "boot it, then run mco-rescue install there, which checks the units".to_owned()
         }
         Check::NoSystemd => mco_rescue("status"),
         Check::Pending => format!("{}, then {}", mco_rescue("recover"), mco_rescue("install")),
@@ -205,7 +205,7 @@ fn next(installed: &Installed<'_>) -> String {
         }
         Check::Started(StartResult::Ran) => {
             format!(
-                "{}, once; the timer goes on from there",
+                "{}, once; then the timer repeats it",
                 mco_rescue("fetch --pool POOL --server HOST --ca FILE")
             )
         }
@@ -233,26 +233,26 @@ fn unlabelled(unlabelled: &[(RootPath, Reason)]) -> String {
     )
 }
 
-/// What a plan says of what `apply` puts in place before its first step.
+/// Returns the notice of a plan about the recovery unit, which `apply` installs before its first step.
 pub fn beforehand(found: &[Found]) -> String {
     let due = found.iter().filter(|found| found.is_due());
     let paths: Vec<String> = due.map(|found| found.item.path.to_string()).collect();
     format!(
-        "what finishes or undoes this run at boot after a power cut is installed first; missing or different is: {}. \
-         `{}` takes that away again",
+        "the unit that finishes or undoes this run after a power cut is installed first; missing or different: {}. \
+         `{}` removes it again",
         paths.join(", "),
         mco_rescue("install --remove"),
     )
 }
 
-/// After that.
+/// Returns the message after that installation.
 pub fn now_at_boot() -> String {
     format!(
-        "installed /usr/local/bin/mco-rescue with {RECOVER}, which finishes or undoes this run at boot if it is cut off"
+        "installed /usr/local/bin/mco-rescue with {RECOVER}, which finishes or undoes this run at boot if it is interrupted"
     )
 }
 
-/// What keeps an interrupted run from being recovered at boot.
+/// Returns the obstacle that keeps an interrupted run from being recovered at boot.
 pub fn problem(check: &Check, not_labelled: &[(RootPath, Reason)]) -> Option<String> {
     match check {
         Check::Started(StartResult::Ran) if not_labelled.is_empty() => None,
@@ -266,15 +266,15 @@ pub fn problem(check: &Check, not_labelled: &[(RootPath, Reason)]) -> Option<Str
     }
 }
 
-/// The way past a refusal to stage without the unit.
-pub const NOT_COMPLETED: &str = "Or pass it over with --complete-by-hand, and run mco-rescue complete right after \
+/// The next step after a refusal to stage without the unit.
+pub const NOT_COMPLETED: &str = "Or override it with --complete-by-hand, and run mco-rescue complete right after \
 the reboot, before the kubelet starts";
 
-/// The work that a person then has to do.
-pub const BY_HAND: &str = "Passed over as asked (--complete-by-hand): run mco-rescue complete right after the reboot, \
-before the kubelet starts; keep that from starting until then: systemctl disable kubelet";
+/// The work that is left to a person.
+pub const BY_HAND: &str = "Overridden as asked (--complete-by-hand): run mco-rescue complete right after the reboot, \
+before the kubelet starts; keep the kubelet from starting until then: systemctl disable kubelet";
 
-/// The consequence.
+/// Returns the consequence of a missing recovery unit.
 pub fn without_recovery(why: &str) -> String {
     let why = why.trim_end_matches('.');
     format!(
@@ -283,7 +283,7 @@ pub fn without_recovery(why: &str) -> String {
     )
 }
 
-/// What a removal is about to do.
+/// Returns the list before a removal.
 pub fn about_to_remove(paths: &Removed) -> String {
     let mut out = format!("Root      {}\n\n", inline(&paths.root));
     if paths.removed.is_empty() {
@@ -302,7 +302,7 @@ fn staying(left: &[(RootPath, &'static str)]) -> String {
     left.iter().map(line).collect()
 }
 
-/// For programs.
+/// Returns the result of a removal as JSON.
 pub fn removed_json(removed: &Removed) -> serde_json::Result<String> {
     let left = removed.left.iter();
     let left: Vec<_> = left
@@ -317,19 +317,19 @@ pub fn removed_json(removed: &Removed) -> serde_json::Result<String> {
     }))
 }
 
-/// For people.
+/// Returns the result of a removal as text.
 pub fn removed_text(removed: &Removed) -> String {
     let gone = match removed.removed.len() {
-        0 => "Nothing was there to be removed.".to_owned(),
+        0 => "Nothing to remove.".to_owned(),
         number => format!("Removed: {}.", count(number, "path")),
     };
     format!(
-        "{gone}\nNext: nothing. To have it back, run `{}` from any copy of the program.\n",
+        "{gone}\nNext: nothing. To install it again, run `{}` from any copy of the program.\n",
         mco_rescue("install")
     )
 }
 
-/// For programs.
+/// Returns a written archive as JSON.
 pub fn archive_json(archive: &Archive) -> serde_json::Result<String> {
     let mut value = serde_json::to_value(archive)?;
     if let Some(object) = value.as_object_mut() {
@@ -339,7 +339,7 @@ pub fn archive_json(archive: &Archive) -> serde_json::Result<String> {
     pretty(&value)
 }
 
-/// For people.
+/// Returns a written archive as text.
 pub fn archive_text(archive: &Archive) -> String {
     let mut out = format!(
         "Written   {}\n          {} bytes, sha256 {}\n",

@@ -1,4 +1,4 @@
-//! The runs that can be taken back, as text and as JSON (`mco-rescue/rollback-list/v1`).
+//! The runs that can be reverted, as text and as JSON (`mco-rescue/rollback-list/v1`).
 
 use serde::{Serialize, Serializer};
 
@@ -10,11 +10,11 @@ use crate::time::{ago, utc};
 /// The config that a node was recorded to be in before a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Before {
-    /// The same as after it.
+    /// The same config as after the run.
     Unchanged,
     /// There was no record.
     NoRecord,
-    /// This one.
+    /// Name of the config.
     Config(String),
     /// The record from before cannot be read.
     Unreadable,
@@ -23,33 +23,33 @@ pub enum Before {
 /// A run of the history.
 #[derive(Debug, Clone, Serialize)]
 pub struct KeptRun {
-    /// Name of the transaction.
+    /// Id of the transaction.
     pub id: String,
     /// Name of the config that it applied.
     pub config: String,
     /// Seconds since 1970.
     pub began: u64,
-    /// The config before it; null where none was recorded.
+    /// The config before it; null if none was recorded.
     #[serde(rename = "recorded_before", serialize_with = "name")]
     pub before: Before,
     /// Number of steps.
     pub steps: usize,
-    /// The deployment that ran before it, where the run changed the operating system too.
+    /// The deployment that ran before it, if the run changed the operating system too.
     pub operating_system: Option<String>,
 }
 
-/// Everything that can be taken back.
+/// All runs that can be reverted.
 #[derive(Debug, Clone, Serialize)]
 pub struct List {
     /// `mco-rescue/rollback-list/v1`.
     pub schema: &'static str,
     /// Seconds since 1970.
     pub now: u64,
-    /// The root.
+    /// Path of the root.
     pub root: String,
     /// The config whose operating system waits for a reboot.
     pub staged: Option<String>,
-    /// The newest first.
+    /// The runs, the newest first.
     pub runs: Vec<KeptRun>,
 }
 
@@ -61,12 +61,12 @@ fn name<S: Serializer>(before: &Before, out: S) -> Result<S::Ok, S::Error> {
     }
 }
 
-/// For programs.
+/// Returns the runs as JSON.
 pub fn json(list: &List) -> serde_json::Result<String> {
     serde_json::to_string_pretty(list).map(|text| text + "\n")
 }
 
-/// For people.
+/// Returns the runs as text.
 pub fn text(list: &List) -> String {
     let mut out = format!("{:<10}{}\n", "Root", inline(&list.root));
     if let Some(staged) = &list.staged {
@@ -77,9 +77,9 @@ pub fn text(list: &List) -> String {
         ));
     }
     if list.runs.is_empty() {
-        return out + "\nNo run is kept, so there is nothing to go back to.\n";
+        return out + "\nNo run is stored, so there is nothing to revert.\n";
     }
-    out.push_str("\nRuns that can be taken back, the newest first:\n");
+    out.push_str("\nRuns that can be reverted, the newest first:\n");
     for run in &list.runs {
         let (when, past) = (utc(run.began), ago(run.began, list.now));
         out.push_str(&format!("  {}  {when} ({past})\n", inline(&run.id)));
@@ -99,7 +99,7 @@ pub fn text(list: &List) -> String {
         }
     }
     let next = format!(
-        "Next: {} (the first of them), or {} (this one and all above it)",
+        "Next: {} (the first one), or {} (that one and all above it)",
         mco_rescue("rollback"),
         mco_rescue("rollback --to ID")
     );

@@ -1,4 +1,4 @@
-//! `apply --key`: what became of the key, as text and as JSON (`mco-rescue/key/v1`).
+//! The result of `apply --key`, as text and as JSON (`mco-rescue/key/v1`).
 
 use serde::Serialize;
 
@@ -12,16 +12,16 @@ struct Document<'a> {
     schema: &'static str,
     /// Its type, such as `ssh-ed25519`.
     kind: &'a str,
-    /// As `ssh-keygen -lf` prints it.
+    /// The fingerprint, as `ssh-keygen -lf` prints it.
     fingerprint: &'a str,
     comment: &'a str,
-    /// The file that it is in.
+    /// Path of the file that contains it.
     path: &'a str,
-    /// Steps that were taken; none where the key was there already.
+    /// Number of steps; 0 if the key was present already.
     steps: usize,
 }
 
-/// For programs.
+/// Returns the result as JSON.
 pub fn json(key: &PublicKey, path: &str, steps: usize) -> serde_json::Result<String> {
     let document = Document {
         schema: "mco-rescue/key/v1",
@@ -34,14 +34,14 @@ pub fn json(key: &PublicKey, path: &str, steps: usize) -> serde_json::Result<Str
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
 
-/// For people.
+/// Returns the result as text.
 pub fn text(key: &PublicKey, path: &str, steps: usize) -> String {
     let key = inline(&key.to_string());
     if steps == 0 {
         return format!("core has this key already:\n  {key}\n  {}\n", inline(path));
     }
     let then = format!(
-        "verify reports it as a difference from the config; {} takes it back.",
+        "verify reports it as a difference from the config; {} removes it.",
         mco_rescue("rollback")
     );
     format!(

@@ -1,4 +1,4 @@
-//! What people and programs are shown: text for 80 columns and serial consoles, JSON with versioned schemas.
+//! The output for people and programs: text for 80 columns and serial consoles, JSON with versioned schemas.
 //!
 //! Values in, strings out; printing is in one function, [`print()`], alone.
 
@@ -35,11 +35,11 @@ use crate::text::{is_invisible, one_line, printable, spelled_out};
 /// Width of text output.
 pub const WIDTH: usize = 80;
 
-/// Writes a report to standard output, with every character spelled out that a reader would not see. A reader that has
-/// gone away (`| head`) is no error.
+/// Writes a report to standard output, with every invisible character spelled out. A reader that has closed the pipe
+/// (`| head`) is no error.
 ///
 /// # Errors
-/// What the system said, as the end of a sentence.
+/// The system's error, as the end of a sentence.
 pub fn print(text: &[u8]) -> io::Result<()> {
     match std::str::from_utf8(text) {
         Ok(text) if text.contains(is_invisible) => print_bytes(spelled_out(text).as_bytes()),
@@ -47,10 +47,10 @@ pub fn print(text: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Writes what was asked for by its name, byte for byte, such as the contents of a file.
+/// Writes the bytes that the caller asked for, unchanged, such as the contents of a file.
 ///
 /// # Errors
-/// What the system said, as the end of a sentence.
+/// The system's error, as the end of a sentence.
 pub fn print_bytes(text: &[u8]) -> io::Result<()> {
     let _held = progress::hold();
     let mut out = io::stdout().lock();
@@ -64,8 +64,8 @@ pub fn print_bytes(text: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Writes what came of a run that has changed something. The exit code tells what became of the node, so words
-/// that do not arrive are a warning only.
+/// Writes the result of a run that has changed something. The exit code reports the state of the node, so a failed
+/// write is a warning only.
 pub fn print_result(text: &[u8]) {
     if let Err(error) = print(text) {
         log::warn!("{error}");
@@ -92,7 +92,7 @@ pub fn wrap(text: &str, indent: usize) -> String {
     out
 }
 
-/// Words between blanks. A path in quotes is one, as for the shell.
+/// Splits a text at blanks. A quoted path is one word, as for the shell.
 fn words(text: &str) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut rest = text.trim_start();
@@ -109,7 +109,7 @@ fn words(text: &str) -> Vec<String> {
     all
 }
 
-/// Whether the content at a path must not be shown: by mode, by path, or as part of somebody's account.
+/// Is true if the content at a path must not be shown: by mode, by path, or as part of an account.
 pub fn is_secret(path: &RootPath, objects: &[Option<&Object>]) -> bool {
     let private =
         |object: &&Object| matches!(object.kind, Kind::File { .. }) && object.mode & 0o004 == 0;
@@ -117,7 +117,7 @@ pub fn is_secret(path: &RootPath, objects: &[Option<&Object>]) -> bool {
     account || paths::SECRETS.contains(&path.relative()) || objects.iter().flatten().any(private)
 }
 
-/// Whether a step's content must not be shown.
+/// Is true if a step's content must not be shown.
 pub fn is_secret_step(planned: &PlannedStep) -> bool {
     if planned.section == Section::Users {
         return true;
@@ -129,7 +129,7 @@ pub fn is_secret_step(planned: &PlannedStep) -> bool {
     }
 }
 
-/// Size and the beginning of the digest: enough to compare, nothing to read.
+/// Returns size and the beginning of the digest, which is enough to compare contents without showing them.
 pub fn fingerprint(object: &Object) -> String {
     match &object.kind {
         Kind::File { size, .. } if object.kind.is_unread() => {

@@ -17,32 +17,32 @@ use crate::source::Candidate;
 use crate::text::{count, inline, one_line};
 use crate::time::utc;
 
-/// What surrounds a plan.
+/// The lines above a plan: machine and config.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Heading {
     /// Host name of the machine.
     pub node: String,
-    /// Its system.
+    /// Name and version of its system.
     pub system: String,
-    /// The same, for a line that has to be short.
+    /// A short name of the system, for a single line.
     #[serde(skip)]
     pub short_system: String,
     /// Name of the config.
     pub config: String,
-    /// How the hash in its name stands to its contents; nothing of what bears no such name.
+    /// The check of the hash in the name; None if the name has no hash.
     #[serde(serialize_with = "hash_word")]
     pub name_hash: Option<NameHash>,
     /// SHA-256 of the object as received.
     pub digest: String,
-    /// Where it was read from.
+    /// The source of the config.
     pub origin: String,
-    /// Why this one.
+    /// The reason for the choice.
     pub chosen: String,
-    /// The root.
+    /// Path of the root.
     pub root: String,
-    /// Name of the recorded config, or why there is none.
+    /// Name of the recorded config, or the reason why there is none.
     pub recorded: String,
-    /// Configs at hand that were not taken.
+    /// Other available configs that were not chosen.
     pub others: Vec<Candidate>,
 }
 
@@ -59,7 +59,7 @@ struct Document<'a> {
     force_file: Force,
     #[serde(serialize_with = "described")]
     daemon: &'a Option<Forecast>,
-    /// What comes after the files; null where no running system is told.
+    /// Actions after the files; null if no running system is affected.
     after: Option<serde_json::Value>,
 }
 
@@ -80,7 +80,7 @@ fn hash_word<S: Serializer>(hash: &Option<NameHash>, out: S) -> Result<S::Ok, S:
     hash.as_ref().map(NameHash::word).serialize(out)
 }
 
-/// The verdict on the hash in a name.
+/// Returns the result of the hash check as text.
 fn hash_words(hash: &NameHash) -> String {
     match hash {
         NameHash::Right => "right: the contents are those of the name".to_owned(),
@@ -92,10 +92,10 @@ fn hash_words(hash: &NameHash) -> String {
     }
 }
 
-/// Diffs by path, made where files may be read.
+/// Diffs by path, made by the caller, who may read files.
 pub type Diffs = BTreeMap<RootPath, String>;
 
-/// The plan for programs. `daemon`: what it will do once the plan is carried out.
+/// Returns the plan as JSON. `daemon`: its behaviour after the plan.
 pub fn json(
     heading: &Heading,
     plan: &Plan,
@@ -145,18 +145,18 @@ pub fn os_json(plan: &OsPlan) -> serde_json::Result<String> {
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
 
-/// How much of a plan people are shown.
+/// The level of detail of a plan's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     /// Sections and counts.
     Counts,
     /// Every change, with its diff.
     Changes,
-    /// Directories and originals one by one, too.
+    /// Directories and originals one by one as well.
     All,
 }
 
-/// The plan for people.
+/// Returns the plan as text.
 pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) -> String {
     let mut out = machine(heading);
     out.push_str(&format!("{:<10}{}\n", "Config", inline(&heading.config)));
@@ -172,7 +172,7 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) -> St
         out.push_str(&format!("{label:<10}{}\n", one_line(value)));
     }
     for (index, other) in heading.others.iter().enumerate() {
-        let label = if index == 0 { "Not taken" } else { "" };
+        let label = if index == 0 { "Not used" } else { "" };
         let when = other
             .fetched
             .map(|at| format!(", {}", utc(at)))
@@ -180,7 +180,7 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) -> St
         out.push_str(&format!("{label:<10}{}{when}\n", inline(&other.name)));
         let origin = match other.name_matches {
             Some(false) => format!(
-                "from {}; its hash is NOT that of the contents",
+                "from {}; its hash does NOT match the contents",
                 other.origin
             ),
             _ => format!("from {}", other.origin),
@@ -213,7 +213,7 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) -> St
     out
 }
 
-/// What is said of several paths alike is one notice, with their number; `more` tells where they are listed.
+/// Joins notices with the same message into one, with the number of paths; `more` names the place of the full list.
 pub fn collapsed(list: &[Notice], more: &str) -> Vec<Notice> {
     let mut all: Vec<(Notice, usize)> = Vec::new();
     for notice in list {
@@ -235,7 +235,7 @@ pub fn collapsed(list: &[Notice], more: &str) -> Vec<Notice> {
     said.collect()
 }
 
-/// The machine that is about to be changed: every plan begins with it.
+/// Returns the machine that will be changed: every plan begins with it.
 pub fn machine(heading: &Heading) -> String {
     let lines = [
         ("Node", &heading.node),
@@ -246,12 +246,12 @@ pub fn machine(heading: &Heading) -> String {
     lines.into_iter().map(line).collect()
 }
 
-/// A plan that was not made, as the machine is the wrong one.
+/// Returns a plan that was refused because the machine is the wrong one.
 pub fn refused(heading: &Heading, blockers: &[Notice]) -> String {
     format!("{}\n{}", machine(heading), notices("Blockers", blockers))
 }
 
-/// What is staged for the next boot; nothing where that is nothing.
+/// Returns the steps for the operating system; empty if there are none.
 pub fn operating_system(os: &OsPlan) -> String {
     if os.is_empty() {
         return String::new();
@@ -259,23 +259,21 @@ pub fn operating_system(os: &OsPlan) -> String {
     let mut out = if os.needs_reboot() {
         "Operating system, staged before the files, in force after a reboot:\n".to_owned()
     } else {
-        "Operating system, before the files; what runs stays:\n".to_owned()
+        "Operating system, before the files; the running one stays:\n".to_owned()
     };
     for step in &os.steps {
         let text = match step {
             OsStep::Pin { deployment, .. } => {
                 let short = deployment.get(..12).unwrap_or(deployment);
-                format!("pin what runs ({short}), as the way back")
+                format!("pin the running deployment ({short}) for a rollback")
             }
-            OsStep::DropStaged { what } => format!("drop what is staged: {what}"),
-            OsStep::Bring { from, image } => format!("bring {image} from {from}"),
+            OsStep::DropStaged { what } => format!("drop the staged deployment: {what}"),
+            OsStep::Bring { from, image } => format!("copy {image} from {from}"),
             OsStep::Image { from, to } if from.is_empty() => format!("image {to}"),
             OsStep::Image { from, to } => format!("image {to}, instead of {from}"),
             OsStep::Kept { from, to, commit } => {
                 let short = commit.get(..12).unwrap_or(commit);
-                format!(
-                    "image {to}, instead of {from}: it is on the node ({short}), nothing is fetched"
-                )
+                format!("image {to}, instead of {from}: it is on the node ({short}), no download")
             }
             OsStep::Arguments { changes } => format!("kernel arguments {}", changes.join(" ")),
             OsStep::Repository(Repository::Directory(from)) => format!("packages come from {from}"),
@@ -296,13 +294,13 @@ pub fn operating_system(os: &OsPlan) -> String {
         out.push_str(wrap(&text, 4).trim_start());
     }
     if os.waits_for_reboot {
-        out.push_str("  - staged already; only the reboot is missing\n");
+        out.push_str("  - staged already; only the reboot is left\n");
     }
     out.push('\n');
     out
 }
 
-/// A titled list; nothing when there is nothing in it.
+/// Returns a titled list; empty if the list is empty.
 pub fn notices(title: &str, list: &[Notice]) -> String {
     if list.is_empty() {
         return String::new();
@@ -322,12 +320,12 @@ fn bullet(notice: &Notice) -> String {
     format!("  - {}", wrap(&text, 4).trim_start())
 }
 
-/// Lists of changes that are longer than this push the blockers off a console.
+/// Number of changes that leave the blockers visible on a console.
 const LINES_IN_SIGHT: usize = 12;
-/// Blockers that are said twice.
+/// Number of blockers that are repeated.
 const SAID_AGAIN: usize = 5;
 
-/// The blockers once more, on lines of their own, where the list of changes stands between them and the last line.
+/// Returns the blockers once more, if the list of changes separates them from the last line.
 pub fn blockers_again(plan: &Plan) -> String {
     if plan.steps.len() <= LINES_IN_SIGHT {
         return String::new();
@@ -365,7 +363,7 @@ const SECTIONS: [(Section, &str); 9] = [
     (Section::Records, "Records of the daemon"),
 ];
 
-/// Said instead of a list, where there is no step to list.
+/// Returns the text instead of a list if there is no step.
 fn nothing(plan: &Plan) -> Option<String> {
     if !plan.steps.is_empty() {
         return None;
@@ -373,12 +371,12 @@ fn nothing(plan: &Plan) -> Option<String> {
     let said = match (plan.blockers.is_empty(), plan.os.is_empty()) {
         (false, _) => "",
         (true, false) => "No file, unit or record changes.\n\n",
-        (true, true) => "Nothing to do: the node is as the config wants it.\n\n",
+        (true, true) => "Nothing to do: the node matches the config.\n\n",
     };
     Some(said.to_owned())
 }
 
-/// The number of steps by section and kind.
+/// Returns the number of steps by section and kind.
 fn counts(plan: &Plan) -> String {
     if let Some(said) = nothing(plan) {
         return said;
@@ -455,7 +453,7 @@ fn changes(plan: &Plan, diffs: &Diffs, verbose: bool) -> String {
     out
 }
 
-/// A line for all new ones of a section that are not listed, one for the changed, one for the gone.
+/// Returns the steps that are not listed: a line for new ones, one for changed, one for removed.
 fn counted(section: Section, signs: &[char]) -> String {
     let mut out = String::new();
     for sign in ['+', '~', '-'] {

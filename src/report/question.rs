@@ -1,17 +1,17 @@
-//! The line that asks before a node is changed: which node, how much changes, and whether it reboots.
+//! The prompt before a change: the node, the number of changes, and the reboot.
 
 use super::plan::Heading;
 use crate::plan::{OsStep, Plan, Section, Step};
 use crate::text::{count, inline};
 
-/// How far the operating system was compared with the config.
+/// The comparison of the operating system with the config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum System {
-    /// With what rpm-ostree tells.
+    /// Compared with the answer of rpm-ostree.
     Compared,
-    /// Not at all: this root does not run, or was not booted by OSTree.
+    /// Not compared: this root does not run, or was not booted by OSTree.
     NotCompared,
-    /// As asked: files, units and users alone.
+    /// Left out as asked: files, units and users alone.
     LeftAlone,
 }
 
@@ -20,17 +20,17 @@ pub enum System {
 pub enum Boot {
     /// None is needed.
     None,
-    /// Needed, and left to a person.
+    /// A reboot is needed, and left to a person.
     Later,
-    /// Needed, and done at the end.
+    /// A reboot is needed, and done at the end.
     Now,
-    /// The daemon does it.
+    /// The daemon reboots.
     ByTheDaemon,
     /// The root does not run.
     Elsewhere,
 }
 
-/// The node and its system: `worker-0 (RHCOS 9.6)`.
+/// Returns the node and its system: `worker-0 (RHCOS 9.6)`.
 pub fn node(heading: &Heading) -> String {
     match heading.short_system.as_str() {
         "" => inline(&heading.node),
@@ -38,7 +38,7 @@ pub fn node(heading: &Heading) -> String {
     }
 }
 
-/// The number of files, units and so on that change, and of those that go.
+/// Returns the number of files, units and so on that change, and of removed ones.
 pub fn changes(plan: &Plan) -> String {
     let mut all = Vec::new();
     let noun = |section| match section {
@@ -90,7 +90,7 @@ pub fn changes(plan: &Plan) -> String {
     }
 }
 
-/// A directory on the way to a file is no change that a person counts.
+/// Is true for a change that a person counts; a directory on the way to a file is none.
 fn changes_here(step: &Step, section: Section) -> bool {
     match step {
         Step::Put { .. } | Step::Metadata { .. } => true,
@@ -109,7 +109,7 @@ fn many(number: usize, noun: &str) -> String {
     }
 }
 
-/// Image, kernel arguments, packages, and the reboot.
+/// Returns the changes of image, kernel arguments and packages, and the reboot.
 pub fn system(plan: &Plan, system: System, boot: Boot) -> String {
     let has = |is: fn(&OsStep) -> bool| plan.os.steps.iter().any(is);
     let arguments = has(|step| matches!(step, OsStep::Arguments { .. }));

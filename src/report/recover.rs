@@ -1,4 +1,4 @@
-//! What recovery did, as text and as JSON (`mco-rescue/recover/v1`).
+//! The results of a recovery, as text and as JSON (`mco-rescue/recover/v1`).
 
 use serde::Serialize;
 
@@ -9,19 +9,19 @@ use crate::systemd::changed::is_read_by_manager;
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{Left, Recovered};
 
-/// What a boot that goes on has made of its units.
+/// The units of a boot that continues after the recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Started {
     /// No unit file has changed.
     Unconcerned,
     /// The manager has read the unit files again.
     Read {
-        /// Started before that, from the files as they were.
+        /// Units that started before that, from the old files.
         before: Vec<String>,
         /// Enabled by the recovery, too late for this boot.
         too_late: Vec<String>,
     },
-    /// The manager could not be asked; why.
+    /// The manager could not be queried; the reason.
     Unknown(String),
 }
 
@@ -41,13 +41,13 @@ struct Document<'a> {
     changed: &'a [RootPath],
     /// Paths that stay as they are, each with the reason.
     left: Vec<Stays<'a>>,
-    /// At boot: the units that run from the files as they were before; null where that is not known.
+    /// At boot: the units that run from the old files; null if unknown.
     started_before: Option<&'a [String]>,
-    /// At boot: the units that are enabled now, too late for this boot; null where that is not known.
+    /// At boot: the units that are enabled now, too late for this boot; null if unknown.
     not_started: Option<&'a [String]>,
 }
 
-/// For programs. `units`: what is known of a boot that goes on.
+/// Returns the result as JSON. `units`: the units of a boot that continues.
 pub fn json(recovered: &Recovered, units: Option<&Started>) -> serde_json::Result<String> {
     let (result, config) = match recovered {
         Recovered::Nothing => ("nothing", None),
@@ -80,7 +80,7 @@ fn stays(left: &Left) -> Stays<'_> {
     }
 }
 
-/// For people. `started`: what is known of a boot that goes on.
+/// Returns the result as text. `started`: the units of a boot that continues.
 pub fn text(recovered: &Recovered, started: Option<&Started>) -> String {
     let said = match recovered {
         Recovered::Nothing => return "Nothing to recover.\n".to_owned(),
@@ -108,13 +108,13 @@ fn given_up(config: &ConfigRef, kept: Option<&RootPath>) -> String {
     let sentence = sentence(&Recovered::GivenUp(config.clone(), None));
     let mut said = wrap(
         &format!(
-            "{sentence} Every file is as it was: some from before, and some of that run. Only its config, applied again, \
-             makes the node whole."
+            "{sentence} No file was changed: some are from before, and some from that run. Apply its config again to \
+             complete the node."
         ),
         0,
     );
     if let Some(kept) = kept {
-        said.push_str(&format!("What it kept from before is in {kept}.\n"));
+        said.push_str(&format!("Its backup copies are in {kept}.\n"));
     }
     if !config.origin.is_empty() {
         said.push_str(&wrap(&format!("It came from {}.", config.origin), 0));
@@ -122,18 +122,18 @@ fn given_up(config: &ConfigRef, kept: Option<&RootPath>) -> String {
     said + &format!("Next: {}\n", mco_rescue("apply CONFIG"))
 }
 
-/// What became of the units of a boot that goes on.
+/// Returns the state of the units of a boot that continues.
 pub fn units(started: &Started) -> String {
     match started {
         Started::Unconcerned => "no unit file has changed".to_owned(),
         Started::Read { before, too_late } => {
             let mut said = "systemd has read the changed unit files".to_owned();
             if before.is_empty() {
-                said.push_str("; none of their units had been started before");
+                said.push_str("; none of their units was started before");
             } else {
                 let (all, words) = (before.join(", "), before.join(" "));
                 said.push_str(&format!(
-                    "; started before that, from the old ones: {all}. Next: systemctl restart {words}"
+                    "; started earlier, from the old files: {all}. Next: systemctl restart {words}"
                 ));
             }
             if !too_late.is_empty() {
@@ -145,26 +145,25 @@ pub fn units(started: &Started) -> String {
             said
         }
         Started::Unknown(why) => format!(
-            "unit files have changed, and systemd could not be asked which it had started from the old ones \
+            "unit files have changed, and systemd could not be queried about units started from the old files \
              ({why}). Next: systemctl daemon-reload, or reboot"
         ),
     }
 }
 
-/// What was done, in one sentence.
+/// Returns the result in one sentence.
 pub fn sentence(recovered: &Recovered) -> String {
     match recovered {
         Recovered::Nothing => "Nothing was pending.".to_owned(),
         Recovered::Swept(config) => {
             format!(
-                "Left-overs of an interrupted run were removed; it had changed nothing ({}).",
+                "The files of an interrupted run were removed; it changed nothing ({}).",
                 config.name
             )
         }
-        Recovered::Finished(config, _) => format!(
-            "An interrupted run was brought to its end ({}).",
-            config.name
-        ),
+        Recovered::Finished(config, _) => {
+            format!("An interrupted run was finished ({}).", config.name)
+        }
         Recovered::Undone(config, _) => format!("An interrupted run was undone ({}).", config.name),
         Recovered::GivenUp(config, _) => format!(
             "An interrupted run was given up ({}): its journal is damaged.",

@@ -1,4 +1,4 @@
-//! What `rollback` did, as text and as JSON (`mco-rescue/rollback/v1`).
+//! The results of `rollback`, as text and as JSON (`mco-rescue/rollback/v1`).
 
 use serde::Serialize;
 
@@ -11,18 +11,18 @@ use crate::text::count;
 #[derive(Serialize)]
 struct Document<'a> {
     schema: &'static str,
-    /// Transaction that was taken back.
+    /// Id of the reverted transaction.
     undone: &'a str,
-    /// Name of the config that it had applied.
+    /// Name of the config that it applied.
     config: &'a str,
     /// Name of the config that the node is recorded to be in now.
     recorded: Option<&'a str>,
     steps: usize,
-    /// How many runs can still be taken back.
+    /// Number of runs that can still be reverted.
     left: usize,
 }
 
-/// For programs.
+/// Returns the result as JSON.
 pub fn json(
     run: &Ran,
     recorded: &Option<String>,
@@ -40,7 +40,7 @@ pub fn json(
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
 
-/// Deployments that are not kept any more, for programs.
+/// Returns unpinned deployments as JSON.
 pub fn forgotten_json(gone: &[Deployment]) -> serde_json::Result<String> {
     #[derive(Serialize)]
     struct Document {
@@ -55,10 +55,10 @@ pub fn forgotten_json(gone: &[Deployment]) -> serde_json::Result<String> {
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
 
-/// For people.
+/// Returns unpinned deployments as text.
 pub fn forgotten(gone: &[Deployment]) -> String {
     if gone.is_empty() {
-        return "Nothing that was pinned as a way back is kept, so there is nothing to let go.\n"
+        return "No deployment is pinned for a rollback, so there is nothing to unpin.\n"
             .to_owned();
     }
     let lines: Vec<String> = gone
@@ -66,20 +66,20 @@ pub fn forgotten(gone: &[Deployment]) -> String {
         .map(|one| format!("Unpinned: {} {}\n", one.name(), one.image()))
         .collect();
     lines.concat()
-        + "Next: rpm-ostree cleanup -r frees their room; until then they can still be booted.\n"
+        + "Next: rpm-ostree cleanup -r frees their space; until then they can still be booted.\n"
 }
 
-/// For people, where the files go back at the next boot only.
+/// Returns the result as text if the files are restored only at the next boot.
 pub fn awaits(run: &Ran) -> String {
     let said = format!(
-        "The deployment that ran before {} is the next one. Its files are put back when it runs \
+        "The deployment that ran before {} boots next. Its files are restored when it runs \
          (mco-rescue-complete.service).",
         run.config
     );
     wrap(&said, 0) + "Next: systemctl reboot\n"
 }
 
-/// For people.
+/// Returns the result as text.
 pub fn text(run: &Ran, recorded: &Option<String>, steps: usize, left: usize) -> String {
     let then = match recorded {
         Some(_) => "verify",
@@ -89,10 +89,10 @@ pub fn text(run: &Ran, recorded: &Option<String>, steps: usize, left: usize) -> 
     let recorded = recorded.as_deref().unwrap_or("(no config)");
     let next = match left {
         0 => "No older run is kept.".to_owned(),
-        left => format!("{} can still be taken back.", count(left, "older run")),
+        left => format!("{} can still be reverted.", count(left, "older run")),
     };
     format!(
-        "Taken back: {}\n{}; recorded is {recorded} now. {next}\nNext: {}\n",
+        "Reverted: {}\n{}; recorded is {recorded} now. {next}\nNext: {}\n",
         run.config,
         count(steps, "step"),
         mco_rescue(then),

@@ -55,7 +55,7 @@ struct UserEntry<'a> {
     password: bool,
 }
 
-/// For programs.
+/// Returns the config as JSON.
 pub fn json(config: &MachineConfig, desired: &Desired) -> serde_json::Result<String> {
     let file = |file: &'_ DesiredFile| (owner(&file.user), owner(&file.group));
     let files = desired.files.iter().map(|entry| {
@@ -130,7 +130,7 @@ fn state(unit: &Unit) -> &'static str {
     }
 }
 
-/// For people.
+/// Returns the config as text.
 pub fn text(config: &MachineConfig, desired: &Desired) -> String {
     let mut out = String::new();
     let list = |items: &[String]| {

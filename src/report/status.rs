@@ -1,4 +1,4 @@
-//! What is known of the node and of the last run, as text and as JSON (`mco-rescue/status/v1`).
+//! The state of the node and of the last run, as text and as JSON (`mco-rescue/status/v1`).
 
 use serde::Serialize;
 
@@ -17,84 +17,84 @@ use crate::time::{ago, utc};
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{LastRun, Outcome, Pending};
 
-/// Everything `status` shows.
+/// The content of `status`.
 #[derive(Debug, Clone, Serialize)]
 pub struct StatusReport {
     /// `mco-rescue/status/v1`.
     pub schema: &'static str,
-    /// Seconds since 1970, by the clock of the machine that looks.
+    /// Seconds since 1970, by the clock of this machine.
     pub now: u64,
-    /// The root.
+    /// Path of the root.
     pub root: String,
-    /// The deployment, on OSTree roots.
+    /// Name of the deployment, on OSTree roots.
     pub deployment: Option<String>,
-    /// The operating system, where the root is that of a running OSTree system.
+    /// The operating system, if the root is that of a running OSTree system.
     pub os: Option<OsReport>,
-    /// What the next boot is waited for.
+    /// The boot that a run waits for.
     pub awaited: Option<Awaited>,
-    /// How it stands with that.
+    /// The state of that boot.
     #[serde(skip)]
     pub verdict: Option<Verdict>,
-    /// In what the operating system that runs is not that of the record, where nothing waits for the next boot.
+    /// The difference between the running operating system and the record, if no boot is awaited.
     pub half: Option<Half>,
     /// Name of the recorded config.
     pub recorded: Option<String>,
     /// Digest of the recorded config.
     pub recorded_digest: Option<String>,
-    /// What is wrong with the record, or why it is no base to go from.
+    /// The error in the record, or the reason why it cannot be used.
     pub record_note: Option<String>,
     /// The recorded layered image; empty without layering.
     pub recorded_image: Option<String>,
-    /// What was seen of the cluster when it was asked last, and what the daemon's log tells.
+    /// The state of the cluster at the last query, and the configs in the daemon's log.
     #[serde(flatten)]
     pub seen: Seen,
     /// `nothing`, `staged`, `unfinished`, `committed`.
     pub pending: &'static str,
     /// The config of the pending run.
     pub pending_config: Option<String>,
-    /// Files that thaw the containers of the daemon which the pending run has left standing still.
+    /// Files that thaw the daemon's containers, which the pending run left frozen.
     pub frozen: Vec<String>,
-    /// What became of this boot in the initramfs, on a live node whose initramfs has our module.
+    /// The result of this boot in the initramfs, on a live node whose initramfs has the module.
     pub firstboot: Option<FirstBoot>,
     /// The last run.
     pub last_run: Option<LastRun>,
-    /// Runs that `rollback` can take back, the newest first.
+    /// Runs that `rollback` can revert, the newest first.
     pub history: Vec<Kept>,
-    /// What the daemon will do when it starts.
+    /// The daemon's behaviour at its next start.
     #[serde(serialize_with = "described")]
     pub daemon: Option<Forecast>,
 }
 
-/// The operating system that runs is not that of the recorded config.
+/// A running operating system that is not the recorded one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Half {
-    /// In what.
+    /// The difference.
     pub words: String,
-    /// The next boot enters the one that is.
+    /// The next boot enters the recorded one.
     pub reboot: bool,
 }
 
-/// What runs, and what the next boot would enter.
+/// The running operating system, and the one of the next boot.
 #[derive(Debug, Clone, Serialize)]
 pub struct OsReport {
-    /// The image that runs.
+    /// The running image.
     pub booted: String,
-    /// Whether it is pinned.
+    /// The running deployment is pinned.
     pub pinned: bool,
-    /// What was changed on the node beside the image that runs.
+    /// Changes on the node beside the running image.
     pub by_hand: Vec<String>,
-    /// The same of what is staged.
+    /// Changes beside the staged image.
     pub staged_by_hand: Vec<String>,
-    /// Deployments that are kept as a way back, by their images.
+    /// Images of deployments that are kept for a rollback.
     pub kept: Vec<String>,
     /// The image that is staged.
     pub staged: Option<String>,
-    /// Why the last shutdown could not write what was staged; or why nothing is known.
+    /// The error with which the last shutdown failed to write the staged deployment, or the reason why nothing is known.
     pub problem: Option<String>,
 }
 
 impl OsReport {
-    /// From what is known; nothing where nobody was asked.
+    /// Creates the report from the state of rpm-ostree; None if rpm-ostree was not queried.
     pub fn of(system: &System, ours: &[String]) -> Option<Self> {
         match system {
             System::NotAsked => None,
@@ -128,10 +128,10 @@ fn kept(all: &Deployments, ours: &[String]) -> Vec<String> {
     others.map(Deployment::image).collect()
 }
 
-/// A run that the history keeps.
+/// A run in the history.
 #[derive(Debug, Clone, Serialize)]
 pub struct Kept {
-    /// Name of the transaction.
+    /// Id of the transaction.
     pub id: String,
     /// Name of the config that it applied.
     pub config: String,
@@ -139,12 +139,12 @@ pub struct Kept {
     pub began: u64,
 }
 
-/// For programs.
+/// Returns the state as JSON.
 pub fn json(report: &StatusReport) -> serde_json::Result<String> {
     serde_json::to_string_pretty(report).map(|text| text + "\n")
 }
 
-/// The word and the config for a pending run.
+/// Returns the word and the config for a pending run.
 pub fn pending_words(pending: &Pending) -> (&'static str, Option<&ConfigRef>) {
     match pending {
         Pending::Nothing => ("nothing", None),
@@ -154,7 +154,7 @@ pub fn pending_words(pending: &Pending) -> (&'static str, Option<&ConfigRef>) {
     }
 }
 
-/// For people.
+/// Returns the state as text.
 pub fn text(report: &StatusReport) -> String {
     let mut out = String::new();
     let mut line =
@@ -181,7 +181,7 @@ pub fn text(report: &StatusReport) -> String {
         } else {
             mco_rescue("apply")
         };
-        out.push_str(&wrapped("Half", &format!("{}. Next: {next}", half.words)));
+        out.push_str(&wrapped("Mixed", &format!("{}. Next: {next}", half.words)));
     }
     let mut line =
         |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", one_line(value)));
@@ -229,7 +229,7 @@ pub fn text(report: &StatusReport) -> String {
     out
 }
 
-/// The deployment that runs, those that are kept, and the staged one.
+/// Returns the running deployment, the kept ones, and the staged one.
 fn deployments(os: &OsReport) -> String {
     let mut out = String::new();
     let mut line =
@@ -242,7 +242,7 @@ fn deployments(os: &OsReport) -> String {
     for image in &os.kept {
         line(
             "Kept",
-            &format!("{} (the way back, pinned)", or_unknown(image)),
+            &format!("{} (for a rollback, pinned)", or_unknown(image)),
         );
     }
     if let Some(staged) = &os.staged {
@@ -263,7 +263,7 @@ fn deployments(os: &OsReport) -> String {
 fn frozen(files: &[String]) -> String {
     let thaw = files.iter().map(|file| format!("echo 0 >{file}"));
     format!(
-        "the daemon's container, which the interrupted run made stand still. Next: {}; to thaw it alone: {}",
+        "the daemon's container, frozen by the interrupted run. Next: {}; to thaw it alone: {}",
         mco_rescue("recover"),
         thaw.collect::<Vec<_>>().join("; ")
     )
@@ -271,7 +271,7 @@ fn frozen(files: &[String]) -> String {
 
 fn or_unknown(image: &str) -> &str {
     if image.is_empty() {
-        "(no image that is known)"
+        "(unknown image)"
     } else {
         image
     }
@@ -281,32 +281,34 @@ fn wrapped(label: &str, text: &str) -> String {
     format!("{label:<10}{}", wrap(text, 10).trim_start())
 }
 
-/// How it stands with what is awaited.
+/// Returns the state of an awaited boot.
 pub fn awaited_words(awaited: &Awaited, verdict: &Verdict) -> String {
     let name = &awaited.config.name;
     let failed = awaited.failed.as_deref().unwrap_or_default();
     match (verdict, awaited.way) {
-        (Verdict::AtWork, _) => format!("{name}: a run is at work right now"),
-        (Verdict::Failed, Way::Back) => format!("the way back from {name} was not taken: {failed}"),
-        (Verdict::Failed, _) if awaited.half => format!("{name} is a half: {failed}"),
+        (Verdict::AtWork, _) => format!("{name}: a run is in progress"),
+        (Verdict::Failed, Way::Back) => {
+            format!("the rollback from {name} did not happen: {failed}")
+        }
+        (Verdict::Failed, _) if awaited.half => format!("{name} is incomplete: {failed}"),
         (Verdict::Failed, _) => format!("{name} did not come up: {failed}"),
-        (Verdict::CutOff, _) => format!("{name}, but the run was cut off before its files"),
+        (Verdict::CutOff, _) => format!("{name}, but the run was interrupted before its files"),
         (Verdict::Dropped, Way::Back) => {
-            format!("the way back from {name}, but the next boot does not enter it any more")
+            format!("the rollback from {name}, but the next boot no longer enters it")
         }
         (Verdict::Dropped, _) if awaited.run.is_none() && awaited.earlier.is_empty() => {
-            format!("the image for {name}, but it is not staged any more")
+            format!("the image for {name}, but it is no longer staged")
         }
         (Verdict::Dropped, _) => {
-            format!("{name}, but it is not staged any more, and its files are in place")
+            format!("{name}, but it is no longer staged, and its files are in place")
         }
-        (Verdict::Due(_), _) => format!("{name}: this boot was not looked at yet"),
+        (Verdict::Due(_), _) => format!("{name}: this boot was not checked yet"),
         (Verdict::Waits, Way::Forward) => format!("{name}, at the next boot"),
-        (Verdict::Waits, Way::Back) => format!("the way back from {name}, at the next boot"),
+        (Verdict::Waits, Way::Back) => format!("the rollback from {name}, at the next boot"),
     }
 }
 
-/// The next command for it.
+/// Returns the next command for an awaited boot.
 pub fn awaited_next(awaited: &Awaited, verdict: &Verdict) -> String {
     let apply = awaited.apply_command();
     let either = format!("{apply}, or {}", mco_rescue("rollback"));
@@ -331,9 +333,9 @@ fn boot_text(boot: &FirstBoot) -> String {
 fn pending_text(pending: &str) -> String {
     let said = match pending {
         "nothing" => return "nothing".to_owned(),
-        "staged" => "left-overs of a run that changed nothing",
+        "staged" => "files of an interrupted run that changed nothing",
         "unfinished" => "a run is half-way!",
-        _ => "a run is in place but not tidied up",
+        _ => "a finished run is not cleaned up",
     };
     let end = if said.ends_with('!') { "" } else { "." };
     format!("{said}{end} Next: {}", mco_rescue("recover"))
@@ -345,7 +347,7 @@ fn last_run(run: Option<&LastRun>, now: u64) -> String {
     };
     let outcome = match run.outcome {
         Outcome::Done => "done".to_owned(),
-        Outcome::RolledBack => "failed, everything was put back".to_owned(),
+        Outcome::RolledBack => "failed, everything was restored".to_owned(),
         Outcome::Incomplete => format!("failed half-way; run {}", mco_rescue("recover")),
         Outcome::Recovered => "an interrupted run was finished".to_owned(),
         Outcome::Undone => "an interrupted run was undone".to_owned(),

@@ -15,15 +15,15 @@ struct Document<'a> {
     schema: &'static str,
     #[serde(flatten)]
     heading: &'a Heading,
-    /// No difference at all.
+    /// There is no difference.
     clean: bool,
-    /// The daemon's sentence; null when it would find nothing.
+    /// The daemon's sentence; null if it finds no difference.
     verdict: Option<&'a str>,
     drifts: Vec<Entry<'a>>,
     not_looked_at: &'a [String],
     #[serde(serialize_with = "described")]
     daemon: &'a Option<Forecast>,
-    /// After `apply`: what the running system was told.
+    /// After `apply`: the actions on the running system.
     #[serde(skip_serializing_if = "Option::is_none")]
     told: Option<&'a Told>,
 }
@@ -33,27 +33,27 @@ struct Entry<'a> {
     kind: DriftKind,
     subject: &'a str,
     detail: &'a str,
-    /// Whether the daemon checks this.
+    /// The daemon checks this.
     checked_by_daemon: bool,
     daemon: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     diff: Option<&'a str>,
 }
 
-/// Everything `verify` found.
+/// The results of `verify`.
 #[derive(Debug, Clone, Copy)]
 pub struct Findings<'a> {
     /// The differences, in the daemon's order.
     pub drifts: &'a [Drift],
-    /// The daemon's sentence.
+    /// The daemon's message.
     pub verdict: Option<&'a str>,
     /// Diffs of text files.
     pub diffs: &'a Diffs,
-    /// What this run could not judge.
+    /// Evidence that was missing in this run.
     pub not_looked_at: &'a [String],
-    /// What the daemon will do, where that was asked.
+    /// The daemon's behaviour at its next start, if requested.
     pub daemon: &'a Option<Forecast>,
-    /// What the running system was told before.
+    /// The actions on the running system before.
     pub told: Option<&'a Told>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Findings<'a> {
     }
 }
 
-/// For programs.
+/// Returns the results as JSON.
 pub fn json(heading: &Heading, findings: Findings<'_>) -> serde_json::Result<String> {
     let entry = |drift| -> Entry<'_> {
         let drift: &Drift = drift;
@@ -95,7 +95,7 @@ pub fn json(heading: &Heading, findings: Findings<'_>) -> serde_json::Result<Str
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
 
-/// For people.
+/// Returns the results as text.
 pub fn text(heading: &Heading, findings: Findings<'_>) -> String {
     let mut out = format!(
         "Config    {}\nRoot      {}\n\n",
@@ -103,15 +103,13 @@ pub fn text(heading: &Heading, findings: Findings<'_>) -> String {
         inline(&heading.root)
     );
     if findings.drifts.is_empty() {
-        out.push_str(
-            "Clean: files, units, enablement, keys and password are as the config wants them.\n",
-        );
+        out.push_str("Clean: files, units, enablement, keys and password match the config.\n");
     } else {
         out.push_str(&differences(findings));
     }
     if !findings.not_looked_at.is_empty() {
         out.push_str(&wrap(
-            &format!("Not looked at: {}.", findings.not_looked_at.join("; ")),
+            &format!("Not checked: {}.", findings.not_looked_at.join("; ")),
             0,
         ));
     }
@@ -120,12 +118,12 @@ pub fn text(heading: &Heading, findings: Findings<'_>) -> String {
 
 fn differences(findings: Findings<'_>) -> String {
     let mut out = match findings.verdict {
-        // Its words stay on one line, to be searched for and copied.
+        // The message stays on one line, to be searched for and copied.
         Some(verdict) => format!(
-            "The daemon would go Degraded and say:\n  {}\n\n",
+            "The daemon would go Degraded and report:\n  {}\n\n",
             inline(verdict)
         ),
-        None => "The daemon would find nothing; these it does not check:\n\n".to_owned(),
+        None => "The daemon would find nothing. It does not check these:\n\n".to_owned(),
     };
     out.push_str(&format!("Differences ({}):\n", findings.drifts.len()));
     for drift in findings.drifts {

@@ -1,7 +1,7 @@
-//! Rendered configs that the node keeps for the day on which it has no network.
+//! Rendered configs that the node stores for times without a network.
 //!
-//! One file for each config, named after the digest of the MachineConfig: the same config is kept once, however
-//! often it is fetched. A file that is not what its own digests say is never used. Reading only; written by
+//! One file for each config, named after the digest of the MachineConfig: the same config is stored once, however
+//! often it is fetched. A file that does not match its own digests is never used. This module only reads; the writer is
 //! [`crate::transaction::Store`].
 
 use serde::{Deserialize, Serialize};
@@ -11,9 +11,9 @@ use crate::paths;
 use crate::render;
 use crate::root::{Root, RootError, RootPath, sha256};
 
-/// Version of the files; an unknown one is never guessed at.
+/// Version of the files; other versions are not read.
 const VERSION: u32 = 1;
-/// How many configs of one pool are kept.
+/// Number of configs that are kept of one pool.
 pub const GENERATIONS: usize = 5;
 
 /// A config in the cache.
@@ -26,18 +26,18 @@ pub struct Entry {
     pub pool: Option<String>,
     /// Lower-case hex SHA-256 of the MachineConfig as received.
     pub digest: String,
-    /// Where it was got from.
+    /// The source.
     pub origin: String,
-    /// When it was got; seconds since 1970 by the node's clock.
+    /// Time of the fetch; seconds since 1970 by the node's clock.
     pub fetched: u64,
-    /// Whether the hash in its name is that of its contents; `None`: the name has none.
+    /// The contents match the hash in the name; `None` if the name has no hash.
     pub name_matches: Option<bool>,
-    /// Counts what was got, whatever the clock said meanwhile; 0 in files of before it was counted.
+    /// Number of the fetch, which orders entries independently of the clock; 0 in older files.
     #[serde(default)]
     order: u64,
     /// Lower-case hex SHA-256 of `document`.
     sha256: String,
-    /// The document as it came.
+    /// The document as received.
     document: String,
 }
 
@@ -48,17 +48,17 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// What a cache file turned out to be.
+/// A file of the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cached {
-    /// A config that can be used.
+    /// An intact config.
     Whole(Box<Entry>),
-    /// The file and what is wrong with it.
+    /// The file and its error.
     Damaged(RootPath, String),
 }
 
 impl Entry {
-    /// A config that has just been got.
+    /// Creates the entry of a fetched config.
     pub fn new(config: &MachineConfig, document: String, origin: String, fetched: u64) -> Self {
         Self {
             version: VERSION,
@@ -74,7 +74,7 @@ impl Entry {
         }
     }
 
-    /// The same, got after everything that is in the cache.
+    /// Returns the entry with a number after all entries of the cache.
     pub fn after(self, all: &[Cached]) -> Self {
         let last = whole(all).map(|entry| entry.order).max();
         Self {
@@ -83,27 +83,27 @@ impl Entry {
         }
     }
 
-    /// What is got later has a greater one. A clock may have been wrong, and only decides where nothing was counted.
+    /// Returns the order of the entry: a later fetch is greater. The clock may be wrong, and decides only without numbers.
     fn age(&self) -> (u64, u64) {
         (self.order, self.fetched)
     }
 
-    /// Name of its file.
+    /// Returns the name of its file.
     pub fn file_name(&self) -> String {
         format!("{}.json", self.digest)
     }
 
-    /// The file's text.
+    /// Returns the text of its file.
     pub fn to_text(&self) -> serde_json::Result<Vec<u8>> {
         serde_json::to_vec(self)
     }
 
-    /// The document as it came.
+    /// Returns the document as received.
     pub fn document(&self) -> &str {
         &self.document
     }
 
-    /// The config.
+    /// Parses the config.
     pub fn config(&self) -> Result<MachineConfig, DocumentError> {
         document::parse(self.document.as_bytes(), &format!("cached:{}", self.name))
     }
@@ -113,35 +113,35 @@ impl Entry {
             serde_json::from_slice(bytes).map_err(|e| format!("cannot be read: {e}"))?;
         if entry.version != VERSION {
             return Err(format!(
-                "is of version {}, this program knows {VERSION}",
+                "has version {}, this program supports {VERSION}",
                 entry.version
             ));
         }
         if sha256(entry.document.as_bytes()) != entry.sha256 {
-            return Err("has other contents than were written".to_owned());
+            return Err("has different contents than were written".to_owned());
         }
         let config = entry.config().map_err(|error| error.to_string())?;
         let same = config.digest == entry.digest && config.name == entry.name;
         if same && file == entry.file_name() {
             Ok(entry)
         } else {
-            Err("is not the config that it is named after".to_owned())
+            Err("does not contain the config in its name".to_owned())
         }
     }
 }
 
-/// The pool of a config: its owner, else the middle of its rendered name.
+/// Returns the pool of a config: its owner, else the middle of its rendered name.
 pub fn pool_of(config: &MachineConfig) -> Option<String> {
     let of_name = || document::pool_in(&config.name).map(str::to_owned);
     config.pool.clone().or_else(of_name)
 }
 
-/// Every file of the cache, the newest config first, damaged files last.
+/// Reads all files of the cache, the newest config first, damaged files last.
 pub fn read(root: &Root) -> Result<Vec<Cached>, RootError> {
     let directory = RootPath::fixed(paths::CACHE);
     let mut all = Vec::new();
     for name in root.list(&directory)? {
-        // What an interrupted write left is no entry.
+        // Remains of an interrupted write are no entries.
         let Some(path) = directory
             .join(&name)
             .ok()
@@ -164,7 +164,7 @@ pub fn read(root: &Root) -> Result<Vec<Cached>, RootError> {
     Ok(all)
 }
 
-/// The whole ones.
+/// Returns the intact configs.
 pub fn whole(all: &[Cached]) -> impl Iterator<Item = &Entry> {
     all.iter().filter_map(|cached| match cached {
         Cached::Whole(entry) => Some(&**entry),
@@ -172,7 +172,7 @@ pub fn whole(all: &[Cached]) -> impl Iterator<Item = &Entry> {
     })
 }
 
-/// Which entries go: the oldest of each pool beyond [`GENERATIONS`], but none that is in use.
+/// Returns the entries to remove: the oldest of each pool beyond [`GENERATIONS`], but none that is in use.
 pub fn surplus<'a>(entries: &[&'a Entry], in_use: &[&str]) -> Vec<&'a Entry> {
     let mut newest_first = entries.to_vec();
     newest_first.sort_by_key(|entry| std::cmp::Reverse(entry.age()));

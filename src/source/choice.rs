@@ -1,8 +1,8 @@
-//! Which config, where none was named (docs/fetch-and-cache.md): one function on values.
+//! The choice of a config if none was named (docs/fetch-and-cache.md): one function on values.
 //!
-//! What the cluster last wanted comes first, if the node has it intact; else the recorded one. Nothing newer is taken
-//! unasked: the daemon would take it back with a reboot, and a late fetch is no new config. Every other config that
-//! something speaks for is told with the reason why it lost.
+//! The cluster's desired config comes first, if the node has it intact; else the recorded one. A newer config is never
+//! chosen automatically: the daemon would revert it with a reboot, and a late fetch is no new config. All other configs
+//! that a source names are reported with the reason why they were not chosen.
 
 use std::collections::BTreeSet;
 
@@ -18,26 +18,26 @@ use crate::paths;
 use crate::source::identity::{Identity, Membership};
 use crate::time::utc;
 
-/// What the node itself has to choose from.
+/// The sources on the node itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Kept<'a> {
     /// The daemon's records.
     pub records: &'a Records,
     /// The cache.
     pub cache: &'a [Cached],
-    /// What the API said last of this node.
+    /// The node's annotations from the API.
     pub annotations: Option<&'a Annotations>,
-    /// What the daemon's log shows, the weakest evidence.
+    /// The configs in the daemon's log, the weakest evidence.
     pub log: Option<&'a DaemonLog>,
-    /// Which pool the node is of.
+    /// The node's pool.
     pub node: &'a Identity,
 }
 
-/// The newest config of the cache that fits and is of the node's pool; where nothing tells which pool that is, of the
-/// only pool that the cache has.
+/// Returns the newest suitable config of the cache in the node's pool; if that pool is unknown, in the only pool of the
+/// cache.
 ///
 /// # Errors
-/// The pools among which nothing decides; none where no config fits.
+/// The possible pools if there are several; empty if no config fits.
 pub fn newest<'a>(
     kept: &Kept<'a>,
     fits: impl Fn(&Entry) -> bool,
@@ -62,22 +62,22 @@ pub fn newest<'a>(
     }
 }
 
-/// A config that was not taken.
+/// A config that was not chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Candidate {
-    /// `metadata.name`; the file's name where that cannot be read.
+    /// `metadata.name`; the file's name if that is unreadable.
     pub name: String,
-    /// Where it was got from, or what speaks of it.
+    /// The source of the config, or of its name.
     pub origin: String,
-    /// When it was got, or seen; seconds since 1970.
+    /// Time of the fetch or of the source; seconds since 1970.
     pub fetched: Option<u64>,
-    /// Whether the hash in its name is that of its contents.
+    /// The contents match the hash in the name.
     pub name_matches: Option<bool>,
-    /// Why it was not taken, and how to take it.
+    /// The reason why it was not chosen, and the way to choose it.
     pub why: String,
 }
 
-/// Where the chosen config is.
+/// The place of the chosen config.
 #[derive(Debug, Clone, Copy)]
 pub enum Pick<'a> {
     /// In the daemon's records.
@@ -96,18 +96,18 @@ impl Pick<'_> {
     }
 }
 
-/// What was chosen.
+/// The chosen config with its reason.
 #[derive(Debug, Clone)]
 pub struct Choice<'a> {
     /// The config.
     pub pick: Pick<'a>,
-    /// The reason, for people.
+    /// The reason, as text.
     pub why: String,
-    /// Every other config that something speaks for, the best evidence first.
+    /// All other configs that a source names, the best evidence first.
     pub others: Vec<Candidate>,
 }
 
-/// Chooses, or says why there is nothing to choose.
+/// Chooses a config, or returns the reason why there is none.
 pub fn by_itself<'a>(kept: &Kept<'a>) -> Result<Choice<'a>, String> {
     let (pick, why) = match wanted(kept) {
         Some((entry, why)) => (Pick::Cache(entry), why),
@@ -120,7 +120,7 @@ pub fn by_itself<'a>(kept: &Kept<'a>) -> Result<Choice<'a>, String> {
     })
 }
 
-/// Who says what the cluster wanted last.
+/// A source of the cluster's desired config.
 #[derive(Clone, Copy)]
 enum Witness<'a> {
     Annotations(&'a Annotations, &'a str),
@@ -142,8 +142,8 @@ impl<'a> Witness<'a> {
         }
     }
 
-    /// Whether the node has gone on since: it is recorded to be in neither of the two configs that the witness knows
-    /// of, by a record that is younger. What was wanted then may be older than what it is in now.
+    /// Is true if the source is out of date: a younger record names neither of its two configs. The source's desired
+    /// config may then be older than the node's.
     fn is_past(self, records: &Records) -> bool {
         let before = match self {
             Self::Annotations(seen, _) => seen.current.as_deref(),
@@ -164,7 +164,7 @@ impl<'a> Witness<'a> {
     }
 }
 
-/// The annotations are what the controller wrote; the log only tells what the daemon made of them.
+/// Returns the sources. The controller writes the annotations; the log only shows the daemon's use of them.
 fn witnesses<'a>(kept: &Kept<'a>) -> Vec<Witness<'a>> {
     let annotated = kept.annotations.and_then(|seen| {
         let desired = seen.desired.as_deref()?;
@@ -175,7 +175,7 @@ fn witnesses<'a>(kept: &Kept<'a>) -> Vec<Witness<'a>> {
     all.collect()
 }
 
-/// What the best witness names, if the node is not recorded to be in it or past it, and the cache has it intact.
+/// Returns the best source's config, if the node is not recorded in it or past it, and the cache has it intact.
 fn wanted<'a>(kept: &Kept<'a>) -> Option<(&'a Entry, String)> {
     let best = *witnesses(kept).first()?;
     if kept.records.name().as_deref() == Some(best.wants()) || best.is_past(kept.records) {
@@ -185,10 +185,10 @@ fn wanted<'a>(kept: &Kept<'a>) -> Option<(&'a Entry, String)> {
     let entry = cache::whole(kept.cache).find(intact)?;
     let why = match best {
         Witness::Annotations(..) => {
-            "the config that the cluster last wanted this node to be in, from the cache".to_owned()
+            "the cluster's last desired config for this node, from the cache".to_owned()
         }
         Witness::Log(trace) => format!(
-            "the config that the cluster last wanted this node to be in as far as the daemon's log of {} tells, from \
+            "the cluster's last desired config for this node, from the daemon's log of {}, from \
              the cache",
             utc(trace.at)
         ),
@@ -198,11 +198,11 @@ fn wanted<'a>(kept: &Kept<'a>) -> Option<(&'a Entry, String)> {
 
 fn recorded<'a>(kept: &Kept<'a>) -> Result<(Pick<'a>, String), String> {
     if let Recorded::Broken(problem) = &kept.records.current_config {
-        return Err(format!("the recorded one cannot be used: {problem}"));
+        return Err(format!("the recorded config cannot be used: {problem}"));
     }
     let problem = match kept.records.baseline() {
         Baseline::Known(config) => {
-            let why = "the config that the node is recorded to be in".to_owned();
+            let why = "the recorded config of this node".to_owned();
             return Ok((Pick::Record(config), why));
         }
         Baseline::Unknown(problem) => problem,
@@ -211,7 +211,7 @@ fn recorded<'a>(kept: &Kept<'a>) -> Result<(Pick<'a>, String), String> {
         (&kept.records.current_config, &kept.records.mcs_content)
         && !full.emptied
     {
-        let why = "the config of the node's first boot, which nothing is recorded after".to_owned();
+        let why = "the config of the node's first boot; no later one is recorded".to_owned();
         return Ok((Pick::Record(full), why));
     }
     let name = kept.records.name();
@@ -226,11 +226,11 @@ fn recorded<'a>(kept: &Kept<'a>) -> Result<(Pick<'a>, String), String> {
     }
 }
 
-/// What could be had instead.
+/// Adds available alternatives to the reason.
 fn with_hints(why: String, kept: &Kept<'_>) -> String {
     let wanted = witnesses(kept).first().map(|best| {
         let (name, origin) = (best.wants(), best.origin());
-        format!(". The cluster last wanted {name} by {origin}, which the cache does not have intact: {}", mco_rescue("fetch"))
+        format!(". The cluster's last desired config is {name} by {origin}, but the cache has no intact copy: {}", mco_rescue("fetch"))
     });
     let newest = match newest(kept, |_| true) {
         Ok(newest) => {
@@ -242,7 +242,7 @@ fn with_hints(why: String, kept: &Kept<'_>) -> String {
         }
         Err(pools) if pools.is_empty() => None,
         Err(pools) => Some(format!(
-            ". The cache has configs of several pools ({}), and nothing here tells which is this node's: {}",
+            ". The cache has configs of several pools ({}), and no source here names this node's pool: {}",
             pools.join(", "),
             mco_rescue("cache list")
         )),
@@ -251,7 +251,7 @@ fn with_hints(why: String, kept: &Kept<'_>) -> String {
     why + &hints
 }
 
-/// Every other config, each once: the recorded one, what the witnesses name, then the cache.
+/// Returns all other configs, each once: the recorded one, those of the sources, then the cache.
 fn others(kept: &Kept<'_>, pick: &Pick<'_>) -> Vec<Candidate> {
     let mut all: Vec<Candidate> = not_the_recorded(kept.records, pick).into_iter().collect();
     for witness in witnesses(kept) {
@@ -266,7 +266,7 @@ fn others(kept: &Kept<'_>, pick: &Pick<'_>) -> Vec<Candidate> {
     all
 }
 
-/// Every other config of the cache than this one of it.
+/// Returns all other configs of the cache.
 pub fn rivals(chosen: &Entry, cache: &[Cached]) -> Vec<Candidate> {
     let pick = Pick::Cache(chosen);
     let all = cache.iter();
@@ -277,7 +277,7 @@ fn not_the_recorded(records: &Records, pick: &Pick<'_>) -> Option<Candidate> {
     let (name, why) = match &records.current_config {
         Recorded::Present(config) if config.name != pick.name() => (
             config.name.clone(),
-            "recorded, but the cluster wanted another one since".to_owned(),
+            "recorded, but the cluster desired another one later".to_owned(),
         ),
         Recorded::Broken(problem) => (
             "currentconfig".to_owned(),
@@ -294,25 +294,24 @@ fn not_the_recorded(records: &Records, pick: &Pick<'_>) -> Option<Candidate> {
     })
 }
 
-/// What a witness names, and why that was not enough.
+/// Returns the config of a source, with the reason why it was not chosen.
 fn lost(witness: Witness<'_>, kept: &Kept<'_>) -> Candidate {
     let name = witness.wants();
     let entry = cache::whole(kept.cache).find(|entry| entry.name == name);
     let desired = kept.annotations.and_then(|seen| seen.desired.as_deref());
     let why = match (witness, desired, entry) {
         _ if witness.is_past(kept.records) => {
-            "wanted by the cluster once, but the node has gone on since, to the recorded one"
+            "desired by the cluster earlier, but the node has moved on to the recorded one"
                 .to_owned()
         }
         (Witness::Log(_), Some(desired), _) => format!(
-            "wanted last as far as the daemon's log tells, but the node's annotations name {desired}, and they count"
+            "desired last by the daemon's log, but the node's annotations name {desired}, and they take precedence"
         ),
-        (Witness::Log(_), None, _) => format!(
-            "wanted last as far as the daemon's log tells, but {}",
-            missing(entry)
-        ),
+        (Witness::Log(_), None, _) => {
+            format!("desired last by the daemon's log, but {}", missing(entry))
+        }
         (Witness::Annotations(..), ..) => {
-            format!("last wanted by the cluster, but {}", missing(entry))
+            format!("desired last by the cluster, but {}", missing(entry))
         }
     };
     Candidate {
@@ -326,11 +325,11 @@ fn lost(witness: Witness<'_>, kept: &Kept<'_>) -> Candidate {
 
 fn missing(entry: Option<&Entry>) -> String {
     let which = match entry {
-        Some(_) => ": the hash in its name is not that of its contents",
+        Some(_) => ": the hash in its name does not match its contents",
         None => "",
     };
     format!(
-        "the cache does not have it intact{which}. Bring it: {}",
+        "the cache has no intact copy{which}. Get it: {}",
         mco_rescue("fetch")
     )
 }
@@ -351,16 +350,16 @@ fn unasked(cached: &Cached, pick: &Pick<'_>) -> Option<Candidate> {
     let same_name = entry.name == pick.name();
     let same = match pick {
         Pick::Cache(chosen) => entry.digest == chosen.digest,
-        // The daemon writes its record in its own way, so digests may differ where contents do not.
+        // The daemon formats its record in its own way, so digests of the same contents may differ.
         Pick::Record(config) => {
             entry.digest == config.digest || (same_name && entry.name_matches != Some(false))
         }
     };
     let why = match (same, same_name) {
         (true, _) => return None,
-        (false, true) => "in the cache, of the same name, but other contents".to_owned(),
+        (false, true) => "in the cache, with the same name but other contents".to_owned(),
         (false, false) => format!(
-            "in the cache, not asked for; take it with cached:{}",
+            "in the cache, not requested; use it with cached:{}",
             entry.name
         ),
     };
@@ -465,13 +464,13 @@ mod tests {
         others: &'static [(&'static str, &'static str)],
     }
 
-    const RECORDED: &str = "the config that the node is recorded to be in";
-    const WANTED: &str = "that the cluster last wanted this node to be in, from the cache";
-    const BY_LOG: &str = "as far as the daemon's log of 1970-01-01T00:00:09Z tells";
-    const SINCE: &str = "recorded, but the cluster wanted another one since";
-    const UNASKED: &str = "in the cache, not asked for";
-    const NOT_INTACT: &str = "last wanted by the cluster, but the cache does not have it intact";
-    const PAST: &str = "wanted by the cluster once, but the node has gone on since";
+    const RECORDED: &str = "the recorded config of this node";
+    const WANTED: &str = "the cluster's last desired config for this node, from the cache";
+    const BY_LOG: &str = "from the daemon's log of 1970-01-01T00:00:09Z";
+    const SINCE: &str = "recorded, but the cluster desired another one later";
+    const UNASKED: &str = "in the cache, not requested";
+    const NOT_INTACT: &str = "desired last by the cluster, but the cache has no intact copy";
+    const PAST: &str = "desired by the cluster earlier, but the node has moved on";
     const A: &str = "rendered-worker-a";
     const B: &str = "rendered-worker-b";
     const C: &str = "rendered-worker-c";
@@ -511,7 +510,7 @@ mod tests {
             },
             Row {
                 cache: vec![cached(A, false)],
-                others: &[(A, "of the same name, but other contents")],
+                others: &[(A, "with the same name but other contents")],
                 ..row("a cached config that borrows the recorded name", present(A))
             },
             Row {
@@ -535,7 +534,7 @@ mod tests {
                 desired: Some((A, B)),
                 cache: vec![cached(B, false), cached(B, true)],
                 chosen: Ok((B, WANTED)),
-                others: &[(A, SINCE), (B, "of the same name, but other contents")],
+                others: &[(A, SINCE), (B, "with the same name but other contents")],
                 ..row("wanted, intact, and borrowed by another one", present(A))
             },
             Row {
@@ -582,10 +581,7 @@ mod tests {
             Row {
                 desired: Some((A, B)),
                 cache: vec![cached(B, false)],
-                others: &[(
-                    B,
-                    "intact: the hash in its name is not that of its contents",
-                )],
+                others: &[(B, "copy: the hash in its name does not match its contents")],
                 ..row(
                     "wanted, but what is cached is not what its name says",
                     present(A),

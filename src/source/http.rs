@@ -1,4 +1,4 @@
-//! The network, as configs use it: what a config says of proxies, times and authorities, made one fetch.
+//! The network, as configs use it: one fetch with the proxies, times and authorities of a config.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use crate::paths;
 use crate::progress;
 use crate::root::{Root, RootPath};
 
-/// Everything that one run fetches has to be there within this time.
+/// Time limit for all fetches of one run.
 const RUN_BOUND: Duration = Duration::from_secs(600);
 
-/// Fetches over HTTP. Authorities of the system are those that the root trusts.
+/// Fetches over HTTP. The system's authorities are those that the root trusts.
 #[allow(
     missing_debug_implementations,
     reason = "a root and a deadline, with nothing to show"
@@ -23,7 +23,7 @@ pub struct Http<'a> {
 }
 
 impl<'a> Http<'a> {
-    /// From now on.
+    /// Creates a fetcher whose time limit starts now.
     pub fn new(root: &'a Root) -> Self {
         Self {
             root,
@@ -32,7 +32,7 @@ impl<'a> Http<'a> {
         }
     }
 
-    /// The same with another bound of the whole run.
+    /// Creates a fetcher with another time limit for the whole run.
     pub fn within(root: &'a Root, bound: Duration) -> Self {
         Self {
             deadline: Instant::now() + bound,
@@ -51,7 +51,7 @@ impl<'a> Http<'a> {
         })
     }
 
-    /// For one fetch under what a config says.
+    /// Returns the settings for one fetch with a config's network settings.
     pub fn settings(&mut self, network: &Network) -> Result<FetchSettings, String> {
         let mut certificates = self.system().to_vec();
         for bundle in &network.authorities {
@@ -94,7 +94,7 @@ impl Fetch for Http<'_> {
     }
 }
 
-/// Somebody may be waiting at a console.
+/// Logs the progress, for an admin at a console.
 pub fn tell(progress: FetchProgress<'_>) {
     match progress {
         FetchProgress::Failed {

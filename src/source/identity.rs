@@ -1,5 +1,5 @@
-//! Which pool and which cluster a node is of, by the files that it keeps: the record, the annotations, kubeconfigs, and
-//! the config that it was provisioned with.
+//! Pool and cluster of a node, from its files: the record, the annotations, kubeconfigs, and the config that it was
+//! provisioned with.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,31 +14,31 @@ use crate::paths;
 use crate::root::{Root, RootPath, sha256};
 use crate::source::{cache, server};
 
-/// Bundles that are compared with those of the same path only: each has signers of its own.
+/// Bundles that are compared only with the same path: each has its own signers.
 const BUNDLES: [&str; 3] = [
     "etc/kubernetes/ca.crt",
     "etc/kubernetes/kubelet-ca.crt",
     paths::KUBECONFIG,
 ];
-/// The configs that a node was provisioned with.
+/// Config files that a node was provisioned with.
 const POINTERS: [&str; 2] = ["boot/ignition/config.ign", "usr/lib/ignition/user.ign"];
-/// The unit whose labels tell the role of a node.
+/// The unit whose labels contain the role of a node.
 const KUBELET: &str = "kubelet.service";
 
 /// Digests of the certificates in each bundle, by the bundle's path.
 pub type Bundles = BTreeMap<&'static str, BTreeSet<String>>;
 
-/// Something that a file says.
+/// A fact with its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Witness {
     /// The pool, or the host.
     pub says: String,
-    /// Where it says so, for people.
+    /// The source, as text.
     pub place: String,
 }
 
 impl Witness {
-    /// Words with their place.
+    /// Creates a fact with its source.
     pub fn new(says: impl Into<String>, place: impl Into<String>) -> Self {
         Self {
             says: says.into(),
@@ -47,7 +47,7 @@ impl Witness {
     }
 }
 
-/// Pool and cluster of a node, by its own files.
+/// Pool and cluster of a node, from its own files.
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
     /// Pools that the cluster or the daemon put the node in.
@@ -60,19 +60,19 @@ pub struct Identity {
     pub bundles: Bundles,
 }
 
-/// The same of a config.
+/// Pool and cluster of a config.
 #[derive(Debug, Clone, Default)]
 pub struct Claims {
-    /// Its pool.
+    /// Name of its pool.
     pub pool: Option<String>,
-    /// Hosts of the API that it leads to.
+    /// Hosts of its API.
     pub hosts: Vec<String>,
-    /// Certificates of the authorities that it brings.
+    /// Certificates of its authorities.
     pub bundles: Bundles,
 }
 
 impl Claims {
-    /// Reads a config.
+    /// Reads pool and cluster of a config.
     pub fn of(config: &MachineConfig, desired: &Desired) -> Self {
         let text = |path: &str| text_in(desired, path);
         let url = text(paths::APISERVER_URL);
@@ -95,14 +95,14 @@ impl Claims {
     }
 }
 
-/// How a pool stands to a node.
+/// The relation of a pool to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Membership<'a> {
-    /// Something says that the node is of it.
+    /// A source names this pool for the node.
     Member,
-    /// Something says that the node is of another one, and nothing that it is of this one.
+    /// A source names another pool for the node, and none names this one.
     Stranger(&'a Witness),
-    /// Nothing speaks for it or against it.
+    /// No source names a pool.
     Unknown,
 }
 
@@ -110,13 +110,13 @@ pub enum Membership<'a> {
 const CONTROL_PLANE: [&str; 2] = ["master", "arbiter"];
 
 impl Identity {
-    /// The pool that the best evidence names.
+    /// Returns the pool in the best source.
     pub fn pool(&self) -> Option<&str> {
         let first = self.pools.first().or(self.provisioned.first());
         first.map(|witness| witness.says.as_str())
     }
 
-    /// How a pool stands to this node.
+    /// Returns the relation of a pool to this node.
     pub fn membership(&self, pool: &str) -> Membership<'_> {
         let told = match self.pools.is_empty() {
             true => &self.provisioned,
@@ -140,7 +140,7 @@ impl Identity {
         }
     }
 
-    /// Looks at the node. `recorded`: what the recorded config wants on disk. A file that cannot be read says nothing.
+    /// Reads the node. `recorded`: the objects of the recorded config. Unreadable files are skipped.
     pub fn observe(root: &Root, records: &Records, recorded: Option<&Desired>) -> Self {
         let initial = initial_annotations(root);
         let mut found = Self {
@@ -211,7 +211,7 @@ impl Identity {
     }
 }
 
-/// The pools in the names that the record, the API, the daemon's log and the first boot give.
+/// Returns the pools in the names of record, API, daemon's log and first boot.
 fn told_pools(root: &Root, records: &Records, initial: &BTreeMap<String, String>) -> Vec<Witness> {
     let mut all = Vec::new();
     let mut add = |pool: Option<String>, place: String| {
@@ -244,7 +244,7 @@ fn told_pools(root: &Root, records: &Records, initial: &BTreeMap<String, String>
     all
 }
 
-/// The annotations that the Machine Config Server gave along, also where the daemon has put them away.
+/// Returns the annotations of the Machine Config Server, also from the daemon's backup copy.
 fn initial_annotations(root: &Root) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for path in [paths::NODE_ANNOTATIONS, paths::NODE_ANNOTATIONS_KEPT] {
@@ -259,7 +259,7 @@ fn initial_annotations(root: &Root) -> BTreeMap<String, String> {
     all
 }
 
-/// The image that a served config says to be that of a layered pool.
+/// Returns the image of a layered pool in a served config.
 pub fn layered_image(desired: &Desired) -> Option<String> {
     let text = text_in(desired, paths::NODE_ANNOTATIONS)?;
     let all: BTreeMap<String, String> = serde_json::from_str(&text).ok()?;
@@ -267,7 +267,7 @@ pub fn layered_image(desired: &Desired) -> Option<String> {
         .cloned()
 }
 
-/// The same, as the node has kept it.
+/// Returns the image of a layered pool in the stored config.
 pub fn layered_image_kept(root: &Root) -> Option<String> {
     initial_annotations(root).remove("currentImage")
 }
@@ -275,7 +275,7 @@ pub fn layered_image_kept(root: &Root) -> Option<String> {
 fn text_of(root: &Root, path: &str) -> Option<String> {
     let path = RootPath::parse(&format!("/{path}")).ok()?;
     let read = root.read(&path);
-    let read = read.inspect_err(|error| log::info!("looking for pool and cluster: {error}"));
+    let read = read.inspect_err(|error| log::info!("reading pool and cluster: {error}"));
     let bytes = read.ok().flatten()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -296,14 +296,14 @@ fn certificates(bytes: &[u8]) -> BTreeSet<String> {
     all.iter().map(|der| sha256(der)).collect()
 }
 
-/// A bundle without a certificate says nothing.
+/// Returns the bundles that have certificates.
 fn whole(all: impl IntoIterator<Item = (&'static str, BTreeSet<String>)>) -> Bundles {
     all.into_iter()
         .filter(|(_, certificates)| !certificates.is_empty())
         .collect()
 }
 
-/// The hosts of the clusters in a kubeconfig; not those of the machine itself.
+/// Returns the hosts of the clusters in a kubeconfig, without the machine itself.
 fn hosts_in(kubeconfig: &str) -> Vec<String> {
     let document = yaml::parse(kubeconfig).unwrap_or_default();
     let clusters = document.get("clusters").and_then(Value::as_array);
@@ -313,7 +313,7 @@ fn hosts_in(kubeconfig: &str) -> Vec<String> {
     servers.filter_map(host_of).filter(own).collect()
 }
 
-/// The host of a URL, in lower case, an IPv6 address without brackets.
+/// Returns the host of a URL, in lower case, an IPv6 address without brackets.
 fn host_of(url: &str) -> Option<String> {
     let (_, rest) = url.split_once("://")?;
     let place = rest.split(['/', '?', '#']).next()?;
@@ -324,7 +324,7 @@ fn host_of(url: &str) -> Option<String> {
     (!host.is_empty()).then(|| host.to_lowercase())
 }
 
-/// `master`, `arbiter` or `worker`, by the labels that the kubelet gives its Node.
+/// Returns `master`, `arbiter` or `worker`, from the labels that the kubelet sets on its Node.
 fn role_in(unit: &str) -> Option<&'static str> {
     let labels = unit.split_once("--node-labels=")?.1;
     let labels = labels.split_whitespace().next()?;

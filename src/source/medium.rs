@@ -1,7 +1,7 @@
-//! A medium with configs on it: the stick that somebody carries to a node without network.
+//! A medium with configs: a stick for a node without network.
 //!
-//! Found by its label, mounted read-only in a mount namespace of our own, so that it is let go of however the
-//! program ends. Nothing on it is run, or believed more than a file that is named on the command line.
+//! Found by its label, mounted read-only in a mount namespace of its own, so that it is unmounted however the program
+//! ends. Nothing on it is executed, or trusted more than a file that is named on the command line.
 
 use std::path::{Path, PathBuf};
 
@@ -12,12 +12,12 @@ use crate::invocation::mco_rescue;
 use crate::mounts;
 use crate::reason::Reason;
 
-/// Where it is mounted.
+/// Template of the mount point.
 const PLACE: &str = "/run/mco-rescue-media-XXXXXX";
-/// The label that is looked for.
+/// The label of the medium.
 const LABEL: &str = "MCO-RESCUE";
 
-/// Why there is no medium.
+/// A reason why there is no medium.
 #[derive(Debug, thiserror::Error)]
 pub enum MediumError {
     /// No device has the label.
@@ -25,7 +25,7 @@ pub enum MediumError {
         "no medium is labelled {LABEL}. Plug it in, or mount it and name its directory: {fetch}", fetch = mco_rescue("fetch DIR")
     )]
     None,
-    /// Several have.
+    /// Several devices have the label.
     #[error(
         "several media are labelled {LABEL}: {0}. Leave one in, or mount one and name its directory"
     )]
@@ -35,21 +35,21 @@ pub enum MediumError {
         "mounting {0} read-only: {1}. Mount it by hand and name its directory: {fetch}", fetch = mco_rescue("fetch DIR")
     )]
     Mount(String, Reason),
-    /// Devices cannot be asked.
+    /// The devices cannot be queried.
     #[error(
         "looking for the medium: {0}. Mount it by hand and name its directory: {fetch}", fetch = mco_rescue("fetch DIR")
     )]
     Command(#[from] CommandError),
 }
 
-/// A mounted medium; let go of when it is dropped.
+/// A mounted medium; unmounted when it is dropped.
 #[derive(Debug)]
 pub struct Medium {
     directory: PathBuf,
 }
 
 impl Medium {
-    /// Finds and mounts it.
+    /// Finds and mounts the medium.
     #[allow(
         clippy::disallowed_methods,
         reason = "an empty directory of our own, never the node's root"
@@ -71,7 +71,7 @@ impl Medium {
         Ok(medium)
     }
 
-    /// Where its files are.
+    /// Returns the directory of its files.
     pub fn path(&self) -> String {
         self.directory.display().to_string()
     }
@@ -83,7 +83,7 @@ impl Drop for Medium {
         reason = "an empty directory of our own, never the node's root"
     )]
     fn drop(&mut self) {
-        // Where mounting failed there is nothing to unmount; the namespace goes with the program anyway.
+        // After a failed mount there is nothing to unmount; the namespace ends with the program anyway.
         let _ = mounts::let_go(&self.directory);
         if let Err(error) = std::fs::remove_dir(&self.directory) {
             log::warn!(

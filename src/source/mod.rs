@@ -1,4 +1,5 @@
-//! Where a config comes from, and why that one: an explicit argument wins, else the recorded one.
+//! The source of a config. A named one wins: a file, standard input, `cached:NAME` or `cached:latest`. Otherwise
+//! [`by_itself`] chooses: the cluster's last desired config if the cache has it intact, else the recorded one.
 
 pub mod cache;
 mod choice;
@@ -27,70 +28,70 @@ use cache::{Cached, Entry};
 /// A YAML document may not be larger than this (64 MiB): the operator refuses rendered configs above 1.5 MiB.
 const MAX_YAML: u64 = 64 << 20;
 
-/// How the names of documents end.
+/// File name extensions of documents.
 const DOCUMENTS: [&str; 4] = ["json", "yaml", "yml", "ign"];
 
-/// A config and why it was chosen.
+/// A config with the reason for its choice.
 #[derive(Debug, Clone)]
 pub struct Chosen {
     /// The config.
     pub config: MachineConfig,
-    /// The reason, for people.
+    /// The reason, as text.
     pub why: String,
-    /// Every other config at hand, and why it was not taken; empty where one was named.
+    /// All other available configs, with the reason why they were not chosen; empty if one was named.
     pub others: Vec<Candidate>,
 }
 
-/// Why there is no config.
+/// A reason why there is no config.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// It cannot be read.
+    /// The document cannot be read.
     #[error("reading {0}: {1}")]
     Read(String, Reason),
-    /// There is no such file, but perhaps something else that was meant.
+    /// The file is missing, but another source may be meant.
     #[error("reading {name}: there is no such file{hint}")]
     NoFile {
-        /// What was given.
+        /// The name as given.
         name: String,
-        /// What may have been meant, or where it can be had.
+        /// A probable file or config, or the way to get it.
         hint: String,
     },
-    /// It is too large to be a MachineConfig.
+    /// The document is too large for a MachineConfig.
     #[error(
-        "reading {0}: larger than any MachineConfig (64 MiB, in JSON 1.5 GiB); see whether it is the right file"
+        "reading {0}: larger than any MachineConfig (64 MiB, in JSON 1.5 GiB); check that it is the right file"
     )]
     TooLarge(String),
-    /// URLs are for another command.
+    /// A URL was given, which another command fetches.
     #[error(
-        "{0} is a URL. Get it into the cache first: {fetch}, then name it cached:NAME", fetch = mco_rescue("fetch URL")
+        "{0} is a URL. Fetch it into the cache first: {fetch}, then name it cached:NAME", fetch = mco_rescue("fetch URL")
     )]
     Url(String),
     /// The cache has no such config.
     #[error("the cache has no config {0:?}. It has: {1}")]
     NotCached(String, String),
-    /// None of this pool.
+    /// The cache has no intact config of this pool.
     #[error(
         "the cache has no intact rendered config of {0}. Next: {list}, or {fetch}", list = mco_rescue("cache list"), fetch = mco_rescue("fetch")
     )]
     NoLatest(String),
-    /// Nothing tells which of the pools is the node's.
+    /// The cache has several pools, and the node's is unknown.
     #[error(
-        "the cache has configs of several pools ({0}), and nothing here tells which is this node's. Name one: \
+        "the cache has configs of several pools ({0}), and no source here names this node's pool. Name one: \
          {list}, then cached:NAME", list = mco_rescue("cache list")
     )]
     SeveralPools(String),
-    /// The cache has several.
+    /// The beginning of a name fits several configs of the cache.
     #[error("{0:?} is the beginning of several configs in the cache: {1}. Give the whole name")]
     Ambiguous(String, String),
     /// The cache cannot be read.
     #[error("reading the cache: {0}")]
     Cache(#[from] RootError),
-    /// None was given and the node has none to offer.
+    /// No config was given, and the node has none.
     #[error(
         "no config was given, and {0}. Give a file: `{plan}`", plan = mco_rescue("plan FILE")
     )]
     NoneRecorded(String),
-    /// The first-boot object without its Ignition part; applying it would remove everything.
+    /// The encapsulated object of a first boot without its Ignition part; applying it would remove everything.
     #[error(
         "{0} is the encapsulated config of a first boot: its Ignition part is empty. Give the full one, such as \
          /{path} of a node with the same config",
@@ -103,22 +104,22 @@ pub enum SourceError {
          everything. Merge all of its pool: mco-rescue render POOL FILES... > rendered.json"
     )]
     NotRendered {
-        /// The document.
+        /// Name of the document.
         origin: String,
-        /// The config.
+        /// Name of the config.
         name: String,
-        /// What shows it.
+        /// The reason.
         why: String,
     },
-    /// Something that it refers to could not be had.
+    /// A referenced source is unavailable.
     #[error("{place}: {problem}")]
     Reference {
-        /// The JSON path and the document.
+        /// The JSON path in the document.
         place: String,
-        /// What went wrong and what to do.
+        /// The error and the next step.
         problem: String,
     },
-    /// It was read and refused.
+    /// The document was read and refused.
     #[error(transparent)]
     Document(#[from] DocumentError),
 }
@@ -128,14 +129,14 @@ pub use http::{Http, tell};
 pub use medium::{Medium, MediumError};
 pub use references::{Fetch, Network, Wanted};
 
-/// What leads the name of a config in the cache.
+/// Prefix of the name of a cached config.
 pub const CACHED: &str = "cached:";
 
-/// What stands for the newest config of the node's pool in the cache.
+/// Name of the newest config of the node's pool in the cache.
 pub const LATEST: &str = "cached:latest";
 
-/// Reads the config named on the command line, or the one the node is recorded to be in. What a bare
-/// Ignition config refers to is fetched.
+/// Returns the config named on the command line, else the automatic choice. The references of a named bare Ignition
+/// config are fetched.
 pub fn choose(
     argument: Option<&str>,
     kept: &Kept<'_>,
@@ -169,17 +170,16 @@ pub fn choose(
     }
 }
 
-/// What may have been meant by the name of a file that is not there: a file with another ending, or a config.
+/// Returns the error for a missing file, with a probable file or config: one with another extension, or a config.
 fn no_file(name: &str, kept: &Kept<'_>) -> SourceError {
     let hint = beside(name).or_else(|| (!name.contains('/')).then(|| of_config(name, kept))?);
     SourceError::NoFile {
         name: name.to_owned(),
-        hint: hint
-            .unwrap_or_else(|| ". Look at its name and at the directory you are in".to_owned()),
+        hint: hint.unwrap_or_else(|| ". Check its name and the current directory".to_owned()),
     }
 }
 
-/// A file of the same name with another ending.
+/// Returns a file of the same name with another extension.
 fn beside(name: &str) -> Option<String> {
     let stem = match is_document(name) {
         true => name.rsplit_once('.')?.0,
@@ -190,7 +190,7 @@ fn beside(name: &str) -> Option<String> {
     Some(format!(". Did you mean {found}?"))
 }
 
-/// A config of this name, or one whose name begins so.
+/// Returns a config of this name, or those whose names begin with it.
 fn of_config(name: &str, kept: &Kept<'_>) -> Option<String> {
     let name = name.trim_end_matches(".json").trim_end_matches(".yaml");
     let named = cache::whole(kept.cache).map(|entry| entry.name.as_str());
@@ -212,13 +212,13 @@ fn of_config(name: &str, kept: &Kept<'_>) -> Option<String> {
             false => format!("has only {}", cached.join(", ")),
         };
         format!(
-            ", and the cache {has}. Where the API answers: oc get mc {name} -o yaml > {name}.yaml; else from the \
+            ", and the cache {has}. If the API answers: oc get mc {name} -o yaml > {name}.yaml; else from the \
              pool's server: mco-rescue fetch"
         )
     })
 }
 
-/// The config that was chosen without an argument.
+/// Returns the config of the automatic choice.
 fn taken(choice: Choice<'_>) -> Result<Chosen, SourceError> {
     let config = match choice.pick {
         Pick::Record(config) => config.clone(),
@@ -231,7 +231,7 @@ fn taken(choice: Choice<'_>) -> Result<Chosen, SourceError> {
     })
 }
 
-/// The full config of the same name, which the node keeps beside the encapsulated one or in its cache.
+/// Returns the full config of the same name, from the first boot's file or from the cache.
 fn whole(given: Chosen, records: &Records, cache: &[Cached]) -> Result<Chosen, SourceError> {
     let kept = match &records.mcs_content {
         Recorded::Present(full) if full.name == given.config.name && !full.emptied => {
@@ -242,14 +242,14 @@ fn whole(given: Chosen, records: &Records, cache: &[Cached]) -> Result<Chosen, S
     match kept {
         Some(config) => Ok(Chosen {
             config,
-            why: "the full config of the encapsulated one that was given".to_owned(),
+            why: "the full config of the given encapsulated one".to_owned(),
             others: Vec::new(),
         }),
         None => Err(SourceError::Encapsulated(given.config.origin)),
     }
 }
 
-/// The config of exactly this name in the cache.
+/// Returns the cached config with exactly this name.
 fn of_cache(name: &str, cache: &[Cached]) -> Result<Option<MachineConfig>, SourceError> {
     let entry = cache::whole(cache).find(|entry| entry.name == name);
     Ok(entry.map(Entry::config).transpose()?)
@@ -263,7 +263,7 @@ fn cached(argument: &str, cache: &[Cached]) -> Result<Chosen, SourceError> {
     })
 }
 
-/// The config of the node's pool that was fetched last, and is what its name says.
+/// Returns the config of the node's pool that was fetched last and matches its name.
 fn latest(kept: &Kept<'_>) -> Result<Chosen, SourceError> {
     let newest = choice::newest(kept, |entry| entry.name_matches == Some(true));
     let newest = newest.map_err(|pools| match pools.is_empty() {
@@ -272,8 +272,8 @@ fn latest(kept: &Kept<'_>) -> Result<Chosen, SourceError> {
     })?;
     let pool = newest.pool.as_deref().unwrap_or_default();
     let why = match kept.node.membership(pool) {
-        Membership::Member => "the one of the node's pool that was fetched last, as asked",
-        _ => "the one that was fetched last, as asked; nothing here tells the node's pool",
+        Membership::Member => "the last fetched config of the node's pool, as requested",
+        _ => "the last fetched config, as requested; the node's pool is unknown here",
     };
     Ok(Chosen {
         config: newest.config()?,
@@ -282,7 +282,7 @@ fn latest(kept: &Kept<'_>) -> Result<Chosen, SourceError> {
     })
 }
 
-/// The entry of the cache with this name, or with the only name that begins so.
+/// Returns the cached config with this name, or with the only name that begins with it.
 pub fn named<'a>(name: &str, cache: &'a [Cached]) -> Result<&'a Entry, SourceError> {
     let name = name.strip_prefix(CACHED).unwrap_or(name);
     let list = |entries: &[&Entry]| -> String {
@@ -321,7 +321,7 @@ fn as_given(config: MachineConfig) -> Chosen {
     }
 }
 
-/// The recorded config, where a document of the caller is that to the byte: reading it again would come to the same.
+/// Returns the recorded config if the given document is identical: parsing it again would give the same.
 fn recorded_as(path: &str, records: &Records) -> Result<Option<MachineConfig>, SourceError> {
     let Some(config) = records.recorded() else {
         return Ok(None);
@@ -329,7 +329,7 @@ fn recorded_as(path: &str, records: &Records) -> Result<Option<MachineConfig>, S
     let file = open(Path::new(path))?;
     // A pipe can be read once only.
     let is_file = file.metadata().is_ok_and(|found| found.is_file());
-    // What cannot be read is told by who reads it whole.
+    // The caller reports a read error when it reads the whole file.
     let same = is_file && config.is_text_of(file).unwrap_or(false);
     Ok(same.then(|| MachineConfig {
         origin: path.to_owned(),
@@ -337,7 +337,7 @@ fn recorded_as(path: &str, records: &Records) -> Result<Option<MachineConfig>, S
     }))
 }
 
-/// The bytes of a document: a file of the caller, or `-` for standard input.
+/// Reads a document: a file of the caller, or `-` for standard input.
 pub fn read_named(name: &str) -> Result<Vec<u8>, SourceError> {
     match name {
         "-" => read(std::io::stdin(), "standard input"),
@@ -345,7 +345,7 @@ pub fn read_named(name: &str) -> Result<Vec<u8>, SourceError> {
     }
 }
 
-/// Whether the caller named a directory.
+/// Is true if the caller named a directory.
 #[allow(
     clippy::disallowed_methods,
     reason = "a path of the caller, not of the node's root"
@@ -354,7 +354,7 @@ pub fn is_directory(name: &str) -> bool {
     Path::new(name).is_dir()
 }
 
-/// Whether something is at a path of the caller.
+/// Is true if a path of the caller exists.
 #[allow(
     clippy::disallowed_methods,
     reason = "a path of the caller, not of the node's root"
@@ -363,7 +363,7 @@ pub fn is_there(name: &str) -> bool {
     Path::new(name).exists()
 }
 
-/// Whether a file of this name may hold a config.
+/// Is true if a file of this name may contain a config.
 pub fn is_document(name: &str) -> bool {
     let extension = Path::new(name)
         .extension()
@@ -371,7 +371,7 @@ pub fn is_document(name: &str) -> bool {
     extension.is_some_and(|extension| DOCUMENTS.contains(&extension))
 }
 
-/// The files of a directory of the caller that may hold a config, by name; not those of directories below it.
+/// Returns the files in a directory of the caller that may contain a config, sorted by name, without subdirectories.
 #[allow(
     clippy::disallowed_methods,
     reason = "a path of the caller, not of the node's root"

@@ -1,5 +1,5 @@
-//! Configs that other configs refer to: fetched, verified and laid over one another (docs/ignition.md: Merging),
-//! and the remote contents of their files (5.2 to 5.4).
+//! Configs that other configs refer to: fetched, verified and merged (docs/ignition.md: Merging), and the remote
+//! contents of their files (docs/ignition.md).
 //!
 //! Everything is fetched before anything is planned, so a server that fails changes nothing on the node.
 //! Deliberate differences from Ignition: nesting, number, size and time are bounded; a config that refers to
@@ -18,9 +18,9 @@ use crate::document::{
 };
 use crate::net;
 
-/// How deep configs may refer to configs.
+/// Maximum depth of references between configs.
 const MAX_DEPTH: usize = 16;
-/// How many configs one config may pull in, all levels together.
+/// Maximum number of configs that one config may refer to, on all levels together.
 const MAX_CONFIGS: usize = 128;
 /// A config may not be larger than this, unpacked (64 MiB).
 const MAX_CONFIG: u64 = 64 << 20;
@@ -28,23 +28,23 @@ const MAX_CONFIG: u64 = 64 << 20;
 const MAX_BUNDLE: u64 = 8 << 20;
 /// All remote contents of files together, unpacked (512 MiB): they are held in memory until they are written.
 const MAX_CONTENTS: u64 = 512 << 20;
-/// Until the headers of an answer are there (docs/ignition.md: Fetching).
+/// Time limit for the headers of an answer (docs/ignition.md: Fetching).
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How sources are fetched while a config is in force.
+/// The network settings of a config.
 #[derive(Debug, Clone, Default)]
 pub struct Network {
     /// Proxies.
     pub proxy: ProxySection,
-    /// Until the headers of one answer are there.
+    /// Time limit for the headers of one answer.
     pub header_timeout: Duration,
-    /// For all attempts and the body of one source; `None`: only the bound of the whole run.
+    /// Time limit for all attempts and the body of one source; `None`: only the limit of the whole run.
     pub total_timeout: Option<Duration>,
-    /// PEM bundles that are trusted besides those of the system.
+    /// PEM bundles that are trusted in addition to those of the system.
     pub authorities: Vec<Arc<[u8]>>,
 }
 
-/// One thing to be fetched.
+/// A resource to fetch.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     /// An `http` or `https` URL.
@@ -53,17 +53,17 @@ pub struct Wanted<'a> {
     pub headers: &'a [(String, String)],
     /// A larger body is an error.
     pub max_bytes: u64,
-    /// A hash will be compared with what comes.
+    /// The body will be compared with a hash.
     pub verified: bool,
 }
 
-/// Something that fetches: the network.
+/// Fetches resources: the network.
 pub trait Fetch {
-    /// The body behind a URL, or a line that says why there is none and what to do.
+    /// Returns the body behind a URL, or a line with the error and the next step.
     fn fetch(&mut self, network: &Network, wanted: Wanted<'_>) -> Result<Vec<u8>, String>;
 }
 
-/// Completes a config: fetches what it refers to and what its files hold.
+/// Completes a config: fetches its references and the contents of its files.
 pub fn complete(
     config: MachineConfig,
     fetch: &mut dyn Fetch,
@@ -93,7 +93,7 @@ pub fn complete(
 struct Loader<'a> {
     fetch: &'a mut dyn Fetch,
     origin: String,
-    /// What is in force: the settings of the configs that were read so far, as Ignition keeps them.
+    /// The current settings: those of the configs that were read so far, as Ignition keeps them.
     network: Network,
     bundles: BTreeMap<String, Arc<[u8]>>,
     configs: usize,
@@ -104,9 +104,9 @@ struct Loader<'a> {
 /// A config that is being completed.
 struct Frame {
     layer: ConfigLayer,
-    /// Sources from the first config to this one.
+    /// The sources from the first config to this one.
     way: Vec<String>,
-    /// What messages call it.
+    /// The config's name in messages.
     origin: String,
 }
 
@@ -127,14 +127,14 @@ impl Loader<'_> {
         let merged = std::mem::take(&mut config.warnings);
         config.warnings.clone_from(&layer.warnings);
         config.warnings.append(&mut self.warnings);
-        // Of what a layer was warned of, the merged whole is warned of again.
+        // The merged config repeats warnings of its layers.
         let known = config.warnings.clone();
         let new = |finding: &Finding| known.iter().all(|old| old.message != finding.message);
         config.warnings.extend(merged.into_iter().filter(new));
         Ok(config)
     }
 
-    /// `replace` wins over everything the config says; else each of `merge` is laid over it, depth first.
+    /// Merges a config. `replace` wins over its whole content; else each of `merge` is laid over it, depth first.
     fn render(&mut self, frame: Frame) -> Result<ConfigLayer, SourceError> {
         let references = frame.layer.references();
         if let Some(resource) = references.replace {
@@ -167,12 +167,12 @@ impl Loader<'_> {
             .map_err(|problem| refused(&place, problem))?;
         let bytes = self.load(resource, MAX_CONFIG, &place)?;
         if bytes.is_empty() {
-            let problem = "the config there is empty. Look at what the source serves";
+            let problem = "the config there is empty. Check the source";
             return Err(refused(&place, problem));
         }
         let name = shown(&source);
         let text = String::from_utf8(bytes)
-            .map_err(|_| refused(&place, format!("{name} holds no UTF-8 text")))?;
+            .map_err(|_| refused(&place, format!("{name} is not UTF-8 text")))?;
         let origin = format!("{name} ({place})");
         let mut layer = document::parse_layer(&text, "").map_err(|findings| DocumentError {
             origin: origin.clone(),
@@ -192,7 +192,7 @@ impl Loader<'_> {
 
     fn bounds(&self, source: &String, parent: &Frame) -> Result<(), String> {
         if parent.way.contains(source) {
-            return Err("the config refers to itself. Take the reference out".into());
+            return Err("the config refers to itself. Remove the reference".into());
         }
         if parent.way.len() >= MAX_DEPTH {
             return Err(format!(
@@ -201,13 +201,13 @@ impl Loader<'_> {
         }
         if self.configs > MAX_CONFIGS {
             return Err(format!(
-                "more than {MAX_CONFIGS} configs are referred to. Merge some of them into one file"
+                "there are more than {MAX_CONFIGS} references. Merge some of them into one file"
             ));
         }
         Ok(())
     }
 
-    /// Puts the settings of a config in force; authorities stay trusted where it names none.
+    /// Sets the network settings of a config; without authorities the old ones stay trusted.
     fn adopt(&mut self, meta: &Meta, origin: &str) -> Result<(), SourceError> {
         // Zero sets no limit; a negative number is none either.
         let seconds = |given: i64| Duration::from_secs(u64::try_from(given).unwrap_or_default());
@@ -240,7 +240,7 @@ impl Loader<'_> {
         Ok(bytes)
     }
 
-    /// The bytes of a resource: fetched or decoded, unpacked, verified.
+    /// Returns the bytes of a resource: fetched or decoded, decompressed, verified.
     fn load(&mut self, resource: &Resource, max: u64, place: &str) -> Result<Vec<u8>, SourceError> {
         let packed = self
             .raw(resource, max)
@@ -255,7 +255,7 @@ impl Loader<'_> {
         match &resource.verification.hash {
             Some(hash) if !has_hash(&bytes, hash) => {
                 let problem = format!(
-                    "what {} holds has another hash than the config gives. Ask whoever wrote it which is right",
+                    "the content of {} does not match the hash in the config. Ask the config's author for the right hash",
                     shown(source)
                 );
                 Err(refused(place, problem))
@@ -326,7 +326,7 @@ fn has_remote(file: &File) -> bool {
     is_remote(&file.contents) || file.append.iter().any(is_remote)
 }
 
-/// Schemes are written in any case.
+/// Is true for HTTP URLs; schemes are case-insensitive.
 fn is_http(source: &str) -> bool {
     let scheme = source.split_once("://").map(|(scheme, _)| scheme);
     scheme.is_some_and(|scheme| {
@@ -341,7 +341,7 @@ fn is_remote(resource: &Resource) -> bool {
         .is_some_and(|source| !source.is_empty() && !source.starts_with("data:"))
 }
 
-/// A header that still has no value when it is to be sent is an error (docs/ignition.md: Parsing).
+/// Returns the headers. A header without a value is an error when it is sent (docs/ignition.md: Parsing).
 fn headers(given: &[HttpHeader]) -> Result<Vec<(String, String)>, String> {
     given
         .iter()
@@ -352,7 +352,7 @@ fn headers(given: &[HttpHeader]) -> Result<Vec<(String, String)>, String> {
         .collect()
 }
 
-/// What messages call a source: no credentials, no query, no contents.
+/// Returns the name of a source in messages: no credentials, no query, no contents.
 fn shown(source: &str) -> String {
     if source.is_empty() || source.starts_with("data:") {
         "the data URL".to_owned()

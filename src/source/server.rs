@@ -1,4 +1,4 @@
-//! The Machine Config Server (docs/agreement.md: Server): where it is, what it is asked, whom it is believed.
+//! The Machine Config Server (docs/agreement.md: Server): its address, the requests to it, and the trust in it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,44 +11,44 @@ use crate::state_file;
 /// The port of the server that speaks TLS.
 const PORT: u16 = 22623;
 
-/// What the node remembers of its server, since it answered for the last time.
+/// The stored data of the node's server, from its last answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
     /// Version of the file.
     pub version: u32,
-    /// Such as `https://api-int.example:22623`.
+    /// URL such as `https://api-int.example:22623`.
     pub url: String,
-    /// The pool that was asked for.
+    /// The requested pool.
     pub pool: String,
     /// The PEM bundle that the server's certificate was checked against.
     pub authorities: String,
-    /// Seconds since 1970 by the node's clock.
+    /// Time of the answer; seconds since 1970 by the node's clock.
     pub answered: u64,
 }
 
 /// Version of both files.
 pub const VERSION: u32 = 1;
 
-/// What the node remembers; nothing where the file is missing or damaged, which the log says.
+/// Reads the stored data; None if the file is missing or damaged, which is logged.
 pub fn remembered(root: &Root) -> Result<Option<Server>, RootError> {
     state_file::remembered(root, paths::SERVER, VERSION, |kept: &Server| kept.version)
 }
 
-/// The clock of the server at one moment, beside that of the node.
+/// The clocks of server and node at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerClock {
     /// Version of the file.
     pub version: u32,
-    /// Such as `https://api-int.example:22623`.
+    /// URL such as `https://api-int.example:22623`.
     pub url: String,
-    /// What the server said: `Date`, in seconds since 1970.
+    /// The server's time: `Date`, in seconds since 1970.
     pub date: u64,
-    /// The node's clock at that moment; nothing where another machine asked for the node.
+    /// The node's clock at that moment; None if another machine sent the request.
     pub seen: Option<u64>,
 }
 
 impl ServerClock {
-    /// What a server said just now.
+    /// Creates the clocks of an answer that was just received.
     pub fn new(url: &str, date: SystemTime, seen: Option<u64>) -> Self {
         let since = date.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
@@ -60,21 +60,21 @@ impl ServerClock {
     }
 }
 
-/// What the server's clock said last; nothing where the file is missing or damaged, which the log says.
+/// Reads the server's last time; None if the file is missing or damaged, which is logged.
 pub fn remembered_clock(root: &Root) -> Result<Option<ServerClock>, RootError> {
     state_file::remembered(root, paths::SERVER_CLOCK, VERSION, |kept: &ServerClock| {
         kept.version
     })
 }
 
-/// The server that belongs to the API which the node's configuration names.
+/// Returns the server of the API that the node's configuration names.
 pub fn of_api(root: &Root) -> Result<Option<String>, RootError> {
     let bytes = root.read(&RootPath::fixed(paths::APISERVER_URL))?;
     let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
     Ok(host(&text).map(|host| format!("https://{host}:{PORT}")))
 }
 
-/// The host of the API in the shell assignments of `apiserver-url.env`, as it is written there.
+/// Returns the host of the API in the shell assignments of `apiserver-url.env`, unchanged.
 pub fn api_host(text: &str) -> Option<String> {
     let value = text
         .lines()
@@ -92,7 +92,7 @@ fn host(text: &str) -> Option<String> {
     })
 }
 
-/// A server as a person names it: a URL, or a host with or without port.
+/// Returns the base URL of a server: of a URL, or of a host with or without port.
 pub fn base(given: &str) -> String {
     let given = given.trim_end_matches('/');
     if given.contains("://") {
@@ -108,20 +108,20 @@ pub fn base(given: &str) -> String {
     }
 }
 
-/// What is asked.
+/// Returns the URL of a pool's config.
 pub fn config_url(base: &str, pool: &str) -> String {
     format!("{base}/config/{pool}")
 }
 
-/// What an HTTP status of this server means, where it is not what it seems (docs/agreement.md: Server).
+/// Returns the explanation of a misleading HTTP status of this server (docs/agreement.md: Server).
 pub fn meaning(status: u16, pool: &str) -> Option<String> {
     match status {
         500 => Some(format!(
-            "this server answers 500 also for a pool that it does not know: is {pool:?} right? \
+            "this server answers 500 also for an unknown pool: check {pool:?}. \
              The bootstrap server knows only master and arbiter"
         )),
         404 => Some("the pool has no rendered config there yet".to_owned()),
-        400 => Some("the server does not speak a version of Ignition that is asked for".to_owned()),
+        400 => Some("the server does not support the requested version of Ignition".to_owned()),
         _ => None,
     }
 }

@@ -30,12 +30,12 @@ pub struct Phase {
     pub result: String,
 }
 
-/// The last run, as it is kept in `status.json`.
+/// The last run, as stored in `status.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastRun {
     /// Version of this file.
     pub version: u32,
-    /// Name of the transaction; empty when none was begun.
+    /// Id of the transaction; empty if none was begun.
     pub id: String,
     /// The config.
     pub config: ConfigRef,
@@ -45,7 +45,7 @@ pub struct LastRun {
     pub finished: u64,
     /// Its result.
     pub outcome: Outcome,
-    /// Phase by phase.
+    /// The phases in order.
     pub phases: Vec<Phase>,
     /// Number of steps.
     pub steps: usize,

@@ -300,7 +300,7 @@ fn the_bundles_are_made_without_their_unit_where_it_fails() {
         live.root.write("fails", "coreos-update-ca-trust.service\n");
         let said = live.apply(&[]).ok().out();
         assert!(
-            flat(&said).contains("failed, and update-ca-trust did its work"),
+            flat(&said).contains("failed; update-ca-trust ran instead"),
             "{said}"
         );
         let wanted = [
@@ -684,7 +684,7 @@ fn the_force_file_asks_for_a_reboot_whatever_changes() {
         let live = Live::with_policy("new\n");
         live.root.write("run/machine-config-daemon-force", "");
         let queue = live.plan(&[])["after"]["queue"].clone();
-        let why = "/run/machine-config-daemon-force is there";
+        let why = "/run/machine-config-daemon-force exists";
         assert_eq!(queue, json!([{"type": "Reboot", "why": why}]));
     });
 }

@@ -735,7 +735,7 @@ fn a_daemon_that_changes_the_node_is_evidence_and_one_that_merely_lives_is_not()
         live.run(&["apply", "--yes", "/config"]).ok();
         live.root.remove("etc/plain");
         let status = flat_run(&live.run(&["status"]).ok());
-        let running = "When the daemon, which runs now, starts anew:";
+        let running = "When the daemon, which runs now, is restarted:";
         assert!(status.contains(running), "{status}");
         drop((idle, asking));
         let working = Daemon::with(Some(("rpm-ostree", "rebase")));

@@ -189,7 +189,7 @@ fn the_daemon_is_asked_to_do_the_rest_by_name_only() {
         &[
             "compares nothing",
             "drains and reboots",
-            "it goes on to",
+            "it updates to",
             "with a drain and a reboot",
         ],
     );
@@ -254,9 +254,9 @@ fn what_is_known_of_the_annotations_decides_what_is_said() {
     says(
         &status,
         &[
-            "which nobody here knows",
+            "no source here names it",
             &of_record,
-            "If desired is another config: it goes on to that one",
+            "If desired is another config: it updates to that one",
         ],
     );
     annotate(&root, &old, &old);
@@ -264,7 +264,7 @@ fn what_is_known_of_the_annotations_decides_what_is_said() {
         &root.run(&["status"]).ok(),
         &[
             "When the daemon starts: adopted, no reboot",
-            "as the API had it 2025-06-15",
+            "reported by the API 2025-06-15",
         ],
     );
     // The cluster does not know yet that the node went elsewhere.
@@ -304,7 +304,7 @@ fn the_words_of_the_daemon_come_before_it_says_them() {
     says(
         &status,
         &[
-            "it is Degraded, and will say:",
+            "it is Degraded, and reports:",
             verdict.as_str().unwrap(),
             &format!("Next: mco-rescue verify --root {dir}, then mco-rescue apply --root {dir}"),
         ],

@@ -476,7 +476,7 @@ const ROWS: &[Row] = &[
     (
         "12: no kubeconfig, but nothing to do",
         |n| n.triggers.kubeconfig = false,
-        Adopted("the next update fails over it"),
+        Adopted("the next update fails without it"),
     ),
     (
         "12: no kubeconfig at an update",
@@ -513,7 +513,7 @@ const ROWS: &[Row] = &[
     (
         "nothing is known",
         |n| n.annotations = Annotations::default(),
-        Unknown("what the cluster wants"),
+        Unknown("the cluster's desired config"),
     ),
     (
         "nothing is known of current, and there is no record",
@@ -529,7 +529,7 @@ const ROWS: &[Row] = &[
     (
         "the config that is compared is not at hand",
         |n| (n.record, n.annotations) = (Recorded::Missing, first("c")),
-        Unknown("which is not at hand here"),
+        Unknown("which is not available here"),
     ),
     // First boots.
     (
@@ -588,7 +588,7 @@ const ROWS: &[Row] = &[
                 (Some(Ok(first("a"))), Recorded::Missing, absent());
             n.os.booted = None;
         },
-        Adopted("else the daemon rebases to it and reboots first"),
+        Adopted("otherwise the daemon rebases to it and reboots first"),
     ),
     (
         "a first boot with drift",

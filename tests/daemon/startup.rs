@@ -107,7 +107,7 @@ fn with_the_api(prediction: &Value, case: &Value) -> Value {
     if let Some(need) = missing {
         let target = has.last().unwrap();
         let otherwise = need["otherwise"].as_str().unwrap();
-        let said = otherwise.replace("(the one that the pool wants)", target);
+        let said = otherwise.replace("(the one that the pool targets)", target);
         told["state"] = json!("degraded");
         told["error"] = json!(said);
         (told["update"], told["drain"], told["reboot"]) = (Value::Null, json!(false), json!(false));

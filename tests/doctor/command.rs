@@ -80,7 +80,7 @@ fn a_healthy_node_has_nothing_and_is_told_what_was_looked_at() {
     for check in CHECKS {
         assert!(text.contains(check.id), "{}: {text}", check.id);
     }
-    assert!(text.contains("Not looked at:\n"), "{text}");
+    assert!(text.contains("Not checked:\n"), "{text}");
     is_fit_to_be_read_aloud(&text, "healthy");
     let report = doctor_with(&root, &["--output", "json"]).ok().json();
     assert_eq!(report["schema"], "mco-rescue/doctor/v1");
@@ -198,7 +198,7 @@ fn what_cannot_be_looked_at_is_said_and_keeps_nothing_back() {
         "{}",
         run.out()
     );
-    assert!(run.out().contains("Not looked at:\n"), "{}", run.out());
+    assert!(run.out().contains("Not checked:\n"), "{}", run.out());
     // A cache that is no directory is not looked at, and the drift is found all the same.
     let root = healthy();
     root.write("etc/pool.conf", "edited\n");
@@ -283,7 +283,7 @@ fn every_check_explains_itself_in_eighty_columns() {
             .run(&["doctor", check["id"].as_str().unwrap()])
             .ok()
             .out();
-        assert!(text.contains("Looks at"), "{text}");
+        assert!(text.contains("Checks"), "{text}");
         assert!(
             text.lines().all(|line| line.chars().count() <= 80),
             "{text}"

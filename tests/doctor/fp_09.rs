@@ -111,7 +111,10 @@ const CERTIFICATES: [Row; 8] = [
             id: "FP-09",
             severity: "notice",
             what: "the kubelet's client certificate ends within two days",
-            seen: &["kubelet-client-current.pem", "the node becomes NotReady then"],
+            seen: &[
+                "kubelet-client-current.pem",
+                "the node becomes NotReady then",
+            ],
             next: &["oc get csr"],
         },
     ),

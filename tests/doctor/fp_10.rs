@@ -145,7 +145,10 @@ fn a_run_is_told_by_how_far_it_came() {
     for (call, branch) in [
         (
             ("syncfs", 1),
-            run("warning", "a run was interrupted before it changed anything"),
+            run(
+                "warning",
+                "a run was interrupted before it changed anything",
+            ),
         ),
         (
             ("syncfs", 2),

@@ -33,10 +33,7 @@ fn a_running_node_is_asked_for_its_terminals() {
             ("", None),
             ("console=ttyS0,115200n8", None),
             ("console=ttyS9 console=tty0", None),
-            (
-                "console=tty0 console=ttyS9",
-                Some("a missing terminal"),
-            ),
+            ("console=tty0 console=ttyS9", Some("a missing terminal")),
             (
                 "console=tty0 console=ttynull",
                 Some("the console is switched off"),

@@ -13,10 +13,7 @@ pub(super) const DARK: &[Dark] = &[("FP-32", "name servers", |root| {
 fn name_servers_of_a_disk_are_worth_knowing_only() {
     let root = small::node();
     root.write("etc/resolv.conf", "");
-    says(
-        &found(&doctor(&root), "FP-32", "notice"),
-        &["no server"],
-    );
+    says(&found(&doctor(&root), "FP-32", "notice"), &["no server"]);
     root.remove("etc/resolv.conf");
     assert_eq!(of(&doctor(&root), "FP-32"), Vec::<Value>::new());
 }

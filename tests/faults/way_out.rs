@@ -671,7 +671,7 @@ fn a_tmpfs_after_a_boot_and_a_disk_that_is_gone_do_not_stop_a_recovery() {
             );
             assert!(!is_pending(&node));
             let said = flat(&run.out());
-            if said.contains("brought to its end") {
+            if said.contains("was finished") {
                 assert!(
                     said.contains("/run/app/kept stays as it is: its file system"),
                     "{said}"

@@ -256,7 +256,7 @@ fn answers(node: &Node, table: &mut Vec<Row>) {
     table.push(Row {
         cause: "HTTP 500",
         said,
-        words: "this server answers 500 also for a pool that it does not know",
+        words: "this server answers 500 also for an unknown pool",
         next: "look at the log of the server",
     });
     table.push(node.row(

@@ -67,18 +67,24 @@ fn the_recorded_config_is_taken_and_what_was_fetched_since_only_told() {
     let root = TestRoot::new();
     root.apply(&old);
     root.write("etc/pool.conf", "edited\n");
-    takes("only a record", &root, &old, "recorded to be in", &[]);
+    takes(
+        "only a record",
+        &root,
+        &old,
+        "the recorded config of this node",
+        &[],
+    );
     import(&root, &new);
     root.write("etc/pool.conf", "edited again\n");
     let others = [(
         name(&new),
-        "in the cache, not asked for; take it with cached:",
+        "in the cache, not requested; use it with cached:",
     )];
     takes(
         "newer in the cache",
         &root,
         &old,
-        "recorded to be in",
+        "the recorded config of this node",
         &others,
     );
     assert_eq!(root.read("etc/pool.conf"), "old\n");
@@ -95,28 +101,34 @@ fn the_wanted_config_is_taken_if_it_is_at_hand() {
     annotate(&root, name(&new));
     let missing = [(
         name(&new),
-        "last wanted by the cluster, but the cache does not have it intact",
+        "desired last by the cluster, but the cache has no intact copy",
     )];
     takes(
         "wanted, but nowhere",
         &root,
         &old,
-        "recorded to be in",
+        "the recorded config of this node",
         &missing,
     );
     import(&root, &new);
     let others = [(
         name(&old),
-        "recorded, but the cluster wanted another one since",
+        "recorded, but the cluster desired another one later",
     )];
     takes(
         "wanted and at hand",
         &root,
         &new,
-        "the cluster last wanted",
+        "the cluster's last desired config",
         &others,
     );
-    takes("wanted and recorded", &root, &new, "recorded to be in", &[]);
+    takes(
+        "wanted and recorded",
+        &root,
+        &new,
+        "the recorded config of this node",
+        &[],
+    );
 }
 
 /// The same name with other contents, as somebody might hand it over.
@@ -135,12 +147,12 @@ fn a_config_that_is_not_what_its_name_says_is_never_taken_unasked() {
     let root = TestRoot::new();
     root.apply(&old);
     import(&root, &altered(&old));
-    let others = [(name(&old), "of the same name, but other contents")];
+    let others = [(name(&old), "with the same name but other contents")];
     takes(
         "the recorded name borrowed",
         &root,
         &old,
-        "recorded to be in",
+        "the recorded config of this node",
         &others,
     );
     import(&root, &altered(&new));
@@ -148,20 +160,20 @@ fn a_config_that_is_not_what_its_name_says_is_never_taken_unasked() {
     let others = [
         (
             name(&new),
-            "the hash in its name is not that of its contents",
+            "the hash in its name does not match its contents",
         ),
-        (name(&old), "of the same name, but other contents"),
+        (name(&old), "with the same name but other contents"),
     ];
     takes(
         "the wanted name borrowed",
         &root,
         &old,
-        "recorded to be in",
+        "the recorded config of this node",
         &others,
     );
     let text = root.run(&["plan"]).ok().out();
     assert!(
-        text.contains("from the node's annotations; its hash is NOT that of the contents"),
+        text.contains("from the node's annotations; its hash does NOT match the contents"),
         "{text}"
     );
 }
@@ -182,17 +194,17 @@ fn the_daemons_log_speaks_where_the_annotations_are_silent() {
     import(&root, &new);
     log(&root, &starting);
     annotate(&root, name(&old));
-    let others = [(name(&new), "and they count")];
+    let others = [(name(&new), "and they take precedence")];
     takes(
         "the log contradicts",
         &root,
         &old,
-        "recorded to be in",
+        "the recorded config of this node",
         &others,
     );
     root.remove("var/lib/mco-rescue/annotations.json");
-    let others = [(name(&old), "the cluster wanted another one since")];
-    let why = "as far as the daemon's log of 2026-06-11T15:26:38Z tells";
+    let others = [(name(&old), "the cluster desired another one later")];
+    let why = "from the daemon's log of 2026-06-11T15:26:38Z";
     takes("the log alone", &root, &new, why, &others);
 }
 
@@ -212,19 +224,22 @@ fn a_node_without_a_record_takes_what_was_wanted_and_nothing_else() {
     annotate(&root, name(&wanted));
     let said = flat_run(&root.run(&["apply", "--yes"]).exits(1));
     assert!(
-        said.contains(&format!("The cluster last wanted {}", name(&wanted))),
+        said.contains(&format!(
+            "The cluster's last desired config is {}",
+            name(&wanted)
+        )),
         "{said}"
     );
     let command = format!("`mco-rescue plan cached:{} --root ", name(&other));
     assert!(said.contains(&command), "{said}");
     assert!(!root.exists("etc/pool.conf"));
     import(&root, &wanted);
-    let others = [(name(&other), "not asked for")];
+    let others = [(name(&other), "not requested")];
     takes(
         "no record, but wanted",
         &root,
         &wanted,
-        "the cluster last wanted",
+        "the cluster's last desired config",
         &others,
     );
 }
@@ -240,19 +255,28 @@ fn what_was_wanted_before_the_recorded_config_is_not_gone_back_to() {
         "desired": name(then), "state": "Working"});
     root.write("var/lib/mco-rescue/annotations.json", &kept.to_string());
     let others = [
-        (
-            name(then),
-            "the node has gone on since, to the recorded one",
-        ),
-        (name(before), "in the cache, not asked for"),
+        (name(then), "the node has moved on to the recorded one"),
+        (name(before), "in the cache, not requested"),
     ];
-    takes("wanted before", &root, now, "recorded to be in", &others);
+    takes(
+        "wanted before",
+        &root,
+        now,
+        "the recorded config of this node",
+        &others,
+    );
     root.remove("var/lib/mco-rescue/annotations.json");
     log(
         &root,
         &format!("Completing update to target MachineConfig: {}", name(then)),
     );
-    takes("completed before", &root, now, "recorded to be in", &others);
+    takes(
+        "completed before",
+        &root,
+        now,
+        "the recorded config of this node",
+        &others,
+    );
 }
 
 #[test]

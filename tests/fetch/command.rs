@@ -952,7 +952,7 @@ fn the_config_that_the_cluster_wanted_last_is_taken_when_the_cluster_is_gone() {
         plan["others"][0]["why"]
             .as_str()
             .unwrap()
-            .contains("wanted another one since"),
+            .contains("desired another one later"),
         "{plan}"
     );
     root.run(&["apply", "--yes"]).ok();
@@ -986,7 +986,7 @@ fn a_wanted_config_that_is_not_at_hand_intact_is_only_named() {
         plan["others"][0]["why"]
             .as_str()
             .unwrap()
-            .contains("does not have it intact"),
+            .contains("has no intact copy"),
         "{plan}"
     );
 }
@@ -1054,7 +1054,7 @@ fn the_disruption_policies_are_kept_as_long_as_nothing_better_is_known() {
         (
             Response::ok(policies(4, 3).to_string()),
             "not-ready",
-            "was not done with them",
+            "has not finished them",
         ),
     ];
     let config = intact("x\n");

@@ -408,7 +408,7 @@ fn doctor_says_that_it_could_not_read_instead_of_what_is_wrong_with_it() {
         }
         let doctor = user.run(&["doctor"]);
         let text = doctor.out();
-        let (found, unseen) = text.split_once("Not looked at:").unwrap();
+        let (found, unseen) = text.split_once("Not checked:").unwrap();
         assert!(!found.contains("permission denied"), "{text}");
         assert!(!found.contains("cannot be pulled"), "{text}");
         assert!(!found.contains("FP-03: "), "{text}");

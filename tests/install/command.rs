@@ -226,7 +226,7 @@ fn a_masked_unit_is_left_alone_and_said_also_when_all_else_goes() {
     let root = TestRoot::new();
     root.link(RECOVER, "/dev/null");
     let said = install(&root).out();
-    assert!(said.contains("masked by somebody, left alone"), "{said}");
+    assert!(said.contains("masked by hand, left alone"), "{said}");
     assert_eq!(root.target(RECOVER).as_deref(), Some("/dev/null"));
     assert!(!root.exists(RECOVER_LINK));
     assert!(root.exists(TIMER_LINK));
@@ -248,7 +248,10 @@ fn what_the_config_is_in_charge_of_is_the_configs() {
     );
     root.apply(&config);
     let said = install(&root).out();
-    assert!(said.contains("in charge of it, left alone"), "{said}");
+    assert!(
+        said.contains("managed by the node's config, left alone"),
+        "{said}"
+    );
     assert_eq!(root.read(PROGRAM), "theirs\n");
     assert_eq!(root.read(TIMER), unit);
     assert!(!root.exists(TIMER_LINK));
@@ -746,7 +749,7 @@ fn on_a_live_node_systemd_reads_the_units_and_starts_them() {
         let live = Live::new();
         live.answers(WELL);
         let said = live.run(&["install"]).ok().out();
-        assert!(said.contains("can start the one that recovers"), "{said}");
+        assert!(said.contains("can start the recovery unit"), "{said}");
         let start = "start -- mco-rescue-recover.service (check)";
         let calls = live.calls();
         let position = |words: &str| calls.iter().position(|call| call == words).unwrap();

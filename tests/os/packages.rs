@@ -411,7 +411,7 @@ fn what_somebody_else_staged_of_the_same_image_is_not_taken_for_ours() {
             node.root.write("run/ostree/staged-deployment", "");
             write(&node);
             let said = flat_run(&node.run(&["plan", "/config"]).exits(1));
-            let drop = format!("drop what is staged: {IMAGE} with {words}");
+            let drop = format!("drop the staged deployment: {IMAGE} with {words}");
             for words in [drop.as_str(), "an OS deployment is staged", "--takeover"] {
                 assert!(said.contains(words), "no {words:?} in {said}");
             }
@@ -496,7 +496,7 @@ fn an_image_that_is_kept_on_the_node_comes_back_without_a_registry() {
             .write("stub/pinned", &format!("{}\n", ostree_node::BOOTED));
         let plan = flat_run(&node.run(&["plan", "/config"]).ok());
         let words = format!(
-            "image {IMAGE}, instead of {NEXT}: it is on the node (b0b0b0b0b0b0), nothing is fetched"
+            "image {IMAGE}, instead of {NEXT}: it is on the node (b0b0b0b0b0b0), no download"
         );
         assert!(plan.contains(&words), "no {words:?} in {plan}");
         assert!(!plan.contains("pull:"), "{plan}");
@@ -515,7 +515,7 @@ fn an_image_that_is_kept_on_the_node_comes_back_without_a_registry() {
         // A way that is asked for is taken.
         let stored = node.run(&["plan", "/config", "--from-storage", "--takeover"]);
         assert!(
-            !flat_run(&stored).contains("nothing is fetched"),
+            !flat_run(&stored).contains("no download"),
             "{}",
             stored.out()
         );

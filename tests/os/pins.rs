@@ -50,14 +50,14 @@ fn a_person_lets_it_go_and_nothing_else_happens() {
     with_mounts(|| {
         let node = arrived();
         let status = node.run(&["status"]).ok().out();
-        assert!(status.contains("(the way back, pinned)"), "{status}");
+        assert!(status.contains("(for a rollback, pinned)"), "{status}");
         let said = node.run(&["rollback", "--forget"]).ok().out();
         assert!(said.contains(&format!("Unpinned: {BOOTED}.0")), "{said}");
         assert!(said.contains("rpm-ostree cleanup -r"), "{said}");
         assert_eq!(node.calls().last().unwrap(), "ostree admin pin --unpin 1");
         assert!(node.root.exists("etc/new"));
         let again = node.run(&["rollback", "--forget"]).ok().out();
-        assert!(again.contains("nothing to let go"), "{again}");
+        assert!(again.contains("nothing to unpin"), "{again}");
     });
 }
 

@@ -478,7 +478,7 @@ impl Node {
         let said = self.run(&["status"]).ok().out();
         let own: Vec<&str> = said
             .lines()
-            .skip_while(|line| !line.starts_with("Awaited") && !line.starts_with("Half"))
+            .skip_while(|line| !line.starts_with("Awaited") && !line.starts_with("Mixed"))
             .take_while(|line| !line.starts_with("Recorded"))
             .collect();
         let text = own
@@ -642,7 +642,9 @@ fn a_node_without_the_rest_of_a_killed_run_is_named_a_half_with_both_ways_out() 
         let complete = node.takes(Act::RebootNew).unwrap().exits(3);
         let said = flat_run(&complete);
         assert!(
-            said.contains("the node is a half: the kernel arguments site.is=c audit=1 are missing"),
+            said.contains(
+                "the node is incomplete: the kernel arguments site.is=c audit=1 are missing"
+            ),
             "{said}"
         );
         assert!(!said.contains("whole."), "{said}");
@@ -677,7 +679,7 @@ fn a_run_at_work_is_not_called_cut_off() {
         }
         let said = flat_run(&node.run(&["status"]).ok());
         assert!(
-            said.contains("rendered-worker-b: a run is at work right now"),
+            said.contains("rendered-worker-b: a run is in progress"),
             "{said}"
         );
         assert!(!said.contains("cut off"), "{said}");

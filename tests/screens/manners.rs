@@ -327,7 +327,7 @@ fn one_can_go_back_to_before_any_kept_run_by_its_id_or_by_the_config_of_then() {
         let to = if by_name { "rendered-worker-1" } else { &id };
         let run = root.run(&["rollback", "--yes", "--to", to]).ok();
         assert!(
-            run.out().contains("Taken back: rendered-worker-2"),
+            run.out().contains("Reverted: rendered-worker-2"),
             "{}",
             run.out()
         );

@@ -337,7 +337,7 @@ fn page_of_check(id: &str) -> (String, String) {
     let (title, looks_at) = (text("title"), text("looks_at"));
     let page = format!(
         "<!-- Written by tests/screens/manual.rs from the check itself: {WRITE}=1 cargo test --test main manual -->\n\n\
-         # {id}: {title}\n\n**Looks at** {looks_at}.\n\n{}\n",
+         # {id}: {title}\n\n**Checks** {looks_at}.\n\n{}\n",
         text("explanation")
     );
     (

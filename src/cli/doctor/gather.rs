@@ -398,7 +398,7 @@ fn configs(root: &Root, records: Option<&Records>, forecast: Option<&Forecast>) 
     }
     found.named = named(root, records, &found.at_hand)?;
     found.told = forecast
-        .filter(|forecast| forecast.told != Told::Nobody)
+        .filter(|forecast| forecast.told != Told::Missing)
         .map(|forecast| (forecast.told, forecast.at));
     Ok(found)
 }

@@ -22,7 +22,7 @@ pub fn is_known_scheme(reference: &str) -> bool {
     SCHEMES.iter().any(|scheme| reference.starts_with(scheme))
 }
 
-/// A container reference without the signature scheme and the transport.
+/// Returns a container reference without the signature scheme and the transport.
 pub fn of_reference(reference: &str) -> String {
     let rest = |prefix: &str| reference.strip_prefix(prefix);
     let after_remote = |prefix| rest(prefix).and_then(|rest| rest.split_once(':'));

@@ -1,15 +1,14 @@
-//! The deployments of an OSTree system, as `rpm-ostree status` tells them.
+//! The deployments of an OSTree system, from `rpm-ostree status`.
 //!
-//! Pure: text in, values out. What is not always there is optional, and what is not known is passed over: the keys
-//! differ with the kind of origin and with the version. Kernel arguments are not in the answer at all, and a failed
-//! finalization is in the text only.
+//! Pure: text in, values out. Missing keys are optional, and unknown ones are ignored: the keys differ with the kind of
+//! origin and with the version. Kernel arguments are not in the answer, and a failed finalization is in the text only.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::reference;
 
-/// Everything `status --json` says.
+/// The content of `status --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Deployments {
     /// In the order of the boot menu: the next boot takes the first one.
@@ -18,80 +17,80 @@ pub struct Deployments {
     pub transaction: Option<Transaction>,
     /// The program that drives updates, such as Zincati.
     pub driver: Option<Driver>,
-    /// An update that was found and is not deployed: its version, or its checksum.
+    /// An update that was found but not deployed: its version, or its checksum.
     pub cached_update: Option<String>,
 }
 
-/// One bootable tree.
+/// A bootable tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Deployment {
-    /// Place in the list; what `ostree admin pin` takes.
+    /// Place in the list; the argument of `ostree admin pin`.
     pub index: usize,
-    /// The stateroot.
+    /// Name of the stateroot.
     pub osname: String,
-    /// Of the commit; the same image imported again has another one.
+    /// Checksum of the commit; the same image imported again has another one.
     pub checksum: String,
-    /// Of the commit below local packages.
+    /// Checksum of the commit below local packages.
     pub base_checksum: Option<String>,
-    /// Tells deployments of one commit apart, such as after a change of kernel arguments.
+    /// Serial number among deployments of one commit, such as after a change of kernel arguments.
     pub serial: u64,
-    /// Of the OS, such as `9.6.20250101-0`.
+    /// Version of the OS, such as `9.6.20250101-0`.
     pub version: Option<String>,
-    /// It runs.
+    /// It is booted.
     pub booted: bool,
     /// It is written at the next clean shutdown only, and lost at a power cut.
     pub staged: bool,
-    /// It is kept by every clean-up.
+    /// Clean-ups keep it.
     pub pinned: bool,
     /// `none`, `development`, `hotfix`, `transient`: whether `/usr` is writable.
     pub unlocked: String,
-    /// It waits for `finalize-deployment`. Some versions do not say so here, but in `run/ostree/staged-deployment`.
+    /// It waits for `finalize-deployment`. Some versions report that only in `run/ostree/staged-deployment`.
     pub finalization_locked: bool,
-    /// Packages were applied to the running tree; they are in what is staged, and not in what its name says.
+    /// Packages were applied to the running tree; they are in the staged deployment, but not in its name.
     pub live: bool,
     /// The refspec of a deployment of a plain commit.
     pub refspec: Option<String>,
-    /// `custom-origin`: an URL, and words about it.
+    /// `custom-origin`: a URL, and a description.
     pub custom_origin: Option<(String, String)>,
     /// `container-image-reference`, scheme included.
     pub reference: Option<String>,
-    /// Of the manifest: the identity of an image.
+    /// Digest of the manifest: the identity of an image.
     pub digest: Option<String>,
-    /// The manifest itself, as JSON, from which the layers on the node can be told.
+    /// The manifest itself, as JSON, which lists the layers on the node.
     pub manifest: Option<String>,
-    /// Packages on top of the image that were asked for.
+    /// Packages requested on top of the image.
     pub requested_packages: Vec<String>,
-    /// The same from local files.
+    /// Packages requested from local files.
     pub local_packages: Vec<String>,
-    /// Packages of the image that were asked to be taken away (`requested-base-removals`).
+    /// Packages of the image that should be removed (`requested-base-removals`).
     pub removals: Vec<String>,
-    /// Packages of the image that really are away.
+    /// Packages of the image that are removed.
     pub base_removals: Vec<String>,
-    /// Packages that really are on top.
+    /// Packages that are installed on top.
     pub packages: Vec<String>,
     /// Packages of the image that are replaced.
     pub replacements: usize,
-    /// The initramfs is made on the node.
+    /// The initramfs is built on the node.
     pub own_initramfs: bool,
-    /// When the commit was made; seconds since 1970.
+    /// Date of the commit; seconds since 1970.
     pub timestamp: Option<u64>,
 }
 
-/// A transaction of the daemon.
+/// A transaction of rpm-ostreed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transaction {
-    /// Such as `Rebase`.
+    /// Method, such as `Rebase`.
     pub method: String,
     /// The name of the client on the bus, such as `:1.112`.
     pub client: String,
-    /// The object of the stateroot.
+    /// D-Bus object of the stateroot.
     pub path: String,
 }
 
 /// A program that drives updates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Driver {
-    /// Its name.
+    /// Name of the program.
     pub name: String,
     /// Its unit; while that is active, a rebase is refused.
     pub unit: String,
@@ -100,44 +99,43 @@ pub struct Driver {
 /// The place of a wanted image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// It runs.
+    /// It is booted.
     Booted,
     /// It is staged; the next clean reboot enters it.
     Staged,
     /// It is the first, written and not booted: after a rollback, the next boot of any kind enters it.
     Next,
-    /// It is there under its name, at this place; another deployment comes first.
+    /// It exists under its name, at this place; another deployment comes first.
     Kept(usize),
-    /// The same manifest is there at this place, but under another name, which the daemon does not accept.
+    /// The same manifest exists at this place, but under another name, which the daemon does not accept.
     OtherName(usize, String),
-    /// It is not there.
+    /// It does not exist.
     Absent,
 }
 
 /// An answer that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StatusError {
-    /// Not JSON, or not of that form.
+    /// It is not JSON, or has another form.
     #[error(
-        "reading the answer of rpm-ostree status --json: {0}; look at it: rpm-ostree status --json"
+        "reading the answer of rpm-ostree status --json: {0}; check it: rpm-ostree status --json"
     )]
     Unreadable(String),
-    /// The daemon lists several booted ones.
+    /// Several deployments are booted.
     #[error(
-        "reading the answer of rpm-ostree status --json: {0} deployments are booted at once; look at it: ostree admin status"
+        "reading the answer of rpm-ostree status --json: {0} deployments are booted at once; check: ostree admin status"
     )]
     SeveralBooted(usize),
-    /// None is booted: it cannot be told what runs.
-    #[error("no deployment of rpm-ostree status is booted; look at it: ostree admin status")]
+    /// No deployment is booted: the running one is unknown.
+    #[error("rpm-ostree status lists no booted deployment; check: ostree admin status")]
     NoneBooted,
 }
 
 impl Deployments {
-    /// Reads the answer of `rpm-ostree status --json`. Read it only where the exit status was 0: text of systemd
-    /// may be there else.
+    /// Parses the answer of `rpm-ostree status --json`. Only for exit status 0: otherwise it may be text of systemd.
     ///
     /// # Errors
-    /// An answer that is not what rpm-ostree gives.
+    /// The answer is not rpm-ostree's.
     pub fn read(json: &str) -> Result<Self, StatusError> {
         let unreadable = |error: String| StatusError::Unreadable(error);
         let mut reader = serde_json::Deserializer::from_str(json);
@@ -164,20 +162,20 @@ impl Deployments {
         })
     }
 
-    /// The one that runs.
+    /// Returns the booted deployment.
     pub fn booted(&self) -> Option<&Deployment> {
         self.all.iter().find(|deployment| deployment.booted)
     }
 
-    /// The one that runs, which every live OSTree system has.
+    /// Returns the booted deployment, which every live OSTree system has.
     ///
     /// # Errors
-    /// There is none.
+    /// No deployment is booted.
     pub fn running(&self) -> Result<&Deployment, StatusError> {
         self.booted().ok_or(StatusError::NoneBooted)
     }
 
-    /// The one that a clean shutdown will write.
+    /// Returns the deployment that a clean shutdown will write.
     pub fn staged(&self) -> Option<&Deployment> {
         self.all.iter().find(|deployment| deployment.staged)
     }
@@ -202,29 +200,29 @@ impl Deployments {
             .find(|deployment| deployment.osname == booted.osname)
     }
 
-    /// Those that no clean-up removes.
+    /// Returns the deployments that no clean-up removes.
     pub fn pinned(&self) -> impl Iterator<Item = &Deployment> {
         self.all.iter().filter(|deployment| deployment.pinned)
     }
 
-    /// A pinned deployment of the commit that runs: itself, or a copy.
+    /// Returns a pinned deployment of the booted commit: itself, or a copy.
     pub fn pinned_copy_of_booted(&self) -> Option<&Deployment> {
         let booted = self.booted()?;
         self.pinned()
             .find(|deployment| deployment.checksum == booted.checksum)
     }
 
-    /// The deployment of a name `CHECKSUM.SERIAL`, as records keep it; places in the list change.
+    /// Returns the deployment with a name `CHECKSUM.SERIAL`, as records store it; places in the list change.
     pub fn named(&self, name: &str) -> Option<&Deployment> {
         self.all.iter().find(|deployment| deployment.name() == name)
     }
 
-    /// Those of them that we made, as our records name them.
+    /// Returns the deployments in our records.
     pub fn ours<'a>(&'a self, records: &'a [String]) -> impl Iterator<Item = &'a Deployment> {
         records.iter().filter_map(|name| self.named(name))
     }
 
-    /// Only the kernel arguments (or the like) of what runs are about to change: the same commit is staged.
+    /// Is true if only kernel arguments (or similar) of the running deployment will change: the same commit is staged.
     pub fn only_arguments_staged(&self) -> bool {
         match (self.booted(), self.staged()) {
             (Some(booted), Some(staged)) => {
@@ -236,8 +234,8 @@ impl Deployments {
 
     /// Returns the place of the wanted image. `digest` is that of its manifest, if another source than the name has it.
     ///
-    /// The daemon compares the name alone. A name without digest may have got another content since, so with a
-    /// digest both have to fit; a name with one cannot.
+    /// The daemon compares the name alone. A name without digest may have got another content since, so with a digest both
+    /// have to match; a name with digest cannot change.
     pub fn standing(&self, image: &str, digest: Option<&str>) -> Standing {
         let in_name = digest_in(image);
         let fits = |deployment: &&Deployment| {
@@ -258,7 +256,7 @@ impl Deployments {
                 index => Standing::Kept(index),
             };
         }
-        // The digest in the name may be that of a list, of which the status has the one for this machine.
+        // The digest in the name may be that of a list; the status has the one for this machine.
         let same = |deployment: &&Deployment| {
             let has = deployment.digest.as_deref();
             has.is_some() && (has == in_name || has == digest)
@@ -269,7 +267,7 @@ impl Deployments {
         }
     }
 
-    /// The commit of a kept deployment, whose content is what the name says: a digest names one content only.
+    /// Returns the commit of a kept deployment whose content matches its name: a digest names one content only.
     pub fn kept_commit(&self, standing: &Standing) -> Option<String> {
         let Standing::Kept(index) = standing else {
             return None;
@@ -279,7 +277,7 @@ impl Deployments {
         Some(kept.base().to_owned())
     }
 
-    /// Digests of the layers that are on the node already, as far as manifests tell.
+    /// Returns the digests of the layers on the node, from the manifests.
     pub fn layers(&self) -> Vec<String> {
         let manifests = self
             .all
@@ -296,7 +294,7 @@ impl Deployments {
 }
 
 impl Deployment {
-    /// `CHECKSUM.SERIAL`, as its directory is called.
+    /// Returns `CHECKSUM.SERIAL`, the name of its directory.
     pub fn name(&self) -> String {
         format!("{}.{}", self.checksum, self.serial)
     }
@@ -344,7 +342,7 @@ impl Deployment {
         all
     }
 
-    /// The commit of its image, below all packages.
+    /// Returns the commit of its image, below all packages.
     pub fn base(&self) -> &str {
         self.base_checksum.as_deref().unwrap_or(&self.checksum)
     }
@@ -377,7 +375,7 @@ pub struct StatusText {
 }
 
 impl StatusText {
-    /// Reads the answer of `rpm-ostree status`.
+    /// Parses the answer of `rpm-ostree status`.
     pub fn read(text: &str) -> Self {
         let after = |words: &str| {
             let mut lines = text.lines().map(str::trim);
@@ -412,7 +410,7 @@ pub fn is_finalization_locked(staged_file: &[u8]) -> bool {
     })
 }
 
-/// When the running transaction began (microseconds since 1970) and for whom, in the daemon's journal as `-o json`.
+/// Returns start (microseconds since 1970) and client of the running transaction, from the daemon's journal as `-o json`.
 pub fn begun(journal: &str) -> Option<(u64, String)> {
     let begin = |line: &str| {
         let who = message(line)?;
@@ -424,7 +422,7 @@ pub fn begun(journal: &str) -> Option<(u64, String)> {
     journal.lines().rev().find_map(begin)
 }
 
-/// The message of a journal line. systemd gives bytes as numbers where they are no text.
+/// Returns the message of a journal line. systemd writes bytes as numbers if they are not text.
 fn message(line: &str) -> Option<String> {
     if !line.starts_with('{') {
         return Some(line.to_owned());
@@ -441,7 +439,7 @@ fn message(line: &str) -> Option<String> {
     }
 }
 
-/// The digest in a name `NAME@sha256:…`.
+/// Returns the digest in a name `NAME@sha256:…`.
 pub fn digest_in(image: &str) -> Option<&str> {
     let (_, digest) = image.rsplit_once('@')?;
     digest.contains(':').then_some(digest)
@@ -548,7 +546,7 @@ impl Raw {
     }
 }
 
-/// Names, or arrays that begin with one: packages that really are there come with their parts.
+/// Returns names, from names or from arrays that begin with one: installed packages are listed with their parts.
 fn names(list: &Value) -> Vec<String> {
     let name = |value: &Value| match value {
         Value::Array(parts) => parts.first()?.as_str().map(str::to_owned),
