@@ -1,7 +1,7 @@
-//! Which command an entry of a config needs, on the accounts as they are: none, where nothing differs.
+//! The command that an entry of a config needs on the current accounts: none if nothing differs.
 //!
-//! No command gets a password hash: everybody on the node could read it in the list of processes. A
-//! stand-in is passed, and the hash takes its place in the result.
+//! No command gets a password hash: every user of the node could read it in the list of processes. A
+//! placeholder is passed, and the hash replaces it in the result.
 
 use std::collections::BTreeSet;
 
@@ -12,27 +12,27 @@ use crate::node::account_files::{AccountFiles, UserEntry};
 /// A password field that nothing matches: for a new user without a hash, and for an empty one.
 const LOCKED: &str = "*";
 
-/// What is to be done for one entry.
+/// The command for one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The command.
     pub tool: Tool,
-    /// Whether it only sets a password.
+    /// It only sets a password.
     pub only_password: bool,
 }
 
-/// The password field that a config gives a user; `None`: it gives none.
+/// Returns the password field that a config gives a user; `None` if it gives none.
 pub fn user_password(user: &User) -> Option<&str> {
     let hash = user.password_hash.as_deref()?;
     Some(if hash.is_empty() { LOCKED } else { hash })
 }
 
-/// The password field that a config gives a group.
+/// Returns the password field that a config gives a group.
 pub fn group_password(group: &Group) -> Option<&str> {
     non_empty(&group.password_hash)
 }
 
-/// What a group needs (docs/ignition.md: Users).
+/// Returns the command for a group (docs/ignition.md: Users).
 pub fn of_group(files: &AccountFiles, group: &Group, stand_in: &str) -> Option<Change> {
     let gone = group.should_exist == Some(false);
     let password = group_password(group);
@@ -56,7 +56,7 @@ pub fn of_group(files: &AccountFiles, group: &Group, stand_in: &str) -> Option<C
     })
 }
 
-/// What a user needs (docs/ignition.md: Users).
+/// Returns the command for a user (docs/ignition.md: Users).
 pub fn of_user(files: &AccountFiles, user: &User, stand_in: &str) -> Option<Change> {
     let gone = user.should_exist == Some(false);
     let tool = match files.user(&user.name) {
@@ -82,7 +82,7 @@ fn modified(
 ) -> Option<Change> {
     let differs = |text, now: &str| non_empty(text).filter(|text| *text != now);
     let mut changes = UserChanges {
-        // Newer tools take a trailing slash off.
+        // Newer tools remove a trailing slash.
         home: differs(&user.home_dir, &found.home)
             .filter(|home| home.trim_end_matches('/') != found.home.trim_end_matches('/')),
         password: None,
@@ -108,7 +108,7 @@ fn modified(
     })
 }
 
-/// Whether the supplementary groups differ. One that does not exist does: the tool has the words for it.
+/// Is true if the supplementary groups differ. A missing one does: the tool reports it.
 fn other_groups(files: &AccountFiles, user: &User) -> bool {
     if user.groups.is_empty() {
         return false;

@@ -1,5 +1,5 @@
 //! The private copy of the account files on which the tools run. The only effects here are on that copy: a
-//! directory that only root may enter, gone when the value goes.
+//! directory that only root may enter; it is removed when the value is dropped.
 #![allow(
     clippy::disallowed_methods,
     reason = "a private directory of our own, never the node's root"
@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 use crate::node::account_files::{AccountFiles, WRITTEN};
 use crate::sys::signals::DeferredSignals;
 
-/// In memory first: hashes are in there.
+/// Parent directories, in memory first, as the files contain hashes.
 const PLACES: [&str; 2] = ["/run", "/tmp"];
-/// Look-ups of the tools see the copy, and nothing else.
+/// The name service configuration: the tools look up only the copy.
 const NSSWITCH: &str = "passwd: files\ngroup: files\nshadow: files\ngshadow: files\nsubid: files\n";
 
-/// A directory with account files that stands as `/` to the tools.
+/// A directory with account files that is `/` for the tools.
 pub struct PrivateCopy {
     dir: PathBuf,
-    // Dropped after the directory is gone: nothing may end the program before.
+    // Dropped after the directory was removed: no signal may end the program before.
     _signals: DeferredSignals,
 }
 
@@ -29,7 +29,7 @@ impl PrivateCopy {
     /// Writes the account files, those of the OS merged in, and the settings of the tools.
     ///
     /// # Errors
-    /// The system's word; nothing is left then.
+    /// The system's error; the directory is removed then.
     pub fn make(files: &AccountFiles, settings: &[(&str, Vec<u8>)]) -> io::Result<Self> {
         let signals = DeferredSignals::new();
         let copy = Self {
@@ -51,15 +51,15 @@ impl PrivateCopy {
         Ok(copy)
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.dir
     }
 
-    /// The account files as the tools left them; `before` are those that the copy was made from.
+    /// Returns the account files after the tools; `before` are the originals of the copy.
     ///
     /// # Errors
-    /// The system's word.
+    /// The system's error.
     pub fn read(&self, before: &AccountFiles) -> io::Result<AccountFiles> {
         let mut found = Vec::new();
         for path in WRITTEN {
@@ -94,7 +94,7 @@ impl Drop for PrivateCopy {
     }
 }
 
-/// A new directory, 0700, with a name that nobody could guess before.
+/// Creates a directory, 0700, with an unpredictable name.
 fn directory() -> io::Result<PathBuf> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for place in PLACES {

@@ -1,20 +1,20 @@
-//! What `login.defs` and the defaults of useradd say about a home: the rules of useradd 4.
+//! The settings of `login.defs` and useradd's defaults for a home: the rules of useradd 4.
 
-/// How useradd makes homes and mailboxes here.
+/// The settings with which useradd creates homes and mailboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Defaults {
     /// Permission bits of a new home.
     pub home_mode: u32,
     /// Absolute path of the directory whose contents a new home gets.
     pub skeleton: String,
-    /// Absolute path of the directory where a new user gets a mailbox; `None`: there is none.
+    /// Absolute path of the directory in which a new user gets a mailbox; `None` for no mailbox.
     pub mailboxes: Option<String>,
-    /// Absolute path of the directory where mailboxes are, made by us or not.
+    /// Absolute path of the directory of all mailboxes.
     pub mail: String,
 }
 
 impl Defaults {
-    /// Reads the texts of `etc/login.defs` and `etc/default/useradd`.
+    /// Parses `etc/login.defs` and `etc/default/useradd`.
     pub fn of(login_defs: &str, useradd: &str) -> Self {
         let number = |name| setting(login_defs, name, is_blank).and_then(octal);
         let umask = number("UMASK").unwrap_or(0o022);
@@ -35,7 +35,7 @@ fn is_blank(c: char) -> bool {
     c.is_ascii_whitespace()
 }
 
-/// The value of a name; the last line counts, as the tools read it.
+/// Returns the value of a name; the last line counts, as for the tools.
 fn setting<'t>(text: &'t str, name: &str, separator: fn(char) -> bool) -> Option<&'t str> {
     let value = |line: &'t str| {
         let rest = line.trim_start().strip_prefix(name)?;
@@ -46,7 +46,7 @@ fn setting<'t>(text: &'t str, name: &str, separator: fn(char) -> bool) -> Option
     text.lines().filter_map(value).next_back()
 }
 
-/// A number as C reads it: octal with a leading zero, hexadecimal with 0x, else decimal.
+/// Parses a number as C does: octal with a leading zero, hexadecimal with 0x, else decimal.
 fn octal(text: &str) -> Option<u32> {
     match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),

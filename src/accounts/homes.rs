@@ -1,4 +1,4 @@
-//! Homes as they are: what a plan has to know to make, move or hand over one. Reads only.
+//! Existing homes: the facts that a plan needs to create, move or hand over one. It only reads.
 
 use std::collections::BTreeSet;
 
@@ -10,47 +10,47 @@ use crate::node::account_files::{AccountFiles, UserEntry};
 use crate::object::{Kind, Object};
 use crate::root::{Root, RootError, RootPath};
 
-/// More changes of owner than this are not made step by step.
+/// Maximum number of changes of owner that are made step by step.
 pub const MAX_OWNED: usize = 10_000;
 
-/// A configured user that exists afterwards, with its home.
+/// A configured user that will exist, with its home.
 #[derive(Debug, Clone)]
 pub struct Home {
-    /// Which entry of `passwd.users`.
+    /// Index in `passwd.users`.
     pub index: usize,
     /// Uid and gid.
     pub owner: (u32, u32),
-    /// The home; `Err`: why its path cannot be used.
+    /// Path of the home; `Err`: the reason why it cannot be used.
     pub path: Result<RootPath, String>,
-    /// The user is made by this run.
+    /// This run creates the user.
     pub is_new: bool,
-    /// The mailbox that a new user gets.
+    /// Path of a new user's mailbox.
     pub mailbox: Option<RootPath>,
-    /// Where the home was, and whether anything is in there.
+    /// Path of the old home; true if it has contents.
     pub moved_from: Option<(RootPath, bool)>,
     /// Uid and gid before this run.
     pub was: (u32, u32),
-    /// What belongs to the old ids.
+    /// Objects that belong to the old ids.
     pub owned: Owned,
 }
 
-/// What changes owner when the ids of a user change.
+/// Objects that change owner when the ids of a user change.
 #[derive(Debug, Clone, Default)]
 pub struct Owned {
-    /// Every path with what is there, one for each file; digests of files are left empty.
+    /// Paths with their objects, one for each file; digests of files are left empty.
     pub entries: Vec<(RootPath, Object)>,
-    /// Files among them that have more names.
+    /// Files among them with further names.
     several_names: BTreeSet<(u64, u64)>,
     /// There are more than [`MAX_OWNED`].
     pub too_many: bool,
-    /// Some have names that are no text: those cannot be named in a step.
+    /// Some names are not text, so steps cannot name them.
     pub unnamed: bool,
 }
 
-/// Looks at the home of one user.
+/// Reads the home of one user.
 ///
 /// # Errors
-/// What the root said.
+/// The root cannot be read.
 pub fn look(
     root: &Root,
     (index, user): (usize, &User),
@@ -89,14 +89,14 @@ pub fn look(
     Ok(Some(home))
 }
 
-/// The mailbox of a user.
+/// Returns the mailbox of a user.
 pub fn mailbox(directory: &str, user: &str) -> Option<RootPath> {
     let mailbox = RootPath::parse(directory).ok()?.join(user).ok()?;
-    // A name with slashes would lead elsewhere.
+    // A name with slashes would name another directory.
     (mailbox.name() == user).then_some(mailbox)
 }
 
-/// The old home, unless it is the same place by another name.
+/// Returns the old home, unless it is the same directory under another name.
 fn moved(
     root: &Root,
     old: &UserEntry,
@@ -117,8 +117,8 @@ fn moved(
     Ok(Some((from, filled)))
 }
 
-/// Everything in the home that belongs to the old ids, the home itself first, and the mailbox, as usermod has it:
-/// a home that is somebody else's is left.
+/// Returns all objects in the home that belong to the old ids, the home itself first, and the mailbox, like usermod:
+/// a home of another user is left alone.
 fn owned(
     root: &Root,
     home: &RootPath,
@@ -172,7 +172,7 @@ fn note(root: &Root, path: &RootPath, stat: &FileStat, found: &mut Owned) -> Res
         found.too_many = true;
         return Ok(());
     }
-    // Its owner changes under all names at once; a link is made anew, under each name.
+    // Its owner changes under all names at once; a link is created again, under each name.
     let is_link = stat.st_mode & libc::S_IFMT == libc::S_IFLNK;
     let is_directory = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
     let several = stat.st_nlink > 1 && !is_link && !is_directory;
@@ -207,10 +207,10 @@ fn at(path: &RootPath, errno: nix::errno::Errno) -> RootError {
     }
 }
 
-/// Every path below a directory, relative to it, a directory before what is in it.
+/// Returns all paths below a directory, relative to it, a directory before its contents.
 ///
 /// # Errors
-/// What the root said.
+/// The root cannot be read.
 pub fn below(root: &Root, directory: &RootPath) -> Result<Vec<String>, RootError> {
     let mut all = Vec::new();
     let mut todo = vec![String::new()];

@@ -1,7 +1,7 @@
 //! Users and groups of bare Ignition configs (docs/ignition.md: Users): shadow-utils runs on a private copy of the
-//! account files, and what comes of it is a value that a plan turns into steps.
+//! account files, and the result is a value that a plan turns into steps.
 //!
-//! Nothing in the root is changed here. A command runs only where an account differs from the config, so that a
+//! Nothing in the root is changed here. A command runs only if an account differs from the config, so that a
 //! second run starts none.
 
 mod changes;
@@ -34,26 +34,26 @@ pub use homes::{Home, MAX_OWNED, Owned};
 /// The accounts before and after, and the homes between them.
 #[derive(Debug, Clone)]
 pub struct Prepared {
-    /// The account files as they are.
+    /// The current account files.
     pub before: AccountFiles,
-    /// As they are to be; the same as before where something stands against it.
+    /// The account files after the run; the current ones if there is a problem.
     pub after: AccountFiles,
-    /// What stands against it.
+    /// The problem that prevents the change.
     pub problem: Option<Notice>,
-    /// What the person has to know.
+    /// Notices for the reader of the plan.
     pub notices: Vec<Notice>,
-    /// Every configured user that is to exist.
+    /// Configured users that will exist.
     pub homes: Vec<Home>,
-    /// What users that go leave behind.
+    /// Objects that removed users leave behind.
     pub left: Vec<(usize, RootPath)>,
-    /// How homes are made.
+    /// Settings for new homes.
     pub defaults: Defaults,
-    /// What a new home is filled with, relative to the skeleton directory.
+    /// Contents of a new home, relative to the skeleton directory.
     pub skeleton: Vec<String>,
 }
 
 impl Prepared {
-    /// Every path that a plan will ask about.
+    /// Returns all paths that a plan needs.
     pub fn paths(&self) -> Vec<RootPath> {
         let mut all: Vec<RootPath> = WRITTEN.into_iter().map(RootPath::fixed).collect();
         let skeleton = RootPath::parse(&self.defaults.skeleton).ok();
@@ -78,10 +78,10 @@ impl Prepared {
     }
 }
 
-/// Finds out what becomes of the accounts; `None` for a config that is not bare or has none.
+/// Computes the accounts after the run; `None` for a config that is not bare or has none.
 ///
 /// # Errors
-/// What the root said. What the tools said is a [`Prepared::problem`].
+/// The root cannot be read. An error of the tools is a [`Prepared::problem`].
 pub fn prepare(
     root: &Root,
     config: &MachineConfig,
@@ -133,14 +133,14 @@ pub fn prepare(
     Ok(Some(prepared))
 }
 
-/// A value of an entry that no line of an account file can hold: no tool gets to see it.
+/// Returns a value of an entry that no line of an account file can contain: the tools never get it.
 fn refused(desired: &Desired) -> Option<Notice> {
     let mut refused = desired.unsupported.iter();
     let part = refused.find(|part| part.path.starts_with("passwd."))?;
     Some(notice(&part.path, &part.message))
 }
 
-/// The account files with the shadow lines of configured users made whole: the tools pass a broken one over.
+/// Returns the account files with repaired shadow lines of configured users: the tools skip a broken line.
 fn with_whole_lines(before: &AccountFiles, passwd: &Passwd) -> AccountFiles {
     let mut files = before.clone();
     let names: BTreeSet<String> = before.users().into_iter().map(|user| user.name).collect();
@@ -155,7 +155,7 @@ fn with_whole_lines(before: &AccountFiles, passwd: &Passwd) -> AccountFiles {
     files
 }
 
-/// Files that say how the tools work; those that are there.
+/// Reads the existing configuration files of the tools.
 type Settings = Vec<(&'static str, Vec<u8>)>;
 
 fn settings(root: &Root) -> Result<Settings, RootError> {
@@ -195,7 +195,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// What a user that goes leaves behind.
+    /// Returns the objects that a removed user leaves behind.
     fn leave(&mut self, root: &Root, index: usize, user: &User) -> Result<(), RootError> {
         let Some(entry) = self.before.user(&user.name) else {
             return Ok(());
@@ -210,7 +210,7 @@ impl Prepared {
     }
 }
 
-/// The account files, and why one of them cannot be read.
+/// Reads the account files; the second value is the error of an unreadable one.
 fn read(root: &Root) -> (AccountFiles, Option<RootError>) {
     let mut files = AccountFiles::default();
     let mut unreadable = None;
@@ -225,8 +225,8 @@ fn read(root: &Root) -> (AccountFiles, Option<RootError>) {
     (files, unreadable)
 }
 
-/// The account files with those that a config brings as a whole: owners are looked up in what will be there. `None`
-/// where it brings none.
+/// Returns the account files with those that a config replaces as a whole: owners are looked up in the new ones. `None`
+/// if it replaces none.
 pub fn brought(root: &Root, desired: &Desired) -> Option<AccountFiles> {
     let file = |path: &'static str| Some((path, desired.file_at(&RootPath::fixed(path))?));
     let brought: Vec<_> = WRITTEN.into_iter().filter_map(file).collect();
@@ -242,24 +242,24 @@ pub fn brought(root: &Root, desired: &Desired) -> Option<AccountFiles> {
     Some(files)
 }
 
-/// The commands, one after the other.
+/// A series of commands.
 struct Run<'a> {
     runner: &'a dyn CommandRunner,
     settings: &'a Settings,
     unreadable: Option<RootError>,
-    /// What the copy is made from.
+    /// The originals of the copy.
     base: AccountFiles,
-    /// The accounts as they are by now.
+    /// The accounts after the commands so far.
     files: AccountFiles,
     copy: Option<PrivateCopy>,
     ran: usize,
-    /// Stand-ins and what they stand for.
+    /// Placeholders with the hashes that replace them.
     hashes: Vec<(String, String)>,
     notices: Vec<Notice>,
 }
 
 impl Run<'_> {
-    /// Groups in the config's order, then users.
+    /// Runs the commands: groups in the config's order, then users.
     fn all(&mut self, passwd: &Passwd) -> Result<(), Notice> {
         for (index, group) in passwd.groups.iter().enumerate() {
             let at = format!("passwd.groups[{index}]");
@@ -286,7 +286,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A word that goes through the tools in place of a hash.
+    /// Returns a placeholder that the tools get instead of a hash.
     fn stand_in(&mut self, hash: Option<&str>) -> String {
         let Some(hash) = hash else {
             return String::new();
@@ -307,7 +307,8 @@ impl Run<'_> {
                 return Err(notice(at, &message));
             }
             Err(Unable::Failed(words)) => {
-                let message = format!("{words}. Nothing was changed; see to it, then run again");
+                let message =
+                    format!("{words}. Nothing was changed; correct the cause, then run again");
                 return Err(notice(at, &message));
             }
             Err(Unable::NotRoot) => format!("{program} needs root. Run as root"),
@@ -322,17 +323,17 @@ impl Run<'_> {
         Err(notice(at, &unable))
     }
 
-    /// The tools would begin new files where some are missing, with nobody else in them.
+    /// Refuses missing files: the tools would create new ones without the other entries.
     fn may_run(&self) -> Result<(), String> {
         if let Some(error) = &self.unreadable {
             return Err(format!(
-                "reading {error}. Run as root, or put the file right first"
+                "reading {error}. Run as root, or correct the file first"
             ));
         }
         let mut needed = [paths::PASSWD, paths::GROUP].into_iter();
         match needed.find(|path| self.base.bytes(path).is_none()) {
             Some(path) => Err(format!(
-                "the root has no /{path}, so that no accounts can be changed in it. Check --root"
+                "the root has no /{path}, so its accounts cannot be changed. Check --root"
             )),
             None => Ok(()),
         }
@@ -361,7 +362,7 @@ impl Run<'_> {
         })?;
         match answer.status {
             Some(0) => {}
-            // The shell between us and the tool did not find it.
+            // The shell that starts the tool did not find it.
             Some(127) => return Err(Unable::Missing(tool.program.to_owned())),
             status => return Err(Unable::Refused(words(tool.program, status, &answer.stderr))),
         }
@@ -371,7 +372,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Without tools one field can still be set, as a rescue may need it.
+    /// Sets a password without the tools, which a rescue may need.
     fn set_password(&mut self, at: &str, name: &str) -> bool {
         let Some((stand_in, _)) = self.hashes.last() else {
             return false;
@@ -383,30 +384,30 @@ impl Run<'_> {
         };
         self.base.insert(paths::SHADOW, text.into_bytes());
         self.files = self.base.clone();
-        let message = "usermod cannot run here: the password is set all the same, and the day of its last change stays";
+        let message = "usermod cannot run here: the password is set without it, and the date of its last change stays";
         self.notices.push(notice(at, message));
         true
     }
 
-    /// The result, with the hashes in their places.
+    /// Returns the result, with the hashes instead of the placeholders.
     fn outcome(&self) -> AccountFiles {
         self.files.with_fields(&self.hashes)
     }
 }
 
-/// Why a command did not do its work.
+/// A reason why a command failed.
 enum Unable {
     /// Only root may run it.
     NotRoot,
-    /// The program is not here.
+    /// The program is missing.
     Missing(String),
-    /// In the program's own words.
+    /// The program's error.
     Refused(String),
-    /// In the system's words.
+    /// The system's error.
     Failed(String),
 }
 
-/// Without the audit's the tools work all the same.
+/// Returns the missing capabilities; the tools do not need that for audit.
 fn lacks_nothing(command: &CommandLine) -> Result<(), Unable> {
     let ours = privileges::effective();
     let mut needed = command.capabilities.iter();
@@ -421,7 +422,7 @@ fn lacks_nothing(command: &CommandLine) -> Result<(), Unable> {
     }
 }
 
-/// What a tool says of itself; the noise around it is the C library's.
+/// Returns a tool's own message; the other lines come from the C library.
 fn words(program: &str, status: Option<i32>, stderr: &str) -> String {
     let prefix = format!("{program}: ");
     let own: Vec<&str> = stderr
@@ -452,7 +453,7 @@ fn notice(subject: &str, message: &str) -> Notice {
     }
 }
 
-/// Whether the tools would see SELinux enabled.
+/// Is true if the tools see SELinux enabled.
 #[allow(
     clippy::disallowed_methods,
     reason = "the running kernel's interface, not a path of the node's root"
@@ -461,13 +462,13 @@ fn kernel_has_selinux() -> bool {
     std::fs::metadata("/sys/fs/selinux/enforce").is_ok()
 }
 
-/// The keys that a user gets, one a line; `None`: the config gives none, and those that are there stay.
+/// Returns the keys that a user gets, one per line; `None` if the config gives none, and existing ones stay.
 pub fn keys_text(user: &User) -> Option<String> {
     let keys = &user.ssh_authorized_keys;
     (!keys.is_empty()).then(|| keys.join("\n") + "\n")
 }
 
-/// Whether a home may be made for this user.
+/// Is true if a home may be created for this user.
 pub fn may_have_home(user: &User) -> bool {
     user.no_create_home != Some(true)
 }

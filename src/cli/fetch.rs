@@ -257,7 +257,7 @@ fn get(
         .is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"));
     if is_plain && args.digest().is_none() {
         bail!(
-            "{} is not encrypted, so anybody could have answered. Use https, or say which bytes are right: --sha256 HEX",
+            "{} is not encrypted, so the answer is not authenticated. Use https, or give the right digest: --sha256 HEX",
             net::redact_url(url)
         );
     }
@@ -312,8 +312,8 @@ fn explanation(error: &FetchError, pool: &str, known: Option<&Server>, given: bo
 fn verify(args: &FetchArgs, bytes: &[u8]) -> Result<()> {
     match args.digest() {
         Some(digest) if !has_hash(bytes, &digest) => bail!(
-            "what came has another digest than was given (its SHA-256 is {}); nothing was kept. Ask whoever gave the \
-             digest, or get the document anew",
+            "the received data has a different digest (SHA-256 {}) than the given one; nothing was kept. Ask for the right \
+             digest, or get the document again",
             sha256(bytes)
         ),
         _ => Ok(()),

@@ -83,7 +83,7 @@ fn all(cli: &Cli, args: &StatusArgs, root: &Root, kept: &[MachineConfig]) -> Res
     let branch = then
         .branches
         .first()
-        .context("nothing can be told of the daemon")?;
+        .context("the daemon's behaviour cannot be predicted")?;
     let names: Vec<String> = kept.iter().map(|config| config.name.clone()).collect();
     let pool = kept
         .iter()

@@ -503,7 +503,7 @@ fn to_remove(root: &Root, lock: &Lock) -> Result<Removed> {
         if managed.contains(&path) {
             left.push((path, "the node's config is in charge of it"));
         } else if install::is_mask(root, &path)? {
-            left.push((path, "somebody has masked the unit; remove it by hand"));
+            left.push((path, "the unit was masked by hand; remove it by hand"));
         } else {
             ours.push(path);
         }

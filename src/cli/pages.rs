@@ -125,7 +125,7 @@ fn write_all(command: &Command, directory: &Path) -> Result<()> {
 
 #[allow(
     clippy::disallowed_methods,
-    reason = "a page for whoever makes a package, not a path of a node"
+    reason = "a page for a package, not a path of a node"
 )]
 fn write(file: &Path, page: &[u8]) -> std::io::Result<()> {
     std::fs::write(file, page)

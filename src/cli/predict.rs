@@ -92,7 +92,7 @@ fn records<'a>(root: &Root, moment: Moment<'a>) -> Result<Cow<'a, Records>, Root
 /// The same for a report that it must not keep back: a failure is only logged.
 pub fn said(forecast: Result<Forecast>) -> Option<Forecast> {
     forecast
-        .inspect_err(|error| log::warn!("what the daemon will do cannot be told: {error:#}"))
+        .inspect_err(|error| log::warn!("the daemon's behaviour cannot be predicted: {error:#}"))
         .ok()
 }
 

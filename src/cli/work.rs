@@ -35,7 +35,7 @@ pub fn confirm(cli: &Cli, question: &str) -> Result<()> {
     }
     if !std::io::stdin().is_terminal() {
         bail!(
-            "standard input is no terminal, so nobody can be asked; add --yes to carry this plan out. Nothing was changed"
+            "standard input is not a terminal, so there is no prompt; add --yes to carry out this plan. Nothing was changed"
         );
     }
     progress::clear();

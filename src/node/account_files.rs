@@ -1,4 +1,4 @@
-//! The account files as values: what they say of users and groups. No I/O, and no secret in a `Debug`.
+//! The account files as values, with their users and groups. No I/O, and no secret in a `Debug`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,13 +16,13 @@ pub const WRITTEN: [&str; 6] = [
     paths::SUBGID,
 ];
 
-/// Where the OS keeps lines that are not in `etc` (nss-altfiles).
+/// Files of the OS with lines that are not in `etc` (nss-altfiles).
 const TWINS: [(&str, &str); 2] = [
     (paths::PASSWD, paths::USR_PASSWD),
     (paths::GROUP, paths::USR_GROUP),
 ];
 
-/// The account files of a root; one that is not there has no entry.
+/// The account files of a root; a missing one has no entry.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct AccountFiles {
     texts: BTreeMap<&'static str, Vec<u8>>,
@@ -75,22 +75,22 @@ pub struct GroupEntry {
 }
 
 impl AccountFiles {
-    /// Keeps the bytes of one file; its path is one of [`crate::paths`].
+    /// Stores the bytes of one file; its path is one of [`crate::paths`].
     pub fn insert(&mut self, path: &'static str, bytes: Vec<u8>) {
         self.texts.insert(path, bytes);
     }
 
-    /// The bytes of one file.
+    /// Returns the bytes of one file.
     pub fn bytes(&self, path: &str) -> Option<&[u8]> {
         self.texts.get(path).map(Vec::as_slice)
     }
 
-    /// The text of one file; nothing where there is none.
+    /// Returns the text of one file; empty if it is missing.
     pub fn text(&self, path: &str) -> String {
         String::from_utf8_lossy(self.bytes(path).unwrap_or_default()).into_owned()
     }
 
-    /// The lines that the OS ships and `etc` does not have: what a look-up finds behind those of `etc`.
+    /// Returns the OS's lines that `etc` does not have: a look-up finds them after those of `etc`.
     pub fn shipped(&self, path: &str) -> Vec<&[u8]> {
         let twin = TWINS.iter().find(|(own, _)| *own == path);
         let twin = twin.and_then(|(_, twin)| self.bytes(twin));
@@ -102,7 +102,7 @@ impl AccountFiles {
             .collect()
     }
 
-    /// A file with the shipped lines behind its own; `None` where there is neither.
+    /// Returns a file with the OS's lines after its own; `None` if both are missing.
     pub fn merged(&self, path: &str) -> Option<Vec<u8>> {
         let shipped = self.shipped(path);
         if shipped.is_empty() {
@@ -119,31 +119,31 @@ impl AccountFiles {
         Some(all)
     }
 
-    /// Every line of `passwd` that can be read, the shipped ones last.
+    /// Returns all readable lines of `passwd`, those of the OS last.
     pub fn users(&self) -> Vec<UserEntry> {
         let text = self.merged(paths::PASSWD).unwrap_or_default();
         let text = String::from_utf8_lossy(&text).into_owned();
         text.lines().filter_map(user).collect()
     }
 
-    /// The user with this name.
+    /// Returns the user with this name.
     pub fn user(&self, name: &str) -> Option<UserEntry> {
         self.users().into_iter().find(|user| user.name == name)
     }
 
-    /// Every line of `group` that can be read, the shipped ones last.
+    /// Returns all readable lines of `group`, those of the OS last.
     pub fn groups(&self) -> Vec<GroupEntry> {
         let text = self.merged(paths::GROUP).unwrap_or_default();
         let text = String::from_utf8_lossy(&text).into_owned();
         text.lines().filter_map(group).collect()
     }
 
-    /// The group with this name.
+    /// Returns the group with this name.
     pub fn group(&self, name: &str) -> Option<GroupEntry> {
         self.groups().into_iter().find(|group| group.name == name)
     }
 
-    /// The group that a name or number means, as shadow-utils reads it.
+    /// Returns the group with a name or number, as shadow-utils reads it.
     pub fn group_of(&self, name: &str) -> Option<GroupEntry> {
         let number: Option<u32> = name.parse().ok();
         let means = |group: &GroupEntry| match number {
@@ -153,7 +153,7 @@ impl AccountFiles {
         self.groups().into_iter().find(means)
     }
 
-    /// The password field that counts for a user.
+    /// Returns the effective password field of a user.
     pub fn password(&self, name: &str) -> Option<String> {
         let entry = self.user(name)?;
         if entry.password != "x" {
@@ -162,7 +162,7 @@ impl AccountFiles {
         self.shadow_password(name)
     }
 
-    /// The password field that `shadow` has for a user, in a line that is whole.
+    /// Returns the password field of `shadow` for a user, from an intact line.
     pub fn shadow_password(&self, name: &str) -> Option<String> {
         let text = self.text(paths::SHADOW);
         let mut lines = text.lines().filter(|line| is_whole(line));
@@ -173,7 +173,7 @@ impl AccountFiles {
         })
     }
 
-    /// The same files with other texts in fields that hold exactly the first of a pair.
+    /// Returns the files with replaced fields: those that equal the first of a pair get the second.
     pub fn with_fields(&self, pairs: &[(String, String)]) -> Self {
         let mut files = self.clone();
         for bytes in files.texts.values_mut() {
@@ -184,13 +184,13 @@ impl AccountFiles {
         files
     }
 
-    /// The password field that counts for a group.
+    /// Returns the effective password field of a group.
     pub fn group_password(&self, name: &str) -> Option<String> {
         let hidden = self.field(paths::GSHADOW, name, 1);
         hidden.or_else(|| self.group(name).map(|group| group.password))
     }
 
-    /// Whether these are exactly the user's supplementary groups, in `group` and in `gshadow`.
+    /// Is true if these are exactly the user's supplementary groups, in `group` and in `gshadow`.
     pub fn is_member_of_exactly(&self, name: &str, wanted: &BTreeSet<String>) -> bool {
         let listed = |members: &str| members.split(',').any(|member| member == name);
         let hidden = self.text(paths::GSHADOW);
@@ -215,7 +215,7 @@ impl AccountFiles {
         found?.nth(index.checked_sub(1)?).map(str::to_owned)
     }
 
-    /// These files after a run of the tools: what was merged in is taken out again where it is as it was.
+    /// Returns these files after a run of the tools: merged lines that did not change are removed again.
     /// `found` are the bytes in the copy; the files of the OS itself do not change.
     pub fn after(&self, mut found: impl FnMut(&'static str) -> Option<Vec<u8>>) -> Self {
         let mut after = self.clone();

@@ -78,7 +78,7 @@ pub struct NodeState {
     pub mounts: BTreeMap<u64, Mount>,
     /// Unit files, presets and links.
     pub units: UnitTree,
-    /// What the root's systemd can do.
+    /// The abilities of the root's systemd.
     pub systemd: Support,
     /// Users and groups.
     pub accounts: Accounts,

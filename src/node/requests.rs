@@ -30,7 +30,7 @@ pub struct AskedFor {
     pub extensions: Vec<String>,
 }
 
-/// How many deployments are remembered; a node has three or four.
+/// Number of deployments that are stored; a node has three or four.
 const DEPLOYMENTS_KEPT: usize = 8;
 
 impl Asked {

@@ -1,12 +1,12 @@
-//! Lines of `shadow(5)`: which are whole, and how one that was broken is made whole again.
+//! Lines of `shadow(5)`: the check if a line is intact, and the repair of a broken one.
 //!
-//! A password with a line break or a colon in it tears its line apart: no login reads what is left of it.
+//! A password with a line break or a colon breaks its line: no login can read it.
 
 use std::collections::BTreeSet;
 
-/// Fields of a line: name, password, seven more.
+/// Number of fields of a line: name, password, seven more.
 const FIELDS: usize = 9;
-/// Fields of a line in the oldest form, which is still read.
+/// Number of fields in the oldest form, which is still read.
 const FIELDS_OF_OLD: usize = 5;
 /// A password field that nothing matches.
 const LOCKED: &str = "*";
@@ -19,8 +19,8 @@ pub fn is_whole(line: &str) -> bool {
     right_count && !name(line).is_empty() && fields.iter().skip(2).all(number)
 }
 
-/// The text with one whole line for `user`, whose password is locked if it had none; `None` where none of the user's
-/// lines is broken. `is_known` tells the accounts that `passwd` has.
+/// Returns the text with one intact line for `user`, whose password is locked if it had none; `None` if none of the user's
+/// lines is broken. `is_known` is true for the accounts in `passwd`.
 pub fn mended(text: &str, user: &str, is_known: &dyn Fn(&str) -> bool) -> Option<String> {
     let lines: Vec<&str> = text.lines().collect();
     let is_of_user = |line: &&str| !user.is_empty() && name(line) == user;
@@ -52,7 +52,7 @@ pub fn mended(text: &str, user: &str, is_known: &dyn Fn(&str) -> bool) -> Option
     Some(kept.iter().map(|line| format!("{line}\n")).collect())
 }
 
-/// A broken line with the lines behind it that were part of it.
+/// A broken line with its parts on the following lines.
 fn pieces<'t>(line: &'t str, behind: &[&'t str], is_next: &dyn Fn(&str) -> bool) -> Vec<&'t str> {
     let mut pieces = vec![line];
     let mut colons = line.matches(':').count();
@@ -66,7 +66,7 @@ fn pieces<'t>(line: &'t str, behind: &[&'t str], is_next: &dyn Fn(&str) -> bool)
     pieces
 }
 
-/// A whole line, with the days of the broken one where they can be told.
+/// Returns an intact line, with the days of the broken one if they are readable.
 fn rebuilt(user: &str, joined: &str) -> String {
     let fields: Vec<&str> = joined.split(':').collect();
     let days = fields.len().checked_sub(FIELDS - 2).filter(|at| *at >= 2);

@@ -1338,7 +1338,7 @@ fn without_the_tools_nothing_is_changed_but_a_password_can_be_set() {
     let output = run_in(hide, &root, &["apply", "--yes", document.path()]).unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", words(&output));
     assert!(
-        words(&output).contains("the day of its last change stays"),
+        words(&output).contains("the date of its last change stays"),
         "{}",
         words(&output)
     );

@@ -639,7 +639,7 @@ const CASES: &[Case] = &[
         0,
         6,
         refers!(merge r#"{"source":"<HTTP>/latin1"}"#),
-        Refused("no UTF-8 text"),
+        Refused("is not UTF-8 text"),
     ),
     (
         "config",

@@ -321,17 +321,17 @@ fn contents(node: &Node, table: &mut Vec<Row>) {
     let good = server(&node.authority, &rendered("rendered-worker-a", "x\n"));
     let zeros = "0".repeat(64);
     table.push(Row {
-        cause: "another digest",
+        cause: "different digest",
         said: node.told(60, &good.url(""), "worker", &["--sha256", &zeros]),
-        words: "what came has another digest than was given",
-        next: "Ask whoever gave the digest, or get the document anew",
+        words: "the received data has a different digest",
+        next: "Ask for the right digest, or get the document again",
     });
     let plain = Server::plain(Routes::new());
     table.push(node.row(
         "no https",
         &plain.url(""),
-        "is not encrypted, so anybody could have answered",
-        "Use https, or say which bytes are right: --sha256 HEX",
+        "is not encrypted, so the answer is not authenticated",
+        "Use https, or give the right digest: --sha256 HEX",
     ));
 }
 

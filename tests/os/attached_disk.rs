@@ -117,6 +117,6 @@ fn a_boot_entry_that_leads_nowhere_is_named() {
     let said = run(disk.0.dir(), &["plan", &config(&disk.0)])
         .exits(1)
         .err();
-    assert!(said.contains("which is no deployment"), "{said}");
+    assert!(said.contains("which is not a deployment"), "{said}");
     assert!(all.iter().all(|one| !one.join("etc/new").exists()));
 }

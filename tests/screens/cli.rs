@@ -151,7 +151,7 @@ fn a_record_that_is_broken_is_not_taken_for_none() {
     for command in ["apply", "plan", "verify", "show"] {
         let run = root.run(&["--yes", command]).exits(1);
         assert!(
-            run.err().contains("the recorded one cannot be used"),
+            run.err().contains("the recorded config cannot be used"),
             "{}",
             run.err()
         );

@@ -38,7 +38,7 @@ pub(super) fn ask(root: &Root, server: &Server) -> Result<Heard, String> {
 
 fn settings(root: &Root, server: &Server) -> Result<FetchSettings, String> {
     if !server.url.starts_with("https:") {
-        return Err("it was reached without TLS, so anybody could answer".to_owned());
+        return Err("it was reached without TLS, so its answer is not authenticated".to_owned());
     }
     let mut network = Network::default();
     if !server.authorities.trim().is_empty() {
