@@ -514,7 +514,7 @@ fn a_stick_with_two_pools_suggests_what_the_node_speaks_for_and_nothing_else() {
     let said = root.run(&["fetch", given.path()]).ok();
     let text = flat(&said.out());
     assert!(
-        text.contains("It is of pool master, and this node is of another one"),
+        text.contains("It belongs to pool master, and this node to another one"),
         "{text}"
     );
     assert!(!text.contains("Next:"), "{text}");

@@ -342,7 +342,7 @@ const ROWS: &[Row] = &[
     (
         "5: node-annotations.json is there: the record does not count",
         |n| (n.initial, n.record) = (Some(Ok(first("a"))), Recorded::In("b")),
-        Adopted("not looked at"),
+        Adopted("is ignored, as the daemon treats this as a first boot"),
     ),
     (
         "6: another image runs",
@@ -461,7 +461,7 @@ const ROWS: &[Row] = &[
     (
         "11: the repository of extensions",
         |n| n.triggers.repository = true,
-        Adopted("coreos-extensions.repo is left over"),
+        Adopted("coreos-extensions.repo is stale"),
     ),
     (
         "11: the force file",
