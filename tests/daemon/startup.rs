@@ -218,7 +218,7 @@ fn an_update_that_cannot_get_to_its_end_is_foretold_with_what_it_fails_over() {
             &before,
             &directory,
             None,
-            "it cannot write /etc/taken: a directory is there",
+            "it cannot write /etc/taken: it is a directory",
         ),
         (&with, &fine, Some(cannot_stat), ""),
         (&before, &units, None, "unit a.service cannot be enabled"),
