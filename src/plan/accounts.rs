@@ -54,7 +54,7 @@ impl Builder<'_> {
             Some(Kind::File { sha256, .. }) if Some(sha256) == seen.as_ref() => {}
             None if before.is_none() => {}
             Some(Kind::File { .. }) => {
-                let message = "was changed by somebody else meanwhile. Run again";
+                let message = "was changed by another program meanwhile. Run again";
                 return self.block(path.to_string(), message);
             }
             _ => {

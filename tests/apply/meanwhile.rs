@@ -90,7 +90,10 @@ impl Scene {
         assert_eq!(run.code, Some(code), "{path}: {}", run.said);
         let flat: String = run.said.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(flat.contains(&format!("/{path}")), "{path}: {flat}");
-        assert!(flat.contains("changed by somebody else"), "{path}: {flat}");
+        assert!(
+            flat.contains("changed by another program"),
+            "{path}: {flat}"
+        );
         assert_eq!(
             theirs.of(&self.root),
             theirs.wanted,
