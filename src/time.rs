@@ -1,5 +1,7 @@
 //! Times as UTC text, and the days of the Gregorian calendar.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use crate::text::count;
 
 /// Returns a time as UTC text, from seconds since 1970.
@@ -60,6 +62,14 @@ pub fn days(year: i64, month: i64, day: i64) -> i64 {
         + (153 * month + 2) / 5
         + day
         - 719_469
+}
+
+/// Returns the current time: seconds since 1970, by the clock of this machine.
+pub fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
 }
 
 #[cfg(test)]

@@ -64,10 +64,10 @@ pub fn expect_read(node: &NodeState) -> Result<()> {
     bail!("{all} cannot be read by this user, such as {first}: permission denied")
 }
 
-/// Blocks what an ordinary user could begin and not end.
-pub fn look(root: &Root, node: &NodeState, plan: &mut Plan) {
+/// Returns a blocker if an ordinary user could begin the plan and not end it.
+pub fn denied_writes(root: &Root, node: &NodeState, plan: &Plan) -> Option<Notice> {
     if privileges::opens_all() {
-        return;
+        return None;
     }
     let access = AccessFlags::W_OK | AccessFlags::X_OK;
     let foreign = |path: &RootPath| {
@@ -82,17 +82,12 @@ pub fn look(root: &Root, node: &NodeState, plan: &mut Plan) {
     let ours = WRITTEN.map(RootPath::fixed);
     let ours = ours.iter().filter(|path| root.is_closed_to_writing(path));
     let mut closed = closed.chain(ours.filter(|_| !plan.steps.is_empty()));
-    let Some(first) = closed.next() else {
-        return;
-    };
+    let first = closed.next()?;
     let all = count(1 + closed.count(), "path");
-    plan.blockers.insert(
-        0,
-        Notice {
-            subject: "permission".to_owned(),
-            message: format!("{all} cannot be written by this user, such as {first}. {SUDO}"),
-        },
-    );
+    Some(Notice {
+        subject: "permission".to_owned(),
+        message: format!("{all} cannot be written by this user, such as {first}. {SUDO}"),
+    })
 }
 
 /// Returns true where an ordinary user could not read what this is about.

@@ -1,38 +1,40 @@
 //! `apply`: lock, recover, observe, plan, ask, transact, verify, report.
 
+use crate::cli::ui::Ui;
+use crate::staging::state;
 use std::cell::RefCell;
 
 use anyhow::{Result, bail};
 
 use super::access::{self, Need};
-use super::after;
-use super::bits::Bits;
-use super::complete;
 use super::fetch;
 use super::firstboot::in_place;
-use super::install::{Beforehand, systemd_runs};
-use super::os::{self, Over, Staging};
+use super::install::Beforehand;
 use super::predict;
-use super::quorum;
 use super::recover::recover_first;
 use super::session::{Session, Unnamed, open_root};
-use super::work::{Work, confirm, now};
+use super::work::Work;
 use super::workloads::{self, Stopped};
-use super::{ApplyArgs, Cli, Output, PlanArgs, machine};
-use crate::command::HostRunner;
+use super::{ApplyArgs, Output, PlanArgs, machine};
 use crate::command::job::{Done, Job};
 use crate::daemon::forecast::Forecast;
 use crate::drift;
 use crate::error::ExitCode;
 use crate::invocation::{mco_rescue, shell_word};
+use crate::node::host::systemd_runs;
 use crate::paths;
 use crate::plan::{After, Force, Options, Plan, PlannedStep};
 use crate::report;
 use crate::report::after::Told;
 use crate::report::question;
 use crate::report::verify::Findings;
+use crate::staging::deployments;
+use crate::staging::image_source::ImageSource;
+use crate::staging::quorum;
+use crate::staging::stage::{Over, Staging};
 use crate::sys::privileges::Capability;
 use crate::text::count;
+use crate::time::now;
 use crate::transaction::{self, Lock};
 
 /// What is needed after the files are in place: dropping what was staged, and the reboot.
@@ -44,28 +46,23 @@ const LATER: [Capability; 4] = [
 ];
 
 /// Runs `apply`.
-pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
+pub fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     let (started, args) = (now(), &apply.plan);
     if apply.dry_run {
-        return super::plan::run(cli, args);
+        return super::plan::run(ui, args);
     }
-    let root = open_root(cli)?;
+    let root = open_root(ui)?;
     machine::expect_node(&root, args.guards.not_a_node)?;
     access::expect(&root, Need::Write)?;
     if apply.stop_workloads && !root.is_live() {
         bail!("--stop-workloads is for the node that runs; leave it out for another root");
     }
     let lock = transaction::acquire_lock(&root)?;
-    recover_first(&root, &lock)?;
-    let mut session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
-    let mut plan = planned(apply, &session)?;
+    recover_first(&root, ui.runner, &lock)?;
+    let mut session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
     let beforehand = Beforehand::of(&session);
-    let completion = args.guards.completion();
-    completion.look(&session.root, &mut plan, beforehand.as_ref())?;
-    if let Some(beforehand) = &beforehand {
-        beforehand.announce(&mut plan);
-    }
-    show_plan(cli, args, &session, &plan)?;
+    let mut plan = planned(apply, &session, beforehand.as_ref())?;
+    show_plan(ui, args, &session, &plan)?;
     if !plan.blockers.is_empty() {
         bail!(
             "refusing to apply {}: see the blockers above; nothing was changed{}",
@@ -78,15 +75,16 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
         lock.keep_parents();
     }
     if !plan.is_empty() {
-        confirm(cli, &question(apply, &session, &plan))?;
+        ui.confirm(&question(apply, &session, &plan))?;
         if args.guards.first_boot {
-            in_place::stop_service()?;
+            in_place::stop_service(ui.runner)?;
         }
         if let Some(beforehand) = beforehand {
-            completion.install(&session.root, &lock, &plan, &beforehand)?;
-            plan = plan_again(apply, &mut session, &plan)?;
+            let completion = args.guards.completion();
+            completion.install(&session.root, session.runner, &lock, &plan, &beforehand)?;
+            plan = plan_again(apply, &mut session, &plan, &beforehand)?;
         }
-        told = change(cli, apply, &session, &lock, &plan, started)?;
+        told = change(ui, apply, &session, &lock, &plan, started)?;
         force(&session, &plan);
         if let Err(error) = session.observe_applied() {
             log::warn!(
@@ -97,25 +95,25 @@ pub fn run(cli: &Cli, apply: &ApplyArgs) -> Result<ExitCode> {
             return Ok(ExitCode::Done);
         }
     } else if plan.force != Force::Left {
-        confirm(
-            cli,
-            &format!("/{}: see the notice above. Do that?", paths::FORCE),
-        )?;
+        ui.confirm(&format!(
+            "/{}: see the notice above. Do that?",
+            paths::FORCE
+        ))?;
         force(&session, &plan);
     }
-    let code = verify(cli, args, &session, &plan, &told)?;
+    let code = verify(ui, args, &session, &plan, &told)?;
     if code == ExitCode::Done && plan.is_empty() && plan.os.is_empty() && !args.files_only {
-        complete::forget_failed(&session.root)?;
-        os::settle(&session.root);
+        state::forget_failure(&session.root)?;
+        deployments::settle(&session.root, session.runner);
     }
     if apply.reboot && plan.reboots() && code == ExitCode::Done {
-        os::reboot(&session.root, args.guards.ignore_quorum)?;
+        deployments::reboot(&session.root, session.runner, args.guards.ignore_quorum)?;
     }
     Ok(code)
 }
 
 /// What is decided, in the line that asks.
-fn question(apply: &ApplyArgs, session: &Session, plan: &Plan) -> String {
+fn question(apply: &ApplyArgs, session: &Session<'_>, plan: &Plan) -> String {
     let system = if apply.plan.files_only {
         question::System::LeftAlone
     } else if session.node.system.facts().is_some() {
@@ -137,7 +135,7 @@ fn question(apply: &ApplyArgs, session: &Session, plan: &Plan) -> String {
 }
 
 /// What becomes of the daemon's force file, now that everything else is in place, which no failure here changes.
-fn force(session: &Session, plan: &Plan) {
+fn force(session: &Session<'_>, plan: &Plan) {
     let (result, command) = match plan.force {
         Force::Left => return,
         Force::Requested => (transaction::request_force(&session.root), "touch"),
@@ -160,9 +158,9 @@ fn force(session: &Session, plan: &Plan) {
 
 /// Carries the plan out, with everything that comes before and after it on a running node.
 fn change(
-    cli: &Cli,
+    ui: &Ui<'_>,
     apply: &ApplyArgs,
-    session: &Session,
+    session: &Session<'_>,
     lock: &Lock,
     plan: &Plan,
     started: u64,
@@ -173,6 +171,7 @@ fn change(
     jobs.extend(restarts.then(Stopped::job));
     let work = Work {
         root: &session.root,
+        runner: session.runner,
         lock,
         node: &session.node,
         plan,
@@ -182,7 +181,7 @@ fn change(
         more: if plan.reboots() { &LATER } else { &[] },
         jobs: &jobs,
     };
-    let done = carry_out(cli, session, &work, apply.plan.bits.bits());
+    let done = carry_out(ui, session, &work, apply.plan.bits.options().source());
     if let Some(stopped) = stopped {
         if done.is_ok() && (restarts || plan.reboots()) {
             stopped.end();
@@ -194,28 +193,18 @@ fn change(
     Ok(Told { done: done?, left })
 }
 
-/// Everything that would be done, and what stands against it.
-fn planned(apply: &ApplyArgs, session: &Session) -> Result<Plan> {
-    let args = &apply.plan;
-    let mut plan = session.whole_plan(args)?;
-    after::look(session, &mut plan, args.options(), args.policy.as_deref())?;
-    // Stopping the pods takes the node's etcd away, as a reboot does.
-    let stops = apply.stop_workloads && stops_workloads(&plan);
-    let refuses = (apply.reboot || stops) && !args.guards.ignore_quorum;
-    if stops || plan.reboots() {
-        quorum::look(&session.root, &mut plan, refuses)?;
-    }
-    Ok(plan)
-}
-
-/// Returns true where the daemon would drain the node for this plan.
-fn stops_workloads(plan: &Plan) -> bool {
-    let after = plan.after.as_ref();
-    after.is_some_and(|after| after.drain.is_some()) || plan.os.needs_reboot()
+/// Returns the plan of this run.
+fn planned(
+    apply: &ApplyArgs,
+    session: &Session<'_>,
+    beforehand: Option<&Beforehand>,
+) -> Result<Plan> {
+    let asked = (apply.reboot, apply.stop_workloads);
+    session.plan_run(&apply.plan, beforehand, asked)
 }
 
 /// What the running system is told, and what it is not.
-fn jobs(apply: &ApplyArgs, session: &Session, plan: &Plan) -> (Vec<Job>, Vec<Job>) {
+fn jobs(apply: &ApplyArgs, session: &Session<'_>, plan: &Plan) -> (Vec<Job>, Vec<Job>) {
     let all = plan.after.as_ref().map(After::jobs).unwrap_or_default();
     if apply.no_actions || !systemd_runs(&session.root) {
         (Vec::new(), all)
@@ -225,32 +214,33 @@ fn jobs(apply: &ApplyArgs, session: &Session, plan: &Plan) -> (Vec<Job>, Vec<Job
 }
 
 /// Stops the kubelet and its pods, if asked to, where the daemon would have drained the node.
-fn stop_workloads(
+fn stop_workloads<'a>(
     apply: &ApplyArgs,
-    session: &Session,
+    session: &Session<'a>,
     plan: &Plan,
-) -> Result<Option<Stopped<'static>>> {
+) -> Result<Option<Stopped<'a>>> {
     if !apply.stop_workloads {
         return Ok(None);
     }
-    if !stops_workloads(plan) {
+    if !plan.drains() {
         log::warn!("the daemon would not drain the node for this; no workload is stopped");
         return Ok(None);
     }
-    quorum::allows_stopping(&session.root, apply.plan.guards.ignore_quorum)?;
-    workloads::is_possible(&HostRunner)?;
+    quorum::allow_stopping(&session.root, apply.plan.guards.ignore_quorum)?;
+    workloads::is_possible(session.runner)?;
     workloads::note(&session.root)?;
-    let stopped = workloads::stop(&HostRunner).inspect_err(|_| workloads::forget(&session.root))?;
+    let stopped =
+        workloads::stop(session.runner).inspect_err(|_| workloads::forget(&session.root))?;
     log::warn!("the kubelet and {} are stopped", count(stopped.pods, "pod"));
     Ok(Some(stopped))
 }
 
 /// The operating system is staged first; the files come last, and with them the record (docs/operating-system.md).
 fn carry_out(
-    cli: &Cli,
-    session: &Session,
+    ui: &Ui<'_>,
+    session: &Session<'_>,
     work: &Work<'_>,
-    bits: Bits,
+    source: ImageSource,
 ) -> Result<Vec<(Job, Done)>> {
     let Some(facts) = session
         .node
@@ -259,18 +249,19 @@ fn carry_out(
         .filter(|_| !work.plan.os.is_empty())
     else {
         let finished = work.transact()?;
-        os::settle(&session.root);
+        deployments::settle(&session.root, session.runner);
         return Ok(finished.told);
     };
     let staging = Staging {
-        cli,
+        runner: session.runner,
+        print: &|line| ui.print_progress(line),
         root: &session.root,
         lock: work.lock,
         plan: &work.plan.os,
         config: session.config_ref(),
-        bits,
+        source,
         files: !work.plan.steps.is_empty(),
-        over: Over::look(&session.root, &complete::booted(&session.root)?)?,
+        over: Over::look(&session.root, &state::read_booted(&session.root)?)?,
         expected: RefCell::default(),
         staged: RefCell::default(),
     };
@@ -287,7 +278,7 @@ fn carry_out(
     staging.stage(facts)?;
     if work.plan.steps.is_empty() {
         if !work.plan.os.needs_reboot() {
-            os::settle(&session.root);
+            deployments::settle(&session.root, session.runner);
         }
         return Ok(Vec::new());
     }
@@ -301,9 +292,14 @@ fn carry_out(
 }
 
 /// What was installed may have needed directories that the plan was to make as well.
-fn plan_again(apply: &ApplyArgs, session: &mut Session, shown: &Plan) -> Result<Plan> {
+fn plan_again(
+    apply: &ApplyArgs,
+    session: &mut Session<'_>,
+    shown: &Plan,
+    beforehand: &Beforehand,
+) -> Result<Plan> {
     session.observe_again()?;
-    let plan = planned(apply, session)?;
+    let plan = planned(apply, session, Some(beforehand))?;
     let was_shown = |planned: &PlannedStep| {
         let mut all = shown.steps.iter();
         all.any(|shown| shown.step == planned.step)
@@ -318,9 +314,9 @@ fn plan_again(apply: &ApplyArgs, session: &mut Session, shown: &Plan) -> Result<
     Ok(plan)
 }
 
-fn show_plan(cli: &Cli, args: &PlanArgs, session: &Session, plan: &Plan) -> Result<()> {
+fn show_plan(ui: &Ui<'_>, args: &PlanArgs, session: &Session<'_>, plan: &Plan) -> Result<()> {
     let diffs = session.diffs(plan, args.config.show_secrets);
-    match cli.output {
+    match ui.output {
         // One document a run: the plan is it, unless it is carried out; then the result follows alone.
         Output::Json if plan.blockers.is_empty() => Ok(()),
         Output::Json => {
@@ -330,9 +326,9 @@ fn show_plan(cli: &Cli, args: &PlanArgs, session: &Session, plan: &Plan) -> Resu
         }
         Output::Text => {
             let mut text =
-                report::plan::text(&session.heading(), plan, &diffs, cli.detail(args.summary));
+                report::plan::text(&session.heading(), plan, &diffs, ui.detail(args.summary));
             // Who is asked knows it before.
-            if !cli.yes && !plan.is_empty() {
+            if !ui.yes && !plan.is_empty() {
                 let daemon = predict::of_plan(session, plan, args);
                 let said = daemon.map(|daemon| daemon.text(super::plan::begin(plan, &daemon)));
                 text.push_str(&said.unwrap_or_default());
@@ -344,14 +340,14 @@ fn show_plan(cli: &Cli, args: &PlanArgs, session: &Session, plan: &Plan) -> Resu
 
 /// The same comparison must come out empty afterwards.
 fn verify(
-    cli: &Cli,
+    ui: &Ui<'_>,
     args: &PlanArgs,
-    session: &Session,
+    session: &Session<'_>,
     plan: &Plan,
     told: &Told,
 ) -> Result<ExitCode> {
     let again = (!plan.is_empty() || args.options() != Options::default())
-        .then(|| session.plan(Options::default()));
+        .then(|| session.changes(Options::default()));
     let mut drifts = session.drifts(again.as_ref().unwrap_or(plan));
     if plan.os.needs_reboot() {
         // The next boot brings them.
@@ -368,7 +364,7 @@ fn verify(
         daemon: &daemon,
         told: plan.after.is_some().then_some(told),
     };
-    let text = match cli.output {
+    let text = match ui.output {
         Output::Json => report::verify::json(&session.heading(), findings)?,
         Output::Text if drifts.is_empty() => {
             let by_hand = args.guards.complete_by_hand;
@@ -393,7 +389,7 @@ fn verify(
 
 /// What was done, what the daemon will make of it, and what is next: of the run first, else for the daemon's sake.
 fn done(
-    session: &Session,
+    session: &Session<'_>,
     plan: &Plan,
     told: &Told,
     daemon: Option<&Forecast>,

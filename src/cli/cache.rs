@@ -1,10 +1,11 @@
 //! `cache`: what the node keeps for the day without network.
 
+use crate::cli::ui::Ui;
 use anyhow::{Context, Result, bail};
 
 use super::access::{self, Need};
-use super::session::{open_root, open_store};
-use super::{CacheCommand, Cli, Output, machine};
+use super::session::open_root;
+use super::{CacheCommand, Output, machine};
 use crate::error::ExitCode;
 use crate::node::Records;
 use crate::paths;
@@ -12,10 +13,11 @@ use crate::report;
 use crate::root::Root;
 use crate::source::{self, cache};
 use crate::text;
+use crate::transaction::open_store;
 
 /// Runs `cache`.
-pub fn run(cli: &Cli, command: &CacheCommand) -> Result<ExitCode> {
-    let root = open_root(cli)?;
+pub fn run(ui: &Ui<'_>, command: &CacheCommand) -> Result<ExitCode> {
+    let root = open_root(ui)?;
     machine::expect_system(&root)?;
     access::expect(
         &root,
@@ -25,7 +27,7 @@ pub fn run(cli: &Cli, command: &CacheCommand) -> Result<ExitCode> {
         },
     )?;
     match command {
-        CacheCommand::List => list(cli, &root)?,
+        CacheCommand::List => list(ui, &root)?,
         CacheCommand::Export { name } => {
             let all = cache::read(&root).context("reading the cache")?;
             let entry = source::named(name, &all)?;
@@ -36,11 +38,11 @@ pub fn run(cli: &Cli, command: &CacheCommand) -> Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-fn list(cli: &Cli, root: &Root) -> Result<()> {
+fn list(ui: &Ui<'_>, root: &Root) -> Result<()> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let all = cache::read(root).context("reading the cache")?;
     let recorded = records.name();
-    let text = match cli.output {
+    let text = match ui.output {
         Output::Json => report::fetch::list_json(&all, recorded.as_deref())?,
         Output::Text => report::fetch::list_text(&all, recorded.as_deref()),
     };

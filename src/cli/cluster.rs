@@ -7,8 +7,6 @@ use anyhow::{Context, Result};
 
 use super::FetchArgs;
 use super::fetch::{HEADER_TIMEOUT, MAX_BYTES};
-use super::session::keep;
-use super::work::now;
 use crate::daemon::annotations::{self, Access, Annotations};
 use crate::daemon::pod_log::{self, DaemonLog};
 use crate::daemon::policies::{self, Asked, Policies};
@@ -17,6 +15,8 @@ use crate::paths;
 use crate::report::fetch::Seen;
 use crate::root::{Root, RootPath};
 use crate::source::{self, Http, Network};
+use crate::time::now;
+use crate::transaction::store_value;
 
 /// For one answer of the API, so that the timer's service ends in its time.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -66,7 +66,7 @@ fn keep_log(root: &Root) -> Result<Option<DaemonLog>> {
     if let Some(log) = &known
         && pod_log::remembered(root)?.as_ref() != Some(log)
     {
-        keep(root, paths::DAEMON_LOG, log)?;
+        store_value(root, paths::DAEMON_LOG, log)?;
     }
     Ok(known)
 }
@@ -83,7 +83,7 @@ impl Api<'_> {
         let name = node_name(self.root)?;
         let answer = self.get(&annotations::node_url(&self.access.server, &name))?;
         let seen = annotations::annotations(&answer, now())?;
-        keep(self.root, paths::ANNOTATIONS, &seen)?;
+        store_value(self.root, paths::ANNOTATIONS, &seen)?;
         Ok(seen)
     }
 
@@ -101,7 +101,7 @@ impl Api<'_> {
             Err(error) => (refusal(&error).ok_or(error)?, (None, None)),
         };
         let policies = Policies::after(before, asked, given, now());
-        keep(self.root, paths::POLICIES, &policies)?;
+        store_value(self.root, paths::POLICIES, &policies)?;
         Ok(policies)
     }
 

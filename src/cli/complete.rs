@@ -1,136 +1,70 @@
 //! `complete`: after the boot that a run waits for, proves that what was staged runs; else brings the files back
 //! to the deployment that came up instead, before anything reads them.
 
+use crate::cli::ui::Ui;
+use crate::staging::state;
 use anyhow::{Context, Result, bail};
 
+use super::Output;
 use super::access::{self, Need};
-use super::os;
 use super::recover::{at_boot, recover_first};
-use super::rollback::TakingBack;
-use super::session::{self, Session, Unnamed, open_root, open_store};
-use super::work::{Work, now};
-use super::{Cli, Output};
+use super::rollback::{TakeBack, TakingBack};
+use super::session::{Session, Unnamed, open_root};
+use super::work::Work;
+use crate::command::CommandRunner;
 use crate::command::rpm_ostree::arguments::finalize_journal;
 use crate::command::rpm_ostree::status::{Deployment, Deployments, finalize_failure};
-use crate::command::{CommandRunner, HostRunner};
 use crate::drift::Drift;
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
-use crate::node::host::boot_id;
-use crate::node::requests::AskedFor;
-use crate::node::system::asked;
-use crate::node::{Host, Os};
-use crate::paths;
-use crate::plan::{Allowed, FinishedRun, Options, Step};
+use crate::plan::{FinishedRun, Options, PlanRequest, Step};
 use crate::report;
 use crate::report::complete::{self, Completed};
 use crate::report::recover::Started;
 use crate::report::status::awaited_words;
 use crate::root::{Root, RootPath};
-use crate::staging::awaited::{
-    Arrival, Awaited, Booted, GoesBack, OsRun, OsRuns, Ran, Scene, VERSION, Verdict, Way,
-};
-use crate::state_file;
+use crate::staging::awaited::{Arrival, Awaited, Booted, GoesBack, Scene, Verdict, Way};
+use crate::staging::deployments;
 use crate::text::count;
+use crate::time::now;
 use crate::transaction::{self, Lock};
 
-/// What is awaited, if anything.
-pub fn awaited(root: &Root) -> Result<Option<Awaited>> {
-    let known = |kept: &Awaited| kept.version;
-    state_file::remembered(root, paths::AWAITED, VERSION, known).context("reading what is awaited")
-}
-
-/// Keeps what is awaited.
-pub fn keep(root: &Root, awaited: &Awaited) -> Result<()> {
-    session::keep(root, paths::AWAITED, awaited)
-}
-
-/// Nothing is awaited any more.
-pub fn forget(root: &Root) -> Result<()> {
-    let store = open_store(root, paths::STATE)?;
-    Ok(store.remove_file(RootPath::fixed(paths::AWAITED).name())?)
-}
-
-/// Forgets a failure that was reported.
-pub fn forget_failed(root: &Root) -> Result<()> {
-    match awaited(root)? {
-        Some(awaited) if awaited.failed.is_some() => forget(root),
-        _ => Ok(()),
-    }
-}
-
-/// Where the node came from with a run, if that changed the operating system.
-pub fn os_run(root: &Root, run: &str) -> Result<Option<OsRun>> {
-    let all = os_runs(root)?;
-    Ok(all.into_iter().find(|one| one.run == run))
-}
-
-fn os_runs(root: &Root) -> Result<Vec<OsRun>> {
-    let known = |kept: &OsRuns| kept.version;
-    let kept = state_file::remembered(root, paths::OS_RUNS, VERSION, known)?;
-    Ok(kept.map(|kept| kept.runs).unwrap_or_default())
-}
-
-/// Keeps where the node came from, for as long as the history knows the run.
-pub fn keep_os_run(root: &Root, run: OsRun) -> Result<()> {
-    let history = transaction::read_history(root)?;
-    let mut runs = os_runs(root)?;
-    runs.retain(|one| one.run != run.run && history.iter().any(|known| known.id == one.run));
-    runs.push(run);
-    let version = VERSION;
-    session::keep(root, paths::OS_RUNS, &OsRuns { version, runs })
-}
-
-/// Remembers the requests of the config of a deployment, before its record is replaced.
-pub fn remember_asked(root: &Root, one: AskedFor) -> Result<()> {
-    let mut all = asked(root)?;
-    if all.deployments.last() == Some(&one) {
-        return Ok(());
-    }
-    all.remember(one);
-    session::keep(root, paths::ASKED, &all)
-}
-
-/// The runs of a history, the newest first.
-pub fn ran(history: &[FinishedRun]) -> Vec<Ran> {
-    let ran = |run: &FinishedRun| Ran {
-        id: run.id.clone(),
-        config: run.config.clone(),
-    };
-    history.iter().map(ran).collect()
-}
-
 /// Runs `complete`.
-pub fn run(cli: &Cli) -> Result<ExitCode> {
-    let root = open_root(cli)?;
+pub fn run(ui: &Ui<'_>) -> Result<ExitCode> {
+    let root = open_root(ui)?;
     access::expect(&root, Need::Write)?;
-    let Some(awaited) = awaited(&root)? else {
-        return say(cli, &Completed::nothing());
+    let Some(awaited) = state::read_awaited(&root)? else {
+        return say(ui, &Completed::nothing());
     };
     let lock = transaction::acquire_lock(&root)?;
-    recover_first(&root, &lock)?;
-    let booted = booted(&root)?;
+    recover_first(&root, ui.runner, &lock)?;
+    let booted = state::read_booted(&root)?;
     let boot = Boot {
-        cli,
+        ui,
         root: &root,
         lock: &lock,
         boot: &booted.boot,
     };
     let completed = match (awaited.judge(&booted), awaited.way) {
-        (Arrival::NotYet, _) => not_yet(&root, &awaited, &booted)?,
+        (Arrival::NotYet, _) => not_yet(&root, ui.runner, &awaited, &booted)?,
         (Arrival::Arrived, Way::Forward) => boot.arrived(awaited)?,
         (Arrival::Arrived, Way::Back) => boot.back(awaited)?,
         (Arrival::Stayed, Way::Forward) => boot.stayed(awaited)?,
-        (Arrival::Stayed, Way::Back) => boot.not_taken(awaited, why_stayed())?,
+        (Arrival::Stayed, Way::Back) => boot.not_taken(awaited, why_stayed(ui.runner))?,
         (Arrival::Elsewhere(what), _) => boot.not_taken(awaited, what)?,
     };
-    say(cli, &completed)
+    say(ui, &completed)
 }
 
 /// Nothing is done before the boot; what stands in its way is said.
-fn not_yet(root: &Root, awaited: &Awaited, booted: &Booted) -> Result<Completed> {
-    let history = ran(&transaction::read_history(root)?);
-    let next = os::deployments().ok();
+fn not_yet(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    awaited: &Awaited,
+    booted: &Booted,
+) -> Result<Completed> {
+    let history = state::summarise_runs(&transaction::read_history(root)?);
+    let next = deployments::read_deployments(runner).ok();
     let next = next.as_ref().and_then(Deployments::next_boot);
     let next = next.map(Deployment::name);
     let scene = Scene {
@@ -151,8 +85,8 @@ fn not_yet(root: &Root, awaited: &Awaited, booted: &Booted) -> Result<Completed>
     })
 }
 
-fn say(cli: &Cli, completed: &Completed) -> Result<ExitCode> {
-    let text = match cli.output {
+fn say(ui: &Ui<'_>, completed: &Completed) -> Result<ExitCode> {
+    let text = match ui.output {
         Output::Json => complete::json(completed)?,
         Output::Text => complete::text(completed),
     };
@@ -164,43 +98,36 @@ fn say(cli: &Cli, completed: &Completed) -> Result<ExitCode> {
     })
 }
 
-/// What runs.
-pub fn booted(root: &Root) -> Result<Booted> {
-    let host = Host::observe(root).context("looking at the node")?;
-    if !host.live {
-        bail!("only the node itself can tell what booted; run this on it");
-    }
-    let os = Os::observe(root, &host).context("looking at the operating system")?;
-    Ok(Booted {
-        boot: boot_id().context("the kernel tells no boot id")?,
-        deployment: host.deployment,
-        image: os.image,
-        kernel_arguments: os.kernel_arguments.unwrap_or_default().tokens().to_vec(),
-    })
-}
-
 /// The run was cut off between the operating system and its files: they come now, out of the cache, before anything
 /// reads those from before (docs/operating-system.md).
-fn bring_files(cli: &Cli, root: &Root, lock: &Lock, awaited: &Awaited) -> Result<()> {
-    if !awaited.lacks_files(&ran(&transaction::read_history(root)?)) {
+fn bring_files(ui: &Ui<'_>, root: &Root, lock: &Lock, awaited: &Awaited) -> Result<()> {
+    if !awaited.lacks_files(&state::summarise_runs(&transaction::read_history(root)?)) {
         return Ok(());
     }
     let name = &awaited.config.name;
     let again = mco_rescue(&format!("apply cached:{name}"));
     log::warn!("the files of {name} did not come before the reboot; they come now");
     let cached = Some(format!("cached:{name}"));
-    let session = Session::observe(open_root(cli)?, cached.as_deref(), Unnamed::Wanted)?;
-    let options = Options {
-        files_only: true,
-        ..Options::default()
-    };
-    let plan = session.guarded_plan(options, Allowed::default())?;
+    let session = Session::observe(
+        open_root(ui)?,
+        ui.runner,
+        cached.as_deref(),
+        Unnamed::Wanted,
+    )?;
+    let plan = session.plan_files(&PlanRequest {
+        options: Options {
+            files_only: true,
+            ..Options::default()
+        },
+        ..PlanRequest::default()
+    })?;
     if let Some(blocker) = plan.blockers.first() {
         let (subject, why) = (&blocker.subject, &blocker.message);
         bail!("the files of {name} cannot come: {subject}: {why}. Next: {again}");
     }
     let work = Work {
         root,
+        runner: ui.runner,
         lock,
         node: &session.node,
         plan: &plan,
@@ -212,16 +139,24 @@ fn bring_files(cli: &Cli, root: &Root, lock: &Lock, awaited: &Awaited) -> Result
         jobs: &[],
     };
     let done = work.transact().with_context(|| format!("next: {again}"))?;
-    keep_os_run(root, awaited.os_run(done.id))?;
-    tell_the_boot(root, plan.steps.iter().map(|planned| &planned.step));
+    state::store_os_run(root, awaited.os_run(done.id))?;
+    tell_the_boot(
+        root,
+        ui.runner,
+        plan.steps.iter().map(|planned| &planned.step),
+    );
     Ok(())
 }
 
 /// systemd has read the units from before.
-fn tell_the_boot<'a>(root: &Root, steps: impl Iterator<Item = &'a Step>) {
+fn tell_the_boot<'a>(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    steps: impl Iterator<Item = &'a Step>,
+) {
     let changed: Vec<RootPath> = steps.map(|step| step.path().clone()).collect();
     let is_there = |path: &RootPath| root.exists(path).unwrap_or_default();
-    let started = at_boot(&changed, &is_there, &HostRunner);
+    let started = at_boot(&changed, &is_there, runner);
     if started != Started::Unconcerned {
         log::warn!("{}", report::recover::units(&started));
     }
@@ -229,7 +164,7 @@ fn tell_the_boot<'a>(root: &Root, steps: impl Iterator<Item = &'a Step>) {
 
 /// A boot that is judged.
 struct Boot<'a> {
-    cli: &'a Cli,
+    ui: &'a Ui<'a>,
     root: &'a Root,
     lock: &'a Lock,
     boot: &'a str,
@@ -238,16 +173,17 @@ struct Boot<'a> {
 impl Boot<'_> {
     /// The deployment runs; the files have come along with it or not.
     fn arrived(&self, awaited: Awaited) -> Result<Completed> {
-        let brought = bring_files(self.cli, self.root, self.lock, &awaited);
-        let history = ran(&transaction::read_history(self.root)?);
+        let brought = bring_files(self.ui, self.root, self.lock, &awaited);
+        let history = state::summarise_runs(&transaction::read_history(self.root)?);
         if let Some(own) = awaited.own_run(&history)
-            && os_run(self.root, &own.id)?.is_none()
+            && state::find_os_run(self.root, &own.id)?.is_none()
         {
             // The power failed before it was kept.
-            keep_os_run(self.root, awaited.os_run(own.id.clone()))?;
+            state::store_os_run(self.root, awaited.os_run(own.id.clone()))?;
         }
-        let session = Session::observe(open_root(self.cli)?, None, Unnamed::Recorded)?;
-        let drifts = session.drifts(&session.plan(Options::default()));
+        let session =
+            Session::observe(open_root(self.ui)?, self.ui.runner, None, Unnamed::Recorded)?;
+        let drifts = session.drifts(&session.changes(Options::default()));
         let recorded = &session.chosen.config.name;
         let half = match brought {
             Err(error) => Some(format!("{error:#}")),
@@ -263,7 +199,7 @@ impl Boot<'_> {
             let failed = self.give_up(awaited, words, true)?;
             return Ok(Completed::half(&failed));
         }
-        forget(self.root)?;
+        state::forget_awaited(self.root)?;
         let mut completed = Completed::arrived(&awaited);
         completed.failed = drifts.first().map(|first| {
             let left = count(drifts.len(), "difference");
@@ -274,17 +210,17 @@ impl Boot<'_> {
 
     /// The deployment from before came up again, as asked: its files come back too.
     fn back(&self, awaited: Awaited) -> Result<Completed> {
-        let history = ran(&transaction::read_history(self.root)?);
+        let history = state::summarise_runs(&transaction::read_history(self.root)?);
         if let GoesBack::Runs(runs) = awaited.goes_back(&history) {
             self.take_back(&awaited, &runs)?;
         }
-        match os::half(self.root)? {
+        match deployments::describe_half(self.root, self.ui.runner)? {
             Some(words) => {
                 let failed = self.give_up(awaited, words, true)?;
                 Ok(Completed::failed(&failed))
             }
             None => {
-                forget(self.root)?;
+                state::forget_awaited(self.root)?;
                 Ok(Completed::back(&awaited))
             }
         }
@@ -292,10 +228,10 @@ impl Boot<'_> {
 
     /// The deployment from before came up, not as asked: files that came with the other one go back.
     fn stayed(&self, awaited: Awaited) -> Result<Completed> {
-        let history = ran(&transaction::read_history(self.root)?);
+        let history = state::summarise_runs(&transaction::read_history(self.root)?);
         match awaited.goes_back(&history) {
             GoesBack::Runs(runs) => {
-                let why = why_stayed();
+                let why = why_stayed(self.ui.runner);
                 self.take_back(&awaited, &runs)?;
                 let cleared = Awaited {
                     // Its files are gone, so that they cannot be taken back again.
@@ -315,11 +251,11 @@ impl Boot<'_> {
 
     /// Reports once that the awaited deployment does not run, and then only while the node is a half.
     fn not_taken(&self, awaited: Awaited, why: String) -> Result<Completed> {
-        let half = os::half(self.root)?;
+        let half = deployments::describe_half(self.root, self.ui.runner)?;
         let said = awaited.failed.is_some();
         let superseded = awaited.run.is_some() && half.is_none();
         if half.is_none() && (said || superseded) {
-            forget(self.root)?;
+            state::forget_awaited(self.root)?;
             return Ok(Completed::settled(&awaited, &why));
         }
         let is_half = half.is_some();
@@ -344,7 +280,11 @@ impl Boot<'_> {
 
     fn take_run_back(&self, run: FinishedRun) -> Result<()> {
         let config = run.config.clone();
-        let back = TakingBack::prepare(self.root, run, true, Allowed::default())?;
+        let wanted = TakeBack {
+            leave_changed: true,
+            ..TakeBack::default()
+        };
+        let back = TakingBack::prepare(self.root, self.ui.runner, run, &wanted)?;
         for notice in &back.plan.notices {
             log::warn!("{}: {}", notice.subject, notice.message);
         }
@@ -357,9 +297,10 @@ impl Boot<'_> {
             );
         }
         // Nothing that reads them runs yet.
-        back.carry_out(self.root, self.lock, now(), &[])?;
+        back.carry_out(self.root, self.ui.runner, self.lock, now(), &[])?;
         tell_the_boot(
             self.root,
+            self.ui.runner,
             back.plan.steps.iter().map(|planned| &planned.step),
         );
         Ok(())
@@ -378,7 +319,7 @@ impl Boot<'_> {
             half,
             ..awaited
         };
-        keep(self.root, &failed)?;
+        state::store_awaited(self.root, &failed)?;
         Ok(failed)
     }
 }
@@ -388,8 +329,8 @@ fn differs(drift: &Drift) -> String {
 }
 
 /// Why the deployment from before runs: what ostree said when the system went down, where the journal has it.
-fn why_stayed() -> String {
-    let answer = HostRunner.run(&finalize_journal());
+fn why_stayed(runner: &dyn CommandRunner) -> String {
+    let answer = runner.run(&finalize_journal());
     match answer.map(|answer| finalize_failure(&answer.stdout)) {
         Ok(Some(said)) => format!("the staged deployment was not finalized at shutdown: {said}"),
         Ok(None) => "the deployment from before was booted again (the staged one was lost at a power cut, or another boot entry was chosen)".to_owned(),

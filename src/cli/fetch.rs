@@ -1,16 +1,16 @@
 //! `fetch`: a rendered config from the Machine Config Server, a file or a medium into the node's cache.
 
+use crate::cli::ui::Ui;
+use crate::transaction::store_value;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 
 use super::access::{self, Need};
-use super::after::in_file;
 use super::cluster;
-use super::session::{self, open_root, open_store};
-use super::work::now;
-use super::{Cli, FetchArgs, Output, machine};
-use crate::command::HostRunner;
+use super::policies::in_file;
+use super::session::open_root;
+use super::{FetchArgs, Output, machine};
 use crate::daemon::policies::{self, Asked, Policies};
 use crate::document::{self, MachineConfig, has_hash};
 use crate::error::ExitCode;
@@ -26,6 +26,8 @@ use crate::root::{Root, sha256};
 use crate::source::identity::{Identity, Membership};
 use crate::source::server::{self, Server, ServerClock};
 use crate::source::{self, Http, Medium, Network, cache};
+use crate::time::now;
+use crate::transaction::open_store;
 
 /// A rendered config may not be larger than this (16 MiB): the operator refuses those above 1.5 MiB.
 pub const MAX_BYTES: u64 = 16 << 20;
@@ -40,8 +42,8 @@ struct Got {
 }
 
 /// Runs `fetch`.
-pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
-    let root = open_root(cli)?;
+pub fn run(ui: &Ui<'_>, args: &FetchArgs) -> Result<ExitCode> {
+    let root = open_root(ui)?;
     machine::expect_system(&root)?;
     access::expect(&root, Need::Write)?;
     let records = Records::read(&root).context("reading the daemon's records")?;
@@ -52,7 +54,7 @@ pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
         .map(|file| keep_policies(&root, file));
     let brought = brought.transpose()?;
     if args.from_media {
-        let medium = Medium::find(&HostRunner)?;
+        let medium = Medium::find(ui.runner)?;
         directory(&root, &records, &medium.path(), args, &mut outcome)?;
     } else if let Some(path) = args
         .source
@@ -65,15 +67,15 @@ pub fn run(cli: &Cli, args: &FetchArgs) -> Result<ExitCode> {
         let server = got.server.clone();
         outcome.kept.push(take(&root, &records, got, args)?);
         if let Some(server) = &server {
-            session::keep(&root, paths::SERVER, server)?;
+            store_value(&root, paths::SERVER, server)?;
         }
     }
     outcome.seen.policies = outcome.seen.policies.or(brought);
     let known = outcome.passed_over.is_empty() && outcome.kept.iter().all(|kept| !kept.new);
-    if cli.quiet && known && !outcome.kept.is_empty() {
+    if ui.quiet && known && !outcome.kept.is_empty() {
         return Ok(ExitCode::Done);
     }
-    let text = match cli.output {
+    let text = match ui.output {
         Output::Json => report::fetch::json(&outcome)?,
         Output::Text => report::fetch::text(&outcome),
     };
@@ -91,7 +93,7 @@ pub fn into_cache(root: &Root, args: &FetchArgs) -> Result<String> {
     let server = got.server.clone();
     let kept = take(root, &records, got, args)?;
     if let Some(server) = &server {
-        session::keep(root, paths::SERVER, server)?;
+        store_value(root, paths::SERVER, server)?;
     }
     Ok(kept.name)
 }
@@ -102,7 +104,7 @@ fn keep_policies(root: &Root, file: &str) -> Result<Policies> {
     let before = policies::remembered(root).context("reading the disruption policies")?;
     let given = (Some(brought.policies), Some(brought.overrides));
     let policies = Policies::after(before, Asked::Given, given, now());
-    session::keep(root, paths::POLICIES, &policies)?;
+    store_value(root, paths::POLICIES, &policies)?;
     Ok(policies)
 }
 
@@ -220,7 +222,7 @@ fn keep_clock(root: &Root, url: &str, date: SystemTime) {
     let host = Host::observe(root).ok();
     let own = host.filter(|host| host.live || host.in_initramfs);
     let clock = ServerClock::new(url, date, own.map(|_| now()));
-    if let Err(error) = session::keep(root, paths::SERVER_CLOCK, &clock) {
+    if let Err(error) = store_value(root, paths::SERVER_CLOCK, &clock) {
         log::warn!("the server's clock is not kept: {error:#}");
     }
 }

@@ -1,11 +1,12 @@
 //! `status --for-cluster`: how the node gets back into the cluster, and the objects that it can bring along.
 
+use crate::cli::ui::Ui;
 use std::io::IsTerminal;
 
 use anyhow::{Context, Result, bail};
 
 use super::predict::{self, Moment};
-use super::{Cli, DaemonArgs, Output, StatusArgs};
+use super::{DaemonArgs, Output, StatusArgs};
 use crate::daemon::forecast::Forecast;
 use crate::daemon::handover::{Given, handover, object};
 use crate::document::MachineConfig;
@@ -18,12 +19,12 @@ use crate::root::Root;
 use crate::source::cache;
 
 /// Runs `status --for-cluster`.
-pub fn run(cli: &Cli, args: &StatusArgs, root: &Root) -> Result<ExitCode> {
+pub fn run(ui: &Ui<'_>, args: &StatusArgs, root: &Root) -> Result<ExitCode> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let kept = kept(root, &records)?;
     let text = match &args.object {
         Some(name) => one(&kept, name)?,
-        None => all(cli, args, root, &kept)?,
+        None => all(ui, args, root, &kept)?,
     };
     report::print(text.as_bytes())?;
     Ok(ExitCode::Done)
@@ -67,8 +68,8 @@ fn one(kept: &[MachineConfig], name: &str) -> Result<String> {
     Ok(serde_json::to_string(&object)? + "\n")
 }
 
-fn all(cli: &Cli, args: &StatusArgs, root: &Root, kept: &[MachineConfig]) -> Result<String> {
-    let now = predict::forecast(root, &args.daemon, Moment::Now(None))?;
+fn all(ui: &Ui<'_>, args: &StatusArgs, root: &Root, kept: &[MachineConfig]) -> Result<String> {
+    let now = predict::forecast(root, ui.runner, &args.daemon, Moment::Now(None))?;
     let Some(config) = target(&now, args.daemon.desired.as_deref()) else {
         bail!(
             "nothing here tells which config the node is to be in. Name it: {}",
@@ -79,7 +80,7 @@ fn all(cli: &Cli, args: &StatusArgs, root: &Root, kept: &[MachineConfig]) -> Res
         desired: Some(config.clone()),
         ..args.daemon
     };
-    let then = predict::forecast(root, &once_wanted, Moment::Now(None))?;
+    let then = predict::forecast(root, ui.runner, &once_wanted, Moment::Now(None))?;
     let branch = then
         .branches
         .first()
@@ -98,7 +99,7 @@ fn all(cli: &Cli, args: &StatusArgs, root: &Root, kept: &[MachineConfig]) -> Res
         prediction: &branch.prediction,
         at_hand: &names,
     });
-    Ok(match cli.output {
+    Ok(match ui.output {
         Output::Json => report::handover::json(&handover)?,
         Output::Text => report::handover::text(&handover),
     })

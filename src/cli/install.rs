@@ -1,5 +1,8 @@
 //! `install`: the program and its units on a node, off it again, or in an archive for an initramfs.
 
+use crate::cli::ui::Ui;
+use crate::node::host::systemd_runs;
+use crate::staging::state;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
@@ -9,12 +12,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::access::{self, Need};
-use super::complete;
 use super::session::{Session, open_root};
-use super::work::confirm;
-use super::{Cli, InstallArgs, Output, machine};
+
+use super::{InstallArgs, Output, machine};
+use crate::command::CommandRunner;
 use crate::command::systemctl::{self, StartResult};
-use crate::command::{CommandRunner, HostRunner};
 use crate::document::{self, Desired};
 use crate::drift::text_object;
 use crate::error::ExitCode;
@@ -27,7 +29,7 @@ use crate::node::space::Mounted;
 use crate::node::{Host, Labels, Records};
 use crate::notice::Notice;
 use crate::paths;
-use crate::plan::{Plan, Step};
+use crate::plan::{Findings, Plan, Step};
 use crate::reason::Reason;
 use crate::report;
 use crate::report::install::{Archive, Check, Installed, Removed};
@@ -37,15 +39,15 @@ use crate::transaction::place::{self, Placement};
 use crate::transaction::{self, Lock, Pending};
 
 /// Runs `install`.
-pub fn run(cli: &Cli, args: &InstallArgs) -> Result<ExitCode> {
+pub fn run(ui: &Ui<'_>, args: &InstallArgs) -> Result<ExitCode> {
     match &args.initramfs {
-        Some(file) => archive(cli, file, &args.configs),
-        None if args.remove => remove(cli, &open_root(cli)?),
-        None => install(cli, &open_root(cli)?, args.not_a_node),
+        Some(file) => archive(ui, file, &args.configs),
+        None if args.remove => remove(ui, &open_root(ui)?),
+        None => install(ui, &open_root(ui)?, args.not_a_node),
     }
 }
 
-fn install(cli: &Cli, root: &Root, meant: bool) -> Result<ExitCode> {
+fn install(ui: &Ui<'_>, root: &Root, meant: bool) -> Result<ExitCode> {
     machine::expect_node(root, meant)?;
     access::expect(root, Need::Write)?;
     let lock = transaction::acquire_lock(root)?;
@@ -54,7 +56,7 @@ fn install(cli: &Cli, root: &Root, meant: bool) -> Result<ExitCode> {
     let managed = config.as_ref().map(managed).unwrap_or_default();
     let due = Due::of(root, Scope::All, &managed)?;
     let unlabelled = due.put(root, &lock)?;
-    let check = check(root, &lock, &due, &HostRunner)?;
+    let check = check(root, &lock, &due, ui.runner)?;
     let code = if check.is_failure() {
         ExitCode::Error
     } else {
@@ -66,7 +68,7 @@ fn install(cli: &Cli, root: &Root, meant: bool) -> Result<ExitCode> {
         unlabelled: &unlabelled,
         check,
     };
-    let text = match cli.output {
+    let text = match ui.output {
         Output::Json => report::install::json(&installed)?,
         Output::Text => report::install::text(&installed),
     };
@@ -139,12 +141,6 @@ impl Due {
     }
 }
 
-/// Whether systemd runs on this root.
-pub fn systemd_runs(root: &Root) -> bool {
-    let runs = root.exists(&RootPath::fixed(paths::SYSTEMD_RUNS));
-    root.is_live() && runs.unwrap_or_default()
-}
-
 /// Lets the running systemd read the units and start them.
 fn check(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Result<Check> {
     if !due.host.live {
@@ -207,7 +203,7 @@ pub struct Beforehand(Result<Due, String>);
 
 impl Beforehand {
     /// What is missing; `None` where nothing is, where systemd does not run, or where the image has it.
-    pub fn of(session: &Session) -> Option<Self> {
+    pub fn of(session: &Session<'_>) -> Option<Self> {
         let mut theirs = managed(&session.desired);
         theirs.extend(session.old.iter().flat_map(|old| managed(old)));
         Self::on(&session.root, &theirs)
@@ -234,28 +230,23 @@ impl Beforehand {
         }
     }
 
-    /// Lets a plan say what comes before its first step.
-    pub fn announce(&self, plan: &mut Plan) {
-        if plan.is_empty() || !plan.blockers.is_empty() {
-            return;
-        }
-        let Ok(due) = &self.0 else {
-            return;
-        };
-        plan.notices.push(Notice {
+    /// Returns the notice on the units that are installed before the first step of a plan.
+    pub fn notice(&self) -> Option<Notice> {
+        let due = self.0.as_ref().ok()?;
+        Some(Notice {
             subject: "recovery at boot".to_owned(),
             message: report::install::beforehand(&due.found),
-        });
+        })
     }
 
     /// Puts it in place and says so; else why it is not. A run of files alone needs none of it.
-    pub fn install(&self, root: &Root, lock: &Lock) -> Option<String> {
+    pub fn install(&self, root: &Root, runner: &dyn CommandRunner, lock: &Lock) -> Option<String> {
         let due = match &self.0 {
             Ok(due) => due,
             // It was said when it was looked at.
             Err(why) => return Some(why.clone()),
         };
-        match due.try_install(root, lock) {
+        match due.try_install(root, runner, lock) {
             Ok(said) => {
                 log::warn!("{said}");
                 None
@@ -270,9 +261,9 @@ impl Beforehand {
 }
 
 impl Due {
-    fn try_install(&self, root: &Root, lock: &Lock) -> Result<String> {
+    fn try_install(&self, root: &Root, runner: &dyn CommandRunner, lock: &Lock) -> Result<String> {
         let unlabelled = self.put(root, lock)?;
-        let check = check(root, lock, self, &HostRunner)?;
+        let check = check(root, lock, self, runner)?;
         if let Some(problem) = report::install::problem(&check, &unlabelled) {
             bail!("{problem}");
         }
@@ -282,6 +273,7 @@ impl Due {
 
 /// The check that a unit completes a run at the next boot: a plan that stages is refused without one, unless that is
 /// done `by_hand`.
+#[derive(Debug, Clone, Copy)]
 pub struct Completion {
     by_hand: bool,
 }
@@ -292,18 +284,19 @@ impl Completion {
         Self { by_hand }
     }
 
-    /// Lets a plan that stages say why nothing would complete it.
+    /// Returns why nothing would complete a plan that stages: a blocker, or a notice if that is done by hand.
     ///
     /// # Errors
     /// A path that cannot be read.
-    pub fn look(
+    pub fn check(
         &self,
         root: &Root,
-        plan: &mut Plan,
+        plan: &Plan,
         beforehand: Option<&Beforehand>,
-    ) -> Result<()> {
+    ) -> Result<Findings> {
+        let mut found = Findings::default();
         if !plan.os.needs_reboot() || !systemd_runs(root) {
-            return Ok(());
+            return Ok(found);
         }
         let why = match not_completed(root, beforehand)? {
             None if is_brought(plan) || is_installed(beforehand) => None,
@@ -311,17 +304,17 @@ impl Completion {
             why => why,
         };
         let Some(why) = why else {
-            return Ok(());
+            return Ok(found);
         };
         let subject = COMPLETE.to_owned();
         if self.by_hand {
             let message = format!("{why}. {}", report::install::BY_HAND);
-            plan.notices.push(Notice { subject, message });
+            found.notices.push(Notice { subject, message });
         } else {
             let message = format!("{why}. {}", report::install::NOT_COMPLETED);
-            plan.blockers.push(Notice { subject, message });
+            found.blockers.push(Notice { subject, message });
         }
-        Ok(())
+        Ok(found)
     }
 
     /// Installs what is missing; a plan that stages ends here where that does not work.
@@ -331,11 +324,12 @@ impl Completion {
     pub fn install(
         &self,
         root: &Root,
+        runner: &dyn CommandRunner,
         lock: &Lock,
         plan: &Plan,
         beforehand: &Beforehand,
     ) -> Result<()> {
-        match beforehand.install(root, lock) {
+        match beforehand.install(root, runner, lock) {
             Some(why) if plan.os.needs_reboot() && !self.by_hand => {
                 bail!(
                     "nothing would complete this run at the next boot: {}. Nothing of the config was changed. \
@@ -452,7 +446,7 @@ fn image_recovers(root: &Root) -> bool {
 }
 
 /// Takes everything away again.
-fn remove(cli: &Cli, root: &Root) -> Result<ExitCode> {
+fn remove(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
     machine::expect_system(root)?;
     access::expect(root, Need::Write)?;
     let lock = transaction::acquire_lock(root)?;
@@ -466,7 +460,7 @@ fn remove(cli: &Cli, root: &Root) -> Result<ExitCode> {
         );
     }
     // One that failed is kept only to be told.
-    if complete::awaited(root)?.is_some_and(|awaited| awaited.failed.is_none()) {
+    if state::read_awaited(root)?.is_some_and(|awaited| awaited.failed.is_none()) {
         bail!(
             "what an earlier run staged waits for the next boot, and removing would take away what completes it. \
              Next: systemctl reboot, then {}; nothing was removed",
@@ -474,14 +468,14 @@ fn remove(cli: &Cli, root: &Root) -> Result<ExitCode> {
         );
     }
     let mut paths = to_remove(root, &lock)?;
-    if cli.output == Output::Text {
+    if ui.output == Output::Text {
         report::print(report::install::about_to_remove(&paths).as_bytes())?;
     }
     if !paths.removed.is_empty() {
-        confirm(cli, "Remove mco-rescue from this node?")?;
+        ui.confirm("Remove mco-rescue from this node?")?;
     }
-    paths.removed = take_away(root, &lock, &paths.removed)?;
-    let text = match cli.output {
+    paths.removed = take_away(root, ui.runner, &lock, &paths.removed)?;
+    let text = match ui.output {
         Output::Json => report::install::removed_json(&paths)?,
         Output::Text => report::install::removed_text(&paths),
     };
@@ -521,24 +515,29 @@ fn to_remove(root: &Root, lock: &Lock) -> Result<Removed> {
     })
 }
 
-fn take_away(root: &Root, lock: &Lock, ours: &[RootPath]) -> Result<Vec<RootPath>> {
+fn take_away(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    lock: &Lock,
+    ours: &[RootPath],
+) -> Result<Vec<RootPath>> {
     let live = systemd_runs(root);
     if live {
-        stop(ours);
+        stop(runner, ours);
     }
     let removed = remove_files(root, lock, ours)?;
-    if live && let Err(error) = systemctl::daemon_reload(&HostRunner) {
+    if live && let Err(error) = systemctl::daemon_reload(runner) {
         log::warn!("{error}. Next: systemctl daemon-reload");
     }
     Ok(removed)
 }
 
-fn stop(ours: &[RootPath]) {
+fn stop(runner: &dyn CommandRunner, ours: &[RootPath]) {
     let directory = Some(RootPath::fixed(paths::UNITS));
     let units = ours.iter().filter(|path| path.parent() == directory);
     let units: Vec<&str> = units.map(RootPath::name).collect();
     if !units.is_empty()
-        && let Err(error) = systemctl::stop_units(&HostRunner, &units)
+        && let Err(error) = systemctl::stop_units(runner, &units)
     {
         log::warn!("{error}");
     }
@@ -568,7 +567,7 @@ fn remove_files(root: &Root, lock: &Lock, ours: &[RootPath]) -> Result<Vec<RootP
 }
 
 /// Writes an archive for an initramfs; the node is left alone.
-fn archive(cli: &Cli, file: &Path, configs: &[String]) -> Result<ExitCode> {
+fn archive(ui: &Ui<'_>, file: &Path, configs: &[String]) -> Result<ExitCode> {
     let baked = bake(configs)?;
     let names: Vec<String> = baked.iter().map(|config| config.file.clone()).collect();
     let program = install::program()
@@ -584,7 +583,7 @@ fn archive(cli: &Cli, file: &Path, configs: &[String]) -> Result<ExitCode> {
         sha256: sha256(&bytes),
         configs: names,
     };
-    let text = match cli.output {
+    let text = match ui.output {
         Output::Json => report::install::archive_json(&archive)?,
         Output::Text => report::install::archive_text(&archive),
     };

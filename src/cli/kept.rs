@@ -1,20 +1,21 @@
 //! The runs that the history keeps: `rollback --list`, and the choice of `rollback --to`.
 
+use crate::cli::ui::Ui;
+use crate::staging::state;
 use anyhow::{Result, bail};
 
-use super::complete;
+use super::Output;
 use super::machine;
-use super::work::now;
-use super::{Cli, Output};
 use crate::error::ExitCode;
 use crate::plan::{FinishedRun, RecordBefore};
 use crate::report;
 use crate::report::kept::{Before, KeptRun, List};
 use crate::root::Root;
+use crate::time::now;
 use crate::transaction;
 
 /// Runs `rollback --list`.
-pub fn list(cli: &Cli, root: &Root) -> Result<ExitCode> {
+pub fn list(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
     machine::expect_system(root)?;
     let history = transaction::read_history(root)?;
     let kept = |run: &FinishedRun| {
@@ -24,11 +25,11 @@ pub fn list(cli: &Cli, root: &Root) -> Result<ExitCode> {
             began: run.began(),
             before: before(root, run),
             steps: run.steps.len(),
-            operating_system: complete::os_run(root, &run.id)?.map(|one| one.from),
+            operating_system: state::find_os_run(root, &run.id)?.map(|one| one.from),
         })
     };
     let runs = history.iter().map(kept).collect::<Result<Vec<_>>>()?;
-    let waits = complete::awaited(root)?.filter(|one| one.failed.is_none());
+    let waits = state::read_awaited(root)?.filter(|one| one.failed.is_none());
     let list = List {
         schema: "mco-rescue/rollback-list/v1",
         now: now(),
@@ -36,7 +37,7 @@ pub fn list(cli: &Cli, root: &Root) -> Result<ExitCode> {
         staged: waits.map(|one| one.config.name),
         runs,
     };
-    let text = match cli.output {
+    let text = match ui.output {
         Output::Json => report::kept::json(&list)?,
         Output::Text => report::kept::text(&list),
     };
@@ -86,7 +87,7 @@ pub fn separate_systems(
     if !whole {
         return Ok(());
     }
-    let own = complete::os_run(root, &newest.id)?.is_some();
+    let own = state::find_os_run(root, &newest.id)?.is_some();
     if own && older.len() != together {
         bail!(
             "run {} changed the operating system too, so it goes back by itself, with a reboot. Nothing was changed. \
@@ -96,7 +97,7 @@ pub fn separate_systems(
     }
     let mut later = newest;
     for run in older.iter().skip(together) {
-        if complete::os_run(root, &run.id)?.is_some() {
+        if state::find_os_run(root, &run.id)?.is_some() {
             bail!(
                 "run {} changed the operating system too, so it goes back by itself, with a reboot. Nothing was \
                  changed. Next: mco-rescue rollback --to {}, then mco-rescue rollback",

@@ -1,24 +1,28 @@
 //! SSH keys on screen, by their fingerprints, and `apply --key`, which adds one for `core`.
 
+use crate::cli::ui::Ui;
+use crate::staging::state;
 use anyhow::{Context, Result, anyhow, bail};
 
+use super::evidence::NodeEvidence;
 use super::recover::recover_first;
-use super::session::{guard, open_root, payload_bytes};
-use super::work::{Work, confirm, now};
-use super::{ApplyArgs, Cli, Output, complete, machine};
-use crate::command::HostRunner;
+use super::session::{open_root, payload_bytes};
+use super::work::Work;
+use super::{ApplyArgs, Output, machine};
+use crate::command::CommandRunner;
 use crate::document::{self, Desired};
 use crate::error::ExitCode;
 use crate::node::os_release::OsRelease;
 use crate::node::{self, Interest, NodeState, Records, login};
 use crate::object::{Kind, Object};
 use crate::paths;
-use crate::plan::{self, Addition, Allowed, Inputs, Plan, PlannedStep, Step};
+use crate::plan::{self, Addition, Allowed, Inputs, Plan, PlanRequest, PlannedStep, Step, Task};
 use crate::report::plan::{Diffs, Heading};
 use crate::report::{self, key};
 use crate::root::{Root, RootPath, sha256};
 use crate::source;
 use crate::ssh_key::{PublicKey, changes};
+use crate::time::now;
 use crate::transaction;
 use crate::transaction::journal::ConfigRef;
 
@@ -72,15 +76,15 @@ fn is_key_file(path: &RootPath) -> bool {
 }
 
 /// Runs `apply --key`: nothing else of the node is changed.
-pub fn apply(cli: &Cli, args: &ApplyArgs, file: &str) -> Result<ExitCode> {
+pub fn apply(ui: &Ui<'_>, args: &ApplyArgs, file: &str) -> Result<ExitCode> {
     let started = now();
     let (line, key) = read(file)?;
-    let root = open_root(cli)?;
+    let root = open_root(ui)?;
     let guards = &args.plan.guards;
     machine::expect_node(&root, guards.not_a_node)?;
     let lock = transaction::acquire_lock(&root)?;
-    recover_first(&root, &lock)?;
-    if complete::awaited(&root)?.is_some() {
+    recover_first(&root, ui.runner, &lock)?;
+    if state::read_awaited(&root)?.is_some() {
         bail!(
             "a run waits for the next boot, and one more run would stand in its way back. Reboot first: systemctl \
              reboot; or take it back: mco-rescue rollback"
@@ -91,25 +95,26 @@ pub fn apply(cli: &Cli, args: &ApplyArgs, file: &str) -> Result<ExitCode> {
         true => paths::CORE_AUTHORIZED_KEYS,
         false => paths::CORE_KEYS,
     });
-    let node = observe(&root, &path)?;
+    let node = observe(&root, ui.runner, &path)?;
     let allowed = Allowed {
         // The keys are of no deployment.
         staged: true,
         ..guards.allowed()
     };
-    let mut plan = planned(&root, &node, &path, &line, !el8)?;
-    guard(&mut plan, &root, &node, allowed)?;
+    let evidence = NodeEvidence::of_node(&root, &node, ui.runner);
+    let plan = planned(&evidence, allowed, &path, &line, !el8)?;
     let at = path.to_string();
     if plan.is_empty() && plan.blockers.is_empty() {
-        return end(cli, &key, &at, 0);
+        return end(ui, &key, &at, 0);
     }
-    show(cli, &root, &plan, file)?;
+    show(ui, &root, &plan, file)?;
     if !plan.blockers.is_empty() {
         bail!("refusing to add the key: see the blockers above; nothing was changed");
     }
-    confirm(cli, "Add this key?")?;
+    ui.confirm("Add this key?")?;
     let work = Work {
         root: &root,
+        runner: ui.runner,
         lock: &lock,
         node: &node,
         plan: &plan,
@@ -125,10 +130,10 @@ pub fn apply(cli: &Cli, args: &ApplyArgs, file: &str) -> Result<ExitCode> {
     };
     work.transact()?;
     warn_of_sshd(&root, &at);
-    end(cli, &key, &at, plan.steps.len())
+    end(ui, &key, &at, plan.steps.len())
 }
 
-fn observe(root: &Root, path: &RootPath) -> Result<NodeState> {
+fn observe(root: &Root, runner: &dyn CommandRunner, path: &RootPath) -> Result<NodeState> {
     let fixed = [
         paths::CORE_HOME,
         paths::CORE_SSH,
@@ -143,16 +148,17 @@ fn observe(root: &Root, path: &RootPath) -> Result<NodeState> {
             .collect(),
         ..Interest::default()
     };
-    node::observe(root, &interest, &HostRunner).context("looking at the node")
+    node::observe(root, &interest, runner).context("looking at the node")
 }
 
 fn planned(
-    root: &Root,
-    node: &NodeState,
+    evidence: &NodeEvidence<'_>,
+    allowed: Allowed,
     path: &RootPath,
     line: &str,
     of_config: bool,
 ) -> Result<Plan> {
+    let (root, node) = (evidence.root, evidence.node);
     let config = document::parse(NOTHING, NAME)?;
     let desired = Desired::from_config(&config);
     let records = Records::read(root).context("reading the daemon's records")?;
@@ -176,10 +182,14 @@ fn planned(
         line,
         of_config,
     };
-    Ok(plan::one_more_key(inputs, addition))
+    let request = PlanRequest {
+        allowed,
+        ..PlanRequest::default()
+    };
+    plan::plan(&Task::Key(inputs, addition), &request, evidence)
 }
 
-fn show(cli: &Cli, root: &Root, plan: &Plan, file: &str) -> Result<()> {
+fn show(ui: &Ui<'_>, root: &Root, plan: &Plan, file: &str) -> Result<()> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let heading = Heading {
         config: NAME.to_owned(),
@@ -189,11 +199,11 @@ fn show(cli: &Cli, root: &Root, plan: &Plan, file: &str) -> Result<()> {
         ..machine::heading(&machine::observe(root)?)
     };
     let diffs = diffs(root, plan);
-    let text = match cli.output {
+    let text = match ui.output {
         // One document a run: the result follows.
         Output::Json if plan.blockers.is_empty() => return Ok(()),
         Output::Json => report::plan::json(&heading, plan, &diffs, &None)?,
-        Output::Text => report::plan::text(&heading, plan, &diffs, cli.detail(false)),
+        Output::Text => report::plan::text(&heading, plan, &diffs, ui.detail(false)),
     };
     Ok(report::print(text.as_bytes())?)
 }
@@ -213,8 +223,8 @@ fn warn_of_sshd(root: &Root, path: &str) {
     }
 }
 
-fn end(cli: &Cli, key: &PublicKey, path: &str, steps: usize) -> Result<ExitCode> {
-    let text = match cli.output {
+fn end(ui: &Ui<'_>, key: &PublicKey, path: &str, steps: usize) -> Result<ExitCode> {
+    let text = match ui.output {
         Output::Json => key::json(key, path, steps)?,
         Output::Text => key::text(key, path, steps),
     };

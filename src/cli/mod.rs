@@ -1,13 +1,12 @@
 //! The command line: clap types, and one function per command that reads like the pipeline.
 
 mod access;
-mod after;
 mod apply;
-mod bits;
 mod cache;
 mod cluster;
 mod complete;
 mod doctor;
+mod evidence;
 mod examples;
 mod fetch;
 mod firstboot;
@@ -15,16 +14,13 @@ mod handover;
 mod install;
 mod kept;
 mod keys;
-mod lent;
 mod machine;
 mod names;
-mod os;
 mod pages;
-mod pins;
 mod pivot;
 mod plan;
+mod policies;
 mod predict;
-mod quorum;
 mod recover;
 mod render;
 mod rollback;
@@ -32,6 +28,7 @@ mod session;
 mod show;
 mod status;
 mod tips;
+mod ui;
 mod verify;
 mod work;
 mod workloads;
@@ -42,14 +39,16 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use self::install::Completion;
 pub use self::tips::parse;
+use crate::command::HostRunner;
 use crate::daemon::release::Release;
 use crate::error::ExitCode;
 use crate::invocation;
 use crate::plan::fit::Accepted;
 use crate::plan::{Allowed, Options};
-use crate::report::plan::Detail;
 use crate::source::LATEST;
+use crate::staging::image_source::SourceOptions;
 use crate::sys::privileges;
+use ui::Ui;
 
 /// The heading of the options that every command has, so that its own stand together.
 const EVERYWHERE: &str = "Options of every command";
@@ -102,17 +101,6 @@ pub struct Cli {
     /// What to do
     #[command(subcommand)]
     pub command: Command,
-}
-
-impl Cli {
-    /// How much of a plan is shown.
-    fn detail(&self, summary: bool) -> Detail {
-        match (summary, self.verbose) {
-            (true, _) => Detail::Counts,
-            (false, 0) => Detail::Changes,
-            (false, _) => Detail::All,
-        }
-    }
 }
 
 /// The form of the output.
@@ -531,6 +519,17 @@ pub struct BitsArgs {
     pub extensions_from: Option<PathBuf>,
 }
 
+impl BitsArgs {
+    /// Returns the options that choose the source of the image.
+    pub fn options(&self) -> SourceOptions<'_> {
+        SourceOptions {
+            os_from: self.os_from.as_deref(),
+            from_storage: self.from_storage,
+            extensions_from: self.extensions_from.as_deref(),
+        }
+    }
+}
+
 /// Which image.
 #[derive(Debug, Args)]
 pub struct PivotArgs {
@@ -925,31 +924,39 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     // Before a byte of a document is read.
     privileges::keep_possible();
     invocation::remember_root(&cli.root);
-    run_command(cli).map_err(access::explain)
+    let ui = Ui {
+        root: cli.root.clone(),
+        output: cli.output,
+        verbose: cli.verbose,
+        quiet: cli.quiet,
+        yes: cli.yes,
+        runner: &HostRunner,
+    };
+    run_command(&ui, &cli.command).map_err(access::explain)
 }
 
-fn run_command(cli: &Cli) -> anyhow::Result<ExitCode> {
-    match &cli.command {
+fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Apply(args) => match &args.key {
-            Some(file) => keys::apply(cli, args, file),
-            None => apply::run(cli, args),
+            Some(file) => keys::apply(ui, args, file),
+            None => apply::run(ui, args),
         },
-        Command::Pivot(args) => pivot::run(cli, args),
-        Command::Plan(args) => plan::run(cli, args),
-        Command::Verify(args) => verify::run(cli, args),
-        Command::Show(args) => show::run(cli, args),
-        Command::Doctor(args) => doctor::run(cli, args),
-        Command::Status(args) => status::run(cli, args),
-        Command::Fetch(args) => fetch::run(cli, args),
-        Command::Cache(command) => cache::run(cli, command),
+        Command::Pivot(args) => pivot::run(ui, args),
+        Command::Plan(args) => plan::run(ui, args),
+        Command::Verify(args) => verify::run(ui, args),
+        Command::Show(args) => show::run(ui, args),
+        Command::Doctor(args) => doctor::run(ui, args),
+        Command::Status(args) => status::run(ui, args),
+        Command::Fetch(args) => fetch::run(ui, args),
+        Command::Cache(command) => cache::run(ui, command),
         Command::Render(args) => render::run(args),
-        Command::Rollback(args) => rollback::run(cli, args),
-        Command::Recover(args) => recover::run(cli, args),
-        Command::Complete => complete::run(cli),
-        Command::Firstboot(args) => firstboot::run(cli, args),
-        Command::Install(args) => install::run(cli, args),
+        Command::Rollback(args) => rollback::run(ui, args),
+        Command::Recover(args) => recover::run(ui, args),
+        Command::Complete => complete::run(ui),
+        Command::Firstboot(args) => firstboot::run(ui, args),
+        Command::Install(args) => install::run(ui, args),
         Command::Completions(args) => pages::completions(args),
-        Command::Names(args) => names::run(cli, args),
+        Command::Names(args) => names::run(ui, args),
         Command::Man(args) => pages::man(args),
     }
 }

@@ -1,11 +1,12 @@
 //! `names`: what completions offer that only the program, or the node, knows. Reads, and says nothing where it cannot.
 
+use crate::cli::ui::Ui;
 use std::collections::BTreeSet;
 
 use anyhow::Result;
 
 use super::session::open_root;
-use super::{Cli, NamesArgs, NamesOf};
+use super::{NamesArgs, NamesOf};
 use crate::doctor::checks::CHECKS;
 use crate::error::ExitCode;
 use crate::node::Records;
@@ -18,15 +19,15 @@ use crate::text;
 const POOLS: [&str; 2] = ["master", "worker"];
 
 /// Runs `names`.
-pub fn run(cli: &Cli, args: &NamesArgs) -> Result<ExitCode> {
+pub fn run(ui: &Ui<'_>, args: &NamesArgs) -> Result<ExitCode> {
     let names = match args.of {
         NamesOf::Checks => CHECKS.iter().map(|check| check.id.to_owned()).collect(),
-        NamesOf::Configs => cached(cli)
+        NamesOf::Configs => cached(ui)
             .into_iter()
             .map(|name| format!("{CACHED}{name}"))
             .collect(),
-        NamesOf::Cached => cached(cli),
-        NamesOf::Pools => pools(cli),
+        NamesOf::Cached => cached(ui),
+        NamesOf::Pools => pools(ui),
     };
     let text: String = names.iter().map(|name| text::inline(name) + "\n").collect();
     report::print(text.as_bytes())?;
@@ -34,20 +35,20 @@ pub fn run(cli: &Cli, args: &NamesArgs) -> Result<ExitCode> {
 }
 
 /// Something of every whole config in the cache, each once.
-fn of_cache(cli: &Cli, part: impl Fn(&Entry) -> Option<String>) -> BTreeSet<String> {
-    let all = open_root(cli).and_then(|root| Ok(cache::read(&root)?));
+fn of_cache(ui: &Ui<'_>, part: impl Fn(&Entry) -> Option<String>) -> BTreeSet<String> {
+    let all = open_root(ui).and_then(|root| Ok(cache::read(&root)?));
     let all = all.unwrap_or_default();
     cache::whole(&all).filter_map(part).collect()
 }
 
-fn cached(cli: &Cli) -> BTreeSet<String> {
-    of_cache(cli, |entry| Some(entry.name.clone()))
+fn cached(ui: &Ui<'_>) -> BTreeSet<String> {
+    of_cache(ui, |entry| Some(entry.name.clone()))
 }
 
-fn pools(cli: &Cli) -> BTreeSet<String> {
-    let mut all = of_cache(cli, |entry| entry.pool.clone());
+fn pools(ui: &Ui<'_>) -> BTreeSet<String> {
+    let mut all = of_cache(ui, |entry| entry.pool.clone());
     all.extend(POOLS.map(str::to_owned));
-    let records = open_root(cli).and_then(|root| Ok(Records::read(&root)?));
+    let records = open_root(ui).and_then(|root| Ok(Records::read(&root)?));
     let recorded = records.ok();
     let recorded = recorded.as_ref().and_then(Records::recorded);
     all.extend(recorded.and_then(|config| config.pool.clone()));

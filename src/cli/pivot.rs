@@ -1,26 +1,26 @@
 //! `pivot`: the OS image alone.
 
+use crate::cli::ui::Ui;
+use crate::staging::state;
 use std::cell::RefCell;
 
 use anyhow::{Result, bail};
 
 use super::access::{self, Need};
-use super::bits;
-use super::complete;
+use super::evidence::NodeEvidence;
 use super::install::Beforehand;
-use super::os::{self, Over, Staging};
-use super::quorum;
 use super::recover::recover_first;
-use super::session::{guard, open_root};
-use super::work::confirm;
-use super::{Cli, Output, PivotArgs, machine};
-use crate::command::HostRunner;
+use super::session::open_root;
+use crate::staging::deployments;
+use crate::staging::stage::{Over, Staging};
+
+use super::{Output, PivotArgs, machine};
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
 use crate::node::system::System;
 use crate::node::{self, Host, Interest, Records};
 use crate::plan::fit::Accepted;
-use crate::plan::{OsPlan, Plan};
+use crate::plan::{self, Plan, PlanRequest, Scope, Task};
 use crate::report;
 use crate::report::plan::{machine as of_machine, notices, operating_system};
 use crate::root::Root;
@@ -29,8 +29,8 @@ use crate::transaction;
 use crate::transaction::journal::ConfigRef;
 
 /// Runs `pivot`.
-pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
-    let root = open_root(cli)?;
+pub fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
+    let root = open_root(ui)?;
     if !Host::observe(&root)?.live {
         bail!(
             "the operating system is staged on the running node only; with --root nothing can be. Boot the node first"
@@ -41,12 +41,12 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
     let records = Records::read(&root)?;
     let image = wanted(args, &records)?;
     let lock = transaction::acquire_lock(&root)?;
-    recover_first(&root, &lock)?;
+    recover_first(&root, ui.runner, &lock)?;
     let interest = Interest {
         system: true,
         ..Interest::default()
     };
-    let node = node::observe(&root, &interest, &HostRunner)?;
+    let node = node::observe(&root, &interest, ui.runner)?;
     let facts = match &node.system {
         System::Known(facts) => facts,
         System::Silent(why) => bail!("{why}"),
@@ -54,42 +54,49 @@ pub fn run(cli: &Cli, args: &PivotArgs) -> Result<ExitCode> {
             bail!("this system was not booted by OSTree, so there is no image to change")
         }
     };
-    let mut plan = Plan {
-        os: OsPlan::of_image(facts, &image),
-        ..Plan::default()
-    };
     let mut allowed = args.guards.allowed();
-    allowed.staged = os::is_staged_by_us(&root)?;
-    guard(&mut plan, &root, &node, allowed)?;
-    let accepted = Accepted {
-        other_architecture: args.other_architecture,
-        ..Accepted::default()
+    allowed.staged = deployments::is_staged_by_us(&root, ui.runner)?;
+    let request = PlanRequest {
+        allowed,
+        accepted: Accepted {
+            other_architecture: args.other_architecture,
+            ..Accepted::default()
+        },
+        scope: Scope::Run,
+        reboots: true,
+        ignores_quorum: args.guards.ignore_quorum,
+        ..PlanRequest::default()
     };
-    bits::look(&root, &mut plan, &args.bits, accepted, "")?;
-    if plan.reboots() {
-        quorum::look(&root, &mut plan, !args.guards.ignore_quorum)?;
-    }
     let beforehand = Beforehand::of_recorded(&root, &records);
     let completion = args.guards.completion();
-    completion.look(&root, &mut plan, beforehand.as_ref())?;
-    if let Some(beforehand) = &beforehand {
-        beforehand.announce(&mut plan);
-    }
-    show(cli, &root, &image, &plan)?;
+    let evidence = NodeEvidence {
+        source: args.bits.options(),
+        beforehand: beforehand.as_ref(),
+        completion,
+        ..NodeEvidence::of_node(&root, &node, ui.runner)
+    };
+    let task = Task::Image {
+        node: &node,
+        facts,
+        image: &image,
+    };
+    let plan = plan::plan(&task, &request, &evidence)?;
+    show(ui, &root, &image, &plan)?;
     if !plan.blockers.is_empty() {
         bail!("refusing to stage {image}: see the blockers above; nothing was changed");
     }
     if !plan.os.steps.is_empty() {
-        confirm(cli, "Stage this image?")?;
+        ui.confirm("Stage this image?")?;
         if let Some(beforehand) = beforehand {
-            completion.install(&root, &lock, &plan, &beforehand)?;
+            completion.install(&root, ui.runner, &lock, &plan, &beforehand)?;
         }
-        staging(cli, (&root, &lock), &plan, &records, args)?.stage(facts)?;
+        let print = |line: &str| ui.print_progress(line);
+        staging(ui, &print, (&root, &lock), &plan, &records, args)?.stage(facts)?;
         if !plan.os.needs_reboot() {
-            os::settle(&root);
+            deployments::settle(&root, ui.runner);
         }
     }
-    end(cli, &root, &plan, args)
+    end(ui, &root, &plan, args)
 }
 
 fn wanted(args: &PivotArgs, records: &Records) -> Result<String> {
@@ -109,7 +116,8 @@ fn wanted(args: &PivotArgs, records: &Records) -> Result<String> {
 }
 
 fn staging<'a>(
-    cli: &'a Cli,
+    ui: &'a Ui<'a>,
+    print: &'a dyn Fn(&str),
     (root, lock): (&'a Root, &'a transaction::Lock),
     plan: &'a Plan,
     records: &Records,
@@ -117,7 +125,8 @@ fn staging<'a>(
 ) -> Result<Staging<'a>> {
     let recorded = records.recorded();
     Ok(Staging {
-        cli,
+        runner: ui.runner,
+        print,
         root,
         lock,
         plan: &plan.os,
@@ -128,16 +137,16 @@ fn staging<'a>(
                 .unwrap_or_default(),
             origin: PIVOT.to_owned(),
         },
-        bits: args.bits.bits(),
+        source: args.bits.options().source(),
         files: false,
-        over: Over::look(root, &complete::booted(root)?)?,
+        over: Over::look(root, &state::read_booted(root)?)?,
         expected: RefCell::default(),
         staged: RefCell::default(),
     })
 }
 
-fn show(cli: &Cli, root: &Root, image: &str, plan: &Plan) -> Result<()> {
-    if cli.output == Output::Json {
+fn show(ui: &Ui<'_>, root: &Root, image: &str, plan: &Plan) -> Result<()> {
+    if ui.output == Output::Json {
         return Ok(());
     }
     let mut text = of_machine(&machine::heading(&machine::observe(root)?)) + "\n";
@@ -150,16 +159,16 @@ fn show(cli: &Cli, root: &Root, image: &str, plan: &Plan) -> Result<()> {
     Ok(report::print(text.as_bytes())?)
 }
 
-fn end(cli: &Cli, root: &Root, plan: &Plan, args: &PivotArgs) -> Result<ExitCode> {
-    if cli.output == Output::Json {
-        let text = report::plan::os_json(&plan.os)?;
+fn end(ui: &Ui<'_>, root: &Root, plan: &Plan, args: &PivotArgs) -> Result<ExitCode> {
+    if ui.output == Output::Json {
+        let text = serde_json::to_string_pretty(&plan.os)? + "\n";
         report::print_result(text.as_bytes());
     }
     if plan.os.needs_reboot() && args.reboot {
-        os::reboot(root, args.guards.ignore_quorum)?;
-    } else if plan.os.needs_reboot() && cli.output == Output::Text {
+        deployments::reboot(root, ui.runner, args.guards.ignore_quorum)?;
+    } else if plan.os.needs_reboot() && ui.output == Output::Text {
         report::print_result(b"Staged.\nNext: systemctl reboot\n");
-    } else if !plan.os.is_empty() && cli.output == Output::Text {
+    } else if !plan.os.is_empty() && ui.output == Output::Text {
         report::print_result(b"What was staged is dropped; what runs stays.\n");
     }
     Ok(ExitCode::Done)

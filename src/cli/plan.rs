@@ -1,14 +1,13 @@
 //! `plan`: everything that `apply` would do, and nothing done.
 
+use crate::cli::ui::Ui;
 use anyhow::Result;
 
 use super::access::{self, Need};
-use super::after;
 use super::install::Beforehand;
 use super::predict;
-use super::quorum;
 use super::session::{Session, Unnamed, open_root};
-use super::{Cli, Output, PlanArgs, machine};
+use super::{Output, PlanArgs, machine};
 use crate::daemon::forecast::Forecast;
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
@@ -21,30 +20,21 @@ use crate::report::status::pending_words;
 use crate::transaction;
 
 /// Runs `plan`.
-pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
-    let root = open_root(cli)?;
+pub fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
+    let root = open_root(ui)?;
     let machine = machine::observe(&root)?;
     if let Some(against) = wrong_machine(&machine, args.guards.not_a_node) {
-        return refuse(cli, &machine, against);
+        return refuse(ui, &machine, against);
     }
     access::expect(&root, Need::Write)?;
     let pending = transaction::find_pending(&root)?;
-    let session = Session::observe(root, args.config.choice(), Unnamed::Wanted)?;
-    let mut plan = session.whole_plan(args)?;
-    after::look(&session, &mut plan, args.options(), args.policy.as_deref())?;
-    if plan.reboots() {
-        quorum::look(&session.root, &mut plan, false)?;
-    }
+    let session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
     let beforehand = Beforehand::of(&session);
-    let completion = args.guards.completion();
-    completion.look(&session.root, &mut plan, beforehand.as_ref())?;
-    if let Some(beforehand) = beforehand {
-        beforehand.announce(&mut plan);
-    }
+    let plan = session.plan_run(args, beforehand.as_ref(), (false, false))?;
     let diffs = session.diffs(&plan, args.config.show_secrets);
     let heading = session.heading();
     let daemon = predict::of_plan(&session, &plan, args);
-    let text = match cli.output {
+    let text = match ui.output {
         Output::Json => report::plan::json(&heading, &plan, &diffs, &daemon)?,
         Output::Text => {
             let mut text = String::new();
@@ -55,7 +45,7 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
                 );
                 text.push_str(&(report::wrap(&said, 0) + "\n"));
             }
-            text + &report::plan::text(&heading, &plan, &diffs, cli.detail(args.summary))
+            text + &report::plan::text(&heading, &plan, &diffs, ui.detail(args.summary))
                 + &daemon
                     .as_ref()
                     .map_or_else(String::new, |daemon| daemon.text(begin(&plan, daemon)))
@@ -71,13 +61,10 @@ pub fn run(cli: &Cli, args: &PlanArgs) -> Result<ExitCode> {
 }
 
 /// No config is looked at for another machine: its changes are none of this plan.
-fn refuse(cli: &Cli, machine: &Machine, against: Notice) -> Result<ExitCode> {
+fn refuse(ui: &Ui<'_>, machine: &Machine, against: Notice) -> Result<ExitCode> {
     let heading = machine::heading(machine);
-    let plan = Plan {
-        blockers: vec![against],
-        ..Plan::default()
-    };
-    let text = match cli.output {
+    let plan = Plan::refused(against);
+    let text = match ui.output {
         Output::Json => report::plan::json(&heading, &plan, &Diffs::new(), &None)?,
         Output::Text => report::plan::refused(&heading, &plan.blockers) + &next(&plan, None),
     };

@@ -8,16 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result};
 
 use super::access;
-use super::after::{self, Cluster, DEFAULTS};
 use super::cluster::node_name;
-use super::complete;
+use super::policies::{self, DEFAULTS};
 use super::session::Session;
 use super::{DaemonArgs, PlanArgs};
 use crate::command::rpm_ostree::packages::package_sets;
-use crate::command::{CommandRunner, HostRunner, rpm};
+use crate::command::{CommandRunner, rpm};
 use crate::daemon::forecast::Forecast;
 use crate::daemon::forecast::{Evidence, Witnesses, branches, evidence};
 use crate::daemon::midway::{self, Failure};
+use crate::daemon::policies::Cluster;
 use crate::daemon::start::{
     Annotation, Annotations, Api, AtHand, Compared, Os, PREFIX, Record, Situation, Triggers,
 };
@@ -35,6 +35,7 @@ use crate::render::{self, NameHash};
 use crate::root::{Root, RootError, RootPath};
 use crate::source::cache::{self, Cached, Entry};
 use crate::staging::awaited::{Awaited, Way};
+use crate::staging::state;
 
 /// When the daemon starts.
 #[derive(Clone, Copy)]
@@ -42,14 +43,14 @@ pub enum Moment<'a> {
     /// Now. What rpm-ostree says is not asked again where it is known.
     Now(Option<&'a System>),
     /// Now, with the config of a session at hand.
-    Beside(&'a Session),
+    Beside(&'a Session<'a>),
     /// Once this plan of the session was carried out, after the reboot that it may wait for.
-    After(&'a Session, &'a Plan),
+    After(&'a Session<'a>, &'a Plan),
 }
 
 impl<'a> Moment<'a> {
     /// The session with the config at hand.
-    fn session(self) -> Option<&'a Session> {
+    fn session(self) -> Option<&'a Session<'a>> {
         match self {
             Moment::Now(_) => None,
             Moment::Beside(session) | Moment::After(session, _) => Some(session),
@@ -58,21 +59,27 @@ impl<'a> Moment<'a> {
 }
 
 /// What the daemon will do.
-pub fn forecast(root: &Root, args: &DaemonArgs, moment: Moment<'_>) -> Result<Forecast> {
-    by_policies(root, args, moment, None)
+pub fn forecast(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    args: &DaemonArgs,
+    moment: Moment<'_>,
+) -> Result<Forecast> {
+    by_policies(root, runner, args, moment, None)
 }
 
 fn by_policies(
     root: &Root,
+    runner: &dyn CommandRunner,
     args: &DaemonArgs,
     moment: Moment<'_>,
     file: Option<&str>,
 ) -> Result<Forecast> {
     let read = records(root, moment).context("reading the daemon's records")?;
-    let found = Found::gather(root, &read, args, moment)?;
+    let found = Found::gather(root, runner, &read, args, moment)?;
     Ok(match moment.session() {
         Some(session) => found.forecast(args, session.cluster(file)?),
-        None => found.forecast(args, &after::cluster(root, file)?),
+        None => found.forecast(args, &policies::cluster(root, file)?),
     })
 }
 
@@ -98,7 +105,7 @@ pub fn said(forecast: Result<Forecast>) -> Option<Forecast> {
 
 /// What the daemon will do once a plan is carried out; of a plan that is refused, what it will do now. It knows
 /// nothing of bare configs.
-pub fn of_plan(session: &Session, plan: &Plan, args: &PlanArgs) -> Option<Forecast> {
+pub fn of_plan(session: &Session<'_>, plan: &Plan, args: &PlanArgs) -> Option<Forecast> {
     if session.desired.bare {
         return None;
     }
@@ -108,7 +115,13 @@ pub fn of_plan(session: &Session, plan: &Plan, args: &PlanArgs) -> Option<Foreca
         Moment::Beside(session)
     };
     let file = args.policy.as_deref();
-    said(by_policies(&session.root, &args.daemon, moment, file))
+    said(by_policies(
+        &session.root,
+        session.runner,
+        &args.daemon,
+        moment,
+        file,
+    ))
 }
 
 /// A boot that is waited for: it brings the operating system of a config.
@@ -127,7 +140,7 @@ fn next_boot(root: &Root, moment: Moment<'_>) -> Result<Option<NextBoot>> {
             packages: plan.os.packages.clone(),
         }),
         Moment::Now(_) | Moment::Beside(_) => {
-            let awaited = complete::awaited(root)?;
+            let awaited = state::read_awaited(root)?;
             let comes = |awaited: &Awaited| awaited.way == Way::Forward && awaited.failed.is_none();
             awaited.filter(comes).map(|awaited| NextBoot {
                 config: awaited.config.name,
@@ -140,6 +153,7 @@ fn next_boot(root: &Root, moment: Moment<'_>) -> Result<Option<NextBoot>> {
 
 /// What is on the node, as it is now.
 struct Found<'a> {
+    runner: &'a dyn CommandRunner,
     moment: Moment<'a>,
     records: &'a Records,
     host: Host,
@@ -167,6 +181,7 @@ struct Found<'a> {
 impl<'a> Found<'a> {
     fn gather(
         root: &Root,
+        runner: &'a dyn CommandRunner,
         records: &'a Records,
         args: &DaemonArgs,
         moment: Moment<'a>,
@@ -187,6 +202,7 @@ impl<'a> Found<'a> {
         let host = Host::observe(root).context("looking at the node")?;
         let cache = cache::read(root).context("reading the cache")?;
         let mut found = Self {
+            runner,
             moment,
             records,
             running: daemon_runs(root),
@@ -256,7 +272,7 @@ impl<'a> Found<'a> {
         let failure = midway::failure(&Desired::from_config(config), old.as_ref(), &node);
         let live = node.system.facts().is_some();
         if live && self.initial.is_none() && self.os.booted.as_ref() != Some(&config.os_image_url) {
-            self.os.podman = podman_fails(&config.os_image_url);
+            self.os.podman = podman_fails(self.runner, &config.os_image_url);
         }
         let failure = failure.map(|failure| (config.name.clone(), failure));
         self.failing.extend(failure);
@@ -297,7 +313,7 @@ impl<'a> Found<'a> {
                 system: self.system.is_none(),
                 ..plan::interest(&Desired::from_config(config), None, None)
             };
-            let seen = node::observe(root, &interest, &HostRunner);
+            let seen = node::observe(root, &interest, self.runner);
             let mut node = seen.context("looking at the node")?;
             access::expect_read(&node)?;
             if let Some(system) = &self.system {
@@ -359,14 +375,14 @@ impl<'a> Found<'a> {
         }
         let other_image = booted.as_ref() != Some(&config.os_image_url);
         if self.initial.is_some() && facts.class != Class::Other && other_image {
-            self.os.podman = podman_fails(&config.os_image_url);
+            self.os.podman = podman_fails(self.runner, &config.os_image_url);
         }
         self.os.booted = booted;
     }
 
     /// What rpm has, and what the boot that is waited for brings.
     fn note_packages(&mut self, facts: &Facts, extensions: &[String]) {
-        let Some(found) = installed(extensions) else {
+        let Some(found) = installed(self.runner, extensions) else {
             return;
         };
         let all = self.os.packages.get_or_insert_default();
@@ -605,12 +621,12 @@ fn spoken_of(
 }
 
 /// Which packages of these extensions rpm has; nothing where it cannot be asked.
-fn installed(extensions: &[String]) -> Option<BTreeSet<String>> {
+fn installed(runner: &dyn CommandRunner, extensions: &[String]) -> Option<BTreeSet<String>> {
     let names = extensions.iter().flat_map(|name| package_sets(name));
     let names: BTreeSet<&str> = names.flatten().copied().collect();
     let mut found = BTreeSet::new();
     for name in names {
-        match rpm::is_installed(&HostRunner, name) {
+        match rpm::is_installed(runner, name) {
             Ok(true) => drop(found.insert(name.to_owned())),
             Ok(false) => {}
             Err(error) => {
@@ -623,9 +639,9 @@ fn installed(extensions: &[String]) -> Option<BTreeSet<String>> {
 }
 
 /// How podman fails when it is asked for an image, as the daemon asks it; nothing where it answers.
-fn podman_fails(image: &str) -> Option<String> {
+fn podman_fails(runner: &dyn CommandRunner, image: &str) -> Option<String> {
     let line = storage::images(image);
-    match HostRunner.run(&line) {
+    match runner.run(&line) {
         Ok(answer) => match answer.status {
             Some(0) => None,
             Some(status) => Some(format!("exit status {status}\n{}", answer.stderr)),

@@ -1,35 +1,36 @@
 //! `recover`: finish or undo an interrupted run.
 
+use crate::cli::ui::Ui;
 use anyhow::{Context, Result};
 
 use super::access::{self, Need};
-use super::install::systemd_runs;
-use super::lent::Lent;
 use super::session::open_root;
-use super::work::now;
 use super::workloads;
-use super::{Cli, Output, RecoverArgs, machine};
-use crate::command::{CommandError, CommandRunner, HostRunner, systemctl};
+use super::{Output, RecoverArgs, machine};
+use crate::command::{CommandError, CommandRunner, systemctl};
 use crate::error::{ExitCode, RunError};
 use crate::node::Host;
 use crate::node::host::boot_id;
+use crate::node::host::systemd_runs;
 use crate::notice::Notice;
 use crate::paths;
 use crate::progress::{self, Work};
 use crate::report;
 use crate::report::recover::Started;
 use crate::root::{Root, RootPath};
+use crate::staging::lease::Lease;
 use crate::sys::memory::HalfWay;
 use crate::sys::signals::{self, Answer};
 use crate::systemd::changed::{is_read_by_manager, units_at, wanted_at};
+use crate::time::now;
 use crate::transaction::{
     self, Direction, Leave, Lock, Pending, RecoverError, RecoverRequest, Recovered, RunningSystem,
 };
 use crate::transaction::{LastRun, Outcome, Phase};
 
 /// Runs `recover`.
-pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
-    let root = open_root(cli)?;
+pub fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
+    let root = open_root(ui)?;
     machine::expect_system(&root)?;
     access::expect(&root, Need::Write)?;
     // Started without need, as `install` does to see whether it can be: then the lock may be somebody's.
@@ -46,19 +47,19 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<ExitCode> {
     let recovered = if args.give_up {
         transaction::give_up_run(&root, &lock).map_err(|error| failed(&error))?
     } else {
-        recover(&root, &lock, direction, &leave(&args.leave)?)?
+        recover(&root, ui.runner, &lock, direction, &leave(&args.leave)?)?
     };
     // The recovery is done, whatever becomes of the kubelet: an error would say that nothing was changed.
-    if let Err(error) = workloads::start_again(&root) {
+    if let Err(error) = workloads::start_again(&root, ui.runner) {
         log::warn!("{error:#}");
     }
     let is_there = |path: &RootPath| root.exists(path).unwrap_or_default();
     let units = (args.at_boot && systemd_runs(&root))
-        .then(|| at_boot(recovered.changed(), &is_there, &HostRunner));
+        .then(|| at_boot(recovered.changed(), &is_there, ui.runner));
     if let Some(units) = &units {
         keep(&root, &lock, &recovered, units, started);
     }
-    let text = match cli.output {
+    let text = match ui.output {
         Output::Json => report::recover::json(&recovered, units.as_ref())?,
         Output::Text => report::recover::text(&recovered, units.as_ref()),
     };
@@ -158,7 +159,13 @@ fn keep(root: &Root, lock: &Lock, recovered: &Recovered, units: &Started, starte
 }
 
 /// Recovers; what cannot be recovered leaves the node half-way.
-fn recover(root: &Root, lock: &Lock, direction: Direction, leave: &Leave) -> Result<Recovered> {
+fn recover(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    lock: &Lock,
+    direction: Direction,
+    leave: &Leave,
+) -> Result<Recovered> {
     let mut half_way = false;
     for file in [paths::INTENT, paths::JOURNAL, paths::COMMITTED] {
         half_way |= root.exists(&RootPath::fixed(file))?;
@@ -171,7 +178,7 @@ fn recover(root: &Root, lock: &Lock, direction: Direction, leave: &Leave) -> Res
     let deployment = Host::observe(root)?.deployment;
     let boot = root.is_live().then(boot_id).flatten();
     let running = RunningSystem {
-        runner: &HostRunner,
+        runner,
         boot: boot.as_deref(),
     };
     let wanted = RecoverRequest {
@@ -196,17 +203,17 @@ fn failed(error: &RecoverError) -> RunError {
 }
 
 /// An unfinished transaction comes first, always; what became of it is said.
-pub fn recover_first(root: &Root, lock: &Lock) -> Result<()> {
-    let recovered = recover(root, lock, Direction::Forward, &Leave::default())?;
+pub fn recover_first(root: &Root, runner: &dyn CommandRunner, lock: &Lock) -> Result<()> {
+    let recovered = recover(root, runner, lock, Direction::Forward, &Leave::default())?;
     if recovered != Recovered::Nothing {
         log::warn!("{}", report::recover::sentence(&recovered));
     }
     for left in recovered.left() {
         log::warn!("{} stays as it is: {}", left.path, left.why);
     }
-    workloads::start_again(root)?;
+    workloads::start_again(root, runner)?;
     if root.is_live() {
-        Lent { root, lock }.take_back()?;
+        Lease { root, lock, runner }.take_back()?;
     }
     Ok(())
 }

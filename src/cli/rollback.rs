@@ -1,50 +1,52 @@
 //! `rollback`: the last finished run taken back, through the same transaction.
 
-use std::collections::BTreeSet;
+use crate::cli::ui::Ui;
+use crate::staging::state;
 
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::access::{self, Need};
-use super::complete;
-use super::install::{refuse_without_completion, systemd_runs};
+use super::evidence::NodeEvidence;
+use super::install::refuse_without_completion;
 use super::kept;
-use super::os::{self, WayBack};
-use super::pins;
 use super::recover::recover_first;
-use super::session::{guard, open_root};
-use super::work::{Work, confirm, now};
-use super::{Cli, Output, RollbackArgs, keys, machine};
-use crate::command::HostRunner;
+use super::session::open_root;
+use super::work::Work;
+use super::{Output, RollbackArgs, keys, machine};
+use crate::command::CommandRunner;
 use crate::command::job::Job;
 use crate::daemon::annotations;
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
+use crate::node::host::systemd_runs;
 use crate::node::{self, Interest, NodeState, Records};
-use crate::notice::Notice;
 use crate::paths;
-use crate::plan::{self, Allowed, FinishedRun, Plan};
+use crate::plan::{self, Allowed, FinishedRun, Plan, PlanRequest, RollbackInputs, Task};
 use crate::report;
 use crate::report::plan::Heading;
 use crate::report::question;
 use crate::root::{Root, RootPath};
 use crate::staging::awaited::{Awaited, Leaving, OsRun, Ran};
+use crate::staging::deployments::{self, WayBack};
+use crate::staging::pins;
 use crate::text::count;
+use crate::time::now;
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{self, Lock};
 
 /// Runs `rollback`.
-pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
+pub fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     let started = now();
-    let root = open_root(cli)?;
+    let root = open_root(ui)?;
     if args.list {
-        return kept::list(cli, &root);
+        return kept::list(ui, &root);
     }
     machine::expect_node(&root, args.guards.not_a_node)?;
     access::expect(&root, Need::Write)?;
     let lock = transaction::acquire_lock(&root)?;
-    recover_first(&root, &lock)?;
+    recover_first(&root, ui.runner, &lock)?;
     if args.forget {
-        return forget(cli, &root, args.if_done);
+        return forget(ui, &root, args.if_done);
     }
     let whole = !args.files_only && root.is_live();
     if whole && let Some((awaited, leaving)) = unfinished(&root)? {
@@ -66,12 +68,12 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
             "Operating system:\n  - {}\n\n",
             leaves(&way.run.config, &way.leaving)
         );
-        if cli.output == Output::Text {
+        if ui.output == Output::Text {
             report::print(words.as_bytes())?;
         }
         way.is_completed(&root, args)?;
-        confirm(cli, "Go back to before it?")?;
-        return way.leave(cli, &root, &lock, args);
+        ui.confirm("Go back to before it?")?;
+        return way.leave(ui, &root, &lock, args);
     }
     let mut runs = transaction::read_history(&root)?;
     if runs.is_empty() {
@@ -86,38 +88,41 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
     runs.truncate(older);
     let older = runs;
     let allowed = Allowed {
-        staged: !args.files_only && os::is_staged_by(&root, &run.id)?,
+        staged: !args.files_only && deployments::is_staged_by_run(&root, ui.runner, &run.id)?,
         ..args.guards.allowed()
     };
-    let mut back = TakingBack::prepare(&root, run, args.leave_changed, allowed)?;
-    let jobs = if args.no_actions {
-        Vec::new()
-    } else {
-        back.announce_jobs(&root)
+    let jobs = match args.no_actions || !systemd_runs(&root) {
+        true => Vec::new(),
+        false => run.jobs_back(),
     };
-    let os_run = complete::os_run(&root, &back.run.id)?.filter(|_| whole);
+    let os_run = state::find_os_run(&root, &run.id)?.filter(|_| whole);
     let way = os_run
-        .map(|os_run| Together::of(&root, &back, &os_run))
+        .map(|os_run| Together::of(&root, &run, &os_run))
         .transpose()?;
     let together = way.as_ref().map_or(0, |way| way.earlier().len());
     if args.to.is_some() {
-        kept::separate_systems(&root, &back.run, &older, together, whole)?;
+        kept::separate_systems(&root, &run, &older, together, whole)?;
     }
+    let mut older_runs = Vec::new();
     if older.len() > together {
-        look_ahead(&root, &mut back, &older, args)?;
-    } else if let Some(way) = way.as_ref().filter(|way| way.leaving.runs.len() > 1) {
-        back.plan.notices.push(Notice {
-            subject: "runs before it".to_owned(),
-            message: format!(
-                "{} whose operating system never ran: taken back with it",
-                count(way.leaving.runs.len() - 1, "run")
-            ),
-        });
+        for run in &older {
+            older_runs.push((run.clone(), observe(&root, ui.runner, run)?));
+        }
     }
+    let wanted = TakeBack {
+        leave_changed: args.leave_changed,
+        allowed,
+        older: &older_runs,
+        together: way
+            .as_ref()
+            .map_or(0, |way| way.leaving.runs.len().saturating_sub(1)),
+        jobs: &jobs,
+    };
+    let back = TakingBack::prepare(&root, ui.runner, run, &wanted)?;
     let heading = heading(&root, &back.run)?;
     let (run, plan) = (&back.run, &back.plan);
-    if cli.output == Output::Text || !plan.blockers.is_empty() {
-        show(cli, &root, &heading, plan)?;
+    if ui.output == Output::Text || !plan.blockers.is_empty() {
+        show(ui, &root, &heading, plan)?;
     }
     if !plan.blockers.is_empty() {
         bail!(
@@ -145,25 +150,26 @@ pub fn run(cli: &Cli, args: &RollbackArgs) -> Result<ExitCode> {
             "these runs"
         },
     );
-    confirm(cli, &asked)?;
+    ui.confirm(&asked)?;
     let steps = plan.steps.len();
     if let Some(way) = &way
-        && let WayBack::NextBoot = os::go_back(&root, &way.leaving, &run.config)?
+        && let WayBack::NextBoot =
+            deployments::go_back(&root, ui.runner, &way.leaving, &run.config)?
     {
-        return next_boot(cli, &root, &way.run, args);
+        return next_boot(ui, &root, &way.run, args);
     }
-    back.carry_out(&root, &lock, started, &jobs)?;
+    back.carry_out(&root, ui.runner, &lock, started, &jobs)?;
     let mut earlier = way.as_ref().map_or(&[][..], |way| way.earlier()).to_vec();
     let asked_for = older.iter().map(|run| run.id.clone());
     earlier.extend(asked_for.skip(together));
-    let more = take_back(&root, &lock, args, &earlier)?;
-    os::settle(&root);
+    let more = take_back(&root, ui.runner, &lock, args, &earlier)?;
+    deployments::settle(&root, ui.runner);
     let last = older.last().unwrap_or(run);
     let ran = Ran {
         id: last.id.clone(),
         config: last.config.clone(),
     };
-    end(cli, &root, &ran, steps + more)
+    end(ui, &root, &ran, steps + more)
 }
 
 fn said<T>(error: &dyn std::fmt::Display, instead: T) -> T {
@@ -175,12 +181,12 @@ fn said<T>(error: &dyn std::fmt::Display, instead: T) -> T {
 }
 
 /// Says what was taken back.
-fn end(cli: &Cli, root: &Root, run: &Ran, steps: usize) -> Result<ExitCode> {
+fn end(ui: &Ui<'_>, root: &Root, run: &Ran, steps: usize) -> Result<ExitCode> {
     // All is in place: what cannot be read now does not change that.
     let left =
         transaction::read_history(root).map_or_else(|error| said(&error, 0), |all| all.len());
     let recorded = recorded(root).unwrap_or_else(|error| said(&error, None));
-    let text = match cli.output {
+    let text = match ui.output {
         Output::Json => report::rollback::json(run, &recorded, steps, left)?,
         Output::Text => report::rollback::text(run, &recorded, steps, left),
     };
@@ -190,11 +196,11 @@ fn end(cli: &Cli, root: &Root, run: &Ran, steps: usize) -> Result<ExitCode> {
 
 /// The last thing that was done, where that staged something and its files did not come, or it has none.
 fn unfinished(root: &Root) -> Result<Option<(Awaited, Leaving)>> {
-    let Some(awaited) = complete::awaited(root)? else {
+    let Some(awaited) = state::read_awaited(root)? else {
         return Ok(None);
     };
-    let history = complete::ran(&transaction::read_history(root)?);
-    let leaving = awaited.leaving(&complete::booted(root)?, &history);
+    let history = state::summarise_runs(&transaction::read_history(root)?);
+    let leaving = awaited.leaving(&state::read_booted(root)?, &history);
     Ok(leaving.map(|leaving| (awaited, leaving)))
 }
 
@@ -217,14 +223,14 @@ struct Together {
 
 impl Together {
     /// The newest run, with those before it whose operating system never ran.
-    fn of(root: &Root, back: &TakingBack, os_run: &OsRun) -> Result<Self> {
+    fn of(root: &Root, run: &FinishedRun, os_run: &OsRun) -> Result<Self> {
         let history = transaction::read_history(root)?;
         let belongs = |run: &&FinishedRun| run.id == os_run.run || os_run.earlier.contains(&run.id);
         let runs = history.iter().take_while(belongs);
         Ok(Self {
             run: Ran {
-                id: back.run.id.clone(),
-                config: back.run.config.clone(),
+                id: run.id.clone(),
+                config: run.config.clone(),
             },
             leaving: Leaving {
                 to: os_run.from.clone(),
@@ -235,7 +241,7 @@ impl Together {
 
     /// Files that go back at the next boot need the unit that completes.
     fn is_completed(&self, root: &Root, args: &RollbackArgs) -> Result<()> {
-        let runs = complete::booted(root)?.deployment;
+        let runs = state::read_booted(root)?.deployment;
         if runs.as_ref() == Some(&self.leaving.to) {
             return Ok(());
         }
@@ -248,25 +254,44 @@ impl Together {
     }
 
     /// Goes back where the last run has no files of its own.
-    fn leave(&self, cli: &Cli, root: &Root, lock: &Lock, args: &RollbackArgs) -> Result<ExitCode> {
-        if let WayBack::NextBoot = os::go_back(root, &self.leaving, &self.run.config)? {
-            return next_boot(cli, root, &self.run, args);
+    fn leave(
+        &self,
+        ui: &Ui<'_>,
+        root: &Root,
+        lock: &Lock,
+        args: &RollbackArgs,
+    ) -> Result<ExitCode> {
+        if let WayBack::NextBoot =
+            deployments::go_back(root, ui.runner, &self.leaving, &self.run.config)?
+        {
+            return next_boot(ui, root, &self.run, args);
         }
-        let steps = take_back(root, lock, args, &self.leaving.runs)?;
-        os::settle(root);
-        end(cli, root, &self.run, steps)
+        let steps = take_back(root, ui.runner, lock, args, &self.leaving.runs)?;
+        deployments::settle(root, ui.runner);
+        end(ui, root, &self.run, steps)
     }
 }
 
 /// Takes runs back, the newest first; gives the number of steps.
-fn take_back(root: &Root, lock: &Lock, args: &RollbackArgs, runs: &[String]) -> Result<usize> {
+fn take_back(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    lock: &Lock,
+    args: &RollbackArgs,
+    runs: &[String],
+) -> Result<usize> {
     let mut steps = 0;
     for id in runs {
         let mut history = transaction::read_history(root)?.into_iter();
         let Some(run) = history.next().filter(|run| run.id == *id) else {
             break;
         };
-        let back = TakingBack::prepare(root, run, args.leave_changed, args.guards.allowed())?;
+        let wanted = TakeBack {
+            leave_changed: args.leave_changed,
+            allowed: args.guards.allowed(),
+            ..TakeBack::default()
+        };
+        let back = TakingBack::prepare(root, runner, run, &wanted)?;
         if let Some(blocker) = back.plan.blockers.first() {
             bail!(
                 "{} cannot be taken back: {}: {}. Next: {}",
@@ -276,59 +301,23 @@ fn take_back(root: &Root, lock: &Lock, args: &RollbackArgs, runs: &[String]) -> 
                 mco_rescue("rollback")
             );
         }
-        back.carry_out(root, lock, now(), &[])?;
+        back.carry_out(root, runner, lock, now(), &[])?;
         steps += back.plan.steps.len();
     }
     Ok(steps)
 }
 
-/// Adds what stands against taking older runs back too: what was changed since at a path of theirs which no later
-/// run has touched. The other paths are looked at when it is their turn.
-fn look_ahead(
-    root: &Root,
-    back: &mut TakingBack,
-    older: &[FinishedRun],
-    args: &RollbackArgs,
-) -> Result<()> {
-    let paths = |run: &FinishedRun| -> Vec<String> {
-        let steps = run.steps.iter();
-        steps.map(|(step, _)| step.path().to_string()).collect()
-    };
-    let mut later: BTreeSet<String> = paths(&back.run).into_iter().collect();
-    for run in older {
-        let own = paths(run);
-        let plan = plan::rollback(run, &observe(root, run)?, args.leave_changed);
-        let is_new = |notice: &Notice| !later.contains(&notice.subject);
-        back.plan
-            .blockers
-            .extend(plan.blockers.into_iter().filter(is_new));
-        back.plan
-            .notices
-            .extend(plan.notices.into_iter().filter(is_new));
-        back.plan.notices.push(Notice {
-            subject: format!("run {}", run.id),
-            message: format!(
-                "taken back after it: {} of {}",
-                count(run.steps.len(), "step"),
-                run.config
-            ),
-        });
-        later.extend(own);
-    }
-    Ok(())
-}
-
 /// Nothing goes back any more; the room is free for others.
-fn forget(cli: &Cli, root: &Root, if_done: bool) -> Result<ExitCode> {
+fn forget(ui: &Ui<'_>, root: &Root, if_done: bool) -> Result<ExitCode> {
     if !root.is_live() {
         bail!("only the running node can let its deployments go; run this on it");
     }
-    if if_done && (pins::ours(root)?.is_empty() || !is_done(root)?) {
+    if if_done && (pins::ours(root)?.is_empty() || !is_done(root, ui.runner)?) {
         return Ok(ExitCode::Done);
     }
-    let gone = pins::let_go(root, |_| true)?;
-    complete::forget_failed(root)?;
-    let text = match cli.output {
+    let gone = pins::unpin(root, ui.runner, |_| true)?;
+    state::forget_failure(root)?;
+    let text = match ui.output {
         Output::Json => report::rollback::forgotten_json(&gone)?,
         Output::Text => report::rollback::forgotten(&gone),
     };
@@ -337,12 +326,13 @@ fn forget(cli: &Cli, root: &Root, if_done: bool) -> Result<ExitCode> {
 }
 
 /// What the service that fetches has heard is of this boot, or too old.
-fn is_done(root: &Root) -> Result<bool> {
+fn is_done(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
     let Some(annotations) = annotations::remembered(root)? else {
         return Ok(false);
     };
     let records = Records::read(root).context("reading the daemon's records")?;
-    let deployments = os::deployments().map_err(|cause| anyhow!(cause.to_line()))?;
+    let deployments =
+        deployments::read_deployments(runner).map_err(|cause| anyhow!(cause.to_line()))?;
     Ok(
         annotations.seen > sysinfo::System::boot_time().unwrap_or(u64::MAX)
             && pins::is_done(&annotations, &records, &deployments),
@@ -350,16 +340,31 @@ fn is_done(root: &Root) -> Result<bool> {
 }
 
 /// The files go back where their deployment runs again; here they belong to what is left.
-fn next_boot(cli: &Cli, root: &Root, run: &Ran, args: &RollbackArgs) -> Result<ExitCode> {
-    let text = match cli.output {
+fn next_boot(ui: &Ui<'_>, root: &Root, run: &Ran, args: &RollbackArgs) -> Result<ExitCode> {
+    let text = match ui.output {
         Output::Json => report::rollback::json(run, &None, 0, 0)?,
         Output::Text => report::rollback::awaits(run),
     };
     report::print_result(text.as_bytes());
     if args.reboot {
-        os::reboot(root, args.guards.ignore_quorum)?;
+        deployments::reboot(root, ui.runner, args.guards.ignore_quorum)?;
     }
     Ok(ExitCode::Done)
+}
+
+/// The options of taking a run back.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TakeBack<'a> {
+    /// Paths that were changed since stay as they are.
+    pub leave_changed: bool,
+    /// Guards that are passed over.
+    pub allowed: Allowed,
+    /// Older runs that are taken back after it, each with the node at its paths.
+    pub older: &'a [(FinishedRun, NodeState)],
+    /// Number of runs before it whose operating system never ran.
+    pub together: usize,
+    /// The jobs of the running system between files and records.
+    pub jobs: &'a [Job],
 }
 
 /// A finished run, and what taking it back takes.
@@ -376,34 +381,37 @@ impl TakingBack {
     /// Looks at the node and plans.
     pub fn prepare(
         root: &Root,
+        runner: &dyn CommandRunner,
         run: FinishedRun,
-        leave_changed: bool,
-        allowed: Allowed,
+        wanted: &TakeBack<'_>,
     ) -> Result<Self> {
-        let node = observe(root, &run)?;
-        let mut plan = plan::rollback(&run, &node, leave_changed);
-        guard(&mut plan, root, &node, allowed)?;
+        let node = observe(root, runner, &run)?;
+        let inputs = RollbackInputs {
+            run: &run,
+            node: &node,
+            leave_changed: wanted.leave_changed,
+            older: wanted.older,
+            together: wanted.together,
+            jobs: wanted.jobs,
+        };
+        let request = PlanRequest {
+            allowed: wanted.allowed,
+            ..PlanRequest::default()
+        };
+        let evidence = NodeEvidence::of_node(root, &node, runner);
+        let plan = plan::plan(&Task::Rollback(inputs), &request, &evidence)?;
         Ok(Self { run, node, plan })
     }
 
-    /// What the running system is told between files and records; the plan says it.
-    fn announce_jobs(&mut self, root: &Root) -> Vec<Job> {
-        if !systemd_runs(root) || self.plan.steps.is_empty() {
-            return Vec::new();
-        }
-        let jobs = self.run.jobs_back();
-        let said: Vec<String> = jobs.iter().map(ToString::to_string).collect();
-        if !said.is_empty() {
-            self.plan.notices.push(Notice {
-                subject: "after the files".to_owned(),
-                message: format!("{}, as the run did", said.join(", ")),
-            });
-        }
-        jobs
-    }
-
     /// Carries the plan out.
-    pub fn carry_out(&self, root: &Root, lock: &Lock, started: u64, jobs: &[Job]) -> Result<()> {
+    pub fn carry_out(
+        &self,
+        root: &Root,
+        runner: &dyn CommandRunner,
+        lock: &Lock,
+        started: u64,
+        jobs: &[Job],
+    ) -> Result<()> {
         let config = ConfigRef {
             name: before(&self.run),
             digest: String::new(),
@@ -411,6 +419,7 @@ impl TakingBack {
         };
         let work = Work {
             root,
+            runner,
             lock,
             node: &self.node,
             plan: &self.plan,
@@ -432,7 +441,7 @@ fn origin(run: &FinishedRun) -> String {
     format!("the history: {}", run.objects)
 }
 
-fn observe(root: &Root, run: &FinishedRun) -> Result<NodeState> {
+fn observe(root: &Root, runner: &dyn CommandRunner, run: &FinishedRun) -> Result<NodeState> {
     let paths = run.steps.iter().map(|(step, _)| step.path().clone());
     let exchanged = run.steps.iter().filter(|(step, _)| step.exchanges());
     let exchanged = exchanged.map(|(step, _)| step.path().clone());
@@ -441,14 +450,14 @@ fn observe(root: &Root, run: &FinishedRun) -> Result<NodeState> {
         in_the_way: exchanged.collect(),
         ..Interest::default()
     };
-    node::observe(root, &interest, &HostRunner).context("looking at the node")
+    node::observe(root, &interest, runner).context("looking at the node")
 }
 
-fn show(cli: &Cli, root: &Root, heading: &Heading, plan: &Plan) -> Result<()> {
+fn show(ui: &Ui<'_>, root: &Root, heading: &Heading, plan: &Plan) -> Result<()> {
     let diffs = keys::diffs(root, plan);
-    let text = match cli.output {
+    let text = match ui.output {
         Output::Json => report::plan::json(heading, plan, &diffs, &None)?,
-        Output::Text => report::plan::text(heading, plan, &diffs, cli.detail(false)),
+        Output::Text => report::plan::text(heading, plan, &diffs, ui.detail(false)),
     };
     Ok(report::print(text.as_bytes())?)
 }

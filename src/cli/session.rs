@@ -1,48 +1,47 @@
 //! What every command gathers: the root, its records, the config, the node.
 
+use crate::cli::ui::Ui;
+use crate::staging::deployments;
 use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use serde::Serialize;
 
 use super::access;
-use super::after::{self, Cluster};
-use super::os::Over;
-use super::{Cli, PlanArgs, bits, complete, keys, machine};
+use super::evidence::NodeEvidence;
+use super::install::Beforehand;
+use super::policies;
+use super::{PlanArgs, keys, machine};
 use crate::accounts::{self, Prepared};
-use crate::command::HostRunner;
-use crate::daemon::policies::Overrides;
+use crate::command::CommandRunner;
+use crate::daemon::policies::{Cluster, Overrides};
 use crate::daemon::{annotations, pod_log};
 use crate::document::{Desired, Finding, MachineConfig, with_first_boot_files};
 use crate::drift::{self, Drift};
 use crate::invocation::mco_rescue;
 use crate::mounts;
 use crate::node::sysroot;
-use crate::node::{self, Activity, Host, Machine, NodeState, Recorded, Records};
-use crate::notice::Notice;
+use crate::node::{self, Machine, NodeState, Recorded, Records};
 use crate::object::Kind;
-use crate::paths;
-use crate::plan::fit::{self, Accepted, Evidence};
-use crate::plan::{self, Allowed, Inputs, Options, Payload, Plan, Step};
+use crate::plan::{self, Inputs, Options, Payload, Plan, PlanRequest, Scope, Step, Task};
 use crate::progress::{self, Work};
 use crate::render::{self, NameHash};
 use crate::report::diff::unified;
 use crate::report::is_secret_step;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootError, RootPath};
-use crate::sealed;
-use crate::source::identity::{self, Claims, Identity};
+use crate::source::identity::{self, Identity};
 use crate::source::{self, Chosen, Http, Kept, LATEST, cache};
 use crate::transaction::journal::ConfigRef;
-use crate::transaction::{self, Store};
 
 /// Larger files are no text that a person compares line by line.
 const MAX_DIFF: u64 = 4 << 20;
 
 /// Everything that was gathered, once.
-pub struct Session {
+pub struct Session<'a> {
+    /// Starts programs.
+    pub runner: &'a dyn CommandRunner,
     /// The root.
     pub root: Root,
     /// The daemon's records.
@@ -71,15 +70,15 @@ pub struct Session {
 
 /// Opens the root of the command line; of the disk of an OSTree system, the deployment that it would boot, with its
 /// `var` (docs/fetch-and-cache.md).
-pub fn open_root(cli: &Cli) -> Result<Root> {
-    let root = Root::open(&cli.root).context("opening the root")?;
+pub fn open_root(ui: &Ui<'_>) -> Result<Root> {
+    let root = Root::open(&ui.root).context("opening the root")?;
     if !sysroot::is_physical(&root)? {
         return Ok(root);
     }
-    let disk = cli.root.display();
+    let disk = ui.root.display();
     let deployed = sysroot::default_deployment(&root)
         .with_context(|| format!("{disk} is the disk of an OSTree system"))?;
-    let root = mounts::enter_deployment(&cli.root, &deployed);
+    let root = mounts::enter_deployment(&ui.root, &deployed);
     let root = root.with_context(|| format!("{disk} is the disk of an OSTree system"))?;
     if root.is_live() {
         bail!("{disk} is the disk that this system runs from; leave --root out");
@@ -98,46 +97,19 @@ pub fn payload_bytes(root: &Root, payload: &Payload) -> Option<Vec<u8>> {
     }
 }
 
-/// Looks at what goes on on the node, and adds what stands against a plan.
-pub fn guard(plan: &mut Plan, root: &Root, node: &NodeState, allowed: Allowed) -> Result<()> {
-    let activity = Activity::observe(root, &HostRunner).context("looking for updates at work")?;
-    plan::guard(plan, node, &activity, allowed);
-    access::look(root, node, plan);
-    Ok(())
-}
-
-/// The history has to hold every run that would have to go back, should the node not enter what is staged.
-fn way_back(root: &Root, plan: &mut Plan) -> Result<()> {
-    if plan.steps.is_empty() || !plan.os.needs_reboot() || !root.is_live() {
-        return Ok(());
-    }
-    let over = Over::look(root, &complete::booted(root)?)?;
-    if over.is_full() {
-        plan.blockers.push(Notice {
-            subject: "history".to_owned(),
-            message: format!(
-                "{} runs wait for a reboot, and the history holds no more of them: the way back would be lost. Reboot \
-                 into the last one: systemctl reboot; or take them back: {}",
-                transaction::HISTORY_KEPT,
-                mco_rescue("rollback")
-            ),
-        });
-    }
-    Ok(())
-}
-
 /// Tools first, on a copy: where the homes are, and who owns them, is what they say.
 fn look(
     root: &Root,
+    runner: &dyn CommandRunner,
     config: &MachineConfig,
     desired: &Desired,
     old: Option<&Desired>,
 ) -> Result<(NodeState, Option<Prepared>), RootError> {
     let _phase = progress::begin(Work::new("Looking at the node"));
-    let accounts = accounts::prepare(root, config, desired, &HostRunner)?;
+    let accounts = accounts::prepare(root, config, desired, runner)?;
     let old = old.filter(|old| !std::ptr::eq(*old, desired));
     let interest = plan::interest(desired, old, accounts.as_ref());
-    let mut node = node::observe(root, &interest, &HostRunner)?;
+    let mut node = node::observe(root, &interest, runner)?;
     if let Some(files) = accounts::brought(root, desired) {
         node.accounts = node.accounts.with(&files);
     }
@@ -145,19 +117,6 @@ fn look(
         node.accounts = node.accounts.with(&accounts.after);
     }
     Ok((node, accounts))
-}
-
-/// Opens a directory of our own for single files, outside any transaction.
-pub fn open_store(root: &Root, directory: &'static str) -> Result<Store> {
-    let host = Host::observe(root).context("looking at the node")?;
-    Ok(Store::open_or_make(root, directory, host.separate_var)?)
-}
-
-/// Keeps a value of ours as JSON in the state directory, for [`source::remembered`].
-pub fn keep(root: &Root, file: &'static str, value: &impl Serialize) -> Result<()> {
-    let store = open_store(root, paths::STATE)?;
-    let text = serde_json::to_vec_pretty(value)?;
-    Ok(store.put_file(RootPath::fixed(file).name(), &sealed::seal(&text))?)
 }
 
 /// What stands in for a config that was not named (docs/fetch-and-cache.md).
@@ -209,18 +168,24 @@ fn choose_by(
     Ok(source::choose(config, &kept, http)?)
 }
 
-impl Session {
+impl<'a> Session<'a> {
     /// Reads records, config and node.
-    pub fn observe(root: Root, config: Option<&str>, unnamed: Unnamed) -> Result<Self> {
+    pub fn observe(
+        root: Root,
+        runner: &'a dyn CommandRunner,
+        config: Option<&str>,
+        unnamed: Unnamed,
+    ) -> Result<Self> {
         let records = Records::read(&root).context("reading the daemon's records")?;
         let chosen = choose(&root, config, unnamed, &records)?;
-        Self::of(root, records, chosen)
+        Self::of(root, runner, records, chosen)
     }
 
     /// In an initramfs: what the config refers to has to be there within `timeout`, and a `first` boot gets the
     /// files that come with it.
     pub fn in_boot(
         root: Root,
+        runner: &'a dyn CommandRunner,
         config: Option<&str>,
         timeout: Duration,
         first: bool,
@@ -236,10 +201,15 @@ impl Session {
             };
             chosen.config = made.map_err(said)?;
         }
-        Self::of(root, records, chosen)
+        Self::of(root, runner, records, chosen)
     }
 
-    fn of(root: Root, records: Records, chosen: Chosen) -> Result<Self> {
+    fn of(
+        root: Root,
+        runner: &'a dyn CommandRunner,
+        records: Records,
+        chosen: Chosen,
+    ) -> Result<Self> {
         let desired = Arc::new(Desired::from_config(&chosen.config));
         let baseline = records.baseline().config().filter(|_| !desired.bare);
         let old = baseline.map(|old| {
@@ -249,10 +219,11 @@ impl Session {
                 Desired::from_config(old).into()
             }
         });
-        let seen = look(&root, &chosen.config, &desired, old.as_deref());
+        let seen = look(&root, runner, &chosen.config, &desired, old.as_deref());
         let (node, accounts) = seen.context("looking at the node")?;
         access::expect_read(&node)?;
         Ok(Self {
+            runner,
             machine: machine::observe(&root)?,
             root,
             records,
@@ -271,7 +242,7 @@ impl Session {
     /// Looks at the node again, after it was changed.
     pub fn observe_again(&mut self) -> Result<()> {
         let (config, old) = (&self.chosen.config, self.old.as_deref());
-        let seen = look(&self.root, config, &self.desired, old);
+        let seen = look(&self.root, self.runner, config, &self.desired, old);
         (self.node, self.accounts) = seen.context("looking at the node again")?;
         self.differs = OnceCell::new();
         Ok(())
@@ -308,7 +279,7 @@ impl Session {
         if let Some(known) = cell.get() {
             return Ok(known);
         }
-        let read = after::cluster(&self.root, file)?;
+        let read = policies::cluster(&self.root, file)?;
         Ok(cell.get_or_init(|| read))
     }
 
@@ -319,9 +290,9 @@ impl Session {
         cluster.ok()?.overrides.as_ref()
     }
 
-    /// The plan.
-    pub fn plan(&self, options: Options) -> Plan {
-        let inputs = Inputs {
+    /// Returns everything that the changes are planned from.
+    pub fn inputs(&self) -> Inputs<'_> {
+        Inputs {
             config: &self.chosen.config,
             desired: &self.desired,
             baseline: self.records.baseline(),
@@ -330,56 +301,58 @@ impl Session {
             node: &self.node,
             accounts: self.accounts.as_ref(),
             overrides: self.overrides(),
+        }
+    }
+
+    /// Returns the changes that the config needs, without any check of the moment.
+    pub fn changes(&self, options: Options) -> Plan {
+        plan::changes(self.inputs(), options)
+    }
+
+    /// Returns the plan of a run that stages nothing.
+    ///
+    /// # Errors
+    /// The evidence cannot be gathered.
+    pub fn plan_files(&self, request: &PlanRequest) -> Result<Plan> {
+        let evidence = NodeEvidence {
+            session: Some(self),
+            ..NodeEvidence::of_node(&self.root, &self.node, self.runner)
         };
-        plan::plan(inputs, options)
+        plan::plan(&Task::Config(self.inputs()), request, &evidence)
     }
 
-    /// The plan, with what stands against carrying it out on this node now.
-    pub fn guarded_plan(&self, options: Options, allowed: Allowed) -> Result<Plan> {
-        let mut plan = self.plan(options);
-        guard(&mut plan, &self.root, &self.node, allowed)?;
-        Ok(plan)
-    }
-
-    /// The guarded plan, with doubts about the config, and with how its image and packages are had.
-    pub fn whole_plan(&self, args: &PlanArgs) -> Result<Plan> {
+    /// Returns the plan of `plan` and `apply`: the changes, and everything that stands against them now.
+    ///
+    /// # Errors
+    /// The evidence cannot be gathered, or the file with policies cannot be used.
+    pub fn plan_run(
+        &self,
+        args: &PlanArgs,
+        beforehand: Option<&Beforehand>,
+        (reboots, stops_workloads): (bool, bool),
+    ) -> Result<Plan> {
         self.cluster(args.policy.as_deref())?;
         let mut allowed = args.guards.allowed();
         // The plan says that it is dropped, or goes on from there.
-        allowed.staged = !args.files_only && super::os::is_staged_by_us(&self.root)?;
-        let mut plan = self.guarded_plan(args.options(), allowed)?;
-        let accepted = args.doubts.accepted();
-        self.doubt(&mut plan, accepted)?;
-        let extensions = &self.chosen.config.extensions_image;
-        bits::look(&self.root, &mut plan, &args.bits, accepted, extensions)?;
-        way_back(&self.root, &mut plan)?;
-        Ok(plan)
-    }
-
-    /// Adds to a plan what speaks against this config on this node, before everything else. A plan without steps
-    /// changes nothing, and a bare Ignition config names no pool or cluster.
-    pub fn doubt(&self, plan: &mut Plan, accepted: Accepted) -> Result<()> {
-        if plan.is_empty() || self.desired.bare {
-            return Ok(());
-        }
-        let old = self.old.as_deref();
-        let node = Identity::observe(&self.root, &self.records, old);
-        let config = &self.chosen.config;
-        let hash = self.name_hash();
-        let mut all = fit::doubts(&Evidence {
-            name: &config.name,
-            not_rendered: config.why_not_rendered(*hash == NameHash::Right),
-            hash,
-            claims: &Claims::of(config, &self.desired),
-            node: &node,
-        });
-        all.extend(old.and_then(|old| plan::removals(plan, old, &self.desired)));
-        let others = std::mem::take(&mut plan.blockers);
-        for doubtful in all {
-            doubtful.add_to(plan, accepted);
-        }
-        plan.blockers.extend(others);
-        Ok(())
+        allowed.staged = !args.files_only && deployments::is_staged_by_us(&self.root, self.runner)?;
+        let request = PlanRequest {
+            options: args.options(),
+            allowed,
+            accepted: args.doubts.accepted(),
+            scope: Scope::Run,
+            reboots,
+            stops_workloads,
+            ignores_quorum: args.guards.ignore_quorum,
+        };
+        let evidence = NodeEvidence {
+            session: Some(self),
+            policy: args.policy.as_deref(),
+            source: args.bits.options(),
+            beforehand,
+            completion: args.guards.completion(),
+            ..NodeEvidence::of_node(&self.root, &self.node, self.runner)
+        };
+        plan::plan(&Task::Config(self.inputs()), &request, &evidence)
     }
 
     /// How the hash in the config's name stands to its contents; all of them are read for that, once.

@@ -1,9 +1,10 @@
 //! `show`: what is in a config, or one of its files, decoded.
 
+use crate::cli::ui::Ui;
 use anyhow::{Context, Result, bail};
 
 use super::session::{Unnamed, choose, open_root};
-use super::{Cli, Output, ShowArgs};
+use super::{Output, ShowArgs};
 use crate::document::Desired;
 use crate::drift::{dropin_path, unit_path};
 use crate::error::ExitCode;
@@ -12,8 +13,8 @@ use crate::node::Records;
 use crate::report;
 
 /// Runs `show`. One argument that is a path or unit of the recorded config means that file.
-pub fn run(cli: &Cli, args: &ShowArgs) -> Result<ExitCode> {
-    let root = open_root(cli)?;
+pub fn run(ui: &Ui<'_>, args: &ShowArgs) -> Result<ExitCode> {
+    let root = open_root(ui)?;
     let records = Records::read(&root).context("reading the daemon's records")?;
     if let (Some(path), None) = (&args.config, &args.path)
         && let Some(recorded) = records.baseline().config()
@@ -24,7 +25,7 @@ pub fn run(cli: &Cli, args: &ShowArgs) -> Result<ExitCode> {
     }
     let config = choose(&root, args.config.as_deref(), Unnamed::Recorded, &records)?.config;
     let desired = Desired::from_config(&config);
-    match (&args.path, cli.output) {
+    match (&args.path, ui.output) {
         (Some(path), _) => report::print_bytes(&contents(&desired, path)?)?,
         (None, Output::Json) => report::print(report::show::json(&config, &desired)?.as_bytes())?,
         (None, Output::Text) => report::print(report::show::text(&config, &desired).as_bytes())?,

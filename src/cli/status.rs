@@ -1,15 +1,16 @@
 //! `status`: the record, the last run, and what is pending.
 
+use crate::cli::ui::Ui;
+use crate::staging::pins;
+use crate::staging::state;
 use anyhow::{Context, Result};
 
 use super::access::{self, Need};
-use super::complete;
 use super::handover;
 use super::predict::{self, Moment};
 use super::session::open_root;
-use super::work::now;
-use super::{Cli, DaemonArgs, Output, StatusArgs, machine};
-use crate::command::HostRunner;
+use super::{DaemonArgs, Output, StatusArgs, machine};
+use crate::command::CommandRunner;
 use crate::command::rpm_ostree::status::Deployment;
 use crate::daemon::{annotations, pod_log, policies};
 use crate::drift;
@@ -21,19 +22,20 @@ use crate::report::status::{Half, Kept, OsReport, StatusReport, pending_words};
 use crate::root::Root;
 use crate::staging::awaited::{Awaited, Scene, Verdict};
 use crate::sys::runtime;
+use crate::time::now;
 use crate::transaction::LastRun;
 use crate::transaction::{self, Pending};
 
 /// Runs `status`.
-pub fn run(cli: &Cli, args: &StatusArgs) -> Result<ExitCode> {
-    let root = open_root(cli)?;
+pub fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
+    let root = open_root(ui)?;
     machine::expect_system(&root)?;
     access::expect(&root, Need::Read)?;
     if args.for_cluster {
-        return handover::run(cli, args, &root);
+        return handover::run(ui, args, &root);
     }
-    let report = document(&root, &args.daemon)?;
-    let text = match cli.output {
+    let report = document(&root, ui.runner, &args.daemon)?;
+    let text = match ui.output {
         Output::Json => report::status::json(&report)?,
         Output::Text => report::status::text(&report),
     };
@@ -42,10 +44,14 @@ pub fn run(cli: &Cli, args: &StatusArgs) -> Result<ExitCode> {
 }
 
 /// Everything that `status` tells.
-pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
+pub fn document(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    daemon: &DaemonArgs,
+) -> Result<StatusReport> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let host = Host::observe(root).context("looking at the node")?;
-    let system = System::observe(root, &host, &HostRunner).context("asking rpm-ostree")?;
+    let system = System::observe(root, &host, runner).context("asking rpm-ostree")?;
     let pending = transaction::find_pending(root)?;
     let (word, config) = pending_words(&pending);
     let (recorded, recorded_digest) = match &records.current_config {
@@ -57,7 +63,7 @@ pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
         (_, Baseline::Unknown(why)) => Some(why.to_owned()),
         (_, Baseline::Known(_)) => None,
     };
-    let awaited = super::complete::awaited(root)?;
+    let awaited = state::read_awaited(root)?;
     let verdict = awaited
         .as_ref()
         .map(|one| verdict(root, one, &system))
@@ -79,7 +85,7 @@ pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
         schema: "mco-rescue/status/v1",
         now: now(),
         root: root.shown().display().to_string(),
-        os: OsReport::of(&system, &super::pins::ours(root)?),
+        os: OsReport::of(&system, &pins::ours(root)?),
         // What failed tells its half itself.
         verdict: verdict.filter(|_| half.is_none() || is_told || !half_only(&awaited)),
         half: half.filter(|_| !is_told),
@@ -104,7 +110,7 @@ pub fn document(root: &Root, daemon: &DaemonArgs) -> Result<StatusReport> {
             Pending::Unfinished(..) => None,
             _ => {
                 let now = Moment::Now(Some(&system));
-                let forecast = predict::forecast(root, daemon, now);
+                let forecast = predict::forecast(root, runner, daemon, now);
                 match forecast {
                     Err(error) if access::is_denied(&format!("{error:#}")) => return Err(error),
                     forecast => predict::said(forecast),
@@ -128,7 +134,7 @@ fn half_only(awaited: &Option<Awaited>) -> bool {
 /// How it stands with what is awaited.
 fn verdict(root: &Root, awaited: &Awaited, system: &System) -> Result<Verdict> {
     let facts = system.facts();
-    let history = complete::ran(&transaction::read_history(root)?);
+    let history = state::summarise_runs(&transaction::read_history(root)?);
     let next = facts.and_then(|facts| facts.deployments.next_boot());
     let next = next.map(Deployment::name);
     let transaction = facts.is_some_and(|facts| facts.deployments.transaction.is_some());
@@ -142,7 +148,7 @@ fn verdict(root: &Root, awaited: &Awaited, system: &System) -> Result<Verdict> {
         });
     }
     let scene = Scene {
-        booted: &complete::booted(root)?,
+        booted: &state::read_booted(root)?,
         next: next.as_deref(),
         history: &history,
         at_work: at_work && awaited.failed.is_none(),

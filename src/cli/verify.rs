@@ -1,10 +1,11 @@
 //! `verify`: what differs, in the daemon's order and words.
 
+use crate::cli::ui::Ui;
 use anyhow::Result;
 
 use super::access::{self, Need};
 use super::session::{Session, Unnamed, open_root};
-use super::{Cli, ConfigArgs, Output, machine};
+use super::{ConfigArgs, Output, machine};
 use crate::drift;
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
@@ -13,13 +14,13 @@ use crate::report;
 use crate::report::verify::Findings;
 
 /// Runs `verify`.
-pub fn run(cli: &Cli, args: &ConfigArgs) -> Result<ExitCode> {
-    let root = open_root(cli)?;
+pub fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
+    let root = open_root(ui)?;
     machine::expect_system(&root)?;
     access::expect(&root, Need::Read)?;
-    let session = Session::observe(root, args.choice(), Unnamed::Recorded)?;
+    let session = Session::observe(root, ui.runner, args.choice(), Unnamed::Recorded)?;
     // The plan knows both sides of everything that differs.
-    let plan = session.plan(Options::default());
+    let plan = session.changes(Options::default());
     let drifts = session.drifts(&plan);
     let verdict = drift::daemon_verdict(&session.chosen.config.name, &drifts);
     let diffs = session.diffs(&plan, args.show_secrets);
@@ -32,7 +33,7 @@ pub fn run(cli: &Cli, args: &ConfigArgs) -> Result<ExitCode> {
         told: None,
     };
     let heading = session.heading();
-    let text = match cli.output {
+    let text = match ui.output {
         Output::Json => report::verify::json(&heading, findings)?,
         Output::Text if drifts.is_empty() => report::verify::text(&heading, findings),
         Output::Text => {

@@ -1,12 +1,8 @@
 //! Carrying a plan out: asking, the transaction, and what `status` will say of it.
 
-use std::io::{BufRead, IsTerminal, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
+use anyhow::{Result, bail};
 
-use anyhow::{Context, Result, bail};
-
-use super::Cli;
-use crate::command::HostRunner;
+use crate::command::CommandRunner;
 use crate::command::job::Job;
 use crate::error::RunError;
 use crate::invocation::mco_rescue;
@@ -14,54 +10,25 @@ use crate::labels::Policy;
 use crate::node::NodeState;
 use crate::node::host::boot_id;
 use crate::plan::{self, Plan, restorecon};
-use crate::progress;
 use crate::reason::Reason;
 use crate::report;
 use crate::root::{Root, RootPath};
 use crate::sys::privileges::{self, Capability};
-use crate::sys::signals;
 use crate::text::count;
+use crate::time::now;
 use crate::transaction::journal::ConfigRef;
 use crate::transaction::{
     self, Finished, Lock, RunningSystem, TransactionFailure, TransactionRequest,
 };
 use crate::transaction::{LastRun, Outcome, Phase};
 
-/// Asks on a terminal; elsewhere `--yes` has to say it.
-pub fn confirm(cli: &Cli, question: &str) -> Result<()> {
-    if cli.yes {
-        signals::answer(signals::Answer::SeeStatus);
-        return Ok(());
-    }
-    if !std::io::stdin().is_terminal() {
-        bail!(
-            "standard input is not a terminal, so there is no prompt; add --yes to carry out this plan. Nothing was changed"
-        );
-    }
-    progress::clear();
-    let mut error = std::io::stderr();
-    let asked = report::wrap(&format!("{question} [y/N]"), 0);
-    write!(error, "{} ", asked.trim_end())
-        .and_then(|()| error.flush())
-        .context("asking")?;
-    let mut answer = String::new();
-    std::io::stdin()
-        .lock()
-        .read_line(&mut answer)
-        .context("reading the answer")?;
-    if matches!(answer.trim(), "y" | "Y" | "yes") {
-        signals::answer(signals::Answer::SeeStatus);
-        Ok(())
-    } else {
-        bail!("not confirmed; nothing was changed")
-    }
-}
-
 /// A plan with everything that carrying it out needs.
 pub struct Work<'a> {
     /// The root.
     pub root: &'a Root,
-    /// Proof that nobody else is at it.
+    /// Starts programs.
+    pub runner: &'a dyn CommandRunner,
+    /// The lock of the run.
     pub lock: &'a Lock,
     /// The node as the plan saw it.
     pub node: &'a NodeState,
@@ -97,7 +64,7 @@ impl Work<'_> {
             undoes: self.undoes.clone(),
             jobs: self.jobs,
             running: RunningSystem {
-                runner: &HostRunner,
+                runner: self.runner,
                 boot: boot.as_deref(),
             },
         };
@@ -197,12 +164,4 @@ impl Work<'_> {
         kept.extend(self.more);
         privileges::keep_needed(&kept);
     }
-}
-
-/// Seconds since 1970.
-pub fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs()
 }

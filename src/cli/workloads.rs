@@ -5,14 +5,14 @@
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::session::{keep, open_store};
 use crate::command::job::Job;
-use crate::command::{CommandRunner, HostRunner, crictl, systemctl};
+use crate::command::{CommandRunner, crictl, systemctl};
 use crate::node::host::boot_id;
 use crate::paths;
 use crate::root::{Root, RootPath};
 use crate::state_file;
 use crate::sys::signals::DeferredSignals;
+use crate::transaction::{open_store, store_value};
 
 const KUBELET: &str = "kubelet.service";
 const VERSION: u32 = 1;
@@ -32,7 +32,7 @@ pub fn note(root: &Root) -> Result<()> {
         version: VERSION,
         boot: boot_id(),
     };
-    keep(root, paths::STOPPED, &note).context("noting that the kubelet is stopped")
+    store_value(root, paths::STOPPED, &note).context("noting that the kubelet is stopped")
 }
 
 /// The kubelet runs again, or a boot will start it.
@@ -50,7 +50,7 @@ pub fn forget(root: &Root) {
 ///
 /// # Errors
 /// The note of that run cannot be read, or the kubelet does not start.
-pub fn start_again(root: &Root) -> Result<()> {
+pub fn start_again(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
     let note = || -> Result<Option<Option<Note>>> {
         if !root.exists(&RootPath::fixed(paths::STOPPED))? {
             return Ok(None);
@@ -73,7 +73,7 @@ pub fn start_again(root: &Root) -> Result<()> {
     };
     let here = root.is_live() && note.is_none_or(|note| note.boot == boot_id());
     if here {
-        systemctl::start_unit(&HostRunner, KUBELET).with_context(|| {
+        systemctl::start_unit(runner, KUBELET).with_context(|| {
             format!("starting the kubelet, which an interrupted run had stopped. Next: systemctl start {KUBELET}")
         })?;
         log::warn!("the kubelet, which an interrupted run had stopped, is started again");

@@ -36,11 +36,8 @@ impl CommandRunner for HostRunner {
     fn run(&self, command: &CommandLine) -> Result<CommandOutput, CommandError> {
         self.run_until(command, &|| false)
     }
-}
 
-impl HostRunner {
-    /// Runs a program to its end, or until `ended` returns true.
-    pub fn run_until(
+    fn run_until(
         &self,
         command: &CommandLine,
         ended: &dyn Fn() -> bool,

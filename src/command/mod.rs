@@ -63,5 +63,21 @@ pub enum CommandError {
 /// Something that runs programs: the host, or a script in a test.
 pub trait CommandRunner {
     /// Runs a program to its end.
+    ///
+    /// # Errors
+    /// The program is missing, cannot be started, or takes too long.
     fn run(&self, command: &CommandLine) -> Result<CommandOutput, CommandError>;
+
+    /// Runs a program to its end, or until `ended` returns true.
+    ///
+    /// # Errors
+    /// The same; [`CommandError::Interrupted`] if `ended` returned true.
+    fn run_until(
+        &self,
+        command: &CommandLine,
+        ended: &dyn Fn() -> bool,
+    ) -> Result<CommandOutput, CommandError> {
+        let _ = ended;
+        self.run(command)
+    }
 }

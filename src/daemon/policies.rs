@@ -15,6 +15,17 @@ use crate::state_file;
 /// Version of the file.
 const VERSION: u32 = 1;
 
+/// The part of the cluster's MachineConfiguration that counts for a run.
+#[derive(Debug)]
+pub struct Cluster {
+    /// The disruption policies.
+    pub policies: ClusterPolicies,
+    /// Where the policies come from, in words.
+    pub whose: String,
+    /// Changes of storage sections that the daemon lets pass; nothing where that is not known.
+    pub overrides: Option<Overrides>,
+}
+
 /// The known policies, and the result of the last request for them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policies {

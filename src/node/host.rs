@@ -118,3 +118,9 @@ pub fn boot_id() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(text.trim().to_owned())
 }
+
+/// Returns true if the root is that of the running system, and systemd runs it.
+pub fn systemd_runs(root: &Root) -> bool {
+    let runs = root.exists(&RootPath::fixed(paths::SYSTEMD_RUNS));
+    root.is_live() && runs.unwrap_or_default()
+}

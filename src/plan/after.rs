@@ -3,13 +3,18 @@
 
 use std::collections::BTreeSet;
 
-use super::{Plan, PlannedStep, Section, Step};
+use anyhow::Result;
+
+use super::{Inputs, LiveEvidence, Options, Plan, PlannedStep, Section, Step};
 use crate::command::job::Job;
 use crate::daemon::actions::{self, Changed};
 use crate::daemon::policies::ClusterPolicies;
 use crate::daemon::registries::Change;
 use crate::daemon::{Action, Queued, Update, decide_taken};
 use crate::document::MachineConfig;
+use crate::node::Recorded;
+use crate::notice::Notice;
+use crate::paths;
 use crate::root::RootPath;
 use crate::systemd::changed::{is_read_by_manager, units_at, wanted_at};
 
@@ -61,13 +66,81 @@ impl After {
     }
 }
 
+/// Decides what comes after the files, on a running node.
+///
+/// # Errors
+/// The cluster's policies cannot be read.
+pub(super) fn add(
+    plan: &mut Plan,
+    inputs: &Inputs<'_>,
+    options: Options,
+    evidence: &dyn LiveEvidence,
+) -> Result<()> {
+    // A file that was named is read in any case: a mistake in it is reported before anything else.
+    let cluster = evidence.cluster()?;
+    if !inputs.node.host.live || plan.is_empty() {
+        return Ok(());
+    }
+    if plan.os.needs_reboot() {
+        plan.notices.push(not_drained());
+        return Ok(());
+    }
+    let rules = Rules {
+        policies: &cluster.policies,
+        whose: &cluster.whose,
+        forced: evidence.has_force_file(),
+        files_only: options.files_only,
+    };
+    let (old, new) = (stepped_from(inputs), inputs.config);
+    // The deployment that was staged for the config before never ran: only its files are changed.
+    let same_os = |old: &MachineConfig| MachineConfig {
+        os_image_url: new.os_image_url.clone(),
+        kernel_arguments: new.kernel_arguments.clone(),
+        extensions: new.extensions.clone(),
+        kernel_type: new.kernel_type,
+        ..old.clone()
+    };
+    let never_ran = old.filter(|_| plan.os.drops()).map(same_os);
+    plan.after = Some(after(plan, never_ran.as_ref().or(old), new, rules));
+    plan.notices.extend(refused_record(inputs));
+    Ok(())
+}
+
+/// Returns the config that the daemon takes the node to be in. A record with an empty Ignition part has no files for it,
+/// so that all files of another config are new.
+fn stepped_from<'a>(inputs: &Inputs<'a>) -> Option<&'a MachineConfig> {
+    if inputs.desired.bare {
+        return None;
+    }
+    let recorded = inputs.records.recorded();
+    let emptied = recorded.filter(|record| record.emptied && record.name != inputs.config.name);
+    emptied.or_else(|| inputs.baseline.config())
+}
+
+/// Returns a notice if the record is refused here, and the daemon may well read it.
+fn refused_record(inputs: &Inputs<'_>) -> Option<Notice> {
+    let records = inputs.records;
+    let refused = matches!(records.current_config, Recorded::Broken(_));
+    let read = refused && records.unreadable.is_none() && !inputs.desired.bare;
+    read.then(|| Notice {
+        subject: format!("/{}", paths::CURRENT_CONFIG),
+        message: "is refused here and read by the daemon, so what its update would do is not known: reckon with a drain \
+                  and a reboot"
+            .to_owned(),
+    })
+}
+
+fn not_drained() -> Notice {
+    let message = "the daemon drains the node before it changes the operating system; this is not done here. Drain it \
+                   while the API answers, or see --stop-workloads";
+    Notice {
+        subject: "drain".to_owned(),
+        message: message.to_owned(),
+    }
+}
+
 /// What comes after the steps of a plan. `old` is the recorded config, where one is known.
-pub fn after(
-    plan: &Plan,
-    old: Option<&MachineConfig>,
-    new: &MachineConfig,
-    rules: Rules<'_>,
-) -> After {
+fn after(plan: &Plan, old: Option<&MachineConfig>, new: &MachineConfig, rules: Rules<'_>) -> After {
     let update =
         old.map(|old| decide_taken(old, new, rules.policies, rules.forced, rules.files_only));
     let (repairs, unserved) = repairs(&OnDisk::of(plan), update.as_ref(), rules.policies);

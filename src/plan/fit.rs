@@ -123,7 +123,7 @@ impl Doubtful {
     }
 
     /// Adds it to a plan: a blocker, or a notice where the person passed over it.
-    pub fn add_to(self, plan: &mut Plan, accepted: Accepted) {
+    pub(super) fn add_to(self, plan: &mut Plan, accepted: Accepted) {
         let option = self.doubt.option();
         if self.doubt.is_in(accepted) {
             plan.notices.push(Notice {

@@ -19,7 +19,7 @@ pub struct Allowed {
 }
 
 /// Adds to a plan what stands against it. A plan without steps changes nothing, so nothing does.
-pub fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allowed: Allowed) {
+pub(super) fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allowed: Allowed) {
     capabilities::closed(plan, node);
     if plan.is_empty() {
         return;

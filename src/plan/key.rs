@@ -21,7 +21,7 @@ pub struct Addition<'a> {
 }
 
 /// Plans the addition. The config of `inputs` brings nothing.
-pub fn one_more_key(inputs: Inputs<'_>, key: Addition<'_>) -> Plan {
+pub(super) fn one_more_key(inputs: Inputs<'_>, key: Addition<'_>) -> Plan {
     let mut builder = Builder::new(inputs, Options::default());
     builder.add_key(key);
     builder.ownership();

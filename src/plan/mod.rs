@@ -17,6 +17,7 @@ mod files;
 pub mod fit;
 mod guard;
 mod held;
+mod image;
 mod interest;
 mod key;
 mod labels;
@@ -32,6 +33,7 @@ mod second_names;
 mod space;
 mod units;
 mod users;
+mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,20 +53,25 @@ use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::{ResolveError, RootPath};
 
-pub use after::{After, Rules, after};
+pub use after::{After, Rules};
 pub use as_drift::{account_drift, blocked_drifts, step_drifts};
 pub use capabilities::{Need, needs};
 pub use carried_out::{carried_out, is_carried_out};
-pub use guard::{Allowed, guard};
+pub use guard::Allowed;
+use guard::guard;
 pub use held::Held;
+pub use image::ImageEvidence;
 pub use interest::interest;
-pub use key::{Addition, one_more_key};
+pub use key::Addition;
+use key::one_more_key;
 pub use labels::restorecon;
 pub use machine::{no_system, wrong_machine};
 pub use os::{OsPlan, OsStep, PackageChange, Repository};
-pub use quorum::{Quorum, add as add_quorum, quorum};
-pub use removals::removals;
-pub use rollback::{FinishedRun, RecordBefore, rollback};
+pub use quorum::{Quorum, judge_quorum};
+use removals::removals;
+use rollback::rollback;
+pub use rollback::{FinishedRun, RecordBefore, RollbackInputs};
+pub use whole::{Findings, LiveEvidence, PlanRequest, Scope, Task, plan};
 
 /// One change of one path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -359,8 +366,8 @@ pub struct Inputs<'a> {
     pub overrides: Option<&'a Overrides>,
 }
 
-/// Makes the plan.
-pub fn plan(inputs: Inputs<'_>, options: Options) -> Plan {
+/// Returns the changes that a config needs on a node: the plan without any check of the moment.
+pub fn changes(inputs: Inputs<'_>, options: Options) -> Plan {
     let mut builder = Builder::new(inputs, options);
     builder.document();
     builder.claims();

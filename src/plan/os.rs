@@ -178,6 +178,15 @@ impl OsPlan {
         }
     }
 
+    /// Returns the image that has to be fetched. With `from_storage` that is also the one of a deployment that is kept.
+    pub fn image_to_fetch(&self, from_storage: bool) -> Option<String> {
+        self.steps.iter().find_map(|step| match step {
+            OsStep::Image { to, .. } => Some(to.clone()),
+            OsStep::Kept { to, .. } if from_storage => Some(to.clone()),
+            _ => None,
+        })
+    }
+
     /// Whether what was staged before is dropped.
     pub fn drops(&self) -> bool {
         let drops = |step: &OsStep| matches!(step, OsStep::DropStaged { .. });

@@ -16,7 +16,7 @@ pub enum Quorum {
 }
 
 /// Judges the members without this node.
-pub fn quorum(etcd: &Etcd) -> Quorum {
+pub fn judge_quorum(etcd: &Etcd) -> Quorum {
     let members = match etcd {
         Etcd::NotHere => return Quorum::Holds,
         Etcd::Silent(why) => {
@@ -65,12 +65,12 @@ pub fn quorum(etcd: &Etcd) -> Quorum {
 }
 
 /// Adds it to a plan: against a reboot that is asked for, and told where one is only staged for.
-pub fn add(plan: &mut Plan, etcd: &Etcd, blocks: bool) {
+pub(super) fn add(plan: &mut Plan, etcd: &Etcd, blocks: bool) {
     let notice = |message| Notice {
         subject: "etcd".to_owned(),
         message,
     };
-    match quorum(etcd) {
+    match judge_quorum(etcd) {
         Quorum::Holds => {}
         Quorum::Lost(why) if blocks => plan.blockers.push(notice(why)),
         Quorum::Lost(why) | Quorum::Told(why) => plan.notices.push(notice(why)),
@@ -98,7 +98,7 @@ mod tests {
             learner: kind == 'l',
             ill: (kind == 'i').then(|| "no answer".to_owned()),
         };
-        quorum(&Etcd::Known(members.chars().map(member).collect()))
+        judge_quorum(&Etcd::Known(members.chars().map(member).collect()))
     }
 
     #[test]
@@ -120,8 +120,11 @@ mod tests {
         }
         assert!(matches!(of("o"), Quorum::Told(_)));
         assert!(matches!(of("ol"), Quorum::Told(_)));
-        assert_eq!(quorum(&Etcd::NotHere), Quorum::Holds);
-        assert!(matches!(quorum(&Etcd::Silent("x".into())), Quorum::Told(_)));
+        assert_eq!(judge_quorum(&Etcd::NotHere), Quorum::Holds);
+        assert!(matches!(
+            judge_quorum(&Etcd::Silent("x".into())),
+            Quorum::Told(_)
+        ));
     }
 
     #[test]

@@ -39,7 +39,7 @@ const SHARE: usize = 10;
 const NAMED: usize = 5;
 
 /// A doubt where much of what the recorded config manages goes, or anything that is essential.
-pub fn removals(plan: &Plan, old: &Desired, new: &Desired) -> Option<Doubtful> {
+pub(super) fn removals(plan: &Plan, old: &Desired, new: &Desired) -> Option<Doubtful> {
     let (mut before, after) = (managed(old), managed(new));
     let touched: BTreeSet<&RootPath> = plan.steps.iter().map(|one| one.step.path()).collect();
     // The file of a unit that has no contents any more stays until the unit itself goes.

@@ -3,6 +3,8 @@
 //! What a run replaced comes back whether or not a config ever owned it. A path that somebody else has changed
 //! since is never overwritten unasked.
 
+use std::collections::BTreeSet;
+
 use super::{Attributes, Held, Payload, Plan, PlannedStep, Section, Step};
 use crate::command::job::Job;
 use crate::node::NodeState;
@@ -11,6 +13,7 @@ use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::RootPath;
 use crate::systemd::changed::is_read_by_manager;
+use crate::text::count;
 
 /// A run that the history knows.
 #[derive(Debug, Clone)]
@@ -86,8 +89,73 @@ enum Since {
     Changed,
 }
 
-/// Plans to take a run back. `leave_changed`: paths that were changed since stay as they are.
-pub fn rollback(run: &FinishedRun, node: &NodeState, leave_changed: bool) -> Plan {
+/// Everything that a rollback is planned from.
+#[derive(Debug, Clone, Copy)]
+pub struct RollbackInputs<'a> {
+    /// The run that is taken back.
+    pub run: &'a FinishedRun,
+    /// The node, at the paths of the run.
+    pub node: &'a NodeState,
+    /// Paths that were changed since stay as they are.
+    pub leave_changed: bool,
+    /// Older runs that are taken back after it, the newest first, each with the node at its paths.
+    pub older: &'a [(FinishedRun, NodeState)],
+    /// Number of runs before it whose operating system never ran; they are taken back with it.
+    pub together: usize,
+    /// The jobs of the running system between files and records.
+    pub jobs: &'a [Job],
+}
+
+/// Plans to take a run back.
+pub(super) fn rollback(inputs: RollbackInputs<'_>) -> Plan {
+    let mut plan = take_back(inputs.run, inputs.node, inputs.leave_changed);
+    if !inputs.jobs.is_empty() && !plan.steps.is_empty() {
+        let jobs: Vec<String> = inputs.jobs.iter().map(ToString::to_string).collect();
+        plan.notices.push(Notice {
+            subject: "after the files".to_owned(),
+            message: format!("{}, as the run did", jobs.join(", ")),
+        });
+    }
+    add_older(&mut plan, inputs);
+    if inputs.older.is_empty() && inputs.together > 0 {
+        plan.notices.push(Notice {
+            subject: "runs before it".to_owned(),
+            message: format!(
+                "{} whose operating system never ran: taken back with it",
+                count(inputs.together, "run")
+            ),
+        });
+    }
+    plan
+}
+
+/// Adds what stands against taking older runs back too: what was changed since at a path of theirs which no later
+/// run has touched. The other paths are judged when it is their turn.
+fn add_older(plan: &mut Plan, inputs: RollbackInputs<'_>) {
+    let paths = |run: &FinishedRun| -> Vec<String> {
+        let steps = run.steps.iter();
+        steps.map(|(step, _)| step.path().to_string()).collect()
+    };
+    let mut later: BTreeSet<String> = paths(inputs.run).into_iter().collect();
+    for (run, node) in inputs.older {
+        let its = take_back(run, node, inputs.leave_changed);
+        let is_new = |notice: &Notice| !later.contains(&notice.subject);
+        plan.blockers
+            .extend(its.blockers.into_iter().filter(is_new));
+        plan.notices.extend(its.notices.into_iter().filter(is_new));
+        plan.notices.push(Notice {
+            subject: format!("run {}", run.id),
+            message: format!(
+                "taken back after it: {} of {}",
+                count(run.steps.len(), "step"),
+                run.config
+            ),
+        });
+        later.extend(paths(run));
+    }
+}
+
+fn take_back(run: &FinishedRun, node: &NodeState, leave_changed: bool) -> Plan {
     let mut plan = Plan::default();
     // The daemon's records come last, this time too, and with them the directories that were made for them.
     let steps = run.steps.iter().enumerate().rev();

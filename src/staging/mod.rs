@@ -1,3 +1,14 @@
-//! Staging of the operating system: the deployment that the next boot enters.
+//! Staging of the operating system for the next boot, together with the files of a run.
+//!
+//! [`stage`] drives rpm-ostree one transaction at a time and proves the result; [`awaited`] holds what the next boot has
+//! to bring, and judges that boot; [`state`] reads and writes the files of both. [`image_source`] and [`quorum`] are
+//! evidence for the plan; [`lease`] and [`pins`] are taken back on every way out.
 
 pub mod awaited;
+pub mod deployments;
+pub mod image_source;
+pub mod lease;
+pub mod pins;
+pub mod quorum;
+pub mod stage;
+pub mod state;

@@ -65,7 +65,7 @@ pub use recover::{
     find_strays, give_up_run, id_order, read_history, recover_interrupted,
 };
 pub use state::StateError as StateDirectoryError;
-pub use store::Store;
+pub use store::{Store, open_store, store_value};
 pub use survey::{Direction, Leave, Left};
 
 /// Number of finished runs that are kept for `rollback`.

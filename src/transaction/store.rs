@@ -5,10 +5,14 @@
 
 use std::fs::File;
 
+use serde::Serialize;
+
 use super::disk;
 use super::state::{StateDirectory, StateError, make_path_durably};
-use crate::node::Labels;
+use crate::node::{Host, Labels};
+use crate::paths;
 use crate::root::{Root, RootPath};
+use crate::sealed;
 
 /// A directory below the state directory.
 #[derive(Debug)]
@@ -47,4 +51,30 @@ impl Store {
     fn file_error(&self, name: &str, error: impl Into<crate::reason::Reason>) -> StateError {
         StateError::System(format!("{}/{name}", self.path), error.into())
     }
+}
+
+/// Opens a directory below the state directory for single files, outside any transaction.
+///
+/// # Errors
+/// The node cannot be read, or the directory cannot be made.
+pub fn open_store(root: &Root, directory: &'static str) -> Result<Store, StateError> {
+    let host = Host::observe(root).map_err(|error| {
+        StateError::System("looking at the node".to_owned(), error.to_string().into())
+    })?;
+    Store::open_or_make(root, directory, host.separate_var)
+}
+
+/// Writes a value as JSON into the state directory; [`crate::state_file::remembered`] reads it.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn store_value(
+    root: &Root,
+    file: &'static str,
+    value: &impl Serialize,
+) -> Result<(), StateError> {
+    let store = open_store(root, paths::STATE)?;
+    let text = serde_json::to_vec_pretty(value)
+        .map_err(|error| StateError::System(format!("writing /{file}"), error.into()))?;
+    store.put_file(RootPath::fixed(file).name(), &sealed::seal(&text))
 }

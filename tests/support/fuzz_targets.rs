@@ -80,7 +80,7 @@ fn plan_on_a_node(config: &MachineConfig) {
             records,
             node,
         };
-        let plan = plan::plan(inputs, options);
+        let plan = plan::changes(inputs, options);
         let _ = plan::step_drifts(&plan.steps, desired.bare);
     }
     let _ = drift::daemon_verdict(&config.name, &drift::find_drifts(&desired, node));

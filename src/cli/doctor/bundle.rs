@@ -12,9 +12,8 @@ use flate2::write::GzEncoder;
 
 use crate::cli::DaemonArgs;
 use crate::cli::status;
-use crate::cli::work::now;
 use crate::command::rpm_ostree::arguments;
-use crate::command::{CommandLine, CommandRunner, HostRunner, systemctl};
+use crate::command::{CommandLine, CommandRunner, systemctl};
 use crate::document::Desired;
 use crate::net;
 use crate::node::{Records, bootloader, host};
@@ -23,6 +22,7 @@ use crate::reason::Reason;
 use crate::report;
 use crate::root::{Root, RootPath};
 use crate::source::cache;
+use crate::time::now;
 
 /// One file of the archive.
 struct Piece {
@@ -35,15 +35,21 @@ struct Piece {
 const FOLDER: &str = "mco-rescue-bundle";
 
 /// Writes the archive, and gives the list of what is in it.
-pub fn write(root: &Root, daemon: &DaemonArgs, path: &Path, doctor: [String; 2]) -> Result<String> {
+pub fn write(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    daemon: &DaemonArgs,
+    path: &Path,
+    doctor: [String; 2],
+) -> Result<String> {
     let [text, json] = doctor;
     let mut pieces = vec![
         piece("doctor.txt", "what was found, for people", Ok(text)),
         piece("doctor.json", "the same for programs", Ok(json)),
     ];
-    pieces.extend(of_root(root, daemon));
+    pieces.extend(of_root(root, runner, daemon));
     if root.is_live() {
-        pieces.extend(of_system());
+        pieces.extend(of_system(runner));
     }
     let list = list(&pieces);
     pieces.insert(0, piece("LIST", "this list", Ok(list.clone())));
@@ -60,13 +66,14 @@ fn piece(name: &'static str, what: &'static str, text: Result<String>) -> Piece 
     Piece { name, what, text }
 }
 
-fn of_root(root: &Root, daemon: &DaemonArgs) -> Vec<Piece> {
+fn of_root(root: &Root, runner: &dyn CommandRunner, daemon: &DaemonArgs) -> Vec<Piece> {
     let records = || Records::read(root).context("reading the daemon's records");
     let recorded = records().and_then(|records| {
         let config = records.recorded().context("no config is recorded")?;
         Ok(report::show::json(config, &Desired::from_config(config))?)
     });
-    let status = status::document(root, daemon).and_then(|all| Ok(report::status::json(&all)?));
+    let status =
+        status::document(root, runner, daemon).and_then(|all| Ok(report::status::json(&all)?));
     let cache = cache::read(root)
         .context("reading the cache")
         .and_then(|all| {
@@ -118,9 +125,9 @@ fn file(root: &Root, path: &'static str, name: &'static str, what: &'static str)
     piece(name, what, text)
 }
 
-fn of_system() -> Vec<Piece> {
+fn of_system(runner: &dyn CommandRunner) -> Vec<Piece> {
     let said = |line: CommandLine| -> Result<String> {
-        let answer = HostRunner.run(&line)?;
+        let answer = runner.run(&line)?;
         Ok(redacted(&format!("{}{}", answer.stdout, answer.stderr)))
     };
     let command_line = host::kernel_command_line().context("the kernel does not tell");

@@ -7,10 +7,10 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow};
 
 use super::{server_clock, upkeep};
+use crate::cli::DaemonArgs;
 use crate::cli::predict::{self, Moment};
 use crate::cli::session::{Session, Unnamed};
-use crate::cli::{DaemonArgs, complete};
-use crate::command::{HostRunner, systemctl};
+use crate::command::{CommandRunner, systemctl};
 use crate::daemon::forecast::Forecast;
 use crate::daemon::forecast::Told;
 use crate::daemon::release::Release;
@@ -37,6 +37,7 @@ use crate::render;
 use crate::root::{Root, RootError, RootPath};
 use crate::source::cache::{self, Cached};
 use crate::source::server;
+use crate::staging::state;
 use crate::sys::runtime;
 use crate::transaction;
 
@@ -54,7 +55,7 @@ const UNITS: [&str; 9] = [
 ];
 
 /// Everything of a root, which was given by this name.
-pub fn all(root: Root, given: &Path, daemon: &DaemonArgs) -> Evidence {
+pub fn all(root: Root, runner: &dyn CommandRunner, given: &Path, daemon: &DaemonArgs) -> Evidence {
     let mut evidence = Evidence {
         root: given.display().to_string(),
         has_system: exists(&root, "usr") || exists(&root, "etc"),
@@ -65,12 +66,12 @@ pub fn all(root: Root, given: &Path, daemon: &DaemonArgs) -> Evidence {
     evidence.of_host(&root);
     evidence.of_ours(&root);
     evidence.of_disk(&root);
-    evidence.of_services();
+    evidence.of_services(runner);
     // One observation serves the comparison and tells what rpm-ostree says.
     let again = root.again().map_err(anyhow::Error::from);
-    let session = again.and_then(|again| Session::observe(again, None, Unnamed::Recorded));
-    evidence.of_session(&root, session);
-    evidence.of_configs(&root, daemon);
+    let session = again.and_then(|again| Session::observe(again, runner, None, Unnamed::Recorded));
+    evidence.of_session(&root, runner, session);
+    evidence.of_configs(&root, runner, daemon);
     evidence.of_images(&root);
     evidence.of_boot(&root);
     evidence.clock = times(&root, &evidence);
@@ -113,7 +114,7 @@ impl Evidence {
         self.pending = transaction::find_pending(root).into();
         self.strays = transaction::find_strays(root);
         self.last_run = transaction::last_run(root).ok().flatten();
-        self.awaited = complete::awaited(root).into();
+        self.awaited = state::read_awaited(root).into();
         let firstboot = || runtime::read_json(runtime::FIRSTBOOT);
         let ours = self.live || self.in_initramfs;
         self.first_boot = ours.then(firstboot).flatten();
@@ -146,18 +147,23 @@ impl Evidence {
         self.disks = disks(root).into();
     }
 
-    fn of_services(&mut self) {
+    fn of_services(&mut self, runner: &dyn CommandRunner) {
         if !self.live {
             let why = "the node's systemd answers only on the node itself";
             self.units = Look::Unseen(why.to_owned());
             self.rpm_ostreed = Look::Unseen(why.to_owned());
             return;
         }
-        self.units = systemctl::query_activity(&HostRunner, &UNITS).into();
-        self.rpm_ostreed = systemctl::start_result(&HostRunner, "rpm-ostreed.service").into();
+        self.units = systemctl::query_activity(runner, &UNITS).into();
+        self.rpm_ostreed = systemctl::start_result(runner, "rpm-ostreed.service").into();
     }
 
-    fn of_session(&mut self, root: &Root, session: Result<Session>) {
+    fn of_session(
+        &mut self,
+        root: &Root,
+        runner: &dyn CommandRunner,
+        session: Result<Session<'_>>,
+    ) {
         match session {
             Ok(session) => {
                 self.system = session.node.system.clone();
@@ -167,19 +173,19 @@ impl Evidence {
             Err(error) => {
                 self.compared = Look::Unseen(format!("{error:#}"));
                 let host = Host::observe(root);
-                let system = host.and_then(|host| System::observe(root, &host, &HostRunner));
+                let system = host.and_then(|host| System::observe(root, &host, runner));
                 self.system = system.unwrap_or_else(|error| System::Silent(error.to_string()));
             }
         }
     }
 
-    fn of_configs(&mut self, root: &Root, daemon: &DaemonArgs) {
+    fn of_configs(&mut self, root: &Root, runner: &dyn CommandRunner, daemon: &DaemonArgs) {
         if !matches!(
             self.records.get().map(|records| &records.current_config),
             None | Some(Recorded::Missing)
         ) {
             let moment = Moment::Now(Some(&self.system));
-            self.forecast = predict::said(predict::forecast(root, daemon, moment));
+            self.forecast = predict::said(predict::forecast(root, runner, daemon, moment));
         }
         let configs = configs(root, self.records.get(), self.forecast.as_ref());
         self.configs = configs.into();
@@ -297,10 +303,10 @@ fn disks(root: &Root) -> Result<Vec<Disk>> {
     }
 }
 
-fn compared(session: &Session) -> Compared {
+fn compared(session: &Session<'_>) -> Compared {
     let config = &session.chosen.config;
     // The plan knows directories and links that differ.
-    let plan = session.plan(Options::default());
+    let plan = session.changes(Options::default());
     let drifts = session.drifts(&plan);
     let node = &session.node;
     let emptied = session.desired.files.iter().filter(|file| {

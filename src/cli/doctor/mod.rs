@@ -5,6 +5,7 @@ mod gather;
 mod server_clock;
 mod upkeep;
 
+use crate::cli::ui::Ui;
 use std::io::IsTerminal;
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use anyhow::{Result, bail};
 
 use super::access;
 use super::session::open_root;
-use super::{Cli, DoctorArgs, Output};
+use super::{DoctorArgs, Output};
 use crate::doctor::checks::CHECKS;
 use crate::doctor::{self, Diagnosis, Severity};
 use crate::error::ExitCode;
@@ -22,17 +23,17 @@ use crate::report::doctor::Style;
 use crate::root::{Root, RootPath};
 
 /// Runs `doctor`.
-pub fn run(cli: &Cli, args: &DoctorArgs) -> Result<ExitCode> {
+pub fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
     if let Some(id) = &args.id {
-        return explain(cli, id);
+        return explain(ui, id);
     }
-    let root = with_disk(open_root(cli)?, &cli.root)?;
-    let evidence = gather::all(root, &cli.root, &args.daemon);
+    let root = with_disk(open_root(ui)?, &ui.root)?;
+    let evidence = gather::all(root, ui.runner, &ui.root, &args.daemon);
     let diagnosis = doctor::examine(CHECKS, &evidence);
     if let Some(path) = &args.bundle {
-        return bundled(cli, args, path, &evidence.root, &diagnosis);
+        return bundled(ui, args, path, &evidence.root, &diagnosis);
     }
-    let text = match cli.output {
+    let text = match ui.output {
         Output::Json => report::doctor::json(&evidence.root, &diagnosis)?,
         Output::Text => report::doctor::text(&evidence.root, &diagnosis, style()),
     };
@@ -61,7 +62,7 @@ fn is_denied(diagnosis: &Diagnosis) -> bool {
 
 /// What was found goes into the archive as well as to the terminal.
 fn bundled(
-    cli: &Cli,
+    ui: &Ui<'_>,
     args: &DoctorArgs,
     path: &Path,
     shown: &str,
@@ -75,7 +76,7 @@ fn bundled(
         report::doctor::text(shown, diagnosis, plain),
         report::doctor::json(shown, diagnosis)?,
     ];
-    let list = bundle::write(&open_root(cli)?, &args.daemon, path, both)?;
+    let list = bundle::write(&open_root(ui)?, ui.runner, &args.daemon, path, both)?;
     let written = format!(
         "{list}\nWritten to {}, for its owner alone to read.\n",
         path.display()
@@ -98,12 +99,12 @@ fn with_disk(root: Root, disk: &Path) -> Result<Root> {
 }
 
 /// What one check looks for, whatever this node is like.
-fn explain(cli: &Cli, id: &str) -> Result<ExitCode> {
+fn explain(ui: &Ui<'_>, id: &str) -> Result<ExitCode> {
     let Some(check) = doctor::named(CHECKS, id) else {
         let known: Vec<&str> = CHECKS.iter().map(|check| check.id).collect();
         bail!("there is no check {id:?}; give one of {}", known.join(", "));
     };
-    let text = match cli.output {
+    let text = match ui.output {
         Output::Json => report::doctor::json_of_check(check)?,
         Output::Text => report::doctor::of_check(check, style()),
     };

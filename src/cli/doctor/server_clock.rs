@@ -2,12 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::cli::work::now;
 use crate::net::{self, FetchRequest, FetchSettings};
 use crate::node::clock::Heard;
 use crate::root::Root;
 use crate::source::server::{Server, ServerClock};
 use crate::source::{Http, Network};
+use crate::time::now;
 
 /// Nobody waits longer for it.
 const PATIENCE: Duration = Duration::from_secs(2);

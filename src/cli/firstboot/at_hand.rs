@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::boot::{self, AtHand, Mode, Parameters};
 use crate::cli::{FetchArgs, fetch};
-use crate::command::HostRunner;
+use crate::command::CommandRunner;
 use crate::document::{self, MachineConfig};
 use crate::node::Records;
 use crate::paths;
@@ -20,6 +20,7 @@ use crate::source::{self, Medium, MediumError, cache};
 /// What to apply, as an argument of `apply`; nothing where the node's own choice is meant, or nothing is there.
 pub fn choose(
     root: &Root,
+    runner: &dyn CommandRunner,
     parameters: &Parameters,
     recorded: bool,
 ) -> Result<(Option<String>, Option<Medium>)> {
@@ -38,8 +39,8 @@ pub fn choose(
     let medium = match (all.is_empty(), parameters.mode) {
         (false, _) => None,
         // Somebody means it: a stick may take its time, or be plugged in only now.
-        (true, Mode::Apply) => wait_for_medium(parameters.timeout),
-        (true, _) => medium(),
+        (true, Mode::Apply) => wait_for_medium(runner, parameters.timeout),
+        (true, _) => medium(runner),
     };
     if let Some(medium) = &medium {
         all.extend(of_directory(&medium.path(), "on the medium MCO-RESCUE"));
@@ -198,10 +199,10 @@ fn of_cache(root: &Root) -> Result<Vec<AtHand>> {
     Ok(cache::whole(&cached).map(at_hand).collect())
 }
 
-fn wait_for_medium(bound: Duration) -> Option<Medium> {
+fn wait_for_medium(runner: &dyn CommandRunner, bound: Duration) -> Option<Medium> {
     let started = Instant::now();
     loop {
-        let found = medium();
+        let found = medium(runner);
         if found.is_some() || started.elapsed() >= bound {
             return found;
         }
@@ -210,8 +211,8 @@ fn wait_for_medium(bound: Duration) -> Option<Medium> {
 }
 
 /// The medium, where one is plugged in.
-pub fn medium() -> Option<Medium> {
-    match Medium::find(&HostRunner) {
+pub fn medium(runner: &dyn CommandRunner) -> Option<Medium> {
+    match Medium::find(runner) {
         Ok(medium) => Some(medium),
         Err(MediumError::None) => None,
         Err(error) => {

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 
 use super::at_hand;
 use crate::boot::{self, AtHand, Parameters};
-use crate::command::{CommandRunner, HostRunner, ignition, systemctl};
+use crate::command::{CommandRunner, ignition, systemctl};
 use crate::document::{self, pointer};
 use crate::error::ExitCode;
 use crate::net;
@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// Waits, and gives Ignition a config when the time is up.
-pub fn run(parameters: &Parameters) -> Result<ExitCode> {
+pub fn run(parameters: &Parameters, runner: &dyn CommandRunner) -> Result<ExitCode> {
     let started = Instant::now();
     let mut next = started + parameters.timeout;
     while !source::is_there(FETCHED) {
@@ -48,7 +48,7 @@ pub fn run(parameters: &Parameters) -> Result<ExitCode> {
         }
         let pointer = pointer_config();
         let cause = why_silent(pointer.as_deref());
-        match give(parameters, pointer.as_deref()) {
+        match give(parameters, runner, pointer.as_deref()) {
             Ok(Some(name)) => {
                 console::tell(&told::success(
                     &format!("Ignition was given {name}"),
@@ -106,10 +106,14 @@ fn why_silent(pointer: Option<&str>) -> Option<String> {
 }
 
 /// Gives Ignition the only config that is at hand; nothing where there is none.
-fn give(parameters: &Parameters, pointer: Option<&str>) -> Result<Option<String>> {
+fn give(
+    parameters: &Parameters,
+    runner: &dyn CommandRunner,
+    pointer: Option<&str>,
+) -> Result<Option<String>> {
     let pool = pointer.and_then(|text| pointer::server_addresses(text).into_iter().next());
     let pool = pool.as_deref().and_then(pointer::requested_pool);
-    let (all, _medium) = all_at_hand(parameters);
+    let (all, _medium) = all_at_hand(parameters, runner);
     if all.is_empty() {
         return Ok(None);
     }
@@ -120,19 +124,22 @@ fn give(parameters: &Parameters, pointer: Option<&str>) -> Result<Option<String>
     let before = source::read_named(runtime::IGNITION_CONFIG).ok();
     runtime::write_ignition_config(Some(config.as_bytes()))
         .with_context(|| format!("writing {}", runtime::IGNITION_CONFIG))?;
-    if let Err(error) = make_ignition_read() {
+    if let Err(error) = make_ignition_read(runner) {
         // The unit that still asks must not come upon it later.
         runtime::write_ignition_config(before.as_deref())
             .with_context(|| format!("putting {} back", runtime::IGNITION_CONFIG))?;
         return Err(error.context(format!("giving Ignition {}", chosen.name)));
     }
     runtime::write(runtime::GIVEN, served.as_bytes()).context("keeping what was given")?;
-    end_fetch()?;
+    end_fetch(runner)?;
     Ok(Some(format!("{} ({})", chosen.name, chosen.place)))
 }
 
 /// The root is not mounted yet: named, of the initramfs, or on a medium.
-fn all_at_hand(parameters: &Parameters) -> (Vec<AtHand>, Option<Medium>) {
+fn all_at_hand(
+    parameters: &Parameters,
+    runner: &dyn CommandRunner,
+) -> (Vec<AtHand>, Option<Medium>) {
     if let Some(named) = parameters
         .config
         .as_deref()
@@ -147,7 +154,7 @@ fn all_at_hand(parameters: &Parameters) -> (Vec<AtHand>, Option<Medium>) {
     if !all.is_empty() {
         return (all, None);
     }
-    let medium = at_hand::medium();
+    let medium = at_hand::medium(runner);
     let directory = medium.as_ref().map(Medium::path);
     let all = directory.map(|path| at_hand::of_directory(&path, "on the medium MCO-RESCUE"));
     (all.unwrap_or_default(), medium)
@@ -168,12 +175,12 @@ fn served(chosen: &AtHand) -> Result<String> {
     Ok(text)
 }
 
-fn make_ignition_read() -> Result<()> {
+fn make_ignition_read(runner: &dyn CommandRunner) -> Result<()> {
     let environment = source::read_named(ENVIRONMENT).unwrap_or_default();
     let environment = String::from_utf8_lossy(&environment).into_owned();
     let platform =
         ignition::platform_id(&environment).context("the platform of this boot is not known")?;
-    let answer = HostRunner.run(&ignition::fetch_offline(platform))?;
+    let answer = runner.run(&ignition::fetch_offline(platform))?;
     if answer.status != Some(0) || !source::is_there(FETCHED) {
         bail!(
             "Ignition does not take it: {}",
@@ -184,8 +191,8 @@ fn make_ignition_read() -> Result<()> {
 }
 
 /// Its unit takes this signal for success, so the next stages begin (dracut/50mco-rescue/ignition-fetch.conf).
-fn end_fetch() -> Result<()> {
-    let pid = systemctl::main_pid(&HostRunner, FETCH)?;
+fn end_fetch(runner: &dyn CommandRunner) -> Result<()> {
+    let pid = systemctl::main_pid(runner, FETCH)?;
     if let Some(pid) = pid {
         kill(Pid::from_raw(pid), Signal::SIGTERM).with_context(|| format!("ending {FETCH}"))?;
     }

@@ -4,25 +4,27 @@
 //! alone harms nobody: it keeps the boot where it is until the reboot, or until there is nothing left to wait for. The
 //! service itself drops what is staged each time it tries, so it is stopped before anything is.
 
+use crate::cli::ui::Ui;
+use crate::staging::state;
 use anyhow::{Context, Result};
 
-use crate::cli::install::systemd_runs;
 use crate::cli::session::open_root;
-use crate::cli::{ApplyArgs, Cli, FirstbootArgs, Output, apply, complete};
+use crate::cli::{ApplyArgs, FirstbootArgs, Output, apply};
 use crate::command::systemctl::UnitActivity;
-use crate::command::{CommandError, HostRunner, systemctl};
+use crate::command::{CommandError, CommandRunner, systemctl};
 use crate::error::ExitCode;
+use crate::node::host::systemd_runs;
 use crate::node::{FIRST_BOOT_PULL, FIRST_BOOT_SERVICE};
 use crate::paths;
 use crate::report;
 use crate::root::{Root, RootPath};
 
 /// Does the work, and lets the boot go on where it need not be repeated.
-pub fn run(cli: &Cli, args: &FirstbootArgs) -> Result<ExitCode> {
-    let code = apply::run(cli, &ApplyArgs::of_first_boot(args))?;
-    let root = open_root(cli)?;
+pub fn run(ui: &Ui<'_>, args: &FirstbootArgs) -> Result<ExitCode> {
+    let code = apply::run(ui, &ApplyArgs::of_first_boot(args))?;
+    let root = open_root(ui)?;
     if code == ExitCode::Done && systemd_runs(&root) && is_completed(&root)? {
-        let_the_boot_go_on(cli)?;
+        let_the_boot_go_on(ui)?;
     }
     Ok(code)
 }
@@ -30,17 +32,17 @@ pub fn run(cli: &Cli, args: &FirstbootArgs) -> Result<ExitCode> {
 /// Nothing waits for a reboot, and nothing calls the service at the next one.
 fn is_completed(root: &Root) -> Result<bool> {
     let called = root.exists(&RootPath::fixed(paths::ENCAPSULATED))?;
-    let awaited = complete::awaited(root)?.is_some_and(|awaited| awaited.failed.is_none());
+    let awaited = state::read_awaited(root)?.is_some_and(|awaited| awaited.failed.is_none());
     Ok(!called && !awaited)
 }
 
-fn let_the_boot_go_on(cli: &Cli) -> Result<()> {
+fn let_the_boot_go_on(ui: &Ui<'_>) -> Result<()> {
     let units = [FIRST_BOOT_PULL, FIRST_BOOT_SERVICE];
-    if !is_any_at_work(&units)? {
+    if !is_any_at_work(ui.runner, &units)? {
         return Ok(());
     }
-    end(&units).context("stopping the units of the first boot")?;
-    if cli.output == Output::Text {
+    end(ui.runner, &units).context("stopping the units of the first boot")?;
+    if ui.output == Output::Text {
         let said = "The units of the first boot are stopped; what waited for them starts now.\n";
         report::print_result(said.as_bytes());
     }
@@ -51,10 +53,10 @@ fn let_the_boot_go_on(cli: &Cli) -> Result<()> {
 ///
 /// # Errors
 /// What systemd said.
-pub fn stop_service() -> Result<()> {
+pub fn stop_service(runner: &dyn CommandRunner) -> Result<()> {
     let units = [FIRST_BOOT_SERVICE];
-    if is_any_at_work(&units)? {
-        end(&units)
+    if is_any_at_work(runner, &units)? {
+        end(runner, &units)
             .context("stopping the first-boot service, which stages too; nothing was changed")?;
         log::warn!("{FIRST_BOOT_SERVICE} is stopped; what waited for it starts now");
     }
@@ -62,17 +64,17 @@ pub fn stop_service() -> Result<()> {
 }
 
 /// Whoever is stopped while it starts counts as failed, which nobody is to look into.
-fn end(units: &[&str]) -> Result<(), CommandError> {
-    systemctl::stop_units(&HostRunner, units)?;
+fn end(runner: &dyn CommandRunner, units: &[&str]) -> Result<(), CommandError> {
+    systemctl::stop_units(runner, units)?;
     // One that systemd has let go of meanwhile is none of its units any more.
-    if let Err(error) = systemctl::reset_failed(&HostRunner, units) {
+    if let Err(error) = systemctl::reset_failed(runner, units) {
         log::info!("{error}");
     }
     Ok(())
 }
 
-fn is_any_at_work(units: &[&str]) -> Result<bool> {
-    let found = systemctl::query_activity(&HostRunner, units);
+fn is_any_at_work(runner: &dyn CommandRunner, units: &[&str]) -> Result<bool> {
+    let found = systemctl::query_activity(runner, units);
     let found = found.context("asking systemd for the units of the first boot")?;
     Ok(found.iter().any(UnitActivity::is_at_work))
 }

@@ -6,6 +6,7 @@ mod beside_ignition;
 pub mod in_place;
 mod shell;
 
+use crate::cli::ui::Ui;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,31 +14,32 @@ use anyhow::{Context, Result, bail};
 
 use super::recover::recover_first;
 use super::session::Session;
-use super::work::now;
-use super::{Cli, FirstbootArgs, machine};
+use super::{FirstbootArgs, machine};
 use crate::boot::FirstBoot;
 use crate::boot::{self, Facts, Mode, Parameters, Reason, Work};
+use crate::command::CommandRunner;
 use crate::error::ExitCode;
 use crate::mounts::{self, Access, BootRoot};
 use crate::node::Host;
 use crate::node::host::kernel_command_line;
 use crate::paths;
 use crate::plan::fit::Accepted;
-use crate::plan::{Allowed, Options};
+use crate::plan::{Options, PlanRequest, Scope};
 use crate::report::console;
 use crate::report::firstboot as told;
 use crate::root::{Root, RootPath};
 use crate::sys::privileges::Capability;
 use crate::sys::runtime;
+use crate::time::now;
 use crate::transaction::{self, Pending};
 
 /// Where the root of a boot is mounted in every initramfs.
 const SYSROOT: &str = "/sysroot";
 
 /// Runs `firstboot`.
-pub fn run(cli: &Cli, args: &FirstbootArgs) -> Result<ExitCode> {
+pub fn run(ui: &Ui<'_>, args: &FirstbootArgs) -> Result<ExitCode> {
     if args.complete {
-        return in_place::run(cli, args);
+        return in_place::run(ui, args);
     }
     let started = Instant::now();
     let given = args.kernel_arguments.clone();
@@ -46,12 +48,12 @@ pub fn run(cli: &Cli, args: &FirstbootArgs) -> Result<ExitCode> {
     for problem in &parameters.problems {
         log::warn!("{problem}");
     }
-    let path = root_of(cli);
+    let path = root_of(ui);
     if args.after_shell {
         return shell::leave(&path);
     }
     if args.beside_ignition {
-        return beside_ignition::run(&parameters);
+        return beside_ignition::run(&parameters, ui.runner);
     }
     if parameters.mode == Mode::Shell {
         return shell::enter(&path);
@@ -60,23 +62,24 @@ pub fn run(cli: &Cli, args: &FirstbootArgs) -> Result<ExitCode> {
         phase: "looking at the root",
         why: String::new(),
         not_a_node: args.guards.not_a_node,
+        runner: ui.runner,
     };
     let result = attempt.run(&path, &parameters);
     tell(&attempt, result, started, &path)
 }
 
 /// `/` is the initramfs itself.
-fn root_of(cli: &Cli) -> PathBuf {
-    if cli.root == Path::new("/") {
+fn root_of(ui: &Ui<'_>) -> PathBuf {
+    if ui.root == Path::new("/") {
         PathBuf::from(SYSROOT)
     } else {
-        cli.root.clone()
+        ui.root.clone()
     }
 }
 
 /// Says on every console what came of it, and keeps it for the real root.
 fn tell(
-    attempt: &Attempt,
+    attempt: &Attempt<'_>,
     result: Result<FirstBoot>,
     started: Instant,
     path: &Path,
@@ -124,14 +127,15 @@ fn is_unfinished(path: &Path) -> bool {
 }
 
 /// How far it has got.
-struct Attempt {
+struct Attempt<'a> {
+    runner: &'a dyn CommandRunner,
     phase: &'static str,
     why: String,
     /// The machine is meant although it is no node.
     not_a_node: bool,
 }
 
-impl Attempt {
+impl Attempt<'_> {
     fn run(&mut self, path: &Path, parameters: &Parameters) -> Result<FirstBoot> {
         if parameters.mode == Mode::Off {
             return Ok(FirstBoot::ended("nothing", "mco_rescue=off", None));
@@ -158,7 +162,7 @@ impl Attempt {
         self.why = "a run was cut off".to_owned();
         let opened = BootRoot::prepare(path, Access::Write)?;
         let lock = transaction::acquire_lock(&root)?;
-        recover_first(&root, &lock)?;
+        recover_first(&root, self.runner, &lock)?;
         drop((lock, root));
         opened.give_back();
         Ok(FirstBoot::ended("recovered", &self.why, None))
@@ -186,7 +190,7 @@ impl Attempt {
                 Some(runtime::path(runtime::GIVEN).display().to_string()),
                 None,
             ),
-            _ => at_hand::choose(&root, parameters, facts.recorded)?,
+            _ => at_hand::choose(&root, self.runner, parameters, facts.recorded)?,
         };
         if argument.is_none() && reason == Reason::FirstBoot {
             let why = "a first boot without a config, and none is at hand";
@@ -195,7 +199,7 @@ impl Attempt {
         machine::expect_node(&root, self.not_a_node)?;
         let opened = BootRoot::prepare(path, Access::Write)?;
         let lock = transaction::acquire_lock(&root)?;
-        recover_first(&root, &lock)?;
+        recover_first(&root, self.runner, &lock)?;
         self.phase = "reading the config and the root";
         let first = facts.never_booted && !facts.recorded;
         let asked = (argument.as_deref(), deadline, parameters.allow);
@@ -218,11 +222,14 @@ impl Attempt {
         lock: &transaction::Lock,
     ) -> Result<String> {
         let started = now();
-        let mut session = Session::in_boot(root, argument, timeout, first)?;
+        let mut session = Session::in_boot(root, self.runner, argument, timeout, first)?;
         let name = session.chosen.config.name.clone();
         self.phase = "planning";
-        let mut plan = session.guarded_plan(Options::default(), Allowed::default())?;
-        session.doubt(&mut plan, accepted)?;
+        let plan = session.plan_files(&PlanRequest {
+            accepted,
+            scope: Scope::Fit,
+            ..PlanRequest::default()
+        })?;
         for notice in &plan.notices {
             log::info!("{}: {}", notice.subject, notice.message);
         }
@@ -241,6 +248,7 @@ impl Attempt {
         if !plan.is_empty() {
             let work = super::work::Work {
                 root: &session.root,
+                runner: session.runner,
                 lock,
                 node: &session.node,
                 plan: &plan,
@@ -255,7 +263,7 @@ impl Attempt {
             self.phase = "verifying";
             session.observe_again()?;
         }
-        let left = session.drifts(&session.plan(Options::default()));
+        let left = session.drifts(&session.changes(Options::default()));
         if let Some(first) = left.first() {
             log::warn!(
                 "{name} is applied, but verify still finds {} differences, the first at {}",

@@ -4,8 +4,8 @@
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::session;
-use crate::command::HostRunner;
+use super::deployments::read_deployments;
+use crate::command::CommandRunner;
 use crate::command::rpm_ostree::arguments;
 use crate::command::rpm_ostree::cause::RpmOstreeError;
 use crate::command::rpm_ostree::status::{Deployment, Deployments};
@@ -15,6 +15,7 @@ use crate::node::system::ask;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 use crate::state_file;
+use crate::transaction::{open_store, store_value};
 
 const VERSION: u32 = 1;
 
@@ -45,32 +46,36 @@ pub fn remember(root: &Root, deployment: &str) -> Result<()> {
 /// Nothing is kept of nothing: a run that failed leaves the node as it was.
 fn keep(root: &Root, deployments: Vec<String>) -> Result<()> {
     if deployments.is_empty() {
-        let store = session::open_store(root, paths::STATE)?;
+        let store = open_store(root, paths::STATE)?;
         return Ok(store.remove_file(RootPath::fixed(paths::PINS).name())?);
     }
     let version = VERSION;
-    session::keep(
+    Ok(store_value(
         root,
         paths::PINS,
         &Pins {
             version,
             deployments,
         },
-    )
+    )?)
 }
 
 /// Lets those of ours go that `wanted` names; gives those that are let go. The index of a deployment changes with the
 /// others, so it is asked for each.
-pub fn let_go(root: &Root, wanted: impl Fn(&Deployment) -> bool) -> Result<Vec<Deployment>> {
+pub fn unpin(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    wanted: impl Fn(&Deployment) -> bool,
+) -> Result<Vec<Deployment>> {
     let said = |cause: RpmOstreeError| anyhow::anyhow!(cause.to_line());
     let mut kept = ours(root)?;
     let mut gone = Vec::new();
     for name in kept.clone() {
-        let all = super::os::deployments().map_err(said)?;
+        let all = read_deployments(runner).map_err(said)?;
         match all.named(&name) {
             Some(deployment) if !wanted(deployment) => continue,
             Some(deployment) if deployment.pinned => {
-                ask(&HostRunner, &arguments::unpin_deployment(deployment.index)).map_err(said)?;
+                ask(runner, &arguments::unpin_deployment(deployment.index)).map_err(said)?;
                 gone.push(deployment.clone());
             }
             // Somebody else did it, or removed it.

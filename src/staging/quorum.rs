@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::net::{self, FetchRequest, FetchSettings};
 use crate::node::etcd::{self, Access, Etcd, LOCAL, Member};
-use crate::plan::{self, Plan, Quorum};
+use crate::plan::{self, Quorum};
 use crate::root::Root;
 use crate::source;
 
@@ -14,16 +14,9 @@ use crate::source;
 const PATIENCE: Duration = Duration::from_secs(5);
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Adds to a plan that takes the node away what etcd says of it. `blocks`: that is asked for, and nothing says that
-/// quorum does not matter.
-pub fn look(root: &Root, plan: &mut Plan, blocks: bool) -> Result<()> {
-    plan::add_quorum(plan, &ask(root)?, blocks);
-    Ok(())
-}
-
 /// Refuses to stop the pods where quorum would be lost now.
-pub fn allows_stopping(root: &Root, ignored: bool) -> Result<()> {
-    match plan::quorum(&ask(root)?) {
+pub fn allow_stopping(root: &Root, ignored: bool) -> Result<()> {
+    match plan::judge_quorum(&read_etcd(root)?) {
         Quorum::Lost(why) if !ignored => Err(anyhow::anyhow!(
             "not stopping the workloads: {why}. Nothing was changed"
         )),
@@ -32,8 +25,8 @@ pub fn allows_stopping(root: &Root, ignored: bool) -> Result<()> {
 }
 
 /// Refuses a reboot by which quorum would be lost now.
-pub fn allows(root: &Root, ignored: bool) -> Result<()> {
-    match plan::quorum(&ask(root)?) {
+pub fn allow_reboot(root: &Root, ignored: bool) -> Result<()> {
+    match plan::judge_quorum(&read_etcd(root)?) {
         Quorum::Lost(why) if !ignored => Err(anyhow::anyhow!(
             "not rebooting: {why}. What is staged stays. Next: systemctl reboot, as soon as they are"
         )),
@@ -42,7 +35,7 @@ pub fn allows(root: &Root, ignored: bool) -> Result<()> {
 }
 
 /// What etcd says, where this is a running control-plane node.
-fn ask(root: &Root) -> Result<Etcd> {
+pub fn read_etcd(root: &Root) -> Result<Etcd> {
     if !root.is_live() || !etcd::is_here(root).context("looking for etcd")? {
         return Ok(Etcd::NotHere);
     }

@@ -1,50 +1,43 @@
 //! Staging an operating system through rpm-ostree, one mutation at a time; and what has to be known at the next boot.
 
 use std::cell::RefCell;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use super::bits::Bits;
-use super::complete::{self, ran};
-use super::lent::Lent;
-use super::pins;
-use super::quorum;
-use super::work::now;
-use super::{Cli, Output};
+use super::awaited::{Awaited, Booted, Inherited, PIVOT, VERSION, Way};
+use super::deployments::{next_arguments, read_deployments, run_transaction, settle};
+use super::image_source::ImageSource;
+use super::lease::Lease;
+use super::{pins, state};
 use crate::command::rpm_ostree::arguments::{self, RebaseTarget, Version};
 use crate::command::rpm_ostree::cause::RpmOstreeError;
 use crate::command::rpm_ostree::packages::kernel_type_of;
-use crate::command::rpm_ostree::status::{Deployment, Deployments};
-use crate::command::{CommandLine, CommandRunner, HostRunner, systemctl};
-use crate::drift;
+use crate::command::rpm_ostree::status::Deployment;
+use crate::command::{CommandLine, CommandRunner};
 use crate::error::RunError;
 use crate::images::storage;
 use crate::invocation::mco_rescue;
 use crate::kargs::{Kargs, KargsChange};
 use crate::node::host::boot_id;
 use crate::node::requests::AskedFor;
-use crate::node::system::{Facts, OF_DEPLOYMENTS, ask};
-use crate::node::{Host, Records, System};
+use crate::node::system::{Facts, ask};
 use crate::plan::{OsPlan, OsStep, PackageChange};
-use crate::progress::{self, Work};
-use crate::report;
 use crate::root::Root;
-use crate::staging::awaited::{Awaited, Booted, Inherited, Leaving, PIVOT, VERSION, Way};
 use crate::sys::signals::{self, Answer, DeferredSignals};
+use crate::time::now;
 use crate::transaction;
 use crate::transaction::journal::ConfigRef;
 
-/// How long a cancelled transaction may take to end.
-const CANCEL: Duration = Duration::from_secs(120);
-/// How often it is asked.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-
 /// Staging for one config.
+#[allow(
+    missing_debug_implementations,
+    reason = "the runner of programs is a trait object"
+)]
 pub struct Staging<'a> {
-    /// The command line.
-    pub cli: &'a Cli,
+    /// Starts programs.
+    pub runner: &'a dyn CommandRunner,
+    /// Prints one line of progress for the user.
+    pub print: &'a dyn Fn(&str),
     /// The root, where what is awaited is kept.
     pub root: &'a Root,
     /// Proof that nobody else is at it.
@@ -54,7 +47,7 @@ pub struct Staging<'a> {
     /// For whom.
     pub config: ConfigRef,
     /// From where.
-    pub bits: Bits,
+    pub source: ImageSource,
     /// Whether files follow.
     pub files: bool,
     /// The run that was awaited before.
@@ -76,8 +69,8 @@ pub struct Over {
 impl Over {
     /// Looks at what is awaited.
     pub fn look(root: &Root, booted: &Booted) -> Result<Self> {
-        let before = complete::awaited(root)?;
-        let history = ran(&transaction::read_history(root)?);
+        let before = state::read_awaited(root)?;
+        let history = state::summarise_runs(&transaction::read_history(root)?);
         let inherited = before
             .as_ref()
             .map(|before| before.inherited(booted, &history));
@@ -105,19 +98,20 @@ impl Staging<'_> {
         if self.plan.is_empty() {
             return Ok(());
         }
-        // Whoever ends the run must not leave behind what rpm-ostreed is lent, nor what is half staged.
+        // Whoever ends the run must not leave behind what rpm-ostreed is lease, nor what is half staged.
         let signals = DeferredSignals::new();
         signals::answer(Answer::Cancelling);
-        let lent = Lent {
+        let lease = Lease {
             root: self.root,
             lock: self.lock,
+            runner: self.runner,
         };
         if self.plan.needs_reboot() {
             self.remember_asked()?;
-            complete::keep(self.root, &self.awaited(None)?)?;
+            state::store_awaited(self.root, &self.awaited(None)?)?;
         }
-        let staged = self.steps(facts, &lent, &signals);
-        let taken_back = lent.take_back();
+        let staged = self.steps(facts, &lease, &signals);
+        let taken_back = lease.take_back();
         let failed = match (staged.and_then(|()| self.proof()), taken_back) {
             (Ok(()), Ok(())) => {
                 signals::answer(Answer::SeeStatus);
@@ -142,14 +136,14 @@ impl Staging<'_> {
     fn steps(
         &self,
         facts: &Facts,
-        lent: &Lent<'_>,
+        lease: &Lease<'_>,
         signals: &DeferredSignals,
     ) -> Result<(), (String, String)> {
         for step in &self.plan.steps {
             if let Some(signal) = signals.waiting() {
                 return Err((format!("ended by {signal}"), "run this again".to_owned()));
             }
-            self.step(step, facts, lent, signals)
+            self.step(step, facts, lease, signals)
                 .map_err(|cause| (format!("{}: {cause}", doing(step)), cause.next_step()))?;
         }
         Ok(())
@@ -158,7 +152,7 @@ impl Staging<'_> {
     /// Remembers the requests of the config that runs: its record is about to be replaced.
     fn remember_asked(&self) -> Result<()> {
         if let Some(asked) = &self.plan.booted_asked {
-            complete::remember_asked(self.root, asked.clone())?;
+            state::store_requests(self.root, asked.clone())?;
         }
         Ok(())
     }
@@ -178,9 +172,9 @@ impl Staging<'_> {
                 command_line: present.tokens().to_vec(),
                 ..asked
             };
-            complete::remember_asked(self.root, asked)?;
+            state::store_requests(self.root, asked)?;
         }
-        complete::keep(self.root, &awaited)
+        state::store_awaited(self.root, &awaited)
     }
 
     /// Gives the requests of the config that is staged; an image alone is still of the one before.
@@ -198,18 +192,18 @@ impl Staging<'_> {
     /// The files are in place: `run` can be taken back should the wanted deployment not come up.
     pub fn remember_run(&self, run: String) -> Result<()> {
         if !self.plan.needs_reboot() {
-            settle(self.root);
+            settle(self.root, self.runner);
             return Ok(());
         }
         let awaited = self.awaited(Some(run.clone()))?;
-        complete::keep(self.root, &awaited)?;
-        complete::keep_os_run(self.root, awaited.os_run(run))
+        state::store_awaited(self.root, &awaited)?;
+        state::store_os_run(self.root, awaited.os_run(run))
     }
 
     /// The files could not be applied: what we staged goes, and what was awaited before is again.
     pub fn take_back(&self) -> Result<()> {
         if self.plan.steps.iter().any(OsStep::is_staging) {
-            ask(&HostRunner, &arguments::drop_pending()).map_err(|cause| {
+            ask(self.runner, &arguments::drop_pending()).map_err(|cause| {
                 anyhow::anyhow!("dropping what was staged: {}", cause.to_line())
             })?;
         }
@@ -219,8 +213,8 @@ impl Staging<'_> {
 
     fn await_as_before(&self) -> Result<()> {
         match &self.over.before {
-            Some(before) => complete::keep(self.root, before),
-            None => complete::forget(self.root),
+            Some(before) => state::store_awaited(self.root, before),
+            None => state::forget_awaited(self.root),
         }
     }
 
@@ -230,7 +224,9 @@ impl Staging<'_> {
         if !self.plan.steps.iter().any(pins) {
             return;
         }
-        if let Err(error) = pins::let_go(self.root, |one| one.name() == self.plan.booted) {
+        if let Err(error) =
+            pins::unpin(self.root, self.runner, |one| one.name() == self.plan.booted)
+        {
             log::warn!(
                 "unpinning what runs: {error:#}. Next: {}",
                 mco_rescue("rollback --forget")
@@ -270,20 +266,20 @@ impl Staging<'_> {
         &self,
         step: &OsStep,
         facts: &Facts,
-        lent: &Lent<'_>,
+        lease: &Lease<'_>,
         signals: &DeferredSignals,
     ) -> Result<(), RpmOstreeError> {
         match step {
             OsStep::Repository(from) => {
-                self.say(&format!("{}\n", doing(step)));
-                return lent.repository(from);
+                (self.print)(&format!("{}\n", doing(step)));
+                return lease.repository(from);
             }
             OsStep::Pin { deployment, .. } => {
                 pins::remember(self.root, deployment)
                     .map_err(|error| RpmOstreeError::of_failure(&error))?;
             }
-            OsStep::Image { to, .. } if self.bits == Bits::Storage => {
-                let lending = lent.exception(to);
+            OsStep::Image { to, .. } if self.source == ImageSource::Storage => {
+                let lending = lease.exception(to);
                 lending.map_err(|error| RpmOstreeError::of_failure(&error))?;
             }
             _ => {}
@@ -291,25 +287,19 @@ impl Staging<'_> {
         let Some(line) = self.line(step, &facts.version)? else {
             return Ok(());
         };
-        self.say(&format!(
+        (self.print)(&format!(
             "{}: {} {}\n",
             doing(step),
             line.program,
             line.args.join(" ")
         ));
-        match mutate(&line, &|| signals.waiting().is_some()) {
+        match run_transaction(self.runner, &line, &|| signals.waiting().is_some()) {
             // It may have been staged all the same: whoever asks for a proof later finds out.
             Err(cause) if signals.waiting().is_none() && self.is_done(step) => {
                 log::warn!("{cause}; but it is staged");
                 Ok(())
             }
             other => other,
-        }
-    }
-
-    fn say(&self, words: &str) {
-        if self.cli.output == Output::Text {
-            report::print_result(words.as_bytes());
         }
     }
 
@@ -323,9 +313,9 @@ impl Staging<'_> {
             OsStep::DropStaged { .. } => Some(arguments::drop_pending()),
             OsStep::Bring { from, image } => Some(storage::bring(from, image)),
             OsStep::Image { to, .. } => {
-                let target = match self.bits {
-                    Bits::Registry => RebaseTarget::Registry(to.clone()),
-                    Bits::Storage => RebaseTarget::Storage(to.clone()),
+                let target = match self.source {
+                    ImageSource::Registry => RebaseTarget::Registry(to.clone()),
+                    ImageSource::Storage => RebaseTarget::Storage(to.clone()),
                 };
                 Some(arguments::rebase_to(&target, version))
             }
@@ -338,7 +328,7 @@ impl Staging<'_> {
             }
             // What was staged before may have brought its own: only now it is known what is missing.
             OsStep::Arguments { .. } => {
-                let present = next_arguments()?;
+                let present = next_arguments(self.runner)?;
                 let wanted = present.after_change(&self.plan.old_arguments, &self.plan.arguments);
                 let changes = present.changes_to(&wanted);
                 self.expected.replace(Some(wanted));
@@ -351,12 +341,11 @@ impl Staging<'_> {
 
     fn is_done(&self, step: &OsStep) -> bool {
         match step {
-            OsStep::Image { to, .. } | OsStep::Kept { to, .. } => deployments()
+            OsStep::Image { to, .. } | OsStep::Kept { to, .. } => read_deployments(self.runner)
                 .is_ok_and(|all| all.next_boot().is_some_and(|next| next.image() == *to)),
             OsStep::Arguments { .. } => self.wrong_arguments().is_ok_and(|wrong| wrong.is_none()),
-            OsStep::Packages { .. } => {
-                deployments().is_ok_and(|all| self.lacks_packages(all.next_boot()).is_none())
-            }
+            OsStep::Packages { .. } => read_deployments(self.runner)
+                .is_ok_and(|all| self.lacks_packages(all.next_boot()).is_none()),
             OsStep::Pin { .. }
             | OsStep::DropStaged { .. }
             | OsStep::Bring { .. }
@@ -366,7 +355,7 @@ impl Staging<'_> {
 
     /// Names wrong arguments of the next boot: a wanted one is missing, or one that is to go is there.
     fn wrong_arguments(&self) -> Result<Option<String>, RpmOstreeError> {
-        let present = next_arguments()?;
+        let present = next_arguments(self.runner)?;
         let mut expected = self.expected.borrow_mut();
         let changes = match expected.as_ref() {
             Some(expected) => present.changes_to(expected),
@@ -426,7 +415,7 @@ impl Staging<'_> {
             let words = format!("looking at what is staged: {cause}");
             (words, cause.next_step())
         };
-        let all = deployments().map_err(said)?;
+        let all = read_deployments(self.runner).map_err(said)?;
         let look = || "look at it: rpm-ostree status".to_owned();
         if !self.plan.needs_reboot() {
             let stays = all.next_boot().is_some_and(|next| next.booted);
@@ -458,7 +447,7 @@ impl Staging<'_> {
     /// Only what we staged is dropped, and what was awaited before is again.
     fn undo(&self, words: &str, next: &str) -> anyhow::Error {
         let dropped = match self.plan.steps.iter().any(OsStep::is_staging) {
-            true => ask(&HostRunner, &arguments::drop_pending()).map(drop),
+            true => ask(self.runner, &arguments::drop_pending()).map(drop),
             false => Ok(()),
         };
         self.unpin();
@@ -498,215 +487,4 @@ fn doing(step: &OsStep) -> &'static str {
             PackageChange::Extensions => "staging the extensions (this can take minutes)",
         },
     }
-}
-
-/// Runs what changes deployments. A client that is killed leaves its transaction to the daemon, so that has to end.
-fn mutate(line: &CommandLine, ended: &dyn Fn() -> bool) -> Result<(), RpmOstreeError> {
-    let cause = match HostRunner.run_until(line, ended) {
-        Ok(answer) => match RpmOstreeError::of_command(&answer) {
-            None => return Ok(()),
-            Some(cause) => cause,
-        },
-        Err(error) => RpmOstreeError::of_error(&error),
-    };
-    if matches!(
-        cause,
-        RpmOstreeError::NoAnswer { .. } | RpmOstreeError::ClientKilled
-    ) {
-        end_transaction();
-    }
-    Err(cause)
-}
-
-fn end_transaction() {
-    if let Err(cause) = ask(&HostRunner, &arguments::cancel_transaction()) {
-        log::warn!("cancelling the transaction: {cause}");
-    }
-    let waiting = Work::new("Waiting for rpm-ostree to end its transaction");
-    let _phase = progress::begin(waiting.within(CANCEL));
-    let until = Instant::now() + CANCEL;
-    while Instant::now() < until {
-        if deployments().is_ok_and(|all| all.transaction.is_none()) {
-            return;
-        }
-        thread::sleep(ASK_AGAIN);
-    }
-    log::warn!(
-        "a transaction of rpm-ostree still runs. Next: rpm-ostree status, then rpm-ostree cancel"
-    );
-}
-
-/// The deployments as they are now.
-pub fn deployments() -> Result<Deployments, RpmOstreeError> {
-    let answer = ask(&HostRunner, &arguments::status_json())?;
-    Deployments::read(&answer).map_err(|error| RpmOstreeError::Unknown(error.to_string()))
-}
-
-fn next_arguments() -> Result<Kargs, RpmOstreeError> {
-    let answer = ask(&HostRunner, &arguments::show_kargs())?;
-    Ok(Kargs::parse(answer.trim()).without(&OF_DEPLOYMENTS))
-}
-
-/// The way back of a run that changed the operating system.
-pub enum WayBack {
-    /// The node never left: what was staged is dropped, and the files go back now.
-    StillHere,
-    /// The next boot enters the deployment from before; its files go back there.
-    NextBoot,
-}
-
-/// True where the staged deployment is of a run of ours that still waits for it.
-pub fn is_staged_by_us(root: &Root) -> Result<bool> {
-    let waits = |one: &Awaited| one.way == Way::Forward && one.failed.is_none();
-    let awaited = complete::awaited(root)?.filter(|_| root.is_live());
-    let Some(awaited) = awaited.filter(waits) else {
-        return Ok(false);
-    };
-    let all = deployments().map_err(said)?;
-    let is_its = |staged: &Deployment| {
-        let image = awaited.image.as_ref();
-        let name = awaited.staged.as_ref();
-        // Without a name its staging was cut off.
-        image.is_none_or(|image| *image == staged.image())
-            && name.is_none_or(|name| *name == staged.name())
-    };
-    Ok(all.staged().is_some_and(is_its))
-}
-
-/// True where taking this run back drops the staged deployment, too.
-pub fn is_staged_by(root: &Root, run: &str) -> Result<bool> {
-    let awaited = complete::awaited(root)?;
-    let its = awaited.is_some_and(|one| one.run.as_deref() == Some(run));
-    Ok(its && is_staged_by_us(root)?)
-}
-
-/// Nothing is awaited any more where the next boot enters what runs, as every finished run leaves it that stages nothing.
-///
-/// The run is over by then: what fails here is said, and does not change how it ended.
-pub fn settle(root: &Root) {
-    if let Err(error) = try_settle(root) {
-        log::warn!(
-            "all is in place, but what is awaited cannot be settled: {error:#}. Next: {}",
-            mco_rescue("status")
-        );
-    }
-}
-
-fn try_settle(root: &Root) -> Result<()> {
-    if !root.is_live() || complete::awaited(root)?.is_none() {
-        return Ok(());
-    }
-    match deployments() {
-        Ok(all) if all.next_boot().is_some_and(|next| next.booted) => complete::forget(root),
-        Ok(_) => Ok(()),
-        Err(cause) => {
-            log::warn!("{}", cause.to_line());
-            Ok(())
-        }
-    }
-}
-
-/// In what the operating system that runs is not that of the recorded config, in words.
-pub fn half(root: &Root) -> Result<Option<String>> {
-    let records = Records::read(root)?;
-    let System::Known(facts) = System::observe(root, &Host::observe(root)?, &HostRunner)? else {
-        return Ok(None);
-    };
-    Ok(drift::os_mismatch(&records, &facts))
-}
-
-fn said(cause: RpmOstreeError) -> anyhow::Error {
-    anyhow::anyhow!(cause.to_line())
-}
-
-/// Makes the deployment from before the one of the next boot.
-///
-/// The record of what is awaited stays where the node is there already: until the files are back, a boot has to bring
-/// them.
-pub fn go_back(root: &Root, leaving: &Leaving, config: &str) -> Result<WayBack> {
-    let mut all = deployments().map_err(said)?;
-    let booted = all.running()?.name();
-    if booted != leaving.to && all.named(&leaving.to).is_none() {
-        bail!(
-            "the deployment that ran before {config} is gone, so its operating system cannot come back by itself. \
-             Stage its image: {}; or take only the files back: {}",
-            mco_rescue("pivot IMAGE"),
-            mco_rescue("rollback --files-only")
-        );
-    }
-    let is_back = booted == leaving.to;
-    if !is_back {
-        complete::keep(root, &awaited_back(leaving, config, booted)?)?;
-    }
-    let failed = |error: anyhow::Error| match complete::forget(root) {
-        Ok(()) if !is_back => error.context("making the deployment from before the next one"),
-        _ => error,
-    };
-    if is_back || all.staged().is_some() {
-        ask(&HostRunner, &arguments::drop_pending()).map_err(|cause| failed(said(cause)))?;
-        all = deployments().map_err(|cause| failed(said(cause)))?;
-    }
-    enter(&all, &leaving.to).map_err(|cause| failed(said(cause)))?;
-    Ok(if is_back {
-        WayBack::StillHere
-    } else {
-        WayBack::NextBoot
-    })
-}
-
-/// Makes a deployment that is there, and not staged, the one of the next boot.
-fn enter(all: &Deployments, name: &str) -> Result<(), RpmOstreeError> {
-    let Some(wanted) = all.named(name).filter(|wanted| wanted.index != 0) else {
-        return Ok(());
-    };
-    // Where another deployment comes first already, rpm-ostree's rollback makes the one that runs the first again.
-    let runs_first = all.booted().is_some_and(|booted| booted.index == 0);
-    let rollback = all.rollback().filter(|_| runs_first);
-    let line = if rollback.is_some_and(|next| next.index == wanted.index) {
-        arguments::swap_rollback()
-    } else {
-        arguments::set_default(wanted.index)
-    };
-    mutate(&line, &|| false)
-}
-
-fn awaited_back(leaving: &Leaving, config: &str, booted: String) -> Result<Awaited> {
-    let mut runs = leaving.runs.iter();
-    let run = runs.next().cloned();
-    Ok(Awaited {
-        version: VERSION,
-        way: Way::Back,
-        config: ConfigRef {
-            name: config.to_owned(),
-            digest: String::new(),
-            origin: "rollback".to_owned(),
-        },
-        run,
-        files_after: None,
-        head: None,
-        earlier: runs.rev().cloned().collect(),
-        boot: boot_id().context("the kernel tells no boot id")?,
-        from: booted,
-        way_back: None,
-        staged: Some(leaving.to.clone()),
-        image: None,
-        kernel_arguments: Vec::new(),
-        gone_arguments: Vec::new(),
-        since: now(),
-        failed: None,
-        half: false,
-    })
-}
-
-/// Reboots, as asked, unless etcd would lose its quorum now.
-pub fn reboot(root: &Root, ignore_quorum: bool) -> Result<()> {
-    quorum::allows(root, ignore_quorum)?;
-    let answer = HostRunner.run(&systemctl::reboot_node())?;
-    if answer.status != Some(0) {
-        bail!(
-            "rebooting: {}. Next: systemctl reboot",
-            answer.stderr.trim()
-        );
-    }
-    Ok(())
 }

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow};
 
 use crate::command::rpm_ostree::cause::RpmOstreeError;
-use crate::command::{CommandLine, CommandRunner, HostRunner, systemctl};
+use crate::command::{CommandLine, CommandRunner, systemctl};
 use crate::drift::text_object;
 use crate::images::auth::Secrets;
 use crate::images::extensions::{self, REPO_FILE};
@@ -24,14 +24,20 @@ use crate::transaction::place::{self, Placement};
 const DAEMON: &str = "rpm-ostreed.service";
 
 /// What can be lent on one root.
-pub struct Lent<'a> {
+#[allow(
+    missing_debug_implementations,
+    reason = "the runner of programs is a trait object"
+)]
+pub struct Lease<'a> {
     /// The root.
     pub root: &'a Root,
-    /// Proof that nobody else is at it.
+    /// The lock of the run.
     pub lock: &'a Lock,
+    /// Starts programs.
+    pub runner: &'a dyn CommandRunner,
 }
 
-impl Lent<'_> {
+impl Lease<'_> {
     /// Takes everything back that we lent in this boot, a run that was cut off included. Of a boot before only the
     /// repository can be left; that is a matter of the plan, which knows whether somebody else uses it.
     pub fn take_back(&self) -> Result<()> {
@@ -47,7 +53,7 @@ impl Lent<'_> {
         let bound = removed(runtime::POLICY_BINDING)?;
         removed(runtime::POLICY)?;
         if bound {
-            restart()?;
+            restart(self.runner)?;
         }
         runtime::remove(runtime::LENT).context("forgetting what was lent")
     }
@@ -72,12 +78,15 @@ impl Lent<'_> {
 
     /// The content of the image of extensions in a directory, through a container that never runs.
     fn copy_of(&self, image: &str) -> Result<String, RpmOstreeError> {
-        let here = HostRunner.run(&storage::images(image));
+        let here = self.runner.run(&storage::images(image));
         let here = here.map_err(|error| RpmOstreeError::of_error(&error))?;
         if !matches!(storage::stored(&here.stdout, image), Ok(Some(_))) {
             let secrets = Secrets::read(self.root);
             let secrets = secrets.map_err(|error| RpmOstreeError::Unknown(error.to_string()))?;
-            run(&extensions::pull(image, secrets.file.as_deref()))?;
+            run(
+                self.runner,
+                &extensions::pull(image, secrets.file.as_deref()),
+            )?;
         }
         let id = SystemTime::now().duration_since(UNIX_EPOCH);
         let id = id.unwrap_or_default().as_nanos();
@@ -85,14 +94,14 @@ impl Lent<'_> {
         let directory = format!("{}/os-extensions-content-{id:x}", runtime::EXTENSIONS);
         runtime::make_directory(&directory)
             .map_err(|error| RpmOstreeError::Unknown(format!("making {directory}: {error}")))?;
-        run(&extensions::create(image, &name))?;
-        let copied = run(&extensions::copy(&name, &directory));
-        if let Err(cause) = run(&extensions::remove(&name)) {
+        run(self.runner, &extensions::create(image, &name))?;
+        let copied = run(self.runner, &extensions::copy(&name, &directory));
+        if let Err(cause) = run(self.runner, &extensions::remove(&name)) {
             log::warn!("removing the container {name}: {cause}. Next: podman rm -f {name}");
         }
         copied?;
         if !matches!(Labels::read(self.root).policy, crate::labels::Policy::None) {
-            run(&extensions::label(&directory))?;
+            run(self.runner, &extensions::label(&directory))?;
         }
         Ok(format!("{directory}/{}", extensions::REPOSITORY))
     }
@@ -124,7 +133,7 @@ impl Lent<'_> {
             return Ok(());
         }
         let answer = |line: &CommandLine| {
-            let answer = ask(&HostRunner, line);
+            let answer = ask(self.runner, line);
             answer.map_err(|cause| anyhow!(cause.to_line()))
         };
         let stored = storage::stored(&answer(&storage::images(image))?, image)?;
@@ -139,16 +148,16 @@ impl Lent<'_> {
         };
         lend(runtime::POLICY, &text)?;
         lend(runtime::POLICY_BINDING, &storage::binding(runtime::POLICY))?;
-        restart()
+        restart(self.runner)
     }
 }
 
 /// The daemon reads what it is lent when it starts.
-fn restart() -> Result<()> {
-    systemctl::daemon_reload(&HostRunner)?;
-    Ok(systemctl::try_restart(&HostRunner, DAEMON)?)
+fn restart(runner: &dyn CommandRunner) -> Result<()> {
+    systemctl::daemon_reload(runner)?;
+    Ok(systemctl::try_restart(runner, DAEMON)?)
 }
 
-fn run(line: &CommandLine) -> Result<String, RpmOstreeError> {
-    ask(&HostRunner, line)
+fn run(runner: &dyn CommandRunner, line: &CommandLine) -> Result<String, RpmOstreeError> {
+    ask(runner, line)
 }

@@ -1,0 +1,120 @@
+//! The evidence on the running node, gathered when a plan asks for it.
+
+use anyhow::{Context, Result};
+
+use super::access;
+use super::install::{Beforehand, Completion};
+use super::session::Session;
+use crate::command::CommandRunner;
+use crate::daemon::policies::Cluster;
+use crate::document::FORCE_FILE;
+use crate::node::etcd::Etcd;
+use crate::node::{Activity, NodeState};
+use crate::notice::Notice;
+use crate::plan::{Findings, ImageEvidence, LiveEvidence, OsPlan, Plan};
+use crate::render::NameHash;
+use crate::root::{Root, RootPath};
+use crate::source::identity::Identity;
+use crate::staging::image_source::{self, SourceOptions};
+use crate::staging::stage::Over;
+use crate::staging::{quorum, state};
+use crate::transaction;
+
+/// The evidence for one plan.
+pub struct NodeEvidence<'a> {
+    /// The root.
+    pub root: &'a Root,
+    /// The node, as it was observed.
+    pub node: &'a NodeState,
+    /// Starts programs.
+    pub runner: &'a dyn CommandRunner,
+    /// The config with its evidence; `None` for a run without a config of its own.
+    pub session: Option<&'a Session<'a>>,
+    /// A file with the cluster's MachineConfiguration.
+    pub policy: Option<&'a str>,
+    /// The source of the image.
+    pub source: SourceOptions<'a>,
+    /// The units that are installed before the run.
+    pub beforehand: Option<&'a Beforehand>,
+    /// The check of the unit that completes the run.
+    pub completion: Completion,
+}
+
+impl<'a> NodeEvidence<'a> {
+    /// Returns the evidence for a run that stages nothing and has no config.
+    pub fn of_node(root: &'a Root, node: &'a NodeState, runner: &'a dyn CommandRunner) -> Self {
+        Self {
+            root,
+            node,
+            runner,
+            session: None,
+            policy: None,
+            source: SourceOptions::default(),
+            beforehand: None,
+            completion: Completion::new(false),
+        }
+    }
+}
+
+impl LiveEvidence for NodeEvidence<'_> {
+    fn activity(&self) -> Result<Activity> {
+        Activity::observe(self.root, self.runner).context("looking for updates at work")
+    }
+
+    fn permission(&self, plan: &Plan) -> Option<Notice> {
+        access::denied_writes(self.root, self.node, plan)
+    }
+
+    fn identity(&self) -> Identity {
+        self.session.map_or_else(Identity::default, |session| {
+            Identity::observe(self.root, &session.records, session.old.as_deref())
+        })
+    }
+
+    fn name_hash(&self) -> NameHash {
+        let unknown = || NameHash::Unknown("the run has no config".to_owned());
+        self.session
+            .map_or_else(unknown, |session| session.name_hash().clone())
+    }
+
+    fn image(&self, os: &OsPlan) -> Result<ImageEvidence> {
+        let extensions = self.session.map(|session| {
+            let config = &session.chosen.config;
+            config.extensions_image.as_str()
+        });
+        image_source::find_image_source(
+            self.root,
+            self.runner,
+            os,
+            &self.source,
+            extensions.unwrap_or_default(),
+        )
+    }
+
+    fn full_history(&self) -> Result<Option<usize>> {
+        let over = Over::look(self.root, &state::read_booted(self.root)?)?;
+        Ok(over.is_full().then_some(transaction::HISTORY_KEPT))
+    }
+
+    fn cluster(&self) -> Result<&Cluster> {
+        let session = self.session.context("the run has no config")?;
+        session.cluster(self.policy)
+    }
+
+    fn has_force_file(&self) -> bool {
+        let path = RootPath::parse(FORCE_FILE);
+        path.is_ok_and(|path| self.root.exists(&path).unwrap_or_default())
+    }
+
+    fn etcd(&self) -> Result<Etcd> {
+        quorum::read_etcd(self.root)
+    }
+
+    fn completion(&self, plan: &Plan) -> Result<Findings> {
+        self.completion.check(self.root, plan, self.beforehand)
+    }
+
+    fn recovery_units(&self) -> Option<Notice> {
+        self.beforehand.and_then(Beforehand::notice)
+    }
+}

@@ -1,0 +1,62 @@
+//! The part of the cluster's MachineConfiguration that counts for a run: of a file, of what was fetched, or the default.
+
+use anyhow::{Context, Result};
+
+use crate::daemon::default_policies;
+use crate::daemon::policies::{self, Brought, Cluster, Found};
+use crate::root::Root;
+use crate::time::{now, utc};
+
+/// Whose policies they are where nobody's are known.
+pub const DEFAULTS: &str =
+    "the operator's default policies; those of the cluster are not known here";
+
+/// Reads what counts: the file's, else what was fetched, else the operator's default policies.
+///
+/// # Errors
+/// A file that cannot be used, or what is kept cannot be read.
+pub fn cluster(root: &Root, file: Option<&str>) -> Result<Cluster> {
+    file.map_or_else(|| known(root), given)
+}
+
+fn given(file: &str) -> Result<Cluster> {
+    let brought = in_file(file)?;
+    let whose = match brought.found {
+        Found::Result => format!("the cluster's policies, from {file}"),
+        Found::Asked => format!(
+            "the operator's defaults with what {file} asks for; the operator's own result is not in it"
+        ),
+    };
+    Ok(Cluster {
+        policies: brought.policies.cluster,
+        whose,
+        overrides: Some(brought.overrides),
+    })
+}
+
+fn known(root: &Root) -> Result<Cluster> {
+    let kept = policies::remembered(root).context("reading the disruption policies")?;
+    let (known, overrides) = kept.map_or((None, None), |kept| (kept.known, kept.overrides));
+    let (policies, whose) = match known {
+        Some(known) => {
+            let whose = format!("the cluster's policies, as of {}", utc(known.seen));
+            (known.cluster, whose)
+        }
+        None => (default_policies(), DEFAULTS.to_owned()),
+    };
+    Ok(Cluster {
+        policies,
+        whose,
+        overrides,
+    })
+}
+
+/// Reads the MachineConfiguration in a file.
+///
+/// # Errors
+/// It cannot be read, or is another object.
+pub fn in_file(file: &str) -> Result<Brought> {
+    let bytes = crate::source::read_named(file)?;
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(policies::in_file(&text, file, now())?)
+}

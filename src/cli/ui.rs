@@ -1,0 +1,80 @@
+//! The user interface of one command: the global options, the programs of the host, and the prompt.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use super::Output;
+use crate::command::CommandRunner;
+use crate::progress;
+use crate::report;
+use crate::report::plan::Detail;
+use crate::sys::signals;
+
+/// The global options of a command, and the programs that it may start.
+pub struct Ui<'a> {
+    /// The directory that is treated as `/`.
+    pub root: PathBuf,
+    /// The form of the output.
+    pub output: Output,
+    /// Number of `--verbose`.
+    pub verbose: u8,
+    /// True with `--quiet`.
+    pub quiet: bool,
+    /// True with `--yes`: the prompt is skipped.
+    pub yes: bool,
+    /// Starts programs.
+    pub runner: &'a dyn CommandRunner,
+}
+
+impl Ui<'_> {
+    /// Returns how much of a plan is shown.
+    pub fn detail(&self, summary: bool) -> Detail {
+        match (summary, self.verbose) {
+            (true, _) => Detail::Counts,
+            (false, 0) => Detail::Changes,
+            (false, _) => Detail::All,
+        }
+    }
+
+    /// Asks for a confirmation on the terminal. Without a terminal only `--yes` confirms.
+    ///
+    /// # Errors
+    /// Not confirmed, or no terminal.
+    pub fn confirm(&self, question: &str) -> Result<()> {
+        if self.yes {
+            signals::answer(signals::Answer::SeeStatus);
+            return Ok(());
+        }
+        if !std::io::stdin().is_terminal() {
+            bail!(
+                "standard input is not a terminal, so there is no prompt; add --yes to carry out this plan. Nothing was changed"
+            );
+        }
+        progress::clear();
+        let mut error = std::io::stderr();
+        let asked = report::wrap(&format!("{question} [y/N]"), 0);
+        write!(error, "{} ", asked.trim_end())
+            .and_then(|()| error.flush())
+            .context("asking")?;
+        let mut answer = String::new();
+        std::io::stdin()
+            .lock()
+            .read_line(&mut answer)
+            .context("reading the answer")?;
+        if matches!(answer.trim(), "y" | "Y" | "yes") {
+            signals::answer(signals::Answer::SeeStatus);
+            Ok(())
+        } else {
+            bail!("not confirmed; nothing was changed")
+        }
+    }
+
+    /// Prints a line on the progress of a run; JSON output has no such lines.
+    pub fn print_progress(&self, line: &str) {
+        if self.output == Output::Text {
+            report::print_result(line.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The plan of a run as a whole: the changes that its task needs, and everything that stands against them on this node
+//! now. Every command that changes a node makes its plan here, and changes it nowhere else.
+
+use anyhow::Result;
+
+use super::fit::{self, Accepted};
+use super::{
+    Addition, After, Allowed, ImageEvidence, Inputs, Options, OsPlan, Plan, RollbackInputs, after,
+    changes, guard, image, one_more_key, quorum, removals, rollback,
+};
+use crate::daemon::policies::Cluster;
+use crate::invocation::mco_rescue;
+use crate::node::etcd::Etcd;
+use crate::node::system::Facts;
+use crate::node::{Activity, NodeState};
+use crate::notice::Notice;
+use crate::render::NameHash;
+use crate::source::identity::{Claims, Identity};
+
+/// The task of a run.
+#[derive(Debug, Clone, Copy)]
+pub enum Task<'a> {
+    /// The node becomes what a config wants.
+    Config(Inputs<'a>),
+    /// The OS image alone changes.
+    Image {
+        /// The node.
+        node: &'a NodeState,
+        /// Its operating system.
+        facts: &'a Facts,
+        /// The wanted image.
+        image: &'a str,
+    },
+    /// Finished runs are taken back.
+    Rollback(RollbackInputs<'a>),
+    /// The user `core` gets one more SSH key.
+    Key(Inputs<'a>, Addition<'a>),
+}
+
+/// How much of the node is checked beside the guards.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// The guards alone: updates at work, permissions, flags, room.
+    #[default]
+    Guards,
+    /// And whether the config is meant for this node.
+    Fit,
+    /// And everything that staging, actions and a reboot need on the running node.
+    Run,
+}
+
+/// A request for a plan: the task's options, and the refusals that the user passed over.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PlanRequest {
+    /// Options of the changes.
+    pub options: Options,
+    /// Guards that are passed over.
+    pub allowed: Allowed,
+    /// Doubts that are passed over.
+    pub accepted: Accepted,
+    /// How much is checked.
+    pub scope: Scope,
+    /// The node is to be rebooted by this run, where the plan needs that.
+    pub reboots: bool,
+    /// The pods are to be stopped, where the daemon would drain the node.
+    pub stops_workloads: bool,
+    /// A lost quorum of etcd does not block.
+    pub ignores_quorum: bool,
+}
+
+/// Blockers and notices of one check.
+#[derive(Debug, Clone, Default)]
+pub struct Findings {
+    /// Reasons not to carry the plan out.
+    pub blockers: Vec<Notice>,
+    /// Facts that the user has to know.
+    pub notices: Vec<Notice>,
+}
+
+/// Evidence on the running node that only some plans need; each is gathered when the plan asks for it.
+pub trait LiveEvidence {
+    /// Returns the updates, processes and units at work.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn activity(&self) -> Result<Activity>;
+
+    /// Returns a blocker if this user cannot write the paths of the plan.
+    fn permission(&self, plan: &Plan) -> Option<Notice>;
+
+    /// Returns the pool and the cluster of the node.
+    fn identity(&self) -> Identity;
+
+    /// Returns how the hash in the name of the config stands to its contents.
+    fn name_hash(&self) -> NameHash;
+
+    /// Returns the source of the image and the packages.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn image(&self, os: &OsPlan) -> Result<ImageEvidence>;
+
+    /// Returns the number of runs that wait for a reboot, if the history holds no more of them.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn full_history(&self) -> Result<Option<usize>>;
+
+    /// Returns the part of the cluster's MachineConfiguration that counts.
+    ///
+    /// # Errors
+    /// A file cannot be read or used.
+    fn cluster(&self) -> Result<&Cluster>;
+
+    /// Returns true if the daemon's force file exists.
+    fn has_force_file(&self) -> bool;
+
+    /// Returns the state of etcd on this node.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn etcd(&self) -> Result<Etcd>;
+
+    /// Returns the findings on the unit that completes a staged run at the next boot.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    fn completion(&self, plan: &Plan) -> Result<Findings>;
+
+    /// Returns a notice on the units that are installed before the first step.
+    fn recovery_units(&self) -> Option<Notice>;
+}
+
+/// Makes the plan of a task.
+///
+/// # Errors
+/// Evidence that the plan needs cannot be gathered.
+pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence) -> Result<Plan> {
+    let (mut plan, node) = match *task {
+        Task::Config(inputs) => (changes(inputs, request.options), inputs.node),
+        Task::Image { node, facts, image } => {
+            let os = OsPlan::of_image(facts, image);
+            let plan = Plan {
+                os,
+                ..Plan::default()
+            };
+            (plan, node)
+        }
+        Task::Rollback(inputs) => (rollback(inputs), inputs.node),
+        Task::Key(inputs, addition) => (one_more_key(inputs, addition), inputs.node),
+    };
+    guard(&mut plan, node, &evidence.activity()?, request.allowed);
+    if let Some(denied) = evidence.permission(&plan) {
+        plan.blockers.insert(0, denied);
+    }
+    if let Task::Config(inputs) = task
+        && request.scope >= Scope::Fit
+    {
+        add_doubts(&mut plan, inputs, evidence, request.accepted);
+    }
+    if request.scope == Scope::Run {
+        let source = evidence.image(&plan.os)?;
+        image::add(&mut plan, source, request.accepted);
+        if let Task::Config(inputs) = task {
+            add_way_back(&mut plan, node, evidence)?;
+            after::add(&mut plan, inputs, request.options, evidence)?;
+        }
+        add_quorum(&mut plan, request, evidence)?;
+        let found = evidence.completion(&plan)?;
+        plan.blockers.extend(found.blockers);
+        plan.notices.extend(found.notices);
+        if !plan.is_empty() && plan.blockers.is_empty() {
+            plan.notices.extend(evidence.recovery_units());
+        }
+    }
+    Ok(plan)
+}
+
+/// Adds the reasons to doubt that the config is meant for this node, before every other blocker. A plan without steps
+/// changes nothing, and a bare Ignition config names no pool or cluster.
+fn add_doubts(
+    plan: &mut Plan,
+    inputs: &Inputs<'_>,
+    evidence: &dyn LiveEvidence,
+    accepted: Accepted,
+) {
+    if plan.is_empty() || inputs.desired.bare {
+        return;
+    }
+    let (config, hash) = (inputs.config, evidence.name_hash());
+    let mut all = fit::doubts(&fit::Evidence {
+        name: &config.name,
+        not_rendered: config.why_not_rendered(hash == NameHash::Right),
+        hash: &hash,
+        claims: &Claims::of(config, inputs.desired),
+        node: &evidence.identity(),
+    });
+    all.extend(
+        inputs
+            .old
+            .and_then(|old| removals(plan, old, inputs.desired)),
+    );
+    let others = std::mem::take(&mut plan.blockers);
+    for doubtful in all {
+        doubtful.add_to(plan, accepted);
+    }
+    plan.blockers.extend(others);
+}
+
+/// The history has to hold every run that would have to go back, should the node not enter what is staged.
+fn add_way_back(plan: &mut Plan, node: &NodeState, evidence: &dyn LiveEvidence) -> Result<()> {
+    if plan.steps.is_empty() || !plan.os.needs_reboot() || !node.host.live {
+        return Ok(());
+    }
+    if let Some(waiting) = evidence.full_history()? {
+        plan.blockers.push(Notice {
+            subject: "history".to_owned(),
+            message: format!(
+                "{waiting} runs wait for a reboot, and the history holds no more of them: the way back would be lost. \
+                 Reboot into the last one: systemctl reboot; or take them back: {}",
+                mco_rescue("rollback")
+            ),
+        });
+    }
+    Ok(())
+}
+
+/// Stopping the pods takes the node's etcd away, as a reboot does.
+fn add_quorum(plan: &mut Plan, request: &PlanRequest, evidence: &dyn LiveEvidence) -> Result<()> {
+    let stops = request.stops_workloads && plan.drains();
+    if stops || plan.reboots() {
+        let blocks = (request.reboots || stops) && !request.ignores_quorum;
+        quorum::add(plan, &evidence.etcd()?, blocks);
+    }
+    Ok(())
+}
+
+impl Plan {
+    /// Returns true if the daemon would drain the node for this plan.
+    pub fn drains(&self) -> bool {
+        let drains = |after: &After| after.drain.is_some();
+        self.after.as_ref().is_some_and(drains) || self.os.needs_reboot()
+    }
+
+    /// Returns a plan that is refused for one reason, and has no steps.
+    pub fn refused(blocker: Notice) -> Self {
+        Self {
+            blockers: vec![blocker],
+            ..Self::default()
+        }
+    }
+}

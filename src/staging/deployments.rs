@@ -1,0 +1,254 @@
+//! The deployments of the running node: asked for, and changed one transaction at a time.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::awaited::{Awaited, Leaving, VERSION, Way};
+use super::{quorum, state};
+use crate::command::rpm_ostree::arguments;
+use crate::command::rpm_ostree::cause::RpmOstreeError;
+use crate::command::rpm_ostree::status::{Deployment, Deployments};
+use crate::command::{CommandLine, CommandRunner, systemctl};
+use crate::drift;
+use crate::invocation::mco_rescue;
+use crate::kargs::Kargs;
+use crate::node::host::boot_id;
+use crate::node::system::{OF_DEPLOYMENTS, ask};
+use crate::node::{Host, Records, System};
+use crate::progress::{self, Work};
+use crate::root::Root;
+use crate::time::now;
+use crate::transaction::journal::ConfigRef;
+
+/// Runs what changes deployments. A client that is killed leaves its transaction to the daemon, so that has to end.
+pub fn run_transaction(
+    runner: &dyn CommandRunner,
+    line: &CommandLine,
+    ended: &dyn Fn() -> bool,
+) -> Result<(), RpmOstreeError> {
+    let cause = match runner.run_until(line, ended) {
+        Ok(answer) => match RpmOstreeError::of_command(&answer) {
+            None => return Ok(()),
+            Some(cause) => cause,
+        },
+        Err(error) => RpmOstreeError::of_error(&error),
+    };
+    if matches!(
+        cause,
+        RpmOstreeError::NoAnswer { .. } | RpmOstreeError::ClientKilled
+    ) {
+        end_transaction(runner);
+    }
+    Err(cause)
+}
+
+fn end_transaction(runner: &dyn CommandRunner) {
+    if let Err(cause) = ask(runner, &arguments::cancel_transaction()) {
+        log::warn!("cancelling the transaction: {cause}");
+    }
+    let waiting = Work::new("Waiting for rpm-ostree to end its transaction");
+    let _phase = progress::begin(waiting.within(CANCEL));
+    let until = Instant::now() + CANCEL;
+    while Instant::now() < until {
+        if read_deployments(runner).is_ok_and(|all| all.transaction.is_none()) {
+            return;
+        }
+        thread::sleep(ASK_AGAIN);
+    }
+    log::warn!(
+        "a transaction of rpm-ostree still runs. Next: rpm-ostree status, then rpm-ostree cancel"
+    );
+}
+
+/// The deployments as they are now.
+pub fn read_deployments(runner: &dyn CommandRunner) -> Result<Deployments, RpmOstreeError> {
+    let answer = ask(runner, &arguments::status_json())?;
+    Deployments::read(&answer).map_err(|error| RpmOstreeError::Unknown(error.to_string()))
+}
+
+/// Returns the kernel arguments of the next boot, without those that belong to a deployment.
+///
+/// # Errors
+/// rpm-ostree gives no answer.
+pub fn next_arguments(runner: &dyn CommandRunner) -> Result<Kargs, RpmOstreeError> {
+    let answer = ask(runner, &arguments::show_kargs())?;
+    Ok(Kargs::parse(answer.trim()).without(&OF_DEPLOYMENTS))
+}
+
+/// The way back of a run that changed the operating system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WayBack {
+    /// The node never left: what was staged is dropped, and the files go back now.
+    StillHere,
+    /// The next boot enters the deployment from before; its files go back there.
+    NextBoot,
+}
+
+/// True where the staged deployment is of a run of ours that still waits for it.
+pub fn is_staged_by_us(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
+    let waits = |one: &Awaited| one.way == Way::Forward && one.failed.is_none();
+    let awaited = state::read_awaited(root)?.filter(|_| root.is_live());
+    let Some(awaited) = awaited.filter(waits) else {
+        return Ok(false);
+    };
+    let all = read_deployments(runner).map_err(said)?;
+    let is_its = |staged: &Deployment| {
+        let image = awaited.image.as_ref();
+        let name = awaited.staged.as_ref();
+        // Without a name its staging was cut off.
+        image.is_none_or(|image| *image == staged.image())
+            && name.is_none_or(|name| *name == staged.name())
+    };
+    Ok(all.staged().is_some_and(is_its))
+}
+
+/// True where taking this run back drops the staged deployment, too.
+pub fn is_staged_by_run(root: &Root, runner: &dyn CommandRunner, run: &str) -> Result<bool> {
+    let awaited = state::read_awaited(root)?;
+    let its = awaited.is_some_and(|one| one.run.as_deref() == Some(run));
+    Ok(its && is_staged_by_us(root, runner)?)
+}
+
+/// Nothing is awaited any more where the next boot enters what runs, as every finished run leaves it that stages nothing.
+///
+/// The run is over by then: what fails here is said, and does not change how it ended.
+pub fn settle(root: &Root, runner: &dyn CommandRunner) {
+    if let Err(error) = try_settle(root, runner) {
+        log::warn!(
+            "all is in place, but what is awaited cannot be settled: {error:#}. Next: {}",
+            mco_rescue("status")
+        );
+    }
+}
+
+fn try_settle(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
+    if !root.is_live() || state::read_awaited(root)?.is_none() {
+        return Ok(());
+    }
+    match read_deployments(runner) {
+        Ok(all) if all.next_boot().is_some_and(|next| next.booted) => state::forget_awaited(root),
+        Ok(_) => Ok(()),
+        Err(cause) => {
+            log::warn!("{}", cause.to_line());
+            Ok(())
+        }
+    }
+}
+
+/// In what the operating system that runs is not that of the recorded config, in words.
+pub fn describe_half(root: &Root, runner: &dyn CommandRunner) -> Result<Option<String>> {
+    let records = Records::read(root)?;
+    let System::Known(facts) = System::observe(root, &Host::observe(root)?, runner)? else {
+        return Ok(None);
+    };
+    Ok(drift::os_mismatch(&records, &facts))
+}
+
+fn said(cause: RpmOstreeError) -> anyhow::Error {
+    anyhow::anyhow!(cause.to_line())
+}
+
+/// Makes the deployment from before the one of the next boot.
+///
+/// The record of what is awaited stays where the node is there already: until the files are back, a boot has to bring
+/// them.
+pub fn go_back(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    leaving: &Leaving,
+    config: &str,
+) -> Result<WayBack> {
+    let mut all = read_deployments(runner).map_err(said)?;
+    let booted = all.running()?.name();
+    if booted != leaving.to && all.named(&leaving.to).is_none() {
+        bail!(
+            "the deployment that ran before {config} is gone, so its operating system cannot come back by itself. \
+             Stage its image: {}; or take only the files back: {}",
+            mco_rescue("pivot IMAGE"),
+            mco_rescue("rollback --files-only")
+        );
+    }
+    let is_back = booted == leaving.to;
+    if !is_back {
+        state::store_awaited(root, &awaited_back(leaving, config, booted)?)?;
+    }
+    let failed = |error: anyhow::Error| match state::forget_awaited(root) {
+        Ok(()) if !is_back => error.context("making the deployment from before the next one"),
+        _ => error,
+    };
+    if is_back || all.staged().is_some() {
+        ask(runner, &arguments::drop_pending()).map_err(|cause| failed(said(cause)))?;
+        all = read_deployments(runner).map_err(|cause| failed(said(cause)))?;
+    }
+    enter(runner, &all, &leaving.to).map_err(|cause| failed(said(cause)))?;
+    Ok(if is_back {
+        WayBack::StillHere
+    } else {
+        WayBack::NextBoot
+    })
+}
+
+/// Makes a deployment that is there, and not staged, the one of the next boot.
+fn enter(runner: &dyn CommandRunner, all: &Deployments, name: &str) -> Result<(), RpmOstreeError> {
+    let Some(wanted) = all.named(name).filter(|wanted| wanted.index != 0) else {
+        return Ok(());
+    };
+    // Where another deployment comes first already, rpm-ostree's rollback makes the one that runs the first again.
+    let runs_first = all.booted().is_some_and(|booted| booted.index == 0);
+    let rollback = all.rollback().filter(|_| runs_first);
+    let line = if rollback.is_some_and(|next| next.index == wanted.index) {
+        arguments::swap_rollback()
+    } else {
+        arguments::set_default(wanted.index)
+    };
+    run_transaction(runner, &line, &|| false)
+}
+
+fn awaited_back(leaving: &Leaving, config: &str, booted: String) -> Result<Awaited> {
+    let mut runs = leaving.runs.iter();
+    let run = runs.next().cloned();
+    Ok(Awaited {
+        version: VERSION,
+        way: Way::Back,
+        config: ConfigRef {
+            name: config.to_owned(),
+            digest: String::new(),
+            origin: "rollback".to_owned(),
+        },
+        run,
+        files_after: None,
+        head: None,
+        earlier: runs.rev().cloned().collect(),
+        boot: boot_id().context("the kernel tells no boot id")?,
+        from: booted,
+        way_back: None,
+        staged: Some(leaving.to.clone()),
+        image: None,
+        kernel_arguments: Vec::new(),
+        gone_arguments: Vec::new(),
+        since: now(),
+        failed: None,
+        half: false,
+    })
+}
+
+/// Reboots, as asked, unless etcd would lose its quorum now.
+pub fn reboot(root: &Root, runner: &dyn CommandRunner, ignore_quorum: bool) -> Result<()> {
+    quorum::allow_reboot(root, ignore_quorum)?;
+    let answer = runner.run(&systemctl::reboot_node())?;
+    if answer.status != Some(0) {
+        bail!(
+            "rebooting: {}. Next: systemctl reboot",
+            answer.stderr.trim()
+        );
+    }
+    Ok(())
+}
+
+/// How long a cancelled transaction may take to end.
+const CANCEL: Duration = Duration::from_secs(120);
+
+/// How often it is asked.
+const ASK_AGAIN: Duration = Duration::from_secs(1);

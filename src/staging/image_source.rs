@@ -1,0 +1,320 @@
+//! Where the bits of a wanted image come from: looked at before anything is staged.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::command::CommandRunner;
+use crate::images::manifest::go_architecture;
+use crate::images::medium::{Address, Check, Medium};
+use crate::images::policy::Ruling;
+use crate::images::pull::{self, Trace};
+use crate::images::{ImageName, extensions, storage};
+use crate::node::deploy_directories;
+use crate::notice::Notice;
+use crate::paths;
+use crate::plan::fit::{Doubt, Doubtful};
+use crate::plan::{ImageEvidence, OsPlan, OsStep, Repository};
+use crate::root::Root;
+
+/// The source of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageSource {
+    /// A registry, or a mirror of it.
+    Registry,
+    /// `containers-storage`, under the very name.
+    Storage,
+}
+
+/// The options that choose the source.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SourceOptions<'a> {
+    /// A medium that holds the image.
+    pub os_from: Option<&'a Path>,
+    /// The image is in containers-storage, under its very name.
+    pub from_storage: bool,
+    /// A directory with the packages of extensions and kernels.
+    pub extensions_from: Option<&'a Path>,
+}
+
+impl SourceOptions<'_> {
+    /// Returns the source that rpm-ostree is given.
+    pub fn source(&self) -> ImageSource {
+        if self.from_storage || self.os_from.is_some() {
+            ImageSource::Storage
+        } else {
+            ImageSource::Registry
+        }
+    }
+}
+
+/// Looks for the image and the packages that the steps of `os` need: where they come from, and what stands against
+/// getting them. `extensions` is the image of extensions that the config names, or empty.
+///
+/// # Errors
+/// The directories of deployments cannot be read.
+pub fn find_image_source(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    os: &OsPlan,
+    options: &SourceOptions<'_>,
+    extensions: &str,
+) -> Result<ImageEvidence> {
+    let mut search = Search {
+        root,
+        runner,
+        found: ImageEvidence::default(),
+    };
+    if os.steps.iter().any(OsStep::is_staging) {
+        search.old_deployments(&os.booted)?;
+    }
+    if os.repository {
+        search.packages(options.extensions_from, extensions);
+    }
+    search.extensions_image();
+    search.found.from_storage = options.source() == ImageSource::Storage;
+    if let Some(image) = os.image_to_fetch(search.found.from_storage) {
+        search.image(&image, options);
+    }
+    Ok(search.found)
+}
+
+/// A search for the image and the packages of one plan.
+struct Search<'a> {
+    root: &'a Root,
+    runner: &'a dyn CommandRunner,
+    found: ImageEvidence,
+}
+
+impl Search<'_> {
+    fn image(&mut self, image: &str, options: &SourceOptions<'_>) {
+        let name = match ImageName::parse(image) {
+            Ok(name) => name,
+            Err(error) => return self.block("spec.osImageURL", error.to_string()),
+        };
+        match options.os_from {
+            Some(path) => self.medium(path, &name, image),
+            None if options.from_storage => self.stored(image),
+            None => self.traced(&name),
+        }
+    }
+
+    /// Packages come from a directory, or from the image that the config names.
+    fn packages(&mut self, directory: Option<&Path>, image: &str) {
+        let from = match directory {
+            Some(directory) => match repository_in(directory) {
+                Ok(found) => Repository::Directory(found),
+                Err(why) => return self.block(&directory.display().to_string(), why),
+            },
+            None if image.is_empty() => {
+                return self.block(
+                "spec.baseOSExtensionsContainerImage",
+                "is empty, and packages on top of the image are needed. Give a directory that holds them: \
+                 --extensions-from DIR; or --files-only for the rest"
+                    .to_owned(),
+            );
+            }
+            None => Repository::Image(image.to_owned()),
+        };
+        self.found.repository = Some(from);
+    }
+
+    /// What cannot be removed with the deployments that do not run stops ostree half-way.
+    fn old_deployments(&mut self, booted: &str) -> Result<()> {
+        let mut found = Vec::new();
+        for directory in deploy_directories::list(self.root)? {
+            if directory.name != booted {
+                found.extend(deploy_directories::immutable(self.root, &directory)?);
+            }
+        }
+        if !found.is_empty() {
+            let paths: Vec<String> = found.iter().map(ToString::to_string).collect();
+            let paths = paths.join(" ");
+            let message = format!(
+                "{paths}: the immutable attribute is set in a deployment that does not run, so ostree cannot clean up and \
+             fails. Find out who set it, then: chattr -i {paths}"
+            );
+            self.block("old deployments", message);
+        }
+        Ok(())
+    }
+
+    /// Only bit-exact copies can have the digest of the name.
+    fn medium(&mut self, path: &Path, name: &ImageName, image: &str) {
+        let Some(digest) = &name.digest else {
+            let message = format!(
+                "{image} has no digest, so no medium can be proven to hold it. Name it by its digest"
+            );
+            return self.block("spec.osImageURL", message);
+        };
+        let architecture = go_architecture(std::env::consts::ARCH);
+        let examined = Medium::open(path).and_then(|medium| {
+            let report = medium.examine(digest, architecture, &mut Check::Sizes)?;
+            let address = medium.address(digest)?;
+            Ok((medium, report, address))
+        });
+        let subject = path.display().to_string();
+        match examined {
+            Ok((medium, report, Ok(address))) if report.is_exact() => {
+                let found = medium.architecture(digest);
+                self.judge_architecture(found.as_deref(), image);
+                self.bring(&address, image);
+            }
+            Ok((_, report, Err(error))) if report.is_exact() => {
+                self.block(&subject, error.to_string());
+            }
+            Ok((medium, report, _)) => self.block(&subject, report.words(name, &medium)),
+            Err(error) => self.block(&subject, error.to_string()),
+        }
+    }
+
+    /// An image for another machine is staged without complaint, and does not boot.
+    fn judge_architecture(&mut self, found: Option<&str>, image: &str) {
+        let own = go_architecture(std::env::consts::ARCH);
+        let Some(found) = found.filter(|found| *found != own) else {
+            return;
+        };
+        let why = format!(
+            "{image} is for {found}, and this machine is {own}: it would not boot. Take the release for {own}"
+        );
+        let doubtful = Doubtful::new(Doubt::OtherArchitecture, "spec.osImageURL", why);
+        self.found.doubts.push(doubtful);
+    }
+
+    /// skopeo copies it, which asks the policy as every copy does.
+    fn bring(&mut self, address: &Address, image: &str) {
+        if let Err(error) = self.runner.run(&storage::version()) {
+            return self.block("skopeo", format!("{error}; it copies the image"));
+        }
+        match pull::policy_of(self.root) {
+            Ok(policy) => {
+                let ruling = policy.of_medium(&without_links(address));
+                if !ruling.accepts_anything() {
+                    self.block("policy", refusal(&ruling, address, image));
+                }
+            }
+            Err(error) => self.block("policy", error.to_string()),
+        }
+        self.found.bring = Some(OsStep::Bring {
+            from: address.to_string(),
+            image: image.to_owned(),
+        });
+    }
+
+    fn stored(&mut self, image: &str) {
+        if let Err(error) = pull::policy_of(self.root) {
+            self.block("policy", error.to_string());
+        }
+        let missing = format!(
+            "{image} is not there under this very name. Bring it: skopeo copy --preserve-digests SOURCE containers-storage:{image}"
+        );
+        match self.in_storage(image) {
+            Ok(Some(found)) => {
+                self.judge_architecture(found.architecture.as_deref(), image);
+            }
+            Ok(None) => self.block("containers-storage", missing),
+            Err(error) => self.block("containers-storage", error),
+        }
+    }
+
+    /// What podman has under this very name.
+    fn in_storage(&self, image: &str) -> Result<Option<storage::Stored>, String> {
+        let answer = self.runner.run(&storage::images(image));
+        let answer = answer.map_err(|error| format!("{error}; podman knows what is in it"))?;
+        storage::stored(&answer.stdout, image).map_err(|error| error.to_string())
+    }
+
+    /// The image of extensions is pulled by podman, unless it is there.
+    fn extensions_image(&mut self) {
+        let Some(Repository::Image(image)) = self.found.repository.clone() else {
+            return;
+        };
+        const SUBJECT: &str = "spec.baseOSExtensionsContainerImage";
+        let name = match (self.in_storage(&image), ImageName::parse(&image)) {
+            (Ok(Some(_)), _) => return,
+            (Ok(None), Ok(name)) => name,
+            (Err(error), _) => return self.block(SUBJECT, error),
+            (_, Err(error)) => return self.block(SUBJECT, error.to_string()),
+        };
+        match Trace::read(self.root, &name) {
+            Ok(trace) => {
+                if let Some(why) = trace.blocked() {
+                    self.block(SUBJECT, format!("{image} cannot be pulled: {why}"));
+                }
+            }
+            Err(error) => self.block(SUBJECT, error.to_string()),
+        }
+    }
+
+    /// How the pull would be decided is said before it is tried.
+    fn traced(&mut self, name: &ImageName) {
+        match Trace::read(self.root, name) {
+            Ok(trace) => match trace.blocked() {
+                Some(why) => self.block("pull", why),
+                None => {
+                    let notice = Notice {
+                        subject: "pull".to_owned(),
+                        message: trace.to_string(),
+                    };
+                    self.found.notices.push(notice);
+                }
+            },
+            Err(error) => self.block("pull", error.to_string()),
+        }
+    }
+
+    fn block(&mut self, subject: &str, message: String) {
+        self.found.blockers.push(Notice {
+            subject: subject.to_owned(),
+            message,
+        });
+    }
+}
+
+/// The repository in a directory: itself, or below it as in the image of extensions. rpm-ostree wants a whole path.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a directory that the caller named, never the node's root"
+)]
+fn repository_in(directory: &Path) -> Result<String, String> {
+    let whole = std::path::absolute(directory).map_err(|error| error.to_string())?;
+    let candidates = [whole.clone(), whole.join(extensions::REPOSITORY)];
+    let is_repository = |path: &&std::path::PathBuf| path.join(extensions::METADATA).is_file();
+    let found = candidates.iter().find(is_repository);
+    let Some(found) = found else {
+        return Err(format!(
+            "has neither {0} nor {1}/{0}: it is no repository of packages. Unpack the image of extensions of the \
+             wanted release there",
+            extensions::METADATA,
+            extensions::REPOSITORY
+        ));
+    };
+    match found.to_str() {
+        Some(text) if !text.contains(char::is_whitespace) => Ok(text.to_owned()),
+        _ => {
+            Err("has a blank in its path, which a repository file cannot hold. Move it".to_owned())
+        }
+    }
+}
+
+/// A medium has no signatures, so whatever is wanted besides a digest refuses it. The policy stays as it is.
+fn refusal(ruling: &Ruling, address: &Address, image: &str) -> String {
+    format!(
+        "/{} does not let {address} be copied: {ruling}. If its digest is proof enough: skopeo --insecure-policy copy \
+         --preserve-digests {address} containers-storage:{image}; then say --from-storage",
+        paths::POLICY
+    )
+}
+
+/// As the policy names it.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a medium that the caller named, never the node's root"
+)]
+fn without_links(address: &Address) -> Address {
+    let whole = address.path.canonicalize();
+    Address {
+        path: whole.unwrap_or_else(|_| address.path.clone()),
+        ..address.clone()
+    }
+}

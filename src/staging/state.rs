@@ -1,0 +1,100 @@
+//! The files in which staging remembers: the awaited boot, the runs that changed the operating system, and the requests
+//! of the configs of deployments.
+
+use anyhow::{Context, Result, bail};
+
+use super::awaited::{Awaited, Booted, OsRun, OsRuns, Ran, VERSION};
+use crate::node::host::boot_id;
+use crate::node::requests::AskedFor;
+use crate::node::system::asked;
+use crate::node::{Host, Os};
+use crate::paths;
+use crate::plan::FinishedRun;
+use crate::root::{Root, RootPath};
+use crate::state_file;
+use crate::transaction::{self, open_store, store_value};
+
+/// What is awaited, if anything.
+pub fn read_awaited(root: &Root) -> Result<Option<Awaited>> {
+    let known = |kept: &Awaited| kept.version;
+    state_file::remembered(root, paths::AWAITED, VERSION, known).context("reading what is awaited")
+}
+
+/// Keeps what is awaited.
+pub fn store_awaited(root: &Root, awaited: &Awaited) -> Result<()> {
+    Ok(store_value(root, paths::AWAITED, awaited)?)
+}
+
+/// Nothing is awaited any more.
+pub fn forget_awaited(root: &Root) -> Result<()> {
+    let store = open_store(root, paths::STATE)?;
+    Ok(store.remove_file(RootPath::fixed(paths::AWAITED).name())?)
+}
+
+/// Forgets a failure that was reported.
+pub fn forget_failure(root: &Root) -> Result<()> {
+    match read_awaited(root)? {
+        Some(awaited) if awaited.failed.is_some() => forget_awaited(root),
+        _ => Ok(()),
+    }
+}
+
+/// Where the node came from with a run, if that changed the operating system.
+pub fn find_os_run(root: &Root, run: &str) -> Result<Option<OsRun>> {
+    let all = os_runs(root)?;
+    Ok(all.into_iter().find(|one| one.run == run))
+}
+
+fn os_runs(root: &Root) -> Result<Vec<OsRun>> {
+    let known = |kept: &OsRuns| kept.version;
+    let kept = state_file::remembered(root, paths::OS_RUNS, VERSION, known)?;
+    Ok(kept.map(|kept| kept.runs).unwrap_or_default())
+}
+
+/// Keeps where the node came from, for as long as the history knows the run.
+pub fn store_os_run(root: &Root, run: OsRun) -> Result<()> {
+    let history = transaction::read_history(root)?;
+    let mut runs = os_runs(root)?;
+    runs.retain(|one| one.run != run.run && history.iter().any(|known| known.id == one.run));
+    runs.push(run);
+    let version = VERSION;
+    Ok(store_value(
+        root,
+        paths::OS_RUNS,
+        &OsRuns { version, runs },
+    )?)
+}
+
+/// Remembers the requests of the config of a deployment, before its record is replaced.
+pub fn store_requests(root: &Root, one: AskedFor) -> Result<()> {
+    let mut all = asked(root)?;
+    if all.deployments.last() == Some(&one) {
+        return Ok(());
+    }
+    all.remember(one);
+    Ok(store_value(root, paths::ASKED, &all)?)
+}
+
+/// The runs of a history, the newest first.
+pub fn summarise_runs(history: &[FinishedRun]) -> Vec<Ran> {
+    let ran = |run: &FinishedRun| Ran {
+        id: run.id.clone(),
+        config: run.config.clone(),
+    };
+    history.iter().map(ran).collect()
+}
+
+/// What runs.
+pub fn read_booted(root: &Root) -> Result<Booted> {
+    let host = Host::observe(root).context("looking at the node")?;
+    if !host.live {
+        bail!("only the node itself can tell what booted; run this on it");
+    }
+    let os = Os::observe(root, &host).context("looking at the operating system")?;
+    Ok(Booted {
+        boot: boot_id().context("the kernel tells no boot id")?,
+        deployment: host.deployment,
+        image: os.image,
+        kernel_arguments: os.kernel_arguments.unwrap_or_default().tokens().to_vec(),
+    })
+}
