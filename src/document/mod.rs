@@ -9,7 +9,7 @@
 //! - rules: `check`
 //! - `parse`: a whole document, decoded and checked
 //! - what others ask of a parsed config: `first_boot`, `provenance`, `reconcile`, `unsupported`, `lines`, `desired`,
-//!   [`pointer`]
+//!   `pointer`
 
 mod check;
 mod contents;
