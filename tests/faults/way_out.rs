@@ -1025,7 +1025,7 @@ fn only_our_own_left_overs_are_swept() {
             "{said}"
         );
         assert!(
-            said.contains("/srv/data/.mco-rescue-1-4/notes was not put there"),
+            said.contains("/srv/data/.mco-rescue-1-4/notes was not made by mco-rescue"),
             "{said}"
         );
         let left = [
