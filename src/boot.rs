@@ -17,7 +17,7 @@ const PREFIX: &str = "mco_rescue";
 
 /// The result of a run in the initramfs; kept at `/run/mco-rescue/firstboot.json` (`mco-rescue/firstboot/v1`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FirstBoot {
+pub struct FirstBootResult {
     /// `mco-rescue/firstboot/v1`.
     pub schema: String,
     /// `nothing`, `recovered`, `applied`, `given`, `shell` or `failed`.
@@ -34,7 +34,7 @@ pub struct FirstBoot {
     pub took: u64,
 }
 
-impl FirstBoot {
+impl FirstBootResult {
     /// Creates the report on a run that did not fail.
     pub fn ended(outcome: &str, why: impl Into<String>, config: Option<String>) -> Self {
         Self {
@@ -198,7 +198,7 @@ fn words(command_line: &str) -> Vec<String> {
     clippy::struct_excessive_bools,
     reason = "independent facts, each looked at by itself"
 )]
-pub struct Facts {
+pub struct BootFacts {
     /// An earlier run was cut off.
     pub unfinished: bool,
     /// systemd has its first boot on this root still before it.
@@ -213,20 +213,20 @@ pub struct Facts {
 
 /// The decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
+pub enum BootWork {
     /// Nothing, and why.
     None(&'static str),
     /// Finish or undo what was cut off, and no more.
     Recover,
     /// Apply a config.
-    Apply(Reason),
+    Apply(WorkReason),
     /// Prepare a shell.
     Shell,
 }
 
 /// The reason why a config is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub enum WorkReason {
     /// The kernel command line demands it.
     Asked,
     /// A first boot that got no config.
@@ -236,23 +236,23 @@ pub enum Reason {
 }
 
 /// Decides if there is work. An unfinished run comes first in any case, before a config is applied.
-pub fn work(mode: Mode, facts: Facts) -> Work {
+pub fn work(mode: Mode, facts: BootFacts) -> BootWork {
     match mode {
-        Mode::Off => Work::None("mco_rescue=off"),
-        Mode::Shell => Work::Shell,
-        Mode::Apply => Work::Apply(Reason::Asked),
-        Mode::Auto if facts.given => Work::Apply(Reason::Given),
-        Mode::Auto if facts.unfinished => Work::Recover,
-        Mode::Auto if !facts.never_booted => Work::None("the node has booted before"),
-        Mode::Auto if facts.recorded => Work::None("the node is recorded to be in a config"),
-        Mode::Auto if facts.provisioned => Work::None("Ignition wrote the node's config"),
-        Mode::Auto => Work::Apply(Reason::FirstBoot),
+        Mode::Off => BootWork::None("mco_rescue=off"),
+        Mode::Shell => BootWork::Shell,
+        Mode::Apply => BootWork::Apply(WorkReason::Asked),
+        Mode::Auto if facts.given => BootWork::Apply(WorkReason::Given),
+        Mode::Auto if facts.unfinished => BootWork::Recover,
+        Mode::Auto if !facts.never_booted => BootWork::None("the node has booted before"),
+        Mode::Auto if facts.recorded => BootWork::None("the node is recorded to be in a config"),
+        Mode::Auto if facts.provisioned => BootWork::None("Ignition wrote the node's config"),
+        Mode::Auto => BootWork::Apply(WorkReason::FirstBoot),
     }
 }
 
 /// A config that is at hand for a first boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AtHand {
+pub struct AvailableConfig {
     /// `metadata.name`.
     pub name: String,
     /// Its pool, if it names one.
@@ -269,9 +269,13 @@ pub struct AtHand {
 ///
 /// # Errors
 /// Returns the reason why no config is taken, and the way to name one.
-pub fn only<'a>(at_hand: &'a [AtHand], pool: Option<&str>) -> Result<&'a AtHand, String> {
-    let of_pool =
-        |one: &&AtHand| pool.is_none() || one.pool.is_none() || one.pool.as_deref() == pool;
+pub fn only<'a>(
+    at_hand: &'a [AvailableConfig],
+    pool: Option<&str>,
+) -> Result<&'a AvailableConfig, String> {
+    let of_pool = |one: &&AvailableConfig| {
+        pool.is_none() || one.pool.is_none() || one.pool.as_deref() == pool
+    };
     let (whole, damaged): (Vec<_>, Vec<_>) = at_hand
         .iter()
         .filter(of_pool)
@@ -347,85 +351,89 @@ mod tests {
 
     #[test]
     fn work_follows_from_mode_and_facts() {
-        let fresh = Facts {
+        let fresh = BootFacts {
             never_booted: true,
-            ..Facts::default()
+            ..BootFacts::default()
         };
         let rows = [
             (
                 Mode::Off,
-                Facts {
+                BootFacts {
                     unfinished: true,
                     ..fresh
                 },
-                Work::None("mco_rescue=off"),
+                BootWork::None("mco_rescue=off"),
             ),
-            (Mode::Shell, fresh, Work::Shell),
-            (Mode::Apply, Facts::default(), Work::Apply(Reason::Asked)),
+            (Mode::Shell, fresh, BootWork::Shell),
             (
                 Mode::Apply,
-                Facts {
+                BootFacts::default(),
+                BootWork::Apply(WorkReason::Asked),
+            ),
+            (
+                Mode::Apply,
+                BootFacts {
                     recorded: true,
-                    ..Facts::default()
+                    ..BootFacts::default()
                 },
-                Work::Apply(Reason::Asked),
+                BootWork::Apply(WorkReason::Asked),
             ),
             (
                 Mode::Auto,
-                Facts {
+                BootFacts {
                     given: true,
                     provisioned: true,
                     ..fresh
                 },
-                Work::Apply(Reason::Given),
+                BootWork::Apply(WorkReason::Given),
             ),
             (
                 Mode::Auto,
-                Facts {
+                BootFacts {
                     unfinished: true,
                     recorded: true,
-                    ..Facts::default()
+                    ..BootFacts::default()
                 },
-                Work::Recover,
+                BootWork::Recover,
             ),
             (
                 Mode::Auto,
-                Facts {
+                BootFacts {
                     unfinished: true,
                     ..fresh
                 },
-                Work::Recover,
+                BootWork::Recover,
             ),
             (
                 Mode::Auto,
-                Facts::default(),
-                Work::None("the node has booted before"),
+                BootFacts::default(),
+                BootWork::None("the node has booted before"),
             ),
             (
                 Mode::Auto,
-                Facts {
+                BootFacts {
                     recorded: true,
                     ..fresh
                 },
-                Work::None("the node is recorded to be in a config"),
+                BootWork::None("the node is recorded to be in a config"),
             ),
             (
                 Mode::Auto,
-                Facts {
+                BootFacts {
                     provisioned: true,
                     ..fresh
                 },
-                Work::None("Ignition wrote the node's config"),
+                BootWork::None("Ignition wrote the node's config"),
             ),
-            (Mode::Auto, fresh, Work::Apply(Reason::FirstBoot)),
+            (Mode::Auto, fresh, BootWork::Apply(WorkReason::FirstBoot)),
         ];
         for (mode, facts, wanted) in rows {
             assert_eq!(work(mode, facts), wanted, "{mode:?} {facts:?}");
         }
     }
 
-    fn at_hand(name: &str, pool: &str, place: &'static str) -> AtHand {
-        AtHand {
+    fn at_hand(name: &str, pool: &str, place: &'static str) -> AvailableConfig {
+        AvailableConfig {
             name: name.into(),
             pool: Some(pool.into()),
             name_matches: Some(true),
@@ -459,7 +467,7 @@ mod tests {
 
     #[test]
     fn a_config_that_is_not_what_its_name_says_is_named_and_left() {
-        let wrong = AtHand {
+        let wrong = AvailableConfig {
             name_matches: Some(false),
             ..at_hand("w", "worker", "image")
         };

@@ -99,15 +99,15 @@ pub struct BootRoot {
     /// The `var` of the stateroot was bound.
     bound: bool,
     /// Places that were read-only and are writable now.
-    opened: Vec<Place>,
+    opened: Vec<MountPlace>,
 }
 
 /// A directory of the root of a boot: one in it, or the root itself.
-type Place = Option<RootPath>;
+type MountPlace = Option<RootPath>;
 
 /// The wanted state of a boot's root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum RootAccess {
     /// To change it.
     Write,
     /// To look at it.
@@ -118,14 +118,14 @@ impl BootRoot {
     /// Binds the real `var` of an OSTree deployment where that is not done yet, and makes `etc` and `var` writable.
     ///
     /// On a first boot CoreOS does both for Ignition; on every later boot they are ours to do, and to undo.
-    pub fn prepare(path: &Path, access: Access) -> Result<Self, MountError> {
+    pub fn prepare(path: &Path, access: RootAccess) -> Result<Self, MountError> {
         let mut root = Self {
             root: Root::open(path)?,
             bound: false,
             opened: Vec::new(),
         };
         root.bind_var()?;
-        if access == Access::Write {
+        if access == RootAccess::Write {
             for name in ["etc", "var"] {
                 root.open(RootPath::fixed(name))?;
             }
@@ -197,7 +197,7 @@ impl BootRoot {
 
     /// Everything as it was found. The names that were written are on disk by then.
     pub fn give_back(self) {
-        let complain = |place: &Place, errno: Errno| {
+        let complain = |place: &MountPlace, errno: Errno| {
             let path = self.shown(place);
             log::warn!("giving {} back: {}", path.display(), Reason::from(errno));
         };
@@ -217,7 +217,7 @@ impl BootRoot {
     /// Does something with a directory as it is now, with what is mounted on it.
     fn with<T>(
         &self,
-        place: &Place,
+        place: &MountPlace,
         act: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let Some(path) = place else {
@@ -231,16 +231,16 @@ impl BootRoot {
         }
     }
 
-    fn remount(&self, place: &Place, flags: MsFlags) -> Result<(), Errno> {
+    fn remount(&self, place: &MountPlace, flags: MsFlags) -> Result<(), Errno> {
         self.with(place, |directory| remount(directory, flags))
     }
 
-    fn shown(&self, place: &Place) -> PathBuf {
+    fn shown(&self, place: &MountPlace) -> PathBuf {
         let below = place.as_ref().map_or("", RootPath::relative);
         self.root.shown().join(below)
     }
 
-    fn error(&self, doing: &'static str, place: &Place, errno: Errno) -> MountError {
+    fn error(&self, doing: &'static str, place: &MountPlace, errno: Errno) -> MountError {
         error(doing, &self.shown(place), errno)
     }
 }

@@ -93,7 +93,7 @@ pub fn fetching(url: &str, within: Duration) -> Work {
 /// A phase that goes on for as long as this lives.
 #[must_use]
 #[derive(Debug)]
-pub struct Phase(Option<u64>);
+pub struct ProgressPhase(Option<u64>);
 
 struct Running {
     id: u64,
@@ -140,9 +140,9 @@ fn locked() -> Option<MutexGuard<'static, Shown>> {
 }
 
 /// Begins a phase; one that is under way goes on when this one ends.
-pub fn begin(work: Work) -> Phase {
+pub fn begin(work: Work) -> ProgressPhase {
     let Some(mut shown) = locked() else {
-        return Phase(None);
+        return ProgressPhase(None);
     };
     let done = DONE.swap(0, Ordering::Relaxed);
     if let Some(outer) = shown.phases.last_mut() {
@@ -159,10 +159,10 @@ pub fn begin(work: Work) -> Phase {
     if !shown.has_thread {
         shown.has_thread = start();
     }
-    Phase(Some(id))
+    ProgressPhase(Some(id))
 }
 
-impl Drop for Phase {
+impl Drop for ProgressPhase {
     fn drop(&mut self) {
         let (Some(id), Some(mut shown)) = (self.0, locked()) else {
             return;

@@ -14,7 +14,7 @@ const LOCKED: &str = "*";
 
 /// The command for one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct AccountChange {
     /// The command.
     pub tool: Tool,
     /// It only sets a password.
@@ -33,7 +33,7 @@ pub fn group_password(group: &Group) -> Option<&str> {
 }
 
 /// Returns the command for a group (docs/ignition.md: Users).
-pub fn of_group(files: &AccountFiles, group: &Group, stand_in: &str) -> Option<Change> {
+pub fn of_group(files: &AccountFiles, group: &Group, stand_in: &str) -> Option<AccountChange> {
     let gone = group.should_exist == Some(false);
     let password = group_password(group);
     let tool = match files.group(&group.name) {
@@ -50,14 +50,14 @@ pub fn of_group(files: &AccountFiles, group: &Group, stand_in: &str) -> Option<C
             shadow::groupmod(&group.name, gid, password.map(|_| stand_in))
         }
     };
-    Some(Change {
+    Some(AccountChange {
         tool,
         only_password: false,
     })
 }
 
 /// Returns the command for a user (docs/ignition.md: Users).
-pub fn of_user(files: &AccountFiles, user: &User, stand_in: &str) -> Option<Change> {
+pub fn of_user(files: &AccountFiles, user: &User, stand_in: &str) -> Option<AccountChange> {
     let gone = user.should_exist == Some(false);
     let tool = match files.user(&user.name) {
         None if gone => return None,
@@ -68,7 +68,7 @@ pub fn of_user(files: &AccountFiles, user: &User, stand_in: &str) -> Option<Chan
         Some(_) if gone => shadow::userdel(&user.name),
         Some(found) => return modified(files, user, &found, stand_in),
     };
-    Some(Change {
+    Some(AccountChange {
         tool,
         only_password: false,
     })
@@ -79,7 +79,7 @@ fn modified(
     user: &User,
     found: &UserEntry,
     stand_in: &str,
-) -> Option<Change> {
+) -> Option<AccountChange> {
     let differs = |text, now: &str| non_empty(text).filter(|text| *text != now);
     let mut changes = UserChanges {
         // Newer tools remove a trailing slash.
@@ -102,7 +102,7 @@ fn modified(
     if changes == UserChanges::default() {
         return None;
     }
-    Some(Change {
+    Some(AccountChange {
         tool: shadow::usermod(&user.name, &changes),
         only_password: nothing_else,
     })
@@ -143,7 +143,7 @@ mod tests {
         files
     }
 
-    fn user(text: &str) -> Option<Change> {
+    fn user(text: &str) -> Option<AccountChange> {
         of_user(&files(), &serde_json::from_str(text).unwrap(), "STANDIN")
     }
 

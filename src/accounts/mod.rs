@@ -25,7 +25,7 @@ use crate::reason::Reason;
 use crate::root::{Root, RootError, RootPath};
 use crate::sys::privileges::{self, Capability};
 
-use changes::{Change, group_password, of_group, of_user, user_password};
+use changes::{AccountChange, group_password, of_group, of_user, user_password};
 use copy::PrivateCopy;
 
 pub use defaults::Defaults;
@@ -296,7 +296,7 @@ impl Run<'_> {
         stand_in
     }
 
-    fn carry_out(&mut self, at: &str, name: &str, change: &Change) -> Result<(), Notice> {
+    fn carry_out(&mut self, at: &str, name: &str, change: &AccountChange) -> Result<(), Notice> {
         self.may_run().map_err(|message| notice(at, &message))?;
         let program = change.tool.program;
         let unable = match self.run(&change.tool) {

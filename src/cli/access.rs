@@ -15,7 +15,7 @@ use crate::text::count;
 
 /// What a command does with a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub enum AccessNeed {
     /// It only looks.
     Read,
     /// It changes something, or says what a change would do.
@@ -32,14 +32,14 @@ const KEPT: [&str; 2] = ["etc", paths::STATE];
 const WRITTEN: [&str; 3] = [paths::PWD_LOCK, paths::HISTORY, paths::CACHE];
 
 /// Refuses where an ordinary user may not use this root so.
-pub fn expect(root: &Root, need: Need) -> Result<()> {
+pub fn expect(root: &Root, need: AccessNeed) -> Result<()> {
     if privileges::opens_all() {
         return Ok(());
     }
     let read = AccessFlags::R_OK | AccessFlags::X_OK;
     let (access, word) = match need {
-        Need::Read => (read, "read"),
-        Need::Write => (read | AccessFlags::W_OK, "written"),
+        AccessNeed::Read => (read, "read"),
+        AccessNeed::Write => (read | AccessFlags::W_OK, "written"),
     };
     let mut kept = KEPT.iter().map(|path| RootPath::fixed(path));
     match kept.find_map(|path| root.closed_at(&path, access)) {

@@ -6,14 +6,14 @@ use std::cell::RefCell;
 
 use anyhow::{Result, bail};
 
-use super::access::{self, Need};
+use super::access::{self, AccessNeed};
 use super::fetch;
 use super::firstboot::in_place;
 use super::install::Beforehand;
 use super::predict;
 use super::recover::recover_first;
 use super::session::{Session, Unnamed, open_root};
-use super::work::Work;
+use super::work::RunWork;
 use super::workloads::{self, Stopped};
 use super::{ApplyArgs, Output, PlanArgs, machine};
 use crate::command::job::{Done, Job};
@@ -25,9 +25,9 @@ use crate::node::host::systemd_runs;
 use crate::paths;
 use crate::plan::{After, Force, Options, Plan, PlannedStep};
 use crate::report;
-use crate::report::after::Told;
+use crate::report::after::JobsDone;
 use crate::report::question;
-use crate::report::verify::Findings;
+use crate::report::verify::VerifyFindings;
 use crate::staging::deployments;
 use crate::staging::image_source::ImageSource;
 use crate::staging::quorum;
@@ -53,7 +53,7 @@ pub fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     }
     let root = open_root(ui)?;
     machine::expect_node(&root, args.guards.not_a_node)?;
-    access::expect(&root, Need::Write)?;
+    access::expect(&root, AccessNeed::Write)?;
     if apply.stop_workloads && !root.is_live() {
         bail!("--stop-workloads is for the node that runs; leave it out for another root");
     }
@@ -70,7 +70,7 @@ pub fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
             report::plan::blockers_again(&plan)
         );
     }
-    let mut told = Told::default();
+    let mut told = JobsDone::default();
     if plan.is_empty() {
         lock.keep_parents();
     }
@@ -115,18 +115,18 @@ pub fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
 /// What is decided, in the line that asks.
 fn question(apply: &ApplyArgs, session: &Session<'_>, plan: &Plan) -> String {
     let system = if apply.plan.files_only {
-        question::System::LeftAlone
+        question::SystemAnswer::LeftAlone
     } else if session.node.system.facts().is_some() {
-        question::System::Compared
+        question::SystemAnswer::Compared
     } else {
-        question::System::NotCompared
+        question::SystemAnswer::NotCompared
     };
     let boot = match (plan.reboots(), apply.reboot) {
-        _ if !session.root.is_live() => question::Boot::Elsewhere,
-        (true, true) => question::Boot::Now,
-        (true, false) => question::Boot::Later,
-        (false, _) if plan.force == Force::Requested => question::Boot::ByTheDaemon,
-        (false, _) => question::Boot::None,
+        _ if !session.root.is_live() => question::RebootAnswer::Elsewhere,
+        (true, true) => question::RebootAnswer::Now,
+        (true, false) => question::RebootAnswer::Later,
+        (false, _) if plan.force == Force::Requested => question::RebootAnswer::ByTheDaemon,
+        (false, _) => question::RebootAnswer::None,
     };
     let node = question::node(&session.heading());
     let changes = question::changes(plan);
@@ -164,12 +164,12 @@ fn change(
     lock: &Lock,
     plan: &Plan,
     started: u64,
-) -> Result<Told> {
+) -> Result<JobsDone> {
     let (mut jobs, left) = jobs(apply, session, plan);
     let stopped = stop_workloads(apply, session, plan)?;
     let restarts = stopped.is_some() && !plan.reboots() && systemd_runs(&session.root);
     jobs.extend(restarts.then(Stopped::job));
-    let work = Work {
+    let work = RunWork {
         root: &session.root,
         runner: session.runner,
         lock,
@@ -190,7 +190,7 @@ fn change(
         }
         workloads::forget(&session.root);
     }
-    Ok(Told { done: done?, left })
+    Ok(JobsDone { done: done?, left })
 }
 
 /// Returns the plan of this run.
@@ -239,7 +239,7 @@ fn stop_workloads<'a>(
 fn carry_out(
     ui: &Ui<'_>,
     session: &Session<'_>,
-    work: &Work<'_>,
+    work: &RunWork<'_>,
     source: ImageSource,
 ) -> Result<Vec<(Job, Done)>> {
     let Some(facts) = session
@@ -344,7 +344,7 @@ fn verify(
     args: &PlanArgs,
     session: &Session<'_>,
     plan: &Plan,
-    told: &Told,
+    told: &JobsDone,
 ) -> Result<ExitCode> {
     let again = (!plan.is_empty() || args.options() != Options::default())
         .then(|| session.changes(Options::default()));
@@ -356,7 +356,7 @@ fn verify(
     let verdict = drift::daemon_verdict(&session.chosen.config.name, &drifts);
     let diffs = report::plan::Diffs::new();
     let daemon = predict::of_plan(session, plan, args);
-    let findings = Findings {
+    let findings = VerifyFindings {
         drifts: &drifts,
         verdict: verdict.as_deref(),
         diffs: &diffs,
@@ -391,7 +391,7 @@ fn verify(
 fn done(
     session: &Session<'_>,
     plan: &Plan,
-    told: &Told,
+    told: &JobsDone,
     daemon: Option<&Forecast>,
     by_hand: bool,
 ) -> String {

@@ -3,7 +3,7 @@
 use crate::cli::ui::Ui;
 use anyhow::{Context, Result, bail};
 
-use super::access::{self, Need};
+use super::access::{self, AccessNeed};
 use super::session::open_root;
 use super::{CacheCommand, Output, machine};
 use crate::error::ExitCode;
@@ -22,8 +22,8 @@ pub fn run(ui: &Ui<'_>, command: &CacheCommand) -> Result<ExitCode> {
     access::expect(
         &root,
         match command {
-            CacheCommand::List | CacheCommand::Export { .. } => Need::Read,
-            CacheCommand::Forget { .. } => Need::Write,
+            CacheCommand::List | CacheCommand::Export { .. } => AccessNeed::Read,
+            CacheCommand::Forget { .. } => AccessNeed::Write,
         },
     )?;
     match command {

@@ -7,14 +7,14 @@ use anyhow::{Context, Result};
 
 use super::FetchArgs;
 use super::fetch::{HEADER_TIMEOUT, MAX_BYTES};
-use crate::daemon::annotations::{self, Access, Annotations};
+use crate::daemon::annotations::{self, Annotations, ApiAccess};
 use crate::daemon::pod_log::{self, DaemonLog};
-use crate::daemon::policies::{self, Asked, Policies};
+use crate::daemon::policies::{self, Policies, PolicyRequest};
 use crate::net::{self, FetchCause, FetchError, FetchRequest};
 use crate::paths;
-use crate::report::fetch::Seen;
+use crate::report::fetch::ClusterReport;
 use crate::root::{Root, RootPath};
-use crate::source::{self, Http, Network};
+use crate::source::{self, Http, ReferenceNetwork};
 use crate::time::now;
 use crate::transaction::store_value;
 
@@ -22,16 +22,16 @@ use crate::transaction::store_value;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Asks the API, reads the log, and keeps what is seen.
-pub fn look(root: &Root, args: &FetchArgs) -> Seen {
+pub fn look(root: &Root, args: &FetchArgs) -> ClusterReport {
     let log = or_said(keep_log(root), "the daemon's log is not kept");
     let access = annotations::access(root).context("looking for the kubelet's credentials");
     let Some(access) = or_said(access, "the API is not asked") else {
-        return Seen {
+        return ClusterReport {
             daemon_log: log.flatten(),
-            ..Seen::default()
+            ..ClusterReport::default()
         };
     };
-    let api = Api { root, args, access };
+    let api = ApiClient { root, args, access };
     let node = api.annotations();
     // Who gave no answer at all would only be waited for once more.
     let answers = node
@@ -39,7 +39,7 @@ pub fn look(root: &Root, args: &FetchArgs) -> Seen {
         .map_or_else(|error| status(error).is_some(), |_| true);
     let policies =
         answers.then(|| or_said(api.policies(), "the disruption policies are not known"));
-    Seen {
+    ClusterReport {
         annotations: or_said(node, "the node's annotations are not known"),
         policies: policies.flatten(),
         daemon_log: log.flatten(),
@@ -72,13 +72,13 @@ fn keep_log(root: &Root) -> Result<Option<DaemonLog>> {
 }
 
 /// The cluster's API, asked as the kubelet.
-struct Api<'a> {
+struct ApiClient<'a> {
     root: &'a Root,
     args: &'a FetchArgs,
-    access: Access,
+    access: ApiAccess,
 }
 
-impl Api<'_> {
+impl ApiClient<'_> {
     fn annotations(&self) -> Result<Annotations> {
         let name = node_name(self.root)?;
         let answer = self.get(&annotations::node_url(&self.access.server, &name))?;
@@ -93,8 +93,8 @@ impl Api<'_> {
             Ok(answer) => {
                 let answer = policies::parse(&answer, now())?;
                 let asked = match answer.policies {
-                    Some(_) => Asked::Given,
-                    None => Asked::NotReady,
+                    Some(_) => PolicyRequest::Given,
+                    None => PolicyRequest::NotReady,
                 };
                 (asked, (answer.policies, Some(answer.overrides)))
             }
@@ -106,7 +106,7 @@ impl Api<'_> {
     }
 
     fn get(&self, url: &str) -> Result<Vec<u8>> {
-        let settings = Http::new(self.root).settings(&Network::default());
+        let settings = Http::new(self.root).settings(&ReferenceNetwork::default());
         let mut settings = settings.map_err(anyhow::Error::msg)?;
         settings.certificates.clone_from(&self.access.authorities);
         settings.identity = Some(self.access.identity.clone());
@@ -122,10 +122,10 @@ impl Api<'_> {
 }
 
 /// What the API means where it has no policies for us.
-fn refusal(error: &anyhow::Error) -> Option<Asked> {
+fn refusal(error: &anyhow::Error) -> Option<PolicyRequest> {
     match status(error)? {
-        401 | 403 => Some(Asked::NotAllowed),
-        404 => Some(Asked::None),
+        401 | 403 => Some(PolicyRequest::NotAllowed),
+        404 => Some(PolicyRequest::None),
         _ => None,
     }
 }

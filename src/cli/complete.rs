@@ -6,11 +6,11 @@ use crate::staging::state;
 use anyhow::{Context, Result, bail};
 
 use super::Output;
-use super::access::{self, Need};
+use super::access::{self, AccessNeed};
 use super::recover::{at_boot, recover_first};
 use super::rollback::{TakeBack, TakingBack};
 use super::session::{Session, Unnamed, open_root};
-use super::work::Work;
+use super::work::RunWork;
 use crate::command::CommandRunner;
 use crate::command::rpm_ostree::arguments::finalize_journal;
 use crate::command::rpm_ostree::status::{Deployment, Deployments, finalize_failure};
@@ -32,14 +32,14 @@ use crate::transaction::{self, Lock};
 /// Runs `complete`.
 pub fn run(ui: &Ui<'_>) -> Result<ExitCode> {
     let root = open_root(ui)?;
-    access::expect(&root, Need::Write)?;
+    access::expect(&root, AccessNeed::Write)?;
     let Some(awaited) = state::read_awaited(&root)? else {
         return say(ui, &Completed::nothing());
     };
     let lock = transaction::acquire_lock(&root)?;
     recover_first(&root, ui.runner, &lock)?;
     let booted = state::read_booted(&root)?;
-    let boot = Boot {
+    let boot = JudgedBoot {
         ui,
         root: &root,
         lock: &lock,
@@ -125,7 +125,7 @@ fn bring_files(ui: &Ui<'_>, root: &Root, lock: &Lock, awaited: &Awaited) -> Resu
         let (subject, why) = (&blocker.subject, &blocker.message);
         bail!("the files of {name} cannot come: {subject}: {why}. Next: {again}");
     }
-    let work = Work {
+    let work = RunWork {
         root,
         runner: ui.runner,
         lock,
@@ -163,14 +163,14 @@ fn tell_the_boot<'a>(
 }
 
 /// A boot that is judged.
-struct Boot<'a> {
+struct JudgedBoot<'a> {
     ui: &'a Ui<'a>,
     root: &'a Root,
     lock: &'a Lock,
     boot: &'a str,
 }
 
-impl Boot<'_> {
+impl JudgedBoot<'_> {
     /// The deployment runs; the files have come along with it or not.
     fn arrived(&self, awaited: Awaited) -> Result<Completed> {
         let brought = bring_files(self.ui, self.root, self.lock, &awaited);

@@ -14,7 +14,7 @@ use crate::notice::Notice;
 use crate::plan::{Findings, ImageEvidence, LiveEvidence, OsPlan, Plan};
 use crate::render::NameHash;
 use crate::root::{Root, RootPath};
-use crate::source::identity::Identity;
+use crate::source::identity::NodeIdentity;
 use crate::staging::image_source::{self, SourceOptions};
 use crate::staging::stage::Over;
 use crate::staging::{quorum, state};
@@ -65,9 +65,9 @@ impl LiveEvidence for NodeEvidence<'_> {
         access::denied_writes(self.root, self.node, plan)
     }
 
-    fn identity(&self) -> Identity {
-        self.session.map_or_else(Identity::default, |session| {
-            Identity::observe(self.root, &session.records, session.old.as_deref())
+    fn identity(&self) -> NodeIdentity {
+        self.session.map_or_else(NodeIdentity::default, |session| {
+            NodeIdentity::observe(self.root, &session.records, session.old.as_deref())
         })
     }
 

@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 
-use super::access::{self, Need};
+use super::access::{self, AccessNeed};
 use super::cluster;
 use super::policies::in_file;
 use super::session::open_root;
 use super::{FetchArgs, Output, machine};
-use crate::daemon::policies::{self, Asked, Policies};
+use crate::daemon::policies::{self, Policies, PolicyRequest};
 use crate::document::{self, MachineConfig, has_hash};
 use crate::error::ExitCode;
 use crate::net::{self, FetchAnswer, FetchCause, FetchError, FetchRequest, TlsProblem};
@@ -21,11 +21,11 @@ use crate::paths;
 use crate::progress;
 use crate::render;
 use crate::report;
-use crate::report::fetch::{Fetched, Outcome, PassedOver, Seen};
+use crate::report::fetch::{ClusterReport, FetchOutcome, Fetched, PassedOver};
 use crate::root::{Root, sha256};
-use crate::source::identity::{Identity, Membership};
+use crate::source::identity::{Membership, NodeIdentity};
 use crate::source::server::{self, Server, ServerClock};
-use crate::source::{self, Http, Medium, Network, cache};
+use crate::source::{self, ConfigMedium, Http, ReferenceNetwork, cache};
 use crate::time::now;
 use crate::transaction::open_store;
 
@@ -45,16 +45,16 @@ struct Got {
 pub fn run(ui: &Ui<'_>, args: &FetchArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     machine::expect_system(&root)?;
-    access::expect(&root, Need::Write)?;
+    access::expect(&root, AccessNeed::Write)?;
     let records = Records::read(&root).context("reading the daemon's records")?;
-    let mut outcome = Outcome::default();
+    let mut outcome = FetchOutcome::default();
     let brought = args
         .policy
         .as_deref()
         .map(|file| keep_policies(&root, file));
     let brought = brought.transpose()?;
     if args.from_media {
-        let medium = Medium::find(ui.runner)?;
+        let medium = ConfigMedium::find(ui.runner)?;
         directory(&root, &records, &medium.path(), args, &mut outcome)?;
     } else if let Some(path) = args
         .source
@@ -89,7 +89,7 @@ pub fn run(ui: &Ui<'_>, args: &FetchArgs) -> Result<ExitCode> {
 /// Gets one config into the cache; gives its name.
 pub fn into_cache(root: &Root, args: &FetchArgs) -> Result<String> {
     let records = Records::read(root).context("reading the daemon's records")?;
-    let got = single(root, &records, args, &mut Seen::default())?;
+    let got = single(root, &records, args, &mut ClusterReport::default())?;
     let server = got.server.clone();
     let kept = take(root, &records, got, args)?;
     if let Some(server) = &server {
@@ -103,12 +103,17 @@ fn keep_policies(root: &Root, file: &str) -> Result<Policies> {
     let brought = in_file(file)?;
     let before = policies::remembered(root).context("reading the disruption policies")?;
     let given = (Some(brought.policies), Some(brought.overrides));
-    let policies = Policies::after(before, Asked::Given, given, now());
+    let policies = Policies::after(before, PolicyRequest::Given, given, now());
     store_value(root, paths::POLICIES, &policies)?;
     Ok(policies)
 }
 
-fn single(root: &Root, records: &Records, args: &FetchArgs, seen: &mut Seen) -> Result<Got> {
+fn single(
+    root: &Root,
+    records: &Records,
+    args: &FetchArgs,
+    seen: &mut ClusterReport,
+) -> Result<Got> {
     match args.source.as_deref() {
         None => from_server(root, records, args, seen),
         Some(url) if url.contains("://") => from_url(root, url, args),
@@ -130,7 +135,7 @@ fn directory(
     records: &Records,
     path: &str,
     args: &FetchArgs,
-    outcome: &mut Outcome,
+    outcome: &mut FetchOutcome,
 ) -> Result<()> {
     for file in source::documents_in(path)? {
         let kept = from_file(&file).and_then(|got| take(root, records, got, args));
@@ -161,7 +166,12 @@ fn take(root: &Root, records: &Records, got: Got, args: &FetchArgs) -> Result<Fe
     keep(root, records, &config, text, &got.origin)
 }
 
-fn from_server(root: &Root, records: &Records, args: &FetchArgs, seen: &mut Seen) -> Result<Got> {
+fn from_server(
+    root: &Root,
+    records: &Records,
+    args: &FetchArgs,
+    seen: &mut ClusterReport,
+) -> Result<Got> {
     let known = server::remembered(root).context("reading what is known of the server")?;
     let known = known.as_ref();
     let recorded = records.recorded().and_then(cache::pool_of);
@@ -263,7 +273,7 @@ fn get(
             net::redact_url(url)
         );
     }
-    let mut network = Network::default();
+    let mut network = ReferenceNetwork::default();
     if !authorities.trim().is_empty() {
         network.authorities.push(authorities.as_bytes().into());
     }
@@ -367,7 +377,7 @@ pub fn keep(
 ) -> Result<Fetched> {
     let store = open_store(root, paths::CACHE)?;
     let before = cache::read(root).context("reading the cache")?;
-    let entry = cache::Entry::new(config, text, origin.to_owned(), now()).after(&before);
+    let entry = cache::CacheEntry::new(config, text, origin.to_owned(), now()).after(&before);
     let known = cache::whole(&before).any(|old| old.digest == entry.digest);
     store.put_file(&entry.file_name(), &entry.to_text()?)?;
     let after = cache::read(root).context("reading the cache again")?;
@@ -377,13 +387,13 @@ pub fn keep(
         .into_iter()
         .chain([entry.name.as_str()])
         .collect();
-    let entries: Vec<&cache::Entry> = cache::whole(&after).collect();
+    let entries: Vec<&cache::CacheEntry> = cache::whole(&after).collect();
     let mut forgotten = Vec::new();
     for old in cache::surplus(&entries, &in_use) {
         store.remove_file(&old.file_name())?;
         forgotten.push(old.name.clone());
     }
-    let node = Identity::observe(root, records, None);
+    let node = NodeIdentity::observe(root, records, None);
     let own_pool = match entry.pool.as_deref().map(|pool| node.membership(pool)) {
         Some(Membership::Member) => Some(true),
         Some(Membership::Stranger(_)) => Some(false),

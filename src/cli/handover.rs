@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 
 use anyhow::{Context, Result, bail};
 
-use super::predict::{self, Moment};
+use super::predict::{self, ForecastMoment};
 use super::{DaemonArgs, Output, StatusArgs};
 use crate::daemon::forecast::Forecast;
 use crate::daemon::handover::{Given, handover, object};
@@ -69,7 +69,7 @@ fn one(kept: &[MachineConfig], name: &str) -> Result<String> {
 }
 
 fn all(ui: &Ui<'_>, args: &StatusArgs, root: &Root, kept: &[MachineConfig]) -> Result<String> {
-    let now = predict::forecast(root, ui.runner, &args.daemon, Moment::Now(None))?;
+    let now = predict::forecast(root, ui.runner, &args.daemon, ForecastMoment::Now(None))?;
     let Some(config) = target(&now, args.daemon.desired.as_deref()) else {
         bail!(
             "nothing here tells which config the node is to be in. Name it: {}",
@@ -80,7 +80,7 @@ fn all(ui: &Ui<'_>, args: &StatusArgs, root: &Root, kept: &[MachineConfig]) -> R
         desired: Some(config.clone()),
         ..args.daemon
     };
-    let then = predict::forecast(root, ui.runner, &once_wanted, Moment::Now(None))?;
+    let then = predict::forecast(root, ui.runner, &once_wanted, ForecastMoment::Now(None))?;
     let branch = then
         .branches
         .first()

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::access::{self, Need};
+use super::access::{self, AccessNeed};
 use super::session::{Session, open_root};
 
 use super::{InstallArgs, Output, machine};
@@ -22,7 +22,8 @@ use crate::drift::text_object;
 use crate::error::ExitCode;
 use crate::install::archive::{Baked, entries};
 use crate::install::{
-    self, COMPLETE, FETCH, Found, RECOVER, Scope, Standing, Survey, cpio, managed,
+    self, COMPLETE, FETCH, FoundItem, InstallScope, InstallSurvey, ItemStanding, RECOVER, cpio,
+    managed,
 };
 use crate::invocation::mco_rescue;
 use crate::node::space::Mounted;
@@ -32,7 +33,7 @@ use crate::paths;
 use crate::plan::{Findings, Plan, Step};
 use crate::reason::Reason;
 use crate::report;
-use crate::report::install::{Archive, Check, Installed, Removed};
+use crate::report::install::{ArchiveReport, Installed, Removed, UnitCheck};
 use crate::root::{Root, RootPath, sha256};
 use crate::source;
 use crate::transaction::place::{self, Placement};
@@ -49,12 +50,12 @@ pub fn run(ui: &Ui<'_>, args: &InstallArgs) -> Result<ExitCode> {
 
 fn install(ui: &Ui<'_>, root: &Root, meant: bool) -> Result<ExitCode> {
     machine::expect_node(root, meant)?;
-    access::expect(root, Need::Write)?;
+    access::expect(root, AccessNeed::Write)?;
     let lock = transaction::acquire_lock(root)?;
     let records = Records::read(root).context("reading the daemon's records")?;
     let config = records.recorded().map(Desired::from_config);
     let managed = config.as_ref().map(managed).unwrap_or_default();
-    let due = Due::of(root, Scope::All, &managed)?;
+    let due = Due::of(root, InstallScope::All, &managed)?;
     let unlabelled = due.put(root, &lock)?;
     let check = check(root, &lock, &due, ui.runner)?;
     let code = if check.is_failure() {
@@ -78,21 +79,21 @@ fn install(ui: &Ui<'_>, root: &Root, meant: bool) -> Result<ExitCode> {
 
 /// What an installation would do.
 struct Due {
-    found: Vec<Found>,
+    found: Vec<FoundItem>,
     host: Host,
     labels: Labels,
     program: Vec<u8>,
 }
 
 impl Due {
-    fn of(root: &Root, scope: Scope, managed: &BTreeSet<RootPath>) -> Result<Self> {
+    fn of(root: &Root, scope: InstallScope, managed: &BTreeSet<RootPath>) -> Result<Self> {
         let host = Host::observe(root).context("looking at the node")?;
         let labels = Labels::read(root);
         let program = install::program().map_err(Reason::from);
         let program = program
             .map_err(|why| anyhow::anyhow!("{why}. Mount /proc, then run it again"))
             .context("reading the running program")?;
-        let survey = Survey {
+        let survey = InstallSurvey {
             root,
             host: &host,
             labels: &labels,
@@ -109,7 +110,7 @@ impl Due {
     }
 
     fn is_nothing(&self) -> bool {
-        !self.found.iter().any(Found::is_due)
+        !self.found.iter().any(FoundItem::is_due)
     }
 
     /// Puts what is missing or differs; gives what could not be labelled, and why.
@@ -125,9 +126,9 @@ impl Due {
         Ok(unlabelled)
     }
 
-    fn put_one(&self, root: &Root, lock: &Lock, found: &Found) -> Result<Option<Reason>> {
+    fn put_one(&self, root: &Root, lock: &Lock, found: &FoundItem) -> Result<Option<Reason>> {
         let path = &found.item.path;
-        if let (Standing::Mislabelled, Some(label)) = (found.standing, &found.label) {
+        if let (ItemStanding::Mislabelled, Some(label)) = (found.standing, &found.label) {
             return Ok(place::relabel_file(root, lock, path, label)?);
         }
         place::make_parent(root, lock, path, &self.host, &self.labels)?;
@@ -142,15 +143,15 @@ impl Due {
 }
 
 /// Lets the running systemd read the units and start them.
-fn check(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Result<Check> {
+fn check(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Result<UnitCheck> {
     if !due.host.live {
-        return Ok(Check::OtherRoot);
+        return Ok(UnitCheck::OtherRoot);
     }
     if !systemd_runs(root) {
-        return Ok(Check::NoSystemd);
+        return Ok(UnitCheck::NoSystemd);
     }
     if let Err(error) = systemctl::daemon_reload(runner) {
-        return Ok(Check::Unknown(error.to_string()));
+        return Ok(UnitCheck::Unknown(error.to_string()));
     }
     if due.has(FETCH[1])
         && let Err(error) = systemctl::start_unit(runner, FETCH[1])
@@ -158,10 +159,10 @@ fn check(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Res
         log::warn!("{error}. Next: systemctl status {}", FETCH[1]);
     }
     if !due.has(RECOVER) {
-        return Ok(Check::NotOurs);
+        return Ok(UnitCheck::NotOurs);
     }
     if transaction::find_pending(root)? != Pending::Nothing {
-        return Ok(Check::Pending);
+        return Ok(UnitCheck::Pending);
     }
     start(root, lock, due, runner)
 }
@@ -170,13 +171,15 @@ impl Due {
     /// Whether a unit of ours is there now.
     fn has(&self, unit: &str) -> bool {
         let mut items = self.found.iter();
-        let ours = |found: &Found| !matches!(found.standing, Standing::Masked | Standing::Managed);
+        let ours = |found: &FoundItem| {
+            !matches!(found.standing, ItemStanding::Masked | ItemStanding::Managed)
+        };
         items.any(|found| found.item.unit == Some(unit) && ours(found))
     }
 }
 
 /// Its conditions are not met where nothing is pending; for a moment a file meets one.
-fn start(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Result<Check> {
+fn start(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Result<UnitCheck> {
     let path = RootPath::fixed(paths::CHECK);
     let object = text_object(&[], 0o600, due.host.attainable((0, 0)));
     let placement = Placement {
@@ -191,9 +194,9 @@ fn start(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Res
     place::remove_file(root, lock, &path)?;
     Ok(match (started, result) {
         (_, Err(error)) | (Err(error), Ok(StartResult::Ran | StartResult::NotStarted)) => {
-            Check::Unknown(error.to_string())
+            UnitCheck::Unknown(error.to_string())
         }
-        (_, Ok(result)) => Check::Started(result),
+        (_, Ok(result)) => UnitCheck::Started(result),
     })
 }
 
@@ -219,7 +222,7 @@ impl Beforehand {
         if !systemd_runs(root) || image_recovers(root) {
             return None;
         }
-        match Due::of(root, Scope::Recovery, theirs) {
+        match Due::of(root, InstallScope::Recovery, theirs) {
             Ok(due) if due.is_nothing() => None,
             Ok(due) => Some(Self(Ok(due))),
             Err(error) => {
@@ -448,7 +451,7 @@ fn image_recovers(root: &Root) -> bool {
 /// Takes everything away again.
 fn remove(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
     machine::expect_system(root)?;
-    access::expect(root, Need::Write)?;
+    access::expect(root, AccessNeed::Write)?;
     let lock = transaction::acquire_lock(root)?;
     let pending = transaction::find_pending(root)?;
     if let (word, Some(config)) = report::status::pending_words(&pending) {
@@ -489,7 +492,7 @@ fn to_remove(root: &Root, lock: &Lock) -> Result<Removed> {
     let config = records.recorded().map(Desired::from_config);
     let managed = config.as_ref().map(managed).unwrap_or_default();
     let (mut ours, mut left) = (Vec::new(), Vec::new());
-    for item in install::items(Scope::All, true).into_iter().rev() {
+    for item in install::items(InstallScope::All, true).into_iter().rev() {
         let path = item.path;
         if !root.exists(&path)? {
             continue;
@@ -544,7 +547,7 @@ fn stop(runner: &dyn CommandRunner, ours: &[RootPath]) {
 }
 
 fn remove_files(root: &Root, lock: &Lock, ours: &[RootPath]) -> Result<Vec<RootPath>> {
-    for item in install::items(Scope::All, true) {
+    for item in install::items(InstallScope::All, true) {
         place::sweep_temporary(root, lock, &item.path)?;
     }
     let whole = [paths::RUNTIME, paths::STATE].map(RootPath::fixed);
@@ -577,7 +580,7 @@ fn archive(ui: &Ui<'_>, file: &Path, configs: &[String]) -> Result<ExitCode> {
     let bytes = pack(&cpio::archive(&entries)?).context("packing the archive")?;
     let mode = if configs.is_empty() { 0o644 } else { 0o600 };
     write(file, &bytes, mode).with_context(|| format!("writing {}", file.display()))?;
-    let archive = Archive {
+    let archive = ArchiveReport {
         file: file.display().to_string(),
         size: bytes.len(),
         sha256: sha256(&bytes),

@@ -9,7 +9,7 @@ use super::machine;
 use crate::error::ExitCode;
 use crate::plan::{FinishedRun, RecordBefore};
 use crate::report;
-use crate::report::kept::{Before, KeptRun, List};
+use crate::report::kept::{Before, KeptRun, RunsDocument};
 use crate::root::Root;
 use crate::time::now;
 use crate::transaction;
@@ -30,7 +30,7 @@ pub fn list(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
     };
     let runs = history.iter().map(kept).collect::<Result<Vec<_>>>()?;
     let waits = state::read_awaited(root)?.filter(|one| one.failed.is_none());
-    let list = List {
+    let list = RunsDocument {
         schema: "mco-rescue/rollback-list/v1",
         now: now(),
         root: root.shown().display().to_string(),

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::evidence::NodeEvidence;
 use super::recover::recover_first;
 use super::session::{open_root, payload_bytes};
-use super::work::Work;
+use super::work::RunWork;
 use super::{ApplyArgs, Output, machine};
 use crate::command::CommandRunner;
 use crate::document::{self, Desired};
@@ -112,7 +112,7 @@ pub fn apply(ui: &Ui<'_>, args: &ApplyArgs, file: &str) -> Result<ExitCode> {
         bail!("refusing to add the key: see the blockers above; nothing was changed");
     }
     ui.confirm("Add this key?")?;
-    let work = Work {
+    let work = RunWork {
         root: &root,
         runner: ui.runner,
         lock: &lock,

@@ -12,7 +12,7 @@ use crate::error::ExitCode;
 use crate::node::Records;
 use crate::report;
 use crate::source::CACHED;
-use crate::source::cache::{self, Entry};
+use crate::source::cache::{self, CacheEntry};
 use crate::text;
 
 /// Pools that every cluster has.
@@ -35,7 +35,7 @@ pub fn run(ui: &Ui<'_>, args: &NamesArgs) -> Result<ExitCode> {
 }
 
 /// Something of every whole config in the cache, each once.
-fn of_cache(ui: &Ui<'_>, part: impl Fn(&Entry) -> Option<String>) -> BTreeSet<String> {
+fn of_cache(ui: &Ui<'_>, part: impl Fn(&CacheEntry) -> Option<String>) -> BTreeSet<String> {
     let all = open_root(ui).and_then(|root| Ok(cache::read(&root)?));
     let all = all.unwrap_or_default();
     cache::whole(&all).filter_map(part).collect()

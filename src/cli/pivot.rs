@@ -6,7 +6,7 @@ use std::cell::RefCell;
 
 use anyhow::{Result, bail};
 
-use super::access::{self, Need};
+use super::access::{self, AccessNeed};
 use super::evidence::NodeEvidence;
 use super::install::Beforehand;
 use super::recover::recover_first;
@@ -20,7 +20,7 @@ use crate::invocation::mco_rescue;
 use crate::node::system::System;
 use crate::node::{self, Host, Interest, Records};
 use crate::plan::fit::Accepted;
-use crate::plan::{self, Plan, PlanRequest, Scope, Task};
+use crate::plan::{self, Plan, PlanRequest, PlanScope, Task};
 use crate::report;
 use crate::report::plan::{machine as of_machine, notices, operating_system};
 use crate::root::Root;
@@ -37,7 +37,7 @@ pub fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
         );
     }
     machine::expect_node(&root, args.guards.not_a_node)?;
-    access::expect(&root, Need::Write)?;
+    access::expect(&root, AccessNeed::Write)?;
     let records = Records::read(&root)?;
     let image = wanted(args, &records)?;
     let lock = transaction::acquire_lock(&root)?;
@@ -62,7 +62,7 @@ pub fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
             other_architecture: args.other_architecture,
             ..Accepted::default()
         },
-        scope: Scope::Run,
+        scope: PlanScope::Run,
         reboots: true,
         ignores_quorum: args.guards.ignore_quorum,
         ..PlanRequest::default()

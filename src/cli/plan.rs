@@ -3,7 +3,7 @@
 use crate::cli::ui::Ui;
 use anyhow::Result;
 
-use super::access::{self, Need};
+use super::access::{self, AccessNeed};
 use super::install::Beforehand;
 use super::predict;
 use super::session::{Session, Unnamed, open_root};
@@ -26,7 +26,7 @@ pub fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
     if let Some(against) = wrong_machine(&machine, args.guards.not_a_node) {
         return refuse(ui, &machine, against);
     }
-    access::expect(&root, Need::Write)?;
+    access::expect(&root, AccessNeed::Write)?;
     let pending = transaction::find_pending(&root)?;
     let session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
     let beforehand = Beforehand::of(&session);

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 use crate::daemon::default_policies;
-use crate::daemon::policies::{self, Brought, Cluster, Found};
+use crate::daemon::policies::{self, Brought, Cluster, FoundPolicies};
 use crate::root::Root;
 use crate::time::{now, utc};
 
@@ -22,8 +22,8 @@ pub fn cluster(root: &Root, file: Option<&str>) -> Result<Cluster> {
 fn given(file: &str) -> Result<Cluster> {
     let brought = in_file(file)?;
     let whose = match brought.found {
-        Found::Result => format!("the cluster's policies, from {file}"),
-        Found::Asked => format!(
+        FoundPolicies::Result => format!("the cluster's policies, from {file}"),
+        FoundPolicies::Asked => format!(
             "the operator's defaults with what {file} asks for; the operator's own result is not in it"
         ),
     };

@@ -15,11 +15,12 @@ use super::{DaemonArgs, PlanArgs};
 use crate::command::rpm_ostree::packages::package_sets;
 use crate::command::{CommandRunner, rpm};
 use crate::daemon::forecast::Forecast;
-use crate::daemon::forecast::{Evidence, Witnesses, branches, evidence};
+use crate::daemon::forecast::{ForecastEvidence, Witnesses, branches, evidence};
 use crate::daemon::midway::{self, Failure};
 use crate::daemon::policies::Cluster;
 use crate::daemon::start::{
-    Annotation, Annotations, Api, AtHand, Compared, Os, PREFIX, Record, Situation, Triggers,
+    Annotation, ApiReach, DiskComparison, KnownConfig, PREFIX, Record, Situation, StartAnnotations,
+    StartOs, Triggers,
 };
 use crate::daemon::{annotations, pod_log};
 use crate::document::{Desired, MachineConfig, brings_kubelet};
@@ -33,13 +34,13 @@ use crate::paths;
 use crate::plan::{self, Force, Plan};
 use crate::render::{self, NameHash};
 use crate::root::{Root, RootError, RootPath};
-use crate::source::cache::{self, Cached, Entry};
+use crate::source::cache::{self, CacheEntry, Cached};
 use crate::staging::awaited::{Awaited, Way};
 use crate::staging::state;
 
 /// When the daemon starts.
 #[derive(Clone, Copy)]
-pub enum Moment<'a> {
+pub enum ForecastMoment<'a> {
     /// Now. What rpm-ostree says is not asked again where it is known.
     Now(Option<&'a System>),
     /// Now, with the config of a session at hand.
@@ -48,12 +49,12 @@ pub enum Moment<'a> {
     After(&'a Session<'a>, &'a Plan),
 }
 
-impl<'a> Moment<'a> {
+impl<'a> ForecastMoment<'a> {
     /// The session with the config at hand.
     fn session(self) -> Option<&'a Session<'a>> {
         match self {
-            Moment::Now(_) => None,
-            Moment::Beside(session) | Moment::After(session, _) => Some(session),
+            ForecastMoment::Now(_) => None,
+            ForecastMoment::Beside(session) | ForecastMoment::After(session, _) => Some(session),
         }
     }
 }
@@ -63,7 +64,7 @@ pub fn forecast(
     root: &Root,
     runner: &dyn CommandRunner,
     args: &DaemonArgs,
-    moment: Moment<'_>,
+    moment: ForecastMoment<'_>,
 ) -> Result<Forecast> {
     by_policies(root, runner, args, moment, None)
 }
@@ -72,11 +73,11 @@ fn by_policies(
     root: &Root,
     runner: &dyn CommandRunner,
     args: &DaemonArgs,
-    moment: Moment<'_>,
+    moment: ForecastMoment<'_>,
     file: Option<&str>,
 ) -> Result<Forecast> {
     let read = records(root, moment).context("reading the daemon's records")?;
-    let found = Found::gather(root, runner, &read, args, moment)?;
+    let found = ForecastSources::gather(root, runner, &read, args, moment)?;
     Ok(match moment.session() {
         Some(session) => found.forecast(args, session.cluster(file)?),
         None => found.forecast(args, &policies::cluster(root, file)?),
@@ -84,11 +85,11 @@ fn by_policies(
 }
 
 /// What a session has read is not read again, unless it was changed meanwhile.
-fn records<'a>(root: &Root, moment: Moment<'a>) -> Result<Cow<'a, Records>, RootError> {
+fn records<'a>(root: &Root, moment: ForecastMoment<'a>) -> Result<Cow<'a, Records>, RootError> {
     Ok(match moment {
-        Moment::Now(_) => Cow::Owned(Records::read(root)?),
-        Moment::Beside(session) => Cow::Borrowed(&session.records),
-        Moment::After(session, _) => {
+        ForecastMoment::Now(_) => Cow::Owned(Records::read(root)?),
+        ForecastMoment::Beside(session) => Cow::Borrowed(&session.records),
+        ForecastMoment::After(session, _) => {
             let before = session.records.recorded().into_iter();
             let known: Vec<&MachineConfig> = before.chain([&session.chosen.config]).collect();
             Cow::Owned(Records::read_knowing(root, &known)?)
@@ -110,9 +111,9 @@ pub fn of_plan(session: &Session<'_>, plan: &Plan, args: &PlanArgs) -> Option<Fo
         return None;
     }
     let moment = if plan.blockers.is_empty() {
-        Moment::After(session, plan)
+        ForecastMoment::After(session, plan)
     } else {
-        Moment::Beside(session)
+        ForecastMoment::Beside(session)
     };
     let file = args.policy.as_deref();
     said(by_policies(
@@ -132,14 +133,14 @@ struct NextBoot {
     packages: Vec<String>,
 }
 
-fn next_boot(root: &Root, moment: Moment<'_>) -> Result<Option<NextBoot>> {
+fn next_boot(root: &Root, moment: ForecastMoment<'_>) -> Result<Option<NextBoot>> {
     Ok(match moment {
-        Moment::After(session, plan) => plan.os.needs_reboot().then(|| NextBoot {
+        ForecastMoment::After(session, plan) => plan.os.needs_reboot().then(|| NextBoot {
             config: session.chosen.config.name.clone(),
             image: plan.os.image.clone(),
             packages: plan.os.packages.clone(),
         }),
-        Moment::Now(_) | Moment::Beside(_) => {
+        ForecastMoment::Now(_) | ForecastMoment::Beside(_) => {
             let awaited = state::read_awaited(root)?;
             let comes = |awaited: &Awaited| awaited.way == Way::Forward && awaited.failed.is_none();
             awaited.filter(comes).map(|awaited| NextBoot {
@@ -152,39 +153,39 @@ fn next_boot(root: &Root, moment: Moment<'_>) -> Result<Option<NextBoot>> {
 }
 
 /// What is on the node, as it is now.
-struct Found<'a> {
+struct ForecastSources<'a> {
     runner: &'a dyn CommandRunner,
-    moment: Moment<'a>,
+    moment: ForecastMoment<'a>,
     records: &'a Records,
     host: Host,
     node: String,
     single_replica: bool,
     running: bool,
-    evidence: Evidence,
-    initial: Option<Result<Annotations, String>>,
+    evidence: ForecastEvidence,
+    initial: Option<Result<StartAnnotations, String>>,
     triggers: Triggers,
     /// Configs of the cache that somebody speaks of.
     cached: Vec<(MachineConfig, bool)>,
     /// Which configs are what their names say, by digest.
     proven: RefCell<BTreeMap<String, bool>>,
     /// The disk beside each config that the daemon may compare it with.
-    compared: BTreeMap<String, Compared>,
+    compared: BTreeMap<String, DiskComparison>,
     /// What an update to a config fails over, by its name.
     failing: BTreeMap<String, Failure>,
-    os: Os,
+    os: StartOs,
     /// The boot that comes before the daemon.
     next_boot: Option<NextBoot>,
     /// What rpm-ostree said, once it was asked.
     system: Option<System>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> ForecastSources<'a> {
     fn gather(
         root: &Root,
         runner: &'a dyn CommandRunner,
         records: &'a Records,
         args: &DaemonArgs,
-        moment: Moment<'a>,
+        moment: ForecastMoment<'a>,
     ) -> Result<Self> {
         let seen = annotations::remembered(root).context("reading the annotations")?;
         let log = pod_log::known(root).context("reading the daemon's log")?;
@@ -216,7 +217,7 @@ impl<'a> Found<'a> {
             initial,
             compared: BTreeMap::new(),
             failing: BTreeMap::new(),
-            os: Os {
+            os: StartOs {
                 class: OsRelease::read(root)?.class(),
                 booted: None,
                 packages: None,
@@ -224,8 +225,8 @@ impl<'a> Found<'a> {
             },
             next_boot: next_boot(root, moment)?,
             system: match moment {
-                Moment::Now(system) => system.cloned(),
-                Moment::Beside(session) | Moment::After(session, _) => {
+                ForecastMoment::Now(system) => system.cloned(),
+                ForecastMoment::Beside(session) | ForecastMoment::After(session, _) => {
                     Some(session.node.system.clone())
                 }
             },
@@ -322,8 +323,8 @@ impl<'a> Found<'a> {
             Ok(node)
         };
         Ok(match self.moment {
-            Moment::Now(_) | Moment::Beside(_) => Cow::Owned(observe()?),
-            Moment::After(session, plan) => {
+            ForecastMoment::Now(_) | ForecastMoment::Beside(_) => Cow::Owned(observe()?),
+            ForecastMoment::After(session, plan) => {
                 let own = session.chosen.config.digest == config.digest;
                 if own && plan::is_carried_out(&session.node, plan) {
                     return Ok(Cow::Borrowed(&session.node));
@@ -339,7 +340,7 @@ impl<'a> Found<'a> {
         })
     }
 
-    fn compare(&self, config: &MachineConfig, node: &NodeState) -> Compared {
+    fn compare(&self, config: &MachineConfig, node: &NodeState) -> DiskComparison {
         let image = self.image();
         let mut drifts = drift::os_drifts(config, image.as_deref(), node);
         let brought = self.next_boot.as_ref();
@@ -355,7 +356,7 @@ impl<'a> Found<'a> {
             None => drifts.extend(drift::find_drifts(&Desired::from_config(config), node)),
         }
         let facts = node.system.facts();
-        Compared {
+        DiskComparison {
             drifts,
             os_unknown: facts.is_none() && self.os.class != Class::Other,
             root_cause: facts.and_then(|facts| facts.finalize_error.clone()),
@@ -399,13 +400,13 @@ impl<'a> Found<'a> {
     }
 
     /// Contents by name; those that are what their name says are preferred.
-    fn at_hand(&self) -> BTreeMap<String, AtHand<'_>> {
+    fn at_hand(&self) -> BTreeMap<String, KnownConfig<'_>> {
         let mut all = BTreeMap::new();
         let mut add = |config, proven| {
             let config: &MachineConfig = config;
-            let known: Option<&AtHand<'_>> = all.get(&config.name);
+            let known: Option<&KnownConfig<'_>> = all.get(&config.name);
             if !config.bare && known.is_none_or(|known| !known.proven && proven) {
-                all.insert(config.name.clone(), AtHand { config, proven });
+                all.insert(config.name.clone(), KnownConfig { config, proven });
             }
         };
         let proven = |config: &MachineConfig| self.is_proven(config);
@@ -443,7 +444,7 @@ impl<'a> Found<'a> {
     }
 
     fn record(&self) -> Record<'_> {
-        if let Moment::After(session, plan) = self.moment
+        if let ForecastMoment::After(session, plan) = self.moment
             && plan.puts(paths::CURRENT_CONFIG)
         {
             return Record::Present(&session.chosen.config);
@@ -480,7 +481,7 @@ impl<'a> Found<'a> {
             annotations: &self.evidence.annotations,
             single_replica: self.single_replica,
             pool_target: None,
-            api: Api::Unknown,
+            api: ApiReach::Unknown,
             configs: &configs,
             record: self.record(),
             image: image.as_deref(),
@@ -504,7 +505,7 @@ impl<'a> Found<'a> {
             node: self.node.clone(),
             running: self.running,
             after_reboot: self.next_boot.is_some(),
-            planned: matches!(self.moment, Moment::After(..)),
+            planned: matches!(self.moment, ForecastMoment::After(..)),
             no_kubelet: self.no_kubelet(),
             told: self.evidence.told,
             told_words: self.evidence.words(),
@@ -528,22 +529,27 @@ fn value(annotation: &Annotation) -> Option<&str> {
 }
 
 /// The name in the record, as it will be.
-fn record_name(records: &Records, moment: Moment<'_>) -> Option<String> {
+fn record_name(records: &Records, moment: ForecastMoment<'_>) -> Option<String> {
     match moment {
-        Moment::After(session, plan) if plan.puts(paths::CURRENT_CONFIG) => {
+        ForecastMoment::After(session, plan) if plan.puts(paths::CURRENT_CONFIG) => {
             Some(session.chosen.config.name.clone())
         }
-        Moment::Now(_) | Moment::Beside(_) | Moment::After(..) => records.name(),
+        ForecastMoment::Now(_) | ForecastMoment::Beside(_) | ForecastMoment::After(..) => {
+            records.name()
+        }
     }
 }
 
 /// The annotations that the Machine Config Server gave the node for its first boot, where they are still there.
-fn initial(root: &Root, moment: Moment<'_>) -> Result<Option<Result<Annotations, String>>> {
+fn initial(
+    root: &Root,
+    moment: ForecastMoment<'_>,
+) -> Result<Option<Result<StartAnnotations, String>>> {
     let path = RootPath::fixed(paths::NODE_ANNOTATIONS);
     let planned = match moment {
-        Moment::After(_, plan) if plan.removes(paths::NODE_ANNOTATIONS) => return Ok(None),
-        Moment::After(_, plan) => plan.text(&path),
-        Moment::Now(_) | Moment::Beside(_) => None,
+        ForecastMoment::After(_, plan) if plan.removes(paths::NODE_ANNOTATIONS) => return Ok(None),
+        ForecastMoment::After(_, plan) => plan.text(&path),
+        ForecastMoment::Now(_) | ForecastMoment::Beside(_) => None,
     };
     let bytes = match planned {
         Some(bytes) => Some(bytes),
@@ -553,14 +559,14 @@ fn initial(root: &Root, moment: Moment<'_>) -> Result<Option<Result<Annotations,
 }
 
 /// `node-annotations.json`: one flat object of strings; the error is the parser's words.
-pub(super) fn annotations(bytes: &[u8]) -> Result<Annotations, String> {
+pub(super) fn annotations(bytes: &[u8]) -> Result<StartAnnotations, String> {
     let all: BTreeMap<String, String> =
         serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let get = |key: &str| {
         let value = all.get(&format!("{PREFIX}{key}"));
         Annotation::told(value.map(String::as_str))
     };
-    Ok(Annotations {
+    Ok(StartAnnotations {
         current: get("currentConfig"),
         desired: get("desiredConfig"),
         current_image: get("currentImage"),
@@ -577,19 +583,19 @@ fn name_of(root: &Root, host: &Host) -> String {
     node_name(root).unwrap_or_else(|_| "NODE".to_owned())
 }
 
-fn triggers(root: &Root, moment: Moment<'_>) -> Result<Triggers> {
+fn triggers(root: &Root, moment: ForecastMoment<'_>) -> Result<Triggers> {
     let exists = |path: &'static str| -> Result<bool> {
         let gone = match moment {
-            Moment::After(_, plan) => plan.removes(path),
-            Moment::Now(_) | Moment::Beside(_) => false,
+            ForecastMoment::After(_, plan) => plan.removes(path),
+            ForecastMoment::Now(_) | ForecastMoment::Beside(_) => false,
         };
         Ok(!gone && root.exists(&RootPath::fixed(path))?)
     };
     Ok(Triggers {
         encapsulated: exists(paths::ENCAPSULATED)?,
         force: match moment {
-            Moment::After(_, plan) if plan.force == Force::Requested => true,
-            Moment::After(_, plan) if plan.force == Force::Withdrawn => false,
+            ForecastMoment::After(_, plan) if plan.force == Force::Requested => true,
+            ForecastMoment::After(_, plan) if plan.force == Force::Withdrawn => false,
             _ => exists(paths::FORCE)?,
         },
         revert: exists(paths::REVERT)? || exists(paths::REVERT_UNIT)?,
@@ -602,8 +608,8 @@ fn triggers(root: &Root, moment: Moment<'_>) -> Result<Triggers> {
 /// Configs of the cache under the names that matter.
 fn spoken_of(
     cache: &[Cached],
-    evidence: &Evidence,
-    initial: Option<&Result<Annotations, String>>,
+    evidence: &ForecastEvidence,
+    initial: Option<&Result<StartAnnotations, String>>,
     record: Option<&str>,
 ) -> Vec<(MachineConfig, bool)> {
     let initial = initial.and_then(|initial| initial.as_ref().ok());
@@ -613,7 +619,7 @@ fn spoken_of(
         .flatten()
         .collect();
     names.extend(record);
-    let wanted = |entry: &&Entry| names.contains(&entry.name.as_str());
+    let wanted = |entry: &&CacheEntry| names.contains(&entry.name.as_str());
     let entries = cache::whole(cache).filter(wanted);
     entries
         .filter_map(|entry| Some((entry.config().ok()?, entry.name_matches == Some(true))))

@@ -3,7 +3,7 @@
 use crate::cli::ui::Ui;
 use anyhow::{Context, Result};
 
-use super::access::{self, Need};
+use super::access::{self, AccessNeed};
 use super::session::open_root;
 use super::workloads;
 use super::{Output, RecoverArgs, machine};
@@ -20,19 +20,19 @@ use crate::report::recover::Started;
 use crate::root::{Root, RootPath};
 use crate::staging::lease::Lease;
 use crate::sys::memory::HalfWay;
-use crate::sys::signals::{self, Answer};
+use crate::sys::signals::{self, SignalAnswer};
 use crate::systemd::changed::{is_read_by_manager, units_at, wanted_at};
 use crate::time::now;
 use crate::transaction::{
     self, Direction, Leave, Lock, Pending, RecoverError, RecoverRequest, Recovered, RunningSystem,
 };
-use crate::transaction::{LastRun, Outcome, Phase};
+use crate::transaction::{LastRun, RunOutcome, RunPhase};
 
 /// Runs `recover`.
 pub fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     machine::expect_system(&root)?;
-    access::expect(&root, Need::Write)?;
+    access::expect(&root, AccessNeed::Write)?;
     // Started without need, as `install` does to see whether it can be: then the lock may be somebody's.
     if args.at_boot && transaction::find_pending(&root)? == Pending::Nothing {
         return Ok(ExitCode::Done);
@@ -129,11 +129,11 @@ fn names(units: &[String]) -> Vec<&str> {
 /// Nobody reads a console at boot; `status` tells it later.
 fn keep(root: &Root, lock: &Lock, recovered: &Recovered, units: &Started, started: u64) {
     let (outcome, config) = match recovered {
-        Recovered::Finished(config, _) => (Outcome::Recovered, config),
-        Recovered::Undone(config, _) => (Outcome::Undone, config),
+        Recovered::Finished(config, _) => (RunOutcome::Recovered, config),
+        Recovered::Undone(config, _) => (RunOutcome::Undone, config),
         Recovered::Swept(_) | Recovered::Nothing | Recovered::GivenUp(..) => return,
     };
-    let phase = |name: &str, result: String| Phase {
+    let phase = |name: &str, result: String| RunPhase {
         name: name.into(),
         result,
     };
@@ -172,7 +172,7 @@ fn recover(
     }
     let _half_way = half_way.then(HalfWay::begin);
     let _phase = half_way.then(|| {
-        signals::answer(Answer::SeeStatus);
+        signals::answer(SignalAnswer::SeeStatus);
         progress::begin(Work::new("Recovering an interrupted run"))
     });
     let deployment = Host::observe(root)?.deployment;

@@ -5,13 +5,13 @@ use crate::staging::state;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::access::{self, Need};
+use super::access::{self, AccessNeed};
 use super::evidence::NodeEvidence;
 use super::install::refuse_without_completion;
 use super::kept;
 use super::recover::recover_first;
 use super::session::open_root;
-use super::work::Work;
+use super::work::RunWork;
 use super::{Output, RollbackArgs, keys, machine};
 use crate::command::CommandRunner;
 use crate::command::job::Job;
@@ -42,7 +42,7 @@ pub fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         return kept::list(ui, &root);
     }
     machine::expect_node(&root, args.guards.not_a_node)?;
-    access::expect(&root, Need::Write)?;
+    access::expect(&root, AccessNeed::Write)?;
     let lock = transaction::acquire_lock(&root)?;
     recover_first(&root, ui.runner, &lock)?;
     if args.forget {
@@ -417,7 +417,7 @@ impl TakingBack {
             digest: String::new(),
             origin: origin(&self.run),
         };
-        let work = Work {
+        let work = RunWork {
             root,
             runner,
             lock,

@@ -24,15 +24,15 @@ use crate::mounts;
 use crate::node::sysroot;
 use crate::node::{self, Machine, NodeState, Recorded, Records};
 use crate::object::Kind;
-use crate::plan::{self, Inputs, Options, Payload, Plan, PlanRequest, Scope, Step, Task};
+use crate::plan::{self, Inputs, Options, Payload, Plan, PlanRequest, PlanScope, Step, Task};
 use crate::progress::{self, Work};
 use crate::render::{self, NameHash};
 use crate::report::diff::unified;
 use crate::report::is_secret_step;
 use crate::report::plan::{Diffs, Heading};
 use crate::root::{Root, RootError, RootPath};
-use crate::source::identity::{self, Identity};
-use crate::source::{self, Chosen, Http, Kept, LATEST, cache};
+use crate::source::identity::{self, NodeIdentity};
+use crate::source::{self, Chosen, Http, KnownSources, LATEST, cache};
 use crate::transaction::journal::ConfigRef;
 
 /// Larger files are no text that a person compares line by line.
@@ -155,10 +155,10 @@ fn choose_by(
         _ => (None, None),
     };
     let node = match (config, unnamed) {
-        (None, Unnamed::Wanted) | (Some(LATEST), _) => Identity::observe(root, records, None),
-        _ => Identity::default(),
+        (None, Unnamed::Wanted) | (Some(LATEST), _) => NodeIdentity::observe(root, records, None),
+        _ => NodeIdentity::default(),
     };
-    let kept = Kept {
+    let kept = KnownSources {
         records,
         cache: &cache,
         annotations: annotations.as_ref(),
@@ -339,7 +339,7 @@ impl<'a> Session<'a> {
             options: args.options(),
             allowed,
             accepted: args.doubts.accepted(),
-            scope: Scope::Run,
+            scope: PlanScope::Run,
             reboots,
             stops_workloads,
             ignores_quorum: args.guards.ignore_quorum,

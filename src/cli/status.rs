@@ -5,9 +5,9 @@ use crate::staging::pins;
 use crate::staging::state;
 use anyhow::{Context, Result};
 
-use super::access::{self, Need};
+use super::access::{self, AccessNeed};
 use super::handover;
-use super::predict::{self, Moment};
+use super::predict::{self, ForecastMoment};
 use super::session::open_root;
 use super::{DaemonArgs, Output, StatusArgs, machine};
 use crate::command::CommandRunner;
@@ -17,8 +17,8 @@ use crate::drift;
 use crate::error::ExitCode;
 use crate::node::{Baseline, Host, Recorded, Records, System};
 use crate::report;
-use crate::report::fetch::Seen;
-use crate::report::status::{Half, Kept, OsReport, StatusReport, pending_words};
+use crate::report::fetch::ClusterReport;
+use crate::report::status::{CacheCounts, Half, OsReport, StatusReport, pending_words};
 use crate::root::Root;
 use crate::staging::awaited::{Awaited, Scene, Verdict};
 use crate::sys::runtime;
@@ -30,7 +30,7 @@ use crate::transaction::{self, Pending};
 pub fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     machine::expect_system(&root)?;
-    access::expect(&root, Need::Read)?;
+    access::expect(&root, AccessNeed::Read)?;
     if args.for_cluster {
         return handover::run(ui, args, &root);
     }
@@ -109,7 +109,7 @@ pub fn document(
             // What is half-way is finished or undone before the daemon starts.
             Pending::Unfinished(..) => None,
             _ => {
-                let now = Moment::Now(Some(&system));
+                let now = ForecastMoment::Now(Some(&system));
                 let forecast = predict::forecast(root, runner, daemon, now);
                 match forecast {
                     Err(error) if access::is_denied(&format!("{error:#}")) => return Err(error),
@@ -157,8 +157,8 @@ fn verdict(root: &Root, awaited: &Awaited, system: &System) -> Result<Verdict> {
 }
 
 /// What was kept of the cluster, with what the log has told since.
-fn seen(root: &Root) -> Result<Seen> {
-    Ok(Seen {
+fn seen(root: &Root) -> Result<ClusterReport> {
+    Ok(ClusterReport {
         annotations: annotations::remembered(root).context("reading the annotations")?,
         daemon_log: pod_log::known(root).context("reading the daemon's log")?,
         policies: policies::remembered(root).context("reading the disruption policies")?,
@@ -174,12 +174,12 @@ fn last_run(root: &Root) -> Option<LastRun> {
 }
 
 /// A damaged history is for `rollback` to refuse; here it must not hide the rest.
-fn history(root: &Root) -> Vec<Kept> {
+fn history(root: &Root) -> Vec<CacheCounts> {
     let runs = transaction::read_history(root).unwrap_or_else(|error| {
         log::warn!("{error}");
         Vec::new()
     });
-    let kept = |run: crate::plan::FinishedRun| Kept {
+    let kept = |run: crate::plan::FinishedRun| CacheCounts {
         began: run.began(),
         id: run.id,
         config: run.config,

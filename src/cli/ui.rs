@@ -44,7 +44,7 @@ impl Ui<'_> {
     /// Not confirmed, or no terminal.
     pub fn confirm(&self, question: &str) -> Result<()> {
         if self.yes {
-            signals::answer(signals::Answer::SeeStatus);
+            signals::answer(signals::SignalAnswer::SeeStatus);
             return Ok(());
         }
         if !std::io::stdin().is_terminal() {
@@ -64,7 +64,7 @@ impl Ui<'_> {
             .read_line(&mut answer)
             .context("reading the answer")?;
         if matches!(answer.trim(), "y" | "Y" | "yes") {
-            signals::answer(signals::Answer::SeeStatus);
+            signals::answer(signals::SignalAnswer::SeeStatus);
             Ok(())
         } else {
             bail!("not confirmed; nothing was changed")

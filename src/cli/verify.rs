@@ -3,7 +3,7 @@
 use crate::cli::ui::Ui;
 use anyhow::Result;
 
-use super::access::{self, Need};
+use super::access::{self, AccessNeed};
 use super::session::{Session, Unnamed, open_root};
 use super::{ConfigArgs, Output, machine};
 use crate::drift;
@@ -11,20 +11,20 @@ use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
 use crate::plan::Options;
 use crate::report;
-use crate::report::verify::Findings;
+use crate::report::verify::VerifyFindings;
 
 /// Runs `verify`.
 pub fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     machine::expect_system(&root)?;
-    access::expect(&root, Need::Read)?;
+    access::expect(&root, AccessNeed::Read)?;
     let session = Session::observe(root, ui.runner, args.choice(), Unnamed::Recorded)?;
     // The plan knows both sides of everything that differs.
     let plan = session.changes(Options::default());
     let drifts = session.drifts(&plan);
     let verdict = drift::daemon_verdict(&session.chosen.config.name, &drifts);
     let diffs = session.diffs(&plan, args.show_secrets);
-    let findings = Findings {
+    let findings = VerifyFindings {
         drifts: &drifts,
         verdict: verdict.as_deref(),
         diffs: &diffs,

@@ -6,7 +6,7 @@ use crate::command::CommandRunner;
 use crate::command::job::Job;
 use crate::error::RunError;
 use crate::invocation::mco_rescue;
-use crate::labels::Policy;
+use crate::labels::LabelPolicy;
 use crate::node::NodeState;
 use crate::node::host::boot_id;
 use crate::plan::{self, Plan, restorecon};
@@ -20,10 +20,10 @@ use crate::transaction::journal::ConfigRef;
 use crate::transaction::{
     self, Finished, Lock, RunningSystem, TransactionFailure, TransactionRequest,
 };
-use crate::transaction::{LastRun, Outcome, Phase};
+use crate::transaction::{LastRun, RunOutcome, RunPhase};
 
 /// A plan with everything that carrying it out needs.
-pub struct Work<'a> {
+pub struct RunWork<'a> {
     /// The root.
     pub root: &'a Root,
     /// Starts programs.
@@ -46,7 +46,7 @@ pub struct Work<'a> {
     pub jobs: &'a [Job],
 }
 
-impl Work<'_> {
+impl RunWork<'_> {
     /// Carries the plan out, all of it or nothing, and keeps what came of it for `status`.
     pub fn transact(&self) -> Result<Finished> {
         let boot = self.root.is_live().then(boot_id).flatten();
@@ -90,13 +90,13 @@ impl Work<'_> {
     fn last_run(&self, result: &Result<Finished, TransactionFailure>) -> LastRun {
         let steps = count(self.plan.steps.len(), "step");
         let (outcome, said) = match result {
-            Ok(_) => (Outcome::Done, format!("{steps}, all in place")),
+            Ok(_) => (RunOutcome::Done, format!("{steps}, all in place")),
             Err(error @ TransactionFailure::Incomplete(_)) => {
-                (Outcome::Incomplete, error.to_string())
+                (RunOutcome::Incomplete, error.to_string())
             }
-            Err(error) => (Outcome::RolledBack, error.to_string()),
+            Err(error) => (RunOutcome::RolledBack, error.to_string()),
         };
-        let phase = |name: &str, result: String| Phase {
+        let phase = |name: &str, result: String| RunPhase {
             name: name.into(),
             result,
         };
@@ -123,12 +123,12 @@ impl Work<'_> {
         let steps = self.plan.steps.iter();
         let labelled = steps.filter(|planned| planned.label.is_some()).count();
         match &self.node.labels.policy {
-            Policy::None => "none set, as the root has no SELinux policy".to_owned(),
-            Policy::Unusable(why) => format!("none set from the policy: {why}"),
-            Policy::Usable { .. } if finished.unlabelled.is_empty() => {
+            LabelPolicy::None => "none set, as the root has no SELinux policy".to_owned(),
+            LabelPolicy::Unusable(why) => format!("none set from the policy: {why}"),
+            LabelPolicy::Usable { .. } if finished.unlabelled.is_empty() => {
                 format!("{} labelled", count(labelled, "new object"))
             }
-            Policy::Usable { .. } => not_all_labelled(&finished.unlabelled),
+            LabelPolicy::Usable { .. } => not_all_labelled(&finished.unlabelled),
         }
     }
 }
@@ -153,7 +153,7 @@ fn not_all_labelled(unlabelled: &[(RootPath, Reason)]) -> String {
     )
 }
 
-impl Work<'_> {
+impl RunWork<'_> {
     /// Of what root may do, only what this plan needs is kept; labels may be of a policy that is not loaded.
     fn limit(&self) {
         let needs = plan::needs(self.plan, self.node).into_iter();

@@ -47,10 +47,10 @@ pub enum Unknown {
     Service(String),
 }
 
-impl TryFrom<&policies::Action> for Action {
+impl TryFrom<&policies::PolicyAction> for Action {
     type Error = Unknown;
 
-    fn try_from(action: &policies::Action) -> Result<Self, Unknown> {
+    fn try_from(action: &policies::PolicyAction) -> Result<Self, Unknown> {
         let name = |service: &Option<Service>| {
             let named = service.as_ref().map(|service| service.service_name.clone());
             let named = named.filter(|name| !name.is_empty());
@@ -69,7 +69,7 @@ impl TryFrom<&policies::Action> for Action {
     }
 }
 
-impl From<&Action> for policies::Action {
+impl From<&Action> for policies::PolicyAction {
     fn from(action: &Action) -> Self {
         let service = |name: &String| {
             Some(Service {
@@ -218,7 +218,7 @@ pub fn reboot(cause: Cause) -> Vec<Queued> {
 }
 
 fn queued<'a>(
-    actions: &'a [policies::Action],
+    actions: &'a [policies::PolicyAction],
     cause: &'a Cause,
     what: &'a str,
 ) -> impl Iterator<Item = Queued> + 'a {
@@ -290,7 +290,7 @@ pub fn default_policies() -> ClusterPolicies {
             vec![trust()],
         ),
     ];
-    let given = |actions: &[Action]| actions.iter().map(policies::Action::from).collect();
+    let given = |actions: &[Action]| actions.iter().map(policies::PolicyAction::from).collect();
     let file = |(path, actions): &(&str, Vec<Action>)| FilePolicy {
         path: (*path).to_owned(),
         actions: given(actions),
@@ -341,7 +341,7 @@ mod tests {
     }
 
     fn policies(files: &[(&str, &[Action])]) -> ClusterPolicies {
-        let given = |actions: &[Action]| actions.iter().map(policies::Action::from).collect();
+        let given = |actions: &[Action]| actions.iter().map(policies::PolicyAction::from).collect();
         let files = files.iter().map(|(path, actions)| FilePolicy {
             path: (*path).to_owned(),
             actions: given(actions),

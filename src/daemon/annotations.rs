@@ -67,7 +67,7 @@ pub enum ApiError {
 
 /// The kubelet's access to the API.
 #[derive(Debug)]
-pub struct Access {
+pub struct ApiAccess {
     /// Such as `https://api-int.example:6443`.
     pub server: String,
     /// The authorities that sign the server's certificate.
@@ -77,7 +77,7 @@ pub struct Access {
 }
 
 /// Reads the kubelet's kubeconfig and the files that it names.
-pub fn access(root: &Root) -> Result<Access, ApiError> {
+pub fn access(root: &Root) -> Result<ApiAccess, ApiError> {
     let bytes = root.read(&RootPath::fixed(paths::KUBELET_KUBECONFIG))?;
     let bytes = bytes.ok_or(ApiError::NoKubeconfig)?;
     let text = String::from_utf8_lossy(&bytes);
@@ -92,7 +92,7 @@ pub fn access(root: &Root) -> Result<Access, ApiError> {
     let authorities = material(root, cluster, "certificate-authority")?;
     let chain = material(root, user, "client-certificate")?;
     let key = material(root, user, "client-key")?;
-    Ok(Access {
+    Ok(ApiAccess {
         server: server.trim_end_matches('/').to_owned(),
         authorities: net::parse_bundle(&authorities)
             .map_err(|e| bad("certificate-authority", e))?,

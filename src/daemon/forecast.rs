@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::start::{Annotation, Annotations, Prediction, Situation, State, predict};
+use super::start::{Annotation, Prediction, Situation, StartAnnotations, State, predict};
 use crate::daemon::annotations;
 use crate::daemon::pod_log::DaemonLog;
 use crate::time::utc;
@@ -16,7 +16,7 @@ pub struct Forecast {
     /// Name of the Node.
     pub node: String,
     /// The source of the annotations.
-    pub told: Told,
+    pub told: AnnotationSource,
     /// The source as text.
     #[serde(skip)]
     pub told_words: String,
@@ -45,7 +45,7 @@ pub const ANOTHER: &str = "another config";
 /// The source of the annotations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Told {
+pub enum AnnotationSource {
     /// The command line.
     Given,
     /// The API, at the last query.
@@ -61,11 +61,11 @@ pub enum Told {
 
 /// The known annotations with their source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Evidence {
+pub struct ForecastEvidence {
     /// The annotations, as far as they are known.
-    pub annotations: Annotations,
+    pub annotations: StartAnnotations,
     /// Their source.
-    pub told: Told,
+    pub told: AnnotationSource,
     /// Time of the source; seconds since 1970.
     pub at: Option<u64>,
     /// The node's config changed since, so the cluster may desire another one now.
@@ -82,26 +82,26 @@ pub struct Witnesses<'a> {
     /// The configs in the daemon's log.
     pub log: Option<&'a DaemonLog>,
     /// The backup copy of `node-annotations.json` after the first boot.
-    pub first_boot: Option<&'a Annotations>,
+    pub first_boot: Option<&'a StartAnnotations>,
     /// The config that the node is or will be recorded to be in.
     pub record: Option<&'a str>,
 }
 
 /// Returns the annotations from the best source.
-pub fn evidence(all: &Witnesses<'_>) -> Evidence {
-    let seen = all.api.map(|seen| Annotations {
+pub fn evidence(all: &Witnesses<'_>) -> ForecastEvidence {
+    let seen = all.api.map(|seen| StartAnnotations {
         current: Annotation::told(seen.current.as_deref()),
         desired: Annotation::told(seen.desired.as_deref()),
         current_image: image(seen, |more| &more.current_image),
         desired_image: image(seen, |more| &more.desired_image),
     });
     if let Some(name) = all.given {
-        return Evidence {
-            annotations: Annotations {
+        return ForecastEvidence {
+            annotations: StartAnnotations {
                 desired: Annotation::Is(name.to_owned()),
                 ..seen.unwrap_or_default()
             },
-            told: Told::Given,
+            told: AnnotationSource::Given,
             at: None,
             doubtful: false,
         };
@@ -111,18 +111,18 @@ pub fn evidence(all: &Witnesses<'_>) -> Evidence {
         // Between these two configs the node is as the API knows it.
         let is_one = |name: &Option<String>| name.as_deref().is_some_and(named);
         let elsewhere = all.record.is_some() && !is_one(&seen.current) && !is_one(&seen.desired);
-        return Evidence {
+        return ForecastEvidence {
             annotations,
-            told: Told::Api,
+            told: AnnotationSource::Api,
             at: Some(seen.seen),
             doubtful: elsewhere,
         };
     }
     by_the_log(all)
         .or_else(|| by_the_first_boot(all))
-        .unwrap_or(Evidence {
-            annotations: Annotations::default(),
-            told: Told::Missing,
+        .unwrap_or(ForecastEvidence {
+            annotations: StartAnnotations::default(),
+            told: AnnotationSource::Missing,
             at: None,
             doubtful: true,
         })
@@ -139,44 +139,46 @@ fn image(
 }
 
 /// Returns the annotations from the log, which shows only their effect at that time.
-fn by_the_log(all: &Witnesses<'_>) -> Option<Evidence> {
+fn by_the_log(all: &Witnesses<'_>) -> Option<ForecastEvidence> {
     let wanted = all.log?.wanted.as_ref()?;
-    Some(Evidence {
-        annotations: Annotations {
+    Some(ForecastEvidence {
+        annotations: StartAnnotations {
             desired: Annotation::Is(wanted.name.clone()),
-            ..Annotations::default()
+            ..StartAnnotations::default()
         },
-        told: Told::Log,
+        told: AnnotationSource::Log,
         at: Some(wanted.at),
         doubtful: all.record.is_some_and(|record| record != wanted.name),
     })
 }
 
 /// Returns the annotations of the first boot, if the node's config has not changed since.
-fn by_the_first_boot(all: &Witnesses<'_>) -> Option<Evidence> {
+fn by_the_first_boot(all: &Witnesses<'_>) -> Option<ForecastEvidence> {
     let first = all.first_boot?;
     let Annotation::Is(name) = &first.desired else {
         return None;
     };
-    (all.record == Some(name)).then(|| Evidence {
+    (all.record == Some(name)).then(|| ForecastEvidence {
         annotations: first.clone(),
-        told: Told::FirstBoot,
+        told: AnnotationSource::FirstBoot,
         at: None,
         doubtful: true,
     })
 }
 
-impl Evidence {
+impl ForecastEvidence {
     /// Returns the source as text.
     pub fn words(&self) -> String {
         match (self.told, self.at) {
-            (Told::Given, _) => "as given".to_owned(),
-            (Told::Api, at) => format!("reported by the API {}", utc(at.unwrap_or_default())),
-            (Told::Log, at) => {
+            (AnnotationSource::Given, _) => "as given".to_owned(),
+            (AnnotationSource::Api, at) => {
+                format!("reported by the API {}", utc(at.unwrap_or_default()))
+            }
+            (AnnotationSource::Log, at) => {
                 format!("from the daemon's log, {}", utc(at.unwrap_or_default()))
             }
-            (Told::FirstBoot, _) => "from the first boot".to_owned(),
-            (Told::Missing, _) => "no source".to_owned(),
+            (AnnotationSource::FirstBoot, _) => "from the first boot".to_owned(),
+            (AnnotationSource::Missing, _) => "no source".to_owned(),
         }
     }
 }
@@ -193,7 +195,11 @@ pub struct Branch {
 }
 
 /// Predicts the daemon's start. One branch if the annotations are known; else one for each possible value.
-pub fn branches(here: &Situation<'_>, evidence: &Evidence, record: Option<&str>) -> Vec<Branch> {
+pub fn branches(
+    here: &Situation<'_>,
+    evidence: &ForecastEvidence,
+    record: Option<&str>,
+) -> Vec<Branch> {
     let go = |desired: Option<&str>, known: bool| {
         let mut annotations = evidence.annotations.clone();
         if let Some(name) = desired {
@@ -259,13 +265,13 @@ mod tests {
             ..Witnesses::default()
         };
         let given = evidence(&all);
-        assert_eq!(given.told, Told::Given);
+        assert_eq!(given.told, AnnotationSource::Given);
         assert_eq!(given.annotations.desired, Annotation::Is("c".into()));
         assert_eq!(given.annotations.current, Annotation::Is("a".into()));
         let api = evidence(&Witnesses { given: None, ..all });
         assert_eq!(
             (api.told, api.at, api.doubtful),
-            (Told::Api, Some(7), false)
+            (AnnotationSource::Api, Some(7), false)
         );
         let elsewhere = evidence(&Witnesses {
             given: None,
@@ -277,10 +283,10 @@ mod tests {
 
     #[test]
     fn the_first_boot_tells_only_of_a_node_that_went_nowhere_since() {
-        let first = Annotations {
+        let first = StartAnnotations {
             current: Annotation::Is("a".into()),
             desired: Annotation::Is("a".into()),
-            ..Annotations::default()
+            ..StartAnnotations::default()
         };
         let at = |record| {
             evidence(&Witnesses {
@@ -290,6 +296,9 @@ mod tests {
             })
             .told
         };
-        assert_eq!((at("a"), at("b")), (Told::FirstBoot, Told::Missing));
+        assert_eq!(
+            (at("a"), at("b")),
+            (AnnotationSource::FirstBoot, AnnotationSource::Missing)
+        );
     }
 }

@@ -45,7 +45,7 @@ pub struct Handover {
     /// Objects that the API must have.
     pub objects: Vec<Lost>,
     /// The steps in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<HandoverStep>,
 }
 
 /// An object that the API may have lost.
@@ -61,7 +61,7 @@ pub struct Lost {
 
 /// A step of an admin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Step {
+pub struct HandoverStep {
     /// Purpose of the step.
     pub what: String,
     /// The check before the step.
@@ -148,9 +148,9 @@ fn objects(given: &Given<'_>) -> Vec<Lost> {
 }
 
 impl Given<'_> {
-    fn pool_wants(&self) -> Step {
+    fn pool_wants(&self) -> HandoverStep {
         let pool = word(self.pool.unwrap_or("POOL"));
-        Step {
+        HandoverStep {
             what: "the pool must target it; otherwise the controller moves the node to the pool's config".to_owned(),
             check: format!("oc get mcp {pool} -o jsonpath='{{.spec.configuration.name}}{{\"\\n\"}}'"),
             expect: Some(self.config.to_owned()),
@@ -159,12 +159,12 @@ impl Given<'_> {
         }
     }
 
-    fn api_has(&self, objects: &[Lost]) -> Step {
+    fn api_has(&self, objects: &[Lost]) -> HandoverStep {
         let names: Vec<String> = objects
             .iter()
             .map(|lost| word(&lost.machine_config))
             .collect();
-        Step {
+        HandoverStep {
             what: "the API must have these, or the daemon is Degraded; create the missing ones from files \
                    written on the node"
                 .to_owned(),
@@ -175,10 +175,10 @@ impl Given<'_> {
         }
     }
 
-    fn told(&self, patch: &Value) -> Step {
+    fn told(&self, patch: &Value) -> HandoverStep {
         let both = json!({"metadata": {"annotations": {
             format!("{PREFIX}currentConfig"): self.config, format!("{PREFIX}desiredConfig"): self.config}}});
-        Step {
+        HandoverStep {
             what:
                 "set the node's desired config, if it differs: only if no other update of the node is in progress"
                     .to_owned(),
@@ -192,9 +192,9 @@ impl Given<'_> {
         }
     }
 
-    fn drained(&self) -> Step {
+    fn drained(&self) -> HandoverStep {
         let drain = format!("drain-{}", self.config);
-        Step {
+        HandoverStep {
             what: "without a controller: when the daemon asks for exactly this drain, drain the node and confirm it; then \
                    it writes the files, and reboots if they need it"
                 .to_owned(),
@@ -211,9 +211,9 @@ impl Given<'_> {
         }
     }
 
-    fn uncordoned(&self) -> Step {
+    fn uncordoned(&self) -> HandoverStep {
         let uncordon = format!("uncordon-{}", self.config);
-        Step {
+        HandoverStep {
             what: "without a controller: when the daemon asks for exactly this, uncordon the node and confirm it"
                 .to_owned(),
             check: self.annotation(&["desiredDrain"]),
@@ -226,8 +226,8 @@ impl Given<'_> {
         }
     }
 
-    fn arrived(&self) -> Step {
-        Step {
+    fn arrived(&self) -> HandoverStep {
+        HandoverStep {
             what: "the daemon is done when it prints this; then continue with the next node"
                 .to_owned(),
             check: self.annotation(&["currentConfig", "state"]),

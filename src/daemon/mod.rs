@@ -18,5 +18,6 @@ pub mod update;
 
 pub use actions::{Action, Cause, Queued, Unknown, default_policies, laid_over_defaults};
 pub use update::{
-    Diff, FirstBoot, FirstBootAction, Update, decide, decide_allowing, decide_taken, first_boot,
+    Diff, FirstBootAction, FirstBootDecision, Update, decide, decide_allowing, decide_taken,
+    first_boot,
 };

@@ -46,7 +46,7 @@ pub enum Line {
 
 /// The content of a line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trace {
+pub struct LogTrace {
     /// Name of the config.
     pub name: String,
     /// The config before that; None if the form does not name it, or it is not a rendered one.
@@ -64,16 +64,16 @@ pub struct Trace {
 pub struct DaemonLog {
     version: u32,
     /// The last config that the daemon updated to: the controller's desired config at that time.
-    pub wanted: Option<Trace>,
+    pub wanted: Option<LogTrace>,
     /// The last config that the daemon found in its record on disk, or completed an update with.
-    pub current: Option<Trace>,
+    pub current: Option<LogTrace>,
 }
 
 impl DaemonLog {
     /// Returns the last trace of each kind; `None` if there is none. Traces of one file are in its order.
     ///
     /// A trace later than `now` was written under a wrong clock, and ranks below all others.
-    pub fn of(traces: impl IntoIterator<Item = Trace>, now: u64) -> Option<Self> {
+    pub fn of(traces: impl IntoIterator<Item = LogTrace>, now: u64) -> Option<Self> {
         let mut log = Self {
             version: VERSION,
             wanted: None,
@@ -91,11 +91,11 @@ impl DaemonLog {
     }
 }
 
-fn keep_later(kept: &mut Option<Trace>, trace: &Trace, now: u64) {
+fn keep_later(kept: &mut Option<LogTrace>, trace: &LogTrace, now: u64) {
     // Later lines of a file were written later, whatever the clock was, and so were lines of the container's next
     // start; between other files only the clock decides.
-    let by_clock = |trace: &Trace| (trace.at <= now.saturating_add(SLACK), trace.at);
-    let is_later = |kept: &Trace| match (start(&kept.file), start(&trace.file)) {
+    let by_clock = |trace: &LogTrace| (trace.at <= now.saturating_add(SLACK), trace.at);
+    let is_later = |kept: &LogTrace| match (start(&kept.file), start(&trace.file)) {
         _ if kept.file == trace.file => true,
         (Some((of, before)), Some((same, after))) if of == same && before != after => {
             before < after
@@ -128,7 +128,7 @@ pub fn remembered(root: &Root) -> Result<Option<DaemonLog>, RootError> {
 }
 
 /// Reads the traces on the node, oldest files first. Unreadable files are skipped: a log proves little anyway.
-fn read(root: &Root) -> Vec<Trace> {
+fn read(root: &Root) -> Vec<LogTrace> {
     let mut files = of_pods(root);
     below(
         root,
@@ -192,7 +192,7 @@ fn stat(root: &Root, path: &RootPath) -> Option<FileStat> {
     root.place(path).ok()??.stat().ok()?
 }
 
-fn traces_in(root: &Root, path: &RootPath) -> Vec<Trace> {
+fn traces_in(root: &Root, path: &RootPath) -> Vec<LogTrace> {
     let bytes = match tail(root, path) {
         Ok(bytes) => bytes,
         Err(error) => {
@@ -202,7 +202,7 @@ fn traces_in(root: &Root, path: &RootPath) -> Vec<Trace> {
     };
     let text = String::from_utf8_lossy(&bytes);
     let traces = text.lines().filter_map(trace);
-    let with_file = traces.map(|trace| Trace {
+    let with_file = traces.map(|trace| LogTrace {
         file: path.to_string(),
         ..trace
     });
@@ -224,7 +224,7 @@ fn tail(root: &Root, path: &RootPath) -> std::io::Result<Vec<u8>> {
 }
 
 /// Parses a line of the runtime: `TIME STREAM TAG MESSAGE`, where the message is `LEVELMMDD ... FILE:LINE] TEXT`.
-fn trace(line: &str) -> Option<Trace> {
+fn trace(line: &str) -> Option<LogTrace> {
     let mut parts = line.splitn(4, ' ');
     let at = instant(parts.next()?)?;
     parts
@@ -236,7 +236,7 @@ fn trace(line: &str) -> Option<Trace> {
         && head.bytes().skip(1).take(4).all(|b| b.is_ascii_digit());
     let text = Some(text).filter(|_| is_head)?.trim_start_matches('"');
     let (line, from, rest) = form(text)?;
-    Some(Trace {
+    Some(LogTrace {
         name: name(rest)?,
         from,
         at,
@@ -425,8 +425,8 @@ mod tests {
         assert_eq!(DaemonLog::of([], 0), None);
     }
 
-    fn trace_in(file: &str, name: &str, at: u64, line: Line) -> Trace {
-        Trace {
+    fn trace_in(file: &str, name: &str, at: u64, line: Line) -> LogTrace {
+        LogTrace {
             name: name.into(),
             from: None,
             at,

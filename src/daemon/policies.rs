@@ -31,7 +31,7 @@ pub struct Cluster {
 pub struct Policies {
     version: u32,
     /// The result of the last request.
-    pub asked: Asked,
+    pub asked: PolicyRequest,
     /// Time of the last request; seconds since 1970 by the node's clock.
     pub at: u64,
     /// The last received policies.
@@ -53,7 +53,7 @@ pub struct Overrides {
 /// The result of a request for the policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Asked {
+pub enum PolicyRequest {
     /// The policies were received.
     Given,
     /// This node's credentials may not read them (401, 403).
@@ -95,7 +95,7 @@ pub struct FilePolicy {
     /// Absolute path.
     pub path: String,
     /// Actions in order.
-    pub actions: Vec<Action>,
+    pub actions: Vec<PolicyAction>,
 }
 
 /// The policy for a unit.
@@ -104,7 +104,7 @@ pub struct UnitPolicy {
     /// Name with its suffix.
     pub name: String,
     /// Actions in order.
-    pub actions: Vec<Action>,
+    pub actions: Vec<PolicyAction>,
 }
 
 /// The policy for keys and passwords.
@@ -112,12 +112,12 @@ pub struct UnitPolicy {
 pub struct KeyPolicy {
     /// Actions in order.
     #[serde(default)]
-    pub actions: Vec<Action>,
+    pub actions: Vec<PolicyAction>,
 }
 
 /// An action of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Action {
+pub struct PolicyAction {
     /// `Reboot`, `Drain`, `Reload`, `Restart`, `DaemonReload`, `None`, `Special`; stored as received.
     #[serde(rename = "type")]
     pub kind: String,
@@ -139,13 +139,13 @@ pub struct Service {
 
 /// The used parts of the object.
 #[derive(Deserialize)]
-struct Object {
+struct PolicyObject {
     kind: String,
     metadata: Metadata,
     #[serde(default)]
     spec: Spec,
     #[serde(default)]
-    status: Status,
+    status: ObjectStatus,
 }
 
 #[derive(Default, Deserialize)]
@@ -170,7 +170,7 @@ struct Metadata {
 
 /// The content of the API's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct PolicyAnswer {
     /// The policies; None if the operator has not finished the current generation.
     pub policies: Option<Known>,
     /// The overrides, which the daemon uses independently of the operator's result.
@@ -183,14 +183,14 @@ pub struct Brought {
     /// The policies.
     pub policies: Known,
     /// The origin of the policies in it.
-    pub found: Found,
+    pub found: FoundPolicies,
     /// The overrides.
     pub overrides: Overrides,
 }
 
 /// The origin of the policies in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum FoundPolicies {
     /// The operator's result for the current generation.
     Result,
     /// The administrator's policies, laid over the defaults as the operator does it.
@@ -209,7 +209,7 @@ pub enum PolicyFileError {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Status {
+struct ObjectStatus {
     observed_generation: Option<i64>,
     #[serde(default)]
     node_disruption_policy_status: PolicyStatus,
@@ -230,7 +230,7 @@ pub fn url(server: &str) -> String {
 ///
 /// # Errors
 /// The answer contains another object, or a broken one.
-pub fn parse(answer: &[u8], seen: u64) -> Result<Answer, ApiError> {
+pub fn parse(answer: &[u8], seen: u64) -> Result<PolicyAnswer, ApiError> {
     let failed = |words: String| ApiError::Answer("MachineConfiguration", words);
     let object = object(answer).map_err(failed)?;
     let generation = object.metadata.generation;
@@ -240,7 +240,7 @@ pub fn parse(answer: &[u8], seen: u64) -> Result<Answer, ApiError> {
         generation,
         cluster,
     });
-    Ok(Answer {
+    Ok(PolicyAnswer {
         policies,
         overrides: object.overrides(seen),
     })
@@ -256,9 +256,9 @@ pub fn in_file(text: &str, origin: &str, seen: u64) -> Result<Brought, PolicyFil
     let value = yaml::parse(text).map_err(|e| failed(e.to_string()))?;
     let object = object(value.to_string().as_bytes()).map_err(failed)?;
     let (cluster, found) = match (object.result(), &object.spec.node_disruption_policy) {
-        (Some(cluster), _) => (cluster, Found::Result),
-        (None, Some(asked)) => (laid_over_defaults(asked), Found::Asked),
-        (None, None) => (default_policies(), Found::Asked),
+        (Some(cluster), _) => (cluster, FoundPolicies::Result),
+        (None, Some(asked)) => (laid_over_defaults(asked), FoundPolicies::Asked),
+        (None, None) => (default_policies(), FoundPolicies::Asked),
     };
     Ok(Brought {
         policies: Known {
@@ -271,9 +271,9 @@ pub fn in_file(text: &str, origin: &str, seen: u64) -> Result<Brought, PolicyFil
     })
 }
 
-fn object(text: &[u8]) -> Result<Object, String> {
+fn object(text: &[u8]) -> Result<PolicyObject, String> {
     let deserializer = &mut serde_json::Deserializer::from_slice(text);
-    let object: Object =
+    let object: PolicyObject =
         serde_path_to_error::deserialize(deserializer).map_err(|e| e.to_string())?;
     if object.kind == "MachineConfiguration" {
         Ok(object)
@@ -282,7 +282,7 @@ fn object(text: &[u8]) -> Result<Object, String> {
     }
 }
 
-impl Object {
+impl PolicyObject {
     fn overrides(&self, seen: u64) -> Overrides {
         let given = self.spec.irreconcilable_validation_overrides.as_ref();
         let storage = given.and_then(|given| given.storage.clone());
@@ -308,7 +308,7 @@ impl Policies {
     /// Returns the record to be kept after asking: what is not given again stays known, with its time.
     pub fn after(
         before: Option<Self>,
-        asked: Asked,
+        asked: PolicyRequest,
         (policies, overrides): (Option<Known>, Option<Overrides>),
         at: u64,
     ) -> Self {
@@ -388,7 +388,7 @@ mod tests {
             (brought.policies, brought.found)
         };
         let (known, found) = read(asked, "p.yaml");
-        assert_eq!((found, known.seen), (Found::Asked, 7));
+        assert_eq!((found, known.seen), (FoundPolicies::Asked, 7));
         let has = |path: &str| known.cluster.files.iter().any(|file| file.path == path);
         assert!(has("/etc/chrony.conf") && has("/etc/containers/policy.json"));
         let ready = r#"{"kind": "MachineConfiguration", "metadata": {"generation": 2}, "status": {"observedGeneration": 2,
@@ -396,11 +396,14 @@ mod tests {
         let (known, found) = read(ready, "p.json");
         assert_eq!(
             (found, known.cluster),
-            (Found::Result, ClusterPolicies::default())
+            (FoundPolicies::Result, ClusterPolicies::default())
         );
         let stale = ready.replace("\"generation\": 2", "\"generation\": 3");
         let (known, found) = read(&stale, "p.json");
-        assert_eq!((found, known.cluster), (Found::Asked, default_policies()));
+        assert_eq!(
+            (found, known.cluster),
+            (FoundPolicies::Asked, default_policies())
+        );
         for (text, words) in [
             ("kind: Node\nmetadata: {}\n", "of another kind"),
             ("a: [", "p.yaml"),
@@ -423,11 +426,11 @@ mod tests {
             storage: vec!["Disks".to_owned()],
         };
         let given = (Some(known.clone()), Some(overrides.clone()));
-        let first = Policies::after(None, Asked::Given, given, 1);
-        let later = Policies::after(Some(first), Asked::NotAllowed, (None, None), 9);
+        let first = Policies::after(None, PolicyRequest::Given, given, 1);
+        let later = Policies::after(Some(first), PolicyRequest::NotAllowed, (None, None), 9);
         assert_eq!(
             (later.asked, later.at, later.known, later.overrides),
-            (Asked::NotAllowed, 9, Some(known), Some(overrides))
+            (PolicyRequest::NotAllowed, 9, Some(known), Some(overrides))
         );
     }
 }

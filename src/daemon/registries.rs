@@ -14,7 +14,7 @@ const DIGEST_ONLY: &str = "digest-only";
 
 /// The effect of a change of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum RegistryChange {
     /// Images are found in the same places.
     Safe,
     /// Images may not be found, for this reason; the daemon drains.
@@ -27,46 +27,46 @@ pub enum Change {
 #[serde(default, rename_all = "kebab-case")]
 struct Conf {
     unqualified_search_registries: Vec<String>,
-    registry: Vec<Registry>,
+    registry: Vec<RegistryEntry>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
-struct Registry {
+struct RegistryEntry {
     prefix: String,
     location: String,
     insecure: bool,
     blocked: bool,
     mirror_by_digest_only: bool,
-    mirror: Vec<Mirror>,
+    mirror: Vec<MirrorEntry>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
-struct Mirror {
+struct MirrorEntry {
     location: String,
     insecure: bool,
     pull_from_mirror: String,
 }
 
 /// Compares the file in two configs; one that is not in a config counts as empty.
-pub fn change(old: &Ignition, new: &Ignition) -> Change {
+pub fn change(old: &Ignition, new: &Ignition) -> RegistryChange {
     match (read(old), read(new)) {
         (Ok(old), Ok(new)) => verdict(compare(&old, &new)),
-        (Err(why), _) | (_, Err(why)) => Change::Unreadable(why),
+        (Err(why), _) | (_, Err(why)) => RegistryChange::Unreadable(why),
     }
 }
 
 /// Compares two contents of the file.
-pub fn change_of_texts(old: &str, new: &str) -> Change {
+pub fn change_of_texts(old: &str, new: &str) -> RegistryChange {
     match (parse(old.as_bytes()), parse(new.as_bytes())) {
         (Ok(old), Ok(new)) => verdict(compare(&old, &new)),
-        (Err(why), _) | (_, Err(why)) => Change::Unreadable(why),
+        (Err(why), _) | (_, Err(why)) => RegistryChange::Unreadable(why),
     }
 }
 
-fn verdict(compared: Result<(), String>) -> Change {
-    compared.map_or_else(Change::Unsafe, |()| Change::Safe)
+fn verdict(compared: Result<(), String>) -> RegistryChange {
+    compared.map_or_else(RegistryChange::Unsafe, |()| RegistryChange::Safe)
 }
 
 /// Reads the file of a config. The daemon does not decompress it, and fails on compressed content.
@@ -109,7 +109,7 @@ fn compare(old: &Conf, new: &Conf) -> Result<(), String> {
 }
 
 /// Returns the registries by prefix, or location without a prefix; of two equal ones the last counts.
-fn by_scope(conf: &Conf) -> BTreeMap<&str, &Registry> {
+fn by_scope(conf: &Conf) -> BTreeMap<&str, &RegistryEntry> {
     let pairs = conf.registry.iter().map(|registry| {
         let scope = match registry.prefix.as_str() {
             "" => registry.location.as_str(),
@@ -120,7 +120,7 @@ fn by_scope(conf: &Conf) -> BTreeMap<&str, &Registry> {
     pairs.collect()
 }
 
-fn changed(scope: &str, old: &Registry, new: &Registry) -> Result<(), String> {
+fn changed(scope: &str, old: &RegistryEntry, new: &RegistryEntry) -> Result<(), String> {
     let fields = [
         ("prefix", old.prefix != new.prefix),
         ("location", old.location != new.location),
@@ -130,7 +130,7 @@ fn changed(scope: &str, old: &Registry, new: &Registry) -> Result<(), String> {
     if let Some((field, _)) = fields.iter().find(|(_, differs)| *differs) {
         return Err(format!("{field} of registry {scope} changes"));
     }
-    let gone = |mirror: &&Mirror| find(&new.mirror, &mirror.location).is_none();
+    let gone = |mirror: &&MirrorEntry| find(&new.mirror, &mirror.location).is_none();
     if let Some(mirror) = old.mirror.iter().find(gone) {
         let location = &mirror.location;
         return Err(format!("mirror {location} of registry {scope} is removed"));
@@ -141,9 +141,9 @@ fn changed(scope: &str, old: &Registry, new: &Registry) -> Result<(), String> {
 
 fn mirror_change(
     scope: &str,
-    mirror: &Mirror,
-    old: &Registry,
-    new: &Registry,
+    mirror: &MirrorEntry,
+    old: &RegistryEntry,
+    new: &RegistryEntry,
 ) -> Result<(), String> {
     let (location, digest_only) = (&mirror.location, mirror.pull_from_mirror == DIGEST_ONLY);
     match find(&old.mirror, location) {
@@ -158,7 +158,7 @@ fn mirror_change(
 }
 
 /// Judges an added registry; its own mirror-by-digest-only does not replace that of its mirrors.
-fn added(scope: &str, registry: &Registry) -> Result<(), String> {
+fn added(scope: &str, registry: &RegistryEntry) -> Result<(), String> {
     let mut mirrors = registry.mirror.iter();
     let safe = if registry.mirror.is_empty() {
         registry.mirror_by_digest_only
@@ -174,7 +174,7 @@ fn added(scope: &str, registry: &Registry) -> Result<(), String> {
     }
 }
 
-fn find<'a>(mirrors: &'a [Mirror], location: &str) -> Option<&'a Mirror> {
+fn find<'a>(mirrors: &'a [MirrorEntry], location: &str) -> Option<&'a MirrorEntry> {
     mirrors.iter().find(|mirror| mirror.location == location)
 }
 
@@ -197,14 +197,14 @@ mod tests {
         mirror-by-digest-only = true
     "#;
 
-    fn judged(from: &str, to: &str) -> Change {
+    fn judged(from: &str, to: &str) -> RegistryChange {
         assert!(BASE.contains(from), "{from}");
         change_of_texts(BASE, &BASE.replacen(from, to, 1))
     }
 
-    fn reason(change: Change) -> String {
+    fn reason(change: RegistryChange) -> String {
         match change {
-            Change::Unsafe(reason) => reason,
+            RegistryChange::Unsafe(reason) => reason,
             other => panic!("{other:?}"),
         }
     }
@@ -248,7 +248,7 @@ mod tests {
                 "mirror-by-digest-only = false",
             ),
         ] {
-            assert_eq!(judged(from, to), Change::Safe, "{from} -> {to}");
+            assert_eq!(judged(from, to), RegistryChange::Safe, "{from} -> {to}");
         }
     }
 
@@ -319,9 +319,9 @@ mod tests {
     fn what_is_no_toml_is_a_failure_of_the_daemon() {
         let broken = change_of_texts("", "[[registry");
         assert!(
-            matches!(&broken, Change::Unreadable(why) if why.starts_with("failed decoding TOML content")),
+            matches!(&broken, RegistryChange::Unreadable(why) if why.starts_with("failed decoding TOML content")),
             "{broken:?}"
         );
-        assert_eq!(change_of_texts("", "made-up = 1"), Change::Safe);
+        assert_eq!(change_of_texts("", "made-up = 1"), RegistryChange::Safe);
     }
 }

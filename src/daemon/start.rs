@@ -56,7 +56,7 @@ impl Annotation {
 
 /// The annotations that decide about the daemon's start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Annotations {
+pub struct StartAnnotations {
     /// `currentConfig`.
     pub current: Annotation,
     /// `desiredConfig`.
@@ -82,7 +82,7 @@ pub enum Record<'a> {
 
 /// A config of the API whose contents are available here.
 #[derive(Debug, Clone, Copy)]
-pub struct AtHand<'a> {
+pub struct KnownConfig<'a> {
     /// The contents.
     pub config: &'a MachineConfig,
     /// The hash in its name matches the contents, so the API's object is the same.
@@ -91,7 +91,7 @@ pub struct AtHand<'a> {
 
 /// The objects of the API.
 #[derive(Debug, Clone, Copy)]
-pub enum Api<'a> {
+pub enum ApiReach<'a> {
     /// No source is available; a local copy proves nothing.
     Unknown,
     /// Names of all its MachineConfigs.
@@ -100,7 +100,7 @@ pub enum Api<'a> {
 
 /// The comparison of the disk with one config.
 #[derive(Debug, Clone, Default)]
-pub struct Compared {
+pub struct DiskComparison {
     /// The differences, in the daemon's order.
     pub drifts: Vec<Drift>,
     /// The operating system should be compared too, but could not be queried.
@@ -110,14 +110,14 @@ pub struct Compared {
 }
 
 /// Compares the disk with a config and a layered image.
-pub type Compare<'a> = &'a dyn Fn(&MachineConfig, Option<&str>) -> Compared;
+pub type Compare<'a> = &'a dyn Fn(&MachineConfig, Option<&str>) -> DiskComparison;
 
 /// Returns the failure of an update to the config of a name, as far as it is known.
 pub type Fails<'a> = &'a dyn Fn(&str) -> Option<Failure>;
 
 /// The operating system, as far as the start of the daemon depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Os {
+pub struct StartOs {
     /// The daemon's classification of it.
     pub class: Class,
     /// The running image; None if rpm-ostree was not queried.
@@ -158,26 +158,26 @@ pub struct Situation<'a> {
     /// Name of the Node.
     pub node: &'a str,
     /// Its annotations.
-    pub annotations: &'a Annotations,
+    pub annotations: &'a StartAnnotations,
     /// The cluster has one node, so the daemon asks for no drain.
     pub single_replica: bool,
     /// The config that the pool targets, if it is known.
     pub pool_target: Option<&'a str>,
     /// Objects of the API.
-    pub api: Api<'a>,
+    pub api: ApiReach<'a>,
     /// The contents of configs, by name.
-    pub configs: &'a BTreeMap<String, AtHand<'a>>,
+    pub configs: &'a BTreeMap<String, KnownConfig<'a>>,
     /// `currentconfig`.
     pub record: Record<'a>,
     /// `currentimage`.
     pub image: Option<&'a str>,
     /// `node-annotations.json`: its content, or the error of its reader. While it exists the daemon treats the node as
     /// one on its first boot.
-    pub initial: Option<Result<&'a Annotations, &'a str>>,
+    pub initial: Option<Result<&'a StartAnnotations, &'a str>>,
     /// Other files.
     pub triggers: Triggers,
     /// The operating system.
-    pub os: &'a Os,
+    pub os: &'a StartOs,
     /// FIPS mode of the kernel, if it is known.
     pub fips: Option<bool>,
     /// The node disruption policies.
@@ -210,7 +210,7 @@ pub enum State {
 
 /// An update that starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Update {
+pub struct StartUpdate {
     /// Name of the old config.
     pub from: String,
     /// Name of the new config.
@@ -219,7 +219,7 @@ pub struct Update {
 
 /// An object that the API must have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Need {
+pub struct StartNeed {
     /// Name of the MachineConfig.
     pub machine_config: String,
     /// The daemon's message while it is missing, Degraded.
@@ -243,7 +243,7 @@ pub struct Prediction {
     /// Its message, word for word.
     pub error: Option<String>,
     /// The update that starts.
-    pub update: Option<Update>,
+    pub update: Option<StartUpdate>,
     /// The image that it rebases to first, on a first boot.
     pub pivot: Option<String>,
     /// It asks for a drain; None if that depends on unknown facts.
@@ -259,7 +259,7 @@ pub struct Prediction {
     /// Files that it renames.
     pub renamed: Vec<Renamed>,
     /// Objects that the API must have for this.
-    pub needs: Vec<Need>,
+    pub needs: Vec<StartNeed>,
     /// The reasons, and other facts for the reader.
     pub because: Vec<String>,
 }
@@ -283,7 +283,7 @@ struct Subject<'a> {
 struct Walk<'a> {
     here: Situation<'a>,
     /// The annotations after the daemon has loaded missing ones.
-    annotations: Annotations,
+    annotations: StartAnnotations,
     out: Prediction,
 }
 
@@ -454,7 +454,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn take_images(&mut self, initial: &Annotations) {
+    fn take_images(&mut self, initial: &StartAnnotations) {
         self.annotations.current_image = initial.current_image.clone();
         self.annotations.desired_image = initial.desired_image.clone();
     }
@@ -503,9 +503,9 @@ impl<'a> Walk<'a> {
         for name in names {
             let otherwise = self.not_found(&name);
             match self.here.api {
-                Api::Has(all) if all.contains(&name) => {}
-                Api::Has(_) if name != OF_CURRENT => return Err(Stop::Degraded(otherwise)),
-                Api::Has(_) | Api::Unknown => self.out.needs.push(Need {
+                ApiReach::Has(all) if all.contains(&name) => {}
+                ApiReach::Has(_) if name != OF_CURRENT => return Err(Stop::Degraded(otherwise)),
+                ApiReach::Has(_) | ApiReach::Unknown => self.out.needs.push(StartNeed {
                     machine_config: name,
                     otherwise,
                 }),
@@ -604,7 +604,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Reports that a rendered config whose hash does not match may differ in the API.
-    fn unproven(&mut self, known: &AtHand<'a>, name: &str) {
+    fn unproven(&mut self, known: &KnownConfig<'a>, name: &str) {
         if !known.proven {
             self.say(format!(
                 "the disk is compared with the API's {name}, which is not available here; here with the record of that name"
@@ -662,7 +662,7 @@ impl<'a> Walk<'a> {
         )))
     }
 
-    fn first_message(&self, config: &MachineConfig, compared: &Compared) -> Option<String> {
+    fn first_message(&self, config: &MachineConfig, compared: &DiskComparison) -> Option<String> {
         let seen = |drift: &&Drift| {
             drift.kind != DriftKind::Enablement || self.here.release.sees_enablement()
         };
@@ -753,7 +753,7 @@ impl<'a> Walk<'a> {
     fn update(&mut self, from: &Subject<'a>, desired: &str) -> Result<State, Stop> {
         let to = self.api_config(&Annotation::Is(desired.to_owned()));
         let (drain, reboot) = self.takes(from, &to)?;
-        self.out.update = Some(Update {
+        self.out.update = Some(StartUpdate {
             from: from.name.clone(),
             to: desired.to_owned(),
         });

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::actions::{
     self, Action, Cause, Changed, GPG_KEY, Queued, REGISTRIES_CONF, USER_CA, reboot,
 };
-use super::registries::{self, Change};
+use super::registries::{self, RegistryChange};
 use crate::daemon::policies::ClusterPolicies;
 use crate::document::ignition::{File, Unit};
 use crate::document::{Ignition, MachineConfig, TransitionRefusal, find_refusals};
@@ -32,7 +32,7 @@ pub struct Update {
     /// It drains first, or should: if it cannot read registries.conf its update ends with an error instead.
     pub drain: bool,
     /// The effect of a change of registries.conf, if it decides about the drain.
-    pub registries: Option<Change>,
+    pub registries: Option<RegistryChange>,
 }
 
 /// The differences between two configs, as parsed: order and encoding count too.
@@ -59,7 +59,7 @@ pub struct Diff {
 
 /// The daemon's decision at a first boot, when it reaches no API (docs/agreement.md: Actions).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FirstBoot {
+pub struct FirstBootDecision {
     /// The action after the files.
     pub action: FirstBootAction,
     /// It would drain if it reached an API.
@@ -187,7 +187,7 @@ pub fn decide_taken(
 }
 
 /// Decides about a first boot, without an API and therefore without policies.
-pub fn first_boot(old: &MachineConfig, new: &MachineConfig, forced: bool) -> FirstBoot {
+pub fn first_boot(old: &MachineConfig, new: &MachineConfig, forced: bool) -> FirstBootDecision {
     let update = Update::compare(old, new, forced);
     let action = update.first_boot_action();
     let touched = update
@@ -199,12 +199,12 @@ pub fn first_boot(old: &MachineConfig, new: &MachineConfig, forced: bool) -> Fir
         FirstBootAction::None => false,
         _ => touched && is_unsafe(Some(&registries::change(&old.ignition, &new.ignition))),
     };
-    FirstBoot { action, drain }
+    FirstBootDecision { action, drain }
 }
 
 /// Is true if a change is not known to be safe.
-fn is_unsafe(change: Option<&Change>) -> bool {
-    change.is_some_and(|change| *change != Change::Safe)
+fn is_unsafe(change: Option<&RegistryChange>) -> bool {
+    change.is_some_and(|change| *change != RegistryChange::Safe)
 }
 
 fn is_lifted(refusal: &TransitionRefusal, allowed: &[String]) -> bool {
@@ -429,7 +429,7 @@ mod tests {
             }),
         );
         let restart = |name: &str| Action::Restart(name.to_owned());
-        let given = |action: &Action| vec![crate::daemon::policies::Action::from(action)];
+        let given = |action: &Action| vec![crate::daemon::policies::PolicyAction::from(action)];
         let mut policies = default_policies();
         for name in ["a.service", "b.service", "z.service"] {
             policies.units.push(crate::daemon::policies::UnitPolicy {
@@ -487,7 +487,10 @@ mod tests {
             &default_policies(),
             false,
         );
-        assert!(matches!(update.registries, Some(Change::Unreadable(_))));
+        assert!(matches!(
+            update.registries,
+            Some(RegistryChange::Unreadable(_))
+        ));
         assert!(update.drain);
         let plain = "data:,%5B%5Bregistry%5D%5D%0Alocation=%22a%22%0A";
         let update = decide(&old, &with(plain, None), &default_policies(), false);

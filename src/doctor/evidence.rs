@@ -3,11 +3,11 @@
 //! A new check that needs more evidence adds a field here, and one function that fills it in where the rest is
 //! gathered.
 
-use crate::boot::FirstBoot;
+use crate::boot::FirstBootResult;
 use crate::command::systemctl::StartResult;
 use crate::command::systemctl::UnitActivity;
+use crate::daemon::forecast::AnnotationSource;
 use crate::daemon::forecast::Forecast;
-use crate::daemon::forecast::Told;
 use crate::doctor::upkeep::Upkeep;
 use crate::drift::Drift;
 use crate::images::pull::Trace;
@@ -17,7 +17,7 @@ use crate::node::bootloader::{BootEntry, KernelDirectory};
 use crate::node::certificates::Certificate;
 use crate::node::clock::Clock;
 use crate::node::deploy_directories::DeployDirectory;
-use crate::node::images_on_disk::Storage;
+use crate::node::images_on_disk::ContainersStorage;
 use crate::node::network::Network;
 use crate::node::space::{KernelRoom, Space};
 use crate::node::system::Facts;
@@ -73,7 +73,7 @@ impl<T, E: Into<anyhow::Error>> From<Result<T, E>> for Look<T> {
 
 /// The evidence about a node.
 #[derive(Debug, Clone, Default)]
-pub struct Evidence {
+pub struct DoctorEvidence {
     /// Path of the root, as it was given.
     pub root: String,
     /// The root contains a system.
@@ -101,7 +101,7 @@ pub struct Evidence {
     /// The boot that a run waits for.
     pub awaited: Look<Option<Awaited>>,
     /// The result of this boot in the initramfs, if the module ran there.
-    pub first_boot: Option<FirstBoot>,
+    pub first_boot: Option<FirstBootResult>,
     /// Time of that result; seconds since 1970.
     pub first_boot_ended: Option<u64>,
     /// Files that show a first boot.
@@ -113,19 +113,19 @@ pub struct Evidence {
     /// The arguments of the default boot entry, without those of the deployment.
     pub arguments_on_disk: Look<Kargs>,
     /// The comparison of the disk with the recorded config.
-    pub compared: Look<Compared>,
+    pub compared: Look<ConfigComparison>,
     /// The daemon's behaviour at its next start.
     pub forecast: Option<Forecast>,
     /// Configs that are named somewhere, and configs with contents on the node.
     pub configs: Look<Configs>,
     /// The pull of the recorded image; None if no image is recorded.
-    pub pull: Look<Option<Pull>>,
+    pub pull: Look<Option<PullEvidence>>,
     /// `/boot`.
-    pub boot: Look<Boot>,
+    pub boot: Look<BootEvidence>,
     /// Free space on the file systems of the OS and of the node's data: one, or two.
     pub disks: Look<Vec<Disk>>,
     /// The directories of deployments.
-    pub deployments: Look<Vec<Deployed>>,
+    pub deployments: Look<Vec<DeployedTree>>,
     /// The error with which the last shutdown failed to write the staged deployment: file and message.
     pub finalize_failure: Look<Option<(String, String)>>,
     /// Certificates of the kubelet and of etcd, and authorities.
@@ -139,7 +139,7 @@ pub struct Evidence {
     /// Network configuration, and the cluster network that the node's configs are for.
     pub network: Look<Network>,
     /// The store of the container images.
-    pub storage: Look<Storage>,
+    pub storage: Look<ContainersStorage>,
     /// Units, as the running manager knows them.
     pub units: Look<Vec<UnitActivity>>,
     /// The result of rpm-ostreed's last start, from the running manager.
@@ -176,7 +176,7 @@ pub struct FirstBootFiles {
 
 /// The comparison of the disk with the recorded config.
 #[derive(Debug, Clone, Default)]
-pub struct Compared {
+pub struct ConfigComparison {
     /// Name of the config.
     pub config: String,
     /// Its image.
@@ -208,7 +208,7 @@ pub struct Named {
 
 /// A config whose contents are on the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AtHand {
+pub struct NamedConfig {
     /// Its name.
     pub name: String,
     /// The pool, if it is known.
@@ -229,25 +229,25 @@ pub struct Configs {
     /// Configs that are named somewhere.
     pub named: Vec<Named>,
     /// Configs with contents on the node.
-    pub at_hand: Vec<AtHand>,
+    pub at_hand: Vec<NamedConfig>,
     /// Damaged files, with the error.
     pub damaged: Vec<(String, String)>,
     /// The source of the desired config, and its time (seconds since 1970).
-    pub told: Option<(Told, Option<u64>)>,
+    pub told: Option<(AnnotationSource, Option<u64>)>,
 }
 
 /// The pull of an image.
 #[derive(Debug, Clone)]
-pub struct Pull {
+pub struct PullEvidence {
     /// Reference of the image.
     pub image: String,
     /// The decisions, or the reason why there are none.
-    pub trace: Result<Trace, Refusal>,
+    pub trace: Result<Trace, PullRefusal>,
 }
 
 /// A reason why no image can be pulled, or why the decisions are unknown.
 #[derive(Debug, Clone, Default)]
-pub struct Refusal {
+pub struct PullRefusal {
     /// Path of the file.
     pub place: String,
     /// The error in it.
@@ -258,7 +258,7 @@ pub struct Refusal {
 
 /// The state of `/boot`.
 #[derive(Debug, Clone, Default)]
-pub struct Boot {
+pub struct BootEvidence {
     /// Size and free space.
     pub space: Space,
     /// Space that one more kernel needs, if the deployments are known.
@@ -282,7 +282,7 @@ pub struct Disk {
 
 /// A deployment's directory.
 #[derive(Debug, Clone)]
-pub struct Deployed {
+pub struct DeployedTree {
     /// The directory.
     pub directory: DeployDirectory,
     /// rpm-ostree lists it; None if rpm-ostree was not queried.
@@ -291,7 +291,7 @@ pub struct Deployed {
     pub immutable: Look<Vec<RootPath>>,
 }
 
-impl Evidence {
+impl DoctorEvidence {
     /// Returns the answer of rpm-ostree.
     ///
     /// # Errors
@@ -393,15 +393,15 @@ fn stateroot(deployment: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn at(live: bool, root: &str, directory: &str) -> Evidence {
-        Evidence {
+    fn at(live: bool, root: &str, directory: &str) -> DoctorEvidence {
+        DoctorEvidence {
             live,
             root: root.to_owned(),
             upkeep: Upkeep {
                 directory: directory.to_owned(),
                 ..Upkeep::default()
             },
-            ..Evidence::default()
+            ..DoctorEvidence::default()
         }
     }
 

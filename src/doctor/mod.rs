@@ -9,12 +9,12 @@ pub mod upkeep;
 
 use serde::Serialize;
 
-pub use evidence::{Evidence, Look};
+pub use evidence::{DoctorEvidence, Look};
 
 /// The severity of a finding. The worst comes first in every order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Severity {
+pub enum CheckSeverity {
     /// The node does not boot, run or join as it should, and does not recover by itself.
     Critical,
     /// The node runs, but the daemon or the next change will fail on this.
@@ -25,7 +25,7 @@ pub enum Severity {
 
 /// A check for one kind of trouble.
 #[derive(Debug, Clone, Copy)]
-pub struct Check {
+pub struct DoctorCheck {
     /// The id, such as `FP-03`; `doctor ID` accepts it.
     pub id: &'static str,
     /// A short name of the trouble.
@@ -35,25 +35,25 @@ pub struct Check {
     /// The text of `doctor ID`: paragraphs between empty lines.
     pub explain: &'static str,
     /// The judgement.
-    pub judge: fn(&Evidence) -> Verdict,
+    pub judge: fn(&DoctorEvidence) -> CheckVerdict,
 }
 
 /// The result of one check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct CheckVerdict {
     /// The findings; empty if the evidence shows no trouble.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<DoctorFinding>,
     /// Missing evidence: the reason, and what to check by hand.
     pub unseen: Vec<String>,
 }
 
 /// A trouble of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct DoctorFinding {
     /// The id of the check; [`examine`] fills it in.
     pub id: &'static str,
     /// The severity.
-    pub severity: Severity,
+    pub severity: CheckSeverity,
     /// The trouble, in one line of at most [`WHAT`] letters.
     pub what: String,
     /// The evidence that shows it.
@@ -97,19 +97,19 @@ pub struct Looked {
 #[derive(Debug, Clone, Serialize)]
 pub struct Diagnosis {
     /// The worst first; equal ones in the order of the checks.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<DoctorFinding>,
     /// All checks.
     pub checks: Vec<Looked>,
 }
 
 impl Diagnosis {
     /// Returns the severity of the worst finding.
-    pub fn worst(&self) -> Option<Severity> {
+    pub fn worst(&self) -> Option<CheckSeverity> {
         self.findings.first().map(|finding| finding.severity)
     }
 }
 
-impl Severity {
+impl CheckSeverity {
     /// Returns the severity as one word.
     pub fn word(self) -> &'static str {
         match self {
@@ -120,7 +120,7 @@ impl Severity {
     }
 }
 
-impl Verdict {
+impl CheckVerdict {
     /// Returns a verdict without findings.
     pub fn healthy() -> Self {
         Self::default()
@@ -132,7 +132,7 @@ impl Verdict {
     }
 
     /// Returns a verdict with one finding.
-    pub fn found(finding: Finding) -> Self {
+    pub fn found(finding: DoctorFinding) -> Self {
         Self {
             findings: vec![finding],
             unseen: Vec::new(),
@@ -146,15 +146,15 @@ impl Verdict {
     }
 
     /// Adds findings.
-    pub fn and(mut self, finding: impl IntoIterator<Item = Finding>) -> Self {
+    pub fn and(mut self, finding: impl IntoIterator<Item = DoctorFinding>) -> Self {
         self.findings.extend(finding);
         self
     }
 }
 
-impl Finding {
+impl DoctorFinding {
     /// Creates a finding; the methods below add the rest.
-    pub fn new(severity: Severity, what: impl Into<String>, means: impl Into<String>) -> Self {
+    pub fn new(severity: CheckSeverity, what: impl Into<String>, means: impl Into<String>) -> Self {
         Self {
             id: "",
             severity,
@@ -216,7 +216,7 @@ impl Fact {
 const SAYS_NO_SYSTEM: &str = "FP-02";
 
 /// Runs all checks.
-pub fn examine(checks: &[Check], evidence: &Evidence) -> Diagnosis {
+pub fn examine(checks: &[DoctorCheck], evidence: &DoctorEvidence) -> Diagnosis {
     let mut diagnosis = Diagnosis {
         findings: Vec::new(),
         checks: Vec::new(),
@@ -225,7 +225,7 @@ pub fn examine(checks: &[Check], evidence: &Evidence) -> Diagnosis {
         let verdict = if evidence.has_system || check.id == SAYS_NO_SYSTEM {
             (check.judge)(evidence)
         } else {
-            Verdict::unseen("there is no system at this root")
+            CheckVerdict::unseen("there is no system at this root")
         };
         diagnosis.checks.push(Looked {
             id: check.id,
@@ -234,7 +234,7 @@ pub fn examine(checks: &[Check], evidence: &Evidence) -> Diagnosis {
             found: !verdict.findings.is_empty(),
             unseen: verdict.unseen,
         });
-        let named = |finding| Finding {
+        let named = |finding| DoctorFinding {
             id: check.id,
             ..finding
         };
@@ -248,7 +248,7 @@ pub fn examine(checks: &[Check], evidence: &Evidence) -> Diagnosis {
 }
 
 /// Finds a check by its id; `fp-3`, `FP-03` and `3` are the same.
-pub fn named<'a>(checks: &'a [Check], id: &str) -> Option<&'a Check> {
+pub fn named<'a>(checks: &'a [DoctorCheck], id: &str) -> Option<&'a DoctorCheck> {
     let number = |text: &str| {
         let text = text.to_ascii_lowercase();
         text.trim_start_matches("fp")
@@ -264,8 +264,8 @@ pub fn named<'a>(checks: &'a [Check], id: &str) -> Option<&'a Check> {
 mod tests {
     use super::*;
 
-    fn check(id: &'static str, judge: fn(&Evidence) -> Verdict) -> Check {
-        Check {
+    fn check(id: &'static str, judge: fn(&DoctorEvidence) -> CheckVerdict) -> DoctorCheck {
+        DoctorCheck {
             id,
             title: "",
             looks_at: "",
@@ -274,25 +274,26 @@ mod tests {
         }
     }
 
-    fn notice(_: &Evidence) -> Verdict {
-        Verdict::found(Finding::new(Severity::Notice, "small", ""))
+    fn notice(_: &DoctorEvidence) -> CheckVerdict {
+        CheckVerdict::found(DoctorFinding::new(CheckSeverity::Notice, "small", ""))
     }
 
-    fn critical(_: &Evidence) -> Verdict {
-        Verdict::found(Finding::new(Severity::Critical, "big", "")).and_unseen("dark")
+    fn critical(_: &DoctorEvidence) -> CheckVerdict {
+        CheckVerdict::found(DoctorFinding::new(CheckSeverity::Critical, "big", ""))
+            .and_unseen("dark")
     }
 
     #[test]
     fn the_worst_comes_first_and_what_was_not_seen_is_kept() {
         let checks = [check("FP-01", notice), check("FP-02", critical)];
-        let evidence = Evidence {
+        let evidence = DoctorEvidence {
             has_system: true,
-            ..Evidence::default()
+            ..DoctorEvidence::default()
         };
         let diagnosis = examine(&checks, &evidence);
         let ids: Vec<&str> = diagnosis.findings.iter().map(|one| one.id).collect();
         assert_eq!(ids, ["FP-02", "FP-01"]);
-        assert_eq!(diagnosis.worst(), Some(Severity::Critical));
+        assert_eq!(diagnosis.worst(), Some(CheckSeverity::Critical));
         assert_eq!(diagnosis.checks[1].unseen, ["dark"]);
     }
 
@@ -314,7 +315,7 @@ mod tests {
     #[test]
     fn many_facts_of_one_kind_are_counted() {
         let facts = (0..8).map(|n| Fact::new(n.to_string(), ""));
-        let finding = Finding::new(Severity::Notice, "", "").seen_all(facts);
+        let finding = DoctorFinding::new(CheckSeverity::Notice, "", "").seen_all(facts);
         assert_eq!(finding.evidence.len(), 6);
         assert_eq!(finding.evidence[5].place, "and 3 more");
     }

@@ -1,6 +1,6 @@
 //! What a node keeps beside its configs: ways to log in, labels, stamps, secrets, links of units, name servers.
 
-use crate::daemon::start::Annotations;
+use crate::daemon::start::StartAnnotations;
 use crate::images::auth::Secrets;
 use crate::node::Mislabelled;
 use crate::node::builds::Builds;
@@ -17,7 +17,7 @@ pub struct Upkeep {
     /// The directory that was read: of a disk, its deployment.
     pub directory: String,
     /// SELinux labels of the recorded config's objects.
-    pub labels: Look<Labels>,
+    pub labels: Look<LabelEvidence>,
     /// The keys and passwords that can log in.
     pub login: Look<Login>,
     /// Files with credentials of registries.
@@ -31,7 +31,7 @@ pub struct Upkeep {
     /// Build dates of boot image and OS.
     pub builds: Look<Builds>,
     /// `node-annotations.json`: its content, or the parser's error; None if it is missing.
-    pub annotations: Look<Option<Result<Annotations, String>>>,
+    pub annotations: Look<Option<Result<StartAnnotations, String>>>,
     /// The records in the other deployments.
     pub elsewhere: Look<Vec<Elsewhere>>,
     /// When the record of this root was written; seconds since 1970.
@@ -48,7 +48,7 @@ pub struct Upkeep {
 
 /// SELinux labels of a root.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Labels {
+pub struct LabelEvidence {
     /// The reason if there is a policy that gives no labels.
     pub unusable: Option<String>,
     /// Objects whose label differs from the policy.

@@ -140,7 +140,7 @@ impl fmt::Display for Address {
     missing_debug_implementations,
     reason = "a caller's function has nothing to show"
 )]
-pub enum Check<'a> {
+pub enum MediumCheck<'a> {
     /// Their sizes: quick on every medium.
     Sizes,
     /// Their bytes too, which takes as long as reading the medium; the function gets every number of bytes read.
@@ -153,14 +153,14 @@ pub struct Report {
     /// Digest of the wanted image.
     pub wanted: Digest,
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: BlobVerdict,
     /// Every blob that it takes, the manifests included.
     pub blobs: Vec<Blob>,
 }
 
 /// The verdict on a medium: does it provide an image bit-exactly?
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum BlobVerdict {
     /// It does. The manifest for this machine, where the wanted digest names a list.
     Exact(Option<Digest>),
     /// It should, but parts are missing or damaged: see the blobs.
@@ -181,7 +181,7 @@ pub struct Blob {
     /// Its digest.
     pub digest: Digest,
     /// Its part in the image.
-    pub role: Role,
+    pub role: BlobRole,
     /// Its size in the manifest, in bytes.
     pub size: u64,
     /// Its state on the medium.
@@ -190,7 +190,7 @@ pub struct Blob {
 
 /// The part of a blob in an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum BlobRole {
     /// A list of manifests.
     List,
     /// The manifest of an image.
@@ -346,23 +346,23 @@ impl Medium {
         &self,
         wanted: &Digest,
         architecture: &str,
-        check: &mut Check<'_>,
+        check: &mut MediumCheck<'_>,
     ) -> Result<Report, MediumError> {
         let mut report = Report {
             wanted: wanted.clone(),
-            verdict: Verdict::Damaged,
+            verdict: BlobVerdict::Damaged,
             blobs: Vec::new(),
         };
         if self.form == Form::DockerArchive {
-            report.verdict = Verdict::Lost(self.docker_digest()?);
+            report.verdict = BlobVerdict::Lost(self.docker_digest()?);
             return Ok(report);
         }
         let named = self.named_manifests()?;
         let Some(descriptor) = named.iter().find(|one| &one.digest == wanted) else {
             let lies_there = self.files.size(&self.manifest_file(wanted)).is_some();
             report.verdict = match lies_there {
-                true => Verdict::Unnamed,
-                false => Verdict::Other(named.into_iter().map(|one| one.digest).collect()),
+                true => BlobVerdict::Unnamed,
+                false => BlobVerdict::Other(named.into_iter().map(|one| one.digest).collect()),
             };
             return Ok(report);
         };
@@ -391,7 +391,7 @@ impl Medium {
         &self,
         descriptor: &Descriptor,
         architecture: &str,
-        check: &mut Check<'_>,
+        check: &mut MediumCheck<'_>,
         report: &mut Report,
     ) -> Result<(), MediumError> {
         let wanted = report.wanted.clone();
@@ -399,7 +399,7 @@ impl Medium {
         for _ in 0..=MAX_DEPTH {
             let file = self.manifest_file(&current.digest);
             // Manifests are small: their bytes are always looked at.
-            let state = self.blob_state(&file, &current, &mut Check::Digests(&mut |_| {}))?;
+            let state = self.blob_state(&file, &current, &mut MediumCheck::Digests(&mut |_| {}))?;
             let whole = state == BlobState::Whole;
             let manifest = if whole {
                 Some(self.read_manifest(&file)?)
@@ -407,8 +407,8 @@ impl Medium {
                 None
             };
             let role = match manifest {
-                Some(Manifest::List(_)) => Role::List,
-                _ => Role::Manifest,
+                Some(Manifest::List(_)) => BlobRole::List,
+                _ => BlobRole::Manifest,
             };
             report.blobs.push(make_blob(&current, role, state));
             match manifest {
@@ -421,14 +421,14 @@ impl Medium {
                         .iter()
                         .all(|blob| blob.state == BlobState::Whole)
                     {
-                        report.verdict = Verdict::Exact(inner);
+                        report.verdict = BlobVerdict::Exact(inner);
                     }
                     return Ok(());
                 }
                 Some(Manifest::List(all)) => match select_machine(&all, architecture) {
                     Some(inner) => current = inner.clone(),
                     None => {
-                        report.verdict = Verdict::NoPlatform(platform_names(&all));
+                        report.verdict = BlobVerdict::NoPlatform(platform_names(&all));
                         return Ok(());
                     }
                 },
@@ -441,12 +441,12 @@ impl Medium {
         &self,
         config: &Descriptor,
         layers: &[Descriptor],
-        check: &mut Check<'_>,
+        check: &mut MediumCheck<'_>,
         report: &mut Report,
     ) -> Result<(), MediumError> {
-        let roles = std::iter::once((config, Role::Config));
+        let roles = std::iter::once((config, BlobRole::Config));
         let mut seen = BTreeSet::new();
-        for (descriptor, role) in roles.chain(layers.iter().map(|layer| (layer, Role::Layer))) {
+        for (descriptor, role) in roles.chain(layers.iter().map(|layer| (layer, BlobRole::Layer))) {
             if seen.insert(descriptor.digest.clone()) {
                 let state =
                     self.blob_state(&self.blob_file(&descriptor.digest), descriptor, check)?;
@@ -460,14 +460,14 @@ impl Medium {
         &self,
         file: &str,
         descriptor: &Descriptor,
-        check: &mut Check<'_>,
+        check: &mut MediumCheck<'_>,
     ) -> Result<BlobState, MediumError> {
         match self.files.size(file) {
             None => return Ok(BlobState::Missing),
             Some(size) if size != descriptor.size => return Ok(BlobState::Size(size)),
             Some(_) => {}
         }
-        let Check::Digests(progress) = check else {
+        let MediumCheck::Digests(progress) = check else {
             return Ok(BlobState::Whole);
         };
         let found = self
@@ -588,12 +588,12 @@ impl Medium {
     fn docker_digest(&self) -> Result<Option<Digest>, MediumError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "PascalCase")]
-        struct Image {
+        struct MediumImage {
             config: String,
             layers: Vec<String>,
         }
         let list = self.read_bounded("manifest.json")?;
-        let images: Vec<Image> = serde_json::from_slice(&list).unwrap_or_default();
+        let images: Vec<MediumImage> = serde_json::from_slice(&list).unwrap_or_default();
         // Of several images it cannot be told which one is meant.
         let Some(image) = images.first().filter(|_| images.len() == 1) else {
             return Ok(None);
@@ -635,19 +635,23 @@ impl Report {
 
     /// Returns true if the image is whole.
     pub fn is_exact(&self) -> bool {
-        matches!(self.verdict, Verdict::Exact(_))
+        matches!(self.verdict, BlobVerdict::Exact(_))
     }
 
     /// Bytes of all layers, packed: less than an import of all of them needs, as they are unpacked.
     pub fn layer_bytes(&self) -> u64 {
-        let layers = self.blobs.iter().filter(|blob| blob.role == Role::Layer);
+        let layers = self
+            .blobs
+            .iter()
+            .filter(|blob| blob.role == BlobRole::Layer);
         layers.map(|blob| blob.size).sum()
     }
 
     /// The same without layers that are on the node ([`crate::command::rpm_ostree::status::Deployments::layers`]).
     pub fn new_layer_bytes(&self, on_node: &[String]) -> u64 {
-        let new =
-            |blob: &&Blob| blob.role == Role::Layer && !on_node.contains(&blob.digest.to_string());
+        let new = |blob: &&Blob| {
+            blob.role == BlobRole::Layer && !on_node.contains(&blob.digest.to_string())
+        };
         self.blobs.iter().filter(new).map(|blob| blob.size).sum()
     }
 
@@ -656,29 +660,29 @@ impl Report {
         let (wanted, at) = (&self.wanted, medium.reference());
         let copy = copy_command(image, wanted);
         match &self.verdict {
-            Verdict::Exact(None) => format!("{at} has {wanted}, whole"),
-            Verdict::Exact(Some(inner)) => {
+            BlobVerdict::Exact(None) => format!("{at} has {wanted}, whole"),
+            BlobVerdict::Exact(Some(inner)) => {
                 format!("{at} has {wanted}, a list of images, and {inner} of it whole")
             }
-            Verdict::Damaged => {
+            BlobVerdict::Damaged => {
                 let bad: Vec<String> = self.bad().map(ToString::to_string).collect();
                 format!(
                     "{at} has {wanted}, but damaged: {}; copy it again: {copy}",
                     bad.join(", ")
                 )
             }
-            Verdict::NoPlatform(machines) => format!(
+            BlobVerdict::NoPlatform(machines) => format!(
                 "{at} has {wanted}, a list of images for {}, but none for this machine; give the release of its architecture",
                 machines.join(", ")
             ),
-            Verdict::Other(has) => format!(
+            BlobVerdict::Other(has) => format!(
                 "{at} does not have {wanted}; it has {}; a copy keeps its digest only with: {copy}",
                 digests_text(has)
             ),
-            Verdict::Unnamed => format!(
+            BlobVerdict::Unnamed => format!(
                 "{at} has the manifest {wanted}, but its index.json does not name it; copy it again: {copy}"
             ),
-            Verdict::Lost(has) => format!(
+            BlobVerdict::Lost(has) => format!(
                 "{at} is an archive of Docker, which cannot keep digests: {wanted} is wanted, and an image made of it would be {}; \
                  make another copy: {copy}",
                 has.as_ref()
@@ -710,10 +714,10 @@ impl fmt::Display for Form {
 impl fmt::Display for Blob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let role = match self.role {
-            Role::List => "list",
-            Role::Manifest => "manifest",
-            Role::Config => "config",
-            Role::Layer => "layer",
+            BlobRole::List => "list",
+            BlobRole::Manifest => "manifest",
+            BlobRole::Config => "config",
+            BlobRole::Layer => "layer",
         };
         write!(f, "{role} {} ", self.digest)?;
         match &self.state {
@@ -775,7 +779,7 @@ fn path_inside(name: &str) -> Option<RootPath> {
     RootPath::parse(&format!("/{name}")).ok()
 }
 
-fn make_blob(descriptor: &Descriptor, role: Role, state: BlobState) -> Blob {
+fn make_blob(descriptor: &Descriptor, role: BlobRole, state: BlobState) -> Blob {
     Blob {
         digest: descriptor.digest.clone(),
         role,

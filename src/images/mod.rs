@@ -16,7 +16,7 @@ pub mod storage;
 use std::fmt;
 
 pub use archive::ArchiveError;
-pub use medium::{Check, Form, Medium, MediumError};
+pub use medium::{Form, Medium, MediumCheck, MediumError};
 
 /// A digest `sha256:…`, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,7 +10,7 @@ use super::medium::Address;
 
 /// The policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Policy {
+pub struct SignaturePolicy {
     default: Vec<Requirement>,
     transports: BTreeMap<String, BTreeMap<String, Vec<Requirement>>>,
 }
@@ -51,7 +51,7 @@ struct RawPolicy {
     transports: BTreeMap<String, BTreeMap<String, Vec<Requirement>>>,
 }
 
-impl Policy {
+impl SignaturePolicy {
     /// Reads the file.
     ///
     /// # Errors
@@ -211,7 +211,10 @@ mod tests {
 
     fn rule(name: &str) -> String {
         let image = ImageName::parse(name).unwrap();
-        Policy::parse(POLICY).unwrap().of_registry(&image).rule
+        SignaturePolicy::parse(POLICY)
+            .unwrap()
+            .of_registry(&image)
+            .rule
     }
 
     #[test]
@@ -226,7 +229,7 @@ mod tests {
         );
         assert_eq!(rule("quay.example/os:1"), "docker: *.example");
         assert_eq!(rule("quay.other:5000/os:1"), "docker: all");
-        let policy = Policy::parse(POLICY).unwrap();
+        let policy = SignaturePolicy::parse(POLICY).unwrap();
         assert!(policy.of_path("oci", "/mnt/os").rejects());
         assert_eq!(policy.of_path("oci", "/media/os").rule, "default");
         assert!(policy.of_storage(&[]).accepts_anything());
@@ -237,7 +240,7 @@ mod tests {
 
     #[test]
     fn keys_are_named() {
-        let policy = Policy::parse(POLICY).unwrap();
+        let policy = SignaturePolicy::parse(POLICY).unwrap();
         let keys = |name: &str| {
             let ruling = policy.of_registry(&ImageName::parse(name).unwrap());
             ruling
@@ -258,7 +261,7 @@ mod tests {
             r#"{"default": []}"#,
             r#"{"default": [{"type": "reject"}], "transports": {"oci": {"": []}}}"#,
         ] {
-            assert!(Policy::parse(text).is_err(), "{text}");
+            assert!(SignaturePolicy::parse(text).is_err(), "{text}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::ImageName;
 use super::auth::{Credentials, Secrets};
-use super::policy::{Policy, PolicyError, Ruling};
+use super::policy::{PolicyError, Ruling, SignaturePolicy};
 use super::registries::{Registries, RegistriesError};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
@@ -77,7 +77,7 @@ impl Trace {
         image: &ImageName,
         registries: &Registries,
         secrets: &Secrets,
-        policy: &Policy,
+        policy: &SignaturePolicy,
     ) -> Self {
         let table = registries.of(&image.to_string());
         let mut sources = Vec::new();
@@ -142,11 +142,11 @@ impl Trace {
 ///
 /// # Errors
 /// It is missing, or cannot be understood.
-pub fn policy_of(root: &Root) -> Result<Policy, TraceError> {
+pub fn policy_of(root: &Root) -> Result<SignaturePolicy, TraceError> {
     let policy = root
         .read(&RootPath::fixed(paths::POLICY))?
         .ok_or(TraceError::NoPolicy)?;
-    Ok(Policy::parse(&String::from_utf8_lossy(&policy))?)
+    Ok(SignaturePolicy::parse(&String::from_utf8_lossy(&policy))?)
 }
 
 /// A place is blocked by the table of its own name, not of the image's: a mirror of a blocked registry is asked.
@@ -214,7 +214,7 @@ mod tests {
     fn trace(conf: &str, policy: &str, image: &str) -> Trace {
         let registries = Registries::parse(&[("r.conf".to_owned(), conf.to_owned())]).unwrap();
         let secrets = Secrets::parse("/auth.json", br#"{"auths": {"mirror.local:5000": {}}}"#);
-        let policy = Policy::parse(policy).unwrap();
+        let policy = SignaturePolicy::parse(policy).unwrap();
         Trace::of(
             &ImageName::parse(image).unwrap(),
             &registries,

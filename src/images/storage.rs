@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::policy::Policy;
+use super::policy::SignaturePolicy;
 use crate::command::CommandLine;
 use crate::sys::privileges::Capability;
 
@@ -23,7 +23,7 @@ pub struct Stored {
 
 /// Driver and directory of the storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct StoragePlace {
     /// Such as `overlay`.
     pub driver: String,
     /// Such as `/var/lib/containers/storage`.
@@ -104,7 +104,7 @@ fn podman_line(args: &[&str]) -> CommandLine {
 pub fn stored(answer: &str, image: &str) -> Result<Option<Stored>, StorageError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
-    struct Image {
+    struct StoredImage {
         id: String,
         #[serde(default)]
         repo_digests: Option<Vec<String>>,
@@ -115,7 +115,7 @@ pub fn stored(answer: &str, image: &str) -> Result<Option<Stored>, StorageError>
     if answer.trim().is_empty() {
         return Ok(None);
     }
-    let all: Option<Vec<Image>> = serde_json::from_str(answer)
+    let all: Option<Vec<StoredImage>> = serde_json::from_str(answer)
         .map_err(|error| StorageError("images --format=json", error.to_string()))?;
     let found = all.unwrap_or_default().into_iter().find_map(|one| {
         let digests = one.repo_digests.unwrap_or_default();
@@ -133,7 +133,7 @@ pub fn stored(answer: &str, image: &str) -> Result<Option<Stored>, StorageError>
 ///
 /// # Errors
 /// An answer that is not podman's.
-pub fn place(answer: &str) -> Result<Place, StorageError> {
+pub fn place(answer: &str) -> Result<StoragePlace, StorageError> {
     let broken = |words: String| StorageError("system info --format=json", words);
     let info: Value = serde_json::from_str(answer).map_err(|error| broken(error.to_string()))?;
     let text = |key: &str| {
@@ -144,14 +144,14 @@ pub fn place(answer: &str) -> Result<Place, StorageError> {
             .map(str::to_owned)
             .ok_or_else(|| broken(format!("store.{key} is missing")))
     };
-    Ok(Place {
+    Ok(StoragePlace {
         driver: text("graphDriverName")?,
         root: text("graphRoot")?,
     })
 }
 
 /// The scope of one image in the policy: `[DRIVER@ROOT]NAME@DIGEST@ID`.
-pub fn scope(place: &Place, stored: &Stored) -> String {
+pub fn scope(place: &StoragePlace, stored: &Stored) -> String {
     format!(
         "[{}@{}]{}@{}",
         place.driver, place.root, stored.repo_digest, stored.id
@@ -160,7 +160,7 @@ pub fn scope(place: &Place, stored: &Stored) -> String {
 
 /// Returns true if the daemon would write an exception for an image of the storage: not if the default accepts anything
 /// and the storage has no rules of its own.
-pub fn needs_exception(policy: &Policy) -> bool {
+pub fn needs_exception(policy: &SignaturePolicy) -> bool {
     !policy.accepts_anything_by_default() || policy.has_rules_for("containers-storage")
 }
 
@@ -171,7 +171,7 @@ pub fn needs_exception(policy: &Policy) -> bool {
 /// A policy that is no JSON object.
 pub fn with_exception(
     policy: &str,
-    place: &Place,
+    place: &StoragePlace,
     stored: &Stored,
 ) -> Result<String, StorageError> {
     let broken = |words: String| StorageError("and policy.json", words);
@@ -205,8 +205,8 @@ mod tests {
 
     const NAME: &str = "quay.example/os@sha256:1";
 
-    fn one() -> (Place, Stored) {
-        let place = Place {
+    fn one() -> (StoragePlace, Stored) {
+        let place = StoragePlace {
             driver: "overlay".into(),
             root: "/var/lib/containers/storage".into(),
         };
@@ -247,8 +247,8 @@ mod tests {
         let policy = r#"{"default": [{"type": "reject"}], "transports": {"docker": {"": [{"type": "reject"}]}}}"#;
         let text = with_exception(policy, &place, &stored).unwrap();
         let (before, after) = (
-            Policy::parse(policy).unwrap(),
-            Policy::parse(&text).unwrap(),
+            SignaturePolicy::parse(policy).unwrap(),
+            SignaturePolicy::parse(&text).unwrap(),
         );
         let name = crate::images::ImageName::parse("quay.example/os:1").unwrap();
         assert_eq!(before.of_registry(&name), after.of_registry(&name));
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn no_exception_is_made_where_none_is_needed() {
-        let parse = |text: &str| Policy::parse(text).unwrap();
+        let parse = |text: &str| SignaturePolicy::parse(text).unwrap();
         assert!(!needs_exception(&parse(
             r#"{"default": [{"type": "insecureAcceptAnything"}]}"#
         )));

@@ -1,7 +1,7 @@
 //! The content for an initramfs: the program, the units of the dracut module with the links that start them, and
 //! configs. Values in, values out.
 
-use super::cpio::{Content, Entry};
+use super::cpio::{CpioContent, CpioEntry};
 use crate::paths;
 
 /// Directory of the units in an initramfs.
@@ -43,14 +43,14 @@ pub struct Baked {
 }
 
 /// Returns the entries that are unpacked over the distribution's initramfs; a parent precedes its content.
-pub fn entries(program: Vec<u8>, configs: Vec<Baked>) -> Vec<Entry> {
+pub fn entries(program: Vec<u8>, configs: Vec<Baked>) -> Vec<CpioEntry> {
     let mut all = vec![file_entry(PROGRAM.to_owned(), 0o755, program)];
     for (unit, target, text) in STARTED {
         all.push(file_entry(format!("{UNITS}/{unit}"), 0o644, text.into()));
-        all.push(Entry {
+        all.push(CpioEntry {
             name: format!("{UNITS}/{target}.wants/{unit}"),
             mode: 0o777,
-            content: Content::Link(format!("../{unit}")),
+            content: CpioContent::Link(format!("../{unit}")),
         });
     }
     let (name, text) = DROPIN;
@@ -62,25 +62,25 @@ pub fn entries(program: Vec<u8>, configs: Vec<Baked>) -> Vec<Entry> {
     with_parents(all)
 }
 
-fn file_entry(name: String, mode: u32, bytes: Vec<u8>) -> Entry {
-    Entry {
+fn file_entry(name: String, mode: u32, bytes: Vec<u8>) -> CpioEntry {
+    CpioEntry {
         name,
         mode,
-        content: Content::File(bytes),
+        content: CpioContent::File(bytes),
     }
 }
 
 /// Each directory once, before the first thing in it.
-fn with_parents(entries: Vec<Entry>) -> Vec<Entry> {
-    let mut all: Vec<Entry> = Vec::new();
+fn with_parents(entries: Vec<CpioEntry>) -> Vec<CpioEntry> {
+    let mut all: Vec<CpioEntry> = Vec::new();
     for entry in entries {
         for (at, _) in entry.name.match_indices('/') {
             let directory = entry.name.get(..at).unwrap_or_default();
             if !all.iter().any(|known| known.name == directory) {
-                all.push(Entry {
+                all.push(CpioEntry {
                     name: directory.to_owned(),
                     mode: 0o755,
-                    content: Content::Directory,
+                    content: CpioContent::Directory,
                 });
             }
         }

@@ -4,7 +4,7 @@
 
 /// The object at a name of the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Content {
+pub enum CpioContent {
     /// A directory. The kernel makes no parents, so every one has its own entry.
     Directory,
     /// A file with these bytes.
@@ -15,13 +15,13 @@ pub enum Content {
 
 /// One name of the archive; it belongs to root.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct CpioEntry {
     /// Path without leading slash.
     pub name: String,
     /// Permission bits.
     pub mode: u32,
     /// Type and bytes.
-    pub content: Content,
+    pub content: CpioContent,
 }
 
 /// An error while an archive is written.
@@ -45,13 +45,13 @@ const LINK: u32 = 0o120_000;
 ///
 /// # Errors
 /// A file that is too large.
-pub fn archive(entries: &[Entry]) -> Result<Vec<u8>, CpioError> {
+pub fn archive(entries: &[CpioEntry]) -> Result<Vec<u8>, CpioError> {
     let mut out = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
         let (kind, bytes) = match &entry.content {
-            Content::Directory => (DIRECTORY, [].as_slice()),
-            Content::File(bytes) => (FILE, bytes.as_slice()),
-            Content::Link(target) => (LINK, target.as_bytes()),
+            CpioContent::Directory => (DIRECTORY, [].as_slice()),
+            CpioContent::File(bytes) => (FILE, bytes.as_slice()),
+            CpioContent::Link(target) => (LINK, target.as_bytes()),
         };
         append_entry(&mut out, index + 1, &entry.name, kind | entry.mode, bytes)?;
     }
@@ -98,10 +98,10 @@ mod tests {
 
     #[test]
     fn every_part_begins_at_a_multiple_of_four() {
-        let entries = ["a", "ab", "abc", "abcd"].map(|name| Entry {
+        let entries = ["a", "ab", "abc", "abcd"].map(|name| CpioEntry {
             name: name.to_owned(),
             mode: 0o600,
-            content: Content::File(name.as_bytes().to_vec()),
+            content: CpioContent::File(name.as_bytes().to_vec()),
         });
         let archive = archive(&entries).unwrap();
         let found = archive.windows(6).enumerate();

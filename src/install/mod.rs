@@ -30,7 +30,7 @@ const PRESET_TEXT: &str = "enable mco-rescue-recover.service\nenable mco-rescue-
 
 /// The extent of an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum InstallScope {
     /// The part that repairs a node at boot: the program and the units that run it after a power cut and after a reboot.
     Recovery,
     /// Everything.
@@ -102,7 +102,7 @@ impl Item {
 /// The items in the order in which they are put: the program before the units that start it, links last.
 ///
 /// `never_booted`: the root's first boot runs the presets over all units.
-pub fn items(scope: Scope, never_booted: bool) -> Vec<Item> {
+pub fn items(scope: InstallScope, never_booted: bool) -> Vec<Item> {
     let [service, timer] = FETCH;
     let mut all = vec![
         Item::new(paths::PROGRAM, Content::Program, None),
@@ -117,7 +117,7 @@ pub fn items(scope: Scope, never_booted: bool) -> Vec<Item> {
             Some(COMPLETE),
         ),
     ];
-    if scope == Scope::All {
+    if scope == InstallScope::All {
         all.extend([
             Item::new(
                 paths::FETCH_SERVICE,
@@ -134,7 +134,7 @@ pub fn items(scope: Scope, never_booted: bool) -> Vec<Item> {
     all.push(Item::new(paths::RECOVER_LINK, link, Some(RECOVER)));
     let link = Content::Link("/etc/systemd/system/mco-rescue-complete.service");
     all.push(Item::new(paths::COMPLETE_LINK, link, Some(COMPLETE)));
-    if scope == Scope::All {
+    if scope == InstallScope::All {
         let link = Content::Link("/etc/systemd/system/mco-rescue-fetch.timer");
         all.push(Item::new(paths::TIMER_LINK, link, Some(timer)));
     }
@@ -152,7 +152,7 @@ pub fn managed(config: &Desired) -> BTreeSet<RootPath> {
 
 /// The state of an item on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum ItemStanding {
     /// As it should be.
     Right,
     /// Nothing is there.
@@ -169,21 +169,21 @@ pub enum Standing {
 
 /// An item, its state, and the object that is wanted at its path.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct FoundItem {
     /// The item.
     pub item: Item,
     /// State on the node.
-    pub standing: Standing,
+    pub standing: ItemStanding,
     /// Wanted type, mode and owner.
     pub object: Object,
     /// Its label, where the root's policy gives one.
     pub label: Option<String>,
 }
 
-impl Found {
+impl FoundItem {
     /// Returns true if the item has to be put or labelled.
     pub fn is_due(&self) -> bool {
-        use Standing::{Different, Mislabelled, Missing};
+        use ItemStanding::{Different, Mislabelled, Missing};
         matches!(self.standing, Missing | Different | Mislabelled)
     }
 }
@@ -193,7 +193,7 @@ impl Found {
     missing_debug_implementations,
     reason = "the bytes of a program have nothing to show"
 )]
-pub struct Survey<'a> {
+pub struct InstallSurvey<'a> {
     /// The root.
     pub root: &'a Root,
     /// Facts of the node.
@@ -207,21 +207,21 @@ pub struct Survey<'a> {
     pub managed: &'a BTreeSet<RootPath>,
 }
 
-impl Survey<'_> {
+impl InstallSurvey<'_> {
     /// Compares every item with the node.
     ///
     /// # Errors
     /// A path that cannot be resolved or read.
-    pub fn of(&self, scope: Scope) -> Result<Vec<Found>, RootError> {
+    pub fn of(&self, scope: InstallScope) -> Result<Vec<FoundItem>, RootError> {
         let items = items(scope, self.host.never_booted).into_iter();
         items.map(|item| self.compare_item(item)).collect()
     }
 
-    fn compare_item(&self, item: Item) -> Result<Found, RootError> {
+    fn compare_item(&self, item: Item) -> Result<FoundItem, RootError> {
         let object = item.make_object(self.program, self.host.attainable((0, 0)));
         let label = self.labels.wanted(&item.path, &object.kind);
         let standing = self.judge_item(&item, &object, label.as_deref())?;
-        Ok(Found {
+        Ok(FoundItem {
             item,
             standing,
             object,
@@ -234,23 +234,23 @@ impl Survey<'_> {
         item: &Item,
         object: &Object,
         label: Option<&str>,
-    ) -> Result<Standing, RootError> {
+    ) -> Result<ItemStanding, RootError> {
         let unit = item.unit.map(unit_path).transpose().ok().flatten();
         for path in unit.iter().chain([&item.path]) {
             if self.managed.contains(path) {
-                return Ok(Standing::Managed);
+                return Ok(ItemStanding::Managed);
             }
         }
         if let Some(unit) = unit
             && is_mask(self.root, &unit)?
         {
-            return Ok(Standing::Masked);
+            return Ok(ItemStanding::Masked);
         }
         Ok(match self.root.observe(&item.path)? {
-            None => Standing::Missing,
-            Some((found, _)) if !found.is_like(object) => Standing::Different,
-            Some(_) if self.is_mislabelled(&item.path, label) => Standing::Mislabelled,
-            Some(_) => Standing::Right,
+            None => ItemStanding::Missing,
+            Some((found, _)) if !found.is_like(object) => ItemStanding::Different,
+            Some(_) if self.is_mislabelled(&item.path, label) => ItemStanding::Mislabelled,
+            Some(_) => ItemStanding::Right,
         })
     }
 
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn nothing_is_enabled_before_it_is_there() {
-        for (scope, never_booted) in [(Scope::Recovery, false), (Scope::All, true)] {
+        for (scope, never_booted) in [(InstallScope::Recovery, false), (InstallScope::All, true)] {
             let all = items(scope, never_booted);
             assert_eq!(
                 position(&all, |item| item.content == Content::Program),

@@ -18,7 +18,7 @@ use crate::object::Kind;
 
 /// The labels of a root's policy.
 #[derive(Debug, Clone, Default)]
-pub enum Policy {
+pub enum LabelPolicy {
     /// No SELinux policy is configured.
     #[default]
     None,
@@ -33,7 +33,7 @@ pub enum Policy {
     },
 }
 
-impl Policy {
+impl LabelPolicy {
     /// Returns the label for an absolute path; `None` if the policy has none for it.
     pub fn label(&self, path: &str, kind: &Kind) -> Option<&str> {
         match self {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn only_types_are_compared_and_those_set_by_hand_are_right() {
-        let policy = Policy::Usable {
+        let policy = LabelPolicy::Usable {
             contexts: FileContexts::parse(&Sources::default()).unwrap(),
             customizable: BTreeSet::from(["container_file_t".to_owned()]),
         };

@@ -13,7 +13,7 @@ use super::deploy_directories::{self, is_name};
 use super::host::kernel_command_line;
 
 /// Device and inode of a directory.
-type Identity = (u64, u64);
+type FileIdentity = (u64, u64);
 
 /// The key in `/run/ostree-booted` for the directory of the root.
 const BACKING: &[u8] = b"backing-root-device-inode\0";
@@ -68,12 +68,12 @@ fn of_identity(root: &Root) -> Option<String> {
     clippy::disallowed_methods,
     reason = "a file of the running system, not of the node's root"
 )]
-fn made_of() -> Option<Identity> {
+fn made_of() -> Option<FileIdentity> {
     backing(&std::fs::read(format!("/{}", paths::OSTREE_BOOTED)).ok()?)
 }
 
 /// Reads the two numbers after their key, aligned to eight bytes: a dictionary of GVariant. Older versions leave it empty.
-fn backing(booted: &[u8]) -> Option<Identity> {
+fn backing(booted: &[u8]) -> Option<FileIdentity> {
     let key = booted
         .windows(BACKING.len())
         .position(|bytes| bytes == BACKING)?;

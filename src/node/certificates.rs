@@ -9,7 +9,7 @@ use crate::root::{Root, RootPath};
 
 /// The purpose of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum CertificateRole {
     /// Kubelet client certificate, shown to the API.
     KubeletClient,
     /// Kubelet serving certificate, shown to clients that request logs.
@@ -28,7 +28,7 @@ pub enum Role {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
     /// Its purpose.
-    pub role: Role,
+    pub role: CertificateRole,
     /// Path of its file.
     pub path: String,
     /// Its subject.
@@ -40,16 +40,19 @@ pub struct Certificate {
 }
 
 /// Files with a single purpose.
-const FILES: [(&str, Role); 9] = [
-    (paths::KUBELET_CLIENT, Role::KubeletClient),
-    (paths::KUBELET_SERVING, Role::KubeletServing),
-    ("etc/kubernetes/kubelet-ca.crt", Role::ClientAuthority),
-    ("etc/kubernetes/ca.crt", Role::ServerAuthority),
-    (paths::KUBECONFIG, Role::ServerAuthority),
-    (paths::KUBELET_KUBECONFIG, Role::ServerAuthority),
-    (paths::SERVER, Role::ServerAuthority),
-    ("boot/ignition/config.ign", Role::Pointer),
-    ("usr/lib/ignition/user.ign", Role::Pointer),
+const FILES: [(&str, CertificateRole); 9] = [
+    (paths::KUBELET_CLIENT, CertificateRole::KubeletClient),
+    (paths::KUBELET_SERVING, CertificateRole::KubeletServing),
+    (
+        "etc/kubernetes/kubelet-ca.crt",
+        CertificateRole::ClientAuthority,
+    ),
+    ("etc/kubernetes/ca.crt", CertificateRole::ServerAuthority),
+    (paths::KUBECONFIG, CertificateRole::ServerAuthority),
+    (paths::KUBELET_KUBECONFIG, CertificateRole::ServerAuthority),
+    (paths::SERVER, CertificateRole::ServerAuthority),
+    ("boot/ignition/config.ign", CertificateRole::Pointer),
+    ("usr/lib/ignition/user.ign", CertificateRole::Pointer),
 ];
 
 /// Reads the certificates, and the errors of unreadable files.
@@ -66,16 +69,16 @@ pub fn read(root: &Root) -> (Vec<Certificate>, Vec<String>) {
     (all, unseen)
 }
 
-fn of_etcd(root: &Root) -> Vec<(RootPath, Role)> {
+fn of_etcd(root: &Root) -> Vec<(RootPath, CertificateRole)> {
     let folder = RootPath::fixed(paths::ETCD_CERTIFICATES);
     let names = root.list(&folder).unwrap_or_default().into_iter();
     let certificates = names.filter(|name| name.ends_with(".crt"));
     certificates
-        .filter_map(|name| Some((folder.join(&name).ok()?, Role::Etcd)))
+        .filter_map(|name| Some((folder.join(&name).ok()?, CertificateRole::Etcd)))
         .collect()
 }
 
-fn of_file(path: &RootPath, role: Role, bytes: &[u8]) -> Vec<Certificate> {
+fn of_file(path: &RootPath, role: CertificateRole, bytes: &[u8]) -> Vec<Certificate> {
     let blocks = authorities::pem(bytes);
     let shown = net::system_certificates(blocks.as_bytes());
     let shown = shown.iter().filter_map(|der| net::read_certificate(der));

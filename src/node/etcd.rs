@@ -59,7 +59,7 @@ pub enum EtcdError {
 
 /// The access to etcd.
 #[derive(Debug)]
-pub struct Access {
+pub struct EtcdAccess {
     /// The authorities that sign its certificate.
     pub authorities: Vec<CertificateDer<'static>>,
     /// A client certificate that it accepts.
@@ -78,7 +78,7 @@ pub fn is_here(root: &Root) -> Result<bool, RootError> {
 ///
 /// # Errors
 /// A certificate is missing or broken.
-pub fn access(root: &Root) -> Result<Access, EtcdError> {
+pub fn access(root: &Root) -> Result<EtcdAccess, EtcdError> {
     let authority = |path| root.read(&RootPath::fixed(path)).transpose();
     let mut found = paths::ETCD_AUTHORITIES.into_iter().filter_map(authority);
     let bundle = found
@@ -102,7 +102,7 @@ pub fn access(root: &Root) -> Result<Access, EtcdError> {
             continue;
         };
         let bad = |error: net::BundleError| EtcdError::File(directory.clone(), error.to_string());
-        return Ok(Access {
+        return Ok(EtcdAccess {
             authorities: net::parse_bundle(&bundle).map_err(bad)?,
             identity: ClientIdentity::parse(&chain, &key).map_err(bad)?,
         });
@@ -116,16 +116,16 @@ pub fn access(root: &Root) -> Result<Access, EtcdError> {
 /// An answer that is not etcd's.
 pub fn members(answer: &[u8]) -> Result<Vec<Member>, EtcdError> {
     #[derive(Deserialize)]
-    struct Answer {
+    struct MemberAnswer {
         header: Header,
-        members: Vec<Entry>,
+        members: Vec<MemberEntry>,
     }
     #[derive(Deserialize)]
     struct Header {
         member_id: String,
     }
     #[derive(Deserialize)]
-    struct Entry {
+    struct MemberEntry {
         #[serde(rename = "ID")]
         id: String,
         #[serde(default)]
@@ -135,10 +135,10 @@ pub fn members(answer: &[u8]) -> Result<Vec<Member>, EtcdError> {
         #[serde(default, rename = "isLearner")]
         learner: bool,
     }
-    let answer: Answer =
+    let answer: MemberAnswer =
         serde_json::from_slice(answer).map_err(|error| EtcdError::Answer(error.to_string()))?;
     let own = answer.header.member_id;
-    let member = |entry: Entry| Member {
+    let member = |entry: MemberEntry| Member {
         own: entry.id == own,
         ill: entry
             .urls

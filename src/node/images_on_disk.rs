@@ -17,7 +17,7 @@ const CONTENTS: &str = "var/lib/containers/storage/overlay";
 
 /// The store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Storage {
+pub struct ContainersStorage {
     /// The store exists.
     pub exists: bool,
     /// Unusable files, with the error.
@@ -32,7 +32,7 @@ struct Layer {
 }
 
 #[derive(Deserialize)]
-struct Image {
+struct DiskImage {
     id: String,
     #[serde(default)]
     names: Option<Vec<String>>,
@@ -44,10 +44,10 @@ struct Image {
 ///
 /// # Errors
 /// It cannot be read.
-pub fn read(root: &Root) -> anyhow::Result<Storage> {
-    let mut storage = Storage {
+pub fn read(root: &Root) -> anyhow::Result<ContainersStorage> {
+    let mut storage = ContainersStorage {
         exists: root.directory(&RootPath::fixed(STORE))?.is_some(),
-        ..Storage::default()
+        ..ContainersStorage::default()
     };
     let mut known = BTreeSet::new();
     for file in LAYERS {
@@ -55,7 +55,7 @@ pub fn read(root: &Root) -> anyhow::Result<Storage> {
         known.extend(layers.into_iter().map(|layer| layer.id));
     }
     let contents: BTreeSet<String> = root.list(&RootPath::fixed(CONTENTS))?.into_iter().collect();
-    let images: Vec<Image> = list(root, IMAGES, &mut storage.broken)?;
+    let images: Vec<DiskImage> = list(root, IMAGES, &mut storage.broken)?;
     for image in images {
         let Some(layer) = image.layer.filter(|layer| !layer.is_empty()) else {
             continue;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::labels::{FileContexts, Policy, Sources, policy_name};
+use crate::labels::{FileContexts, LabelPolicy, Sources, policy_name};
 use crate::object::{Kind, Object};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
@@ -11,7 +11,7 @@ use crate::root::{Root, RootError, RootPath};
 #[derive(Debug, Clone, Default)]
 pub struct Labels {
     /// The policy, or the reason why there is none.
-    pub policy: Policy,
+    pub policy: LabelPolicy,
     /// The labels of the objects; those on file systems without labels are not in here.
     pub found: BTreeMap<RootPath, Option<String>>,
     /// Directories that are elsewhere than their path, through links.
@@ -32,7 +32,7 @@ pub struct Mislabelled {
 impl Labels {
     /// Reads the policy. An unreadable one is no error: only labels depend on it.
     pub fn read(root: &Root) -> Self {
-        let policy = read_policy(root).unwrap_or_else(Policy::Unusable);
+        let policy = read_policy(root).unwrap_or_else(LabelPolicy::Unusable);
         Self {
             policy,
             ..Self::default()
@@ -41,7 +41,7 @@ impl Labels {
 
     /// Is true if the policy gives labels.
     pub fn usable(&self) -> bool {
-        matches!(self.policy, Policy::Usable { .. })
+        matches!(self.policy, LabelPolicy::Usable { .. })
     }
 
     /// Returns the policy's label for an object of this kind at a path.
@@ -82,10 +82,10 @@ impl Labels {
 }
 
 /// Reads the policy. The error is a clause for a notice.
-fn read_policy(root: &Root) -> Result<Policy, String> {
+fn read_policy(root: &Root) -> Result<LabelPolicy, String> {
     let config = RootPath::fixed(paths::SELINUX_CONFIG);
     let Some(config) = read(root, &config)? else {
-        return Ok(Policy::None);
+        return Ok(LabelPolicy::None);
     };
     let contexts = format!("/etc/selinux/{}/contexts", policy_name(&config));
     let file = |name: &str| {
@@ -104,7 +104,7 @@ fn read_policy(root: &Root) -> Result<Policy, String> {
         policy_aliases: beside(".subs_dist")?,
     };
     let customizable = file("customizable_types")?.unwrap_or_default();
-    Ok(Policy::Usable {
+    Ok(LabelPolicy::Usable {
         contexts: FileContexts::parse(&sources).map_err(|e| format!("{contexts}/files: {e}"))?,
         customizable: customizable
             .split_whitespace()

@@ -44,7 +44,7 @@ pub use activity::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process};
 pub use host::Host;
 pub use labels::{Labels, Mislabelled};
 pub use machine::Machine;
-use observer::{Observer, Seen};
+use observer::{Observer, SeenObjects};
 pub use os::Os;
 pub use records::{Baseline, Recorded, Records};
 pub use system::System;
@@ -260,7 +260,7 @@ impl NodeState {
     }
 
     /// Adds the results of an observer.
-    fn take(&mut self, seen: Seen) {
+    fn take(&mut self, seen: SeenObjects) {
         add(&mut self.objects, seen.objects);
         add(&mut self.stamps, seen.stamps);
         self.obstructed.extend(seen.obstructed);

@@ -17,7 +17,7 @@ const PART: usize = 512;
 
 /// The results of an observer.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct SeenObjects {
     /// Objects, one entry for each read of a path.
     pub(super) objects: Vec<(RootPath, Object)>,
     pub(super) stamps: Vec<(RootPath, Stamp)>,
@@ -41,7 +41,7 @@ pub(super) struct Observer<'r> {
     missing: BTreeMap<RootPath, bool>,
     parents: Recent<Parent>,
     places: Places,
-    seen: Seen,
+    seen: SeenObjects,
 }
 
 /// The directory of a path.
@@ -58,7 +58,7 @@ pub(super) fn look(
     root_mount: u64,
     labels: bool,
     paths: &BTreeSet<RootPath>,
-) -> Result<Seen, RootError> {
+) -> Result<SeenObjects, RootError> {
     let paths: Vec<&RootPath> = paths.iter().collect();
     let parts = parallel::in_parts(&paths, PART, |part| {
         let mut observer = Observer::new(root, root_mount, labels);
@@ -66,14 +66,14 @@ pub(super) fn look(
         part.try_for_each(|path| observer.object(path))
             .map(|()| observer.seen())
     });
-    let mut all = Seen::default();
+    let mut all = SeenObjects::default();
     for part in parts {
         all.add(part?);
     }
     Ok(all)
 }
 
-impl Seen {
+impl SeenObjects {
     /// Adds the results of another observer.
     fn add(&mut self, other: Self) {
         self.objects.extend(other.objects);
@@ -97,7 +97,7 @@ impl<'r> Observer<'r> {
             missing: BTreeMap::new(),
             parents: Recent::default(),
             places: Places::default(),
-            seen: Seen::default(),
+            seen: SeenObjects::default(),
         }
     }
 
@@ -109,7 +109,7 @@ impl<'r> Observer<'r> {
         observer
     }
 
-    pub(super) fn seen(self) -> Seen {
+    pub(super) fn seen(self) -> SeenObjects {
         self.seen
     }
 

@@ -9,7 +9,7 @@ use super::{Inputs, LiveEvidence, Options, Plan, PlannedStep, Section, Step};
 use crate::command::job::Job;
 use crate::daemon::actions::{self, Changed};
 use crate::daemon::policies::ClusterPolicies;
-use crate::daemon::registries::Change;
+use crate::daemon::registries::RegistryChange;
 use crate::daemon::{Action, Queued, Update, decide_taken};
 use crate::document::MachineConfig;
 use crate::node::Recorded;
@@ -167,11 +167,11 @@ fn drain(update: &Update) -> Option<String> {
     }
     Some(match &update.registries {
         _ if update.reboots() => "it would reboot".to_owned(),
-        Some(Change::Unsafe(why)) => format!("in registries.conf {why}"),
-        Some(Change::Unreadable(why)) => {
+        Some(RegistryChange::Unsafe(why)) => format!("in registries.conf {why}"),
+        Some(RegistryChange::Unreadable(why)) => {
             format!("it could not tell what changes, and would end with: {why}")
         }
-        Some(Change::Safe) | None => "a policy asks for it".to_owned(),
+        Some(RegistryChange::Safe) | None => "a policy asks for it".to_owned(),
     })
 }
 

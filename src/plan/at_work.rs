@@ -17,7 +17,7 @@ const WORKING: [&str; 3] = [FIRST_BOOT, "pivot", "once-from"];
 
 /// A sign of an update at work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Evidence {
+pub struct ActivityEvidence {
     /// What it is about, and a sentence.
     pub notice: Notice,
     /// Of the first-boot service or its pull, which try for ever where there is no registry.
@@ -25,7 +25,7 @@ pub struct Evidence {
 }
 
 /// Each piece of evidence. What is staged is none where it is what is `wanted`.
-pub fn evidence(activity: &Activity, wanted: bool) -> Vec<Evidence> {
+pub fn evidence(activity: &Activity, wanted: bool) -> Vec<ActivityEvidence> {
     let mut all = Vec::new();
     let by_pid: BTreeMap<u32, &Process> = activity
         .processes
@@ -35,18 +35,18 @@ pub fn evidence(activity: &Activity, wanted: bool) -> Vec<Evidence> {
     let working = activity.processes.iter().filter(|p| is_work(p, &by_pid));
     all.extend(working.map(|process| {
         let subject = format!("process {}", process.pid);
-        Evidence {
+        ActivityEvidence {
             notice: notice(&subject, format!("{} is at work", process.args.join(" "))),
             first_boot: completes_a_first_boot(process, &by_pid),
         }
     }));
     let busy = activity.units.iter().filter(|unit| unit.is_at_work());
-    all.extend(busy.map(|unit| Evidence {
+    all.extend(busy.map(|unit| ActivityEvidence {
         notice: notice(&unit.name, format!("is {} ({})", unit.active, unit.sub)),
         first_boot: [FIRST_BOOT_PULL, FIRST_BOOT_SERVICE].contains(&unit.name.as_str()),
     }));
     let others = system_wide(activity, wanted).into_iter();
-    all.extend(others.map(|notice| Evidence {
+    all.extend(others.map(|notice| ActivityEvidence {
         notice,
         first_boot: false,
     }));
@@ -140,7 +140,7 @@ fn frozen_with<'a>(
 }
 
 /// Evidence that stands against a run.
-pub fn refused(evidence: Evidence) -> Notice {
+pub fn refused(evidence: ActivityEvidence) -> Notice {
     let next = if evidence.first_boot {
         format!(
             "The first boot is not completed yet: let it end; or, where it cannot, do its work in its place: {}; or \
@@ -154,16 +154,16 @@ pub fn refused(evidence: Evidence) -> Notice {
 }
 
 /// Evidence that was passed over.
-pub fn taken_over(evidence: Evidence) -> Notice {
+pub fn taken_over(evidence: ActivityEvidence) -> Notice {
     evidence.with(|message| format!("{message}; passed over as asked (--takeover)"))
 }
 
 /// Evidence of the service whose work this run does.
-pub fn stood_in_for(evidence: Evidence) -> Notice {
+pub fn stood_in_for(evidence: ActivityEvidence) -> Notice {
     evidence.with(|message| format!("{message}; its work is done here, in its place"))
 }
 
-impl Evidence {
+impl ActivityEvidence {
     fn with(self, message: impl FnOnce(&str) -> String) -> Notice {
         Notice {
             message: message(&self.notice.message),

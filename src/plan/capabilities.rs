@@ -2,7 +2,7 @@
 //! (`CapabilityBoundingSet=`) take some away, and then a run would fail half-way.
 
 use super::{Plan, PlannedStep, Step};
-use crate::labels::Policy;
+use crate::labels::LabelPolicy;
 use crate::node::NodeState;
 use crate::notice::Notice;
 use crate::object::Object;
@@ -11,7 +11,7 @@ use crate::sys::privileges::Capability;
 
 /// A capability, and what needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Need {
+pub struct CapabilityNeed {
     /// The capability.
     pub capability: Capability,
     /// The first thing that needs it.
@@ -19,10 +19,10 @@ pub struct Need {
 }
 
 /// What the plan needs beyond what an ordinary user may do with his own files.
-pub fn needs(plan: &Plan, node: &NodeState) -> Vec<Need> {
+pub fn needs(plan: &Plan, node: &NodeState) -> Vec<CapabilityNeed> {
     let first = |capability, why: &dyn Fn(&PlannedStep) -> Option<String>| {
         let why = plan.steps.iter().find_map(why)?;
-        Some(Need { capability, why })
+        Some(CapabilityNeed { capability, why })
     };
     let mut all = vec![
         first(Capability::CAP_CHOWN, &|planned| {
@@ -36,11 +36,11 @@ pub fn needs(plan: &Plan, node: &NodeState) -> Vec<Need> {
         }),
         first(Capability::CAP_FSETID, &|planned| setgid(planned, node)),
     ];
-    all.push(plan.held.first().map(|held| Need {
+    all.push(plan.held.first().map(|held| CapabilityNeed {
         capability: Capability::CAP_LINUX_IMMUTABLE,
         why: format!("clearing the flags of {}", held.path),
     }));
-    if !matches!(node.labels.policy, Policy::None) {
+    if !matches!(node.labels.policy, LabelPolicy::None) {
         all.push(first(Capability::CAP_SYS_ADMIN, &labelled));
     }
     all.into_iter().flatten().collect()
@@ -66,11 +66,12 @@ pub fn closed(plan: &mut Plan, node: &NodeState) {
     let lacks = node.host.user.0 == 0 && !node.host.capabilities.contains(&capability);
     if let Some((path, _)) = closed.filter(|_| lacks) {
         let why = format!("looking at {path}");
-        plan.blockers.push(missing(Need { capability, why }));
+        plan.blockers
+            .push(missing(CapabilityNeed { capability, why }));
     }
 }
 
-fn missing(need: Need) -> Notice {
+fn missing(need: CapabilityNeed) -> Notice {
     let name = need.capability.to_string();
     let short = name.strip_prefix("CAP_").unwrap_or(&name).to_owned();
     let message = format!(

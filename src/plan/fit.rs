@@ -8,7 +8,7 @@ use super::Plan;
 use crate::invocation::mco_rescue;
 use crate::notice::Notice;
 use crate::render::NameHash;
-use crate::source::identity::{Bundles, Claims, Identity, Membership, Witness};
+use crate::source::identity::{Bundles, Claims, Membership, NodeIdentity, Witness};
 
 /// Doubts that the person passed over by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl Doubtful {
 
 /// Everything that is known of a config and of the node it is for.
 #[derive(Debug, Clone)]
-pub struct Evidence<'a> {
+pub struct FitEvidence<'a> {
     /// Name of the config.
     pub name: &'a str,
     /// Why it is no rendered config; nothing where it is one.
@@ -151,11 +151,11 @@ pub struct Evidence<'a> {
     /// Pool and cluster of the config, by its contents.
     pub claims: &'a Claims,
     /// Pool and cluster of the node, by its files.
-    pub node: &'a Identity,
+    pub node: &'a NodeIdentity,
 }
 
 /// Every reason to doubt that the config is meant for the node, the gravest first.
-pub fn doubts(evidence: &Evidence<'_>) -> Vec<Doubtful> {
+pub fn doubts(evidence: &FitEvidence<'_>) -> Vec<Doubtful> {
     let all = [
         not_rendered(evidence),
         other_cluster(evidence.claims, evidence.node),
@@ -165,7 +165,7 @@ pub fn doubts(evidence: &Evidence<'_>) -> Vec<Doubtful> {
     all.into_iter().flatten().collect()
 }
 
-fn not_rendered(evidence: &Evidence<'_>) -> Option<Doubtful> {
+fn not_rendered(evidence: &FitEvidence<'_>) -> Option<Doubtful> {
     let why = evidence.not_rendered.as_ref()?;
     let pool = evidence.node.pools.first();
     let pool = pool.map_or("POOL", |pool| pool.says.as_str());
@@ -177,7 +177,7 @@ fn not_rendered(evidence: &Evidence<'_>) -> Option<Doubtful> {
     Some(Doubtful::new(Doubt::NotRendered, "metadata", said))
 }
 
-fn other_pool(evidence: &Evidence<'_>) -> Option<Doubtful> {
+fn other_pool(evidence: &FitEvidence<'_>) -> Option<Doubtful> {
     let pool = evidence.claims.pool.as_deref()?;
     let Membership::Stranger(witness) = evidence.node.membership(pool) else {
         return None;
@@ -192,7 +192,7 @@ fn other_pool(evidence: &Evidence<'_>) -> Option<Doubtful> {
     Some(Doubtful::new(Doubt::OtherPool, "pool", said))
 }
 
-fn other_cluster(claims: &Claims, node: &Identity) -> Option<Doubtful> {
+fn other_cluster(claims: &Claims, node: &NodeIdentity) -> Option<Doubtful> {
     let doubt = |why: String| Some(Doubtful::new(Doubt::OtherCluster, "cluster", why));
     let (same, other) = compare_hosts(&claims.hosts, &node.hosts);
     if let (false, Some((host, witness))) = (same, other) {
@@ -260,7 +260,7 @@ fn strange_bundle(config: &Bundles, node: &Bundles) -> Option<&'static str> {
     (!shared).then_some(*path)
 }
 
-fn edited(evidence: &Evidence<'_>) -> Option<Doubtful> {
+fn edited(evidence: &FitEvidence<'_>) -> Option<Doubtful> {
     if *evidence.hash != NameHash::Wrong {
         return None;
     }
@@ -321,18 +321,18 @@ mod tests {
                 for authority in ALL {
                     for hash in &hashes {
                         for rendered in [true, false] {
-                            let node = Identity {
+                            let node = NodeIdentity {
                                 pools: witnesses(pool, "worker", "master"),
                                 hosts: witnesses(host, "api.a.example", "api.b.example"),
                                 bundles: bundles(authority, CA),
-                                ..Identity::default()
+                                ..NodeIdentity::default()
                             };
                             let claims = Claims {
                                 pool: Some("worker".into()),
                                 hosts: vec!["api-int.a.example".into()],
                                 bundles: Bundles::from([(CA, BTreeSet::from(["new".to_owned()]))]),
                             };
-                            let found = doubts(&Evidence {
+                            let found = doubts(&FitEvidence {
                                 name: "rendered-worker-0",
                                 not_rendered: (!rendered).then(|| "it is a part".to_owned()),
                                 hash,

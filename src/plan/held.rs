@@ -30,7 +30,7 @@ pub fn hold(plan: &mut Plan, node: &NodeState, clear: bool) {
     if plan.steps.is_empty() {
         return;
     }
-    let mut found = Found::default();
+    let mut found = FoundFlags::default();
     for planned in &plan.steps {
         found.target(&planned.step, node);
         found.directory(&planned.step, node);
@@ -65,12 +65,12 @@ fn flagged((path, flags): (RootPath, Flags)) -> Notice {
 }
 
 #[derive(Default)]
-struct Found {
+struct FoundFlags {
     flags: BTreeMap<RootPath, Flags>,
     blockers: Vec<Notice>,
 }
 
-impl Found {
+impl FoundFlags {
     fn block(&mut self, subject: String, message: String) {
         let notice = notice(subject, message);
         if !self.blockers.contains(&notice) {

@@ -1,7 +1,7 @@
 //! SELinux labels of what a plan puts in place, and what cannot be right about them.
 
 use super::{Builder, Payload, PlannedStep, Section, Step};
-use crate::labels::{Policy, type_of};
+use crate::labels::{LabelPolicy, type_of};
 use crate::node::Mislabelled;
 use crate::object::Kind;
 use crate::paths;
@@ -28,9 +28,9 @@ impl Builder<'_> {
     /// Says once what will not be labelled, and what is labelled otherwise than the policy wants.
     pub(super) fn labels(&mut self) {
         match &self.node().labels.policy {
-            Policy::None => {}
-            Policy::Unusable(why) => self.without_labels(why),
-            Policy::Usable { .. } => {
+            LabelPolicy::None => {}
+            LabelPolicy::Unusable(why) => self.without_labels(why),
+            LabelPolicy::Usable { .. } => {
                 self.puzzles();
                 self.wrong_labels();
             }

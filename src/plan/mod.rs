@@ -55,7 +55,7 @@ use crate::root::{ResolveError, RootPath};
 
 pub use after::{After, Rules};
 pub use as_drift::{account_drift, blocked_drifts, step_drifts};
-pub use capabilities::{Need, needs};
+pub use capabilities::{CapabilityNeed, needs};
 pub use carried_out::{carried_out, is_carried_out};
 pub use guard::Allowed;
 use guard::guard;
@@ -71,7 +71,7 @@ pub use quorum::{Quorum, judge_quorum};
 use removals::removals;
 use rollback::rollback;
 pub use rollback::{FinishedRun, RecordBefore, RollbackInputs};
-pub use whole::{Findings, LiveEvidence, PlanRequest, Scope, Task, plan};
+pub use whole::{Findings, LiveEvidence, PlanRequest, PlanScope, Task, plan};
 
 /// One change of one path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -30,7 +30,7 @@ impl Builder<'_> {
             }
             return;
         }
-        let wanted = Wanted {
+        let wanted = WantedPackages {
             kernel: config.kernel_type.as_str(),
             extensions: &config.extensions,
             were: plan.had_extensions,
@@ -43,7 +43,7 @@ impl Builder<'_> {
 }
 
 /// What a config wants of packages.
-pub struct Wanted<'a> {
+pub struct WantedPackages<'a> {
     /// `spec.kernelType`.
     pub kernel: &'a str,
     /// `spec.extensions`.
@@ -57,7 +57,7 @@ impl OsPlan {
     fn add_packages(
         &mut self,
         facts: &Facts,
-        wanted: &Wanted<'_>,
+        wanted: &WantedPackages<'_>,
         architecture: &str,
     ) -> Result<Vec<Notice>, (&'static str, PackagesError)> {
         let Some(base) = self.base(facts).cloned() else {
@@ -113,7 +113,7 @@ impl OsPlan {
     fn extensions(
         &mut self,
         base: &Deployment,
-        wanted: &Wanted<'_>,
+        wanted: &WantedPackages<'_>,
     ) -> Result<Option<Notice>, PackagesError> {
         // The daemon leaves alone what nobody ever asked for through a config.
         if wanted.extensions.is_empty() && !wanted.were {
@@ -176,7 +176,7 @@ mod tests {
         let mut plan = OsPlan::of_image(&facts, image);
         plan.repository = false;
         let extensions: Vec<String> = extensions.iter().map(|name| (*name).to_owned()).collect();
-        let wanted = Wanted {
+        let wanted = WantedPackages {
             kernel,
             extensions: &extensions,
             were,
@@ -364,7 +364,7 @@ mod tests {
         let facts = facts(vec![deployment(NEW, "b")], "rw", "rw");
         let known = ["nonsense".to_owned()];
         let error = |kernel, extensions| {
-            let wanted = Wanted {
+            let wanted = WantedPackages {
                 kernel,
                 extensions,
                 were: false,

@@ -15,12 +15,12 @@ const OVERHEAD_INODES: u64 = 16;
 const BLOCK: u64 = 4096;
 
 #[derive(Default, Clone, Copy)]
-struct Need {
+struct SpaceNeed {
     bytes: u64,
     inodes: u64,
 }
 
-impl Need {
+impl SpaceNeed {
     fn add(&mut self, other: Self) {
         self.bytes += other.bytes;
         self.inodes += other.inodes;
@@ -35,7 +35,7 @@ impl Builder<'_> {
         }
         let node = self.node();
         let state = node.mount_for(&RootPath::fixed(paths::INTENT));
-        let mut needs: BTreeMap<u64, Need> = BTreeMap::new();
+        let mut needs: BTreeMap<u64, SpaceNeed> = BTreeMap::new();
         for planned in &self.plan.steps {
             let mount = node.mount_for(planned.step.path());
             let need = needs.entry(mount).or_default();
@@ -62,21 +62,21 @@ impl Builder<'_> {
     }
 
     /// The room of what the history keeps of a step. Across mounts it is a copy, of a directory with all that is in it.
-    fn kept_of(&self, step: &Step) -> Need {
+    fn kept_of(&self, step: &Step) -> SpaceNeed {
         let (Step::Put { old: Some(old), .. } | Step::Remove { old, .. }) = step else {
-            return Need::default();
+            return SpaceNeed::default();
         };
         let tree = self.node().trees.get(step.path());
         let tree = tree.filter(|_| old.is_directory()).into_iter().flatten();
         let sizes = tree.copied().chain([old.size()]);
         let room = |size: u64| blocks(size).max(if old.is_directory() { BLOCK } else { 0 });
-        sizes.fold(Need::default(), |need, size| Need {
+        sizes.fold(SpaceNeed::default(), |need, size| SpaceNeed {
             bytes: need.bytes + room(size),
             inodes: need.inodes + 1,
         })
     }
 
-    fn check_mount(&mut self, id: u64, need: Need) {
+    fn check_mount(&mut self, id: u64, need: SpaceNeed) {
         let Some(mount) = self.node().mounts.get(&id).copied() else {
             return;
         };

@@ -15,7 +15,7 @@ use crate::node::system::Facts;
 use crate::node::{Activity, NodeState};
 use crate::notice::Notice;
 use crate::render::NameHash;
-use crate::source::identity::{Claims, Identity};
+use crate::source::identity::{Claims, NodeIdentity};
 
 /// The task of a run.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,7 @@ pub enum Task<'a> {
 
 /// How much of the node is checked beside the guards.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Scope {
+pub enum PlanScope {
     /// The guards alone: updates at work, permissions, flags, room.
     #[default]
     Guards,
@@ -59,7 +59,7 @@ pub struct PlanRequest {
     /// Doubts that are passed over.
     pub accepted: Accepted,
     /// How much is checked.
-    pub scope: Scope,
+    pub scope: PlanScope,
     /// The node is to be rebooted by this run, where the plan needs that.
     pub reboots: bool,
     /// The pods are to be stopped, where the daemon would drain the node.
@@ -89,7 +89,7 @@ pub trait LiveEvidence {
     fn permission(&self, plan: &Plan) -> Option<Notice>;
 
     /// Returns the pool and the cluster of the node.
-    fn identity(&self) -> Identity;
+    fn identity(&self) -> NodeIdentity;
 
     /// Returns how the hash in the name of the config stands to its contents.
     fn name_hash(&self) -> NameHash;
@@ -154,11 +154,11 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
         plan.blockers.insert(0, denied);
     }
     if let Task::Config(inputs) = task
-        && request.scope >= Scope::Fit
+        && request.scope >= PlanScope::Fit
     {
         add_doubts(&mut plan, inputs, evidence, request.accepted);
     }
-    if request.scope == Scope::Run {
+    if request.scope == PlanScope::Run {
         let source = evidence.image(&plan.os)?;
         image::add(&mut plan, source, request.accepted);
         if let Task::Config(inputs) = task {
@@ -188,7 +188,7 @@ fn add_doubts(
         return;
     }
     let (config, hash) = (inputs.config, evidence.name_hash());
-    let mut all = fit::doubts(&fit::Evidence {
+    let mut all = fit::doubts(&fit::FitEvidence {
         name: &config.name,
         not_rendered: config.why_not_rendered(hash == NameHash::Right),
         hash: &hash,

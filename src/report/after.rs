@@ -12,7 +12,7 @@ use crate::text::inline;
 
 /// The results of the actions after the files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Told {
+pub struct JobsDone {
     /// Finished actions on the running system, with their results.
     pub done: Vec<(Job, Done)>,
     /// Actions that were left out, as asked.
@@ -22,7 +22,7 @@ pub struct Told {
 /// Returns the actions as JSON.
 pub fn json(after: &After) -> Value {
     let entry = |queued: &Queued| {
-        let mut value = json!(policies::Action::from(&queued.action));
+        let mut value = json!(policies::PolicyAction::from(&queued.action));
         value["why"] = json!(queued.cause.to_string());
         value
     };
@@ -86,7 +86,7 @@ fn item(text: &str) -> String {
 }
 
 /// Returns the results and the next step, at the end of `apply`.
-pub fn done(after: &After, told: &Told) -> String {
+pub fn done(after: &After, told: &JobsDone) -> String {
     let mut out = String::new();
     for (job, done) in &told.done {
         out.push_str(&item(&format!("{job}: {}", words(*done))));
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn what_is_left_is_the_next_step() {
-        let left = Told {
+        let left = JobsDone {
             done: vec![(Job::Reload("crio.service".into()), Done::NotRunning)],
             left: vec![Job::Restart("a.service".into())],
         };
@@ -182,7 +182,7 @@ mod tests {
             queue: vec![reload()],
             ..After::default()
         };
-        assert_eq!(done(&nothing, &Told::default()), "");
+        assert_eq!(done(&nothing, &JobsDone::default()), "");
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
             unserved: vec!["/etc/y".into()],
             ..After::default()
         };
-        let said = done(&reboot, &Told::default());
+        let said = done(&reboot, &JobsDone::default());
         assert!(!text(&reboot).contains("/etc/y"), "the reboot serves it");
         let wanted = "The new files need a reboot: /etc/x has no policy.\nNext: systemctl reboot\n";
         assert_eq!(said, wanted);

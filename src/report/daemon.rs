@@ -4,12 +4,12 @@ use serde::{Serialize, Serializer};
 
 use super::wrap;
 use crate::daemon::forecast::{ANOTHER, Branch, Forecast};
-use crate::daemon::start::{Prediction, State, Update};
+use crate::daemon::start::{Prediction, StartUpdate, State};
 use crate::invocation::mco_rescue;
 use crate::text::inline;
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct ForecastDocument<'a> {
     #[serde(flatten)]
     forecast: &'a Forecast,
     next: Option<String>,
@@ -20,7 +20,7 @@ struct Document<'a> {
 /// # Errors
 /// The serializer's error.
 pub fn described<S: Serializer>(forecast: &Option<Forecast>, out: S) -> Result<S::Ok, S::Error> {
-    let document = forecast.as_ref().map(|forecast| Document {
+    let document = forecast.as_ref().map(|forecast| ForecastDocument {
         forecast,
         next: forecast.next(),
     });
@@ -117,7 +117,7 @@ impl Forecast {
         }
     }
 
-    fn goes(&self, update: &Update, seen: &Prediction) -> String {
+    fn goes(&self, update: &StartUpdate, seen: &Prediction) -> String {
         let verb = if update.from == update.to {
             "applies again"
         } else if self.current.as_deref() == Some(update.to.as_str()) {
@@ -210,7 +210,7 @@ impl Forecast {
 }
 
 /// Returns the headline of an update that begins and fails.
-fn midway(update: &Update, seen: &Prediction) -> String {
+fn midway(update: &StartUpdate, seen: &Prediction) -> String {
     let drained = match seen.drain {
         Some(true) => ", after a drain",
         _ => "",

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{WIDTH, wrap};
-use crate::doctor::{Check, Diagnosis, Fact, Finding, Looked, Severity};
+use crate::doctor::{CheckSeverity, Diagnosis, DoctorCheck, DoctorFinding, Fact, Looked};
 use crate::text::{count, inline};
 
 /// The abilities of the terminal.
@@ -19,10 +19,10 @@ pub struct Style {
 const INDENT: usize = 9;
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct DoctorDocument<'a> {
     schema: &'static str,
     root: &'a str,
-    worst: Option<Severity>,
+    worst: Option<CheckSeverity>,
     #[serde(flatten)]
     diagnosis: &'a Diagnosis,
 }
@@ -41,7 +41,7 @@ struct Explained<'a> {
 /// # Errors
 /// The serializer's error.
 pub fn json(root: &str, diagnosis: &Diagnosis) -> serde_json::Result<String> {
-    let document = Document {
+    let document = DoctorDocument {
         schema: "mco-rescue/doctor/v1",
         root,
         worst: diagnosis.worst(),
@@ -54,7 +54,7 @@ pub fn json(root: &str, diagnosis: &Diagnosis) -> serde_json::Result<String> {
 ///
 /// # Errors
 /// The serializer's error.
-pub fn json_of_check(check: &Check) -> serde_json::Result<String> {
+pub fn json_of_check(check: &DoctorCheck) -> serde_json::Result<String> {
     let document = Explained {
         schema: "mco-rescue/doctor-check/v1",
         id: check.id,
@@ -83,7 +83,7 @@ pub fn text(root: &str, diagnosis: &Diagnosis, style: Style) -> String {
 }
 
 /// Returns one check as text.
-pub fn of_check(check: &Check, style: Style) -> String {
+pub fn of_check(check: &DoctorCheck, style: Style) -> String {
     let mut out = format!("{}: {}\n", bold(check.id, style), check.title);
     out.push_str(&hanging("Checks", check.looks_at));
     for paragraph in check.explain.split("\n\n") {
@@ -98,19 +98,23 @@ fn headline(root: &str, diagnosis: &Diagnosis) -> String {
     let Some(first) = findings.first() else {
         return nothing(root, &diagnosis.checks);
     };
-    let of = |severity: Severity| {
+    let of = |severity: CheckSeverity| {
         let number = findings
             .iter()
             .filter(|one| one.severity == severity)
             .count();
         // "critical" has no plural.
         let word = match severity {
-            Severity::Critical => format!("{number} critical"),
+            CheckSeverity::Critical => format!("{number} critical"),
             other => count(number, other.word()),
         };
         (number > 0).then_some(word)
     };
-    let all = [Severity::Critical, Severity::Warning, Severity::Notice];
+    let all = [
+        CheckSeverity::Critical,
+        CheckSeverity::Warning,
+        CheckSeverity::Notice,
+    ];
     let counts: Vec<String> = all.into_iter().filter_map(of).collect();
     let (counts, id) = (counts.join(", "), first.id);
     let line = |more: &str| format!("Found: {counts}. {more}: mco-rescue doctor {id}\n");
@@ -133,7 +137,7 @@ fn nothing(root: &str, checks: &[Looked]) -> String {
     wrap(&text, 0)
 }
 
-fn of_finding(finding: &Finding, style: Style) -> String {
+fn of_finding(finding: &DoctorFinding, style: Style) -> String {
     let word = coloured(finding.severity, style);
     let mut out = format!("{word} {}: {}\n", finding.id, inline(&finding.what));
     for (index, command) in finding.next.iter().enumerate() {
@@ -193,12 +197,12 @@ fn hanging(label: &str, text: &str) -> String {
     label + wrapped.trim_start()
 }
 
-fn coloured(severity: Severity, style: Style) -> String {
+fn coloured(severity: CheckSeverity, style: Style) -> String {
     let word = severity.word().to_ascii_uppercase();
     let number = match severity {
-        Severity::Critical => "1;31",
-        Severity::Warning => "1;33",
-        Severity::Notice => "1",
+        CheckSeverity::Critical => "1;31",
+        CheckSeverity::Warning => "1;33",
+        CheckSeverity::Notice => "1",
     };
     if style.colour {
         format!("\x1b[{number}m{word}\x1b[0m")
@@ -229,32 +233,36 @@ fn ascii(text: String, style: Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Evidence;
+    use crate::doctor::DoctorEvidence;
     use crate::doctor::examine;
-    use crate::doctor::{Verdict, WHAT};
+    use crate::doctor::{CheckVerdict, WHAT};
 
-    fn sick(_: &Evidence) -> Verdict {
-        let finding = Finding::new(Severity::Critical, "w".repeat(WHAT), "long ".repeat(60))
-            .seen("/etc/\u{e9}\n", "x".repeat(20))
-            .next("mco-rescue apply");
-        Verdict::found(finding).and_unseen("it was dark")
+    fn sick(_: &DoctorEvidence) -> CheckVerdict {
+        let finding = DoctorFinding::new(
+            CheckSeverity::Critical,
+            "w".repeat(WHAT),
+            "long ".repeat(60),
+        )
+        .seen("/etc/\u{e9}\n", "x".repeat(20))
+        .next("mco-rescue apply");
+        CheckVerdict::found(finding).and_unseen("it was dark")
     }
 
-    fn well(_: &Evidence) -> Verdict {
-        Verdict::healthy()
+    fn well(_: &DoctorEvidence) -> CheckVerdict {
+        CheckVerdict::healthy()
     }
 
-    fn diagnosis(judge: fn(&Evidence) -> Verdict) -> Diagnosis {
-        let check = Check {
+    fn diagnosis(judge: fn(&DoctorEvidence) -> CheckVerdict) -> Diagnosis {
+        let check = DoctorCheck {
             id: "FP-01",
             title: "t",
             looks_at: "the moon",
             explain: "one\n\ntwo",
             judge,
         };
-        let evidence = Evidence {
+        let evidence = DoctorEvidence {
             has_system: true,
-            ..Evidence::default()
+            ..DoctorEvidence::default()
         };
         examine(&[check], &evidence)
     }
@@ -277,8 +285,12 @@ mod tests {
 
     #[test]
     fn the_first_line_fits_however_much_is_found() {
-        let finding = |severity| Finding::new(severity, "w", "m");
-        let all = [Severity::Critical, Severity::Warning, Severity::Notice];
+        let finding = |severity| DoctorFinding::new(severity, "w", "m");
+        let all = [
+            CheckSeverity::Critical,
+            CheckSeverity::Warning,
+            CheckSeverity::Notice,
+        ];
         let mut many = diagnosis(well);
         many.findings = all
             .into_iter()

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::wrap;
 use crate::daemon::annotations::Annotations;
-use crate::daemon::pod_log::{DaemonLog, Trace};
-use crate::daemon::policies::{Asked, Policies};
+use crate::daemon::pod_log::{DaemonLog, LogTrace};
+use crate::daemon::policies::{Policies, PolicyRequest};
 use crate::invocation::mco_rescue;
 use crate::source::cache::Cached;
 use crate::text::{count, inline};
@@ -15,19 +15,19 @@ use crate::time::utc;
 
 /// The result of `fetch`.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Outcome {
+pub struct FetchOutcome {
     /// Configs that are in the cache now.
     pub kept: Vec<Fetched>,
     /// Files of a directory that were skipped.
     pub passed_over: Vec<PassedOver>,
     /// The state of the cluster, as far as it was seen.
     #[serde(flatten)]
-    pub seen: Seen,
+    pub seen: ClusterReport,
 }
 
 /// The sources of the cluster's desired state, the best evidence first.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Seen {
+pub struct ClusterReport {
     /// The node's annotations, as the API reported them.
     pub annotations: Option<Annotations>,
     /// The last configs in the daemon's log on the node.
@@ -69,15 +69,15 @@ pub struct Fetched {
 }
 
 #[derive(Serialize)]
-struct Document<'a, T: Serialize> {
+struct FetchDocument<'a, T: Serialize> {
     schema: &'static str,
     #[serde(flatten)]
     body: &'a T,
 }
 
 /// Returns the result as JSON.
-pub fn json(outcome: &Outcome) -> serde_json::Result<String> {
-    let document = Document {
+pub fn json(outcome: &FetchOutcome) -> serde_json::Result<String> {
+    let document = FetchDocument {
         schema: "mco-rescue/fetch/v1",
         body: outcome,
     };
@@ -85,7 +85,7 @@ pub fn json(outcome: &Outcome) -> serde_json::Result<String> {
 }
 
 /// Returns the result as text.
-pub fn text(outcome: &Outcome) -> String {
+pub fn text(outcome: &FetchOutcome) -> String {
     let pools: BTreeSet<&Option<String>> = outcome.kept.iter().map(|one| &one.pool).collect();
     let mut out = match pools.len() {
         0 | 1 => outcome.kept.iter().map(|one| kept(one, true)).collect(),
@@ -99,7 +99,7 @@ pub fn text(outcome: &Outcome) -> String {
 }
 
 /// Returns the state of the cluster as text.
-pub fn seen(seen: &Seen) -> String {
+pub fn seen(seen: &ClusterReport) -> String {
     let annotations = seen.annotations.iter().map(annotated);
     let log = seen.daemon_log.iter().map(logged);
     let policies = seen.policies.iter().map(allowed);
@@ -108,7 +108,7 @@ pub fn seen(seen: &Seen) -> String {
 
 /// Returns the configs of the daemon's log with their times, as they may be old.
 fn logged(log: &DaemonLog) -> String {
-    let line = |label: &str, what: &str, trace: Option<&Trace>| match trace {
+    let line = |label: &str, what: &str, trace: Option<&LogTrace>| match trace {
         Some(trace) => format!(
             "{label:<10}{what} {} ({})\n",
             inline(&trace.name),
@@ -124,10 +124,10 @@ fn logged(log: &DaemonLog) -> String {
 /// Returns the disruption policies in one line, or two if the last answer had none.
 fn allowed(policies: &Policies) -> String {
     let asked = match policies.asked {
-        Asked::Given => None,
-        Asked::NotAllowed => Some("not allowed to read them"),
-        Asked::None => Some("the cluster has none"),
-        Asked::NotReady => Some("the operator has not finished them"),
+        PolicyRequest::Given => None,
+        PolicyRequest::NotAllowed => Some("not allowed to read them"),
+        PolicyRequest::None => Some("the cluster has none"),
+        PolicyRequest::NotReady => Some("the operator has not finished them"),
     };
     let known = policies.known.as_ref().map(|known| {
         let (files, units) = (known.cluster.files.len(), known.cluster.units.len());
@@ -271,7 +271,7 @@ pub fn list_json(all: &[Cached], recorded: Option<&str>) -> serde_json::Result<S
             }),
         }
     }
-    let document = Document {
+    let document = FetchDocument {
         schema: "mco-rescue/cache/v1",
         body: &listing,
     };

@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use super::wrap;
-use crate::daemon::handover::{Handover, Step};
+use crate::daemon::handover::{Handover, HandoverStep};
 use crate::text::inline;
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct HandoverDocument<'a> {
     schema: &'static str,
     #[serde(flatten)]
     handover: &'a Handover,
@@ -15,7 +15,7 @@ struct Document<'a> {
 
 /// Returns the commands as JSON.
 pub fn json(handover: &Handover) -> serde_json::Result<String> {
-    let document = Document {
+    let document = HandoverDocument {
         schema: "mco-rescue/for-cluster/v1",
         handover,
     };
@@ -42,7 +42,7 @@ pub fn text(handover: &Handover) -> String {
     out
 }
 
-fn one(number: usize, step: &Step) -> String {
+fn one(number: usize, step: &HandoverStep) -> String {
     let mut out = comment(&format!("{number}. {}. Check first:", step.what));
     out.push_str(&format!("{}\n", inline(&step.check)));
     if let Some(expect) = &step.expect {

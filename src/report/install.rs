@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::wrap;
 use crate::command::systemctl::StartResult;
-use crate::install::{Content, Found, RECOVER, Standing};
+use crate::install::{Content, FoundItem, ItemStanding, RECOVER};
 use crate::invocation::mco_rescue;
 use crate::plan::restorecon;
 use crate::reason::Reason;
@@ -14,7 +14,7 @@ use crate::text::{count, inline};
 
 /// The check that the units can start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Check {
+pub enum UnitCheck {
     /// The root is not that of the running system.
     OtherRoot,
     /// No systemd runs here.
@@ -29,7 +29,7 @@ pub enum Check {
     Unknown(String),
 }
 
-impl Check {
+impl UnitCheck {
     /// Is true if systemd runs here, but will not recover an interrupted run.
     pub fn is_failure(&self) -> bool {
         match self {
@@ -46,11 +46,11 @@ pub struct Installed<'a> {
     /// Path of the root.
     pub root: String,
     /// Every item, with its state before.
-    pub found: &'a [Found],
+    pub found: &'a [FoundItem],
     /// Files that could not be labelled, with the reason.
     pub unlabelled: &'a [(RootPath, Reason)],
     /// The check that the units can start.
-    pub check: Check,
+    pub check: UnitCheck,
 }
 
 /// The result of a removal.
@@ -66,7 +66,7 @@ pub struct Removed {
 
 /// A written archive.
 #[derive(Debug, Serialize)]
-pub struct Archive {
+pub struct ArchiveReport {
     /// Path of the archive.
     pub file: String,
     /// Size in bytes.
@@ -80,20 +80,20 @@ pub struct Archive {
 const SCHEMA: &str = "mco-rescue/install/v1";
 
 /// Returns the word for the action on an item.
-fn done(standing: Standing) -> &'static str {
+fn done(standing: ItemStanding) -> &'static str {
     match standing {
-        Standing::Right => "kept",
-        Standing::Missing => "placed",
-        Standing::Different => "replaced",
-        Standing::Mislabelled => "relabelled",
-        Standing::Masked => "masked",
-        Standing::Managed => "managed",
+        ItemStanding::Right => "kept",
+        ItemStanding::Missing => "placed",
+        ItemStanding::Different => "replaced",
+        ItemStanding::Mislabelled => "relabelled",
+        ItemStanding::Masked => "masked",
+        ItemStanding::Managed => "managed",
     }
 }
 
 /// Returns the result as JSON.
 pub fn json(installed: &Installed<'_>) -> serde_json::Result<String> {
-    let item = |found: &Found| json!({"path": found.item.path, "done": done(found.standing)});
+    let item = |found: &FoundItem| json!({"path": found.item.path, "done": done(found.standing)});
     let items: Vec<_> = installed.found.iter().map(item).collect();
     let unlabelled = installed.unlabelled.iter();
     let unlabelled: Vec<_> = unlabelled.map(|(path, _)| path).collect();
@@ -116,7 +116,7 @@ fn pretty(value: &serde_json::Value) -> serde_json::Result<String> {
 /// Returns the result as text.
 pub fn text(installed: &Installed<'_>) -> String {
     let mut out = format!("Root      {}\n\n", inline(&installed.root));
-    if !installed.found.iter().any(Found::is_due) {
+    if !installed.found.iter().any(FoundItem::is_due) {
         out.push_str("Everything is in place already; nothing was written.\n");
     }
     for found in installed.found {
@@ -131,11 +131,11 @@ pub fn text(installed: &Installed<'_>) -> String {
     out
 }
 
-fn line(found: &Found) -> String {
+fn line(found: &FoundItem) -> String {
     let path = &found.item.path;
     let what = match (found.item.content, found.standing) {
-        (_, Standing::Masked) => "masked by hand, left alone",
-        (_, Standing::Managed) => "managed by the node's config, left alone",
+        (_, ItemStanding::Masked) => "masked by hand, left alone",
+        (_, ItemStanding::Managed) => "managed by the node's config, left alone",
         (Content::Link(_), _) => "enables it",
         (Content::Program, _) => "this program",
         (Content::Text(_), _) => "",
@@ -145,45 +145,45 @@ fn line(found: &Found) -> String {
 }
 
 /// Returns one word for JSON, and a sentence for the text.
-fn check_words(check: &Check) -> (&'static str, String) {
+fn check_words(check: &UnitCheck) -> (&'static str, String) {
     let (word, said) = match check {
-        Check::OtherRoot => (
+        UnitCheck::OtherRoot => (
             "other-root",
             "The units' start could not be checked here: the root is not that of the running system.",
         ),
-        Check::NoSystemd => (
+        UnitCheck::NoSystemd => (
             "no-systemd",
             "The units' start could not be checked here: systemd does not run.",
         ),
-        Check::Pending => (
+        UnitCheck::Pending => (
             "pending",
             "The units' start was not checked: an earlier run is unfinished.",
         ),
-        Check::NotOurs => (
+        UnitCheck::NotOurs => (
             "not-ours",
             "No unit recovers an interrupted run at boot: it was left alone.",
         ),
-        Check::Started(StartResult::Ran) => (
+        UnitCheck::Started(StartResult::Ran) => (
             "started",
             "systemd has read the units, and can start the recovery unit.",
         ),
-        Check::Started(StartResult::NotStarted) => (
+        UnitCheck::Started(StartResult::NotStarted) => (
             "not-started",
             "systemd has read the units, but did not start the recovery unit.",
         ),
-        Check::Started(StartResult::Masked) => (
+        UnitCheck::Started(StartResult::Masked) => (
             "masked",
             "No unit recovers an interrupted run at boot: it is masked.",
         ),
-        Check::Started(StartResult::CannotRun) => (
+        UnitCheck::Started(StartResult::CannotRun) => (
             "cannot-run",
             "systemd may not run the program (203/EXEC): its SELinux label is wrong, or its file system is mounted \
              noexec.",
         ),
-        Check::Started(StartResult::Failed(how)) => {
+        UnitCheck::Started(StartResult::Failed(how)) => {
             return ("failed", format!("The recovery unit fails: {how}."));
         }
-        Check::Unknown(why) => {
+        UnitCheck::Unknown(why) => {
             return ("unknown", format!("systemd could not be queried: {why}."));
         }
     };
@@ -192,33 +192,33 @@ fn check_words(check: &Check) -> (&'static str, String) {
 
 fn next(installed: &Installed<'_>) -> String {
     match &installed.check {
-        Check::OtherRoot => {
+        UnitCheck::OtherRoot => {
             "boot it, then run mco-rescue install there, which checks the units".to_owned()
         }
-        Check::NoSystemd => mco_rescue("status"),
-        Check::Pending => format!("{}, then {}", mco_rescue("recover"), mco_rescue("install")),
-        Check::NotOurs | Check::Started(StartResult::Masked) => {
+        UnitCheck::NoSystemd => mco_rescue("status"),
+        UnitCheck::Pending => format!("{}, then {}", mco_rescue("recover"), mco_rescue("install")),
+        UnitCheck::NotOurs | UnitCheck::Started(StartResult::Masked) => {
             format!(
                 "systemctl unmask {RECOVER}, then {}; or recover by hand after a power cut",
                 mco_rescue("install")
             )
         }
-        Check::Started(StartResult::Ran) => {
+        UnitCheck::Started(StartResult::Ran) => {
             format!(
                 "{}, once; then the timer repeats it",
                 mco_rescue("fetch --pool POOL --server HOST --ca FILE")
             )
         }
-        Check::Started(StartResult::CannotRun) => {
+        UnitCheck::Started(StartResult::CannotRun) => {
             format!(
                 "restorecon -Fv /usr/local/bin/mco-rescue, or findmnt -T /usr/local/bin; then {}",
                 mco_rescue("install")
             )
         }
-        Check::Started(StartResult::NotStarted | StartResult::Failed(_)) => {
+        UnitCheck::Started(StartResult::NotStarted | StartResult::Failed(_)) => {
             format!("journalctl -b -u {RECOVER}")
         }
-        Check::Unknown(_) => format!("systemctl daemon-reload, then {}", mco_rescue("install")),
+        UnitCheck::Unknown(_) => format!("systemctl daemon-reload, then {}", mco_rescue("install")),
     }
 }
 
@@ -234,7 +234,7 @@ fn unlabelled(unlabelled: &[(RootPath, Reason)]) -> String {
 }
 
 /// Returns the notice of a plan about the recovery unit, which `apply` installs before its first step.
-pub fn beforehand(found: &[Found]) -> String {
+pub fn beforehand(found: &[FoundItem]) -> String {
     let due = found.iter().filter(|found| found.is_due());
     let paths: Vec<String> = due.map(|found| found.item.path.to_string()).collect();
     format!(
@@ -253,11 +253,11 @@ pub fn now_at_boot() -> String {
 }
 
 /// Returns the obstacle that keeps an interrupted run from being recovered at boot.
-pub fn problem(check: &Check, not_labelled: &[(RootPath, Reason)]) -> Option<String> {
+pub fn problem(check: &UnitCheck, not_labelled: &[(RootPath, Reason)]) -> Option<String> {
     match check {
-        Check::Started(StartResult::Ran) if not_labelled.is_empty() => None,
-        Check::Started(StartResult::Ran) => Some(unlabelled(not_labelled)),
-        Check::Started(StartResult::CannotRun) => Some(format!(
+        UnitCheck::Started(StartResult::Ran) if not_labelled.is_empty() => None,
+        UnitCheck::Started(StartResult::Ran) => Some(unlabelled(not_labelled)),
+        UnitCheck::Started(StartResult::CannotRun) => Some(format!(
             "{} Run {}",
             check_words(check).1,
             "`restorecon -Fv /usr/local/bin/mco-rescue`"
@@ -330,7 +330,7 @@ pub fn removed_text(removed: &Removed) -> String {
 }
 
 /// Returns a written archive as JSON.
-pub fn archive_json(archive: &Archive) -> serde_json::Result<String> {
+pub fn archive_json(archive: &ArchiveReport) -> serde_json::Result<String> {
     let mut value = serde_json::to_value(archive)?;
     if let Some(object) = value.as_object_mut() {
         object.insert("schema".to_owned(), SCHEMA.into());
@@ -340,7 +340,7 @@ pub fn archive_json(archive: &Archive) -> serde_json::Result<String> {
 }
 
 /// Returns a written archive as text.
-pub fn archive_text(archive: &Archive) -> String {
+pub fn archive_text(archive: &ArchiveReport) -> String {
     let mut out = format!(
         "Written   {}\n          {} bytes, sha256 {}\n",
         inline(&archive.file),

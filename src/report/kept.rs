@@ -40,7 +40,7 @@ pub struct KeptRun {
 
 /// All runs that can be reverted.
 #[derive(Debug, Clone, Serialize)]
-pub struct List {
+pub struct RunsDocument {
     /// `mco-rescue/rollback-list/v1`.
     pub schema: &'static str,
     /// Seconds since 1970.
@@ -62,12 +62,12 @@ fn name<S: Serializer>(before: &Before, out: S) -> Result<S::Ok, S::Error> {
 }
 
 /// Returns the runs as JSON.
-pub fn json(list: &List) -> serde_json::Result<String> {
+pub fn json(list: &RunsDocument) -> serde_json::Result<String> {
     serde_json::to_string_pretty(list).map(|text| text + "\n")
 }
 
 /// Returns the runs as text.
-pub fn text(list: &List) -> String {
+pub fn text(list: &RunsDocument) -> String {
     let mut out = format!("{:<10}{}\n", "Root", inline(&list.root));
     if let Some(staged) = &list.staged {
         out.push_str(&format!(

@@ -8,7 +8,7 @@ use crate::ssh_key::PublicKey;
 use crate::text::inline;
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct KeyDocument<'a> {
     schema: &'static str,
     /// Its type, such as `ssh-ed25519`.
     kind: &'a str,
@@ -23,7 +23,7 @@ struct Document<'a> {
 
 /// Returns the result as JSON.
 pub fn json(key: &PublicKey, path: &str, steps: usize) -> serde_json::Result<String> {
-    let document = Document {
+    let document = KeyDocument {
         schema: "mco-rescue/key/v1",
         kind: &key.kind,
         fingerprint: &key.fingerprint,

@@ -47,7 +47,7 @@ pub struct Heading {
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct PlanDocument<'a> {
     schema: &'static str,
     #[serde(flatten)]
     heading: &'a Heading,
@@ -115,7 +115,7 @@ pub fn json(
             diff,
         }
     });
-    let document = Document {
+    let document = PlanDocument {
         schema: "mco-rescue/plan/v1",
         heading,
         blockers: &plan.blockers,
@@ -133,12 +133,12 @@ pub fn json(
 /// The operating system alone, as `pivot` has staged it, for programs.
 pub fn os_json(plan: &OsPlan) -> serde_json::Result<String> {
     #[derive(Serialize)]
-    struct Document<'a> {
+    struct RefusalDocument<'a> {
         schema: &'static str,
         #[serde(flatten)]
         plan: &'a OsPlan,
     }
-    let document = Document {
+    let document = RefusalDocument {
         schema: "mco-rescue/pivot/v1",
         plan,
     };

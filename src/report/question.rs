@@ -6,7 +6,7 @@ use crate::text::{count, inline};
 
 /// The comparison of the operating system with the config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum System {
+pub enum SystemAnswer {
     /// Compared with the answer of rpm-ostree.
     Compared,
     /// Not compared: this root does not run, or was not booted by OSTree.
@@ -17,7 +17,7 @@ pub enum System {
 
 /// The reboot that a plan ends with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Boot {
+pub enum RebootAnswer {
     /// None is needed.
     None,
     /// A reboot is needed, and left to a person.
@@ -110,25 +110,25 @@ fn many(number: usize, noun: &str) -> String {
 }
 
 /// Returns the changes of image, kernel arguments and packages, and the reboot.
-pub fn system(plan: &Plan, system: System, boot: Boot) -> String {
+pub fn system(plan: &Plan, system: SystemAnswer, boot: RebootAnswer) -> String {
     let has = |is: fn(&OsStep) -> bool| plan.os.steps.iter().any(is);
     let arguments = has(|step| matches!(step, OsStep::Arguments { .. }));
     let packages = has(|step| matches!(step, OsStep::Packages { .. }));
     let words = match (system, plan.os.changes_image(), arguments) {
-        (System::LeftAlone, ..) => "image and arguments left alone",
-        (System::NotCompared, ..) => "image and arguments not compared",
-        (System::Compared, false, false) => "image and arguments unchanged",
-        (System::Compared, true, false) => "another image, arguments unchanged",
-        (System::Compared, false, true) => "image unchanged, other arguments",
-        (System::Compared, true, true) => "another image and other arguments",
+        (SystemAnswer::LeftAlone, ..) => "image and arguments left alone",
+        (SystemAnswer::NotCompared, ..) => "image and arguments not compared",
+        (SystemAnswer::Compared, false, false) => "image and arguments unchanged",
+        (SystemAnswer::Compared, true, false) => "another image, arguments unchanged",
+        (SystemAnswer::Compared, false, true) => "image unchanged, other arguments",
+        (SystemAnswer::Compared, true, true) => "another image and other arguments",
     };
     let packages = if packages { ", other packages" } else { "" };
     let boot = match boot {
-        Boot::None => "; no reboot",
-        Boot::Later => "; needs a reboot afterwards",
-        Boot::Now => "; reboots at the end",
-        Boot::ByTheDaemon => "; the daemon drains and reboots",
-        Boot::Elsewhere => "",
+        RebootAnswer::None => "; no reboot",
+        RebootAnswer::Later => "; needs a reboot afterwards",
+        RebootAnswer::Now => "; reboots at the end",
+        RebootAnswer::ByTheDaemon => "; the daemon drains and reboots",
+        RebootAnswer::Elsewhere => "",
     };
     format!("{words}{packages}{boot}")
 }

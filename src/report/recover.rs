@@ -32,7 +32,7 @@ struct Stays<'a> {
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct RecoverDocument<'a> {
     schema: &'static str,
     /// `nothing`, `swept`, `finished`, `undone` or `given-up`.
     result: &'static str,
@@ -61,7 +61,7 @@ pub fn json(recovered: &Recovered, units: Option<&Started>) -> serde_json::Resul
         Some(Started::Read { before, too_late }) => Some((before, too_late)),
         Some(Started::Unknown(_)) | None => None,
     };
-    let document = Document {
+    let document = RecoverDocument {
         schema: "mco-rescue/recover/v1",
         result,
         config,

@@ -9,7 +9,7 @@ use crate::staging::awaited::Ran;
 use crate::text::count;
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct RollbackDocument<'a> {
     schema: &'static str,
     /// Id of the reverted transaction.
     undone: &'a str,
@@ -29,7 +29,7 @@ pub fn json(
     steps: usize,
     left: usize,
 ) -> serde_json::Result<String> {
-    let document = Document {
+    let document = RollbackDocument {
         schema: "mco-rescue/rollback/v1",
         undone: &run.id,
         config: &run.config,
@@ -43,12 +43,12 @@ pub fn json(
 /// Returns unpinned deployments as JSON.
 pub fn forgotten_json(gone: &[Deployment]) -> serde_json::Result<String> {
     #[derive(Serialize)]
-    struct Document {
+    struct ForgottenDocument {
         schema: &'static str,
         /// `CHECKSUM.SERIAL` of each.
         unpinned: Vec<String>,
     }
-    let document = Document {
+    let document = ForgottenDocument {
         schema: "mco-rescue/forget/v1",
         unpinned: gone.iter().map(Deployment::name).collect(),
     };

@@ -9,7 +9,7 @@ use crate::ssh_key::described;
 use crate::text::inline;
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct ShowDocument<'a> {
     schema: &'static str,
     name: &'a str,
     pool: Option<&'a str>,
@@ -23,8 +23,8 @@ struct Document<'a> {
     extensions: &'a [String],
     fips: bool,
     files: Vec<FileEntry<'a>>,
-    units: Vec<UnitEntry<'a>>,
-    users: Vec<UserEntry<'a>>,
+    units: Vec<ShownUnit<'a>>,
+    users: Vec<ShownUser<'a>>,
     warnings: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ struct FileEntry<'a> {
 }
 
 #[derive(Serialize)]
-struct UnitEntry<'a> {
+struct ShownUnit<'a> {
     name: &'a str,
     state: &'static str,
     contents: bool,
@@ -48,7 +48,7 @@ struct UnitEntry<'a> {
 }
 
 #[derive(Serialize)]
-struct UserEntry<'a> {
+struct ShownUser<'a> {
     name: &'a str,
     ssh_keys: usize,
     keys: Vec<String>,
@@ -70,7 +70,7 @@ pub fn json(config: &MachineConfig, desired: &Desired) -> serde_json::Result<Str
             origin: &entry.origin,
         }
     });
-    let units = desired.units.iter().map(|unit| UnitEntry {
+    let units = desired.units.iter().map(|unit| ShownUnit {
         name: &unit.name,
         state: state(unit),
         contents: unit.text().is_some(),
@@ -80,7 +80,7 @@ pub fn json(config: &MachineConfig, desired: &Desired) -> serde_json::Result<Str
             .map(|dropin| dropin.name.as_str())
             .collect(),
     });
-    let users = config.ignition.passwd.users.iter().map(|user| UserEntry {
+    let users = config.ignition.passwd.users.iter().map(|user| ShownUser {
         name: &user.name,
         ssh_keys: user.ssh_authorized_keys.len(),
         keys: user
@@ -93,7 +93,7 @@ pub fn json(config: &MachineConfig, desired: &Desired) -> serde_json::Result<Str
             .as_deref()
             .is_some_and(|hash| !hash.is_empty()),
     });
-    let document = Document {
+    let document = ShowDocument {
         schema: "mco-rescue/show/v1",
         name: &config.name,
         pool: config.pool.as_deref(),

@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::daemon::described;
-use super::fetch::{Seen, seen};
+use super::fetch::{ClusterReport, seen};
 use super::plan::{collapsed, notices};
 use super::wrap;
-use crate::boot::FirstBoot;
+use crate::boot::FirstBootResult;
 use crate::command::rpm_ostree::status::{Deployment, Deployments};
 use crate::daemon::forecast::Forecast;
 use crate::invocation::mco_rescue;
@@ -15,7 +15,7 @@ use crate::staging::awaited::{Awaited, Verdict, Way};
 use crate::text::{inline, one_line};
 use crate::time::{ago, utc};
 use crate::transaction::journal::ConfigRef;
-use crate::transaction::{LastRun, Outcome, Pending};
+use crate::transaction::{LastRun, Pending, RunOutcome};
 
 /// The content of `status`.
 #[derive(Debug, Clone, Serialize)]
@@ -47,7 +47,7 @@ pub struct StatusReport {
     pub recorded_image: Option<String>,
     /// The state of the cluster at the last query, and the configs in the daemon's log.
     #[serde(flatten)]
-    pub seen: Seen,
+    pub seen: ClusterReport,
     /// `nothing`, `staged`, `unfinished`, `committed`.
     pub pending: &'static str,
     /// The config of the pending run.
@@ -55,11 +55,11 @@ pub struct StatusReport {
     /// Files that thaw the daemon's containers, which the pending run left frozen.
     pub frozen: Vec<String>,
     /// The result of this boot in the initramfs, on a live node whose initramfs has the module.
-    pub firstboot: Option<FirstBoot>,
+    pub firstboot: Option<FirstBootResult>,
     /// The last run.
     pub last_run: Option<LastRun>,
     /// Runs that `rollback` can revert, the newest first.
-    pub history: Vec<Kept>,
+    pub history: Vec<CacheCounts>,
     /// The daemon's behaviour at its next start.
     #[serde(serialize_with = "described")]
     pub daemon: Option<Forecast>,
@@ -130,7 +130,7 @@ fn kept(all: &Deployments, ours: &[String]) -> Vec<String> {
 
 /// A run in the history.
 #[derive(Debug, Clone, Serialize)]
-pub struct Kept {
+pub struct CacheCounts {
     /// Id of the transaction.
     pub id: String,
     /// Name of the config that it applied.
@@ -323,7 +323,7 @@ pub fn awaited_next(awaited: &Awaited, verdict: &Verdict) -> String {
     }
 }
 
-fn boot_text(boot: &FirstBoot) -> String {
+fn boot_text(boot: &FirstBootResult) -> String {
     match (&boot.phase, &boot.cause) {
         (Some(phase), Some(cause)) => format!("failed while {phase}: {cause}"),
         _ => format!("{} ({})", boot.outcome, boot.why),
@@ -346,11 +346,11 @@ fn last_run(run: Option<&LastRun>, now: u64) -> String {
         return "Last run  (none)\n".to_owned();
     };
     let outcome = match run.outcome {
-        Outcome::Done => "done".to_owned(),
-        Outcome::RolledBack => "failed, everything was restored".to_owned(),
-        Outcome::Incomplete => format!("failed half-way; run {}", mco_rescue("recover")),
-        Outcome::Recovered => "an interrupted run was finished".to_owned(),
-        Outcome::Undone => "an interrupted run was undone".to_owned(),
+        RunOutcome::Done => "done".to_owned(),
+        RunOutcome::RolledBack => "failed, everything was restored".to_owned(),
+        RunOutcome::Incomplete => format!("failed half-way; run {}", mco_rescue("recover")),
+        RunOutcome::Recovered => "an interrupted run was finished".to_owned(),
+        RunOutcome::Undone => "an interrupted run was undone".to_owned(),
     };
     let (when, past) = (utc(run.finished), ago(run.finished, now));
     let mut out = wrapped("Last run", &format!("{when} ({past}) {outcome}"));

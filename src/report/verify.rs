@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::after::Told;
+use super::after::JobsDone;
 use super::daemon::described;
 use super::plan::{Diffs, Heading};
 use super::wrap;
@@ -11,7 +11,7 @@ use crate::drift::{Drift, DriftKind};
 use crate::text::inline;
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct VerifyDocument<'a> {
     schema: &'static str,
     #[serde(flatten)]
     heading: &'a Heading,
@@ -19,17 +19,17 @@ struct Document<'a> {
     clean: bool,
     /// The daemon's sentence; null if it finds no difference.
     verdict: Option<&'a str>,
-    drifts: Vec<Entry<'a>>,
+    drifts: Vec<DriftEntry<'a>>,
     not_looked_at: &'a [String],
     #[serde(serialize_with = "described")]
     daemon: &'a Option<Forecast>,
     /// After `apply`: the actions on the running system.
     #[serde(skip_serializing_if = "Option::is_none")]
-    told: Option<&'a Told>,
+    told: Option<&'a JobsDone>,
 }
 
 #[derive(Serialize)]
-struct Entry<'a> {
+struct DriftEntry<'a> {
     kind: DriftKind,
     subject: &'a str,
     detail: &'a str,
@@ -42,7 +42,7 @@ struct Entry<'a> {
 
 /// The results of `verify`.
 #[derive(Debug, Clone, Copy)]
-pub struct Findings<'a> {
+pub struct VerifyFindings<'a> {
     /// The differences, in the daemon's order.
     pub drifts: &'a [Drift],
     /// The daemon's message.
@@ -54,10 +54,10 @@ pub struct Findings<'a> {
     /// The daemon's behaviour at its next start, if requested.
     pub daemon: &'a Option<Forecast>,
     /// The actions on the running system before.
-    pub told: Option<&'a Told>,
+    pub told: Option<&'a JobsDone>,
 }
 
-impl<'a> Findings<'a> {
+impl<'a> VerifyFindings<'a> {
     fn diff(&self, drift: &Drift) -> Option<&'a str> {
         let found = self
             .diffs
@@ -70,10 +70,10 @@ impl<'a> Findings<'a> {
 }
 
 /// Returns the results as JSON.
-pub fn json(heading: &Heading, findings: Findings<'_>) -> serde_json::Result<String> {
-    let entry = |drift| -> Entry<'_> {
+pub fn json(heading: &Heading, findings: VerifyFindings<'_>) -> serde_json::Result<String> {
+    let entry = |drift| -> DriftEntry<'_> {
         let drift: &Drift = drift;
-        Entry {
+        DriftEntry {
             kind: drift.kind,
             subject: &drift.subject,
             detail: &drift.detail,
@@ -82,7 +82,7 @@ pub fn json(heading: &Heading, findings: Findings<'_>) -> serde_json::Result<Str
             diff: findings.diff(drift),
         }
     };
-    let document = Document {
+    let document = VerifyDocument {
         schema: "mco-rescue/verify/v1",
         heading,
         clean: findings.drifts.is_empty(),
@@ -96,7 +96,7 @@ pub fn json(heading: &Heading, findings: Findings<'_>) -> serde_json::Result<Str
 }
 
 /// Returns the results as text.
-pub fn text(heading: &Heading, findings: Findings<'_>) -> String {
+pub fn text(heading: &Heading, findings: VerifyFindings<'_>) -> String {
     let mut out = format!(
         "Config    {}\nRoot      {}\n\n",
         inline(&heading.config),
@@ -116,7 +116,7 @@ pub fn text(heading: &Heading, findings: Findings<'_>) -> String {
     out
 }
 
-fn differences(findings: Findings<'_>) -> String {
+fn differences(findings: VerifyFindings<'_>) -> String {
     let mut out = match findings.verdict {
         // The message stays on one line, to be searched for and copied.
         Some(verdict) => format!(

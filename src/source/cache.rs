@@ -18,7 +18,7 @@ pub const GENERATIONS: usize = 5;
 
 /// A config in the cache.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct CacheEntry {
     version: u32,
     /// `metadata.name`.
     pub name: String,
@@ -42,7 +42,7 @@ pub struct Entry {
 }
 
 /// Shows no contents: they hold secrets.
-impl std::fmt::Debug for Entry {
+impl std::fmt::Debug for CacheEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Entry({}, fetched {})", self.name, self.fetched)
     }
@@ -52,12 +52,12 @@ impl std::fmt::Debug for Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cached {
     /// An intact config.
-    Whole(Box<Entry>),
+    Whole(Box<CacheEntry>),
     /// The file and its error.
     Damaged(RootPath, String),
 }
 
-impl Entry {
+impl CacheEntry {
     /// Creates the entry of a fetched config.
     pub fn new(config: &MachineConfig, document: String, origin: String, fetched: u64) -> Self {
         Self {
@@ -152,7 +152,7 @@ pub fn read(root: &Root) -> Result<Vec<Cached>, RootError> {
         let Some(bytes) = root.read(&path)? else {
             continue;
         };
-        all.push(match Entry::checked(&bytes, &name) {
+        all.push(match CacheEntry::checked(&bytes, &name) {
             Ok(entry) => Cached::Whole(Box::new(entry)),
             Err(problem) => Cached::Damaged(path, problem),
         });
@@ -165,7 +165,7 @@ pub fn read(root: &Root) -> Result<Vec<Cached>, RootError> {
 }
 
 /// Returns the intact configs.
-pub fn whole(all: &[Cached]) -> impl Iterator<Item = &Entry> {
+pub fn whole(all: &[Cached]) -> impl Iterator<Item = &CacheEntry> {
     all.iter().filter_map(|cached| match cached {
         Cached::Whole(entry) => Some(&**entry),
         Cached::Damaged(..) => None,
@@ -173,10 +173,10 @@ pub fn whole(all: &[Cached]) -> impl Iterator<Item = &Entry> {
 }
 
 /// Returns the entries to remove: the oldest of each pool beyond [`GENERATIONS`], but none that is in use.
-pub fn surplus<'a>(entries: &[&'a Entry], in_use: &[&str]) -> Vec<&'a Entry> {
+pub fn surplus<'a>(entries: &[&'a CacheEntry], in_use: &[&str]) -> Vec<&'a CacheEntry> {
     let mut newest_first = entries.to_vec();
     newest_first.sort_by_key(|entry| std::cmp::Reverse(entry.age()));
-    let kept_before = |index: usize, entry: &Entry| {
+    let kept_before = |index: usize, entry: &CacheEntry| {
         let before = newest_first.iter().take(index);
         before.filter(|other| other.pool == entry.pool).count()
     };
@@ -193,12 +193,12 @@ pub fn surplus<'a>(entries: &[&'a Entry], in_use: &[&str]) -> Vec<&'a Entry> {
 mod tests {
     use super::*;
 
-    fn entry(name: &str, pool: &str, fetched: u64) -> Entry {
+    fn entry(name: &str, pool: &str, fetched: u64) -> CacheEntry {
         let text = format!(
             r#"{{"metadata":{{"name":"{name}","ownerReferences":[{{"name":"{pool}"}}]}},"spec":{{}}}}"#
         );
         let config = document::parse(text.as_bytes(), "test").unwrap();
-        Entry::new(&config, text, "a test".into(), fetched)
+        CacheEntry::new(&config, text, "a test".into(), fetched)
     }
 
     #[test]
@@ -206,7 +206,10 @@ mod tests {
         let entry = entry("rendered-worker-a", "worker", 1);
         let text = String::from_utf8(entry.to_text().unwrap()).unwrap();
         let name = entry.file_name();
-        assert_eq!(Entry::checked(text.as_bytes(), &name), Ok(entry.clone()));
+        assert_eq!(
+            CacheEntry::checked(text.as_bytes(), &name),
+            Ok(entry.clone())
+        );
         for (changed, file) in [
             (
                 text.replace("rendered-worker-a", "rendered-worker-b"),
@@ -218,7 +221,7 @@ mod tests {
             (text.clone(), &"0.json".to_owned()),
         ] {
             assert!(
-                Entry::checked(changed.as_bytes(), file).is_err(),
+                CacheEntry::checked(changed.as_bytes(), file).is_err(),
                 "{changed}"
             );
         }
@@ -226,11 +229,11 @@ mod tests {
 
     #[test]
     fn the_oldest_of_each_pool_go_unless_they_are_in_use() {
-        let all: Vec<Entry> = (0..7)
+        let all: Vec<CacheEntry> = (0..7)
             .map(|n| entry(&format!("rendered-worker-{n}"), "worker", n))
             .chain((0..5).map(|n| entry(&format!("rendered-master-{n}"), "master", n)))
             .collect();
-        let all: Vec<&Entry> = all.iter().collect();
+        let all: Vec<&CacheEntry> = all.iter().collect();
         let names = |in_use: &[&str]| -> Vec<&str> {
             surplus(&all, in_use)
                 .iter()
@@ -257,7 +260,7 @@ mod tests {
             );
             let new = new.after(&all);
             all.push(Cached::Whole(new.into()));
-            let entries: Vec<&Entry> = whole(&all).collect();
+            let entries: Vec<&CacheEntry> = whole(&all).collect();
             let gone: Vec<String> = surplus(&entries, &[])
                 .iter()
                 .map(|e| e.name.clone())

@@ -8,19 +8,19 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::cache::{self, Cached, Entry};
+use super::cache::{self, CacheEntry, Cached};
 use crate::daemon::annotations::Annotations;
-use crate::daemon::pod_log::{DaemonLog, Trace};
+use crate::daemon::pod_log::{DaemonLog, LogTrace};
 use crate::document::MachineConfig;
 use crate::invocation::mco_rescue;
 use crate::node::{Baseline, Recorded, Records};
 use crate::paths;
-use crate::source::identity::{Identity, Membership};
+use crate::source::identity::{Membership, NodeIdentity};
 use crate::time::utc;
 
 /// The sources on the node itself.
 #[derive(Debug, Clone, Copy)]
-pub struct Kept<'a> {
+pub struct KnownSources<'a> {
     /// The daemon's records.
     pub records: &'a Records,
     /// The cache.
@@ -30,7 +30,7 @@ pub struct Kept<'a> {
     /// The configs in the daemon's log, the weakest evidence.
     pub log: Option<&'a DaemonLog>,
     /// The node's pool.
-    pub node: &'a Identity,
+    pub node: &'a NodeIdentity,
 }
 
 /// Returns the newest suitable config of the cache in the node's pool; if that pool is unknown, in the only pool of the
@@ -39,22 +39,22 @@ pub struct Kept<'a> {
 /// # Errors
 /// The possible pools if there are several; empty if no config fits.
 pub fn newest<'a>(
-    kept: &Kept<'a>,
-    fits: impl Fn(&Entry) -> bool,
-) -> Result<&'a Entry, Vec<String>> {
-    let pool = |entry: &Entry| entry.pool.clone().unwrap_or_default();
-    let stands = |entry: &Entry| {
+    kept: &KnownSources<'a>,
+    fits: impl Fn(&CacheEntry) -> bool,
+) -> Result<&'a CacheEntry, Vec<String>> {
+    let pool = |entry: &CacheEntry| entry.pool.clone().unwrap_or_default();
+    let stands = |entry: &CacheEntry| {
         kept.node
             .membership(entry.pool.as_deref().unwrap_or_default())
     };
-    let all: Vec<&Entry> = cache::whole(kept.cache)
+    let all: Vec<&CacheEntry> = cache::whole(kept.cache)
         .filter(|entry| fits(entry))
         .collect();
     if let Some(own) = all.iter().find(|entry| stands(entry) == Membership::Member) {
         return Ok(own);
     }
-    let unknown = |entry: &&&Entry| stands(entry) == Membership::Unknown;
-    let left: Vec<&&Entry> = all.iter().filter(unknown).collect();
+    let unknown = |entry: &&&CacheEntry| stands(entry) == Membership::Unknown;
+    let left: Vec<&&CacheEntry> = all.iter().filter(unknown).collect();
     let pools: BTreeSet<String> = left.iter().map(|entry| pool(entry)).collect();
     match left.first() {
         Some(newest) if pools.len() == 1 => Ok(newest),
@@ -83,7 +83,7 @@ pub enum Pick<'a> {
     /// In the daemon's records.
     Record(&'a MachineConfig),
     /// In the cache.
-    Cache(&'a Entry),
+    Cache(&'a CacheEntry),
 }
 
 impl Pick<'_> {
@@ -108,7 +108,7 @@ pub struct Choice<'a> {
 }
 
 /// Chooses a config, or returns the reason why there is none.
-pub fn by_itself<'a>(kept: &Kept<'a>) -> Result<Choice<'a>, String> {
+pub fn by_itself<'a>(kept: &KnownSources<'a>) -> Result<Choice<'a>, String> {
     let (pick, why) = match wanted(kept) {
         Some((entry, why)) => (Pick::Cache(entry), why),
         None => recorded(kept).map_err(|why| with_hints(why, kept))?,
@@ -122,12 +122,12 @@ pub fn by_itself<'a>(kept: &Kept<'a>) -> Result<Choice<'a>, String> {
 
 /// A source of the cluster's desired config.
 #[derive(Clone, Copy)]
-enum Witness<'a> {
+enum ChoiceWitness<'a> {
     Annotations(&'a Annotations, &'a str),
-    Log(&'a Trace),
+    Log(&'a LogTrace),
 }
 
-impl<'a> Witness<'a> {
+impl<'a> ChoiceWitness<'a> {
     fn wants(self) -> &'a str {
         match self {
             Self::Annotations(_, desired) => desired,
@@ -165,29 +165,30 @@ impl<'a> Witness<'a> {
 }
 
 /// Returns the sources. The controller writes the annotations; the log only shows the daemon's use of them.
-fn witnesses<'a>(kept: &Kept<'a>) -> Vec<Witness<'a>> {
+fn witnesses<'a>(kept: &KnownSources<'a>) -> Vec<ChoiceWitness<'a>> {
     let annotated = kept.annotations.and_then(|seen| {
         let desired = seen.desired.as_deref()?;
-        Some(Witness::Annotations(seen, desired))
+        Some(ChoiceWitness::Annotations(seen, desired))
     });
     let logged = kept.log.and_then(|log| log.wanted.as_ref());
-    let all = annotated.into_iter().chain(logged.map(Witness::Log));
+    let all = annotated.into_iter().chain(logged.map(ChoiceWitness::Log));
     all.collect()
 }
 
 /// Returns the best source's config, if the node is not recorded in it or past it, and the cache has it intact.
-fn wanted<'a>(kept: &Kept<'a>) -> Option<(&'a Entry, String)> {
+fn wanted<'a>(kept: &KnownSources<'a>) -> Option<(&'a CacheEntry, String)> {
     let best = *witnesses(kept).first()?;
     if kept.records.name().as_deref() == Some(best.wants()) || best.is_past(kept.records) {
         return None;
     }
-    let intact = |entry: &&Entry| entry.name == best.wants() && entry.name_matches == Some(true);
+    let intact =
+        |entry: &&CacheEntry| entry.name == best.wants() && entry.name_matches == Some(true);
     let entry = cache::whole(kept.cache).find(intact)?;
     let why = match best {
-        Witness::Annotations(..) => {
+        ChoiceWitness::Annotations(..) => {
             "the cluster's last desired config for this node, from the cache".to_owned()
         }
-        Witness::Log(trace) => format!(
+        ChoiceWitness::Log(trace) => format!(
             "the cluster's last desired config for this node, from the daemon's log of {}, from \
              the cache",
             utc(trace.at)
@@ -196,7 +197,7 @@ fn wanted<'a>(kept: &Kept<'a>) -> Option<(&'a Entry, String)> {
     Some((entry, why))
 }
 
-fn recorded<'a>(kept: &Kept<'a>) -> Result<(Pick<'a>, String), String> {
+fn recorded<'a>(kept: &KnownSources<'a>) -> Result<(Pick<'a>, String), String> {
     if let Recorded::Broken(problem) = &kept.records.current_config {
         return Err(format!("the recorded config cannot be used: {problem}"));
     }
@@ -215,8 +216,9 @@ fn recorded<'a>(kept: &Kept<'a>) -> Result<(Pick<'a>, String), String> {
         return Ok((Pick::Record(full), why));
     }
     let name = kept.records.name();
-    let fits =
-        |entry: &&Entry| Some(&entry.name) == name.as_ref() && entry.name_matches != Some(false);
+    let fits = |entry: &&CacheEntry| {
+        Some(&entry.name) == name.as_ref() && entry.name_matches != Some(false)
+    };
     match cache::whole(kept.cache).find(fits) {
         Some(full) => {
             let why = "the full config of the recorded name, from the cache".to_owned();
@@ -227,7 +229,7 @@ fn recorded<'a>(kept: &Kept<'a>) -> Result<(Pick<'a>, String), String> {
 }
 
 /// Adds available alternatives to the reason.
-fn with_hints(why: String, kept: &Kept<'_>) -> String {
+fn with_hints(why: String, kept: &KnownSources<'_>) -> String {
     let wanted = witnesses(kept).first().map(|best| {
         let (name, origin) = (best.wants(), best.origin());
         format!(". The cluster's last desired config is {name} by {origin}, but the cache has no intact copy: {}", mco_rescue("fetch"))
@@ -252,7 +254,7 @@ fn with_hints(why: String, kept: &Kept<'_>) -> String {
 }
 
 /// Returns all other configs, each once: the recorded one, those of the sources, then the cache.
-fn others(kept: &Kept<'_>, pick: &Pick<'_>) -> Vec<Candidate> {
+fn others(kept: &KnownSources<'_>, pick: &Pick<'_>) -> Vec<Candidate> {
     let mut all: Vec<Candidate> = not_the_recorded(kept.records, pick).into_iter().collect();
     for witness in witnesses(kept) {
         let name = witness.wants();
@@ -267,7 +269,7 @@ fn others(kept: &Kept<'_>, pick: &Pick<'_>) -> Vec<Candidate> {
 }
 
 /// Returns all other configs of the cache.
-pub fn rivals(chosen: &Entry, cache: &[Cached]) -> Vec<Candidate> {
+pub fn rivals(chosen: &CacheEntry, cache: &[Cached]) -> Vec<Candidate> {
     let pick = Pick::Cache(chosen);
     let all = cache.iter();
     all.filter_map(|cached| unasked(cached, &pick)).collect()
@@ -295,7 +297,7 @@ fn not_the_recorded(records: &Records, pick: &Pick<'_>) -> Option<Candidate> {
 }
 
 /// Returns the config of a source, with the reason why it was not chosen.
-fn lost(witness: Witness<'_>, kept: &Kept<'_>) -> Candidate {
+fn lost(witness: ChoiceWitness<'_>, kept: &KnownSources<'_>) -> Candidate {
     let name = witness.wants();
     let entry = cache::whole(kept.cache).find(|entry| entry.name == name);
     let desired = kept.annotations.and_then(|seen| seen.desired.as_deref());
@@ -304,13 +306,13 @@ fn lost(witness: Witness<'_>, kept: &Kept<'_>) -> Candidate {
             "desired by the cluster earlier, but the node has moved on to the recorded one"
                 .to_owned()
         }
-        (Witness::Log(_), Some(desired), _) => format!(
+        (ChoiceWitness::Log(_), Some(desired), _) => format!(
             "desired last by the daemon's log, but the node's annotations name {desired}, and they take precedence"
         ),
-        (Witness::Log(_), None, _) => {
+        (ChoiceWitness::Log(_), None, _) => {
             format!("desired last by the daemon's log, but {}", missing(entry))
         }
-        (Witness::Annotations(..), ..) => {
+        (ChoiceWitness::Annotations(..), ..) => {
             format!("desired last by the cluster, but {}", missing(entry))
         }
     };
@@ -323,7 +325,7 @@ fn lost(witness: Witness<'_>, kept: &Kept<'_>) -> Candidate {
     }
 }
 
-fn missing(entry: Option<&Entry>) -> String {
+fn missing(entry: Option<&CacheEntry>) -> String {
     let which = match entry {
         Some(_) => ": the hash in its name does not match its contents",
         None => "",
@@ -423,7 +425,7 @@ mod tests {
     fn cached(name: &str, intact: bool) -> Cached {
         let path = if intact { "/etc/x" } else { "/etc/other" };
         let config = with_file(name, path);
-        let mut entry = Entry::new(&config, config.record.to_string(), "a server".into(), 5);
+        let mut entry = CacheEntry::new(&config, config.record.to_string(), "a server".into(), 5);
         entry.name_matches = Some(intact);
         Cached::Whole(Box::new(entry))
     }
@@ -439,7 +441,7 @@ mod tests {
 
     /// An update from one to another.
     fn logged((from, name): (&str, &str)) -> DaemonLog {
-        let trace = Trace {
+        let trace = LogTrace {
             name: name.into(),
             from: Some(from.into()),
             at: 9,
@@ -719,12 +721,12 @@ mod tests {
         for row in table() {
             let (annotations, log) = (row.desired.map(desired), row.logged.map(logged));
             let records = records(row.record, row.written);
-            let kept = Kept {
+            let kept = KnownSources {
                 records: &records,
                 cache: &row.cache,
                 annotations: annotations.as_ref(),
                 log: log.as_ref(),
-                node: &Identity::default(),
+                node: &NodeIdentity::default(),
             };
             match (by_itself(&kept), row.chosen) {
                 (Ok(choice), Ok((name, why))) => {
@@ -746,12 +748,12 @@ mod tests {
     #[test]
     fn what_is_taken_from_the_record_is_the_record() {
         let records = records(present(A), 1);
-        let kept = Kept {
+        let kept = KnownSources {
             records: &records,
             cache: &[cached(A, true)],
             annotations: None,
             log: None,
-            node: &Identity::default(),
+            node: &NodeIdentity::default(),
         };
         assert!(matches!(by_itself(&kept).unwrap().pick, Pick::Record(_)));
     }
@@ -760,12 +762,12 @@ mod tests {
     fn before_the_first_record_there_is_the_config_of_the_first_boot() {
         let mut records = records(Recorded::Missing, 0);
         records.mcs_content = Recorded::Present(config("rendered-worker-a"));
-        let kept = Kept {
+        let kept = KnownSources {
             records: &records,
             cache: &[],
             annotations: None,
             log: None,
-            node: &Identity::default(),
+            node: &NodeIdentity::default(),
         };
         let choice = by_itself(&kept).unwrap();
         assert_eq!(choice.pick.name(), "rendered-worker-a");
@@ -777,7 +779,7 @@ mod tests {
         let records = records(Recorded::Missing, 0);
         let of = |name: &str, at: u64| {
             let config = config(name);
-            Cached::Whole(Box::new(Entry::new(
+            Cached::Whole(Box::new(CacheEntry::new(
                 &config,
                 config.record.to_string(),
                 "x".into(),
@@ -786,9 +788,9 @@ mod tests {
         };
         let (worker, master) = (of("rendered-worker-a", 1), of("rendered-master-b", 2));
         let both = [master.clone(), worker.clone()];
-        let node = |pools: &[&str]| Identity {
+        let node = |pools: &[&str]| NodeIdentity {
             pools: pools.iter().map(|pool| Witness::new(*pool, "x")).collect(),
-            ..Identity::default()
+            ..NodeIdentity::default()
         };
         let none: Vec<String> = Vec::new();
         let two = vec!["master".to_owned(), "worker".to_owned()];
@@ -801,7 +803,7 @@ mod tests {
             (&both[..0], &["worker"], Err(none)),
         ] {
             let node = node(pools);
-            let kept = Kept {
+            let kept = KnownSources {
                 records: &records,
                 cache,
                 annotations: None,

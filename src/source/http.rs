@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::references::{Fetch, Network, Wanted};
+use super::references::{Fetch, ReferenceNetwork, WantedReference};
 use crate::net::{self, CertificateDer, FetchProgress, FetchRequest, FetchSettings, ProxySettings};
 use crate::paths;
 use crate::progress;
@@ -52,7 +52,7 @@ impl<'a> Http<'a> {
     }
 
     /// Returns the settings for one fetch with a config's network settings.
-    pub fn settings(&mut self, network: &Network) -> Result<FetchSettings, String> {
+    pub fn settings(&mut self, network: &ReferenceNetwork) -> Result<FetchSettings, String> {
         let mut certificates = self.system().to_vec();
         for bundle in &network.authorities {
             certificates.extend(net::parse_bundle(bundle).map_err(|error| {
@@ -75,7 +75,11 @@ impl<'a> Http<'a> {
 }
 
 impl Fetch for Http<'_> {
-    fn fetch(&mut self, network: &Network, wanted: Wanted<'_>) -> Result<Vec<u8>, String> {
+    fn fetch(
+        &mut self,
+        network: &ReferenceNetwork,
+        wanted: WantedReference<'_>,
+    ) -> Result<Vec<u8>, String> {
         let settings = self.settings(network)?;
         let request = FetchRequest {
             body: None,

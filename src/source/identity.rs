@@ -49,7 +49,7 @@ impl Witness {
 
 /// Pool and cluster of a node, from its own files.
 #[derive(Debug, Clone, Default)]
-pub struct Identity {
+pub struct NodeIdentity {
     /// Pools that the cluster or the daemon put the node in.
     pub pools: Vec<Witness>,
     /// Pools that it was provisioned for, or runs as. A custom pool is provisioned as `worker`.
@@ -109,7 +109,7 @@ pub enum Membership<'a> {
 /// Pools of the control plane; every other pool is made from `worker`.
 const CONTROL_PLANE: [&str; 2] = ["master", "arbiter"];
 
-impl Identity {
+impl NodeIdentity {
     /// Returns the pool in the best source.
     pub fn pool(&self) -> Option<&str> {
         let first = self.pools.first().or(self.provisioned.first());
@@ -387,10 +387,10 @@ mod tests {
     fn a_pool_is_a_stranger_only_if_nothing_speaks_for_it() {
         let of = |pools: &[&str], provisioned: &[&str]| {
             let all = |list: &[&str]| list.iter().map(|one| Witness::new(*one, "x")).collect();
-            Identity {
+            NodeIdentity {
                 pools: all(pools),
                 provisioned: all(provisioned),
-                ..Identity::default()
+                ..NodeIdentity::default()
             }
         };
         for (pool, pools, provisioned, wanted) in [

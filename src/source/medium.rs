@@ -19,7 +19,7 @@ const LABEL: &str = "MCO-RESCUE";
 
 /// A reason why there is no medium.
 #[derive(Debug, thiserror::Error)]
-pub enum MediumError {
+pub enum ConfigMediumError {
     /// No device has the label.
     #[error(
         "no medium is labelled {LABEL}. Plug it in, or mount it and name its directory: {fetch}", fetch = mco_rescue("fetch DIR")
@@ -44,25 +44,25 @@ pub enum MediumError {
 
 /// A mounted medium; unmounted when it is dropped.
 #[derive(Debug)]
-pub struct Medium {
+pub struct ConfigMedium {
     directory: PathBuf,
 }
 
-impl Medium {
+impl ConfigMedium {
     /// Finds and mounts the medium.
     #[allow(
         clippy::disallowed_methods,
         reason = "an empty directory of our own, never the node's root"
     )]
-    pub fn find(runner: &dyn CommandRunner) -> Result<Self, MediumError> {
+    pub fn find(runner: &dyn CommandRunner) -> Result<Self, ConfigMediumError> {
         let devices = blkid::find_labelled(runner, LABEL)?;
         let device = match devices.as_slice() {
             [device] => device,
-            [] => return Err(MediumError::None),
-            several => return Err(MediumError::Several(several.join(", "))),
+            [] => return Err(ConfigMediumError::None),
+            several => return Err(ConfigMediumError::Several(several.join(", "))),
         };
         let kind = blkid::file_system(runner, device)?;
-        let failed = |errno: Errno| MediumError::Mount(device.clone(), errno.into());
+        let failed = |errno: Errno| ConfigMediumError::Mount(device.clone(), errno.into());
         mounts::own().map_err(failed)?;
         let medium = Self {
             directory: nix::unistd::mkdtemp(Path::new(PLACE)).map_err(failed)?,
@@ -77,7 +77,7 @@ impl Medium {
     }
 }
 
-impl Drop for Medium {
+impl Drop for ConfigMedium {
     #[allow(
         clippy::disallowed_methods,
         reason = "an empty directory of our own, never the node's root"

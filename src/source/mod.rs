@@ -23,7 +23,7 @@ use crate::progress::{self, Work};
 use crate::reason::Reason;
 use crate::root::RootError;
 use crate::source::identity::Membership;
-use cache::{Cached, Entry};
+use cache::{CacheEntry, Cached};
 
 /// A YAML document may not be larger than this (64 MiB): the operator refuses rendered configs above 1.5 MiB.
 const MAX_YAML: u64 = 64 << 20;
@@ -124,10 +124,10 @@ pub enum SourceError {
     Document(#[from] DocumentError),
 }
 
-pub use choice::{Candidate, Choice, Kept, Pick, by_itself, rivals};
+pub use choice::{Candidate, Choice, KnownSources, Pick, by_itself, rivals};
 pub use http::{Http, tell};
-pub use medium::{Medium, MediumError};
-pub use references::{Fetch, Network, Wanted};
+pub use medium::{ConfigMedium, ConfigMediumError};
+pub use references::{Fetch, ReferenceNetwork, WantedReference};
 
 /// Prefix of the name of a cached config.
 pub const CACHED: &str = "cached:";
@@ -139,7 +139,7 @@ pub const LATEST: &str = "cached:latest";
 /// config are fetched.
 pub fn choose(
     argument: Option<&str>,
-    kept: &Kept<'_>,
+    kept: &KnownSources<'_>,
     fetch: &mut dyn Fetch,
 ) -> Result<Chosen, SourceError> {
     let (records, cache) = (kept.records, kept.cache);
@@ -171,7 +171,7 @@ pub fn choose(
 }
 
 /// Returns the error for a missing file, with a probable file or config: one with another extension, or a config.
-fn no_file(name: &str, kept: &Kept<'_>) -> SourceError {
+fn no_file(name: &str, kept: &KnownSources<'_>) -> SourceError {
     let hint = beside(name).or_else(|| (!name.contains('/')).then(|| of_config(name, kept))?);
     SourceError::NoFile {
         name: name.to_owned(),
@@ -191,7 +191,7 @@ fn beside(name: &str) -> Option<String> {
 }
 
 /// Returns a config of this name, or those whose names begin with it.
-fn of_config(name: &str, kept: &Kept<'_>) -> Option<String> {
+fn of_config(name: &str, kept: &KnownSources<'_>) -> Option<String> {
     let name = name.trim_end_matches(".json").trim_end_matches(".yaml");
     let named = cache::whole(kept.cache).map(|entry| entry.name.as_str());
     let named: BTreeSet<&str> = named.filter(|known| known.starts_with(name)).collect();
@@ -252,7 +252,7 @@ fn whole(given: Chosen, records: &Records, cache: &[Cached]) -> Result<Chosen, S
 /// Returns the cached config with exactly this name.
 fn of_cache(name: &str, cache: &[Cached]) -> Result<Option<MachineConfig>, SourceError> {
     let entry = cache::whole(cache).find(|entry| entry.name == name);
-    Ok(entry.map(Entry::config).transpose()?)
+    Ok(entry.map(CacheEntry::config).transpose()?)
 }
 
 fn cached(argument: &str, cache: &[Cached]) -> Result<Chosen, SourceError> {
@@ -264,7 +264,7 @@ fn cached(argument: &str, cache: &[Cached]) -> Result<Chosen, SourceError> {
 }
 
 /// Returns the config of the node's pool that was fetched last and matches its name.
-fn latest(kept: &Kept<'_>) -> Result<Chosen, SourceError> {
+fn latest(kept: &KnownSources<'_>) -> Result<Chosen, SourceError> {
     let newest = choice::newest(kept, |entry| entry.name_matches == Some(true));
     let newest = newest.map_err(|pools| match pools.is_empty() {
         true => SourceError::NoLatest(kept.node.pool().unwrap_or("any pool").to_owned()),
@@ -283,17 +283,17 @@ fn latest(kept: &Kept<'_>) -> Result<Chosen, SourceError> {
 }
 
 /// Returns the cached config with this name, or with the only name that begins with it.
-pub fn named<'a>(name: &str, cache: &'a [Cached]) -> Result<&'a Entry, SourceError> {
+pub fn named<'a>(name: &str, cache: &'a [Cached]) -> Result<&'a CacheEntry, SourceError> {
     let name = name.strip_prefix(CACHED).unwrap_or(name);
-    let list = |entries: &[&Entry]| -> String {
+    let list = |entries: &[&CacheEntry]| -> String {
         let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
         names.join(", ")
     };
-    let all: Vec<&Entry> = cache::whole(cache).collect();
+    let all: Vec<&CacheEntry> = cache::whole(cache).collect();
     if let Some(exact) = all.iter().find(|entry| entry.name == name) {
         return Ok(exact);
     }
-    let fitting: Vec<&Entry> = all
+    let fitting: Vec<&CacheEntry> = all
         .iter()
         .copied()
         .filter(|entry| entry.name.starts_with(name))

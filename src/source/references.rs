@@ -33,7 +33,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The network settings of a config.
 #[derive(Debug, Clone, Default)]
-pub struct Network {
+pub struct ReferenceNetwork {
     /// Proxies.
     pub proxy: ProxySection,
     /// Time limit for the headers of one answer.
@@ -46,7 +46,7 @@ pub struct Network {
 
 /// A resource to fetch.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct WantedReference<'a> {
     /// An `http` or `https` URL.
     pub url: &'a str,
     /// Headers of the config.
@@ -60,7 +60,11 @@ pub struct Wanted<'a> {
 /// Fetches resources: the network.
 pub trait Fetch {
     /// Returns the body behind a URL, or a line with the error and the next step.
-    fn fetch(&mut self, network: &Network, wanted: Wanted<'_>) -> Result<Vec<u8>, String>;
+    fn fetch(
+        &mut self,
+        network: &ReferenceNetwork,
+        wanted: WantedReference<'_>,
+    ) -> Result<Vec<u8>, String>;
 }
 
 /// Completes a config: fetches its references and the contents of its files.
@@ -74,7 +78,7 @@ pub fn complete(
     let mut loader = Loader {
         fetch,
         origin: config.origin.clone(),
-        network: Network::default(),
+        network: ReferenceNetwork::default(),
         bundles: BTreeMap::new(),
         configs: 0,
         contents: 0,
@@ -94,7 +98,7 @@ struct Loader<'a> {
     fetch: &'a mut dyn Fetch,
     origin: String,
     /// The current settings: those of the configs that were read so far, as Ignition keeps them.
-    network: Network,
+    network: ReferenceNetwork,
     bundles: BTreeMap<String, Arc<[u8]>>,
     configs: usize,
     contents: u64,
@@ -270,7 +274,7 @@ impl Loader<'_> {
             return Ok(Vec::new());
         }
         if is_http(source) {
-            let wanted = Wanted {
+            let wanted = WantedReference {
                 url: source,
                 headers: &headers(&resource.http_headers)?,
                 max_bytes: max,

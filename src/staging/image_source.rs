@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::command::CommandRunner;
 use crate::images::manifest::go_architecture;
-use crate::images::medium::{Address, Check, Medium};
+use crate::images::medium::{Address, Medium, MediumCheck};
 use crate::images::policy::Ruling;
 use crate::images::pull::{self, Trace};
 use crate::images::{ImageName, extensions, storage};
@@ -149,7 +149,7 @@ impl Search<'_> {
         };
         let architecture = go_architecture(std::env::consts::ARCH);
         let examined = Medium::open(path).and_then(|medium| {
-            let report = medium.examine(digest, architecture, &mut Check::Sizes)?;
+            let report = medium.examine(digest, architecture, &mut MediumCheck::Sizes)?;
             let address = medium.address(digest)?;
             Ok((medium, report, address))
         });

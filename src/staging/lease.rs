@@ -10,7 +10,7 @@ use crate::command::{CommandLine, CommandRunner, systemctl};
 use crate::drift::text_object;
 use crate::images::auth::Secrets;
 use crate::images::extensions::{self, REPO_FILE};
-use crate::images::policy::Policy;
+use crate::images::policy::SignaturePolicy;
 use crate::images::storage;
 use crate::node::system::ask;
 use crate::node::{Host, Labels};
@@ -100,7 +100,10 @@ impl Lease<'_> {
             log::warn!("removing the container {name}: {cause}. Next: podman rm -f {name}");
         }
         copied?;
-        if !matches!(Labels::read(self.root).policy, crate::labels::Policy::None) {
+        if !matches!(
+            Labels::read(self.root).policy,
+            crate::labels::LabelPolicy::None
+        ) {
             run(self.runner, &extensions::label(&directory))?;
         }
         Ok(format!("{directory}/{}", extensions::REPOSITORY))
@@ -129,7 +132,7 @@ impl Lease<'_> {
         let policy = self.root.read(&RootPath::fixed(paths::POLICY))?;
         let Some(policy) = policy else { return Ok(()) };
         let policy = String::from_utf8_lossy(&policy);
-        if !storage::needs_exception(&Policy::parse(&policy)?) {
+        if !storage::needs_exception(&SignaturePolicy::parse(&policy)?) {
             return Ok(());
         }
         let answer = |line: &CommandLine| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::net::{self, FetchRequest, FetchSettings};
-use crate::node::etcd::{self, Access, Etcd, LOCAL, Member};
+use crate::node::etcd::{self, Etcd, EtcdAccess, LOCAL, Member};
 use crate::plan::{self, Quorum};
 use crate::root::Root;
 use crate::source;
@@ -45,7 +45,7 @@ pub fn read_etcd(root: &Root) -> Result<Etcd> {
 }
 
 /// All members, each asked how it is.
-fn members(access: &Access) -> Result<Vec<Member>> {
+fn members(access: &EtcdAccess) -> Result<Vec<Member>> {
     let list = format!("{LOCAL}/v3/cluster/member/list");
     let mut all = etcd::members(&get(access, &list, Some(b"{}"))?)?;
     for member in all.iter_mut().filter(|member| member.ill.is_none()) {
@@ -64,7 +64,7 @@ fn members(access: &Access) -> Result<Vec<Member>> {
     Ok(all)
 }
 
-fn get(access: &Access, url: &str, body: Option<&[u8]>) -> Result<Vec<u8>> {
+fn get(access: &EtcdAccess, url: &str, body: Option<&[u8]>) -> Result<Vec<u8>> {
     let settings = FetchSettings {
         certificates: access.authorities.clone(),
         identity: Some(access.identity.clone()),

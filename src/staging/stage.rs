@@ -23,7 +23,7 @@ use crate::node::requests::AskedFor;
 use crate::node::system::{Facts, ask};
 use crate::plan::{OsPlan, OsStep, PackageChange};
 use crate::root::Root;
-use crate::sys::signals::{self, Answer, DeferredSignals};
+use crate::sys::signals::{self, DeferredSignals, SignalAnswer};
 use crate::time::now;
 use crate::transaction;
 use crate::transaction::journal::ConfigRef;
@@ -100,7 +100,7 @@ impl Staging<'_> {
         }
         // Whoever ends the run must not leave behind what rpm-ostreed is lease, nor what is half staged.
         let signals = DeferredSignals::new();
-        signals::answer(Answer::Cancelling);
+        signals::answer(SignalAnswer::Cancelling);
         let lease = Lease {
             root: self.root,
             lock: self.lock,
@@ -114,7 +114,7 @@ impl Staging<'_> {
         let taken_back = lease.take_back();
         let failed = match (staged.and_then(|()| self.proof()), taken_back) {
             (Ok(()), Ok(())) => {
-                signals::answer(Answer::SeeStatus);
+                signals::answer(SignalAnswer::SeeStatus);
                 return self.is_staged();
             }
             (Ok(()), Err(error)) => (
@@ -127,7 +127,7 @@ impl Staging<'_> {
         if let Some(signal) = signals.waiting() {
             // Nobody is there to say it when the signal has its way.
             log::warn!("ended by {signal}: {error:#}");
-            signals::answer(Answer::Said);
+            signals::answer(SignalAnswer::Said);
         }
         Err(error)
     }

@@ -46,7 +46,7 @@ pub fn outlive_size_limit() -> Result<(), Errno> {
 /// The message for a person who ends the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Answer {
+pub enum SignalAnswer {
     /// Nothing was begun.
     Unchanged,
     /// Something was, and `status` tells it.
@@ -71,12 +71,12 @@ const ANSWERS: [&str; 6] = [
 ];
 
 /// The answer of this moment.
-static ANSWER: AtomicU8 = AtomicU8::new(Answer::Unchanged as u8);
+static ANSWER: AtomicU8 = AtomicU8::new(SignalAnswer::Unchanged as u8);
 /// A line of progress is on the terminal.
 static DRAWN: AtomicBool = AtomicBool::new(false);
 
 /// Sets the answer from here on.
-pub fn answer(answer: Answer) {
+pub fn answer(answer: SignalAnswer) {
     ANSWER.store(answer as u8, Ordering::Relaxed);
 }
 

@@ -8,7 +8,7 @@ use crate::notice::Notice;
 /// The result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum RunOutcome {
     /// Everything is in place.
     Done,
     /// It failed and was undone.
@@ -23,7 +23,7 @@ pub enum Outcome {
 
 /// One phase of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Phase {
+pub struct RunPhase {
     /// `plan`, `transaction`, `verify`, `recover`.
     pub name: String,
     /// Its result.
@@ -44,9 +44,9 @@ pub struct LastRun {
     /// Seconds since 1970.
     pub finished: u64,
     /// Its result.
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
     /// The phases in order.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<RunPhase>,
     /// Number of steps.
     pub steps: usize,
     /// The message that was printed.

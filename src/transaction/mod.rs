@@ -47,7 +47,7 @@ use crate::root::{Root, RootPath};
 use crate::sys::limits;
 use crate::sys::memory::HalfWay;
 use crate::sys::parallel;
-use crate::sys::signals::{self, Answer, DeferredSignals};
+use crate::sys::signals::{self, DeferredSignals, SignalAnswer};
 
 use execute::{Executor, StepError, StepProgress};
 use flags::FlagsError;
@@ -58,7 +58,7 @@ use state::{StateDirectory, StateError};
 
 pub use force::{request_force, withdraw_force};
 pub use jobs::RunningSystem;
-pub use last_run::{LastRun, Outcome, Phase};
+pub use last_run::{LastRun, RunOutcome, RunPhase};
 pub use lock::{Lock, LockError, acquire_lock, is_held, lock_directory};
 pub use recover::{
     Changes, Pending, RecoverError, RecoverRequest, Recovered, find_frozen, find_pending,
@@ -142,7 +142,7 @@ pub fn run_transaction(
     request.lock.require_writable().map_err(|e| unchanged(&e))?;
     // A signal must not end the run between two names; while there are only staged ones it undoes them.
     let signals = DeferredSignals::new();
-    signals::answer(Answer::Staging);
+    signals::answer(SignalAnswer::Staging);
     let _accounts = pwd_lock::lock_for_steps(request.root, request.steps, request.labels)
         .map_err(|e| unchanged(&e))?;
     let state = StateDirectory::open_or_make(request.root, request.separate_var, request.labels)
@@ -153,7 +153,7 @@ pub fn run_transaction(
         if matches!(error, TransactionError::Signal(_)) {
             // After the signal no caller is left to report it.
             log::warn!("{failure}; nothing was changed");
-            signals::answer(Answer::Said);
+            signals::answer(SignalAnswer::Said);
         }
         return Err(failure);
     }
@@ -161,11 +161,11 @@ pub fn run_transaction(
         return Err(run.abandon_run(&error));
     }
     let _half_way = HalfWay::begin();
-    signals::answer(Answer::Finishing);
+    signals::answer(SignalAnswer::Finishing);
     freeze::freeze_cgroups(request.freeze);
     // Signals still wait, so that what is written of the run is not cut off.
     let committed = run.commit_run(&describe);
-    signals::answer(Answer::SeeStatus);
+    signals::answer(SignalAnswer::SeeStatus);
     match committed {
         Ok(()) => {
             freeze::kill_cgroups(request.freeze);

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::support::patch::patch;
 use crate::support::{say, shared_data};
-use mco_rescue::daemon::policies::{Action, ClusterPolicies};
+use mco_rescue::daemon::policies::{ClusterPolicies, PolicyAction};
 use mco_rescue::daemon::{self, Update, decide, decide_allowing, default_policies, first_boot};
 use mco_rescue::document::{self, MachineConfig};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ fn load(path: &Path) -> Option<Value> {
 
 fn actions(update: &Update) -> Value {
     let actions = update.actions();
-    json!(actions.iter().map(Action::from).collect::<Vec<_>>())
+    json!(actions.iter().map(PolicyAction::from).collect::<Vec<_>>())
 }
 
 fn strings(list: &Value) -> Vec<String> {

@@ -8,8 +8,8 @@ use mco_rescue::daemon::default_policies;
 use mco_rescue::daemon::midway::Failure;
 use mco_rescue::daemon::release::Release;
 use mco_rescue::daemon::start::{
-    Annotation, Annotations, Api, AtHand, Compared, Os, Prediction, Record, Situation, State,
-    Triggers, predict,
+    Annotation, ApiReach, DiskComparison, KnownConfig, Prediction, Record, Situation,
+    StartAnnotations, StartOs, State, Triggers, predict,
 };
 use mco_rescue::document::{self, MachineConfig};
 use mco_rescue::drift::{Drift, DriftKind};
@@ -23,16 +23,16 @@ const LAYERED: &str = "registry.example/layered@sha256:2";
 /// A node that may be changed before the daemon starts. As it is made it is settled in A.
 struct Node {
     release: Release,
-    annotations: Annotations,
+    annotations: StartAnnotations,
     single_replica: bool,
     api: Option<BTreeSet<String>>,
     pool: Option<&'static str>,
     configs: BTreeMap<String, MachineConfig>,
     record: Recorded,
     image: Option<&'static str>,
-    initial: Option<Result<Annotations, &'static str>>,
+    initial: Option<Result<StartAnnotations, &'static str>>,
     triggers: Triggers,
-    os: Os,
+    os: StartOs,
     fips: Option<bool>,
     drifts: Vec<Drift>,
     root_cause: Option<&'static str>,
@@ -70,8 +70,8 @@ fn is(name: &str) -> Annotation {
 }
 
 /// What the server gives for a first boot.
-fn first(name: &str) -> Annotations {
-    Annotations {
+fn first(name: &str) -> StartAnnotations {
+    StartAnnotations {
         current: is(name),
         desired: is(name),
         current_image: Annotation::Absent,
@@ -153,7 +153,7 @@ impl Node {
                 kubeconfig: true,
                 ..Triggers::default()
             },
-            os: Os {
+            os: StartOs {
                 class: Class::EnterpriseCoreos,
                 booted: Some(IMAGE.into()),
                 packages: Some(BTreeSet::new()),
@@ -171,16 +171,16 @@ impl Node {
     }
 
     fn start(&self) -> Prediction {
-        let at_hand: BTreeMap<String, AtHand<'_>> = self
+        let at_hand: BTreeMap<String, KnownConfig<'_>> = self
             .configs
             .iter()
             .map(|(name, config)| {
                 let proven = true;
-                (name.clone(), AtHand { config, proven })
+                (name.clone(), KnownConfig { config, proven })
             })
             .collect();
         let policies = default_policies();
-        let compare = |_: &MachineConfig, _: Option<&str>| Compared {
+        let compare = |_: &MachineConfig, _: Option<&str>| DiskComparison {
             drifts: self.drifts.clone(),
             os_unknown: self.os.booted.is_none(),
             root_cause: self.root_cause.map(str::to_owned),
@@ -191,7 +191,7 @@ impl Node {
             annotations: &self.annotations,
             single_replica: self.single_replica,
             pool_target: self.pool,
-            api: self.api.as_ref().map_or(Api::Unknown, Api::Has),
+            api: self.api.as_ref().map_or(ApiReach::Unknown, ApiReach::Has),
             configs: &at_hand,
             record: match self.record {
                 Recorded::Missing => Record::Missing,
@@ -512,15 +512,15 @@ const ROWS: &[Row] = &[
     ),
     (
         "nothing is known",
-        |n| n.annotations = Annotations::default(),
+        |n| n.annotations = StartAnnotations::default(),
         Unknown("the cluster's desired config"),
     ),
     (
         "nothing is known of current, and there is no record",
         |n| {
-            n.annotations = Annotations {
+            n.annotations = StartAnnotations {
                 desired: is("a"),
-                ..Annotations::default()
+                ..StartAnnotations::default()
             };
             n.record = Recorded::Missing;
         },
@@ -755,15 +755,15 @@ const ROWS: &[Row] = &[
 
 const NO_KUBECONFIG: &str = "cannot stat /etc/kubernetes/kubeconfig: stat /etc/kubernetes/kubeconfig: no such file or directory";
 
-fn to_b_from(name: &str) -> Annotations {
-    Annotations {
+fn to_b_from(name: &str) -> StartAnnotations {
+    StartAnnotations {
         desired: is("b"),
         ..first(name)
     }
 }
 
-fn absent() -> Annotations {
-    Annotations {
+fn absent() -> StartAnnotations {
+    StartAnnotations {
         current: Annotation::Absent,
         desired: Annotation::Absent,
         current_image: Annotation::Absent,

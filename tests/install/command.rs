@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use crate::support::mounts::{mount, with_mounts};
 use crate::support::trace::can_trace;
 use crate::support::{self, Run, Snapshot, TestRoot, file, is_root, machine_config, say};
-use mco_rescue::install::cpio::{self, Content, Entry};
+use mco_rescue::install::cpio::{self, CpioContent, CpioEntry};
 use serde_json::{Value, json};
 
 const PROGRAM: &str = "usr/local/bin/mco-rescue";
@@ -924,27 +924,27 @@ fn unpacked(archive: &[u8]) -> Option<TestRoot> {
 
 #[test]
 fn the_real_cpio_unpacks_what_was_packed() {
-    let entry = |name: &str, mode, content| Entry {
+    let entry = |name: &str, mode, content| CpioEntry {
         name: name.to_owned(),
         mode,
         content,
     };
-    let mut entries = vec![entry("d", 0o750, Content::Directory)];
+    let mut entries = vec![entry("d", 0o750, CpioContent::Directory)];
     for size in 0..9 {
         let bytes = (0..size).collect();
         entries.push(entry(
             &format!("d/{}", "f".repeat(size.into())),
             0o640,
-            Content::File(bytes),
+            CpioContent::File(bytes),
         ));
     }
     entries.remove(1);
     entries.push(entry(
         "d/link",
         0o777,
-        Content::Link("../else where".to_owned()),
+        CpioContent::Link("../else where".to_owned()),
     ));
-    entries.push(entry("d/empty", 0o4755, Content::File(Vec::new())));
+    entries.push(entry("d/empty", 0o4755, CpioContent::File(Vec::new())));
     let Some(root) = unpacked(&cpio::archive(&entries).unwrap()) else {
         return;
     };
@@ -953,9 +953,9 @@ fn the_real_cpio_unpacks_what_was_packed() {
     for entry in entries {
         let there = &found[&entry.name];
         let (kind, content) = match entry.content {
-            Content::Directory => ('d', Vec::new()),
-            Content::File(bytes) => ('f', bytes),
-            Content::Link(target) => ('l', target.into_bytes()),
+            CpioContent::Directory => ('d', Vec::new()),
+            CpioContent::File(bytes) => ('f', bytes),
+            CpioContent::Link(target) => ('l', target.into_bytes()),
         };
         let wanted = (kind, entry.mode, content);
         assert_eq!(

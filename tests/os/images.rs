@@ -11,10 +11,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use mco_rescue::command::rpm_ostree::cause::RpmOstreeError;
 use mco_rescue::command::{CommandLine, CommandRunner, HostRunner};
-use mco_rescue::images::medium::{AddressError, BlobState, Report, Role, Verdict};
-use mco_rescue::images::policy::Policy;
+use mco_rescue::images::medium::{AddressError, BlobRole, BlobState, BlobVerdict, Report};
+use mco_rescue::images::policy::SignaturePolicy;
 use mco_rescue::images::pull::Trace;
-use mco_rescue::images::{Check, Digest, Form, ImageName, Medium, MediumError};
+use mco_rescue::images::{Digest, Form, ImageName, Medium, MediumCheck, MediumError};
 use mco_rescue::images::{extensions, storage};
 use mco_rescue::root::Root;
 use serde_json::json;
@@ -164,7 +164,7 @@ fn packed(bytes: &[u8]) -> Vec<u8> {
 fn examine(path: &Path, wanted: &Digest) -> Report {
     let medium = Medium::open(path).unwrap();
     medium
-        .examine(wanted, "amd64", &mut Check::Digests(&mut |_| {}))
+        .examine(wanted, "amd64", &mut MediumCheck::Digests(&mut |_| {}))
         .unwrap()
 }
 
@@ -182,14 +182,19 @@ fn a_whole_image_can_be_had_and_every_byte_of_it_is_counted() {
         .examine(
             &image.manifest,
             "amd64",
-            &mut Check::Digests(&mut |bytes| read += bytes),
+            &mut MediumCheck::Digests(&mut |bytes| read += bytes),
         )
         .unwrap();
-    assert_eq!(report.verdict, Verdict::Exact(None));
-    let roles: Vec<Role> = report.blobs.iter().map(|blob| blob.role).collect();
+    assert_eq!(report.verdict, BlobVerdict::Exact(None));
+    let roles: Vec<BlobRole> = report.blobs.iter().map(|blob| blob.role).collect();
     assert_eq!(
         roles,
-        [Role::Manifest, Role::Config, Role::Layer, Role::Layer]
+        [
+            BlobRole::Manifest,
+            BlobRole::Config,
+            BlobRole::Layer,
+            BlobRole::Layer
+        ]
     );
     let (first, second) = (report.blobs[2].size, report.blobs[3].size);
     assert_eq!(report.layer_bytes(), first + second);
@@ -234,14 +239,14 @@ fn what_is_missing_short_or_damaged_is_named() {
     assert_eq!(state(), BlobState::Differs(Digest::of(&other)));
     let medium = Medium::open(&image.path("os")).unwrap();
     let by_size = medium
-        .examine(&image.manifest, "amd64", &mut Check::Sizes)
+        .examine(&image.manifest, "amd64", &mut MediumCheck::Sizes)
         .unwrap();
     assert!(by_size.is_exact(), "sizes alone do not show it");
 
     fs::remove_file(&layer).unwrap();
     assert_eq!(state(), BlobState::Missing);
     let report = image.examine(&image.manifest);
-    assert_eq!(report.verdict, Verdict::Damaged);
+    assert_eq!(report.verdict, BlobVerdict::Damaged);
     let words = report.words(&name(&image.manifest), &medium);
     assert!(
         words.contains(&format!("layer {} is missing", image.layers[0])),
@@ -263,9 +268,9 @@ fn a_damaged_manifest_is_seen_whatever_is_checked() {
     fs::write(&manifest, text).unwrap();
     let medium = Medium::open(&image.path("os")).unwrap();
     let report = medium
-        .examine(&image.manifest, "amd64", &mut Check::Sizes)
+        .examine(&image.manifest, "amd64", &mut MediumCheck::Sizes)
         .unwrap();
-    assert_eq!(report.verdict, Verdict::Damaged);
+    assert_eq!(report.verdict, BlobVerdict::Damaged);
     assert!(matches!(report.blobs[0].state, BlobState::Differs(_)));
 }
 
@@ -274,7 +279,10 @@ fn another_image_is_told_with_both_digests() {
     let image = Image::new();
     let wanted = Digest::of(b"another");
     let report = image.examine(&wanted);
-    assert_eq!(report.verdict, Verdict::Other(vec![image.manifest.clone()]));
+    assert_eq!(
+        report.verdict,
+        BlobVerdict::Other(vec![image.manifest.clone()])
+    );
     let words = report.words(&name(&wanted), &Medium::open(&image.path("os")).unwrap());
     assert!(
         words.contains(&wanted.to_string()) && words.contains(&image.manifest.to_string()),
@@ -286,10 +294,13 @@ fn another_image_is_told_with_both_digests() {
 fn a_list_gives_the_image_of_this_machine_by_name() {
     let (image, list) = Image::new().with_list();
     let report = image.examine(&list);
-    assert_eq!(report.verdict, Verdict::Exact(Some(image.manifest.clone())));
+    assert_eq!(
+        report.verdict,
+        BlobVerdict::Exact(Some(image.manifest.clone()))
+    );
     assert_eq!(
         (report.blobs[0].role, report.blobs[1].role),
-        (Role::List, Role::Manifest)
+        (BlobRole::List, BlobRole::Manifest)
     );
     assert_eq!(
         image.architecture(&image.manifest).as_deref(),
@@ -297,12 +308,17 @@ fn a_list_gives_the_image_of_this_machine_by_name() {
     );
     assert_eq!(image.architecture(&list), None);
     // The image in the list can be wanted by its own digest too.
-    assert_eq!(image.examine(&image.manifest).verdict, Verdict::Exact(None));
+    assert_eq!(
+        image.examine(&image.manifest).verdict,
+        BlobVerdict::Exact(None)
+    );
     let medium = Medium::open(&image.path("os")).unwrap();
-    let other = medium.examine(&list, "s390x", &mut Check::Sizes).unwrap();
+    let other = medium
+        .examine(&list, "s390x", &mut MediumCheck::Sizes)
+        .unwrap();
     assert_eq!(
         other.verdict,
-        Verdict::NoPlatform(vec!["linux/amd64".into(), "linux/arm64".into()])
+        BlobVerdict::NoPlatform(vec!["linux/amd64".into(), "linux/arm64".into()])
     );
 }
 
@@ -310,7 +326,7 @@ fn a_list_gives_the_image_of_this_machine_by_name() {
 fn a_manifest_that_nothing_names_is_not_found_by_anybody() {
     let image = Image::new();
     image.write_index(&[]);
-    assert_eq!(image.examine(&image.manifest).verdict, Verdict::Unnamed);
+    assert_eq!(image.examine(&image.manifest).verdict, BlobVerdict::Unnamed);
 }
 
 #[test]
@@ -325,7 +341,7 @@ fn a_list_that_names_itself_does_not_go_on_for_ever() {
     // Named by a digest that is not its own; it names itself again.
     fs::write(image.path("os/blobs/sha256").join("0".repeat(64)), &text).unwrap();
     let report = image.examine(&image.manifest);
-    assert_eq!(report.verdict, Verdict::Unnamed);
+    assert_eq!(report.verdict, BlobVerdict::Unnamed);
 }
 
 #[test]
@@ -348,7 +364,7 @@ fn what_skopeo_copies_with_its_digests_can_be_had_in_every_form() {
         let report = examine(&path, &image.manifest);
         assert_eq!(
             report.verdict,
-            Verdict::Exact(None),
+            BlobVerdict::Exact(None),
             "{transport}: {:?}",
             report.blobs
         );
@@ -366,7 +382,7 @@ fn what_skopeo_copies_of_a_list_can_be_had_by_the_lists_digest() {
         let report = examine(&path, &list);
         assert_eq!(
             report.verdict,
-            Verdict::Exact(Some(image.manifest.clone())),
+            BlobVerdict::Exact(Some(image.manifest.clone())),
             "{transport}: {report:?}"
         );
     }
@@ -450,7 +466,7 @@ fn an_archive_of_docker_is_refused_with_the_digest_that_skopeo_would_give_it() {
         .unwrap();
     let would_be = Digest::of(&raw.stdout);
     let report = examine(&path, &image.manifest);
-    assert_eq!(report.verdict, Verdict::Lost(Some(would_be.clone())));
+    assert_eq!(report.verdict, BlobVerdict::Lost(Some(would_be.clone())));
     let words = report.words(&name(&image.manifest), &Medium::open(&path).unwrap());
     for needed in [
         image.manifest.to_string(),
@@ -487,7 +503,7 @@ fn an_archive_that_ends_early_is_damaged_and_a_packed_one_is_refused() {
     drop(tar);
     assert_eq!(
         examine(&archive, &image.manifest).verdict,
-        Verdict::Exact(None)
+        BlobVerdict::Exact(None)
     );
 
     // The last layer is cut off 20 bytes after its header.
@@ -500,7 +516,7 @@ fn an_archive_that_ends_early_is_damaged_and_a_packed_one_is_refused() {
     let end = bytes.len() - 1024 - last as usize + 20;
     fs::write(&archive, &bytes[..end]).unwrap();
     let report = examine(&archive, &image.manifest);
-    assert_eq!(report.verdict, Verdict::Damaged);
+    assert_eq!(report.verdict, BlobVerdict::Damaged);
     let bad: Vec<_> = report
         .bad()
         .map(|blob| (blob.digest.clone(), blob.state.clone()))
@@ -713,7 +729,7 @@ fn a_policy_decides_as_it_does_for_skopeo() {
                 say("SKIP: skopeo is not installed; its reading of policies is not compared");
                 return;
             };
-            let ruling = Policy::parse(&text).unwrap().of_path("oci", here);
+            let ruling = SignaturePolicy::parse(&text).unwrap().of_path("oci", here);
             let words = String::from_utf8_lossy(&output.stderr);
             assert_eq!(
                 ruling.rejects(),

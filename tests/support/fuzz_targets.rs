@@ -10,12 +10,12 @@ use mco_rescue::command::rpm_ostree::status::{self, Deployments, StatusText};
 use mco_rescue::daemon;
 use mco_rescue::daemon::actions::Changed;
 use mco_rescue::daemon::policies;
-use mco_rescue::daemon::registries::{self, Change};
+use mco_rescue::daemon::registries::{self, RegistryChange};
 use mco_rescue::document::{self, ContentsError, Desired, MachineConfig, yaml};
 use mco_rescue::drift;
 use mco_rescue::images::auth::Secrets;
 use mco_rescue::images::manifest::Manifest;
-use mco_rescue::images::policy::Policy;
+use mco_rescue::images::policy::SignaturePolicy;
 use mco_rescue::images::registries::Registries;
 use mco_rescue::images::{ImageName, pull, storage};
 use mco_rescue::kargs::Kargs;
@@ -352,7 +352,7 @@ pub fn answers(data: &[u8]) {
     }
     let registries = registries::change_of_texts(&text, &text);
     assert!(
-        !matches!(registries, Change::Unsafe(_)),
+        !matches!(registries, RegistryChange::Unsafe(_)),
         "nothing changed, and it is unsafe"
     );
     if let Ok(brought) = policies::in_file(&text, "fuzz", 0) {
@@ -384,8 +384,9 @@ pub fn answers(data: &[u8]) {
 fn pulled(text: &str) {
     let (name, rest) = text.split_once('\n').unwrap_or((text, text));
     let registries = Registries::parse(&[("a".to_owned(), rest.to_owned())]).unwrap_or_default();
-    let accepting = Policy::parse(r#"{"default": [{"type": "insecureAcceptAnything"}]}"#).unwrap();
-    let policy = Policy::parse(rest).unwrap_or(accepting);
+    let accepting =
+        SignaturePolicy::parse(r#"{"default": [{"type": "insecureAcceptAnything"}]}"#).unwrap();
+    let policy = SignaturePolicy::parse(rest).unwrap_or(accepting);
     for name in [name, "quay.example:5000/a/os:1"] {
         let Ok(image) = ImageName::parse(name) else {
             continue;

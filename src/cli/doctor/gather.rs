@@ -8,17 +8,17 @@ use anyhow::{Context, Result, anyhow};
 
 use super::{server_clock, upkeep};
 use crate::cli::DaemonArgs;
-use crate::cli::predict::{self, Moment};
+use crate::cli::predict::{self, ForecastMoment};
 use crate::cli::session::{Session, Unnamed};
 use crate::command::{CommandRunner, systemctl};
+use crate::daemon::forecast::AnnotationSource;
 use crate::daemon::forecast::Forecast;
-use crate::daemon::forecast::Told;
 use crate::daemon::release::Release;
 use crate::daemon::{annotations, pod_log};
 use crate::doctor::Look;
 use crate::doctor::evidence::{
-    AtHand, Boot, Compared, Configs, Deployed, Disk, Evidence, FirstBootFiles, Kubeconfig, Named,
-    Pull, Refusal,
+    BootEvidence, ConfigComparison, Configs, DeployedTree, Disk, DoctorEvidence, FirstBootFiles,
+    Kubeconfig, Named, NamedConfig, PullEvidence, PullRefusal,
 };
 use crate::document::MachineConfig;
 use crate::images::ImageName;
@@ -55,12 +55,17 @@ const UNITS: [&str; 9] = [
 ];
 
 /// Everything of a root, which was given by this name.
-pub fn all(root: Root, runner: &dyn CommandRunner, given: &Path, daemon: &DaemonArgs) -> Evidence {
-    let mut evidence = Evidence {
+pub fn all(
+    root: Root,
+    runner: &dyn CommandRunner,
+    given: &Path,
+    daemon: &DaemonArgs,
+) -> DoctorEvidence {
+    let mut evidence = DoctorEvidence {
         root: given.display().to_string(),
         has_system: exists(&root, "usr") || exists(&root, "etc"),
         live: root.is_live(),
-        ..Evidence::default()
+        ..DoctorEvidence::default()
     };
     evidence.upkeep.directory = root.shown().display().to_string();
     evidence.of_host(&root);
@@ -95,7 +100,7 @@ fn kubeconfig(root: &Root) -> Result<Kubeconfig> {
     }
 }
 
-impl Evidence {
+impl DoctorEvidence {
     fn of_host(&mut self, root: &Root) {
         let Ok(host) = Host::observe(root) else {
             return;
@@ -184,7 +189,7 @@ impl Evidence {
             self.records.get().map(|records| &records.current_config),
             None | Some(Recorded::Missing)
         ) {
-            let moment = Moment::Now(Some(&self.system));
+            let moment = ForecastMoment::Now(Some(&self.system));
             self.forecast = predict::said(predict::forecast(root, runner, daemon, moment));
         }
         let configs = configs(root, self.records.get(), self.forecast.as_ref());
@@ -222,7 +227,7 @@ impl Evidence {
         self.pull = image
             .map(|image| {
                 let trace = self.trace(root, &image)?;
-                Ok::<_, RootError>(Pull { trace, image })
+                Ok::<_, RootError>(PullEvidence { trace, image })
             })
             .transpose()
             .into();
@@ -230,11 +235,11 @@ impl Evidence {
 
     /// How an image would be pulled; commands name the files of this root. A file that only root may read is no
     /// obstacle to a pull.
-    fn trace(&self, root: &Root, image: &str) -> Result<Result<Trace, Refusal>, RootError> {
+    fn trace(&self, root: &Root, image: &str) -> Result<Result<Trace, PullRefusal>, RootError> {
         let name = match ImageName::parse(image) {
             Ok(name) => name,
             Err(error) => {
-                return Ok(Err(Refusal {
+                return Ok(Err(PullRefusal {
                     place: "the recorded config".to_owned(),
                     words: error.to_string(),
                     next: format!("mco-rescue show{}", self.at_root()),
@@ -247,7 +252,7 @@ impl Evidence {
         }
     }
 
-    fn refusal(&self, error: &TraceError) -> Refusal {
+    fn refusal(&self, error: &TraceError) -> PullRefusal {
         let place = match error {
             TraceError::Read(error) => error.path.clone(),
             TraceError::Registries(error) => error.file().to_owned(),
@@ -255,12 +260,12 @@ impl Evidence {
         };
         let file = self.path(&place);
         match error {
-            TraceError::NoPolicy => Refusal {
+            TraceError::NoPolicy => PullRefusal {
                 next: format!("cp {} {file}", self.path(&format!("/usr{place}"))),
                 words: "is missing, and without it nothing can be pulled".to_owned(),
                 place,
             },
-            _ => Refusal {
+            _ => PullRefusal {
                 next: format!("vi {file}"),
                 words: error.to_string(),
                 place,
@@ -303,7 +308,7 @@ fn disks(root: &Root) -> Result<Vec<Disk>> {
     }
 }
 
-fn compared(session: &Session<'_>) -> Compared {
+fn compared(session: &Session<'_>) -> ConfigComparison {
     let config = &session.chosen.config;
     // The plan knows directories and links that differ.
     let plan = session.changes(Options::default());
@@ -322,7 +327,7 @@ fn compared(session: &Session<'_>) -> Compared {
         Some((file.path.clone(), u64::try_from(stat.st_mtime).ok()?))
     });
     let changed = changed.collect();
-    Compared {
+    ConfigComparison {
         config: config.name.clone(),
         os_image: config.os_image_url.clone(),
         arguments: config.kernel_arguments.clone(),
@@ -337,10 +342,10 @@ fn compared(session: &Session<'_>) -> Compared {
     }
 }
 
-fn boot(root: &Root, system: &System) -> Result<Boot> {
+fn boot(root: &Root, system: &System) -> Result<BootEvidence> {
     let space = Space::of(root, &RootPath::fixed(paths::BOOT))?;
     let facts = system.facts();
-    Ok(Boot {
+    Ok(BootEvidence {
         space: space.context("there is no /boot")?,
         room: facts.and_then(|facts| facts.boot).map(|(_, room)| room),
         entries: bootloader::read(root)?,
@@ -348,7 +353,7 @@ fn boot(root: &Root, system: &System) -> Result<Boot> {
     })
 }
 
-fn deployments(root: &Root, system: &System) -> Result<Vec<Deployed>> {
+fn deployments(root: &Root, system: &System) -> Result<Vec<DeployedTree>> {
     let all = deploy_directories::list(root)?;
     if all.is_empty() {
         return Err(anyhow!(
@@ -357,7 +362,7 @@ fn deployments(root: &Root, system: &System) -> Result<Vec<Deployed>> {
         ));
     }
     let facts = system.facts();
-    let deployed = |directory: deploy_directories::DeployDirectory| Deployed {
+    let deployed = |directory: deploy_directories::DeployDirectory| DeployedTree {
         known: facts.map(|facts| facts.deployments.named(&directory.name).is_some()),
         immutable: deploy_directories::immutable(root, &directory).into(),
         directory,
@@ -369,7 +374,7 @@ fn configs(root: &Root, records: Option<&Records>, forecast: Option<&Forecast>) 
     let mut found = Configs::default();
     let mut add = |config: &MachineConfig, at: String, fetched| {
         if !config.bare {
-            found.at_hand.push(AtHand {
+            found.at_hand.push(NamedConfig {
                 name: config.name.clone(),
                 pool: cache::pool_of(config),
                 at,
@@ -404,13 +409,13 @@ fn configs(root: &Root, records: Option<&Records>, forecast: Option<&Forecast>) 
     }
     found.named = named(root, records, &found.at_hand)?;
     found.told = forecast
-        .filter(|forecast| forecast.told != Told::Missing)
+        .filter(|forecast| forecast.told != AnnotationSource::Missing)
         .map(|forecast| (forecast.told, forecast.at));
     Ok(found)
 }
 
 /// Everybody who speaks of a config, each name once for each who does.
-fn named(root: &Root, records: Option<&Records>, at_hand: &[AtHand]) -> Result<Vec<Named>> {
+fn named(root: &Root, records: Option<&Records>, at_hand: &[NamedConfig]) -> Result<Vec<Named>> {
     let mut at: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for one in at_hand {
         at.entry(&one.name).or_default().push(one.at.clone());
@@ -442,7 +447,7 @@ fn named(root: &Root, records: Option<&Records>, at_hand: &[AtHand]) -> Result<V
 }
 
 /// The clocks, with the moments that other evidence tells of.
-fn times(root: &Root, evidence: &Evidence) -> Clock {
+fn times(root: &Root, evidence: &DoctorEvidence) -> Clock {
     let mut clock = clock::read(root);
     let certificates = evidence.certificates.get().into_iter().flatten();
     clock.passed.extend(certificates.map(|one| Passed {
@@ -483,7 +488,7 @@ fn times(root: &Root, evidence: &Evidence) -> Clock {
 }
 
 /// What the server's clock says now, else what it said last.
-fn of_server(root: &Root, evidence: &Evidence, clock: &mut Clock) {
+fn of_server(root: &Root, evidence: &DoctorEvidence, clock: &mut Clock) {
     let known = server::remembered(root).ok().flatten();
     let asked = known.filter(|_| evidence.live);
     let asked = asked.map(|server| server_clock::ask(root, &server));

@@ -15,7 +15,7 @@ use super::access;
 use super::session::open_root;
 use super::{DoctorArgs, Output};
 use crate::doctor::checks::CHECKS;
-use crate::doctor::{self, Diagnosis, Severity};
+use crate::doctor::{self, CheckSeverity, Diagnosis};
 use crate::error::ExitCode;
 use crate::mounts;
 use crate::report;
@@ -47,10 +47,10 @@ pub fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
 /// What was not read is not known to be healthy.
 fn code(diagnosis: &Diagnosis) -> ExitCode {
     match diagnosis.worst() {
-        Some(Severity::Critical) => ExitCode::Critical,
-        Some(Severity::Warning) => ExitCode::Drift,
-        Some(Severity::Notice) | None if is_denied(diagnosis) => ExitCode::Error,
-        Some(Severity::Notice) | None => ExitCode::Done,
+        Some(CheckSeverity::Critical) => ExitCode::Critical,
+        Some(CheckSeverity::Warning) => ExitCode::Drift,
+        Some(CheckSeverity::Notice) | None if is_denied(diagnosis) => ExitCode::Error,
+        Some(CheckSeverity::Notice) | None => ExitCode::Done,
     }
 }
 

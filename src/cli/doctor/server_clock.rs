@@ -6,7 +6,7 @@ use crate::net::{self, FetchRequest, FetchSettings};
 use crate::node::clock::Heard;
 use crate::root::Root;
 use crate::source::server::{Server, ServerClock};
-use crate::source::{Http, Network};
+use crate::source::{Http, ReferenceNetwork};
 use crate::time::now;
 
 /// Nobody waits longer for it.
@@ -40,7 +40,7 @@ fn settings(root: &Root, server: &Server) -> Result<FetchSettings, String> {
     if !server.url.starts_with("https:") {
         return Err("it was reached without TLS, so its answer is not authenticated".to_owned());
     }
-    let mut network = Network::default();
+    let mut network = ReferenceNetwork::default();
     if !server.authorities.trim().is_empty() {
         network
             .authorities

@@ -3,11 +3,11 @@
 use anyhow::Result;
 
 use crate::cli::predict;
-use crate::doctor::evidence::Evidence;
-use crate::doctor::upkeep::{Elsewhere, Labels};
+use crate::doctor::evidence::DoctorEvidence;
+use crate::doctor::upkeep::{Elsewhere, LabelEvidence};
 use crate::document;
 use crate::images::auth::Secrets;
-use crate::labels::Policy;
+use crate::labels::LabelPolicy;
 use crate::node::clock::Moment;
 use crate::node::{
     Host, NodeState, Os, builds, deploy_directories, login, name_servers, stamps, unit_links,
@@ -23,7 +23,7 @@ const SECRETS: [&str; 4] = [
     "etc/mco/internal-registry-pull-secret.json",
 ];
 
-impl Evidence {
+impl DoctorEvidence {
     /// Everything but the labels, which come with the disk's comparison.
     pub(super) fn of_upkeep(&mut self, root: &Root) {
         let upkeep = &mut self.upkeep;
@@ -66,14 +66,14 @@ impl Evidence {
 }
 
 /// What a session saw of labels.
-pub(super) fn labels(node: &NodeState) -> Labels {
+pub(super) fn labels(node: &NodeState) -> LabelEvidence {
     let mut wrong = node.labels.mislabelled(&node.objects);
     // The daemon's copies have the labels of what they are copies of.
     wrong.retain(|one| !one.path.is_in(paths::ORIG));
-    Labels {
+    LabelEvidence {
         unusable: match &node.labels.policy {
-            Policy::Unusable(why) => Some(why.clone()),
-            Policy::None | Policy::Usable { .. } => None,
+            LabelPolicy::Unusable(why) => Some(why.clone()),
+            LabelPolicy::None | LabelPolicy::Usable { .. } => None,
         },
         wrong,
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::boot::{self, AtHand, Mode, Parameters};
+use crate::boot::{self, AvailableConfig, Mode, Parameters};
 use crate::cli::{FetchArgs, fetch};
 use crate::command::CommandRunner;
 use crate::document::{self, MachineConfig};
@@ -14,8 +14,8 @@ use crate::node::Records;
 use crate::paths;
 use crate::render;
 use crate::root::{Root, RootPath};
-use crate::source::identity::{Identity, Membership};
-use crate::source::{self, Medium, MediumError, cache};
+use crate::source::identity::{Membership, NodeIdentity};
+use crate::source::{self, ConfigMedium, ConfigMediumError, cache};
 
 /// What to apply, as an argument of `apply`; nothing where the node's own choice is meant, or nothing is there.
 pub fn choose(
@@ -23,7 +23,7 @@ pub fn choose(
     runner: &dyn CommandRunner,
     parameters: &Parameters,
     recorded: bool,
-) -> Result<(Option<String>, Option<Medium>)> {
+) -> Result<(Option<String>, Option<ConfigMedium>)> {
     if let Some(named) = &parameters.config {
         return Ok((Some(argument(named, parameters, root)?), None));
     }
@@ -64,9 +64,9 @@ pub fn choose(
 }
 
 /// Leaves what may be of the node's pool.
-fn of_own_pool(root: &Root, all: &mut Vec<AtHand>) -> Result<()> {
+fn of_own_pool(root: &Root, all: &mut Vec<AvailableConfig>) -> Result<()> {
     let records = Records::read(root).context("reading the daemon's records")?;
-    let node = Identity::observe(root, &records, None);
+    let node = NodeIdentity::observe(root, &records, None);
     all.retain(|one| {
         let stands = one.pool.as_deref().map(|pool| node.membership(pool));
         if let Some(Membership::Stranger(witness)) = stands {
@@ -120,7 +120,7 @@ fn fetched(
 }
 
 /// Of the initramfs, and of the image's own root where that is mounted.
-pub fn of_image(root: Option<&Root>) -> Vec<AtHand> {
+pub fn of_image(root: Option<&Root>) -> Vec<AvailableConfig> {
     let mut all = of_directory(&format!("/{}", paths::IMAGE_CONFIGS), "in the initramfs");
     if let Some(root) = root {
         let documents = documents_of(root).unwrap_or_default();
@@ -150,20 +150,20 @@ fn documents_of(root: &Root) -> Result<Vec<String>> {
 }
 
 /// Every config in a directory; what is none is said and passed over.
-pub fn of_directory(directory: &str, place: &'static str) -> Vec<AtHand> {
+pub fn of_directory(directory: &str, place: &'static str) -> Vec<AvailableConfig> {
     let documents = source::documents_in(directory).unwrap_or_default();
     let read = |path: &String| of_file(path, place);
     documents.iter().flat_map(read).collect()
 }
 
 /// The config in a file; one that cannot be read is said and passed over.
-pub fn of_file(path: &str, place: &'static str) -> Vec<AtHand> {
+pub fn of_file(path: &str, place: &'static str) -> Vec<AvailableConfig> {
     let config = source::read_named(path)
         .map_err(anyhow::Error::from)
         .and_then(|bytes| Ok(document::parse(bytes, path)?))
         .and_then(rendered);
     match config {
-        Ok(config) => vec![AtHand {
+        Ok(config) => vec![AvailableConfig {
             pool: cache::pool_of(&config),
             name_matches: render::name_matches(&config.record),
             name: config.name,
@@ -187,9 +187,9 @@ fn rendered(config: MachineConfig) -> Result<MachineConfig> {
     }
 }
 
-fn of_cache(root: &Root) -> Result<Vec<AtHand>> {
+fn of_cache(root: &Root) -> Result<Vec<AvailableConfig>> {
     let cached = cache::read(root).context("reading the cache")?;
-    let at_hand = |entry: &cache::Entry| AtHand {
+    let at_hand = |entry: &cache::CacheEntry| AvailableConfig {
         name: entry.name.clone(),
         pool: entry.pool.clone(),
         name_matches: entry.name_matches,
@@ -199,7 +199,7 @@ fn of_cache(root: &Root) -> Result<Vec<AtHand>> {
     Ok(cache::whole(&cached).map(at_hand).collect())
 }
 
-fn wait_for_medium(runner: &dyn CommandRunner, bound: Duration) -> Option<Medium> {
+fn wait_for_medium(runner: &dyn CommandRunner, bound: Duration) -> Option<ConfigMedium> {
     let started = Instant::now();
     loop {
         let found = medium(runner);
@@ -211,10 +211,10 @@ fn wait_for_medium(runner: &dyn CommandRunner, bound: Duration) -> Option<Medium
 }
 
 /// The medium, where one is plugged in.
-pub fn medium(runner: &dyn CommandRunner) -> Option<Medium> {
-    match Medium::find(runner) {
+pub fn medium(runner: &dyn CommandRunner) -> Option<ConfigMedium> {
+    match ConfigMedium::find(runner) {
         Ok(medium) => Some(medium),
-        Err(MediumError::None) => None,
+        Err(ConfigMediumError::None) => None,
         Err(error) => {
             log::warn!("{error}");
             None

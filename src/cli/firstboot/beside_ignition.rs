@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::at_hand;
-use crate::boot::{self, AtHand, Parameters};
+use crate::boot::{self, AvailableConfig, Parameters};
 use crate::command::{CommandRunner, ignition, systemctl};
 use crate::document::{self, pointer};
 use crate::error::ExitCode;
@@ -18,7 +18,7 @@ use crate::net;
 use crate::report::console;
 use crate::report::firstboot as told;
 use crate::root::Root;
-use crate::source::{self, Http, Medium, Network};
+use crate::source::{self, ConfigMedium, Http, ReferenceNetwork};
 use crate::sys::runtime;
 
 /// Ignition writes it when it has its config (docs/ignition.md: First boot).
@@ -89,7 +89,7 @@ fn why_silent(pointer: Option<&str>) -> Option<String> {
     let pointer = pointer?;
     let url = pointer::server_addresses(pointer).into_iter().next()?;
     let root = Root::open(Path::new("/")).ok()?;
-    let mut network = Network::default();
+    let mut network = ReferenceNetwork::default();
     for bundle in pointer::trusted_authorities(pointer) {
         let bytes = document::data_url(&bundle).ok()?;
         network.authorities.push(bytes.into());
@@ -139,7 +139,7 @@ fn give(
 fn all_at_hand(
     parameters: &Parameters,
     runner: &dyn CommandRunner,
-) -> (Vec<AtHand>, Option<Medium>) {
+) -> (Vec<AvailableConfig>, Option<ConfigMedium>) {
     if let Some(named) = parameters
         .config
         .as_deref()
@@ -155,13 +155,13 @@ fn all_at_hand(
         return (all, None);
     }
     let medium = at_hand::medium(runner);
-    let directory = medium.as_ref().map(Medium::path);
+    let directory = medium.as_ref().map(ConfigMedium::path);
     let all = directory.map(|path| at_hand::of_directory(&path, "on the medium MCO-RESCUE"));
     (all.unwrap_or_default(), medium)
 }
 
 /// What a server would have served: a rendered config gets the files of a first boot.
-fn served(chosen: &AtHand) -> Result<String> {
+fn served(chosen: &AvailableConfig) -> Result<String> {
     let bytes = source::read_named(&chosen.argument)?;
     let config = document::parse(bytes.as_slice(), &chosen.argument)?;
     if !config.bare && config.additions.is_empty() {

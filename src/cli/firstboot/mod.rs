@@ -15,16 +15,16 @@ use anyhow::{Context, Result, bail};
 use super::recover::recover_first;
 use super::session::Session;
 use super::{FirstbootArgs, machine};
-use crate::boot::FirstBoot;
-use crate::boot::{self, Facts, Mode, Parameters, Reason, Work};
+use crate::boot::FirstBootResult;
+use crate::boot::{self, BootFacts, BootWork, Mode, Parameters, WorkReason};
 use crate::command::CommandRunner;
 use crate::error::ExitCode;
-use crate::mounts::{self, Access, BootRoot};
+use crate::mounts::{self, BootRoot, RootAccess};
 use crate::node::Host;
 use crate::node::host::kernel_command_line;
 use crate::paths;
 use crate::plan::fit::Accepted;
-use crate::plan::{Options, PlanRequest, Scope};
+use crate::plan::{Options, PlanRequest, PlanScope};
 use crate::report::console;
 use crate::report::firstboot as told;
 use crate::root::{Root, RootPath};
@@ -80,13 +80,13 @@ fn root_of(ui: &Ui<'_>) -> PathBuf {
 /// Says on every console what came of it, and keeps it for the real root.
 fn tell(
     attempt: &Attempt<'_>,
-    result: Result<FirstBoot>,
+    result: Result<FirstBootResult>,
     started: Instant,
     path: &Path,
 ) -> Result<ExitCode> {
     let mut ended = match &result {
         Ok(ended) => ended.clone(),
-        Err(error) => FirstBoot::failed(&attempt.why, attempt.phase, format!("{error:#}")),
+        Err(error) => FirstBootResult::failed(&attempt.why, attempt.phase, format!("{error:#}")),
     };
     ended.took = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     if let Err(error) = runtime::write_json(runtime::FIRSTBOOT, &ended) {
@@ -136,36 +136,36 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    fn run(&mut self, path: &Path, parameters: &Parameters) -> Result<FirstBoot> {
+    fn run(&mut self, path: &Path, parameters: &Parameters) -> Result<FirstBootResult> {
         if parameters.mode == Mode::Off {
-            return Ok(FirstBoot::ended("nothing", "mco_rescue=off", None));
+            return Ok(FirstBootResult::ended("nothing", "mco_rescue=off", None));
         }
         // What is mounted for this is seen by nobody else, and goes with us.
         mounts::own().context("making mounts of our own")?;
-        let looking = BootRoot::prepare(path, Access::Read)?;
+        let looking = BootRoot::prepare(path, RootAccess::Read)?;
         let root = Root::open(path).context("opening the root")?;
         let facts = facts(&root)?;
         match boot::work(parameters.mode, facts) {
-            Work::None(why) => {
+            BootWork::None(why) => {
                 looking.give_back();
-                Ok(FirstBoot::ended("nothing", why, None))
+                Ok(FirstBootResult::ended("nothing", why, None))
             }
-            Work::Recover => self.recover(path, root),
-            Work::Apply(reason) => self.apply(path, root, parameters, reason, facts),
+            BootWork::Recover => self.recover(path, root),
+            BootWork::Apply(reason) => self.apply(path, root, parameters, reason, facts),
             // Handled before anything is mounted.
-            Work::Shell => bail!("the shell has a unit of its own"),
+            BootWork::Shell => bail!("the shell has a unit of its own"),
         }
     }
 
-    fn recover(&mut self, path: &Path, root: Root) -> Result<FirstBoot> {
+    fn recover(&mut self, path: &Path, root: Root) -> Result<FirstBootResult> {
         self.phase = "recovering an interrupted run";
         self.why = "a run was cut off".to_owned();
-        let opened = BootRoot::prepare(path, Access::Write)?;
+        let opened = BootRoot::prepare(path, RootAccess::Write)?;
         let lock = transaction::acquire_lock(&root)?;
         recover_first(&root, self.runner, &lock)?;
         drop((lock, root));
         opened.give_back();
-        Ok(FirstBoot::ended("recovered", &self.why, None))
+        Ok(FirstBootResult::ended("recovered", &self.why, None))
     }
 
     fn apply(
@@ -173,31 +173,31 @@ impl Attempt<'_> {
         path: &Path,
         root: Root,
         parameters: &Parameters,
-        reason: Reason,
-        facts: Facts,
-    ) -> Result<FirstBoot> {
+        reason: WorkReason,
+        facts: BootFacts,
+    ) -> Result<FirstBootResult> {
         self.why = match reason {
-            Reason::Asked => "the kernel command line asks for it",
-            Reason::FirstBoot => "a first boot that got no config",
-            Reason::Given => "Ignition was given a config that was at hand",
+            WorkReason::Asked => "the kernel command line asks for it",
+            WorkReason::FirstBoot => "a first boot that got no config",
+            WorkReason::Given => "Ignition was given a config that was at hand",
         }
         .to_owned();
         self.phase = "choosing a config";
         let deadline = parameters.timeout;
         // A medium stays mounted as long as its config is read.
         let (argument, _medium) = match reason {
-            Reason::Given => (
+            WorkReason::Given => (
                 Some(runtime::path(runtime::GIVEN).display().to_string()),
                 None,
             ),
             _ => at_hand::choose(&root, self.runner, parameters, facts.recorded)?,
         };
-        if argument.is_none() && reason == Reason::FirstBoot {
+        if argument.is_none() && reason == WorkReason::FirstBoot {
             let why = "a first boot without a config, and none is at hand";
-            return Ok(FirstBoot::ended("nothing", why, None));
+            return Ok(FirstBootResult::ended("nothing", why, None));
         }
         machine::expect_node(&root, self.not_a_node)?;
-        let opened = BootRoot::prepare(path, Access::Write)?;
+        let opened = BootRoot::prepare(path, RootAccess::Write)?;
         let lock = transaction::acquire_lock(&root)?;
         recover_first(&root, self.runner, &lock)?;
         self.phase = "reading the config and the root";
@@ -206,11 +206,11 @@ impl Attempt<'_> {
         let name = self.transact(root, asked, first, &lock)?;
         drop(lock);
         opened.give_back();
-        if reason == Reason::Given {
+        if reason == WorkReason::Given {
             // It holds secrets, and the node has it now.
             runtime::remove(runtime::GIVEN).context("removing what Ignition was given")?;
         }
-        Ok(FirstBoot::ended("applied", &self.why, Some(name)))
+        Ok(FirstBootResult::ended("applied", &self.why, Some(name)))
     }
 
     /// The same transaction as `apply`; nobody is there to be asked.
@@ -227,7 +227,7 @@ impl Attempt<'_> {
         self.phase = "planning";
         let plan = session.plan_files(&PlanRequest {
             accepted,
-            scope: Scope::Fit,
+            scope: PlanScope::Fit,
             ..PlanRequest::default()
         })?;
         for notice in &plan.notices {
@@ -246,7 +246,7 @@ impl Attempt<'_> {
         self.phase = "applying";
         lock.keep_parents();
         if !plan.is_empty() {
-            let work = super::work::Work {
+            let work = super::work::RunWork {
                 root: &session.root,
                 runner: session.runner,
                 lock,
@@ -275,10 +275,10 @@ impl Attempt<'_> {
     }
 }
 
-fn facts(root: &Root) -> Result<Facts> {
+fn facts(root: &Root) -> Result<BootFacts> {
     let host = Host::observe(root).context("looking at the root")?;
     let pending = transaction::find_pending(root).context("looking for an interrupted run")?;
-    Ok(Facts {
+    Ok(BootFacts {
         unfinished: pending != Pending::Nothing,
         never_booted: host.never_booted,
         // Most boots end here: the config itself is not read for that.

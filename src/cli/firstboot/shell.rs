@@ -5,14 +5,14 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::error::ExitCode;
-use crate::mounts::{Access, BootRoot};
+use crate::mounts::{BootRoot, RootAccess};
 use crate::report;
 use crate::report::firstboot::banner;
 use crate::sys::runtime;
 
 /// Before the shell. Its mounts stay: the shell is to see them.
 pub fn enter(path: &Path) -> Result<ExitCode> {
-    let prepared = BootRoot::prepare(path, Access::Read).and_then(|root| root.close());
+    let prepared = BootRoot::prepare(path, RootAccess::Read).and_then(|root| root.close());
     let problem = match prepared {
         Ok(was_open) => runtime::write_json(runtime::SHELL, &was_open)
             .err()

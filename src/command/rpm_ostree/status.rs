@@ -139,7 +139,7 @@ impl Deployments {
     pub fn read(json: &str) -> Result<Self, StatusError> {
         let unreadable = |error: String| StatusError::Unreadable(error);
         let mut reader = serde_json::Deserializer::from_str(json);
-        let status: Status = serde_path_to_error::deserialize(&mut reader)
+        let status: StatusJson = serde_path_to_error::deserialize(&mut reader)
             .map_err(|error| unreadable(error.to_string()))?;
         reader
             .end()
@@ -446,7 +446,7 @@ pub fn digest_in(image: &str) -> Option<&str> {
 }
 
 #[derive(Deserialize)]
-struct Status {
+struct StatusJson {
     deployments: Vec<Raw>,
     #[serde(default)]
     transaction: Value,

@@ -1,11 +1,11 @@
 //! FP-01: the recorded OS image or kernel arguments are not in force.
 
-use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
+use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::document::MachineConfig;
 use crate::drift::{self, Drift, DriftKind};
 use crate::node::Recorded;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-01",
     title: "the recorded OS or kernel arguments are not booted",
     looks_at: "booted image and kernel arguments against the record; errors of the last shutdown",
@@ -20,7 +20,7 @@ the image from a medium.",
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let verdict = left_by_shutdown(evidence);
     let Some(records) = evidence.records.get() else {
         return verdict.and_unseen("the record cannot be read");
@@ -59,7 +59,7 @@ fn judge(evidence: &Evidence) -> Verdict {
 }
 
 fn image(
-    evidence: &Evidence,
+    evidence: &DoctorEvidence,
     config: &MachineConfig,
     layered: Option<&str>,
 ) -> Result<Option<Drift>, String> {
@@ -70,7 +70,7 @@ fn image(
 }
 
 /// Returns the kernel arguments: of a live node from rpm-ostree, else from the default boot entry.
-fn arguments(evidence: &Evidence, config: &MachineConfig) -> Result<Option<Drift>, String> {
+fn arguments(evidence: &DoctorEvidence, config: &MachineConfig) -> Result<Option<Drift>, String> {
     let present = match evidence.facts() {
         Ok(facts) => &facts.arguments,
         Err(_) => evidence
@@ -81,7 +81,7 @@ fn arguments(evidence: &Evidence, config: &MachineConfig) -> Result<Option<Drift
     Ok(drift::missing_arguments(config, Some(present)))
 }
 
-fn gap(evidence: &Evidence, config: &MachineConfig, drifts: &[Drift]) -> Finding {
+fn gap(evidence: &DoctorEvidence, config: &MachineConfig, drifts: &[Drift]) -> DoctorFinding {
     let staged = evidence
         .facts()
         .ok()
@@ -94,9 +94,9 @@ fn gap(evidence: &Evidence, config: &MachineConfig, drifts: &[Drift]) -> Finding
         (false, false) => "recorded kernel arguments are not in force",
     };
     let severity = if waits {
-        Severity::Warning
+        CheckSeverity::Warning
     } else {
-        Severity::Critical
+        CheckSeverity::Critical
     };
     let means = match (waits, evidence.live) {
         (true, _) => {
@@ -109,7 +109,7 @@ fn gap(evidence: &Evidence, config: &MachineConfig, drifts: &[Drift]) -> Finding
             "The daemon will be Degraded. Only the booted node can stage an OS: boot it, then run this there."
         }
     };
-    let mut finding = Finding::new(severity, what, means);
+    let mut finding = DoctorFinding::new(severity, what, means);
     for drift in drifts {
         finding = finding.seen(drift.subject.clone(), drift.detail.clone());
     }
@@ -128,7 +128,7 @@ fn gap(evidence: &Evidence, config: &MachineConfig, drifts: &[Drift]) -> Finding
 }
 
 /// Reports the error with which the last shutdown failed to write the staged deployment.
-fn left_by_shutdown(evidence: &Evidence) -> Verdict {
+fn left_by_shutdown(evidence: &DoctorEvidence) -> CheckVerdict {
     let said = evidence
         .facts()
         .ok()
@@ -136,17 +136,17 @@ fn left_by_shutdown(evidence: &Evidence) -> Verdict {
     let said = said.map(|words| ("rpm-ostree status".to_owned(), words));
     let kept = evidence.finalize_failure.get().cloned().flatten();
     let Some((place, words)) = said.or(kept) else {
-        return Verdict::healthy();
+        return CheckVerdict::healthy();
     };
     let means = "The staged OS is lost, and the node booted the old one. Until the cause is removed, the \
                  next staged OS is lost as well.";
-    let finding = Finding::new(
-        Severity::Critical,
+    let finding = DoctorFinding::new(
+        CheckSeverity::Critical,
         "the last shutdown could not write the new OS",
         means,
     )
     .seen(place, words)
     .next("mco-rescue doctor FP-07")
     .next(evidence.command("apply --reboot"));
-    Verdict::found(finding)
+    CheckVerdict::found(finding)
 }

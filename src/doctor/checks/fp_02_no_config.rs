@@ -1,10 +1,10 @@
 //! FP-02: the first boot gets no config.
 
-use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
+use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::node::Recorded;
-use crate::transaction::{LastRun, Outcome};
+use crate::transaction::{LastRun, RunOutcome};
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-02",
     title: "no config has reached this node",
     looks_at: "traces of a first boot, and its result in the initramfs",
@@ -19,14 +19,18 @@ server cannot be seen from here.",
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     if !evidence.has_system {
         let means = "No check can judge it. Either another disk or directory is meant, or the disk is not mounted.";
-        let finding = Finding::new(Severity::Warning, "there is no system at this root", means)
-            .seen(evidence.root.clone(), "has neither /usr nor /etc")
-            .next("lsblk -f")
-            .next("mco-rescue doctor --root DIR");
-        return Verdict::found(finding);
+        let finding = DoctorFinding::new(
+            CheckSeverity::Warning,
+            "there is no system at this root",
+            means,
+        )
+        .seen(evidence.root.clone(), "has neither /usr nor /etc")
+        .next("lsblk -f")
+        .next("mco-rescue doctor --root DIR");
+        return CheckVerdict::found(finding);
     }
     let failed = evidence
         .first_boot
@@ -34,21 +38,25 @@ fn judge(evidence: &Evidence) -> Verdict {
         .filter(|boot| boot.outcome == "failed" && !made_up_for(evidence));
     if let Some(boot) = failed {
         let means = "The config was not applied in the initramfs. The node boots without it.";
-        let mut finding = Finding::new(
-            Severity::Critical,
+        let mut finding = DoctorFinding::new(
+            CheckSeverity::Critical,
             "this boot could not apply its config",
             means,
         );
         if let (Some(phase), Some(cause)) = (&boot.phase, &boot.cause) {
             finding = finding.seen(format!("while {phase}"), cause.clone());
         }
-        return Verdict::found(finding.next(fetch(evidence)).next(apply(evidence)));
+        return CheckVerdict::found(finding.next(fetch(evidence)).next(apply(evidence)));
     }
     let Some(records) = evidence.records.get() else {
-        return Verdict::unseen("whether a config was ever recorded: the records cannot be read");
+        return CheckVerdict::unseen(
+            "whether a config was ever recorded: the records cannot be read",
+        );
     };
     if matches!(records.current_config, Recorded::Broken(_)) {
-        return Verdict::unseen("whether a config was ever recorded: the records cannot be read");
+        return CheckVerdict::unseen(
+            "whether a config was ever recorded: the records cannot be read",
+        );
     }
     let nothing = matches!(
         (&records.current_config, &records.mcs_content),
@@ -56,12 +64,15 @@ fn judge(evidence: &Evidence) -> Verdict {
     );
     let files = &evidence.first_boot_files;
     if !nothing || files.encapsulated || files.encapsulated_kept {
-        return Verdict::healthy();
+        return CheckVerdict::healthy();
     }
     let first = evidence.in_initramfs || evidence.never_booted;
     let (severity, what) = match first {
-        true => (Severity::Critical, "no config has reached this node yet"),
-        false => (Severity::Notice, "no MachineConfig is recorded here"),
+        true => (
+            CheckSeverity::Critical,
+            "no config has reached this node yet",
+        ),
+        false => (CheckSeverity::Notice, "no MachineConfig is recorded here"),
     };
     let means = match first {
         true => {
@@ -75,23 +86,23 @@ fn judge(evidence: &Evidence) -> Verdict {
         true => "Ignition has written a config",
         false => "Ignition has written no config",
     };
-    let finding = Finding::new(severity, what, means)
+    let finding = DoctorFinding::new(severity, what, means)
         .seen("/etc/machine-config-daemon/currentconfig", "missing")
         .seen("/etc/.ignition-result.json", ignition);
     let server = evidence
         .server
         .as_deref()
         .unwrap_or("the Machine Config Server");
-    Verdict::found(finding.next(fetch(evidence)).next(apply(evidence))).and_unseen(format!(
+    CheckVerdict::found(finding.next(fetch(evidence)).next(apply(evidence))).and_unseen(format!(
         "whether {server} answers: {} asks it",
         evidence.command("fetch")
     ))
 }
 
 /// Is true if a later run applied a config.
-fn made_up_for(evidence: &Evidence) -> bool {
+fn made_up_for(evidence: &DoctorEvidence) -> bool {
     let after = |run: &LastRun| {
-        matches!(run.outcome, Outcome::Done | Outcome::Recovered)
+        matches!(run.outcome, RunOutcome::Done | RunOutcome::Recovered)
             && evidence
                 .first_boot_ended
                 .is_some_and(|ended| run.finished > ended)
@@ -99,10 +110,10 @@ fn made_up_for(evidence: &Evidence) -> bool {
     evidence.last_run.as_ref().is_some_and(after)
 }
 
-fn fetch(evidence: &Evidence) -> String {
+fn fetch(evidence: &DoctorEvidence) -> String {
     format!("mco-rescue fetch --from-media{}", evidence.at_root())
 }
 
-fn apply(evidence: &Evidence) -> String {
+fn apply(evidence: &DoctorEvidence) -> String {
     format!("mco-rescue apply --latest{}", evidence.at_root())
 }

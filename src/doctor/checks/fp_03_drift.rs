@@ -1,12 +1,14 @@
 //! FP-03: files and units that differ from the recorded config.
 
-use crate::doctor::evidence::Compared;
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::doctor::evidence::ConfigComparison;
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 use crate::drift::{self, Drift};
 use crate::text::count;
 use crate::time::utc;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-03",
     title: "the disk differs from the recorded config",
     looks_at: "files, units, keys and links of the recorded config",
@@ -18,24 +20,30 @@ The daemon's own remedy, /run/machine-config-daemon-force, rewrites everything a
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let compared = match evidence.compared.seen() {
         Ok(compared) => compared,
-        Err(why) => return Verdict::unseen(format!("files against the recorded config: {why}")),
+        Err(why) => {
+            return CheckVerdict::unseen(format!("files against the recorded config: {why}"));
+        }
     };
     let (seen, unseen): (Vec<&Drift>, Vec<&Drift>) = compared
         .drifts
         .iter()
         .filter(|drift| !drift.is_of_the_os())
         .partition(|drift| drift.daemon.is_some());
-    let verdict = Verdict::healthy();
+    let verdict = CheckVerdict::healthy();
     if !seen.is_empty() {
         return verdict.and([degraded(evidence, compared, &seen)]);
     }
     verdict.and((!unseen.is_empty()).then(|| unnoticed(evidence, &unseen)))
 }
 
-fn degraded(evidence: &Evidence, compared: &Compared, seen: &[&Drift]) -> Finding {
+fn degraded(
+    evidence: &DoctorEvidence,
+    compared: &ConfigComparison,
+    seen: &[&Drift],
+) -> DoctorFinding {
     let what = match seen {
         [one] if one.subject.len() <= 30 => format!("{} is not as recorded", one.subject),
         [_] => "a file or unit is not as recorded".to_owned(),
@@ -44,14 +52,14 @@ fn degraded(evidence: &Evidence, compared: &Compared, seen: &[&Drift]) -> Findin
     let means =
         "The daemon goes Degraded over the first of these and applies no update until it is fixed.";
     let own: Vec<Drift> = seen.iter().map(|drift| (*drift).clone()).collect();
-    Finding::new(Severity::Warning, what, means)
+    DoctorFinding::new(CheckSeverity::Warning, what, means)
         .seen_all(seen.iter().map(|drift| fact(compared, drift)))
         .daemon(drift::daemon_verdict(&compared.config, &own))
         .next(format!("mco-rescue verify{}", evidence.at_root()))
         .next(format!("mco-rescue apply{}", evidence.at_root()))
 }
 
-fn unnoticed(evidence: &Evidence, unseen: &[&Drift]) -> Finding {
+fn unnoticed(evidence: &DoctorEvidence, unseen: &[&Drift]) -> DoctorFinding {
     let what = format!(
         "{} that the daemon does not see",
         count(unseen.len(), "difference")
@@ -60,12 +68,12 @@ fn unnoticed(evidence: &Evidence, unseen: &[&Drift]) -> Finding {
     let facts = unseen
         .iter()
         .map(|drift| Fact::new(&drift.subject, &drift.detail));
-    Finding::new(Severity::Notice, what, means)
+    DoctorFinding::new(CheckSeverity::Notice, what, means)
         .seen_all(facts)
         .next(format!("mco-rescue verify{}", evidence.at_root()))
 }
 
-fn fact(compared: &Compared, drift: &Drift) -> Fact {
+fn fact(compared: &ConfigComparison, drift: &Drift) -> Fact {
     let changed = compared.changed.iter();
     let at = changed.filter(|(path, _)| path.to_string() == drift.subject);
     let when = at.map(|(_, at)| format!("; changed {}", utc(*at)));

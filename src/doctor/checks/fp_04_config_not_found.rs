@@ -1,11 +1,13 @@
 //! FP-04: a rendered config that is named somewhere but missing, or whose contents do not match its name.
 
 use crate::daemon::start::State;
-use crate::doctor::evidence::{AtHand, Configs, Named};
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::doctor::evidence::{Configs, Named, NamedConfig};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 use crate::node::{Recorded, Records};
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-04",
     title: "a rendered config cannot be found",
     looks_at: "annotations, daemon's log, record and cache: named configs, and where a copy is",
@@ -19,12 +21,12 @@ Only the API can show if it has an object: oc get mc NAME.",
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let configs = match evidence.configs.seen() {
         Ok(configs) => configs,
-        Err(why) => return Verdict::unseen(format!("configs: {why}")),
+        Err(why) => return CheckVerdict::unseen(format!("configs: {why}")),
     };
-    let mut verdict = Verdict::healthy()
+    let mut verdict = CheckVerdict::healthy()
         .and(lost(evidence, configs))
         .and(altered(evidence, configs))
         .and(bootstrap(evidence))
@@ -39,13 +41,13 @@ fn judge(evidence: &Evidence) -> Verdict {
     verdict
 }
 
-fn lost(evidence: &Evidence, configs: &Configs) -> Option<Finding> {
+fn lost(evidence: &DoctorEvidence, configs: &Configs) -> Option<DoctorFinding> {
     let wanted = |named: &&Named| named.role.starts_with("wanted") && named.at.is_empty();
     let lost = configs.named.iter().find(wanted)?;
     let means = "The node can get it only from the API, and only if the API still has the object.";
     Some(
-        Finding::new(
-            Severity::Warning,
+        DoctorFinding::new(
+            CheckSeverity::Warning,
             "the desired config is not on this node",
             means,
         )
@@ -59,11 +61,11 @@ fn lost(evidence: &Evidence, configs: &Configs) -> Option<Finding> {
 }
 
 /// Reports a config whose contents do not match the hash in its name: the hash is an accident check.
-fn altered(evidence: &Evidence, configs: &Configs) -> Option<Finding> {
+fn altered(evidence: &DoctorEvidence, configs: &Configs) -> Option<DoctorFinding> {
     let record = evidence.records.get().and_then(Records::recorded);
     // The record of a first boot has the right name and no contents.
-    let emptied = |one: &AtHand| record.is_some_and(|it| it.emptied && it.name == one.name);
-    let wrong = |one: &&AtHand| one.name_matches == Some(false) && !emptied(one);
+    let emptied = |one: &NamedConfig| record.is_some_and(|it| it.emptied && it.name == one.name);
+    let wrong = |one: &&NamedConfig| one.name_matches == Some(false) && !emptied(one);
     let wrong = configs.at_hand.iter().find(wrong)?;
     let means = "The contents were changed without the name, or a copy is incomplete. The daemon trusts the name alone.";
     let says = format!(
@@ -71,18 +73,22 @@ fn altered(evidence: &Evidence, configs: &Configs) -> Option<Finding> {
         wrong.name
     );
     Some(
-        Finding::new(Severity::Notice, "a config does not match its name", means)
-            .seen(wrong.at.clone(), says)
-            .next(format!("oc get mc {} -o yaml", wrong.name)),
+        DoctorFinding::new(
+            CheckSeverity::Notice,
+            "a config does not match its name",
+            means,
+        )
+        .seen(wrong.at.clone(), says)
+        .next(format!("oc get mc {} -o yaml", wrong.name)),
     )
 }
 
-fn bootstrap(evidence: &Evidence) -> Option<Finding> {
+fn bootstrap(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let means = "The bootstrap rendered a different config than the cluster. The daemon looks for the \
                  bootstrap's config, which the cluster never contained.";
     evidence.first_boot_files.bootstrap_diff.then(|| {
-        Finding::new(
-            Severity::Warning,
+        DoctorFinding::new(
+            CheckSeverity::Warning,
             "the bootstrap's config is not the cluster's",
             means,
         )
@@ -100,7 +106,7 @@ fn bootstrap(evidence: &Evidence) -> Option<Finding> {
 
 /// Reports that the daemon will be Degraded, unless another check covers the cause: the disk, the annotations,
 /// a record that cannot be read, a refused config.
-fn degraded(evidence: &Evidence) -> Option<Finding> {
+fn degraded(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let forecast = evidence.forecast.as_ref()?;
     let seen = &forecast
         .branches
@@ -124,19 +130,23 @@ fn degraded(evidence: &Evidence) -> Option<Finding> {
     let what = "the daemon will be Degraded when it starts";
     let means = "It applies no update until this is fixed.";
     let because = seen.because.iter();
-    let finding = Finding::new(Severity::Warning, what, means)
+    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
         .seen("annotations", forecast.told_words.clone())
         .seen_all(because.map(|because| Fact::new("at its start", because)))
         .daemon(Some(words.clone()));
     Some(finding.next(format!("mco-rescue status{}", evidence.at_root())))
 }
 
-fn damaged(evidence: &Evidence, configs: &Configs) -> Option<Finding> {
+fn damaged(evidence: &DoctorEvidence, configs: &Configs) -> Option<DoctorFinding> {
     let (place, why) = configs.damaged.first()?;
     let means = "It is never used. Fetch the config again while the network works.";
     Some(
-        Finding::new(Severity::Notice, "a config in the cache is damaged", means)
-            .seen(place.clone(), why.clone())
-            .next(evidence.command("cache list")),
+        DoctorFinding::new(
+            CheckSeverity::Notice,
+            "a config in the cache is damaged",
+            means,
+        )
+        .seen(place.clone(), why.clone())
+        .next(evidence.command("cache list")),
     )
 }

@@ -1,14 +1,16 @@
 //! FP-05: the OS image cannot be pulled.
 
 use crate::command::systemctl::UnitActivity;
-use crate::doctor::evidence::{Pull, Refusal};
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::doctor::evidence::{PullEvidence, PullRefusal};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 use crate::images::auth::Credentials;
 use crate::images::pull::Trace;
 use crate::node::FIRST_BOOT_PULL;
 use crate::paths;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-05",
     title: "the OS image cannot be pulled",
     looks_at: "mirrors, credentials and signature policy for the recorded image; the pull of a first boot",
@@ -23,20 +25,20 @@ policy on disk is never weakened for this.",
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
-    let verdict = Verdict::healthy().and(waiting(evidence));
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+    let verdict = CheckVerdict::healthy().and(waiting(evidence));
     let pull = match evidence.pull.seen() {
         Ok(Some(pull)) if evidence.boots_images => pull,
         Ok(_) => return verdict,
         Err(why) => return verdict.and_unseen(format!("how the image would be pulled: {why}")),
     };
     let severity = match needed(evidence, pull) {
-        Some(true) => Severity::Critical,
-        _ => Severity::Warning,
+        Some(true) => CheckSeverity::Critical,
+        _ => CheckSeverity::Warning,
     };
     match obstacle(evidence, pull) {
         Some(refusal) => verdict.and([refused(evidence, pull, severity, refusal)]),
-        None if severity == Severity::Critical => {
+        None if severity == CheckSeverity::Critical => {
             let asked = pull
                 .trace
                 .as_ref()
@@ -53,7 +55,7 @@ fn judge(evidence: &Evidence) -> Verdict {
 }
 
 /// Is true if the recorded image is neither running nor staged; None if the running image is unknown.
-fn needed(evidence: &Evidence, pull: &Pull) -> Option<bool> {
+fn needed(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option<bool> {
     let runs = evidence.image()?;
     let staged = evidence
         .facts()
@@ -63,7 +65,7 @@ fn needed(evidence: &Evidence, pull: &Pull) -> Option<bool> {
 }
 
 /// Returns the obstacle that stops every pull of the image, with its file.
-fn obstacle(evidence: &Evidence, pull: &Pull) -> Option<Refusal> {
+fn obstacle(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option<PullRefusal> {
     let trace = match &pull.trace {
         Ok(trace) => trace,
         Err(refusal) => return Some(refusal.clone()),
@@ -74,22 +76,27 @@ fn obstacle(evidence: &Evidence, pull: &Pull) -> Option<Refusal> {
         true => format!("/{}", paths::POLICY),
         false => table.unwrap_or_else(|| format!("/{}", paths::REGISTRIES)),
     };
-    Some(Refusal {
+    Some(PullRefusal {
         next: format!("vi {}", evidence.path(&place)),
         place,
         words,
     })
 }
 
-fn refused(evidence: &Evidence, pull: &Pull, severity: Severity, refusal: Refusal) -> Finding {
+fn refused(
+    evidence: &DoctorEvidence,
+    pull: &PullEvidence,
+    severity: CheckSeverity,
+    refusal: PullRefusal,
+) -> DoctorFinding {
     let means = match severity {
-        Severity::Critical => {
+        CheckSeverity::Critical => {
             "The image that the node needs cannot be pulled, even with a working network. The running node can take it \
              from a medium: mco-rescue pivot --os-from DIR."
         }
         _ => "It is not needed now. The next update will fail on it, even with a working network.",
     };
-    let finding = Finding::new(severity, "the OS image cannot be pulled", means)
+    let finding = DoctorFinding::new(severity, "the OS image cannot be pulled", means)
         .seen(refusal.place, refusal.words)
         .seen("image", pull.image.clone())
         .seen_all(pull.trace.iter().flat_map(decisions))
@@ -98,7 +105,7 @@ fn refused(evidence: &Evidence, pull: &Pull, severity: Severity, refusal: Refusa
 }
 
 /// Adds the pull from a medium; an OS is staged only on a running system.
-fn from_medium(evidence: &Evidence, finding: Finding) -> Finding {
+fn from_medium(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
     match evidence.live {
         true => finding.next("mco-rescue pivot --os-from DIR"),
         false => finding,
@@ -118,7 +125,7 @@ fn decisions(trace: &Trace) -> Vec<Fact> {
 }
 
 /// Reports a missing entry for the registry; an unusable or empty secret is reported as FP-27.
-fn anonymous(evidence: &Evidence, pull: &Pull) -> Option<Finding> {
+fn anonymous(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option<DoctorFinding> {
     let trace = pull.trace.as_ref().ok()?;
     if trace.secrets_problem.is_some() || trace.secrets_empty {
         return None;
@@ -135,8 +142,8 @@ fn anonymous(evidence: &Evidence, pull: &Pull) -> Option<Finding> {
         ),
     };
     let means = "The image is requested without credentials. If the registry is not public, it answers unauthorized.";
-    let finding = Finding::new(
-        Severity::Notice,
+    let finding = DoctorFinding::new(
+        CheckSeverity::Notice,
         "no pull secret for the registry of the OS image",
         means,
     )
@@ -146,15 +153,15 @@ fn anonymous(evidence: &Evidence, pull: &Pull) -> Option<Finding> {
 }
 
 /// Reports a first boot that waits for its pull.
-fn waiting(evidence: &Evidence) -> Option<Finding> {
+fn waiting(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let units = evidence.units.get()?;
     let at_work = |unit: &&UnitActivity| unit.name == FIRST_BOOT_PULL && unit.is_at_work();
     let unit = units.iter().find(at_work)?;
     let means =
         "The first boot pulls the operator's image again and again, and the kubelet waits for it.";
     Some(
-        Finding::new(
-            Severity::Critical,
+        DoctorFinding::new(
+            CheckSeverity::Critical,
             "the first boot waits for an image",
             means,
         )

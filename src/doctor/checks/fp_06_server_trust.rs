@@ -1,10 +1,12 @@
 //! FP-06: the certificate authorities with which the node verifies its Machine Config Server.
 
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
-use crate::node::certificates::{Certificate, Role};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
+use crate::node::certificates::{Certificate, CertificateRole};
 use crate::time::utc;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-06",
     title: "the authority of the cluster's servers is out of date",
     looks_at: "authorities in kubeconfigs, in the pointer config, and those stored for the server",
@@ -18,26 +20,26 @@ A clock that is behind looks the same: see FP-15.",
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let certificates = match evidence.certificates.seen() {
         Ok(certificates) => certificates,
-        Err(why) => return Verdict::unseen(format!("certificates: {why}")),
+        Err(why) => return CheckVerdict::unseen(format!("certificates: {why}")),
     };
     let now = evidence.clock.now;
-    let of = |role: Role| certificates.iter().filter(move |one| one.role == role);
-    let trusted: Vec<&Certificate> = of(Role::ServerAuthority).collect();
-    let pointers: Vec<&Certificate> = of(Role::Pointer).collect();
+    let of = |role: CertificateRole| certificates.iter().filter(move |one| one.role == role);
+    let trusted: Vec<&Certificate> = of(CertificateRole::ServerAuthority).collect();
+    let pointers: Vec<&Certificate> = of(CertificateRole::Pointer).collect();
     let first_boot = evidence.recorded().is_none();
-    let mut verdict = Verdict::healthy();
+    let mut verdict = CheckVerdict::healthy();
     for file in files(&trusted) {
         let all: Vec<&&Certificate> = trusted.iter().filter(|one| one.path == file).collect();
         if all.iter().all(|one| one.not_after < now) {
-            verdict = verdict.and([expired(evidence, Severity::Critical, &all)]);
+            verdict = verdict.and([expired(evidence, CheckSeverity::Critical, &all)]);
         }
     }
     let all: Vec<&&Certificate> = pointers.iter().collect();
     if first_boot && !all.is_empty() && all.iter().all(|one| one.not_after < now) {
-        verdict = verdict.and([expired(evidence, Severity::Critical, &all)]);
+        verdict = verdict.and([expired(evidence, CheckSeverity::Critical, &all)]);
     }
     let server = evidence
         .server
@@ -56,7 +58,11 @@ fn files(all: &[&Certificate]) -> Vec<String> {
     files
 }
 
-fn expired(evidence: &Evidence, severity: Severity, all: &[&&Certificate]) -> Finding {
+fn expired(
+    evidence: &DoctorEvidence,
+    severity: CheckSeverity,
+    all: &[&&Certificate],
+) -> DoctorFinding {
     let means = "Every connection that is verified with it fails. Either it was rotated while the node was off, or the \
                  clock is ahead.";
     let facts = all.iter().map(|one| {
@@ -65,7 +71,7 @@ fn expired(evidence: &Evidence, severity: Severity, all: &[&&Certificate]) -> Fi
             format!("{} ended {}", one.subject, utc(one.not_after)),
         )
     });
-    Finding::new(
+    DoctorFinding::new(
         severity,
         "the authority of the cluster's servers has expired",
         means,

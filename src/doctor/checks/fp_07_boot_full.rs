@@ -1,11 +1,13 @@
 //! FP-07: no room for another kernel on `/boot`.
 
-use crate::doctor::evidence::Boot;
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::doctor::evidence::BootEvidence;
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 use crate::node::bootloader::{BootEntry, KernelDirectory};
 use crate::node::space::{Fit, kernel_room};
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-07",
     title: "/boot is too full for the next OS",
     looks_at: "room on /boot, kernels there, and the boot entries that need them",
@@ -21,11 +23,11 @@ mco-rescue pinned is released by mco-rescue rollback --forget.",
 const MIB: u64 = 1 << 20;
 
 /// Returns the verdict for a `/boot` without kernels; a system that does not boot images needs none.
-fn not_mounted(evidence: &Evidence) -> Verdict {
+fn not_mounted(evidence: &DoctorEvidence) -> CheckVerdict {
     if !evidence.boots_images {
-        return Verdict::healthy();
+        return CheckVerdict::healthy();
     }
-    Verdict::unseen(format!(
+    CheckVerdict::unseen(format!(
         "/boot: no kernel of ostree is there. If its partition is not mounted: mount -o ro /dev/disk/by-label/boot {}, \
          then mco-rescue doctor{} again; lsblk -f shows the label",
         evidence.path("/boot"),
@@ -33,10 +35,10 @@ fn not_mounted(evidence: &Evidence) -> Verdict {
     ))
 }
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let boot = match evidence.boot.seen() {
         Ok(boot) => boot,
-        Err(why) => return Verdict::unseen(format!("/boot: {why}")),
+        Err(why) => return CheckVerdict::unseen(format!("/boot: {why}")),
     };
     if boot.kernels.is_empty() {
         return not_mounted(evidence);
@@ -53,20 +55,27 @@ fn judge(evidence: &Evidence) -> Verdict {
         .facts()
         .is_ok_and(|facts| facts.deployments.staged().is_some());
     match boot.space.fit_kernel(room) {
-        Fit::Fits => Verdict::healthy().and(orphans(evidence, boot)),
+        Fit::Fits => CheckVerdict::healthy().and(orphans(evidence, boot)),
         Fit::AfterPruning { pruned } => {
             let what = "/boot has room for the next OS only after a clean-up";
             let means = "Newer versions of ostree clean up first by themselves. Older ones fail at the shutdown.";
-            Verdict::found(
-                finding(evidence, Severity::Notice, what, means, boot, room.needed)
-                    .seen("can be removed", mib(pruned)),
+            CheckVerdict::found(
+                finding(
+                    evidence,
+                    CheckSeverity::Notice,
+                    what,
+                    means,
+                    boot,
+                    room.needed,
+                )
+                .seen("can be removed", mib(pruned)),
             )
         }
         Fit::TooSmall { missing } => {
             let severity = if staged {
-                Severity::Critical
+                CheckSeverity::Critical
             } else {
-                Severity::Warning
+                CheckSeverity::Warning
             };
             let what = format!("/boot lacks {} for the next OS", mib(missing));
             let means = match staged {
@@ -75,19 +84,19 @@ fn judge(evidence: &Evidence) -> Verdict {
                 }
                 false => "The next OS update will be staged, but lost at the shutdown.",
             };
-            Verdict::found(finding(evidence, severity, what, means, boot, room.needed))
+            CheckVerdict::found(finding(evidence, severity, what, means, boot, room.needed))
         }
     }
 }
 
 fn finding(
-    evidence: &Evidence,
-    severity: Severity,
+    evidence: &DoctorEvidence,
+    severity: CheckSeverity,
     what: impl Into<String>,
     means: &str,
-    boot: &Boot,
+    boot: &BootEvidence,
     needed: u64,
-) -> Finding {
+) -> DoctorFinding {
     let free = format!(
         "{} free of {}, {} needed",
         mib(boot.space.free),
@@ -110,7 +119,7 @@ fn finding(
             format!("{}, for {by}", mib(kernel.bytes)),
         )
     });
-    let finding = Finding::new(severity, what, means)
+    let finding = DoctorFinding::new(severity, what, means)
         .seen("/boot", free)
         .seen_all(facts)
         .daemon(Some("regfile copy: No space left on device".to_owned()));
@@ -125,7 +134,7 @@ fn finding(
     }
 }
 
-fn orphans(evidence: &Evidence, boot: &Boot) -> Option<Finding> {
+fn orphans(evidence: &DoctorEvidence, boot: &BootEvidence) -> Option<DoctorFinding> {
     let orphan = |kernel: &&KernelDirectory| {
         let mut entries = boot.entries.iter();
         !entries.any(|entry| entry.kernel_directory() == Some(&kernel.name))
@@ -139,8 +148,8 @@ fn orphans(evidence: &Evidence, boot: &Boot) -> Option<Finding> {
         .map(|kernel| Fact::new(format!("/boot/ostree/{}", kernel.name), mib(kernel.bytes)));
     let means = "They only use space. ostree removes them at its next clean-up.";
     Some(
-        Finding::new(
-            Severity::Notice,
+        DoctorFinding::new(
+            CheckSeverity::Notice,
             "kernels on /boot that no entry names",
             means,
         )

@@ -1,11 +1,13 @@
 //! FP-09: certificates that expired while the node was off.
 
 use crate::doctor::evidence::Kubeconfig;
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
-use crate::node::certificates::{Certificate, Role};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
+use crate::node::certificates::{Certificate, CertificateRole};
 use crate::time::utc;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-09",
     title: "the node's certificates have expired",
     looks_at: "certificates of the kubelet and of etcd: end dates, how to renew them, what they block",
@@ -28,18 +30,18 @@ const APPROVE: &str = "oc get csr -o name | xargs oc adm certificate approve";
 /// Seconds before its end from which on a valid certificate is reported.
 const SOON: u64 = 2 * DAY;
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let certificates = match evidence.certificates.seen() {
         Ok(certificates) => certificates,
-        Err(why) => return Verdict::unseen(format!("certificates: {why}")),
+        Err(why) => return CheckVerdict::unseen(format!("certificates: {why}")),
     };
     let now = evidence.clock.now;
-    let mut verdict = Verdict::healthy();
+    let mut verdict = CheckVerdict::healthy();
     for role in [
-        Role::KubeletClient,
-        Role::KubeletServing,
-        Role::ClientAuthority,
-        Role::Etcd,
+        CertificateRole::KubeletClient,
+        CertificateRole::KubeletServing,
+        CertificateRole::ClientAuthority,
+        CertificateRole::Etcd,
     ] {
         let all: Vec<&Certificate> = certificates.iter().filter(|one| one.role == role).collect();
         verdict = verdict.and(judge_role(evidence, role, &all, now));
@@ -51,14 +53,19 @@ fn judge(evidence: &Evidence) -> Verdict {
 }
 
 /// Judges the certificates of one role. One valid authority makes a bundle usable; of the others each one counts.
-fn judge_role(evidence: &Evidence, role: Role, all: &[&Certificate], now: u64) -> Option<Finding> {
+fn judge_role(
+    evidence: &DoctorEvidence,
+    role: CertificateRole,
+    all: &[&Certificate],
+    now: u64,
+) -> Option<DoctorFinding> {
     let old: Vec<&Certificate> = all
         .iter()
         .copied()
         .filter(|one| one.not_after < now)
         .collect();
     let expired = match role {
-        Role::ClientAuthority => !all.is_empty() && old.len() == all.len(),
+        CertificateRole::ClientAuthority => !all.is_empty() && old.len() == all.len(),
         _ => !old.is_empty(),
     };
     if expired {
@@ -67,23 +74,23 @@ fn judge_role(evidence: &Evidence, role: Role, all: &[&Certificate], now: u64) -
     let soon: Vec<&Certificate> = all
         .iter()
         .copied()
-        .filter(|one| one.not_after < now + SOON && role != Role::ClientAuthority)
+        .filter(|one| one.not_after < now + SOON && role != CertificateRole::ClientAuthority)
         .collect();
     (!soon.is_empty()).then(|| {
         let means = "It is renewed automatically while the node reaches the API. Otherwise the node becomes NotReady then.";
-        Finding::new(Severity::Notice, format!("{} ends within two days", name(role)), means)
+        DoctorFinding::new(CheckSeverity::Notice, format!("{} ends within two days", name(role)), means)
             .seen_all(soon.iter().map(|one| fact(one)))
             .next("oc get csr")
     })
 }
 
-fn name(role: Role) -> &'static str {
+fn name(role: CertificateRole) -> &'static str {
     match role {
-        Role::KubeletClient => "the kubelet's client certificate",
-        Role::KubeletServing => "the kubelet's server certificate",
-        Role::ClientAuthority => "kubelet-ca.crt",
-        Role::Etcd => "a certificate of etcd",
-        Role::ServerAuthority | Role::Pointer => "an authority",
+        CertificateRole::KubeletClient => "the kubelet's client certificate",
+        CertificateRole::KubeletServing => "the kubelet's server certificate",
+        CertificateRole::ClientAuthority => "kubelet-ca.crt",
+        CertificateRole::Etcd => "a certificate of etcd",
+        CertificateRole::ServerAuthority | CertificateRole::Pointer => "an authority",
     }
 }
 
@@ -94,7 +101,12 @@ fn fact(one: &Certificate) -> Fact {
     )
 }
 
-fn ended(evidence: &Evidence, role: Role, old: &[&Certificate], now: u64) -> Finding {
+fn ended(
+    evidence: &DoctorEvidence,
+    role: CertificateRole,
+    old: &[&Certificate],
+    now: u64,
+) -> DoctorFinding {
     let ages = old.iter().map(|one| now.saturating_sub(one.not_after));
     let since = match ages.max().unwrap_or_default() / DAY {
         0 => "less than a day".to_owned(),
@@ -103,34 +115,34 @@ fn ended(evidence: &Evidence, role: Role, old: &[&Certificate], now: u64) -> Fin
     };
     let clock = format!("{}, {since} after the end", utc(now));
     let (severity, means, daemon) = match role {
-        Role::KubeletClient => (
-            Severity::Critical,
+        CertificateRole::KubeletClient => (
+            CheckSeverity::Critical,
             "The API rejects the kubelet: the node stays NotReady until two new certificates are approved \
              (client, then server).",
             Some("Part of the existing bootstrap client certificate is expired"),
         ),
-        Role::KubeletServing => (
-            Severity::Warning,
+        CertificateRole::KubeletServing => (
+            CheckSeverity::Warning,
             "oc logs, exec and debug fail on this node until a new certificate is approved.",
             None,
         ),
-        Role::Etcd => (
-            Severity::Critical,
+        CertificateRole::Etcd => (
+            CheckSeverity::Critical,
             "The other etcd members reject this one. Its operator renews it once the control plane runs.",
             None,
         ),
         _ => (
-            Severity::Warning,
+            CheckSeverity::Warning,
             "oc logs and exec fail: the kubelet no longer accepts the API's certificate. The daemon writes a new bundle.",
             None,
         ),
     };
-    let finding = Finding::new(severity, format!("{} has expired", name(role)), means)
+    let finding = DoctorFinding::new(severity, format!("{} has expired", name(role)), means)
         .seen_all(old.iter().map(|one| fact(one)))
         .seen("clock", clock)
         .daemon(daemon.map(str::to_owned));
     match role {
-        Role::KubeletClient => {
+        CertificateRole::KubeletClient => {
             let finding = finding.seen("bootstrap", bootstrap(evidence));
             // Nothing runs on a mounted disk: its kubelet sends the request when that node boots.
             let (finding, when) = match evidence.live {
@@ -141,13 +153,13 @@ fn ended(evidence: &Evidence, role: Role, old: &[&Certificate], now: u64) -> Fin
                 .next(format!("{APPROVE}{when}"))
                 .next(format!("{APPROVE} # again, a minute later"))
         }
-        Role::KubeletServing => finding.next(APPROVE),
-        Role::Etcd => finding.next("oc get clusteroperator etcd"),
+        CertificateRole::KubeletServing => finding.next(APPROVE),
+        CertificateRole::Etcd => finding.next("oc get clusteroperator etcd"),
         _ => finding.next("oc get mcp"),
     }
 }
 
-fn bootstrap(evidence: &Evidence) -> &'static str {
+fn bootstrap(evidence: &DoctorEvidence) -> &'static str {
     match evidence.kubeconfig.get() {
         Some(Kubeconfig::There) => {
             "/etc/kubernetes/kubeconfig is present: the kubelet requests a new one with it"

@@ -1,11 +1,13 @@
 //! FP-10: work that a power cut left incomplete.
 
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 use crate::node::{Recorded, Records, images_on_disk};
 use crate::paths;
 use crate::transaction::Pending;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-10",
     title: "something was interrupted half-way",
     looks_at: "interrupted runs, empty files, the record, an unfinished first boot, the store of images",
@@ -21,8 +23,8 @@ be pulled again. Objects of the booted commit: ostree fsck checks them; doctor d
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
-    let mut verdict = Verdict::healthy()
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+    let mut verdict = CheckVerdict::healthy()
         .and(run(evidence))
         .and(strays(evidence))
         .and(record(evidence))
@@ -38,31 +40,31 @@ fn judge(evidence: &Evidence) -> Verdict {
     verdict
 }
 
-fn run(evidence: &Evidence) -> Option<Finding> {
+fn run(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let (severity, what, config) = match evidence.pending.get()? {
         Pending::Nothing => return None,
         Pending::Unfinished(config, _) => (
-            Severity::Critical,
+            CheckSeverity::Critical,
             "a run of mco-rescue is half-way",
             config,
         ),
         Pending::Staged(config) => (
-            Severity::Warning,
+            CheckSeverity::Warning,
             "a run was interrupted before it changed anything",
             config,
         ),
         Pending::Committed(config) => (
-            Severity::Warning,
+            CheckSeverity::Warning,
             "a finished run was not cleaned up",
             config,
         ),
     };
     let means = match severity {
-        Severity::Critical => "Some files are of the old config and some of the new one.",
+        CheckSeverity::Critical => "Some files are of the old config and some of the new one.",
         _ => "No file of the node is half-way. Only the run's own files are left.",
     };
     Some(
-        Finding::new(severity, what, means)
+        DoctorFinding::new(severity, what, means)
             .seen(
                 format!("/{}", paths::STATE),
                 format!("applying {}", config.name),
@@ -71,7 +73,7 @@ fn run(evidence: &Evidence) -> Option<Finding> {
     )
 }
 
-fn strays(evidence: &Evidence) -> Option<Finding> {
+fn strays(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     if evidence.strays.is_empty() {
         return None;
     }
@@ -79,13 +81,13 @@ fn strays(evidence: &Evidence) -> Option<Finding> {
     let what = "staging directories of finished runs are left";
     let places = evidence.strays.iter();
     Some(
-        Finding::new(Severity::Warning, what, means)
+        DoctorFinding::new(CheckSeverity::Warning, what, means)
             .seen_all(places.map(|path| Fact::new(path.to_string(), "left by mco-rescue")))
             .next(format!("mco-rescue recover{}", evidence.at_root())),
     )
 }
 
-fn record(evidence: &Evidence) -> Option<Finding> {
+fn record(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let records = evidence.records.get()?;
     let Recorded::Broken(problem) = &records.current_config else {
         return None;
@@ -93,8 +95,8 @@ fn record(evidence: &Evidence) -> Option<Finding> {
     let means = "The daemon cannot read it either, and is Degraded until it is rewritten.";
     let says = records.unreadable.clone();
     Some(
-        Finding::new(
-            Severity::Critical,
+        DoctorFinding::new(
+            CheckSeverity::Critical,
             "the daemon's record cannot be read",
             means,
         )
@@ -108,7 +110,7 @@ fn record(evidence: &Evidence) -> Option<Finding> {
     )
 }
 
-fn empty(evidence: &Evidence) -> Option<Finding> {
+fn empty(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let emptied = &evidence.compared.get()?.emptied;
     if emptied.is_empty() {
         return None;
@@ -119,7 +121,7 @@ fn empty(evidence: &Evidence) -> Option<Finding> {
         many => format!("{many} files of the config are empty"),
     };
     Some(
-        Finding::new(Severity::Critical, what, means)
+        DoctorFinding::new(CheckSeverity::Critical, what, means)
             .seen_all(
                 emptied
                     .iter()
@@ -130,15 +132,19 @@ fn empty(evidence: &Evidence) -> Option<Finding> {
 }
 
 /// Reports an unfinished first boot; a finished one whose trigger came back is reported as FP-24.
-fn first_boot(evidence: &Evidence) -> Option<Finding> {
+fn first_boot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let over = |records: &Records| records.first_boot_over;
     if !evidence.first_boot_files.encapsulated || evidence.records.get().is_some_and(over) {
         return None;
     }
     let means = "The first-boot service has not done its work: image and kernel arguments may be those of the boot \
                  image, and the kubelet waits for it.";
-    let finding = Finding::new(Severity::Critical, "the first boot is not finished", means)
-        .seen(format!("/{}", paths::ENCAPSULATED), "still there");
+    let finding = DoctorFinding::new(
+        CheckSeverity::Critical,
+        "the first boot is not finished",
+        means,
+    )
+    .seen(format!("/{}", paths::ENCAPSULATED), "still there");
     let units = evidence.units.get().into_iter().flatten();
     let units = units.filter(|unit| unit.name.contains("firstboot"));
     let facts = units.map(|unit| Fact::new(&unit.name, format!("{} ({})", unit.active, unit.sub)));
@@ -150,7 +156,7 @@ fn first_boot(evidence: &Evidence) -> Option<Finding> {
     )
 }
 
-fn storage(evidence: &Evidence) -> Option<Finding> {
+fn storage(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let storage = evidence.storage.get()?;
     if storage.broken.is_empty() && storage.lacking.is_empty() {
         return None;
@@ -165,8 +171,8 @@ fn storage(evidence: &Evidence) -> Option<Finding> {
     });
     let means = "Pods of these images do not start. After the store is emptied, every image is pulled again, which needs a \
                  registry.";
-    let finding = Finding::new(
-        Severity::Warning,
+    let finding = DoctorFinding::new(
+        CheckSeverity::Warning,
         "the store of container images is damaged",
         means,
     )

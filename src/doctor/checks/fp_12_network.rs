@@ -1,10 +1,12 @@
 //! FP-12: the network of the host, or the node's part of the cluster network, does not match its config.
 
-use crate::doctor::evidence::AtHand;
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::doctor::evidence::NamedConfig;
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 use crate::node::network::{Keyfile, Network, OVN};
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-12",
     title: "the network configuration is half-way",
     looks_at: "connections of NetworkManager, the bridge br-ex, and the config's cluster network",
@@ -28,12 +30,12 @@ const BRIDGE: [&str; 5] = [
     "ovs-port-phys0",
 ];
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let network = match evidence.network.seen() {
         Ok(network) => network,
-        Err(why) => return Verdict::unseen(format!("network configuration: {why}")),
+        Err(why) => return CheckVerdict::unseen(format!("network configuration: {why}")),
     };
-    let mut verdict = Verdict::healthy()
+    let mut verdict = CheckVerdict::healthy()
         .and(cut_off(evidence, network))
         .and(half_a_bridge(evidence, network))
         .and(empty(evidence, network))
@@ -45,10 +47,10 @@ fn judge(evidence: &Evidence) -> Verdict {
 }
 
 /// Reports a running cluster network that is not the one of the recorded config.
-fn cut_off(evidence: &Evidence, network: &Network) -> Option<Finding> {
+fn cut_off(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding> {
     let configs = evidence.configs.get()?;
     let recorded = evidence.recorded()?;
-    let is_recorded = |one: &&AtHand| one.name == recorded;
+    let is_recorded = |one: &&NamedConfig| one.name == recorded;
     let prepared = configs.at_hand.iter().find(is_recorded)?.network?;
     let runs = |whose: &str| network.cluster.iter().any(|(_, of)| *of == whose);
     if runs(prepared) {
@@ -58,7 +60,7 @@ fn cut_off(evidence: &Evidence, network: &Network) -> Option<Finding> {
         Some((place, other)) => (place.clone(), *other),
         None => return down(evidence, prepared),
     };
-    let fits = |one: &&AtHand| one.network == Some(other) && one.fetched.is_some();
+    let fits = |one: &&NamedConfig| one.network == Some(other) && one.fetched.is_some();
     // The cache lists its newest first; clocks are less reliable.
     let ready = configs.at_hand.iter().find(fits);
     let source = ready.map_or("FILE".to_owned(), |one| one.at.clone());
@@ -66,8 +68,8 @@ fn cut_off(evidence: &Evidence, network: &Network) -> Option<Finding> {
         "A change of the cluster network was interrupted: {other} runs, but the node is prepared for {prepared}. No pod \
          on it gets a network until the node has the files of the newer config."
     );
-    let finding = Finding::new(
-        Severity::Critical,
+    let finding = DoctorFinding::new(
+        CheckSeverity::Critical,
         "the cluster network is not that of the config",
         means,
     )
@@ -85,12 +87,12 @@ fn cut_off(evidence: &Evidence, network: &Network) -> Option<Finding> {
 }
 
 /// Reports a cluster network that is not up; its config is below /run, so only a running node can have it.
-fn down(evidence: &Evidence, prepared: &'static str) -> Option<Finding> {
+fn down(evidence: &DoctorEvidence, prepared: &'static str) -> Option<DoctorFinding> {
     let means =
         "No pod gets an address on this node. In the first minutes after a boot that is normal.";
     (evidence.live && prepared == OVN).then(|| {
-        Finding::new(
-            Severity::Warning,
+        DoctorFinding::new(
+            CheckSeverity::Warning,
             "the cluster network has not come up",
             means,
         )
@@ -101,7 +103,7 @@ fn down(evidence: &Evidence, prepared: &'static str) -> Option<Finding> {
 }
 
 /// Returns the command that moves a connection away.
-fn away(evidence: &Evidence, one: &Keyfile) -> String {
+fn away(evidence: &DoctorEvidence, one: &Keyfile) -> String {
     format!(
         "mv {} {}",
         evidence.path(&one.path),
@@ -109,7 +111,7 @@ fn away(evidence: &Evidence, one: &Keyfile) -> String {
     )
 }
 
-fn half_a_bridge(evidence: &Evidence, network: &Network) -> Option<Finding> {
+fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding> {
     let there = |name: &&&str| {
         network
             .keyfiles
@@ -132,9 +134,13 @@ fn half_a_bridge(evidence: &Evidence, network: &Network) -> Option<Finding> {
         .collect();
     let means = "br-ex needs all five connections; if some are missing, neither the bridge nor the interface below it \
                  comes up. The next boot generates them again once the rest is removed. Have a console.";
-    let mut finding = Finding::new(Severity::Critical, "the bridge br-ex is half-built", means)
-        .seen("missing", lacking.join(", "))
-        .seen_all(facts);
+    let mut finding = DoctorFinding::new(
+        CheckSeverity::Critical,
+        "the bridge br-ex is half-built",
+        means,
+    )
+    .seen("missing", lacking.join(", "))
+    .seen_all(facts);
     for one in files {
         finding = finding.next(away(evidence, one));
     }
@@ -144,7 +150,7 @@ fn half_a_bridge(evidence: &Evidence, network: &Network) -> Option<Finding> {
     })
 }
 
-fn empty(evidence: &Evidence, network: &Network) -> Option<Finding> {
+fn empty(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding> {
     let empty: Vec<&Keyfile> = network.keyfiles.iter().filter(|one| one.empty).collect();
     let first = empty.first()?;
     let what = match empty.len() {
@@ -153,7 +159,7 @@ fn empty(evidence: &Evidence, network: &Network) -> Option<Finding> {
     };
     let means = "NetworkManager ignores it: the interface gets no address from it.";
     let facts = empty.iter().map(|one| Fact::new(&one.path, "empty"));
-    let finding = Finding::new(Severity::Warning, what, means)
+    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
         .seen_all(facts)
         .next(away(evidence, first));
     Some(match evidence.live {
@@ -163,7 +169,7 @@ fn empty(evidence: &Evidence, network: &Network) -> Option<Finding> {
 }
 
 /// Reports a connection whose interface is missing; only kinds of real interfaces count.
-fn absent(network: &Network) -> Option<Finding> {
+fn absent(network: &Network) -> Option<DoctorFinding> {
     let interfaces = network.interfaces.as_ref()?;
     let is_real = |one: &&Keyfile| {
         matches!(
@@ -190,8 +196,8 @@ fn absent(network: &Network) -> Option<Finding> {
     });
     let means = "An interface was renamed or removed. Its configuration has no effect.";
     Some(
-        Finding::new(
-            Severity::Warning,
+        DoctorFinding::new(
+            CheckSeverity::Warning,
             "a connection is for a missing interface",
             means,
         )

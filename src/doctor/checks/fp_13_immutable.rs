@@ -1,9 +1,11 @@
 //! FP-13: files with the immutable attribute.
 
-use crate::doctor::evidence::Deployed;
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::doctor::evidence::DeployedTree;
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-13",
     title: "files carry the immutable attribute",
     looks_at: "attributes (chattr) of the config's files, and of the deployments except /usr",
@@ -16,8 +18,8 @@ leave that one alone. Find the agent that sets the attribute, or it comes back."
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
-    let mut verdict = Verdict::healthy();
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+    let mut verdict = CheckVerdict::healthy();
     match evidence.compared.seen() {
         Ok(_) => verdict = verdict.and(managed(evidence)),
         Err(why) => {
@@ -42,7 +44,7 @@ fn judge(evidence: &Evidence) -> Verdict {
     verdict
 }
 
-fn managed(evidence: &Evidence) -> Option<Finding> {
+fn managed(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let flags = &evidence.compared.get()?.flags;
     if flags.is_empty() {
         return None;
@@ -55,8 +57,8 @@ fn managed(evidence: &Evidence) -> Option<Finding> {
     });
     let means = "The daemon cannot replace it. Its next update fails there and is reverted.";
     Some(
-        Finding::new(
-            Severity::Warning,
+        DoctorFinding::new(
+            CheckSeverity::Warning,
             "a path of the config is immutable",
             means,
         )
@@ -70,7 +72,7 @@ fn managed(evidence: &Evidence) -> Option<Finding> {
 }
 
 /// Reports immutable files in deployments, without those of the config, which are reported already.
-fn deployed(evidence: &Evidence, all: &[Deployed]) -> Option<Finding> {
+fn deployed(evidence: &DoctorEvidence, all: &[DeployedTree]) -> Option<DoctorFinding> {
     let own: Vec<String> = evidence
         .compared
         .get()
@@ -78,7 +80,7 @@ fn deployed(evidence: &Evidence, all: &[Deployed]) -> Option<Finding> {
         .flat_map(|compared| &compared.flags)
         .map(|(path, _)| path.to_string())
         .collect();
-    let paths: Vec<(&Deployed, String)> = all
+    let paths: Vec<(&DeployedTree, String)> = all
         .iter()
         .flat_map(|one| {
             one.immutable
@@ -96,12 +98,12 @@ fn deployed(evidence: &Evidence, all: &[Deployed]) -> Option<Finding> {
     let left = paths.iter().any(|(one, _)| one.known == Some(false));
     let (severity, what, means) = match left {
         true => (
-            Severity::Warning,
+            CheckSeverity::Warning,
             "an old deployment cannot be removed",
             "Every clean-up stops here, and old deployments fill the disk.",
         ),
         false => (
-            Severity::Notice,
+            CheckSeverity::Notice,
             "a deployment has immutable files",
             "Once this deployment is old, it cannot be removed, and the disk fills up.",
         ),
@@ -114,7 +116,7 @@ fn deployed(evidence: &Evidence, all: &[Deployed]) -> Option<Finding> {
         Fact::new(path, listed)
     });
     Some(
-        Finding::new(severity, what, means)
+        DoctorFinding::new(severity, what, means)
             .seen_all(facts)
             .daemon(Some("Operation not permitted".to_owned()))
             .next(format!("chattr -ia {}", evidence.path(first)))

@@ -1,10 +1,10 @@
 //! FP-14: rpm-ostree is busy, does not run, or refuses.
 
 use crate::command::systemctl::StartResult;
-use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
+use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::node::System;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-14",
     title: "rpm-ostree is busy or does not answer",
     looks_at: "answers of rpm-ostree, its running transaction, and the last start of its daemon",
@@ -17,8 +17,8 @@ rpm-ostree cannot be queried for a mounted disk.",
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
-    let verdict = Verdict::healthy().and(not_started(evidence));
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+    let verdict = CheckVerdict::healthy().and(not_started(evidence));
     let why = match &evidence.system {
         System::Known(facts) => {
             let Some(transaction) = &facts.deployments.transaction else {
@@ -26,7 +26,7 @@ fn judge(evidence: &Evidence) -> Verdict {
             };
             let means =
                 "Nothing else can be staged until it ends. If its client exited, it may never end.";
-            let finding = Finding::new(Severity::Notice, "rpm-ostree is at work", means)
+            let finding = DoctorFinding::new(CheckSeverity::Notice, "rpm-ostree is at work", means)
                 .seen(
                     "rpm-ostree status",
                     format!("{} for {}", transaction.method, transaction.client),
@@ -47,14 +47,14 @@ fn judge(evidence: &Evidence) -> Verdict {
         return verdict;
     }
     let means = "The OS can be neither changed nor compared. OS updates do not work.";
-    let finding = Finding::new(Severity::Warning, "rpm-ostree does not answer", means)
+    let finding = DoctorFinding::new(CheckSeverity::Warning, "rpm-ostree does not answer", means)
         .seen("rpm-ostree status", why.clone())
         .next("systemctl status rpm-ostreed dbus.socket")
         .next("journalctl -b -u rpm-ostreed -n 30");
     verdict.and([finding])
 }
 
-fn not_started(evidence: &Evidence) -> Option<Finding> {
+fn not_started(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let (how, hint) = match evidence.rpm_ostreed.get()? {
         StartResult::Ran | StartResult::NotStarted => return None,
         StartResult::Masked => ("masked".to_owned(), "systemctl unmask rpm-ostreed"),
@@ -70,7 +70,7 @@ fn not_started(evidence: &Evidence) -> Option<Finding> {
     };
     let means = "OS updates do not work, and the daemon cannot compare the running OS.";
     Some(
-        Finding::new(Severity::Warning, "rpm-ostreed did not start", means)
+        DoctorFinding::new(CheckSeverity::Warning, "rpm-ostreed did not start", means)
             .seen("rpm-ostreed.service", how)
             .daemon(Some("Bus owner changed, aborting".to_owned()))
             .next(hint)

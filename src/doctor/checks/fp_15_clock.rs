@@ -1,10 +1,12 @@
 //! FP-15: the clock is wrong.
 
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 use crate::node::clock::Moment;
 use crate::time::utc;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-15",
     title: "the clock is wrong",
     looks_at: "the time against certificates, file times, the clocks of board and server, and the age of this program",
@@ -24,7 +26,7 @@ time server is reached.",
 const TOLERANCE: u64 = 600;
 const DAY: u64 = 86_400;
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let clock = &evidence.clock;
     let mut later: Vec<&Moment> = clock
         .passed
@@ -35,7 +37,7 @@ fn judge(evidence: &Evidence) -> Verdict {
     let told = !later.is_empty();
     let server = server(evidence).filter(|_| !told);
     let told = told || server.is_some();
-    let verdict = Verdict::healthy()
+    let verdict = CheckVerdict::healthy()
         .and(behind(evidence, &later))
         .and(server)
         .and(board(evidence, told));
@@ -45,13 +47,13 @@ fn judge(evidence: &Evidence) -> Verdict {
     }
 }
 
-fn behind(evidence: &Evidence, later: &[&Moment]) -> Option<Finding> {
+fn behind(evidence: &DoctorEvidence, later: &[&Moment]) -> Option<DoctorFinding> {
     let newest = later.iter().map(|one| one.at).max()?;
     let foreign = later.iter().any(|one| one.foreign);
     let severity = if foreign {
-        Severity::Critical
+        CheckSeverity::Critical
     } else {
-        Severity::Warning
+        CheckSeverity::Warning
     };
     let whose = if evidence.live {
         "the clock"
@@ -73,7 +75,7 @@ fn behind(evidence: &Evidence, later: &[&Moment]) -> Option<Finding> {
     let facts = later
         .iter()
         .map(|one| Fact::new(&one.place, format!("{} {}", one.what, utc(one.at))));
-    let finding = Finding::new(severity, what, means)
+    let finding = DoctorFinding::new(severity, what, means)
         .seen("clock", utc(evidence.clock.now))
         .seen_all(facts)
         .daemon(foreign.then(|| "x509: certificate has expired or is not yet valid".to_owned()));
@@ -81,7 +83,7 @@ fn behind(evidence: &Evidence, later: &[&Moment]) -> Option<Finding> {
 }
 
 /// Reports the difference from the server's clock when it last answered. A later set-back is found by other moments.
-fn server(evidence: &Evidence) -> Option<Finding> {
+fn server(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let heard = evidence.clock.server.as_ref()?;
     let own = heard.own?;
     let apart = own.abs_diff(heard.said);
@@ -96,24 +98,24 @@ fn server(evidence: &Evidence) -> Option<Finding> {
     };
     let (severity, verb, means) = match heard.now {
         true if apart >= DAY => (
-            Severity::Critical,
+            CheckSeverity::Critical,
             "is",
             "Certificates that are still valid count as expired by this clock: connections to the cluster fail.",
         ),
         true => (
-            Severity::Warning,
+            CheckSeverity::Warning,
             "is",
             "Certificates end too early by this clock, and times in logs do not fit those of other nodes.",
         ),
         false => (
-            Severity::Notice,
+            CheckSeverity::Notice,
             "was",
             "That was when the server last answered. Unless the clock was set since, it is still wrong.",
         ),
     };
     let what = format!("the clock {verb} {} {side} the server's", span(apart));
     let said = format!("the server's clock was {}", utc(heard.said));
-    let finding = Finding::new(severity, what, means)
+    let finding = DoctorFinding::new(severity, what, means)
         .seen(heard.place.clone(), said)
         .seen("clock at that moment", utc(own))
         .seen("clock", utc(evidence.clock.now));
@@ -124,7 +126,7 @@ fn server(evidence: &Evidence) -> Option<Finding> {
 }
 
 /// Adds the commands that set the clock.
-fn set(finding: Finding, to: u64) -> Finding {
+fn set(finding: DoctorFinding, to: u64) -> DoctorFinding {
     let to = utc(to).replace('T', " ").replace('Z', "");
     finding
         .next(format!("date -u -s '{to}'"))
@@ -132,7 +134,7 @@ fn set(finding: Finding, to: u64) -> Finding {
         .next("chronyc makestep # where a time server is reached")
 }
 
-fn board(evidence: &Evidence, told: bool) -> Option<Finding> {
+fn board(evidence: &DoctorEvidence, told: bool) -> Option<DoctorFinding> {
     let (now, board) = (evidence.clock.now, evidence.clock.board?);
     let apart = now.abs_diff(board);
     // Boards that keep local time are off by some hours.
@@ -146,14 +148,14 @@ fn board(evidence: &Evidence, told: bool) -> Option<Finding> {
             let what = format!("the clock of the board is behind by {}", span(apart));
             let means = "Its battery is empty, or it was never set. The next boot starts with that \
 time, in which no certificate is valid yet.";
-            Finding::new(Severity::Warning, what, means)
+            DoctorFinding::new(CheckSeverity::Warning, what, means)
                 .seen(&passed.place, format!("{} {}", passed.what, utc(passed.at)))
         }
         None => {
             let side = if now > board { "ahead of" } else { "behind" };
             let what = format!("the clock is {} {side} the board's", span(apart));
             let means = "One of the two is wrong. The next boot starts with the time of the board.";
-            Finding::new(Severity::Warning, what, means).next("date -u")
+            DoctorFinding::new(CheckSeverity::Warning, what, means).next("date -u")
         }
     };
     Some(

@@ -1,11 +1,13 @@
 //! FP-16: the disk of the OS and of the node's data has no space or no inodes left.
 
-use crate::doctor::evidence::{Deployed, Disk};
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::doctor::evidence::{DeployedTree, Disk};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 use crate::node::space::{MIN_FREE_PERCENT, Space};
 use crate::text::count;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-16",
     title: "the disk is full",
     looks_at: "free space and inodes on the disks of /sysroot and of /var",
@@ -30,14 +32,14 @@ const NOTHING: u64 = 4 << 20;
 const NO_FILES: u64 = 64;
 const MIB: u64 = 1 << 20;
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let disks = match evidence.disks.seen() {
         Ok(disks) => disks,
-        Err(why) => return Verdict::unseen(format!("free space: {why}")),
+        Err(why) => return CheckVerdict::unseen(format!("free space: {why}")),
     };
     let silent = disks.iter().filter(|disk| disk.space.total == 0);
     silent.fold(
-        Verdict::healthy().and(found(evidence, disks)),
+        CheckVerdict::healthy().and(found(evidence, disks)),
         |all, disk| {
             all.and_unseen(format!(
                 "free space on {}: the file system reports no size",
@@ -49,7 +51,7 @@ fn judge(evidence: &Evidence) -> Verdict {
 
 /// A shortage of a disk.
 struct Want {
-    severity: Severity,
+    severity: CheckSeverity,
     what: &'static str,
     says: Option<String>,
     means: &'static str,
@@ -57,12 +59,12 @@ struct Want {
 }
 
 /// Reports the worst shortage, with every disk that has one as evidence.
-fn found(evidence: &Evidence, disks: &[Disk]) -> Option<Finding> {
+fn found(evidence: &DoctorEvidence, disks: &[Disk]) -> Option<DoctorFinding> {
     let wanting = disks.iter().filter_map(|disk| Some((disk, wants(disk)?)));
     let wanting: Vec<(&Disk, Want)> = wanting.collect();
     let (disk, worst) = wanting.iter().min_by_key(|(_, want)| want.severity)?;
     let facts = wanting.iter().flat_map(|(disk, _)| facts(disk));
-    let finding = Finding::new(worst.severity, worst.what, worst.means)
+    let finding = DoctorFinding::new(worst.severity, worst.what, worst.means)
         .seen_all(facts)
         .seen_all(left_behind(evidence))
         .daemon(worst.says.clone());
@@ -91,19 +93,29 @@ fn bytes(disk: &Disk) -> Option<Want> {
         None
     } else if space.free < NOTHING {
         let means = "Nothing can be written: no log, no config, no image. Programs fail at their next write.";
-        want(Severity::Critical, "the disk is full", no_space(), means)
+        want(
+            CheckSeverity::Critical,
+            "the disk is full",
+            no_space(),
+            means,
+        )
     } else if disk.of_the_os && below(MIN_FREE_PERCENT, space.free) {
         let refused = format!("min-free-space-percent '{MIN_FREE_PERCENT}%' would be exceeded");
         let means = "No image of the OS can be pulled, and the kubelet evicts pods.";
         want(
-            Severity::Critical,
+            CheckSeverity::Critical,
             "the disk is almost full",
             Some(refused),
             means,
         )
     } else if below(EVICTION_PERCENT, space.available) {
         let means = "The kubelet evicts pods below 10 %, and another image of the OS may not fit.";
-        want(Severity::Warning, "the disk is nearly full", None, means)
+        want(
+            CheckSeverity::Warning,
+            "the disk is nearly full",
+            None,
+            means,
+        )
     } else {
         None
     }
@@ -124,7 +136,7 @@ fn inodes(space: &Space) -> Option<Want> {
     } else if space.free_inodes < NO_FILES {
         let means = "No file can be created, although there may be free space: no log, no config, no image.";
         want(
-            Severity::Critical,
+            CheckSeverity::Critical,
             "the disk has no inodes left",
             no_space(),
             means,
@@ -132,7 +144,7 @@ fn inodes(space: &Space) -> Option<Want> {
     } else if space.free_inodes < space.inodes / 100 * EVICTION_INODES_PERCENT {
         let means = "The kubelet evicts pods below 5 %. Without inodes no file can be created, even with free space.";
         want(
-            Severity::Warning,
+            CheckSeverity::Warning,
             "the disk has few inodes left",
             None,
             means,
@@ -162,7 +174,12 @@ fn facts(disk: &Disk) -> Vec<Fact> {
     facts
 }
 
-fn commands(evidence: &Evidence, finding: Finding, disk: &Disk, want: &Want) -> Finding {
+fn commands(
+    evidence: &DoctorEvidence,
+    finding: DoctorFinding,
+    disk: &Disk,
+    want: &Want,
+) -> DoctorFinding {
     let directory = evidence.path(&format!("{}/", disk.place));
     let many = format!("du --inodes -xS {directory} | sort -n | tail");
     match (evidence.live, want.inodes) {
@@ -180,8 +197,8 @@ fn commands(evidence: &Evidence, finding: Finding, disk: &Disk, want: &Want) -> 
 }
 
 /// Returns the journal of a disk whose system does not run.
-fn journal(evidence: &Evidence) -> String {
-    let own = |one: &&Deployed| evidence.deployment.as_ref() == Some(&one.directory.name);
+fn journal(evidence: &DoctorEvidence) -> String {
+    let own = |one: &&DeployedTree| evidence.deployment.as_ref() == Some(&one.directory.name);
     let mut all = evidence.deployments.get().into_iter().flatten();
     let own = all.find(own).filter(|_| evidence.upkeep.var_missing);
     let stateroot = own.and_then(|one| one.directory.path.parent()?.parent());
@@ -189,7 +206,7 @@ fn journal(evidence: &Evidence) -> String {
     evidence.path(&format!("{var}/log/journal"))
 }
 
-fn left_behind(evidence: &Evidence) -> Option<Fact> {
+fn left_behind(evidence: &DoctorEvidence) -> Option<Fact> {
     let deployed = evidence.deployments.get()?.iter();
     let number = deployed.filter(|one| one.known == Some(false)).count();
     let said = format!(
@@ -204,10 +221,10 @@ mod tests {
     use super::*;
     use crate::doctor::Look;
 
-    fn worst(disks: Vec<Disk>) -> Option<(Severity, &'static str)> {
-        let evidence = Evidence {
+    fn worst(disks: Vec<Disk>) -> Option<(CheckSeverity, &'static str)> {
+        let evidence = DoctorEvidence {
             disks: Look::Seen(disks),
-            ..Evidence::default()
+            ..DoctorEvidence::default()
         };
         let findings = judge(&evidence).findings;
         let first = findings.into_iter().next()?;
@@ -236,12 +253,12 @@ mod tests {
     #[test]
     fn each_limit_has_its_own_severity() {
         for (free, inodes, severity) in [
-            (0, 9000, Some(Severity::Critical)),
-            (20, 9000, Some(Severity::Critical)),
-            (60, 9000, Some(Severity::Warning)),
-            (60, 0, Some(Severity::Critical)),
-            (120, 63, Some(Severity::Critical)),
-            (120, 499, Some(Severity::Warning)),
+            (0, 9000, Some(CheckSeverity::Critical)),
+            (20, 9000, Some(CheckSeverity::Critical)),
+            (60, 9000, Some(CheckSeverity::Warning)),
+            (60, 0, Some(CheckSeverity::Critical)),
+            (120, 63, Some(CheckSeverity::Critical)),
+            (120, 499, Some(CheckSeverity::Warning)),
             (120, 500, None),
         ] {
             let worst = worst(vec![disk("/sysroot", free, inodes)]);
@@ -254,8 +271,8 @@ mod tests {
         let os = disk("/sysroot", 500, 9000);
         let var = |free| worst(vec![os, disk("/var", free, 9000)]);
         assert_eq!(var(500), None);
-        assert_eq!(var(20), Some((Severity::Warning, "/var")));
-        assert_eq!(var(0), Some((Severity::Critical, "/var")));
+        assert_eq!(var(20), Some((CheckSeverity::Warning, "/var")));
+        assert_eq!(var(0), Some((CheckSeverity::Critical, "/var")));
     }
 
     #[test]

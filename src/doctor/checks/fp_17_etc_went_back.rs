@@ -1,10 +1,12 @@
 //! FP-17: the `/etc` of a deployment is older than that of another one.
 
 use crate::doctor::upkeep::Elsewhere;
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 use crate::time::utc;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-17",
     title: "/etc is older than in another deployment, or will be",
     looks_at: "the daemon's records in /etc of every deployment, and the default deployment",
@@ -18,16 +20,16 @@ node reaches the API. Only a pinned one survives: ostree admin pin INDEX, with t
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let elsewhere = match evidence.upkeep.elsewhere.seen() {
         Ok(elsewhere) => elsewhere,
-        Err(why) => return Verdict::unseen(format!("records in other deployments: {why}")),
+        Err(why) => return CheckVerdict::unseen(format!("records in other deployments: {why}")),
     };
     let Some(record) = evidence.recorded() else {
-        return Verdict::healthy();
+        return CheckVerdict::healthy();
     };
     if let Some(next) = next_boot(evidence, elsewhere) {
-        return Verdict::healthy()
+        return CheckVerdict::healthy()
             .and((next.config != record).then(|| will(evidence, next, &record)));
     }
     let written = evidence.upkeep.record_written.unwrap_or_default();
@@ -47,11 +49,11 @@ fn judge(evidence: &Evidence) -> Verdict {
             && !left_over(other)
     });
     let newest = newer.max_by_key(|other| other.written);
-    Verdict::healthy().and(newest.map(|other| did(evidence, other, &record, written)))
+    CheckVerdict::healthy().and(newest.map(|other| did(evidence, other, &record, written)))
 }
 
 /// Returns the record of the deployment that boots next, if that is neither booted nor staged.
-fn next_boot<'a>(evidence: &Evidence, elsewhere: &'a [Elsewhere]) -> Option<&'a Elsewhere> {
+fn next_boot<'a>(evidence: &DoctorEvidence, elsewhere: &'a [Elsewhere]) -> Option<&'a Elsewhere> {
     let facts = evidence.facts().ok()?;
     let next = facts.deployments.next_boot()?;
     let name = (!next.booted && !next.staged).then(|| next.name())?;
@@ -65,22 +67,26 @@ fn fact(other: &Elsewhere) -> Fact {
     )
 }
 
-fn will(evidence: &Evidence, next: &Elsewhere, record: &str) -> Finding {
+fn will(evidence: &DoctorEvidence, next: &Elsewhere, record: &str) -> DoctorFinding {
     let means = "The next boot uses the /etc of that deployment, with its users, network \
 and certificates. Later changes of this /etc are not in it.";
-    Finding::new(Severity::Warning, "the next boot uses another /etc", means)
-        .seen_all([fact(next)])
-        .seen("the record here", record)
-        .next(evidence.command("status"))
-        .next("rpm-ostree rollback")
+    DoctorFinding::new(
+        CheckSeverity::Warning,
+        "the next boot uses another /etc",
+        means,
+    )
+    .seen_all([fact(next)])
+    .seen("the record here", record)
+    .next(evidence.command("status"))
+    .next("rpm-ostree rollback")
 }
 
-fn did(evidence: &Evidence, other: &Elsewhere, record: &str, written: u64) -> Finding {
+fn did(evidence: &DoctorEvidence, other: &Elsewhere, record: &str, written: u64) -> DoctorFinding {
     let file = evidence.path(&other.path);
     let means = "/etc is older than the other deployment's. Passwords, network and certificates may be \
 old. The daemon uses the old record.";
-    Finding::new(
-        Severity::Warning,
+    DoctorFinding::new(
+        CheckSeverity::Warning,
         "/etc is older than another deployment's",
         means,
     )

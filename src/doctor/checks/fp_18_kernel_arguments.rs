@@ -1,12 +1,14 @@
 //! FP-18: kernel arguments that the daemon never finds, or that other ones override.
 
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 use crate::document::MachineConfig;
 use crate::drift;
 use crate::kargs::Kargs;
 use crate::node::Records;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-18",
     title: "kernel arguments that cannot work as configured",
     looks_at: "spec.kernelArguments against the arguments of this boot and of the next",
@@ -22,8 +24,8 @@ then a clean reboot.",
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
-    let verdict = Verdict::healthy().and(another_boot(evidence));
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+    let verdict = CheckVerdict::healthy().and(another_boot(evidence));
     let Some(config) = evidence.records.get().and_then(Records::recorded) else {
         return verdict;
     };
@@ -41,7 +43,7 @@ fn judge(evidence: &Evidence) -> Verdict {
 }
 
 /// Returns the arguments of the running kernel, else of the default boot entry.
-fn present(evidence: &Evidence) -> Result<&Kargs, &str> {
+fn present(evidence: &DoctorEvidence) -> Result<&Kargs, &str> {
     match evidence.facts() {
         Ok(facts) => Ok(&facts.booted_arguments),
         Err(_) => evidence.arguments_on_disk.seen(),
@@ -50,14 +52,14 @@ fn present(evidence: &Evidence) -> Result<&Kargs, &str> {
 
 const IN_CONFIG: &str = "spec.kernelArguments";
 
-fn never_found(config: &MachineConfig, asked_for: &Kargs) -> Option<Finding> {
+fn never_found(config: &MachineConfig, asked_for: &Kargs) -> Option<DoctorFinding> {
     let never = asked_for.never_found();
     let missed = drift::missing_arguments(config, None);
     let means = "The daemon never finds an argument with a blank, even if it is on the command line. The node stays \
 Degraded until the config is changed.";
     (!never.is_empty()).then(|| {
-        Finding::new(
-            Severity::Warning,
+        DoctorFinding::new(
+            CheckSeverity::Warning,
             "a kernel argument has a blank in it",
             means,
         )
@@ -67,12 +69,12 @@ Degraded until the config is changed.";
     })
 }
 
-fn unclosed(asked_for: &Kargs) -> Option<Finding> {
+fn unclosed(asked_for: &Kargs) -> Option<DoctorFinding> {
     let open = asked_for.unclosed_quotes();
     let means = "On the command line it includes every argument after it, up to the next quote.";
     (!open.is_empty()).then(|| {
-        Finding::new(
-            Severity::Warning,
+        DoctorFinding::new(
+            CheckSeverity::Warning,
             "a kernel argument never closes its quote",
             means,
         )
@@ -93,7 +95,7 @@ const REPEATED: [&str; 8] = [
     "earlycon",
 ];
 
-fn overridden(asked_for: &Kargs, present: &Kargs) -> Option<Finding> {
+fn overridden(asked_for: &Kargs, present: &Kargs) -> Option<DoctorFinding> {
     let last = |kargs: &Kargs, key: &str| {
         let same = |token: &&String| token.split('=').next() == Some(key);
         kargs.tokens().iter().rfind(same).cloned()
@@ -111,8 +113,8 @@ fn overridden(asked_for: &Kargs, present: &Kargs) -> Option<Finding> {
     }
     let means = "For most keys the kernel uses the last value. The daemon finds the config's one and reports no error.";
     (!facts.is_empty()).then(|| {
-        Finding::new(
-            Severity::Notice,
+        DoctorFinding::new(
+            CheckSeverity::Notice,
             "a kernel argument of the config is overridden",
             means,
         )
@@ -122,17 +124,17 @@ fn overridden(asked_for: &Kargs, present: &Kargs) -> Option<Finding> {
 }
 
 fn disordered(
-    evidence: &Evidence,
+    evidence: &DoctorEvidence,
     config: &MachineConfig,
     asked_for: &Kargs,
     present: &Kargs,
-) -> Option<Finding> {
+) -> Option<DoctorFinding> {
     let list = asked_for.out_of_order(present).join(" ");
     let means = "The order gives these arguments their meaning: a number of huge pages belongs to the size before it, \
 and for most keys the last value counts. The daemon only checks presence.";
     (!list.is_empty()).then(|| {
-        Finding::new(
-            Severity::Warning,
+        DoctorFinding::new(
+            CheckSeverity::Warning,
             "the config's kernel arguments are in another order",
             means,
         )
@@ -142,7 +144,7 @@ and for most keys the last value counts. The daemon only checks presence.";
     })
 }
 
-fn another_boot(evidence: &Evidence) -> Option<Finding> {
+fn another_boot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let facts = evidence.facts().ok()?;
     let (now, then) = (&facts.booted_arguments, &facts.arguments);
     if facts.deployments.staged().is_some() || now == then {
@@ -160,8 +162,8 @@ fn another_boot(evidence: &Evidence) -> Option<Finding> {
     let means =
         "The boot entry was changed since this boot, or arguments were typed at the boot menu.";
     (!facts.is_empty()).then(|| {
-        Finding::new(
-            Severity::Notice,
+        DoctorFinding::new(
+            CheckSeverity::Notice,
             "the next boot has other kernel arguments",
             means,
         )

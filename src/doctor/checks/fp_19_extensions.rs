@@ -2,12 +2,14 @@
 
 use crate::command::rpm_ostree::packages::{kernel_type_of, missing_packages};
 use crate::command::rpm_ostree::status::Deployment;
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 use crate::document::MachineConfig;
 use crate::node::Records;
 use crate::node::os_release::Class;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-19",
     title: "extensions or kernel type are not in the deployment",
     looks_at: "packages of spec.extensions and spec.kernelType in the running deployment",
@@ -22,8 +24,8 @@ the packages. An unlocked /usr is reverted by a reboot.",
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
-    let verdict = Verdict::healthy().and(by_hand(evidence));
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+    let verdict = CheckVerdict::healthy().and(by_hand(evidence));
     let Some(config) = evidence.records.get().and_then(Records::recorded) else {
         return verdict;
     };
@@ -45,7 +47,7 @@ fn judge(evidence: &Evidence) -> Verdict {
     }
 }
 
-fn by_hand(evidence: &Evidence) -> Option<Finding> {
+fn by_hand(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let deployments = &evidence.facts().ok()?.deployments;
     let of = |what: &str, one: Option<&Deployment>| {
         let words = one.map(Deployment::by_hand).unwrap_or_default();
@@ -60,13 +62,13 @@ fn by_hand(evidence: &Evidence) -> Option<Finding> {
 content does not. The next image may drop it or fail on it.";
     (!facts.is_empty()).then(|| {
         let what = "the operating system was changed by hand";
-        let finding = Finding::new(Severity::Notice, what, means);
+        let finding = DoctorFinding::new(CheckSeverity::Notice, what, means);
         finding.seen_all(facts).next("rpm-ostree status")
     })
 }
 
 /// Returns the running deployment; without rpm-ostree, the packages of the origin file.
-fn deployment(evidence: &Evidence) -> Option<Deployment> {
+fn deployment(evidence: &DoctorEvidence) -> Option<Deployment> {
     if let Ok(facts) = evidence.facts() {
         return facts.deployments.booted().cloned();
     }
@@ -77,7 +79,11 @@ fn deployment(evidence: &Evidence) -> Option<Deployment> {
     })
 }
 
-fn lacking(evidence: &Evidence, config: &MachineConfig, runs: &Deployment) -> Option<Finding> {
+fn lacking(
+    evidence: &DoctorEvidence,
+    config: &MachineConfig,
+    runs: &Deployment,
+) -> Option<DoctorFinding> {
     let wanted = |what: &str, value: &str| (what.to_owned(), value.to_owned());
     let mut facts = Vec::new();
     match missing_packages(&config.extensions, runs) {
@@ -95,8 +101,8 @@ fn lacking(evidence: &Evidence, config: &MachineConfig, runs: &Deployment) -> Op
     }
     let means = "The record lists them, but they are missing. Features that need them do not work, and the daemon may go \
 Degraded over it.";
-    let finding = Finding::new(
-        Severity::Warning,
+    let finding = DoctorFinding::new(
+        CheckSeverity::Warning,
         "packages of the config are missing",
         means,
     );
@@ -114,7 +120,7 @@ Degraded over it.";
 }
 
 /// Returns the daemon's message about packages, if it will report one.
-fn predicted(evidence: &Evidence) -> Option<String> {
+fn predicted(evidence: &DoctorEvidence) -> Option<String> {
     let branch = evidence.forecast.as_ref()?.branches.first()?;
     let says = branch.prediction.error.clone()?;
     says.contains("extension package").then_some(says)

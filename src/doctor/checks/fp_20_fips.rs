@@ -1,10 +1,10 @@
 //! FP-20: FIPS mode, and other settings that are fixed when a node is provisioned.
 
 use crate::daemon::start::State;
-use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
+use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::node::Records;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-20",
     title: "a config that this node can never reach",
     looks_at: "spec.fips against the kernel, and if the desired config can be reconciled",
@@ -16,8 +16,8 @@ first one. mco-rescue never changes FIPS mode.",
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
-    let verdict = Verdict::healthy().and(unreconcilable(evidence));
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+    let verdict = CheckVerdict::healthy().and(unreconcilable(evidence));
     let Some(config) = evidence.records.get().and_then(Records::recorded) else {
         return verdict;
     };
@@ -28,7 +28,7 @@ fn judge(evidence: &Evidence) -> Verdict {
 }
 
 /// Returns FIPS mode of the kernel, else of the boot entry, with its place.
-fn fips(evidence: &Evidence) -> Result<(&'static str, bool), &str> {
+fn fips(evidence: &DoctorEvidence) -> Result<(&'static str, bool), &str> {
     if let Some(is) = evidence.upkeep.fips {
         return Ok(("/proc/sys/crypto/fips_enabled", is));
     }
@@ -39,7 +39,7 @@ fn fips(evidence: &Evidence) -> Result<(&'static str, bool), &str> {
     ))
 }
 
-fn differs(evidence: &Evidence, place: &str, is: bool) -> Finding {
+fn differs(evidence: &DoctorEvidence, place: &str, is: bool) -> DoctorFinding {
     let word = |on: bool| if on { "on" } else { "off" };
     let what = format!(
         "FIPS mode is {}, the config wants it {}",
@@ -49,14 +49,14 @@ fn differs(evidence: &Evidence, place: &str, is: bool) -> Finding {
     let means = "The daemon refuses every update of this node. FIPS mode is set when a node is provisioned, and cannot be changed \
 afterwards.";
     let says = "detected change to FIPS flag; refusing to modify FIPS on a running cluster";
-    Finding::new(Severity::Warning, what, means)
+    DoctorFinding::new(CheckSeverity::Warning, what, means)
         .seen(place, word(is))
         .seen("the recorded config", format!("spec.fips: {}", !is))
         .daemon(Some(says.to_owned()))
         .next(format!("mco-rescue plan{}", evidence.at_root()))
 }
 
-fn unreconcilable(evidence: &Evidence) -> Option<Finding> {
+fn unreconcilable(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let branch = evidence.forecast.as_ref()?.branches.first()?;
     let seen = &branch.prediction;
     let desired = branch.desired.as_deref().unwrap_or("another config");
@@ -64,7 +64,7 @@ fn unreconcilable(evidence: &Evidence) -> Option<Finding> {
 node, or the node has to be provisioned again.";
     (branch.known && seen.state == State::Unreconcilable).then(|| {
         let what = "the desired config will be refused";
-        let finding = Finding::new(Severity::Warning, what, means)
+        let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
             .seen("desiredConfig", desired)
             .daemon(seen.error.clone());
         finding.next(format!(

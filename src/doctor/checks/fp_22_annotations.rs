@@ -1,11 +1,11 @@
 //! FP-22: the node's annotations, or the file that they are made from, are lost or incomplete.
 
-use crate::daemon::start::{Annotation, Annotations, PREFIX};
-use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
+use crate::daemon::start::{Annotation, PREFIX, StartAnnotations};
+use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::node::Recorded;
 use crate::paths;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-22",
     title: "the node's annotations are lost or incomplete",
     looks_at: "node-annotations.json, its backup copy, the record, and the API's last answer",
@@ -19,8 +19,8 @@ apply rewrites the record.",
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
-    let verdict = Verdict::healthy().and(predicted(evidence));
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+    let verdict = CheckVerdict::healthy().and(predicted(evidence));
     if !verdict.findings.is_empty() {
         return verdict;
     }
@@ -37,13 +37,13 @@ fn file() -> String {
 }
 
 /// Reports missing annotations as the daemon will, if the annotations are known.
-fn predicted(evidence: &Evidence) -> Option<Finding> {
+fn predicted(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let branch = evidence.forecast.as_ref()?.branches.first()?;
     let says = branch.prediction.error.as_ref()?;
     let means = "The daemon does not know the node's config, and stays Degraded.";
     (branch.known && says.contains("annotation not found")).then(|| {
-        Finding::new(
-            Severity::Critical,
+        DoctorFinding::new(
+            CheckSeverity::Critical,
             "the Node lacks the daemon's annotations",
             means,
         )
@@ -56,11 +56,11 @@ fn predicted(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-fn unreadable(evidence: &Evidence, why: &str) -> Finding {
+fn unreadable(evidence: &DoctorEvidence, why: &str) -> DoctorFinding {
     let means = "The daemon treats this boot as the first one, but cannot read its annotations. It stays \
 Degraded.";
-    Finding::new(
-        Severity::Critical,
+    DoctorFinding::new(
+        CheckSeverity::Critical,
         "node-annotations.json cannot be read",
         means,
     )
@@ -72,7 +72,7 @@ Degraded.";
     ))
 }
 
-fn incomplete(evidence: &Evidence, annotations: &Annotations) -> Option<Finding> {
+fn incomplete(evidence: &DoctorEvidence, annotations: &StartAnnotations) -> Option<DoctorFinding> {
     let pairs = [
         ("currentConfig", &annotations.current),
         ("desiredConfig", &annotations.desired),
@@ -82,8 +82,8 @@ fn incomplete(evidence: &Evidence, annotations: &Annotations) -> Option<Finding>
         .filter(|(_, value)| **value == Annotation::Absent);
     if let Some((key, _)) = absent.next() {
         let means = "The daemon reads the annotations from this file, and this one is missing. It stays Degraded.";
-        let finding = Finding::new(
-            Severity::Critical,
+        let finding = DoctorFinding::new(
+            CheckSeverity::Critical,
             format!("node-annotations.json has no {key}"),
             means,
         );
@@ -103,8 +103,8 @@ fn incomplete(evidence: &Evidence, annotations: &Annotations) -> Option<Finding>
     };
     let means = "While node-annotations.json exists the daemon ignores currentconfig and rewrites it from the API.";
     (record != *current).then(|| {
-        Finding::new(
-            Severity::Warning,
+        DoctorFinding::new(
+            CheckSeverity::Warning,
             "the record is ignored; another config is used",
             means,
         )
@@ -115,19 +115,23 @@ fn incomplete(evidence: &Evidence, annotations: &Annotations) -> Option<Finding>
     })
 }
 
-fn no_record(evidence: &Evidence) -> Option<Finding> {
+fn no_record(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let records = evidence.records.get()?;
     let gone = matches!(records.current_config, Recorded::Missing) && records.first_boot_over;
     let means = "No file on the disk names the node's config. The daemon uses the annotations of the Node \
 object. If that object is created again, the config is unknown.";
     gone.then(|| {
-        Finding::new(Severity::Warning, "the daemon's record is missing", means)
-            .seen(format!("/{}", paths::CURRENT_CONFIG), "missing")
-            .seen(
-                format!("/{}", paths::NODE_ANNOTATIONS_KEPT),
-                "the first boot is over",
-            )
-            .next(format!("mco-rescue plan{} CONFIG", evidence.at_root()))
-            .next(format!("mco-rescue apply{} CONFIG", evidence.at_root()))
+        DoctorFinding::new(
+            CheckSeverity::Warning,
+            "the daemon's record is missing",
+            means,
+        )
+        .seen(format!("/{}", paths::CURRENT_CONFIG), "missing")
+        .seen(
+            format!("/{}", paths::NODE_ANNOTATIONS_KEPT),
+            "the first boot is over",
+        )
+        .next(format!("mco-rescue plan{} CONFIG", evidence.at_root()))
+        .next(format!("mco-rescue apply{} CONFIG", evidence.at_root()))
     })
 }

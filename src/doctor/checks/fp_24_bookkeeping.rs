@@ -1,11 +1,13 @@
 //! FP-24: the daemon's own files (backup copies, stamps, triggers) are missing or contradict the disk.
 
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 use crate::node::stamps::Stamps;
 use crate::paths;
 use crate::root::RootPath;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-24",
     title: "the daemon's own files are not in order",
     looks_at: "the encapsulated config, and the daemon's copies and stamps (orig, noorig)",
@@ -19,8 +21,8 @@ mco-rescue apply keeps the same copies and stamps as the daemon.",
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
-    let verdict = Verdict::healthy().and(first_boot_again(evidence));
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+    let verdict = CheckVerdict::healthy().and(first_boot_again(evidence));
     match evidence.upkeep.stamps.seen() {
         Ok(stamps) => verdict.and(in_disorder(evidence, stamps)),
         Err(why) => verdict.and_unseen(format!("the daemon's copies and stamps: {why}")),
@@ -28,14 +30,14 @@ fn judge(evidence: &Evidence) -> Verdict {
 }
 
 /// Reports a first boot that starts again; an unfinished one is reported as FP-10.
-fn first_boot_again(evidence: &Evidence) -> Option<Finding> {
+fn first_boot_again(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let records = evidence.records.get()?;
     let means = "The kubelet does not start while this file exists, and the first-boot service runs again at every \
 boot. The node's first boot is over, so the file was put back later.";
     (records.encapsulated && records.first_boot_over).then(|| {
         let (file, kept) = (paths::ENCAPSULATED, paths::ENCAPSULATED_KEPT);
-        Finding::new(
-            Severity::Critical,
+        DoctorFinding::new(
+            CheckSeverity::Critical,
             "the trigger of the first boot is back",
             means,
         )
@@ -53,7 +55,7 @@ boot. The node's first boot is over, so the file was put back later.";
     })
 }
 
-fn in_disorder(evidence: &Evidence, stamps: &Stamps) -> Option<Finding> {
+fn in_disorder(evidence: &DoctorEvidence, stamps: &Stamps) -> Option<DoctorFinding> {
     let both = stamps.copies.intersection(&stamps.stamps);
     let of = |path: &RootPath, said: &str| Fact::new(path.to_string(), said);
     let both = both.map(|path| of(path, "has both a copy and a stamp for a new file"));
@@ -67,8 +69,8 @@ fn in_disorder(evidence: &Evidence, stamps: &Stamps) -> Option<Finding> {
     let facts: Vec<Fact> = both.chain(shipped).chain(foreign).collect();
     let means = "When a later config drops such a file, the daemon deletes it by mistake, or leaves it behind.";
     (!facts.is_empty()).then(|| {
-        Finding::new(
-            Severity::Notice,
+        DoctorFinding::new(
+            CheckSeverity::Notice,
             "stamps of the daemon contradict the disk",
             means,
         )

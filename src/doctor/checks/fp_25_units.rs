@@ -1,9 +1,11 @@
 //! FP-25: units that cannot be loaded or enabled, and needed services that failed.
 
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 use crate::node::unit_links::{UnitLink, Wrong};
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-25",
     title: "units that cannot be loaded or enabled",
     looks_at: "links and files in /etc/systemd/system; kubelet, crio, NetworkManager",
@@ -18,8 +20,8 @@ them, then systemctl daemon-reload.",
 /// Services without which the node cannot work.
 const NEEDED: [&str; 3] = ["kubelet.service", "crio.service", "NetworkManager.service"];
 
-fn judge(evidence: &Evidence) -> Verdict {
-    let verdict = Verdict::healthy().and(failed(evidence));
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+    let verdict = CheckVerdict::healthy().and(failed(evidence));
     match evidence.upkeep.unit_links.seen() {
         Ok(links) => verdict
             .and(in_the_way(evidence, links))
@@ -37,7 +39,7 @@ fn fact(link: &UnitLink) -> Fact {
     Fact::new(link.path.to_string(), said)
 }
 
-fn in_the_way(evidence: &Evidence, links: &[UnitLink]) -> Option<Finding> {
+fn in_the_way(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<DoctorFinding> {
     let all: Vec<&UnitLink> = links
         .iter()
         .filter(|link| !matches!(link.wrong, Wrong::NoUnit { .. }))
@@ -47,8 +49,8 @@ fn in_the_way(evidence: &Evidence, links: &[UnitLink]) -> Option<Finding> {
     let means = "The daemon enables all units of an update with one command, and goes Degraded if one of these is \
 in its way.";
     Some(
-        Finding::new(
-            Severity::Warning,
+        DoctorFinding::new(
+            CheckSeverity::Warning,
             "files in the way of enabling units",
             means,
         )
@@ -59,7 +61,7 @@ in its way.";
     )
 }
 
-fn idle(evidence: &Evidence, links: &[UnitLink]) -> Option<Finding> {
+fn idle(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<DoctorFinding> {
     let none = |link: &&UnitLink| matches!(link.wrong, Wrong::NoUnit { .. });
     let all: Vec<&UnitLink> = links.iter().filter(none).collect();
     let first = all.first()?;
@@ -69,13 +71,13 @@ fn idle(evidence: &Evidence, links: &[UnitLink]) -> Option<Finding> {
     };
     let means = "These links start nothing. Their units no longer exist.";
     Some(
-        Finding::new(Severity::Notice, "missing units are enabled", means)
+        DoctorFinding::new(CheckSeverity::Notice, "missing units are enabled", means)
             .seen_all(all.iter().map(|link| fact(link)))
             .next(format!("systemctl{at} disable {}", first.path.name())),
     )
 }
 
-fn failed(evidence: &Evidence) -> Option<Finding> {
+fn failed(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let units = evidence.units.get()?.iter();
     let mut failed = units.filter(|unit| {
         let loops = unit.active == "activating" && unit.sub == "auto-restart";
@@ -86,8 +88,8 @@ fn failed(evidence: &Evidence) -> Option<Finding> {
     let facts = facts.map(|unit| Fact::new(&unit.name, format!("{} ({})", unit.active, unit.sub)));
     let means = "Without it the node is not Ready, and the daemon's pod does not run.";
     Some(
-        Finding::new(
-            Severity::Critical,
+        DoctorFinding::new(
+            CheckSeverity::Critical,
             format!("{} does not run", first.name),
             means,
         )

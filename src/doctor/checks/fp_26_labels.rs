@@ -1,11 +1,13 @@
 //! FP-26: SELinux labels that differ from the policy.
 
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 use crate::labels::type_of;
 use crate::plan::restorecon;
 use crate::root::RootPath;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-26",
     title: "SELinux labels are wrong",
     looks_at: "labels of the recorded config's files, by the root's own policy",
@@ -18,15 +20,15 @@ by restorecon -RFv PATH on the running node. A mounted disk is relabelled at its
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let labels = match evidence.upkeep.labels.seen() {
         Ok(labels) => labels,
         // FP-03 reports it for the comparison as a whole.
-        Err(_) => return Verdict::healthy(),
+        Err(_) => return CheckVerdict::healthy(),
     };
     let verdict = match &labels.unusable {
-        Some(why) => Verdict::unseen(format!("labels: {why}")),
-        None => Verdict::healthy(),
+        Some(why) => CheckVerdict::unseen(format!("labels: {why}")),
+        None => CheckVerdict::healthy(),
     };
     let units = labels.wrong.iter().any(|one| one.path.is_in("etc/systemd"));
     let paths: Vec<RootPath> = labels.wrong.iter().map(|one| one.path.clone()).collect();
@@ -39,7 +41,11 @@ fn judge(evidence: &Evidence) -> Verdict {
         true => "systemd may not load these units, and programs may not read these files.",
         false => "Programs may not be allowed to read or run these files, whatever their mode is.",
     };
-    let finding = Finding::new(Severity::Warning, "files with a wrong SELinux label", means);
+    let finding = DoctorFinding::new(
+        CheckSeverity::Warning,
+        "files with a wrong SELinux label",
+        means,
+    );
     verdict.and((!paths.is_empty()).then(|| {
         let command = restorecon(&paths);
         let here = command.split('`').nth(1).unwrap_or_default().to_owned();

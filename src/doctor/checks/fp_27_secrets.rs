@@ -1,11 +1,13 @@
 //! FP-27: pull secrets and authorities, which have several writers.
 
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 use crate::drift::{Drift, DriftKind};
 use crate::images::auth::Secrets;
 use crate::paths;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-27",
     title: "pull secrets and authorities with several writers",
     looks_at: "the files with registry credentials, and those that the daemon writes itself",
@@ -21,10 +23,10 @@ nor reverts them, and mco-rescue writes them only if they are missing.",
 /// The pull secret of the rendered config, which people and operators edit too.
 const RENDERED: &str = "/var/lib/kubelet/config.json";
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let verdict = match evidence.upkeep.secrets.seen() {
-        Ok(secrets) => Verdict::healthy().and(unusable(evidence, secrets)),
-        Err(why) => Verdict::unseen(format!("pull secrets: {why}")),
+        Ok(secrets) => CheckVerdict::healthy().and(unusable(evidence, secrets)),
+        Err(why) => CheckVerdict::unseen(format!("pull secrets: {why}")),
     };
     let drifts = evidence
         .compared
@@ -36,7 +38,7 @@ fn judge(evidence: &Evidence) -> Verdict {
         .and(missing(evidence, drifts))
 }
 
-fn unusable(evidence: &Evidence, secrets: &[Secrets]) -> Option<Finding> {
+fn unusable(evidence: &DoctorEvidence, secrets: &[Secrets]) -> Option<DoctorFinding> {
     let of_pull = |secret: &&Secrets| {
         let file = secret.file.as_deref().unwrap_or_default();
         paths::PULL_SECRETS.contains(&file.trim_start_matches('/'))
@@ -56,21 +58,25 @@ fn unusable(evidence: &Evidence, secrets: &[Secrets]) -> Option<Finding> {
     let means = "A pull with this file fails at a registry that wants credentials. rpm-ostree \
 uses the first that exists, the kubelet its own.";
     Some(
-        Finding::new(Severity::Warning, "a pull secret cannot be used", means)
-            .seen_all(facts)
-            .next(format!("mco-rescue verify{}", evidence.at_root()))
-            .next(format!("ls -l {}", evidence.path(&first))),
+        DoctorFinding::new(
+            CheckSeverity::Warning,
+            "a pull secret cannot be used",
+            means,
+        )
+        .seen_all(facts)
+        .next(format!("mco-rescue verify{}", evidence.at_root()))
+        .next(format!("ls -l {}", evidence.path(&first))),
     )
 }
 
-fn edited(evidence: &Evidence, drifts: &[Drift]) -> Option<Finding> {
+fn edited(evidence: &DoctorEvidence, drifts: &[Drift]) -> Option<DoctorFinding> {
     let content = |drift: &&Drift| drift.subject == RENDERED && drift.kind == DriftKind::Content;
     let drift = drifts.iter().find(content)?;
     let means = "The cluster's pull secret is part of the rendered config. Edits on the node are reverted \
 by the next apply. To keep them, change the cluster's secret: oc edit secret pull-secret -n openshift-config.";
     Some(
-        Finding::new(
-            Severity::Notice,
+        DoctorFinding::new(
+            CheckSeverity::Notice,
             "the pull secret was changed on the node",
             means,
         )
@@ -80,7 +86,7 @@ by the next apply. To keep them, change the cluster's secret: oc edit secret pul
     )
 }
 
-fn missing(evidence: &Evidence, drifts: &[Drift]) -> Option<Finding> {
+fn missing(evidence: &DoctorEvidence, drifts: &[Drift]) -> Option<DoctorFinding> {
     let exempt = |drift: &&Drift| {
         let path = drift.subject.trim_start_matches('/');
         paths::EXEMPT.contains(&path) && drift.kind == DriftKind::Missing
@@ -95,13 +101,16 @@ fn missing(evidence: &Evidence, drifts: &[Drift]) -> Option<Finding> {
         .any(|fact| fact.place.ends_with("kubelet-ca.crt"));
     let (severity, means) = match kubelet {
         true => (
-            Severity::Critical,
+            CheckSeverity::Critical,
             "The kubelet does not start without its authority, and without the kubelet the daemon cannot write it.",
         ),
-        false => (Severity::Warning, "The daemon writes these once it runs."),
+        false => (
+            CheckSeverity::Warning,
+            "The daemon writes these once it runs.",
+        ),
     };
     (!facts.is_empty()).then(|| {
-        Finding::new(
+        DoctorFinding::new(
             severity,
             "files are missing that the daemon writes itself",
             means,

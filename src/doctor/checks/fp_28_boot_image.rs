@@ -1,9 +1,9 @@
 //! FP-28: a node that was provisioned from an old image.
 
-use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
+use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::node::builds::Build;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-28",
     title: "the boot image is old",
     looks_at: "the image that the disk was provisioned from, and rpm-ostree's features",
@@ -21,8 +21,8 @@ For new nodes: use a newer boot image, and in the pointer config an Ignition ver
 const OLD: u64 = 730;
 const DAY: u64 = 86_400;
 
-fn judge(evidence: &Evidence) -> Verdict {
-    let verdict = Verdict::healthy().and(without_containers(evidence));
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+    let verdict = CheckVerdict::healthy().and(without_containers(evidence));
     match evidence.upkeep.builds.seen() {
         Err(why) => verdict.and_unseen(format!("the boot image: {why}")),
         Ok(builds) => match (&builds.boot_image, &builds.os) {
@@ -32,34 +32,34 @@ fn judge(evidence: &Evidence) -> Verdict {
     }
 }
 
-fn old(evidence: &Evidence, born: &Build, os: &Build) -> Option<Finding> {
+fn old(evidence: &DoctorEvidence, born: &Build, os: &Build) -> Option<DoctorFinding> {
     let days = os.day.saturating_sub(born.day) / DAY;
     let first = evidence.first_boot_files.encapsulated;
     let (severity, means) = match first {
         true => (
-            Severity::Warning,
+            CheckSeverity::Warning,
             "This first boot may fail on a config or an image that the old programs do not support.",
         ),
         false => (
-            Severity::Notice,
+            CheckSeverity::Notice,
             "The boot loader may be that old too: OS updates do not update it.",
         ),
     };
     (days > OLD).then(|| {
         let what = format!("the disk was written {} years before its OS", days / 365);
-        Finding::new(severity, what, means)
+        DoctorFinding::new(severity, what, means)
             .seen(&born.place, &born.version)
             .seen(&os.place, &os.version)
             .next("bootupctl status")
     })
 }
 
-fn without_containers(evidence: &Evidence) -> Option<Finding> {
+fn without_containers(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let facts = evidence.facts().ok()?;
     let means = "It cannot rebase to an image of the cluster. The daemon updates through a container, with two reboots.";
     (!facts.version.has_containers()).then(|| {
-        Finding::new(
-            Severity::Warning,
+        DoctorFinding::new(
+            CheckSeverity::Warning,
             "rpm-ostree is too old for container images",
             means,
         )

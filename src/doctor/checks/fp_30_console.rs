@@ -1,10 +1,12 @@
 //! FP-30: a console that shows nothing.
 
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 use crate::kargs::Kargs;
 use crate::paths;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-30",
     title: "the console is silent",
     looks_at: "console= of the kernel arguments against the terminals of this machine",
@@ -19,21 +21,21 @@ the possible logins.",
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let arguments = match evidence.facts() {
         Ok(facts) => &facts.booted_arguments,
         Err(_) => match evidence.arguments_on_disk.seen() {
             Ok(arguments) => arguments,
-            Err(why) => return Verdict::unseen(format!("console= of the kernel: {why}")),
+            Err(why) => return CheckVerdict::unseen(format!("console= of the kernel: {why}")),
         },
     };
     let terminals = evidence.upkeep.terminals.as_deref();
-    Verdict::healthy()
+    CheckVerdict::healthy()
         .and(silent(arguments, terminals).map(|finding| finding.next(command(evidence, arguments))))
 }
 
 /// Returns the next command; the boot entries of a mounted disk are changed by hand.
-fn command(evidence: &Evidence, arguments: &Kargs) -> String {
+fn command(evidence: &DoctorEvidence, arguments: &Kargs) -> String {
     if !evidence.live {
         return format!("grep -n console= {}/*", evidence.path(paths::BOOT_ENTRIES));
     }
@@ -45,7 +47,7 @@ fn command(evidence: &Evidence, arguments: &Kargs) -> String {
     )
 }
 
-fn silent(arguments: &Kargs, terminals: Option<&[String]>) -> Option<Finding> {
+fn silent(arguments: &Kargs, terminals: Option<&[String]>) -> Option<DoctorFinding> {
     let consoles = arguments.tokens().iter();
     let consoles: Vec<&str> = consoles
         .filter_map(|token| token.strip_prefix("console="))
@@ -67,7 +69,7 @@ fn silent(arguments: &Kargs, terminals: Option<&[String]>) -> Option<Finding> {
     let means = "If a boot stops for a question or an error, no message is visible.";
     let all = consoles.iter().map(|one| format!("console={one}"));
     Some(
-        Finding::new(Severity::Warning, what, means)
+        DoctorFinding::new(CheckSeverity::Warning, what, means)
             .seen_all([Fact::new(all.collect::<Vec<_>>().join(" "), said)]),
     )
 }

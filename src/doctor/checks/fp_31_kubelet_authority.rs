@@ -1,10 +1,10 @@
 //! FP-31: the kubelet no longer accepts the certificate of requests for logs.
 
-use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
-use crate::node::certificates::{Certificate, Role};
+use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
+use crate::node::certificates::{Certificate, CertificateRole};
 use crate::time::utc;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-31",
     title: "the kubelet's authority is out of date",
     looks_at: "the signers in /etc/kubernetes/kubelet-ca.crt",
@@ -20,16 +20,16 @@ has it. It is not compared with the config, so a copy is no drift. The API's own
 /// Name of the signer, as part of its subject.
 const SIGNER: &str = "kube-apiserver-to-kubelet-signer";
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let Ok(certificates) = evidence.certificates.seen() else {
-        return Verdict::unseen("the kubelet's authority: no certificate could be read");
+        return CheckVerdict::unseen("the kubelet's authority: no certificate could be read");
     };
     let all = certificates.iter();
-    let all = all.filter(|one| one.role == Role::ClientAuthority);
+    let all = all.filter(|one| one.role == CertificateRole::ClientAuthority);
     let all: Vec<&Certificate> = all.collect();
     if !all.is_empty() && all.iter().all(|one| one.not_after < evidence.clock.now) {
         // FP-09 reports it with the other expired certificates.
-        return Verdict::healthy();
+        return CheckVerdict::healthy();
     }
     let signers: Vec<&Certificate> = all
         .iter()
@@ -38,12 +38,14 @@ fn judge(evidence: &Evidence) -> Verdict {
         .collect();
     let all = if signers.is_empty() { all } else { signers };
     let Some(newest) = all.iter().max_by_key(|one| one.not_after) else {
-        return Verdict::unseen("the kubelet's authority: /etc/kubernetes/kubelet-ca.crt has none");
+        return CheckVerdict::unseen(
+            "the kubelet's authority: /etc/kubernetes/kubelet-ca.crt has none",
+        );
     };
-    Verdict::healthy().and(stale(evidence, newest))
+    CheckVerdict::healthy().and(stale(evidence, newest))
 }
 
-fn stale(evidence: &Evidence, newest: &Certificate) -> Option<Finding> {
+fn stale(evidence: &DoctorEvidence, newest: &Certificate) -> Option<DoctorFinding> {
     let now = evidence.clock.now;
     let life = newest.not_after.saturating_sub(newest.not_before);
     // Signers are replaced after four fifths of their life.
@@ -52,7 +54,7 @@ fn stale(evidence: &Evidence, newest: &Certificate) -> Option<Finding> {
         let means = "The kubelet refuses all requests for logs or a shell: oc logs, exec and debug fail on this \
 node, also for the daemon's log.";
         (
-            Severity::Warning,
+            CheckSeverity::Warning,
             "the kubelet's authority has expired",
             means,
         )
@@ -60,7 +62,7 @@ node, also for the daemon's log.";
         let means = "The cluster has a newer signer now or soon. If it does not reach the node, oc logs and exec \
 fail here. Check if the pool is paused.";
         (
-            Severity::Notice,
+            CheckSeverity::Notice,
             "the kubelet's authority is due for replacement",
             means,
         )
@@ -68,7 +70,7 @@ fail here. Check if the pool is paused.";
         return None;
     };
     Some(
-        Finding::new(severity, what, means)
+        DoctorFinding::new(severity, what, means)
             .seen(
                 &newest.path,
                 format!("{}, until {}", newest.subject, utc(newest.not_after)),
@@ -91,7 +93,7 @@ mod tests {
     #[test]
     fn the_newest_signer_counts_and_is_due_after_four_fifths() {
         let signed = |name: &str, from: u64| Certificate {
-            role: Role::ClientAuthority,
+            role: CertificateRole::ClientAuthority,
             path: "/etc/kubernetes/kubelet-ca.crt".into(),
             subject: format!("CN={name}"),
             not_before: from,
@@ -103,19 +105,19 @@ mod tests {
                 signed(SIGNER, 500),
                 signed("other", 5000),
             ];
-            let verdict = judge(&Evidence {
+            let verdict = judge(&DoctorEvidence {
                 certificates: Look::Seen(all),
                 clock: Clock {
                     now,
                     ..Clock::default()
                 },
-                ..Evidence::default()
+                ..DoctorEvidence::default()
             });
             verdict.findings.first().map(|one| one.severity)
         };
         assert_eq!(worst(1200), None);
-        assert_eq!(worst(1400), Some(Severity::Notice));
-        assert_eq!(worst(1600), Some(Severity::Warning));
+        assert_eq!(worst(1400), Some(CheckSeverity::Notice));
+        assert_eq!(worst(1600), Some(CheckSeverity::Warning));
         assert_eq!(worst(7000), None);
     }
 }

@@ -1,10 +1,10 @@
 //! FP-32: the node has no name server except itself.
 
-use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
+use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::node::name_servers::NameServers;
 use crate::paths;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-32",
     title: "names cannot be resolved before the node runs",
     looks_at: "/etc/resolv.conf, and if the node runs its own name server",
@@ -18,24 +18,24 @@ Doctor does not ask the servers. Try each one: dig @SERVER NAME.",
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let found = match evidence.upkeep.name_servers.seen() {
         Ok(found) => found,
-        Err(why) => return Verdict::unseen(format!("name servers: {why}")),
+        Err(why) => return CheckVerdict::unseen(format!("name servers: {why}")),
     };
     let none_left = found.elsewhere().next().is_none();
     let alone = match none_left && (found.file || evidence.live) {
         true => Some(nobody(evidence, found)),
         false => None,
     };
-    let verdict = Verdict::healthy().and(alone);
+    let verdict = CheckVerdict::healthy().and(alone);
     match evidence.live && !none_left {
         true => verdict.and_unseen("the name servers' answers; ask each one: dig @SERVER NAME"),
         false => verdict,
     }
 }
 
-fn nobody(evidence: &Evidence, found: &NameServers) -> Finding {
+fn nobody(evidence: &DoctorEvidence, found: &NameServers) -> DoctorFinding {
     let servers: Vec<String> = found.servers.iter().map(ToString::to_string).collect();
     let (what, said, says) = match servers.is_empty() {
         true => (
@@ -59,14 +59,14 @@ fn nobody(evidence: &Evidence, found: &NameServers) -> Finding {
     };
     // A mounted disk has the file of its last boot, which the next boot rewrites.
     let severity = match (evidence.live, servers.is_empty()) {
-        (true, true) => Severity::Critical,
-        (true, false) if found.own => Severity::Critical,
-        (true, false) => Severity::Warning,
-        (false, _) => Severity::Notice,
+        (true, true) => CheckSeverity::Critical,
+        (true, false) if found.own => CheckSeverity::Critical,
+        (true, false) => CheckSeverity::Warning,
+        (false, _) => CheckSeverity::Notice,
     };
     let own = "etc/kubernetes/manifests/coredns.yaml";
     let finding =
-        Finding::new(severity, what, means).seen(format!("/{}", paths::RESOLV_CONF), said);
+        DoctorFinding::new(severity, what, means).seen(format!("/{}", paths::RESOLV_CONF), said);
     let finding = match found.own {
         true => finding.seen(format!("/{own}"), "the node's own name server"),
         false => finding,

@@ -1,12 +1,14 @@
 //! FP-33: no login works.
 
-use crate::doctor::{Check, Evidence, Fact, Finding, Severity, Verdict};
+use crate::doctor::{
+    CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
+};
 use crate::node::Records;
 use crate::node::login::Login;
 use crate::paths;
 use crate::text::count;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-33",
     title: "no login is possible",
     looks_at: "keys and passwords of core, the modes that sshd requires, sshd's settings",
@@ -20,10 +22,10 @@ After adding a key by hand: chown -R core: /home/core/.ssh, chmod 0700 and 0600,
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let login = match evidence.upkeep.login.seen() {
         Ok(login) => login,
-        Err(why) => return Verdict::unseen(format!("keys and passwords: {why}")),
+        Err(why) => return CheckVerdict::unseen(format!("keys and passwords: {why}")),
     };
     let refused = login.files.iter().filter(|file| file.keys > 0);
     let refused = refused.filter(|file| file.refused.is_some());
@@ -32,9 +34,9 @@ fn judge(evidence: &Evidence) -> Verdict {
     let locked = keys == 0 || login.no_keys.is_some();
     let verdict = match &login.passwords {
         None if locked => {
-            Verdict::unseen("passwords: /etc/shadow cannot be read: permission denied")
+            CheckVerdict::unseen("passwords: /etc/shadow cannot be read: permission denied")
         }
-        _ => Verdict::healthy(),
+        _ => CheckVerdict::healthy(),
     };
     match locked {
         true => verdict.and([out(evidence, login)]),
@@ -50,16 +52,24 @@ fn fact_of_file(file: &crate::node::login::KeyFile) -> Option<Fact> {
     Some(Fact::new(&file.path, format!("sshd ignores it: {why}")))
 }
 
-fn partly(evidence: &Evidence, login: &Login, facts: impl Iterator<Item = Fact>) -> Finding {
+fn partly(
+    evidence: &DoctorEvidence,
+    login: &Login,
+    facts: impl Iterator<Item = Fact>,
+) -> DoctorFinding {
     let means = "The keys in these files do not work. Other keys do.";
-    Finding::new(Severity::Warning, "sshd ignores a file with keys", means)
-        .seen_all(facts)
-        .daemon(Some("Permission denied (publickey)".to_owned()))
-        .next(narrowed(evidence, login))
+    DoctorFinding::new(
+        CheckSeverity::Warning,
+        "sshd ignores a file with keys",
+        means,
+    )
+    .seen_all(facts)
+    .daemon(Some("Permission denied (publickey)".to_owned()))
+    .next(narrowed(evidence, login))
 }
 
 /// Returns the command that restores owners, else modes, that sshd accepts.
-fn narrowed(evidence: &Evidence, login: &Login) -> String {
+fn narrowed(evidence: &DoctorEvidence, login: &Login) -> String {
     let home = evidence.path(paths::CORE_HOME);
     let mut refused = login.files.iter().filter_map(|file| file.refused.as_ref());
     match refused.any(|why| why.contains(" belongs to ")) {
@@ -69,14 +79,14 @@ fn narrowed(evidence: &Evidence, login: &Login) -> String {
 }
 
 /// Counts the keys that the recorded config gives to core.
-fn wanted(evidence: &Evidence) -> usize {
+fn wanted(evidence: &DoctorEvidence) -> usize {
     let config = evidence.records.get().and_then(Records::recorded);
     let users = config.map(|config| config.ignition.passwd.users.as_slice());
     let users = users.unwrap_or_default().iter();
     users.map(|user| user.ssh_authorized_keys.len()).sum()
 }
 
-fn out(evidence: &Evidence, login: &Login) -> Finding {
+fn out(evidence: &DoctorEvidence, login: &Login) -> DoctorFinding {
     let console = login
         .passwords
         .as_ref()
@@ -85,11 +95,11 @@ fn out(evidence: &Evidence, login: &Login) -> Finding {
     let intended = wanted == 0 && login.files.iter().all(|file| file.keys == 0);
     let severity = match (console, intended) {
         // The config contains no key, so it was installed like this.
-        (_, true) => Severity::Notice,
-        (true, false) => Severity::Warning,
+        (_, true) => CheckSeverity::Notice,
+        (true, false) => CheckSeverity::Warning,
         // There may be a password that cannot be read.
-        (false, false) if login.passwords.is_none() => Severity::Warning,
-        (false, false) => Severity::Critical,
+        (false, false) if login.passwords.is_none() => CheckSeverity::Warning,
+        (false, false) => CheckSeverity::Critical,
     };
     let what = match console {
         true => "no login works over ssh, only at the console",
@@ -100,7 +110,7 @@ fn out(evidence: &Evidence, login: &Login) -> Finding {
         true => "Without the API the console is the only access.",
         false => "Without the API the only access is another boot medium.",
     };
-    let mut finding = Finding::new(severity, what, means);
+    let mut finding = DoctorFinding::new(severity, what, means);
     finding = match &login.no_keys {
         Some(file) => finding.seen(file, "PubkeyAuthentication no"),
         None => finding,

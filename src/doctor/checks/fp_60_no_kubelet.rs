@@ -1,11 +1,11 @@
 //! FP-60: the recorded config is not a complete one.
 
-use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
+use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::document::brings_kubelet;
 use crate::node::Records;
 use crate::paths;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-60",
     title: "the recorded config is incomplete",
     looks_at: "if the recorded config has the kubelet, and is a rendered one",
@@ -17,23 +17,23 @@ cache, from another node of the pool, or made with mco-rescue render POOL FILES.
     judge,
 };
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let Some(records) = evidence.records.get() else {
-        return Verdict::unseen("the recorded config: the records cannot be read");
+        return CheckVerdict::unseen("the recorded config: the records cannot be read");
     };
     let recorded = records.baseline().config().or(records.recorded());
     let Some(config) = recorded.filter(|config| !config.emptied) else {
-        return Verdict::healthy();
+        return CheckVerdict::healthy();
     };
     let foreign = config
         .why_not_rendered(false)
         .filter(|_| !config.has_rendered_name());
     if brings_kubelet(&config.ignition) && foreign.is_none() {
-        return Verdict::healthy();
+        return CheckVerdict::healthy();
     }
     let means = "A node's files and units are not in it. The node may not join the cluster, or not start again.";
-    let mut finding = Finding::new(
-        Severity::Critical,
+    let mut finding = DoctorFinding::new(
+        CheckSeverity::Critical,
         "the recorded config is incomplete",
         means,
     );
@@ -43,10 +43,10 @@ fn judge(evidence: &Evidence) -> Verdict {
     if let Some(why) = foreign {
         finding = finding.seen(config.name.clone(), why);
     }
-    Verdict::found(next(evidence, records, finding))
+    CheckVerdict::found(next(evidence, records, finding))
 }
 
-fn next(evidence: &Evidence, records: &Records, finding: Finding) -> Finding {
+fn next(evidence: &DoctorEvidence, records: &Records, finding: DoctorFinding) -> DoctorFinding {
     let last = evidence
         .last_run
         .as_ref()

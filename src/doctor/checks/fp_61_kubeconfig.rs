@@ -1,11 +1,11 @@
 //! FP-61: the bootstrap kubeconfig is missing.
 
 use crate::doctor::evidence::Kubeconfig;
-use crate::doctor::{Check, Evidence, Finding, Severity, Verdict};
+use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::node::Records;
 use crate::paths;
 
-pub const CHECK: Check = Check {
+pub const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-61",
     title: "the bootstrap kubeconfig is missing",
     looks_at: "/etc/kubernetes/kubeconfig",
@@ -22,21 +22,21 @@ The daemon does not compare it with anything, so a copy is no drift.",
 /// The daemon's message, for a node without a forecast.
 const SAYS: &str = "cannot stat /etc/kubernetes/kubeconfig: stat /etc/kubernetes/kubeconfig: no such file or directory";
 
-fn judge(evidence: &Evidence) -> Verdict {
+fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let recorded = evidence.records.get().and_then(Records::recorded);
     // The first boot brings it.
     if recorded.is_none() {
-        return Verdict::healthy();
+        return CheckVerdict::healthy();
     }
     match evidence.kubeconfig.seen() {
-        Ok(Kubeconfig::There) => Verdict::healthy(),
-        Ok(Kubeconfig::Missing) => Verdict::found(missing(evidence)),
-        Ok(Kubeconfig::Empty) => Verdict::found(empty(evidence)),
-        Err(why) => Verdict::unseen(format!("the bootstrap kubeconfig: {why}")),
+        Ok(Kubeconfig::There) => CheckVerdict::healthy(),
+        Ok(Kubeconfig::Missing) => CheckVerdict::found(missing(evidence)),
+        Ok(Kubeconfig::Empty) => CheckVerdict::found(empty(evidence)),
+        Err(why) => CheckVerdict::unseen(format!("the bootstrap kubeconfig: {why}")),
     }
 }
 
-fn missing(evidence: &Evidence) -> Finding {
+fn missing(evidence: &DoctorEvidence) -> DoctorFinding {
     let means = "The daemon's next update fails without it, after the files were written, and reverts them. The kubelet \
 needs it too, once its own certificate has expired.";
     let forecast = evidence.forecast.iter();
@@ -47,22 +47,22 @@ needs it too, once its own certificate has expired.";
     });
     let daemon = said.map_or(SAYS, String::as_str);
     let what = "the bootstrap kubeconfig is missing";
-    let finding = Finding::new(Severity::Warning, what, means)
+    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
         .seen(format!("/{}", paths::KUBECONFIG), "missing")
         .daemon(Some(daemon.to_owned()));
     brought(evidence, finding)
 }
 
-fn empty(evidence: &Evidence) -> Finding {
+fn empty(evidence: &DoctorEvidence) -> DoctorFinding {
     let means = "The kubelet cannot request a certificate with it once its own has expired.";
     let what = "the bootstrap kubeconfig is empty";
-    let finding = Finding::new(Severity::Warning, what, means)
+    let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
         .seen(format!("/{}", paths::KUBECONFIG), "0 bytes");
     brought(evidence, finding)
 }
 
 /// Adds the commands that copy it: on other nodes it belongs to root as well.
-fn brought(evidence: &Evidence, finding: Finding) -> Finding {
+fn brought(evidence: &DoctorEvidence, finding: DoctorFinding) -> DoctorFinding {
     let path = evidence.path(paths::KUBECONFIG);
     finding
         .next(format!(

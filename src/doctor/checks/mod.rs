@@ -34,10 +34,10 @@ mod fp_33_locked_out;
 mod fp_60_no_kubelet;
 mod fp_61_kubeconfig;
 
-use super::Check;
+use super::DoctorCheck;
 
 /// All checks, in the order in which findings of the same severity are reported.
-pub const CHECKS: &[Check] = &[
+pub const CHECKS: &[DoctorCheck] = &[
     fp_01_not_booted::CHECK,
     fp_02_no_config::CHECK,
     fp_03_drift::CHECK,
