@@ -32,7 +32,7 @@ const KEPT: [&str; 2] = ["etc", paths::STATE];
 const WRITTEN: [&str; 3] = [paths::PWD_LOCK, paths::HISTORY, paths::CACHE];
 
 /// Refuses where an ordinary user may not use this root so.
-pub fn expect(root: &Root, need: AccessNeed) -> Result<()> {
+pub fn expect_access(root: &Root, need: AccessNeed) -> Result<()> {
     if privileges::opens_all() {
         return Ok(());
     }

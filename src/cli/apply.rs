@@ -53,7 +53,7 @@ pub fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     }
     let root = open_root(ui)?;
     machine::expect_node(&root, args.guards.not_a_node)?;
-    access::expect(&root, AccessNeed::Write)?;
+    access::expect_access(&root, AccessNeed::Write)?;
     if apply.stop_workloads && !root.is_live() {
         bail!("--stop-workloads is for the node that runs; leave it out for another root");
     }
@@ -104,10 +104,10 @@ pub fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     let code = verify(ui, args, &session, &plan, &told)?;
     if code == ExitCode::Done && plan.is_empty() && plan.os.is_empty() && !args.files_only {
         state::forget_failure(&session.root)?;
-        deployments::settle(&session.root, session.runner);
+        deployments::settle_awaited(&session.root, session.runner);
     }
     if apply.reboot && plan.reboots() && code == ExitCode::Done {
-        deployments::reboot(&session.root, session.runner, args.guards.ignore_quorum)?;
+        deployments::reboot_node(&session.root, session.runner, args.guards.ignore_quorum)?;
     }
     Ok(code)
 }
@@ -188,7 +188,7 @@ fn change(
         } else {
             drop(stopped);
         }
-        workloads::forget(&session.root);
+        workloads::forget_stopped(&session.root);
     }
     Ok(JobsDone { done: done?, left })
 }
@@ -228,9 +228,9 @@ fn stop_workloads<'a>(
     }
     quorum::allow_stopping(&session.root, apply.plan.guards.ignore_quorum)?;
     workloads::is_possible(session.runner)?;
-    workloads::note(&session.root)?;
-    let stopped =
-        workloads::stop(session.runner).inspect_err(|_| workloads::forget(&session.root))?;
+    workloads::note_stopped(&session.root)?;
+    let stopped = workloads::stop(session.runner)
+        .inspect_err(|_| workloads::forget_stopped(&session.root))?;
     log::warn!("the kubelet and {} are stopped", count(stopped.pods, "pod"));
     Ok(Some(stopped))
 }
@@ -249,7 +249,7 @@ fn carry_out(
         .filter(|_| !work.plan.os.is_empty())
     else {
         let finished = work.transact()?;
-        deployments::settle(&session.root, session.runner);
+        deployments::settle_awaited(&session.root, session.runner);
         return Ok(finished.told);
     };
     let staging = Staging {
@@ -261,24 +261,24 @@ fn carry_out(
         config: session.config_ref(),
         source,
         files: !work.plan.steps.is_empty(),
-        over: Over::look(&session.root, &state::read_booted(&session.root)?)?,
+        over: Over::read_over(&session.root, &state::read_booted(&session.root)?)?,
         expected: RefCell::default(),
         staged: RefCell::default(),
     };
     // Should the next boot not bring it, it is at hand to be applied again.
     let config = &session.chosen.config;
     let text = config.record.to_string();
-    fetch::keep(
+    fetch::keep_config(
         &session.root,
         &session.records,
         config,
         text,
         &config.origin,
     )?;
-    staging.stage(facts)?;
+    staging.stage_all(facts)?;
     if work.plan.steps.is_empty() {
         if !work.plan.os.needs_reboot() {
-            deployments::settle(&session.root, session.runner);
+            deployments::settle_awaited(&session.root, session.runner);
         }
         return Ok(Vec::new());
     }
@@ -321,12 +321,12 @@ fn show_plan(ui: &Ui<'_>, args: &PlanArgs, session: &Session<'_>, plan: &Plan) -
         Output::Json if plan.blockers.is_empty() => Ok(()),
         Output::Json => {
             let daemon = predict::of_plan(session, plan, args);
-            let text = report::plan::json(&session.heading(), plan, &diffs, &daemon)?;
+            let text = report::plan::to_json(&session.heading(), plan, &diffs, &daemon)?;
             Ok(report::print(text.as_bytes())?)
         }
         Output::Text => {
             let mut text =
-                report::plan::text(&session.heading(), plan, &diffs, ui.detail(args.summary));
+                report::plan::to_text(&session.heading(), plan, &diffs, ui.detail(args.summary));
             // Who is asked knows it before.
             if !ui.yes && !plan.is_empty() {
                 let daemon = predict::of_plan(session, plan, args);
@@ -365,14 +365,14 @@ fn verify(
         told: plan.after.is_some().then_some(told),
     };
     let text = match ui.output {
-        Output::Json => report::verify::json(&session.heading(), findings)?,
+        Output::Json => report::verify::to_json(&session.heading(), findings)?,
         Output::Text if drifts.is_empty() => {
             let by_hand = args.guards.complete_by_hand;
             done(session, plan, told, daemon.as_ref(), by_hand)
         }
         Output::Text => {
             let said = daemon.as_ref().map(Forecast::text_with_next);
-            report::verify::text(&session.heading(), findings) + &said.unwrap_or_default()
+            report::verify::to_text(&session.heading(), findings) + &said.unwrap_or_default()
         }
     };
     if plan.is_empty() {

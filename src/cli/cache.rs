@@ -19,7 +19,7 @@ use crate::transaction::open_store;
 pub fn run(ui: &Ui<'_>, command: &CacheCommand) -> Result<ExitCode> {
     let root = open_root(ui)?;
     machine::expect_system(&root)?;
-    access::expect(
+    access::expect_access(
         &root,
         match command {
             CacheCommand::List | CacheCommand::Export { .. } => AccessNeed::Read,

@@ -22,9 +22,9 @@ use crate::transaction::store_value;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Asks the API, reads the log, and keeps what is seen.
-pub fn look(root: &Root, args: &FetchArgs) -> ClusterReport {
+pub fn ask_cluster(root: &Root, args: &FetchArgs) -> ClusterReport {
     let log = or_said(keep_log(root), "the daemon's log is not kept");
-    let access = annotations::access(root).context("looking for the kubelet's credentials");
+    let access = annotations::read_access(root).context("looking for the kubelet's credentials");
     let Some(access) = or_said(access, "the API is not asked") else {
         return ClusterReport {
             daemon_log: log.flatten(),
@@ -62,7 +62,7 @@ fn status(error: &anyhow::Error) -> Option<u16> {
 
 /// Logs go with their pod; what they told is kept, and written only when it is new.
 fn keep_log(root: &Root) -> Result<Option<DaemonLog>> {
-    let known = pod_log::known(root)?;
+    let known = pod_log::read_pod_log(root)?;
     if let Some(log) = &known
         && pod_log::remembered(root)?.as_ref() != Some(log)
     {
@@ -82,16 +82,16 @@ impl ApiClient<'_> {
     fn annotations(&self) -> Result<Annotations> {
         let name = node_name(self.root)?;
         let answer = self.get(&annotations::node_url(&self.access.server, &name))?;
-        let seen = annotations::annotations(&answer, now())?;
+        let seen = annotations::parse_annotations(&answer, now())?;
         store_value(self.root, paths::ANNOTATIONS, &seen)?;
         Ok(seen)
     }
 
     fn policies(&self) -> Result<Policies> {
         let before = policies::remembered(self.root)?;
-        let (asked, given) = match self.get(&policies::url(&self.access.server)) {
+        let (asked, given) = match self.get(&policies::policies_url(&self.access.server)) {
             Ok(answer) => {
-                let answer = policies::parse(&answer, now())?;
+                let answer = policies::parse_answer(&answer, now())?;
                 let asked = match answer.policies {
                     Some(_) => PolicyRequest::Given,
                     None => PolicyRequest::NotReady,

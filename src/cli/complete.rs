@@ -32,7 +32,7 @@ use crate::transaction::{self, Lock};
 /// Runs `complete`.
 pub fn run(ui: &Ui<'_>) -> Result<ExitCode> {
     let root = open_root(ui)?;
-    access::expect(&root, AccessNeed::Write)?;
+    access::expect_access(&root, AccessNeed::Write)?;
     let Some(awaited) = state::read_awaited(&root)? else {
         return say(ui, &Completed::nothing());
     };
@@ -45,7 +45,7 @@ pub fn run(ui: &Ui<'_>) -> Result<ExitCode> {
         lock: &lock,
         boot: &booted.boot,
     };
-    let completed = match (awaited.judge(&booted), awaited.way) {
+    let completed = match (awaited.judge_boot(&booted), awaited.way) {
         (Arrival::NotYet, _) => not_yet(&root, ui.runner, &awaited, &booted)?,
         (Arrival::Arrived, Way::Forward) => boot.arrived(awaited)?,
         (Arrival::Arrived, Way::Back) => boot.back(awaited)?,
@@ -87,8 +87,8 @@ fn not_yet(
 
 fn say(ui: &Ui<'_>, completed: &Completed) -> Result<ExitCode> {
     let text = match ui.output {
-        Output::Json => complete::json(completed)?,
-        Output::Text => complete::text(completed),
+        Output::Json => complete::to_json(completed)?,
+        Output::Text => complete::to_text(completed),
     };
     report::print_result(text.as_bytes());
     Ok(if completed.failed.is_some() {

@@ -92,7 +92,7 @@ impl LiveEvidence for NodeEvidence<'_> {
     }
 
     fn full_history(&self) -> Result<Option<usize>> {
-        let over = Over::look(self.root, &state::read_booted(self.root)?)?;
+        let over = Over::read_over(self.root, &state::read_booted(self.root)?)?;
         Ok(over.is_full().then_some(transaction::HISTORY_KEPT))
     }
 

@@ -45,7 +45,7 @@ struct Got {
 pub fn run(ui: &Ui<'_>, args: &FetchArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     machine::expect_system(&root)?;
-    access::expect(&root, AccessNeed::Write)?;
+    access::expect_access(&root, AccessNeed::Write)?;
     let records = Records::read(&root).context("reading the daemon's records")?;
     let mut outcome = FetchOutcome::default();
     let brought = args
@@ -76,8 +76,8 @@ pub fn run(ui: &Ui<'_>, args: &FetchArgs) -> Result<ExitCode> {
         return Ok(ExitCode::Done);
     }
     let text = match ui.output {
-        Output::Json => report::fetch::json(&outcome)?,
-        Output::Text => report::fetch::text(&outcome),
+        Output::Json => report::fetch::to_json(&outcome)?,
+        Output::Text => report::fetch::to_text(&outcome),
     };
     report::print(text.as_bytes())?;
     if outcome.kept.is_empty() {
@@ -163,7 +163,7 @@ fn take(root: &Root, records: &Records, got: Got, args: &FetchArgs) -> Result<Fe
         )
     })?;
     check(&config, args, &got.origin)?;
-    keep(root, records, &config, text, &got.origin)
+    keep_config(root, records, &config, text, &got.origin)
 }
 
 fn from_server(
@@ -199,7 +199,7 @@ fn from_server(
         keep_clock(root, &base, date);
     }
     // The API and the log may tell something also where this server does not.
-    *seen = cluster::look(root, args);
+    *seen = cluster::ask_cluster(root, args);
     let answer = answer.map_err(|error| {
         let more = explanation(&error, &pool, known, args.ca.is_some());
         anyhow::Error::new(error).context(more)
@@ -368,7 +368,7 @@ fn check(config: &MachineConfig, args: &FetchArgs, origin: &str) -> Result<()> {
 }
 
 /// Keeps a config in the cache, and lets go of surplus ones of its pool.
-pub fn keep(
+pub fn keep_config(
     root: &Root,
     records: &Records,
     config: &MachineConfig,

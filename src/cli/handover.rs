@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use super::predict::{self, ForecastMoment};
 use super::{DaemonArgs, Output, StatusArgs};
 use crate::daemon::forecast::Forecast;
-use crate::daemon::handover::{Given, handover, object};
+use crate::daemon::handover::{Given, make_handover, object};
 use crate::document::MachineConfig;
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
@@ -91,7 +91,7 @@ fn all(ui: &Ui<'_>, args: &StatusArgs, root: &Root, kept: &[MachineConfig]) -> R
         .find(|kept| kept.name == config)
         .and_then(cache::pool_of);
     let pool = pool.or_else(|| pool_in(&config));
-    let handover = handover(&Given {
+    let handover = make_handover(&Given {
         node: &then.node,
         pool: pool.as_deref(),
         config: &config,
@@ -100,8 +100,8 @@ fn all(ui: &Ui<'_>, args: &StatusArgs, root: &Root, kept: &[MachineConfig]) -> R
         at_hand: &names,
     });
     Ok(match ui.output {
-        Output::Json => report::handover::json(&handover)?,
-        Output::Text => report::handover::text(&handover),
+        Output::Json => report::handover::to_json(&handover)?,
+        Output::Text => report::handover::to_text(&handover),
     })
 }
 

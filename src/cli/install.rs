@@ -50,7 +50,7 @@ pub fn run(ui: &Ui<'_>, args: &InstallArgs) -> Result<ExitCode> {
 
 fn install(ui: &Ui<'_>, root: &Root, meant: bool) -> Result<ExitCode> {
     machine::expect_node(root, meant)?;
-    access::expect(root, AccessNeed::Write)?;
+    access::expect_access(root, AccessNeed::Write)?;
     let lock = transaction::acquire_lock(root)?;
     let records = Records::read(root).context("reading the daemon's records")?;
     let config = records.recorded().map(Desired::from_config);
@@ -70,8 +70,8 @@ fn install(ui: &Ui<'_>, root: &Root, meant: bool) -> Result<ExitCode> {
         check,
     };
     let text = match ui.output {
-        Output::Json => report::install::json(&installed)?,
-        Output::Text => report::install::text(&installed),
+        Output::Json => report::install::to_json(&installed)?,
+        Output::Text => report::install::to_text(&installed),
     };
     report::print_result(text.as_bytes());
     Ok(code)
@@ -451,7 +451,7 @@ fn image_recovers(root: &Root) -> bool {
 /// Takes everything away again.
 fn remove(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
     machine::expect_system(root)?;
-    access::expect(root, AccessNeed::Write)?;
+    access::expect_access(root, AccessNeed::Write)?;
     let lock = transaction::acquire_lock(root)?;
     let pending = transaction::find_pending(root)?;
     if let (word, Some(config)) = report::status::pending_words(&pending) {

@@ -38,8 +38,8 @@ pub fn list(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
         runs,
     };
     let text = match ui.output {
-        Output::Json => report::kept::json(&list)?,
-        Output::Text => report::kept::text(&list),
+        Output::Json => report::kept::to_json(&list)?,
+        Output::Text => report::kept::to_text(&list),
     };
     report::print(text.as_bytes())?;
     Ok(ExitCode::Done)

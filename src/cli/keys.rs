@@ -196,14 +196,14 @@ fn show(ui: &Ui<'_>, root: &Root, plan: &Plan, file: &str) -> Result<()> {
         origin: file.to_owned(),
         chosen: "given with --key; nothing else is changed".to_owned(),
         recorded: records.name().unwrap_or_else(|| "(no record)".to_owned()),
-        ..machine::heading(&machine::observe(root)?)
+        ..machine::heading(&machine::observe_machine(root)?)
     };
     let diffs = diffs(root, plan);
     let text = match ui.output {
         // One document a run: the result follows.
         Output::Json if plan.blockers.is_empty() => return Ok(()),
-        Output::Json => report::plan::json(&heading, plan, &diffs, &None)?,
-        Output::Text => report::plan::text(&heading, plan, &diffs, ui.detail(false)),
+        Output::Json => report::plan::to_json(&heading, plan, &diffs, &None)?,
+        Output::Text => report::plan::to_text(&heading, plan, &diffs, ui.detail(false)),
     };
     Ok(report::print(text.as_bytes())?)
 }
@@ -225,8 +225,8 @@ fn warn_of_sshd(root: &Root, path: &str) {
 
 fn end(ui: &Ui<'_>, key: &PublicKey, path: &str, steps: usize) -> Result<ExitCode> {
     let text = match ui.output {
-        Output::Json => key::json(key, path, steps)?,
-        Output::Text => key::text(key, path, steps),
+        Output::Json => key::to_json(key, path, steps)?,
+        Output::Text => key::to_text(key, path, steps),
     };
     report::print_result(text.as_bytes());
     Ok(ExitCode::Done)

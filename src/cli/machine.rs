@@ -10,18 +10,18 @@ use crate::report::wrap;
 use crate::root::Root;
 
 /// Looks at the machine.
-pub fn observe(root: &Root) -> Result<Machine> {
+pub fn observe_machine(root: &Root) -> Result<Machine> {
     Machine::observe(root).context("looking at the machine")
 }
 
 /// Refuses a machine that is no node of a cluster, unless it is `meant`.
 pub fn expect_node(root: &Root, meant: bool) -> Result<()> {
-    refuse(wrong_machine(&observe(root)?, meant))
+    refuse(wrong_machine(&observe_machine(root)?, meant))
 }
 
 /// Refuses a directory that holds no system.
 pub fn expect_system(root: &Root) -> Result<()> {
-    refuse(no_system(&observe(root)?))
+    refuse(no_system(&observe_machine(root)?))
 }
 
 fn refuse(against: Option<Notice>) -> Result<()> {

@@ -37,7 +37,7 @@ pub fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
         );
     }
     machine::expect_node(&root, args.guards.not_a_node)?;
-    access::expect(&root, AccessNeed::Write)?;
+    access::expect_access(&root, AccessNeed::Write)?;
     let records = Records::read(&root)?;
     let image = wanted(args, &records)?;
     let lock = transaction::acquire_lock(&root)?;
@@ -91,9 +91,9 @@ pub fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
             completion.install(&root, ui.runner, &lock, &plan, &beforehand)?;
         }
         let print = |line: &str| ui.print_progress(line);
-        staging(ui, &print, (&root, &lock), &plan, &records, args)?.stage(facts)?;
+        staging(ui, &print, (&root, &lock), &plan, &records, args)?.stage_all(facts)?;
         if !plan.os.needs_reboot() {
-            deployments::settle(&root, ui.runner);
+            deployments::settle_awaited(&root, ui.runner);
         }
     }
     end(ui, &root, &plan, args)
@@ -139,7 +139,7 @@ fn staging<'a>(
         },
         source: args.bits.options().source(),
         files: false,
-        over: Over::look(root, &state::read_booted(root)?)?,
+        over: Over::read_over(root, &state::read_booted(root)?)?,
         expected: RefCell::default(),
         staged: RefCell::default(),
     })
@@ -149,7 +149,7 @@ fn show(ui: &Ui<'_>, root: &Root, image: &str, plan: &Plan) -> Result<()> {
     if ui.output == Output::Json {
         return Ok(());
     }
-    let mut text = of_machine(&machine::heading(&machine::observe(root)?)) + "\n";
+    let mut text = of_machine(&machine::heading(&machine::observe_machine(root)?)) + "\n";
     text += &notices("Blockers", &plan.blockers);
     text += &operating_system(&plan.os);
     text += &notices("Notices", &plan.notices);
@@ -165,7 +165,7 @@ fn end(ui: &Ui<'_>, root: &Root, plan: &Plan, args: &PivotArgs) -> Result<ExitCo
         report::print_result(text.as_bytes());
     }
     if plan.os.needs_reboot() && args.reboot {
-        deployments::reboot(root, ui.runner, args.guards.ignore_quorum)?;
+        deployments::reboot_node(root, ui.runner, args.guards.ignore_quorum)?;
     } else if plan.os.needs_reboot() && ui.output == Output::Text {
         report::print_result(b"Staged.\nNext: systemctl reboot\n");
     } else if !plan.os.is_empty() && ui.output == Output::Text {

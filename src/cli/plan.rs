@@ -22,11 +22,11 @@ use crate::transaction;
 /// Runs `plan`.
 pub fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
-    let machine = machine::observe(&root)?;
+    let machine = machine::observe_machine(&root)?;
     if let Some(against) = wrong_machine(&machine, args.guards.not_a_node) {
         return refuse(ui, &machine, against);
     }
-    access::expect(&root, AccessNeed::Write)?;
+    access::expect_access(&root, AccessNeed::Write)?;
     let pending = transaction::find_pending(&root)?;
     let session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
     let beforehand = Beforehand::of(&session);
@@ -35,7 +35,7 @@ pub fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
     let heading = session.heading();
     let daemon = predict::of_plan(&session, &plan, args);
     let text = match ui.output {
-        Output::Json => report::plan::json(&heading, &plan, &diffs, &daemon)?,
+        Output::Json => report::plan::to_json(&heading, &plan, &diffs, &daemon)?,
         Output::Text => {
             let mut text = String::new();
             if let (word, Some(config)) = pending_words(&pending) {
@@ -45,7 +45,7 @@ pub fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
                 );
                 text.push_str(&(report::wrap(&said, 0) + "\n"));
             }
-            text + &report::plan::text(&heading, &plan, &diffs, ui.detail(args.summary))
+            text + &report::plan::to_text(&heading, &plan, &diffs, ui.detail(args.summary))
                 + &daemon
                     .as_ref()
                     .map_or_else(String::new, |daemon| daemon.text(begin(&plan, daemon)))
@@ -65,7 +65,7 @@ fn refuse(ui: &Ui<'_>, machine: &Machine, against: Notice) -> Result<ExitCode> {
     let heading = machine::heading(machine);
     let plan = Plan::refused(against);
     let text = match ui.output {
-        Output::Json => report::plan::json(&heading, &plan, &Diffs::new(), &None)?,
+        Output::Json => report::plan::to_json(&heading, &plan, &Diffs::new(), &None)?,
         Output::Text => report::plan::refused(&heading, &plan.blockers) + &next(&plan, None),
     };
     report::print(text.as_bytes())?;

@@ -15,7 +15,7 @@ use super::{DaemonArgs, PlanArgs};
 use crate::command::rpm_ostree::packages::package_sets;
 use crate::command::{CommandRunner, rpm};
 use crate::daemon::forecast::Forecast;
-use crate::daemon::forecast::{ForecastEvidence, Witnesses, branches, evidence};
+use crate::daemon::forecast::{ForecastEvidence, Witnesses, forecast_branches, gather_evidence};
 use crate::daemon::midway::{self, Failure};
 use crate::daemon::policies::Cluster;
 use crate::daemon::start::{
@@ -188,12 +188,12 @@ impl<'a> ForecastSources<'a> {
         moment: ForecastMoment<'a>,
     ) -> Result<Self> {
         let seen = annotations::remembered(root).context("reading the annotations")?;
-        let log = pod_log::known(root).context("reading the daemon's log")?;
+        let log = pod_log::read_pod_log(root).context("reading the daemon's log")?;
         let initial = initial(root, moment)?;
         let kept = root.read(&RootPath::fixed(paths::NODE_ANNOTATIONS_KEPT))?;
         let first_boot = kept.and_then(|bytes| annotations(&bytes).ok());
         let record = record_name(records, moment);
-        let evidence = evidence(&Witnesses {
+        let evidence = gather_evidence(&Witnesses {
             given: args.desired.as_deref(),
             api: seen.as_ref(),
             log: log.as_ref(),
@@ -270,7 +270,7 @@ impl<'a> ForecastSources<'a> {
             Record::Present(record) if !record.emptied => Some(Desired::from_config(record)),
             _ => None,
         };
-        let failure = midway::failure(&Desired::from_config(config), old.as_ref(), &node);
+        let failure = midway::find_failure(&Desired::from_config(config), old.as_ref(), &node);
         let live = node.system.facts().is_some();
         if live && self.initial.is_none() && self.os.booted.as_ref() != Some(&config.os_image_url) {
             self.os.podman = podman_fails(self.runner, &config.os_image_url);
@@ -312,7 +312,7 @@ impl<'a> ForecastSources<'a> {
         let observe = || -> Result<NodeState> {
             let interest = Interest {
                 system: self.system.is_none(),
-                ..plan::interest(&Desired::from_config(config), None, None)
+                ..plan::paths_of_interest(&Desired::from_config(config), None, None)
             };
             let seen = node::observe(root, &interest, self.runner);
             let mut node = seen.context("looking at the node")?;
@@ -512,7 +512,7 @@ impl<'a> ForecastSources<'a> {
             at: self.evidence.at,
             current: value(&self.evidence.annotations.current).map(str::to_owned),
             record: record.clone(),
-            branches: branches(&here, &self.evidence, record.as_deref()),
+            branches: forecast_branches(&here, &self.evidence, record.as_deref()),
         }
     }
 }

@@ -32,7 +32,7 @@ use crate::transaction::{LastRun, RunOutcome, RunPhase};
 pub fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     machine::expect_system(&root)?;
-    access::expect(&root, AccessNeed::Write)?;
+    access::expect_access(&root, AccessNeed::Write)?;
     // Started without need, as `install` does to see whether it can be: then the lock may be somebody's.
     if args.at_boot && transaction::find_pending(&root)? == Pending::Nothing {
         return Ok(ExitCode::Done);
@@ -60,8 +60,8 @@ pub fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
         keep(&root, &lock, &recovered, units, started);
     }
     let text = match ui.output {
-        Output::Json => report::recover::json(&recovered, units.as_ref())?,
-        Output::Text => report::recover::text(&recovered, units.as_ref()),
+        Output::Json => report::recover::to_json(&recovered, units.as_ref())?,
+        Output::Text => report::recover::to_text(&recovered, units.as_ref()),
     };
     report::print_result(text.as_bytes());
     Ok(match recovered {

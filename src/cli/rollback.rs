@@ -42,7 +42,7 @@ pub fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         return kept::list(ui, &root);
     }
     machine::expect_node(&root, args.guards.not_a_node)?;
-    access::expect(&root, AccessNeed::Write)?;
+    access::expect_access(&root, AccessNeed::Write)?;
     let lock = transaction::acquire_lock(&root)?;
     recover_first(&root, ui.runner, &lock)?;
     if args.forget {
@@ -163,7 +163,7 @@ pub fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     let asked_for = older.iter().map(|run| run.id.clone());
     earlier.extend(asked_for.skip(together));
     let more = take_back(&root, ui.runner, &lock, args, &earlier)?;
-    deployments::settle(&root, ui.runner);
+    deployments::settle_awaited(&root, ui.runner);
     let last = older.last().unwrap_or(run);
     let ran = Ran {
         id: last.id.clone(),
@@ -187,8 +187,8 @@ fn end(ui: &Ui<'_>, root: &Root, run: &Ran, steps: usize) -> Result<ExitCode> {
         transaction::read_history(root).map_or_else(|error| said(&error, 0), |all| all.len());
     let recorded = recorded(root).unwrap_or_else(|error| said(&error, None));
     let text = match ui.output {
-        Output::Json => report::rollback::json(run, &recorded, steps, left)?,
-        Output::Text => report::rollback::text(run, &recorded, steps, left),
+        Output::Json => report::rollback::to_json(run, &recorded, steps, left)?,
+        Output::Text => report::rollback::to_text(run, &recorded, steps, left),
     };
     report::print_result(text.as_bytes());
     Ok(ExitCode::Done)
@@ -267,7 +267,7 @@ impl Together {
             return next_boot(ui, root, &self.run, args);
         }
         let steps = take_back(root, ui.runner, lock, args, &self.leaving.runs)?;
-        deployments::settle(root, ui.runner);
+        deployments::settle_awaited(root, ui.runner);
         end(ui, root, &self.run, steps)
     }
 }
@@ -312,10 +312,10 @@ fn forget(ui: &Ui<'_>, root: &Root, if_done: bool) -> Result<ExitCode> {
     if !root.is_live() {
         bail!("only the running node can let its deployments go; run this on it");
     }
-    if if_done && (pins::ours(root)?.is_empty() || !is_done(root, ui.runner)?) {
+    if if_done && (pins::read_pins(root)?.is_empty() || !is_done(root, ui.runner)?) {
         return Ok(ExitCode::Done);
     }
-    let gone = pins::unpin(root, ui.runner, |_| true)?;
+    let gone = pins::unpin_deployments(root, ui.runner, |_| true)?;
     state::forget_failure(root)?;
     let text = match ui.output {
         Output::Json => report::rollback::forgotten_json(&gone)?,
@@ -342,12 +342,12 @@ fn is_done(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
 /// The files go back where their deployment runs again; here they belong to what is left.
 fn next_boot(ui: &Ui<'_>, root: &Root, run: &Ran, args: &RollbackArgs) -> Result<ExitCode> {
     let text = match ui.output {
-        Output::Json => report::rollback::json(run, &None, 0, 0)?,
+        Output::Json => report::rollback::to_json(run, &None, 0, 0)?,
         Output::Text => report::rollback::awaits(run),
     };
     report::print_result(text.as_bytes());
     if args.reboot {
-        deployments::reboot(root, ui.runner, args.guards.ignore_quorum)?;
+        deployments::reboot_node(root, ui.runner, args.guards.ignore_quorum)?;
     }
     Ok(ExitCode::Done)
 }
@@ -456,8 +456,8 @@ fn observe(root: &Root, runner: &dyn CommandRunner, run: &FinishedRun) -> Result
 fn show(ui: &Ui<'_>, root: &Root, heading: &Heading, plan: &Plan) -> Result<()> {
     let diffs = keys::diffs(root, plan);
     let text = match ui.output {
-        Output::Json => report::plan::json(heading, plan, &diffs, &None)?,
-        Output::Text => report::plan::text(heading, plan, &diffs, ui.detail(false)),
+        Output::Json => report::plan::to_json(heading, plan, &diffs, &None)?,
+        Output::Text => report::plan::to_text(heading, plan, &diffs, ui.detail(false)),
     };
     Ok(report::print(text.as_bytes())?)
 }
@@ -471,7 +471,7 @@ fn heading(root: &Root, run: &FinishedRun) -> Result<Heading> {
         chosen: "the last run that can be taken back".to_owned(),
         recorded: recorded(root)?.unwrap_or_else(|| "(no record)".to_owned()),
         others: Vec::new(),
-        ..machine::heading(&machine::observe(root)?)
+        ..machine::heading(&machine::observe_machine(root)?)
     })
 }
 

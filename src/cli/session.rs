@@ -108,7 +108,7 @@ fn look(
     let _phase = progress::begin(Work::new("Looking at the node"));
     let accounts = accounts::prepare(root, config, desired, runner)?;
     let old = old.filter(|old| !std::ptr::eq(*old, desired));
-    let interest = plan::interest(desired, old, accounts.as_ref());
+    let interest = plan::paths_of_interest(desired, old, accounts.as_ref());
     let mut node = node::observe(root, &interest, runner)?;
     if let Some(files) = accounts::brought(root, desired) {
         node.accounts = node.accounts.with(&files);
@@ -129,7 +129,7 @@ pub enum Unnamed {
 }
 
 /// Chooses among the argument and what the node keeps.
-pub fn choose(
+pub fn choose_config(
     root: &Root,
     config: Option<&str>,
     unnamed: Unnamed,
@@ -150,7 +150,7 @@ fn choose_by(
     let (annotations, log) = match (config, unnamed) {
         (None, Unnamed::Wanted) => (
             annotations::remembered(root).context("reading the annotations")?,
-            pod_log::known(root).context("reading the daemon's log")?,
+            pod_log::read_pod_log(root).context("reading the daemon's log")?,
         ),
         _ => (None, None),
     };
@@ -177,7 +177,7 @@ impl<'a> Session<'a> {
         unnamed: Unnamed,
     ) -> Result<Self> {
         let records = Records::read(&root).context("reading the daemon's records")?;
-        let chosen = choose(&root, config, unnamed, &records)?;
+        let chosen = choose_config(&root, config, unnamed, &records)?;
         Self::of(root, runner, records, chosen)
     }
 
@@ -224,7 +224,7 @@ impl<'a> Session<'a> {
         access::expect_read(&node)?;
         Ok(Self {
             runner,
-            machine: machine::observe(&root)?,
+            machine: machine::observe_machine(&root)?,
             root,
             records,
             chosen,

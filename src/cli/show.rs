@@ -3,7 +3,7 @@
 use crate::cli::ui::Ui;
 use anyhow::{Context, Result, bail};
 
-use super::session::{Unnamed, choose, open_root};
+use super::session::{Unnamed, choose_config, open_root};
 use super::{Output, ShowArgs};
 use crate::document::Desired;
 use crate::drift::{dropin_path, unit_path};
@@ -23,12 +23,14 @@ pub fn run(ui: &Ui<'_>, args: &ShowArgs) -> Result<ExitCode> {
         report::print_bytes(&bytes)?;
         return Ok(ExitCode::Done);
     }
-    let config = choose(&root, args.config.as_deref(), Unnamed::Recorded, &records)?.config;
+    let config = choose_config(&root, args.config.as_deref(), Unnamed::Recorded, &records)?.config;
     let desired = Desired::from_config(&config);
     match (&args.path, ui.output) {
         (Some(path), _) => report::print_bytes(&contents(&desired, path)?)?,
-        (None, Output::Json) => report::print(report::show::json(&config, &desired)?.as_bytes())?,
-        (None, Output::Text) => report::print(report::show::text(&config, &desired).as_bytes())?,
+        (None, Output::Json) => {
+            report::print(report::show::to_json(&config, &desired)?.as_bytes())?
+        }
+        (None, Output::Text) => report::print(report::show::to_text(&config, &desired).as_bytes())?,
     }
     Ok(ExitCode::Done)
 }

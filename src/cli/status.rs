@@ -30,14 +30,14 @@ use crate::transaction::{self, Pending};
 pub fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     machine::expect_system(&root)?;
-    access::expect(&root, AccessNeed::Read)?;
+    access::expect_access(&root, AccessNeed::Read)?;
     if args.for_cluster {
         return handover::run(ui, args, &root);
     }
     let report = document(&root, ui.runner, &args.daemon)?;
     let text = match ui.output {
-        Output::Json => report::status::json(&report)?,
-        Output::Text => report::status::text(&report),
+        Output::Json => report::status::to_json(&report)?,
+        Output::Text => report::status::to_text(&report),
     };
     report::print(text.as_bytes())?;
     Ok(ExitCode::Done)
@@ -85,7 +85,7 @@ pub fn document(
         schema: "mco-rescue/status/v1",
         now: now(),
         root: root.shown().display().to_string(),
-        os: OsReport::of(&system, &pins::ours(root)?),
+        os: OsReport::of(&system, &pins::read_pins(root)?),
         // What failed tells its half itself.
         verdict: verdict.filter(|_| half.is_none() || is_told || !half_only(&awaited)),
         half: half.filter(|_| !is_told),
@@ -160,7 +160,7 @@ fn verdict(root: &Root, awaited: &Awaited, system: &System) -> Result<Verdict> {
 fn seen(root: &Root) -> Result<ClusterReport> {
     Ok(ClusterReport {
         annotations: annotations::remembered(root).context("reading the annotations")?,
-        daemon_log: pod_log::known(root).context("reading the daemon's log")?,
+        daemon_log: pod_log::read_pod_log(root).context("reading the daemon's log")?,
         policies: policies::remembered(root).context("reading the disruption policies")?,
     })
 }

@@ -17,7 +17,7 @@ use crate::report::verify::VerifyFindings;
 pub fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     machine::expect_system(&root)?;
-    access::expect(&root, AccessNeed::Read)?;
+    access::expect_access(&root, AccessNeed::Read)?;
     let session = Session::observe(root, ui.runner, args.choice(), Unnamed::Recorded)?;
     // The plan knows both sides of everything that differs.
     let plan = session.changes(Options::default());
@@ -34,10 +34,10 @@ pub fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
     };
     let heading = session.heading();
     let text = match ui.output {
-        Output::Json => report::verify::json(&heading, findings)?,
-        Output::Text if drifts.is_empty() => report::verify::text(&heading, findings),
+        Output::Json => report::verify::to_json(&heading, findings)?,
+        Output::Text if drifts.is_empty() => report::verify::to_text(&heading, findings),
         Output::Text => {
-            report::verify::text(&heading, findings)
+            report::verify::to_text(&heading, findings)
                 + &report::wrap(
                     &format!(
                         "Next: {}, then {}.",

@@ -9,7 +9,7 @@ use crate::invocation::mco_rescue;
 use crate::labels::LabelPolicy;
 use crate::node::NodeState;
 use crate::node::host::boot_id;
-use crate::plan::{self, Plan, restorecon};
+use crate::plan::{self, Plan, restorecon_command};
 use crate::reason::Reason;
 use crate::report;
 use crate::root::{Root, RootPath};
@@ -149,7 +149,7 @@ fn not_all_labelled(unlabelled: &[(RootPath, Reason)]) -> String {
         "{} could not be labelled ({}). Next: run {} on the node",
         count(paths.len(), "new object"),
         why.unwrap_or_default(),
-        restorecon(&paths),
+        restorecon_command(&paths),
     )
 }
 

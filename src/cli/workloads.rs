@@ -27,7 +27,7 @@ struct Note {
 }
 
 /// Durable before anything is stopped.
-pub fn note(root: &Root) -> Result<()> {
+pub fn note_stopped(root: &Root) -> Result<()> {
     let note = Note {
         version: VERSION,
         boot: boot_id(),
@@ -36,7 +36,7 @@ pub fn note(root: &Root) -> Result<()> {
 }
 
 /// The kubelet runs again, or a boot will start it.
-pub fn forget(root: &Root) {
+pub fn forget_stopped(root: &Root) {
     let forget = || -> Result<()> {
         let store = open_store(root, paths::STATE)?;
         Ok(store.remove_file(RootPath::fixed(paths::STOPPED).name())?)
@@ -78,7 +78,7 @@ pub fn start_again(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
         })?;
         log::warn!("the kubelet, which an interrupted run had stopped, is started again");
     }
-    forget(root);
+    forget_stopped(root);
     Ok(())
 }
 

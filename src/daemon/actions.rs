@@ -183,20 +183,20 @@ pub struct Changed<'a> {
 /// Returns the actions for the changes: in order, duplicates kept, a reboot alone.
 ///
 /// A policy that cannot be followed means a reboot, like a missing one: a reboot has the effect of every action.
-pub fn queue(changed: &Changed<'_>, policies: &ClusterPolicies) -> Vec<Queued> {
+pub fn action_queue(changed: &Changed<'_>, policies: &ClusterPolicies) -> Vec<Queued> {
     let mut all = Vec::new();
     for path in &changed.files {
         let Some(policy) = file_policy(path, policies) else {
             return reboot(Cause::FileWithoutPolicy((*path).to_owned()));
         };
         let cause = Cause::File((*path).to_owned(), policy.path.clone());
-        all.extend(queued(&policy.actions, &cause, path));
+        all.extend(queued_action(&policy.actions, &cause, path));
     }
     for name in &changed.units {
         let Some(policy) = policies.units.iter().find(|unit| unit.name == *name) else {
             return reboot(Cause::UnitWithoutPolicy((*name).to_owned()));
         };
-        all.extend(queued(
+        all.extend(queued_action(
             &policy.actions,
             &Cause::Unit((*name).to_owned()),
             name,
@@ -204,7 +204,11 @@ pub fn queue(changed: &Changed<'_>, policies: &ClusterPolicies) -> Vec<Queued> {
     }
     if changed.users {
         let actions = &policies.sshkey.actions;
-        all.extend(queued(actions, &Cause::Users, "ssh keys and passwords"));
+        all.extend(queued_action(
+            actions,
+            &Cause::Users,
+            "ssh keys and passwords",
+        ));
     }
     settled(all)
 }
@@ -217,7 +221,7 @@ pub fn reboot(cause: Cause) -> Vec<Queued> {
     }]
 }
 
-fn queued<'a>(
+fn queued_action<'a>(
     actions: &'a [policies::PolicyAction],
     cause: &'a Cause,
     what: &'a str,
@@ -353,7 +357,7 @@ mod tests {
     }
 
     fn actions(changed: &Changed<'_>, policies: &ClusterPolicies) -> Vec<String> {
-        let queue = queue(changed, policies);
+        let queue = action_queue(changed, policies);
         queue
             .iter()
             .map(|queued| queued.action.to_string())
@@ -433,7 +437,7 @@ mod tests {
 
     #[test]
     fn registries_conf_is_special_and_not_an_ordinary_reload() {
-        let queue = queue(&files(&[REGISTRIES_CONF]), &default_policies());
+        let queue = action_queue(&files(&[REGISTRIES_CONF]), &default_policies());
         assert_eq!(queue[0].action, Action::Special);
     }
 
@@ -457,14 +461,14 @@ mod tests {
 
     #[test]
     fn a_reboot_stands_alone_and_its_cause_is_said() {
-        let all = queue(
+        let all = action_queue(
             &files(&["/etc/containers/policy.json", "/etc/x", "/etc/y"]),
             &default_policies(),
         );
         assert_eq!(all, reboot(Cause::FileWithoutPolicy("/etc/x".into())));
         assert_eq!(all[0].cause.to_string(), "/etc/x has no policy");
         let asked = policies(&[("/a", &[Action::DaemonReload]), ("/b", &[Action::Reboot])]);
-        let all = queue(&files(&["/a", "/b"]), &asked);
+        let all = action_queue(&files(&["/a", "/b"]), &asked);
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].cause.to_string(), "policy for /b");
     }
@@ -492,7 +496,7 @@ mod tests {
         ] {
             let mut all = policies(&[("/a", &[Action::None])]);
             all.files[0].actions[0].kind = kind.to_owned();
-            let queue = queue(&files(&["/a"]), &all);
+            let queue = action_queue(&files(&["/a"]), &all);
             assert_eq!(queue[0].action, Action::Reboot);
             let cause = queue[0].cause.to_string();
             assert!(

@@ -77,7 +77,7 @@ pub struct ApiAccess {
 }
 
 /// Reads the kubelet's kubeconfig and the files that it names.
-pub fn access(root: &Root) -> Result<ApiAccess, ApiError> {
+pub fn read_access(root: &Root) -> Result<ApiAccess, ApiError> {
     let bytes = root.read(&RootPath::fixed(paths::KUBELET_KUBECONFIG))?;
     let bytes = bytes.ok_or(ApiError::NoKubeconfig)?;
     let text = String::from_utf8_lossy(&bytes);
@@ -89,9 +89,9 @@ pub fn access(root: &Root) -> Result<ApiAccess, ApiError> {
     let server = server.ok_or_else(|| ApiError::Kubeconfig("names no server".into()))?;
     let bad =
         |what: &str, error: net::BundleError| ApiError::Kubeconfig(format!("{what}: {error}"));
-    let authorities = material(root, cluster, "certificate-authority")?;
-    let chain = material(root, user, "client-certificate")?;
-    let key = material(root, user, "client-key")?;
+    let authorities = read_material(root, cluster, "certificate-authority")?;
+    let chain = read_material(root, user, "client-certificate")?;
+    let key = read_material(root, user, "client-key")?;
     Ok(ApiAccess {
         server: server.trim_end_matches('/').to_owned(),
         authorities: net::parse_bundle(&authorities)
@@ -118,7 +118,7 @@ fn part<'a>(config: &'a Value, list: &str, kind: &str) -> Result<&'a Value, ApiE
 }
 
 /// Returns PEM from `KEY-data` (base64), else from the file that KEY names.
-fn material(root: &Root, of: &Value, key: &str) -> Result<Vec<u8>, ApiError> {
+fn read_material(root: &Root, of: &Value, key: &str) -> Result<Vec<u8>, ApiError> {
     let text = |key: &str| of.get(key).and_then(Value::as_str);
     if let Some(data) = text(&format!("{key}-data")) {
         let decoded = data_url(&format!("data:;base64,{data}"))
@@ -138,7 +138,7 @@ pub fn node_url(server: &str, node: &str) -> String {
 }
 
 /// Parses the annotations in the API's answer.
-pub fn annotations(answer: &[u8], seen: u64) -> Result<Annotations, ApiError> {
+pub fn parse_annotations(answer: &[u8], seen: u64) -> Result<Annotations, ApiError> {
     let node: Value =
         serde_json::from_slice(answer).map_err(|e| ApiError::Answer("Node", e.to_string()))?;
     let name = node.pointer("/metadata/name").and_then(Value::as_str);
@@ -227,14 +227,14 @@ mod tests {
             "machineconfiguration.openshift.io/desiredImage": "registry.example/os@sha256:1",
             "machineconfiguration.openshift.io/controlPlaneTopology": "SingleReplica",
             "machineconfiguration.openshift.io/state": ""}}});
-        let seen = annotations(node.to_string().as_bytes(), 7).unwrap();
+        let seen = parse_annotations(node.to_string().as_bytes(), 7).unwrap();
         let more = seen.more.unwrap();
         assert_eq!((more.current_image, more.single_replica), (None, true));
         assert!(more.desired_image.is_some());
         assert_eq!(seen.desired.as_deref(), Some("rendered-worker-b"));
         assert_eq!((seen.state, seen.seen), (None, 7));
         node["kind"] = json!("Status");
-        assert!(annotations(node.to_string().as_bytes(), 7).is_err());
-        assert!(annotations(b"{", 7).is_err());
+        assert!(parse_annotations(node.to_string().as_bytes(), 7).is_err());
+        assert!(parse_annotations(b"{", 7).is_err());
     }
 }

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::start::{Annotation, Prediction, Situation, StartAnnotations, State, predict};
+use super::start::{Annotation, Prediction, Situation, StartAnnotations, State, predict_start};
 use crate::daemon::annotations;
 use crate::daemon::pod_log::DaemonLog;
 use crate::time::utc;
@@ -88,7 +88,7 @@ pub struct Witnesses<'a> {
 }
 
 /// Returns the annotations from the best source.
-pub fn evidence(all: &Witnesses<'_>) -> ForecastEvidence {
+pub fn gather_evidence(all: &Witnesses<'_>) -> ForecastEvidence {
     let seen = all.api.map(|seen| StartAnnotations {
         current: Annotation::told(seen.current.as_deref()),
         desired: Annotation::told(seen.desired.as_deref()),
@@ -195,7 +195,7 @@ pub struct Branch {
 }
 
 /// Predicts the daemon's start. One branch if the annotations are known; else one for each possible value.
-pub fn branches(
+pub fn forecast_branches(
     here: &Situation<'_>,
     evidence: &ForecastEvidence,
     record: Option<&str>,
@@ -215,7 +215,7 @@ pub fn branches(
                 Annotation::Unknown | Annotation::Absent => None,
             },
             known,
-            prediction: predict(&here),
+            prediction: predict_start(&here),
         }
     };
     let first = go(None, true);
@@ -264,16 +264,16 @@ mod tests {
             record: Some("b"),
             ..Witnesses::default()
         };
-        let given = evidence(&all);
+        let given = gather_evidence(&all);
         assert_eq!(given.told, AnnotationSource::Given);
         assert_eq!(given.annotations.desired, Annotation::Is("c".into()));
         assert_eq!(given.annotations.current, Annotation::Is("a".into()));
-        let api = evidence(&Witnesses { given: None, ..all });
+        let api = gather_evidence(&Witnesses { given: None, ..all });
         assert_eq!(
             (api.told, api.at, api.doubtful),
             (AnnotationSource::Api, Some(7), false)
         );
-        let elsewhere = evidence(&Witnesses {
+        let elsewhere = gather_evidence(&Witnesses {
             given: None,
             record: Some("x"),
             ..all
@@ -289,7 +289,7 @@ mod tests {
             ..StartAnnotations::default()
         };
         let at = |record| {
-            evidence(&Witnesses {
+            gather_evidence(&Witnesses {
                 first_boot: Some(&first),
                 record: Some(record),
                 ..Witnesses::default()

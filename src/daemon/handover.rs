@@ -84,7 +84,7 @@ pub struct Instead {
 }
 
 /// Returns the steps for one node.
-pub fn handover(given: &Given<'_>) -> Handover {
+pub fn make_handover(given: &Given<'_>) -> Handover {
     let patch =
         json!({"metadata": {"annotations": {format!("{PREFIX}desiredConfig"): given.config}}});
     let objects = objects(given);

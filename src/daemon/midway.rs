@@ -17,7 +17,7 @@ pub enum Failure {
 
 /// Returns the first part of `new` that the daemon cannot write on this node: a file, then a unit. `old`: the node's
 /// current config, if it is known.
-pub fn failure(new: &Desired, old: Option<&Desired>, node: &NodeState) -> Option<Failure> {
+pub fn find_failure(new: &Desired, old: Option<&Desired>, node: &NodeState) -> Option<Failure> {
     contents(new)
         .or_else(|| files(new, node))
         .or_else(|| units(new, old, node))

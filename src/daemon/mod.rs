@@ -18,6 +18,6 @@ pub mod update;
 
 pub use actions::{Action, Cause, Queued, Unknown, default_policies, laid_over_defaults};
 pub use update::{
-    Diff, FirstBootAction, FirstBootDecision, Update, decide, decide_allowing, decide_taken,
+    Diff, FirstBootAction, FirstBootDecision, Update, decide_allowing, decide_taken, decide_update,
     first_boot,
 };

@@ -114,7 +114,7 @@ fn start(file: &str) -> Option<(&str, u32)> {
 }
 
 /// Returns the known traces: those on the node and the stored ones.
-pub fn known(root: &Root) -> Result<Option<DaemonLog>, RootError> {
+pub fn read_pod_log(root: &Root) -> Result<Option<DaemonLog>, RootError> {
     let kept = remembered(root)?.into_iter();
     let kept = kept.flat_map(|log| [log.wanted, log.current]).flatten();
     Ok(DaemonLog::of(kept.chain(read(root)), clock::now()))
@@ -149,7 +149,7 @@ type Files = Vec<(FileStat, RootPath)>;
 fn of_pods(root: &Root) -> Files {
     let mut files = Vec::new();
     let pods = RootPath::fixed(paths::POD_LOGS);
-    let of_daemon = names(root, &pods).filter(|pod| pod.starts_with(POD));
+    let of_daemon = list_names(root, &pods).filter(|pod| pod.starts_with(POD));
     for pod in of_daemon.take(MAX_NAMES) {
         let container = pods.join(&pod).and_then(|pod| pod.join(CONTAINER));
         if let Ok(container) = container {
@@ -161,7 +161,7 @@ fn of_pods(root: &Root) -> Files {
 
 /// Collects the log files of a directory and of those in it. Links are not followed.
 fn below(root: &Root, directory: &RootPath, depth: usize, files: &mut Files) {
-    for name in names(root, directory).take(MAX_NAMES) {
+    for name in list_names(root, directory).take(MAX_NAMES) {
         let Ok(path) = directory.join(&name) else {
             continue;
         };
@@ -180,7 +180,7 @@ fn below(root: &Root, directory: &RootPath, depth: usize, files: &mut Files) {
     }
 }
 
-fn names(root: &Root, directory: &RootPath) -> impl Iterator<Item = String> + use<> {
+fn list_names(root: &Root, directory: &RootPath) -> impl Iterator<Item = String> + use<> {
     let names = root.list(directory).unwrap_or_else(|error| {
         log::info!("the daemon's log: {error}");
         Vec::new()
@@ -193,7 +193,7 @@ fn stat(root: &Root, path: &RootPath) -> Option<FileStat> {
 }
 
 fn traces_in(root: &Root, path: &RootPath) -> Vec<LogTrace> {
-    let bytes = match tail(root, path) {
+    let bytes = match read_tail(root, path) {
         Ok(bytes) => bytes,
         Err(error) => {
             log::info!("the daemon's log: {path}: {error}");
@@ -201,7 +201,7 @@ fn traces_in(root: &Root, path: &RootPath) -> Vec<LogTrace> {
         }
     };
     let text = String::from_utf8_lossy(&bytes);
-    let traces = text.lines().filter_map(trace);
+    let traces = text.lines().filter_map(parse_trace);
     let with_file = traces.map(|trace| LogTrace {
         file: path.to_string(),
         ..trace
@@ -209,7 +209,7 @@ fn traces_in(root: &Root, path: &RootPath) -> Vec<LogTrace> {
     with_file.collect()
 }
 
-fn tail(root: &Root, path: &RootPath) -> std::io::Result<Vec<u8>> {
+fn read_tail(root: &Root, path: &RootPath) -> std::io::Result<Vec<u8>> {
     let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
     let file = root.open_file(path).map_err(std::io::Error::other)?;
     let mut file = file.ok_or_else(missing)?;
@@ -224,9 +224,9 @@ fn tail(root: &Root, path: &RootPath) -> std::io::Result<Vec<u8>> {
 }
 
 /// Parses a line of the runtime: `TIME STREAM TAG MESSAGE`, where the message is `LEVELMMDD ... FILE:LINE] TEXT`.
-fn trace(line: &str) -> Option<LogTrace> {
+fn parse_trace(line: &str) -> Option<LogTrace> {
     let mut parts = line.splitn(4, ' ');
-    let at = instant(parts.next()?)?;
+    let at = parse_instant(parts.next()?)?;
     parts
         .next()
         .filter(|stream| ["stdout", "stderr"].contains(stream))?;
@@ -270,7 +270,7 @@ fn name(text: &str) -> Option<String> {
 }
 
 /// Returns the seconds since 1970 of a time such as `2026-06-11T17:26:38.595644301+02:00`.
-fn instant(text: &str) -> Option<u64> {
+fn parse_instant(text: &str) -> Option<u64> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
     let has = |index: usize, wanted: &str| text.get(index..=index) == Some(wanted);
     if !(has(4, "-") && has(7, "-") && has(10, "T") && has(13, ":") && has(16, ":")) {
@@ -281,12 +281,12 @@ fn instant(text: &str) -> Option<u64> {
     let zone = text
         .get(19..)?
         .trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
-    let seconds = days(year, month, day) * 86_400 + time - offset(zone)?;
+    let seconds = days(year, month, day) * 86_400 + time - parse_offset(zone)?;
     u64::try_from(seconds).ok()
 }
 
 /// Returns the seconds east of Greenwich.
-fn offset(zone: &str) -> Option<i64> {
+fn parse_offset(zone: &str) -> Option<i64> {
     if zone == "Z" {
         return Some(0);
     }
@@ -308,7 +308,7 @@ mod tests {
 
     fn line(text: &str) -> Option<(Line, String)> {
         let said = format!("2026-06-11T17:26:38.595644301+00:00 stderr F {text}");
-        trace(&said).map(|trace| (trace.line, trace.name))
+        parse_trace(&said).map(|trace| (trace.line, trace.name))
     }
 
     #[test]
@@ -348,7 +348,7 @@ mod tests {
     fn where_an_update_began_is_told_if_it_was_a_rendered_config() {
         let from = |text: &str| {
             let said = format!("2026-06-11T17:26:38Z stderr F I0611 1 2 u.go:1] {text}");
-            trace(&said).unwrap().from
+            parse_trace(&said).unwrap().from
         };
         let starting = "Starting update from rendered-worker-a to rendered-worker-b: &{}";
         assert_eq!(from(starting).as_deref(), Some("rendered-worker-a"));
@@ -372,7 +372,7 @@ mod tests {
             assert_eq!(line(text), None, "{text}");
         }
         assert_eq!(
-            trace("I0611 1 2 u.go:1] Completing update to target rendered-worker-b"),
+            parse_trace("I0611 1 2 u.go:1] Completing update to target rendered-worker-b"),
             None
         );
     }
@@ -390,11 +390,11 @@ mod tests {
             ("2024-02-29T12:34:56", None),
             ("", None),
         ] {
-            assert_eq!(instant(text), seconds, "{text}");
+            assert_eq!(parse_instant(text), seconds, "{text}");
         }
         for days in 0..40_000 {
             let second = days * 86_400 + 1;
-            assert_eq!(instant(&utc(second)), Some(second));
+            assert_eq!(parse_instant(&utc(second)), Some(second));
         }
     }
 
@@ -403,9 +403,9 @@ mod tests {
         fn no_line_ends_the_program(
             time in "[0-9T:.+Z-]{0,40}", offset in "[+-][0-9:]{0,20}", text in "\\PC{0,80}",
         ) {
-            let _ = trace(&text);
-            let _ = trace(&format!("{time} stderr F I0611 x] {text}"));
-            let _ = instant(&format!("2026-06-11T17:26:38{offset}"));
+            let _ = parse_trace(&text);
+            let _ = parse_trace(&format!("{time} stderr F I0611 x] {text}"));
+            let _ = parse_instant(&format!("2026-06-11T17:26:38{offset}"));
         }
     }
 

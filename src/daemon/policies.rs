@@ -222,7 +222,7 @@ struct PolicyStatus {
 }
 
 /// Returns the URL of the object.
-pub fn url(server: &str) -> String {
+pub fn policies_url(server: &str) -> String {
     format!("{server}/apis/operator.openshift.io/v1/machineconfigurations/cluster")
 }
 
@@ -230,7 +230,7 @@ pub fn url(server: &str) -> String {
 ///
 /// # Errors
 /// The answer contains another object, or a broken one.
-pub fn parse(answer: &[u8], seen: u64) -> Result<PolicyAnswer, ApiError> {
+pub fn parse_answer(answer: &[u8], seen: u64) -> Result<PolicyAnswer, ApiError> {
     let failed = |words: String| ApiError::Answer("MachineConfiguration", words);
     let object = object(answer).map_err(failed)?;
     let generation = object.metadata.generation;
@@ -344,7 +344,8 @@ mod tests {
                 "files": [{"path": "/etc/crio/policies", "actions": [
                     {"type": "Reload", "reload": {"serviceName": "crio.service"}}]}],
                 "units": [], "sshkey": {"actions": [{"type": "None"}]}}}}});
-        let read = |object: &serde_json::Value| parse(object.to_string().as_bytes(), 7).unwrap();
+        let read =
+            |object: &serde_json::Value| parse_answer(object.to_string().as_bytes(), 7).unwrap();
         let known = read(&object).policies.unwrap();
         assert_eq!((known.seen, known.generation), (7, 3));
         let action = &known.cluster.files[0].actions[0];
@@ -374,7 +375,7 @@ mod tests {
                 "clusterPolicies.files[0]",
             ),
         ] {
-            let error = parse(text.as_bytes(), 7).unwrap_err().to_string();
+            let error = parse_answer(text.as_bytes(), 7).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
     }

@@ -50,17 +50,20 @@ struct MirrorEntry {
 }
 
 /// Compares the file in two configs; one that is not in a config counts as empty.
-pub fn change(old: &Ignition, new: &Ignition) -> RegistryChange {
-    match (read(old), read(new)) {
-        (Ok(old), Ok(new)) => verdict(compare(&old, &new)),
+pub fn registry_change(old: &Ignition, new: &Ignition) -> RegistryChange {
+    match (read_registries(old), read_registries(new)) {
+        (Ok(old), Ok(new)) => verdict(compare_registries(&old, &new)),
         (Err(why), _) | (_, Err(why)) => RegistryChange::Unreadable(why),
     }
 }
 
 /// Compares two contents of the file.
 pub fn change_of_texts(old: &str, new: &str) -> RegistryChange {
-    match (parse(old.as_bytes()), parse(new.as_bytes())) {
-        (Ok(old), Ok(new)) => verdict(compare(&old, &new)),
+    match (
+        parse_registries(old.as_bytes()),
+        parse_registries(new.as_bytes()),
+    ) {
+        (Ok(old), Ok(new)) => verdict(compare_registries(&old, &new)),
         (Err(why), _) | (_, Err(why)) => RegistryChange::Unreadable(why),
     }
 }
@@ -70,24 +73,24 @@ fn verdict(compared: Result<(), String>) -> RegistryChange {
 }
 
 /// Reads the file of a config. The daemon does not decompress it, and fails on compressed content.
-fn read(config: &Ignition) -> Result<Conf, String> {
+fn read_registries(config: &Ignition) -> Result<Conf, String> {
     let mut files = config.storage.files.iter();
     let file = files.find(|file| file.path == REGISTRIES_CONF);
     let source = file.and_then(|file| file.contents.source.as_deref());
     match source {
         None | Some("") => Ok(Conf::default()),
-        Some(source) => parse(&data_url(source).map_err(|e| e.to_string())?),
+        Some(source) => parse_registries(&data_url(source).map_err(|e| e.to_string())?),
     }
 }
 
-fn parse(bytes: &[u8]) -> Result<Conf, String> {
+fn parse_registries(bytes: &[u8]) -> Result<Conf, String> {
     let broken =
         |words: &str| format!("failed decoding TOML content from file {REGISTRIES_CONF}: {words}");
     let text = std::str::from_utf8(bytes).map_err(|_| broken("it is not text"))?;
     toml::from_str(text).map_err(|error| broken(error.message()))
 }
 
-fn compare(old: &Conf, new: &Conf) -> Result<(), String> {
+fn compare_registries(old: &Conf, new: &Conf) -> Result<(), String> {
     let (before, after) = (
         &old.unqualified_search_registries,
         &new.unqualified_search_registries,

@@ -288,13 +288,13 @@ struct Walk<'a> {
 }
 
 /// Predicts the daemon's start on this node.
-pub fn predict(here: &Situation<'_>) -> Prediction {
+pub fn predict_start(here: &Situation<'_>) -> Prediction {
     let mut walk = Walk {
         here: *here,
         annotations: here.annotations.clone(),
         out: untouched(here),
     };
-    let ended = walk.walk();
+    let ended = walk.walk_start();
     let mut out = walk.out;
     let (state, error) = match ended {
         Ok(state) => (state, None),
@@ -342,10 +342,10 @@ fn untouched(here: &Situation<'_>) -> Prediction {
 
 impl<'a> Walk<'a> {
     /// Walks in the daemon's order.
-    fn walk(&mut self) -> Result<State, Stop> {
-        self.triggers();
+    fn walk_start(&mut self) -> Result<State, Stop> {
+        self.check_triggers();
         self.load_annotations()?;
-        let desired = self.desired()?;
+        let desired = self.desired_config()?;
         self.objects(&desired)?;
         if self.first_boot() && self.pivots()? {
             return Ok(State::Working);
@@ -354,16 +354,16 @@ impl<'a> Walk<'a> {
         if self.here.triggers.force {
             self.forced();
         } else {
-            self.validate(&from)?;
+            self.validate_disk(&from)?;
         }
-        self.store(&from);
+        self.store_record(&from);
         if from.name == desired && self.same_image() && !self.here.triggers.force {
-            self.packages(&from)?;
-            self.afterthoughts(&from);
+            self.check_packages(&from)?;
+            self.later_steps(&from);
             return Ok(State::Done);
         }
         let from = self.recorded(from);
-        self.update(&from, &desired)
+        self.start_update(&from, &desired)
     }
 
     /// The API's object is validated if the record has its name; the update starts from the record itself.
@@ -396,7 +396,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Reports files that trigger an action.
-    fn triggers(&mut self) {
+    fn check_triggers(&mut self) {
         let there = self.here.triggers;
         if there.encapsulated {
             self.rename(paths::ENCAPSULATED, paths::ENCAPSULATED_KEPT);
@@ -476,7 +476,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn desired(&self) -> Result<String, Stop> {
+    fn desired_config(&self) -> Result<String, Stop> {
         let missing = |key: &str| {
             Stop::Degraded(format!(
                 "{PREFIX}{key} annotation not found on node '{}'",
@@ -636,7 +636,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Validates the disk. The first message counts: image, kernel arguments, the version of the Ignition part, files, units.
-    fn validate(&mut self, from: &Subject<'a>) -> Result<(), Stop> {
+    fn validate_disk(&mut self, from: &Subject<'a>) -> Result<(), Stop> {
         let Some(config) = from.config else {
             return Ok(());
         };
@@ -688,7 +688,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Sets the record, which the daemon writes on a first boot.
-    fn store(&mut self, from: &Subject<'a>) {
+    fn store_record(&mut self, from: &Subject<'a>) {
         if self.first_boot() {
             self.out.record_after = Some(from.name.clone());
         }
@@ -709,7 +709,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Checks the packages of extensions, as the last check.
-    fn packages(&mut self, at: &Subject<'a>) -> Result<(), Stop> {
+    fn check_packages(&mut self, at: &Subject<'a>) -> Result<(), Stop> {
         let (Some(config), Class::EnterpriseCoreos) = (at.config, self.here.os.class) else {
             return Ok(());
         };
@@ -731,7 +731,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Reports problems of the next update.
-    fn afterthoughts(&mut self, at: &Subject<'a>) {
+    fn later_steps(&mut self, at: &Subject<'a>) {
         if let Record::Present(record) = self.here.record
             && record.emptied
             && !self.first_boot()
@@ -750,7 +750,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Predicts an update from the config on disk.
-    fn update(&mut self, from: &Subject<'a>, desired: &str) -> Result<State, Stop> {
+    fn start_update(&mut self, from: &Subject<'a>, desired: &str) -> Result<State, Stop> {
         let to = self.api_config(&Annotation::Is(desired.to_owned()));
         let (drain, reboot) = self.takes(from, &to)?;
         self.out.update = Some(StartUpdate {

@@ -139,7 +139,7 @@ impl Update {
 ///
 /// The caller replaces an old config of `null` by one with an empty Ignition part. The check against the kernel's own
 /// FIPS mode is not in here: that is a fact of the node.
-pub fn decide(
+pub fn decide_update(
     old: &MachineConfig,
     new: &MachineConfig,
     policies: &ClusterPolicies,
@@ -158,10 +158,10 @@ pub fn decide_allowing(
     forced: bool,
 ) -> Update {
     let mut refusals = find_refusals(old, new).into_iter();
-    let mut update = Update::compare(old, new, forced);
+    let mut update = Update::compare_configs(old, new, forced);
     update.refusal = refusals.find(|refusal| !is_lifted(refusal, allowed));
     if update.refusal.is_none() {
-        let queue = update.queue(policies, forced);
+        let queue = update.action_queue(policies, forced);
         update.settle(queue, &old.ignition, &new.ignition);
     }
     update
@@ -176,11 +176,11 @@ pub fn decide_taken(
     forced: bool,
     files_only: bool,
 ) -> Update {
-    let mut update = Update::compare(old, new, forced);
+    let mut update = Update::compare_configs(old, new, forced);
     let queue = if files_only && !forced {
         update.queue_of_files(policies)
     } else {
-        update.queue(policies, forced)
+        update.action_queue(policies, forced)
     };
     update.settle(queue, &old.ignition, &new.ignition);
     update
@@ -188,7 +188,7 @@ pub fn decide_taken(
 
 /// Decides about a first boot, without an API and therefore without policies.
 pub fn first_boot(old: &MachineConfig, new: &MachineConfig, forced: bool) -> FirstBootDecision {
-    let update = Update::compare(old, new, forced);
+    let update = Update::compare_configs(old, new, forced);
     let action = update.first_boot_action();
     let touched = update
         .changed_files
@@ -197,7 +197,13 @@ pub fn first_boot(old: &MachineConfig, new: &MachineConfig, forced: bool) -> Fir
     let drain = match action {
         FirstBootAction::Reboot => true,
         FirstBootAction::None => false,
-        _ => touched && is_unsafe(Some(&registries::change(&old.ignition, &new.ignition))),
+        _ => {
+            touched
+                && is_unsafe(Some(&registries::registry_change(
+                    &old.ignition,
+                    &new.ignition,
+                )))
+        }
     };
     FirstBootDecision { action, drain }
 }
@@ -213,7 +219,7 @@ fn is_lifted(refusal: &TransitionRefusal, allowed: &[String]) -> bool {
 }
 
 impl Update {
-    fn compare(old: &MachineConfig, new: &MachineConfig, forced: bool) -> Self {
+    fn compare_configs(old: &MachineConfig, new: &MachineConfig, forced: bool) -> Self {
         let (before, after) = (units(&old.ignition), units(&new.ignition));
         let names = |wanted: &dyn Fn(&str) -> bool| {
             let all: BTreeSet<&str> = before.keys().chain(after.keys()).copied().collect();
@@ -239,14 +245,14 @@ impl Update {
     fn settle(&mut self, queue: Vec<Queued>, old: &Ignition, new: &Ignition) {
         let has = |action: &Action| queue.iter().any(|queued| queued.action == *action);
         if has(&Action::Special) {
-            self.registries = Some(registries::change(old, new));
+            self.registries = Some(registries::registry_change(old, new));
         }
         let certain = has(&Action::Reboot) || has(&Action::Drain);
         self.drain = certain || is_unsafe(self.registries.as_ref());
         self.queue = queue;
     }
 
-    fn queue(&self, policies: &ClusterPolicies, forced: bool) -> Vec<Queued> {
+    fn action_queue(&self, policies: &ClusterPolicies, forced: bool) -> Vec<Queued> {
         let parts = self.diff.reboot_parts();
         if forced {
             return reboot(Cause::Forced);
@@ -270,7 +276,7 @@ impl Update {
             units: units.into_iter().flatten().map(String::as_str).collect(),
             users: self.diff.passwd,
         };
-        actions::queue(&changed, policies)
+        actions::action_queue(&changed, policies)
     }
 
     fn first_boot_action(&self) -> FirstBootAction {
@@ -349,7 +355,7 @@ mod tests {
 
     fn decided(change: impl FnOnce(&mut Value), forced: bool) -> Update {
         let (old, new) = (config(|_| {}), config(change));
-        decide(&old, &new, &default_policies(), forced)
+        decide_update(&old, &new, &default_policies(), forced)
     }
 
     fn set(path: &'static str, value: Value) -> impl FnOnce(&mut Value) {
@@ -438,7 +444,7 @@ mod tests {
             });
         }
         policies.sshkey.actions = given(&Action::Drain);
-        let update = decide(&old, &new, &policies, false);
+        let update = decide_update(&old, &new, &policies, false);
         let wanted = [
             Action::Reload("crio.service".into()),
             restart("b.service"),
@@ -481,7 +487,7 @@ mod tests {
         let old = with("data:,", None);
         // An empty gzip stream, which the daemon takes for TOML.
         let packed = "data:;base64,H4sIAAAAAAAAAwMAAAAAAAAAAAA=";
-        let update = decide(
+        let update = decide_update(
             &old,
             &with(packed, Some("gzip")),
             &default_policies(),
@@ -493,7 +499,7 @@ mod tests {
         ));
         assert!(update.drain);
         let plain = "data:,%5B%5Bregistry%5D%5D%0Alocation=%22a%22%0A";
-        let update = decide(&old, &with(plain, None), &default_policies(), false);
+        let update = decide_update(&old, &with(plain, None), &default_policies(), false);
         assert!(update.drain, "a registry without mirrors is for all names");
         assert_eq!(update.actions(), [Action::Special]);
         let first = first_boot(&old, &with(plain, None), false);

@@ -17,7 +17,7 @@ use crate::root::{RootPath, sha256};
 
 impl Builder<'_> {
     /// Plans the account files, then homes and keys of every user.
-    pub(super) fn accounts(&mut self) {
+    pub(super) fn plan_accounts(&mut self) {
         let Some(prepared) = self.inputs.accounts else {
             return;
         };
@@ -32,7 +32,7 @@ impl Builder<'_> {
         }
         for home in &prepared.homes {
             if let Some(user) = self.inputs.config.ignition.passwd.users.get(home.index) {
-                self.home(prepared, home, user);
+                self.plan_home(prepared, home, user);
             }
         }
         self.left(prepared);
@@ -84,11 +84,11 @@ impl Builder<'_> {
         self.put(&path, wanted, payload, section, "users or groups differ");
     }
 
-    fn home(&mut self, prepared: &Prepared, home: &Home, user: &User) {
+    fn plan_home(&mut self, prepared: &Prepared, home: &Home, user: &User) {
         let origin = self.user_place(home.index);
         let path = match &home.path {
             Ok(path) => path,
-            Err(_) if user.ssh_authorized_keys.is_empty() => return self.mailbox(home),
+            Err(_) if user.ssh_authorized_keys.is_empty() => return self.plan_mailbox(home),
             Err(problem) => {
                 let message =
                     format!("no keys can be put into the home: {problem}. Give another homeDir");
@@ -98,13 +98,13 @@ impl Builder<'_> {
         self.hand_over(home, user, path, &origin);
         let exists = self.node().object(path).is_some();
         match &home.moved_from {
-            Some((from, filled)) => self.moved(from, *filled, home, path, &origin),
+            Some((from, filled)) => self.plan_moved_home(from, *filled, home, path, &origin),
             None if !exists && home.is_new && may_have_home(user) => {
                 self.new_home(prepared, home, path);
             }
             None => {}
         }
-        self.mailbox(home);
+        self.plan_mailbox(home);
         self.user_keys(prepared, home, user, path, &origin);
     }
 
@@ -117,12 +117,12 @@ impl Builder<'_> {
         };
         for below in &prepared.skeleton {
             if let (Ok(source), Ok(target)) = (skeleton.join(below), path.join(below)) {
-                self.skeleton((&skeleton, &source), (path, &target), home.owner);
+                self.plan_skeleton((&skeleton, &source), (path, &target), home.owner);
             }
         }
     }
 
-    fn skeleton(
+    fn plan_skeleton(
         &mut self,
         (skeleton, source): (&RootPath, &RootPath),
         (home, target): (&RootPath, &RootPath),
@@ -180,7 +180,7 @@ impl Builder<'_> {
         if !self.may_touch(path, None, InTheWay::Stays) {
             return;
         }
-        self.parents(path);
+        self.make_parents(path);
         let (uid, gid) = self.node().host.attainable(owner);
         let step = Step::MakeDirectory {
             path: path.clone(),
@@ -193,7 +193,14 @@ impl Builder<'_> {
     }
 
     /// Only an empty home moves: another one is made, and the old one stays.
-    fn moved(&mut self, from: &RootPath, filled: bool, home: &Home, path: &RootPath, origin: &str) {
+    fn plan_moved_home(
+        &mut self,
+        from: &RootPath,
+        filled: bool,
+        home: &Home,
+        path: &RootPath,
+        origin: &str,
+    ) {
         let old = self.node().object(from).cloned();
         let exists = self.node().object(path).is_some();
         match old {
@@ -228,7 +235,7 @@ impl Builder<'_> {
         }
     }
 
-    fn mailbox(&mut self, home: &Home) {
+    fn plan_mailbox(&mut self, home: &Home) {
         let Some(path) = &home.mailbox else { return };
         let node = self.node();
         let directory = path

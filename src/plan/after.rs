@@ -143,9 +143,9 @@ fn not_drained() -> Notice {
 fn after(plan: &Plan, old: Option<&MachineConfig>, new: &MachineConfig, rules: Rules<'_>) -> After {
     let update =
         old.map(|old| decide_taken(old, new, rules.policies, rules.forced, rules.files_only));
-    let (repairs, unserved) = repairs(&OnDisk::of(plan), update.as_ref(), rules.policies);
+    let (repairs, unserved) = repair_actions(&OnDisk::of(plan), update.as_ref(), rules.policies);
     let mut after = After {
-        drain: update.as_ref().and_then(drain),
+        drain: update.as_ref().and_then(drain_reason),
         queue: update.map(|update| update.queue).unwrap_or_default(),
         repairs,
         unserved,
@@ -161,7 +161,7 @@ fn after(plan: &Plan, old: Option<&MachineConfig>, new: &MachineConfig, rules: R
 }
 
 /// Why the daemon would drain.
-fn drain(update: &Update) -> Option<String> {
+fn drain_reason(update: &Update) -> Option<String> {
     if !update.drain {
         return None;
     }
@@ -216,7 +216,7 @@ impl OnDisk {
 }
 
 /// Every change that the step between the configs does not account for, by its own policy alone.
-fn repairs(
+fn repair_actions(
     disk: &OnDisk,
     update: Option<&Update>,
     policies: &ClusterPolicies,
@@ -245,7 +245,7 @@ fn repairs(
     let step = done.len();
     let mut unserved = Vec::new();
     for (what, changed) in all {
-        let mut wanted = actions::queue(&changed, policies);
+        let mut wanted = actions::action_queue(&changed, policies);
         if wanted.iter().any(|queued| queued.action == Action::Reboot) {
             unserved.push(what);
             continue;

@@ -25,7 +25,7 @@ pub struct ActivityEvidence {
 }
 
 /// Each piece of evidence. What is staged is none where it is what is `wanted`.
-pub fn evidence(activity: &Activity, wanted: bool) -> Vec<ActivityEvidence> {
+pub fn find_activity(activity: &Activity, wanted: bool) -> Vec<ActivityEvidence> {
     let mut all = Vec::new();
     let by_pid: BTreeMap<u32, &Process> = activity
         .processes
@@ -74,7 +74,7 @@ fn system_wide(activity: &Activity, wanted: bool) -> Vec<Notice> {
 
 /// The cgroups of the daemon's containers, each with all below it. Only what is a container for sure, what can be
 /// frozen, and not our own.
-pub fn containers(activity: &Activity) -> Vec<String> {
+pub fn daemon_containers(activity: &Activity) -> Vec<String> {
     let daemons = activity.processes.iter().filter(|p| p.program() == DAEMON);
     let cgroups = daemons.filter_map(|daemon| frozen_with(activity, daemon).ok());
     let mut all: Vec<String> = cgroups.map(|(cgroup, _)| cgroup.to_owned()).collect();
@@ -281,7 +281,7 @@ mod tests {
                 process(20, 1, daemon),
                 process(21, 20, child),
             ]);
-            assert_eq!(evidence(&activity, false), [], "{child}");
+            assert_eq!(find_activity(&activity, false), [], "{child}");
         }
     }
 
@@ -302,7 +302,7 @@ mod tests {
                 process(21, 20, "chroot /rootfs sh"),
                 process(22, 21, child),
             ]);
-            let found = evidence(&activity, false);
+            let found = find_activity(&activity, false);
             assert_eq!(found.len(), 1, "{child}");
             assert_eq!(found[0].notice.subject, "process 22");
             assert!(found[0].notice.message.contains(child));
@@ -320,7 +320,7 @@ mod tests {
             process(13, 14, "podman pull x"),
             process(14, 13, "sh"),
         ]);
-        assert_eq!(evidence(&activity, false), []);
+        assert_eq!(find_activity(&activity, false), []);
     }
 
     /// A daemon in a cgroup, seen by a program in another.
@@ -348,7 +348,7 @@ mod tests {
     fn only_a_container_that_is_not_ours_may_be_frozen() {
         let below = format!("{SCOPE}/container");
         for cgroup in [SCOPE, &below] {
-            let of = |own: &str| containers(&daemon_in(Some(cgroup), own, ALL));
+            let of = |own: &str| daemon_containers(&daemon_in(Some(cgroup), own, ALL));
             assert_eq!(of("/user.slice/session-1.scope"), [SCOPE]);
             let none: [&str; 0] = [];
             assert_eq!(of(SCOPE), none);
@@ -361,7 +361,7 @@ mod tests {
         ] {
             let none: [&str; 0] = [];
             let activity = daemon_in(Some(no_container), "/user.slice", ALL);
-            assert_eq!(containers(&activity), none);
+            assert_eq!(daemon_containers(&activity), none);
         }
     }
 
@@ -398,7 +398,7 @@ mod tests {
     fn the_first_boot_run_is_evidence_by_itself() {
         let line = "machine-config-daemon firstboot-complete-machineconfig --persist-nics";
         let child = "rpm-ostree rebase --experimental ostree-unverified-registry:x";
-        let found = evidence(&of(vec![process(5, 1, line), process(6, 5, child)]), false);
+        let found = find_activity(&of(vec![process(5, 1, line), process(6, 5, child)]), false);
         assert_eq!(found.len(), 2);
         assert!(found.iter().all(|evidence| evidence.first_boot));
     }
@@ -424,7 +424,7 @@ mod tests {
                 ..Activity::default()
             };
             assert_eq!(
-                !evidence(&activity, false).is_empty(),
+                !find_activity(&activity, false).is_empty(),
                 busy,
                 "{active} {sub}"
             );
@@ -439,7 +439,7 @@ mod tests {
             shutdown: true,
             ..Activity::default()
         };
-        let found = evidence(&activity, false);
+        let found = find_activity(&activity, false);
         let subjects: Vec<_> = found.iter().map(|e| e.notice.subject.as_str()).collect();
         assert!(found.iter().all(|evidence| !evidence.first_boot));
         assert_eq!(

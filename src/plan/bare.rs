@@ -11,7 +11,7 @@ use crate::object::{Kind, Object};
 
 impl Builder<'_> {
     /// What is said of every bare config.
-    pub(super) fn bare(&mut self) {
+    pub(super) fn note_bare(&mut self) {
         self.notice("", "a bare Ignition config has no name: the daemon's record is left as it is, and it knows nothing of this");
     }
 

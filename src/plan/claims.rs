@@ -27,7 +27,7 @@ struct Claim {
 
 impl Builder<'_> {
     /// Blocks every path of the config that it may not bring.
-    pub(super) fn claims(&mut self) {
+    pub(super) fn check_claims(&mut self) {
         let brought = self.brought();
         let owned: Vec<(RootPath, &OwnedPath)> = OWNED
             .iter()
@@ -44,7 +44,7 @@ impl Builder<'_> {
         self.claimed_twice(&all);
     }
 
-    fn claim(&self, path: &RootPath, origin: &str) -> Claim {
+    fn add_claim(&self, path: &RootPath, origin: &str) -> Claim {
         Claim {
             path: path.clone(),
             real: self.real(path),
@@ -60,12 +60,12 @@ impl Builder<'_> {
         let links = desired.links.iter().map(|link| (&link.path, &link.origin));
         let named = files.chain(links);
         let mut all: Vec<Claim> = named
-            .map(|(path, origin)| self.claim(path, origin))
+            .map(|(path, origin)| self.add_claim(path, origin))
             .collect();
         let directories = desired.directories.iter();
         all.extend(directories.map(|directory| Claim {
             is_directory: true,
-            ..self.claim(&directory.path, &directory.origin)
+            ..self.add_claim(&directory.path, &directory.origin)
         }));
         let prefix = if desired.bare { "" } else { "spec.config." };
         for (index, unit) in desired.units.iter().enumerate() {
@@ -76,7 +76,7 @@ impl Builder<'_> {
             let dropins = unit.dropins.iter().filter(|one| one.text().is_some());
             let dropins = dropins.filter_map(|one| dropin_path(&unit.name, &one.name));
             let paths = path.into_iter().chain(dropins);
-            all.extend(paths.map(|path| self.claim(&path, &origin)));
+            all.extend(paths.map(|path| self.add_claim(&path, &origin)));
         }
         all
     }
@@ -90,7 +90,7 @@ impl Builder<'_> {
             let origin = config.original_place(format!("passwd.users[{}].homeDir", home.index));
             Some(Claim {
                 is_directory: true,
-                ..self.claim(home.path.as_ref().ok()?, &origin)
+                ..self.add_claim(home.path.as_ref().ok()?, &origin)
             })
         };
         homes.filter_map(claim).collect()
@@ -110,7 +110,7 @@ impl Builder<'_> {
             .config
             .original_place("spec.config.passwd.users".into());
         let paths = keys.into_iter().chain(shadow).map(RootPath::fixed);
-        paths.map(|path| self.claim(&path, &origin)).collect()
+        paths.map(|path| self.add_claim(&path, &origin)).collect()
     }
 
     /// One name can be written by one part only, whatever it is called there.

@@ -25,7 +25,7 @@ enum Origin {
 
 impl Builder<'_> {
     /// Plans every file of the config.
-    pub(super) fn files(&mut self) {
+    pub(super) fn plan_files(&mut self) {
         let desired = self.inputs.desired;
         for file in &desired.files {
             if let Some(bare) = &file.bare {
@@ -36,7 +36,7 @@ impl Builder<'_> {
                 continue;
             }
             match wanted_file(file, self.node()) {
-                Ok(wanted) => self.file(file, wanted),
+                Ok(wanted) => self.plan_file(file, wanted),
                 Err(problem) => self.block(
                     &file.origin,
                     format!("{problem}. The root's account files have no such name"),
@@ -59,7 +59,7 @@ impl Builder<'_> {
 
     /// A node that was never recorded gets the server's additions too, as its first boot would have; a
     /// recorded one would be thrown back to its first boot by them.
-    pub(super) fn additions(&mut self) {
+    pub(super) fn plan_additions(&mut self) {
         let desired = self.inputs.desired;
         if desired.additions.is_empty()
             || !matches!(self.inputs.records.current_config, Recorded::Missing)
@@ -122,9 +122,9 @@ impl Builder<'_> {
             && self.node().host.fips.unwrap_or_default() == config.fips
     }
 
-    fn file(&mut self, file: &DesiredFile, wanted: Object) {
+    fn plan_file(&mut self, file: &DesiredFile, wanted: Object) {
         self.short_enough(file);
-        self.original(&file.path);
+        self.plan_original(&file.path);
         let why = why(self.node().object(&file.path), &wanted);
         self.put(
             &file.path,
@@ -149,7 +149,7 @@ impl Builder<'_> {
     }
 
     /// Keeps the original of a file that is about to be ours, or stamps that there was none.
-    fn original(&mut self, path: &RootPath) {
+    fn plan_original(&mut self, path: &RootPath) {
         let OriginalPaths {
             orig: Some(orig),
             noorig: Some(noorig),
@@ -161,7 +161,7 @@ impl Builder<'_> {
         match self.origin(path) {
             Origin::Os(source) => {
                 if self.node().object(&orig).is_none() {
-                    self.copy(
+                    self.plan_copy(
                         &source,
                         &orig,
                         Section::Originals,
@@ -228,7 +228,7 @@ impl Builder<'_> {
     }
 
     /// Plans a copy of what is at `source`.
-    pub(super) fn copy(
+    pub(super) fn plan_copy(
         &mut self,
         source: &RootPath,
         target: &RootPath,
@@ -265,7 +265,7 @@ impl Builder<'_> {
     }
 
     /// Plans the removal of what the old config had and the new one has not.
-    pub(super) fn stale(&mut self) {
+    pub(super) fn plan_stale(&mut self) {
         let Some(old) = self.inputs.old else { return };
         let desired = self.inputs.desired;
         // By another name it may still be there.
@@ -360,7 +360,7 @@ impl Builder<'_> {
         let has_twin = twin.is_some_and(|twin| node.object(&twin).is_some());
         let is_original = has_twin || !check_origin || !self.is_foreign(path);
         if !stamped && kept && is_original {
-            self.copy(
+            self.plan_copy(
                 &orig,
                 path,
                 Section::Stale,

@@ -155,7 +155,7 @@ pub struct FitEvidence<'a> {
 }
 
 /// Every reason to doubt that the config is meant for the node, the gravest first.
-pub fn doubts(evidence: &FitEvidence<'_>) -> Vec<Doubtful> {
+pub fn find_doubts(evidence: &FitEvidence<'_>) -> Vec<Doubtful> {
     let all = [
         not_rendered(evidence),
         other_cluster(evidence.claims, evidence.node),
@@ -332,7 +332,7 @@ mod tests {
                                 hosts: vec!["api-int.a.example".into()],
                                 bundles: Bundles::from([(CA, BTreeSet::from(["new".to_owned()]))]),
                             };
-                            let found = doubts(&FitEvidence {
+                            let found = find_doubts(&FitEvidence {
                                 name: "rendered-worker-0",
                                 not_rendered: (!rendered).then(|| "it is a part".to_owned()),
                                 hash,

@@ -32,7 +32,7 @@ pub(super) fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allo
             message: message.to_owned(),
         });
     }
-    for evidence in at_work::evidence(activity, plan.os.is_staged() || allowed.staged) {
+    for evidence in at_work::find_activity(activity, plan.os.is_staged() || allowed.staged) {
         if allowed.first_boot && evidence.first_boot {
             plan.notices.push(at_work::stood_in_for(evidence));
         } else if allowed.takeover {
@@ -42,12 +42,12 @@ pub(super) fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allo
         }
     }
     freeze(plan, activity);
-    held::hold(plan, node, allowed.clear_immutable);
+    held::hold_flags(plan, node, allowed.clear_immutable);
     capabilities::preflight(plan, node);
 }
 
 /// The daemon watches files: it must not judge a half.
 fn freeze(plan: &mut Plan, activity: &Activity) {
-    plan.freeze = at_work::containers(activity);
+    plan.freeze = at_work::daemon_containers(activity);
     plan.notices.extend(at_work::watching(activity));
 }

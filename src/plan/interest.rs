@@ -11,7 +11,11 @@ use crate::root::RootPath;
 use crate::drift::enablement;
 
 /// Everything that `plan` and `drifts` will ask for.
-pub fn interest(desired: &Desired, old: Option<&Desired>, accounts: Option<&Prepared>) -> Interest {
+pub fn paths_of_interest(
+    desired: &Desired,
+    old: Option<&Desired>,
+    accounts: Option<&Prepared>,
+) -> Interest {
     let mut interest = Interest {
         overlay: enablement::unit_entries(desired),
         system: !desired.bare,

@@ -24,9 +24,9 @@ pub struct Addition<'a> {
 pub(super) fn one_more_key(inputs: Inputs<'_>, key: Addition<'_>) -> Plan {
     let mut builder = Builder::new(inputs, Options::default());
     builder.add_key(key);
-    builder.ownership();
-    builder.labels();
-    builder.space();
+    builder.check_ownership();
+    builder.plan_labels();
+    builder.check_space();
     builder.plan
 }
 

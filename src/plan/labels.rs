@@ -12,7 +12,12 @@ const NAMED: usize = 5;
 
 impl Builder<'_> {
     /// The label of a step's new object.
-    pub(super) fn label(&self, step: &Step, payload: &Payload, section: Section) -> Option<String> {
+    pub(super) fn plan_label(
+        &self,
+        step: &Step,
+        payload: &Payload,
+        section: Section,
+    ) -> Option<String> {
         let labels = &self.node().labels;
         match (step, payload) {
             // Another name of an object has no label of its own.
@@ -26,7 +31,7 @@ impl Builder<'_> {
     }
 
     /// Says once what will not be labelled, and what is labelled otherwise than the policy wants.
-    pub(super) fn labels(&mut self) {
+    pub(super) fn plan_labels(&mut self) {
         match &self.node().labels.policy {
             LabelPolicy::None => {}
             LabelPolicy::Unusable(why) => self.without_labels(why),
@@ -49,7 +54,7 @@ impl Builder<'_> {
             let message = format!(
                 "the root's policy gives no labels: {why}. What is replaced keeps its label, new objects get the \
                  kernel's choice. Run {} on the node afterwards",
-                restorecon(&paths),
+                restorecon_command(&paths),
             );
             self.notice("SELinux", message);
         }
@@ -74,7 +79,7 @@ impl Builder<'_> {
         let message = format!(
             "the policy's line `{pattern}` is not understood here, and may be the one that counts. Run {} on the node \
              afterwards",
-            restorecon(&paths),
+            restorecon_command(&paths),
         );
         self.notice("SELinux", message);
     }
@@ -98,14 +103,14 @@ impl Builder<'_> {
              instead of {}. Run {} on the node",
             wrong.len(),
             type_of(wanted),
-            restorecon(&paths),
+            restorecon_command(&paths),
         );
         self.notice("SELinux", message);
     }
 }
 
 /// The command that sets the labels of some paths, as long as they are few enough to be named.
-pub fn restorecon(paths: &[RootPath]) -> String {
+pub fn restorecon_command(paths: &[RootPath]) -> String {
     let named = paths.iter().take(NAMED).map(|path| path.to_string());
     let named: Vec<String> = named.collect();
     let more = match paths.len().saturating_sub(NAMED) {

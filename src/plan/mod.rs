@@ -61,14 +61,14 @@ pub use guard::Allowed;
 use guard::guard;
 pub use held::Held;
 pub use image::ImageEvidence;
-pub use interest::interest;
+pub use interest::paths_of_interest;
 pub use key::Addition;
 use key::one_more_key;
-pub use labels::restorecon;
+pub use labels::restorecon_command;
 pub use machine::{no_system, wrong_machine};
 pub use os::{OsPlan, OsStep, PackageChange, Repository};
 pub use quorum::{Quorum, judge_quorum};
-use removals::removals;
+use removals::find_removals;
 use rollback::rollback;
 pub use rollback::{FinishedRun, RecordBefore, RollbackInputs};
 pub use whole::{Findings, LiveEvidence, PlanRequest, PlanScope, Task, plan};
@@ -369,31 +369,31 @@ pub struct Inputs<'a> {
 /// Returns the changes that a config needs on a node: the plan without any check of the moment.
 pub fn changes(inputs: Inputs<'_>, options: Options) -> Plan {
     let mut builder = Builder::new(inputs, options);
-    builder.document();
-    builder.claims();
+    builder.check_document();
+    builder.check_claims();
     if inputs.desired.bare {
-        builder.bare();
-        builder.accounts();
+        builder.note_bare();
+        builder.plan_accounts();
     } else {
-        builder.transition();
+        builder.check_transition();
         builder.empty_sources();
-        builder.users();
+        builder.plan_users();
     }
-    builder.directories();
-    builder.files();
-    builder.additions();
-    builder.links();
-    builder.units();
+    builder.plan_directories();
+    builder.plan_files();
+    builder.plan_additions();
+    builder.plan_links();
+    builder.plan_units();
     if !inputs.desired.bare {
-        builder.stale();
+        builder.plan_stale();
         builder.emptied_directories();
-        builder.records();
+        builder.plan_records();
     }
     builder.paths_below_files();
     builder.second_names();
-    builder.ownership();
-    builder.labels();
-    builder.space();
+    builder.check_ownership();
+    builder.plan_labels();
+    builder.check_space();
     builder.plan
 }
 
@@ -453,7 +453,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Warnings and unsupported parts of the document.
-    fn document(&mut self) {
+    fn check_document(&mut self) {
         for warning in &self.inputs.config.warnings {
             self.notice(&warning.path, &warning.message);
         }
@@ -496,7 +496,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Whether the daemon would take this step at all, and whether the OS has to change.
-    fn transition(&mut self) {
+    fn check_transition(&mut self) {
         match self.inputs.baseline {
             Baseline::Known(old) => {
                 for refusal in find_refusals(old, self.inputs.config) {
@@ -517,11 +517,11 @@ impl<'a> Builder<'a> {
             }
         }
         self.operating_system();
-        self.fips();
+        self.check_fips();
     }
 
     /// The kernel is in FIPS mode from its first instruction on, or never; the daemon switches neither way.
-    fn fips(&mut self) {
+    fn check_fips(&mut self) {
         let wanted = self.inputs.config.fips;
         let host = &self.node().host;
         if host.fips.is_none_or(|fips| fips == wanted) {
@@ -660,7 +660,7 @@ impl<'a> Builder<'a> {
         if old.is_some_and(|old| old.is_like(&new)) || !self.may_touch(path, old, in_the_way) {
             return;
         }
-        self.parents(path);
+        self.make_parents(path);
         let step = Step::Put {
             path: path.clone(),
             new,
@@ -686,7 +686,7 @@ impl<'a> Builder<'a> {
     fn push(&mut self, step: Step, payload: Payload, section: Section, why: &str) {
         let real = self.real(step.path());
         self.touched.insert(real);
-        let label = self.label(&step, &payload, section);
+        let label = self.plan_label(&step, &payload, section);
         self.plan.steps.push(PlannedStep {
             step,
             payload,
@@ -808,7 +808,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Plans the directories above a path that do not exist yet.
-    fn parents(&mut self, path: &RootPath) {
+    fn make_parents(&mut self, path: &RootPath) {
         let missing: Vec<RootPath> = path
             .ancestors()
             .skip(1)
@@ -885,7 +885,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Without `CAP_CHOWN` every owner stays ours; said once, not per file.
-    fn ownership(&mut self) {
+    fn check_ownership(&mut self) {
         let host = &self.node().host;
         if !host.can_chown && host.user != (0, 0) {
             let message = format!(

@@ -11,11 +11,11 @@ use crate::root::RootPath;
 
 impl Builder<'_> {
     /// Plans every directory, the shallowest first.
-    pub(super) fn directories(&mut self) {
+    pub(super) fn plan_directories(&mut self) {
         let desired = self.inputs.desired;
         for directory in &desired.directories {
             match self.given_ids(directory.user.as_ref(), directory.group.as_ref()) {
-                Ok(ids) => self.directory(directory, ids),
+                Ok(ids) => self.plan_directory(directory, ids),
                 Err(problem) => self.unknown_owner(&directory.origin, &problem),
             }
         }
@@ -39,7 +39,11 @@ impl Builder<'_> {
         Ok((uid, gid))
     }
 
-    fn directory(&mut self, directory: &DesiredDirectory, (uid, gid): (Option<u32>, Option<u32>)) {
+    fn plan_directory(
+        &mut self,
+        directory: &DesiredDirectory,
+        (uid, gid): (Option<u32>, Option<u32>),
+    ) {
         let path = &directory.path;
         let Some(found) = self.node().object(path).cloned() else {
             return self.make_directory(directory, (uid.unwrap_or(0), gid.unwrap_or(0)));
@@ -80,7 +84,7 @@ impl Builder<'_> {
         if !self.may_touch(path, None, InTheWay::Stays) {
             return;
         }
-        self.parents(path);
+        self.make_parents(path);
         let (uid, gid) = self.node().host.attainable(owner);
         let step = Step::MakeDirectory {
             path: path.clone(),
@@ -141,7 +145,7 @@ impl Builder<'_> {
     }
 
     /// Plans every link: soft ones, then hard ones, which may share what the same plan puts.
-    pub(super) fn links(&mut self) {
+    pub(super) fn plan_links(&mut self) {
         let desired = self.inputs.desired;
         for link in &desired.links {
             if link.hard {
@@ -244,7 +248,7 @@ impl Builder<'_> {
         {
             return;
         }
-        self.parents(&link.path);
+        self.make_parents(&link.path);
         let step = Step::Put {
             path: link.path.clone(),
             new: object,

@@ -151,7 +151,7 @@ impl OsPlan {
             };
             plan.base_asked = asked.cloned();
             plan.repository = plan.changes_image() && booted.is_layered();
-            plan.pin(booted);
+            plan.plan_pin(booted);
         }
         plan
     }
@@ -241,7 +241,7 @@ impl OsPlan {
     }
 
     /// What runs stays, whatever is cleaned up later.
-    fn pin(&mut self, booted: &Deployment) {
+    fn plan_pin(&mut self, booted: &Deployment) {
         if !booted.pinned && self.steps.iter().any(OsStep::is_staging) {
             let (index, deployment) = (booted.index, booted.name());
             self.steps.insert(0, OsStep::Pin { index, deployment });
@@ -341,8 +341,8 @@ impl Builder<'_> {
         plan.old_arguments = Kargs::from_entries(&base.arguments);
         plan.had_extensions = !base.extensions.is_empty();
         plan.booted_asked = Some(self.asked_for(facts, booted, &facts.booted_arguments));
-        self.arguments(facts, &mut plan, &mut changes);
-        self.packages(facts, &mut plan, &mut changes);
+        self.plan_arguments(facts, &mut plan, &mut changes);
+        self.plan_packages(facts, &mut plan, &mut changes);
         if changes.is_empty() {
             self.plan.os = plan;
             return;
@@ -359,7 +359,7 @@ impl Builder<'_> {
             }
             return;
         }
-        plan.pin(booted);
+        plan.plan_pin(booted);
         self.room(facts, &plan);
         self.plan.os = plan;
     }
@@ -469,7 +469,7 @@ impl Builder<'_> {
         all
     }
 
-    fn arguments(&mut self, facts: &Facts, plan: &mut OsPlan, changes: &mut Vec<Notice>) {
+    fn plan_arguments(&mut self, facts: &Facts, plan: &mut OsPlan, changes: &mut Vec<Notice>) {
         for token in plan.arguments.never_found() {
             self.notice(
                 "spec.kernelArguments",

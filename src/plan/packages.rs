@@ -18,7 +18,12 @@ const ARCHITECTURE: &str = std::env::consts::ARCH;
 
 impl Builder<'_> {
     /// Adds what brings the packages of the config, and takes those away that it does not want any more.
-    pub(super) fn packages(&mut self, facts: &Facts, plan: &mut OsPlan, changes: &mut Vec<Notice>) {
+    pub(super) fn plan_packages(
+        &mut self,
+        facts: &Facts,
+        plan: &mut OsPlan,
+        changes: &mut Vec<Notice>,
+    ) {
         let config = self.inputs.config;
         if facts.class != Class::EnterpriseCoreos {
             if !config.extensions.is_empty() || config.kernel_type.as_str() != "default" {
@@ -64,9 +69,9 @@ impl OsPlan {
             return Ok(Vec::new());
         };
         let mut changes = Vec::new();
-        let kernel = self.kernel(&base, wanted.kernel, architecture);
+        let kernel = self.plan_kernel(&base, wanted.kernel, architecture);
         changes.extend(kernel.map_err(|error| ("spec.kernelType", error))?);
-        let packages = self.extensions(&base, wanted);
+        let packages = self.plan_extensions(&base, wanted);
         changes.extend(packages.map_err(|error| ("spec.extensions", error))?);
         self.repository |= self.changes_image() && base.is_layered();
         Ok(changes)
@@ -83,7 +88,7 @@ impl OsPlan {
     }
 
     /// A kernel that was swapped does not survive another image: it is given back, and swapped again.
-    fn kernel(
+    fn plan_kernel(
         &mut self,
         base: &Deployment,
         wanted: &str,
@@ -110,7 +115,7 @@ impl OsPlan {
         }))
     }
 
-    fn extensions(
+    fn plan_extensions(
         &mut self,
         base: &Deployment,
         wanted: &WantedPackages<'_>,

@@ -10,10 +10,10 @@ use crate::root::RootPath;
 
 impl Builder<'_> {
     /// Plans `currentconfig`, `currentimage` and the mode of the kubeconfig.
-    pub(super) fn records(&mut self) {
-        self.kubeconfig();
-        self.force();
-        self.leftovers();
+    pub(super) fn plan_records(&mut self) {
+        self.plan_kubeconfig();
+        self.plan_force_file();
+        self.plan_leftovers();
         self.first_boot_files();
         if self.options.request_force {
             let path = format!("/{}", paths::CURRENT_CONFIG);
@@ -23,10 +23,10 @@ impl Builder<'_> {
             );
             return;
         }
-        self.record();
+        self.plan_record();
     }
 
-    fn record(&mut self) {
+    fn plan_record(&mut self) {
         let owner = self.node().host.attainable((0, 0));
         let config = self.inputs.config;
         let why = match &self.inputs.records.current_config {
@@ -65,7 +65,7 @@ impl Builder<'_> {
     }
 
     /// The force file is not part of the run: it is in memory, and gone with this boot.
-    fn force(&mut self) {
+    fn plan_force_file(&mut self) {
         let path = RootPath::fixed(paths::FORCE);
         let live = self.node().host.live;
         if self.options.request_force && !live {
@@ -85,7 +85,7 @@ impl Builder<'_> {
         }
     }
 
-    fn kubeconfig(&mut self) {
+    fn plan_kubeconfig(&mut self) {
         let path = RootPath::fixed(paths::KUBECONFIG);
         if self.is_touched(&path) {
             return;
@@ -124,12 +124,12 @@ impl Builder<'_> {
         let (file, kept) = (paths::ENCAPSULATED, paths::ENCAPSULATED_KEPT);
         let (file, kept) = (RootPath::fixed(file), RootPath::fixed(kept));
         let why = "the first-boot service has nothing left to do";
-        self.copy(&file, &kept, Section::Records, why);
+        self.plan_copy(&file, &kept, Section::Records, why);
         self.remove(&file, Section::Records, why);
     }
 
     /// What the daemon itself removes when it has used it, and fails over or follows when it is still there.
-    fn leftovers(&mut self) {
+    fn plan_leftovers(&mut self) {
         let repository = RootPath::fixed(paths::EXTENSIONS_REPOSITORY);
         if self.inputs.desired.file_at(&repository).is_none() {
             let why = "left over from a daemon that staged extensions: what it names is gone";

@@ -39,7 +39,7 @@ const SHARE: usize = 10;
 const NAMED: usize = 5;
 
 /// A doubt where much of what the recorded config manages goes, or anything that is essential.
-pub(super) fn removals(plan: &Plan, old: &Desired, new: &Desired) -> Option<Doubtful> {
+pub(super) fn find_removals(plan: &Plan, old: &Desired, new: &Desired) -> Option<Doubtful> {
     let (mut before, after) = (managed(old), managed(new));
     let touched: BTreeSet<&RootPath> = plan.steps.iter().map(|one| one.step.path()).collect();
     // The file of a unit that has no contents any more stays until the unit itself goes.
@@ -195,10 +195,10 @@ mod tests {
     fn only_what_the_plan_really_takes_away_counts() {
         let (old, new) = (desired(40, &json!([])), desired(20, &json!([])));
         let all = (20..40).map(|number| remove(&format!("/etc/site/{number}")));
-        let found = removals(&plan(all), &old, &new).unwrap();
+        let found = find_removals(&plan(all), &old, &new).unwrap();
         assert!(found.why.starts_with("20 of 40 paths"), "{}", found.why);
         let few = (20..25).map(|number| remove(&format!("/etc/site/{number}")));
-        assert_eq!(removals(&plan(few), &old, &new), None);
+        assert_eq!(find_removals(&plan(few), &old, &new), None);
     }
 
     #[test]
@@ -224,10 +224,10 @@ mod tests {
             ),
             (mask, "sshd.service (masked)"),
         ] {
-            let found = removals(&plan([taken]), &old, &new).unwrap();
+            let found = find_removals(&plan([taken]), &old, &new).unwrap();
             assert!(found.why.contains(said), "{}", found.why);
         }
         let other = remove(&format!("{units}/multi-user.target.wants/site.service"));
-        assert_eq!(removals(&plan([other]), &old, &new), None);
+        assert_eq!(find_removals(&plan([other]), &old, &new), None);
     }
 }

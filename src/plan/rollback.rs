@@ -163,13 +163,13 @@ fn take_back(run: &FinishedRun, node: &NodeState, leave_changed: bool) -> Plan {
         *section == Section::Records || is_above_a_record(step, run)
     });
     for (index, (step, section)) in first.into_iter().chain(last) {
-        match since(step, node) {
+        match change_since(step, node) {
             Since::Before => {}
             Since::Kept => {
                 plan.held.extend(flags_of_removed(run, step));
                 plan.steps.push(PlannedStep {
                     label: label(step, node),
-                    ..inverse(run, index, step, *section)
+                    ..inverse_step(run, index, step, *section)
                 });
             }
             Since::Changed => changed(&mut plan, step, run, leave_changed),
@@ -210,7 +210,7 @@ fn changed(plan: &mut Plan, step: &Step, run: &FinishedRun, leave: bool) {
     }
 }
 
-fn since(step: &Step, node: &NodeState) -> Since {
+fn change_since(step: &Step, node: &NodeState) -> Since {
     let found = node.object(step.path());
     let is = |wanted: Option<&Object>| match (found, wanted) {
         (Some(found), Some(wanted)) => found.is_like(wanted),
@@ -234,7 +234,7 @@ fn since(step: &Step, node: &NodeState) -> Since {
     }
 }
 
-fn inverse(run: &FinishedRun, index: usize, step: &Step, section: Section) -> PlannedStep {
+fn inverse_step(run: &FinishedRun, index: usize, step: &Step, section: Section) -> PlannedStep {
     let path = step.path().clone();
     let (step, payload) = match step.clone() {
         Step::MakeDirectory {

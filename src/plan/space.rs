@@ -29,7 +29,7 @@ impl SpaceNeed {
 
 impl Builder<'_> {
     /// Blocks what would end in a full disk, and what lies on a read-only mount.
-    pub(super) fn space(&mut self) {
+    pub(super) fn check_space(&mut self) {
         if self.plan.steps.is_empty() {
             return;
         }

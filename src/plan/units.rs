@@ -13,7 +13,7 @@ use crate::root::RootPath;
 
 impl Builder<'_> {
     /// Plans every unit, then the links that the whole sequence leads to.
-    pub(super) fn units(&mut self) {
+    pub(super) fn plan_units(&mut self) {
         let (desired, old) = (self.inputs.desired, self.inputs.old);
         for unit in &desired.units {
             self.plan_unit(unit);
@@ -99,7 +99,7 @@ impl Builder<'_> {
             return;
         };
         if self.node().object(&orig).is_none() {
-            self.copy(&twin, &orig, Section::Originals, "the OS shipped this file");
+            self.plan_copy(&twin, &orig, Section::Originals, "the OS shipped this file");
         }
     }
 

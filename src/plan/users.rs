@@ -16,12 +16,12 @@ const LOCKED: &str = "*";
 
 impl Builder<'_> {
     /// Plans keys and password.
-    pub(super) fn users(&mut self) {
+    pub(super) fn plan_users(&mut self) {
         let desired = self.inputs.desired;
         let had_users = self.inputs.old.is_some_and(|old| old.has_users);
         if !desired.has_users && !had_users {
             if self.node().accounts.is_broken("core") {
-                self.password();
+                self.plan_password();
             }
             return;
         }
@@ -32,12 +32,12 @@ impl Builder<'_> {
             );
             return;
         };
-        self.lockout();
-        self.keys(core);
-        self.password();
+        self.check_lockout();
+        self.plan_keys(core);
+        self.plan_password();
     }
 
-    fn keys(&mut self, core: (u32, u32)) {
+    fn plan_keys(&mut self, core: (u32, u32)) {
         for directory in [paths::CORE_SSH, paths::CORE_KEYS_DIR] {
             let why = "belongs to somebody else than core";
             self.own_directory(&RootPath::fixed(directory), core, why);
@@ -76,7 +76,7 @@ impl Builder<'_> {
         self.attributes(path, old, new, Section::Users, why);
     }
 
-    fn password(&mut self) {
+    fn plan_password(&mut self) {
         let Some(hash) = self.wanted_password() else {
             return;
         };
@@ -136,7 +136,7 @@ impl Builder<'_> {
     }
 
     /// No config may take the last key and the last password away.
-    fn lockout(&mut self) {
+    fn check_lockout(&mut self) {
         let desired = self.inputs.desired;
         let accounts = &self.node().accounts;
         let password_after = self.has_password_after();

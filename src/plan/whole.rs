@@ -6,7 +6,7 @@ use anyhow::Result;
 use super::fit::{self, Accepted};
 use super::{
     Addition, After, Allowed, ImageEvidence, Inputs, Options, OsPlan, Plan, RollbackInputs, after,
-    changes, guard, image, one_more_key, quorum, removals, rollback,
+    changes, find_removals, guard, image, one_more_key, quorum, rollback,
 };
 use crate::daemon::policies::Cluster;
 use crate::invocation::mco_rescue;
@@ -188,7 +188,7 @@ fn add_doubts(
         return;
     }
     let (config, hash) = (inputs.config, evidence.name_hash());
-    let mut all = fit::doubts(&fit::FitEvidence {
+    let mut all = fit::find_doubts(&fit::FitEvidence {
         name: &config.name,
         not_rendered: config.why_not_rendered(hash == NameHash::Right),
         hash: &hash,
@@ -198,7 +198,7 @@ fn add_doubts(
     all.extend(
         inputs
             .old
-            .and_then(|old| removals(plan, old, inputs.desired)),
+            .and_then(|old| find_removals(plan, old, inputs.desired)),
     );
     let others = std::mem::take(&mut plan.blockers);
     for doubtful in all {

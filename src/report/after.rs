@@ -20,7 +20,7 @@ pub struct JobsDone {
 }
 
 /// Returns the actions as JSON.
-pub fn json(after: &After) -> Value {
+pub fn to_json(after: &After) -> Value {
     let entry = |queued: &Queued| {
         let mut value = json!(policies::PolicyAction::from(&queued.action));
         value["why"] = json!(queued.cause.to_string());
@@ -38,7 +38,7 @@ pub fn json(after: &After) -> Value {
 }
 
 /// Returns the actions as text, as part of a plan.
-pub fn text(after: &After) -> String {
+pub fn to_text(after: &After) -> String {
     let mut out = wrap(&format!("After the files ({}):", after.policies), 0);
     let items = after.queue.iter().chain(&after.repairs);
     for queued in items {
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_plan_says_what_follows_why_and_by_whose_policies() {
-        let text = text(&after());
+        let text = to_text(&after());
         assert!(
             text.lines().all(|line| line.chars().count() <= WIDTH),
             "{text}"
@@ -197,14 +197,14 @@ mod tests {
             ..After::default()
         };
         let said = done(&reboot, &JobsDone::default());
-        assert!(!text(&reboot).contains("/etc/y"), "the reboot serves it");
+        assert!(!to_text(&reboot).contains("/etc/y"), "the reboot serves it");
         let wanted = "The new files need a reboot: /etc/x has no policy.\nNext: systemctl reboot\n";
         assert_eq!(said, wanted);
     }
 
     #[test]
     fn programs_get_the_actions_as_the_api_has_them() {
-        let json = json(&after());
+        let json = to_json(&after());
         let wanted = json!({"type": "Reload", "reload": {"serviceName": "crio.service"},
             "why": "policy for /etc/containers/policy.json"});
         assert_eq!(json["queue"], json!([wanted]));

@@ -81,12 +81,12 @@ impl Completed {
 }
 
 /// Returns the result as JSON.
-pub fn json(completed: &Completed) -> serde_json::Result<String> {
+pub fn to_json(completed: &Completed) -> serde_json::Result<String> {
     serde_json::to_string_pretty(completed).map(|text| text + "\n")
 }
 
 /// Returns the result as text.
-pub fn text(completed: &Completed) -> String {
+pub fn to_text(completed: &Completed) -> String {
     let name = completed.config.as_deref().unwrap_or_default();
     let failed = completed.failed.as_deref().unwrap_or_default();
     let next = match (completed.outcome, completed.way) {

@@ -40,7 +40,7 @@ struct Explained<'a> {
 ///
 /// # Errors
 /// The serializer's error.
-pub fn json(root: &str, diagnosis: &Diagnosis) -> serde_json::Result<String> {
+pub fn to_json(root: &str, diagnosis: &Diagnosis) -> serde_json::Result<String> {
     let document = DoctorDocument {
         schema: "mco-rescue/doctor/v1",
         root,
@@ -66,7 +66,7 @@ pub fn json_of_check(check: &DoctorCheck) -> serde_json::Result<String> {
 }
 
 /// Returns the diagnosis as text. The first three lines are the worst finding and its next step.
-pub fn text(root: &str, diagnosis: &Diagnosis, style: Style) -> String {
+pub fn to_text(root: &str, diagnosis: &Diagnosis, style: Style) -> String {
     let mut out = headline(root, diagnosis);
     for finding in &diagnosis.findings {
         out.push_str(&of_finding(finding, style));
@@ -273,7 +273,7 @@ mod tests {
             ascii: true,
             colour: false,
         };
-        let text = text("/", &diagnosis(sick), style);
+        let text = to_text("/", &diagnosis(sick), style);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].starts_with("CRITICAL FP-01: www"), "{text}");
         assert_eq!(lines[2].trim(), "Next     mco-rescue apply");
@@ -297,7 +297,7 @@ mod tests {
             .flat_map(|one| vec![finding(one); 10])
             .collect();
         many.findings[0].id = "FP-01";
-        let text = text("/", &many, Style::default());
+        let text = to_text("/", &many, Style::default());
         let first = text.lines().next().unwrap();
         assert!(
             first.ends_with("10 notices. More: mco-rescue doctor FP-01"),
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_healthy_node_is_told_what_was_looked_at() {
-        let text = text("/", &diagnosis(well), Style::default());
+        let text = to_text("/", &diagnosis(well), Style::default());
         assert_eq!(
             text,
             "Nothing found wrong with / by 1 check.\nLooked at:\n  FP-01    the moon\n"
@@ -321,7 +321,7 @@ mod tests {
             ascii: false,
             colour: true,
         };
-        assert!(text("/", &diagnosis(sick), with).contains("\x1b[1;31mCRITICAL\x1b[0m"));
-        assert!(!text("/", &diagnosis(sick), Style::default()).contains('\x1b'));
+        assert!(to_text("/", &diagnosis(sick), with).contains("\x1b[1;31mCRITICAL\x1b[0m"));
+        assert!(!to_text("/", &diagnosis(sick), Style::default()).contains('\x1b'));
     }
 }

@@ -76,7 +76,7 @@ struct FetchDocument<'a, T: Serialize> {
 }
 
 /// Returns the result as JSON.
-pub fn json(outcome: &FetchOutcome) -> serde_json::Result<String> {
+pub fn to_json(outcome: &FetchOutcome) -> serde_json::Result<String> {
     let document = FetchDocument {
         schema: "mco-rescue/fetch/v1",
         body: outcome,
@@ -85,7 +85,7 @@ pub fn json(outcome: &FetchOutcome) -> serde_json::Result<String> {
 }
 
 /// Returns the result as text.
-pub fn text(outcome: &FetchOutcome) -> String {
+pub fn to_text(outcome: &FetchOutcome) -> String {
     let pools: BTreeSet<&Option<String>> = outcome.kept.iter().map(|one| &one.pool).collect();
     let mut out = match pools.len() {
         0 | 1 => outcome.kept.iter().map(|one| kept(one, true)).collect(),

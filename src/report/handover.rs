@@ -14,7 +14,7 @@ struct HandoverDocument<'a> {
 }
 
 /// Returns the commands as JSON.
-pub fn json(handover: &Handover) -> serde_json::Result<String> {
+pub fn to_json(handover: &Handover) -> serde_json::Result<String> {
     let document = HandoverDocument {
         schema: "mco-rescue/for-cluster/v1",
         handover,
@@ -23,7 +23,7 @@ pub fn json(handover: &Handover) -> serde_json::Result<String> {
 }
 
 /// Returns the commands as text, to be run step by step. Each command stays on one line.
-pub fn text(handover: &Handover) -> String {
+pub fn to_text(handover: &Handover) -> String {
     let begin = format!(
         "Node {} into {}, when the API is back: run with oc, step by step, as cluster-admin.",
         handover.node, handover.config

@@ -7,7 +7,7 @@ use super::wrap;
 use crate::command::systemctl::StartResult;
 use crate::install::{Content, FoundItem, ItemStanding, RECOVER};
 use crate::invocation::mco_rescue;
-use crate::plan::restorecon;
+use crate::plan::restorecon_command;
 use crate::reason::Reason;
 use crate::root::RootPath;
 use crate::text::{count, inline};
@@ -92,7 +92,7 @@ fn done(standing: ItemStanding) -> &'static str {
 }
 
 /// Returns the result as JSON.
-pub fn json(installed: &Installed<'_>) -> serde_json::Result<String> {
+pub fn to_json(installed: &Installed<'_>) -> serde_json::Result<String> {
     let item = |found: &FoundItem| json!({"path": found.item.path, "done": done(found.standing)});
     let items: Vec<_> = installed.found.iter().map(item).collect();
     let unlabelled = installed.unlabelled.iter();
@@ -114,7 +114,7 @@ fn pretty(value: &serde_json::Value) -> serde_json::Result<String> {
 }
 
 /// Returns the result as text.
-pub fn text(installed: &Installed<'_>) -> String {
+pub fn to_text(installed: &Installed<'_>) -> String {
     let mut out = format!("Root      {}\n\n", inline(&installed.root));
     if !installed.found.iter().any(FoundItem::is_due) {
         out.push_str("Everything is in place already; nothing was written.\n");
@@ -229,7 +229,7 @@ fn unlabelled(unlabelled: &[(RootPath, Reason)]) -> String {
         "{} could not get the SELinux label of the policy ({}). Run {} on the node.",
         count(paths.len(), "file"),
         why.unwrap_or_default(),
-        restorecon(&paths),
+        restorecon_command(&paths),
     )
 }
 

@@ -62,12 +62,12 @@ fn name<S: Serializer>(before: &Before, out: S) -> Result<S::Ok, S::Error> {
 }
 
 /// Returns the runs as JSON.
-pub fn json(list: &RunsDocument) -> serde_json::Result<String> {
+pub fn to_json(list: &RunsDocument) -> serde_json::Result<String> {
     serde_json::to_string_pretty(list).map(|text| text + "\n")
 }
 
 /// Returns the runs as text.
-pub fn text(list: &RunsDocument) -> String {
+pub fn to_text(list: &RunsDocument) -> String {
     let mut out = format!("{:<10}{}\n", "Root", inline(&list.root));
     if let Some(staged) = &list.staged {
         out.push_str(&format!(

@@ -22,7 +22,7 @@ struct KeyDocument<'a> {
 }
 
 /// Returns the result as JSON.
-pub fn json(key: &PublicKey, path: &str, steps: usize) -> serde_json::Result<String> {
+pub fn to_json(key: &PublicKey, path: &str, steps: usize) -> serde_json::Result<String> {
     let document = KeyDocument {
         schema: "mco-rescue/key/v1",
         kind: &key.kind,
@@ -35,7 +35,7 @@ pub fn json(key: &PublicKey, path: &str, steps: usize) -> serde_json::Result<Str
 }
 
 /// Returns the result as text.
-pub fn text(key: &PublicKey, path: &str, steps: usize) -> String {
+pub fn to_text(key: &PublicKey, path: &str, steps: usize) -> String {
     let key = inline(&key.to_string());
     if steps == 0 {
         return format!("core has this key already:\n  {key}\n  {}\n", inline(path));

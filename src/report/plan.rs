@@ -96,7 +96,7 @@ fn hash_words(hash: &NameHash) -> String {
 pub type Diffs = BTreeMap<RootPath, String>;
 
 /// Returns the plan as JSON. `daemon`: its behaviour after the plan.
-pub fn json(
+pub fn to_json(
     heading: &Heading,
     plan: &Plan,
     diffs: &Diffs,
@@ -125,7 +125,7 @@ pub fn json(
         held: &plan.held,
         force_file: plan.force,
         daemon,
-        after: plan.after.as_ref().map(after::json),
+        after: plan.after.as_ref().map(after::to_json),
     };
     serde_json::to_string_pretty(&document).map(|text| text + "\n")
 }
@@ -157,7 +157,7 @@ pub enum Detail {
 }
 
 /// Returns the plan as text.
-pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) -> String {
+pub fn to_text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) -> String {
     let mut out = machine(heading);
     out.push_str(&format!("{:<10}{}\n", "Config", inline(&heading.config)));
     if let Some(hash) = &heading.name_hash {
@@ -197,7 +197,7 @@ pub fn text(heading: &Heading, plan: &Plan, diffs: &Diffs, detail: Detail) -> St
         out.push_str(&changes(plan, diffs, detail == Detail::All));
         out.push_str(&held(&plan.held));
     }
-    out.push_str(&plan.after.as_ref().map(after::text).unwrap_or_default());
+    out.push_str(&plan.after.as_ref().map(after::to_text).unwrap_or_default());
     match detail {
         Detail::Counts if plan.notices.is_empty() => {}
         Detail::Counts => {

@@ -48,7 +48,7 @@ struct RecoverDocument<'a> {
 }
 
 /// Returns the result as JSON. `units`: the units of a boot that continues.
-pub fn json(recovered: &Recovered, units: Option<&Started>) -> serde_json::Result<String> {
+pub fn to_json(recovered: &Recovered, units: Option<&Started>) -> serde_json::Result<String> {
     let (result, config) = match recovered {
         Recovered::Nothing => ("nothing", None),
         Recovered::Swept(config) => ("swept", Some(config)),
@@ -81,7 +81,7 @@ fn stays(left: &Left) -> Stays<'_> {
 }
 
 /// Returns the result as text. `started`: the units of a boot that continues.
-pub fn text(recovered: &Recovered, started: Option<&Started>) -> String {
+pub fn to_text(recovered: &Recovered, started: Option<&Started>) -> String {
     let said = match recovered {
         Recovered::Nothing => return "Nothing to recover.\n".to_owned(),
         Recovered::GivenUp(config, kept) => return given_up(config, kept.as_ref()),

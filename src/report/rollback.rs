@@ -23,7 +23,7 @@ struct RollbackDocument<'a> {
 }
 
 /// Returns the result as JSON.
-pub fn json(
+pub fn to_json(
     run: &Ran,
     recorded: &Option<String>,
     steps: usize,
@@ -80,7 +80,7 @@ pub fn awaits(run: &Ran) -> String {
 }
 
 /// Returns the result as text.
-pub fn text(run: &Ran, recorded: &Option<String>, steps: usize, left: usize) -> String {
+pub fn to_text(run: &Ran, recorded: &Option<String>, steps: usize, left: usize) -> String {
     let then = match recorded {
         Some(_) => "verify",
         // Without a record there is no config to compare with.

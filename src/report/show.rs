@@ -56,7 +56,7 @@ struct ShownUser<'a> {
 }
 
 /// Returns the config as JSON.
-pub fn json(config: &MachineConfig, desired: &Desired) -> serde_json::Result<String> {
+pub fn to_json(config: &MachineConfig, desired: &Desired) -> serde_json::Result<String> {
     let file = |file: &'_ DesiredFile| (owner(&file.user), owner(&file.group));
     let files = desired.files.iter().map(|entry| {
         let (user, group) = file(entry);
@@ -131,7 +131,7 @@ fn state(unit: &Unit) -> &'static str {
 }
 
 /// Returns the config as text.
-pub fn text(config: &MachineConfig, desired: &Desired) -> String {
+pub fn to_text(config: &MachineConfig, desired: &Desired) -> String {
     let mut out = String::new();
     let list = |items: &[String]| {
         if items.is_empty() {

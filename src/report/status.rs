@@ -140,7 +140,7 @@ pub struct CacheCounts {
 }
 
 /// Returns the state as JSON.
-pub fn json(report: &StatusReport) -> serde_json::Result<String> {
+pub fn to_json(report: &StatusReport) -> serde_json::Result<String> {
     serde_json::to_string_pretty(report).map(|text| text + "\n")
 }
 
@@ -155,7 +155,7 @@ pub fn pending_words(pending: &Pending) -> (&'static str, Option<&ConfigRef>) {
 }
 
 /// Returns the state as text.
-pub fn text(report: &StatusReport) -> String {
+pub fn to_text(report: &StatusReport) -> String {
     let mut out = String::new();
     let mut line =
         |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", one_line(value)));
@@ -333,7 +333,7 @@ fn boot_text(boot: &FirstBootResult) -> String {
 fn pending_text(pending: &str) -> String {
     let said = match pending {
         "nothing" => return "nothing".to_owned(),
-        "staged" => "files of an interrupted run that changed nothing",
+        "staged" => "files of a run that changed nothing",
         "unfinished" => "a run is half-way!",
         _ => "a finished run is not cleaned up",
     };

@@ -70,7 +70,7 @@ impl<'a> VerifyFindings<'a> {
 }
 
 /// Returns the results as JSON.
-pub fn json(heading: &Heading, findings: VerifyFindings<'_>) -> serde_json::Result<String> {
+pub fn to_json(heading: &Heading, findings: VerifyFindings<'_>) -> serde_json::Result<String> {
     let entry = |drift| -> DriftEntry<'_> {
         let drift: &Drift = drift;
         DriftEntry {
@@ -96,7 +96,7 @@ pub fn json(heading: &Heading, findings: VerifyFindings<'_>) -> serde_json::Resu
 }
 
 /// Returns the results as text.
-pub fn text(heading: &Heading, findings: VerifyFindings<'_>) -> String {
+pub fn to_text(heading: &Heading, findings: VerifyFindings<'_>) -> String {
     let mut out = format!(
         "Config    {}\nRoot      {}\n\n",
         inline(&heading.config),

@@ -233,7 +233,7 @@ fn told_pools(root: &Root, records: &Records, initial: &BTreeMap<String, String>
         add_name(seen.desired.as_deref(), "its annotation desiredConfig,");
         add_name(seen.current.as_deref(), "its annotation currentConfig,");
     }
-    if let Ok(Some(log)) = pod_log::known(root) {
+    if let Ok(Some(log)) = pod_log::read_pod_log(root) {
         let wanted = log.wanted.as_ref().map(|trace| trace.name.as_str());
         add_name(wanted, "the daemon's log,");
     }

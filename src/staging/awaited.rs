@@ -185,7 +185,7 @@ pub struct Leaving {
 
 impl Awaited {
     /// Judges a boot.
-    pub fn judge(&self, booted: &Booted) -> Arrival {
+    pub fn judge_boot(&self, booted: &Booted) -> Arrival {
         if booted.boot == self.boot {
             return Arrival::NotYet;
         }
@@ -207,7 +207,7 @@ impl Awaited {
     /// How it stands with it.
     pub fn verdict(&self, scene: &Scene<'_>) -> Verdict {
         let stays = scene.next.is_some() && scene.next == scene.booted.deployment.as_deref();
-        match self.judge(scene.booted) {
+        match self.judge_boot(scene.booted) {
             _ if scene.at_work => Verdict::AtWork,
             Arrival::NotYet if self.failed.is_some() => Verdict::Failed,
             Arrival::NotYet if self.lacks_files(scene.history) => Verdict::CutOff,
@@ -403,7 +403,11 @@ mod tests {
             ),
         ];
         for (booted, wanted) in forward {
-            assert_eq!(awaited(Way::Forward).judge(&booted), wanted, "{booted:?}");
+            assert_eq!(
+                awaited(Way::Forward).judge_boot(&booted),
+                wanted,
+                "{booted:?}"
+            );
         }
         let back = [
             (booted("then", "aa.0", old, &[]), Arrival::NotYet),
@@ -411,7 +415,7 @@ mod tests {
             (booted("now", "aa.0", old, &[]), Arrival::Stayed),
         ];
         for (booted, wanted) in back {
-            assert_eq!(awaited(Way::Back).judge(&booted), wanted, "{booted:?}");
+            assert_eq!(awaited(Way::Back).judge_boot(&booted), wanted, "{booted:?}");
         }
     }
 
@@ -440,9 +444,9 @@ mod tests {
             ..awaited(Way::Forward)
         };
         let again = booted("now", "aa.1", "x", &["nosmt", "nosmt"]);
-        assert_eq!(arguments_only.judge(&again), Arrival::Arrived);
+        assert_eq!(arguments_only.judge_boot(&again), Arrival::Arrived);
         let old = booted("now", "aa.0", "x", &[]);
-        assert_eq!(arguments_only.judge(&old), Arrival::Stayed);
+        assert_eq!(arguments_only.judge_boot(&old), Arrival::Stayed);
     }
 
     #[test]
@@ -457,6 +461,6 @@ mod tests {
             kernel_arguments: words(Kargs::parse(r#"rw dyndbg="file x +p""#)),
             ..booted("now", "bb.0", "quay.example/os@sha256:b", &[])
         };
-        assert_eq!(asked_for.judge(&runs), Arrival::Arrived);
+        assert_eq!(asked_for.judge_boot(&runs), Arrival::Arrived);
     }
 }

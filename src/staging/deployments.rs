@@ -114,7 +114,7 @@ pub fn is_staged_by_run(root: &Root, runner: &dyn CommandRunner, run: &str) -> R
 /// Nothing is awaited any more where the next boot enters what runs, as every finished run leaves it that stages nothing.
 ///
 /// The run is over by then: what fails here is said, and does not change how it ended.
-pub fn settle(root: &Root, runner: &dyn CommandRunner) {
+pub fn settle_awaited(root: &Root, runner: &dyn CommandRunner) {
     if let Err(error) = try_settle(root, runner) {
         log::warn!(
             "all is in place, but what is awaited cannot be settled: {error:#}. Next: {}",
@@ -182,7 +182,7 @@ pub fn go_back(
         ask(runner, &arguments::drop_pending()).map_err(|cause| failed(said(cause)))?;
         all = read_deployments(runner).map_err(|cause| failed(said(cause)))?;
     }
-    enter(runner, &all, &leaving.to).map_err(|cause| failed(said(cause)))?;
+    enter_deployment(runner, &all, &leaving.to).map_err(|cause| failed(said(cause)))?;
     Ok(if is_back {
         WayBack::StillHere
     } else {
@@ -191,7 +191,11 @@ pub fn go_back(
 }
 
 /// Makes a deployment that is there, and not staged, the one of the next boot.
-fn enter(runner: &dyn CommandRunner, all: &Deployments, name: &str) -> Result<(), RpmOstreeError> {
+fn enter_deployment(
+    runner: &dyn CommandRunner,
+    all: &Deployments,
+    name: &str,
+) -> Result<(), RpmOstreeError> {
     let Some(wanted) = all.named(name).filter(|wanted| wanted.index != 0) else {
         return Ok(());
     };
@@ -235,7 +239,7 @@ fn awaited_back(leaving: &Leaving, config: &str, booted: String) -> Result<Await
 }
 
 /// Reboots, as asked, unless etcd would lose its quorum now.
-pub fn reboot(root: &Root, runner: &dyn CommandRunner, ignore_quorum: bool) -> Result<()> {
+pub fn reboot_node(root: &Root, runner: &dyn CommandRunner, ignore_quorum: bool) -> Result<()> {
     quorum::allow_reboot(root, ignore_quorum)?;
     let answer = runner.run(&systemctl::reboot_node())?;
     if answer.status != Some(0) {

@@ -64,7 +64,7 @@ impl Lease<'_> {
     }
 
     /// Lends the packages.
-    pub fn repository(&self, from: &Repository) -> Result<(), RpmOstreeError> {
+    pub fn lease_repository(&self, from: &Repository) -> Result<(), RpmOstreeError> {
         self.begin()
             .map_err(|error| RpmOstreeError::of_failure(&error))?;
         let directory = match from {
@@ -128,7 +128,7 @@ impl Lease<'_> {
 
     /// Lends a policy that accepts this one image of containers-storage, where the node's would not: its digest was
     /// checked when it was brought under its name.
-    pub fn exception(&self, image: &str) -> Result<()> {
+    pub fn lease_exception(&self, image: &str) -> Result<()> {
         let policy = self.root.read(&RootPath::fixed(paths::POLICY))?;
         let Some(policy) = policy else { return Ok(()) };
         let policy = String::from_utf8_lossy(&policy);

@@ -28,23 +28,23 @@ struct Pins {
 }
 
 /// Those that we pinned.
-pub fn ours(root: &Root) -> Result<Vec<String>, RootError> {
+pub fn read_pins(root: &Root) -> Result<Vec<String>, RootError> {
     let pins = state_file::remembered(root, paths::PINS, VERSION, |pins: &Pins| pins.version)?;
     Ok(pins.map(|pins| pins.deployments).unwrap_or_default())
 }
 
 /// Before one is pinned.
-pub fn remember(root: &Root, deployment: &str) -> Result<()> {
-    let mut deployments = ours(root)?;
+pub fn remember_pin(root: &Root, deployment: &str) -> Result<()> {
+    let mut deployments = read_pins(root)?;
     if !deployments.iter().any(|known| known == deployment) {
         deployments.push(deployment.to_owned());
-        keep(root, deployments)?;
+        store_pins(root, deployments)?;
     }
     Ok(())
 }
 
 /// Nothing is kept of nothing: a run that failed leaves the node as it was.
-fn keep(root: &Root, deployments: Vec<String>) -> Result<()> {
+fn store_pins(root: &Root, deployments: Vec<String>) -> Result<()> {
     if deployments.is_empty() {
         let store = open_store(root, paths::STATE)?;
         return Ok(store.remove_file(RootPath::fixed(paths::PINS).name())?);
@@ -62,13 +62,13 @@ fn keep(root: &Root, deployments: Vec<String>) -> Result<()> {
 
 /// Lets those of ours go that `wanted` names; gives those that are let go. The index of a deployment changes with the
 /// others, so it is asked for each.
-pub fn unpin(
+pub fn unpin_deployments(
     root: &Root,
     runner: &dyn CommandRunner,
     wanted: impl Fn(&Deployment) -> bool,
 ) -> Result<Vec<Deployment>> {
     let said = |cause: RpmOstreeError| anyhow::anyhow!(cause.to_line());
-    let mut kept = ours(root)?;
+    let mut kept = read_pins(root)?;
     let mut gone = Vec::new();
     for name in kept.clone() {
         let all = read_deployments(runner).map_err(said)?;
@@ -82,7 +82,7 @@ pub fn unpin(
             _ => {}
         }
         kept.retain(|other| *other != name);
-        keep(root, kept.clone())?;
+        store_pins(root, kept.clone())?;
     }
     Ok(gone)
 }

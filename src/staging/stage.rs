@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use anyhow::{Context, Result};
 
 use super::awaited::{Awaited, Booted, Inherited, PIVOT, VERSION, Way};
-use super::deployments::{next_arguments, read_deployments, run_transaction, settle};
+use super::deployments::{next_arguments, read_deployments, run_transaction, settle_awaited};
 use super::image_source::ImageSource;
 use super::lease::Lease;
 use super::{pins, state};
@@ -68,7 +68,7 @@ pub struct Over {
 
 impl Over {
     /// Looks at what is awaited.
-    pub fn look(root: &Root, booted: &Booted) -> Result<Self> {
+    pub fn read_over(root: &Root, booted: &Booted) -> Result<Self> {
         let before = state::read_awaited(root)?;
         let history = state::summarise_runs(&transaction::read_history(root)?);
         let inherited = before
@@ -94,7 +94,7 @@ impl Staging<'_> {
     /// Stages everything; after a failure nothing of ours is staged any more.
     ///
     /// What is awaited is written first: a power cut at any moment later is told at the next boot.
-    pub fn stage(&self, facts: &Facts) -> Result<()> {
+    pub fn stage_all(&self, facts: &Facts) -> Result<()> {
         if self.plan.is_empty() {
             return Ok(());
         }
@@ -110,9 +110,9 @@ impl Staging<'_> {
             self.remember_asked()?;
             state::store_awaited(self.root, &self.awaited(None)?)?;
         }
-        let staged = self.steps(facts, &lease, &signals);
+        let staged = self.take_steps(facts, &lease, &signals);
         let taken_back = lease.take_back();
-        let failed = match (staged.and_then(|()| self.proof()), taken_back) {
+        let failed = match (staged.and_then(|()| self.prove_staged()), taken_back) {
             (Ok(()), Ok(())) => {
                 signals::answer(SignalAnswer::SeeStatus);
                 return self.is_staged();
@@ -123,7 +123,7 @@ impl Staging<'_> {
             ),
             (Err(failed), _) => failed,
         };
-        let error = self.undo(&failed.0, &failed.1);
+        let error = self.drop_staged(&failed.0, &failed.1);
         if let Some(signal) = signals.waiting() {
             // Nobody is there to say it when the signal has its way.
             log::warn!("ended by {signal}: {error:#}");
@@ -133,7 +133,7 @@ impl Staging<'_> {
     }
 
     /// Takes all steps; else what went wrong, and what to do.
-    fn steps(
+    fn take_steps(
         &self,
         facts: &Facts,
         lease: &Lease<'_>,
@@ -143,8 +143,8 @@ impl Staging<'_> {
             if let Some(signal) = signals.waiting() {
                 return Err((format!("ended by {signal}"), "run this again".to_owned()));
             }
-            self.step(step, facts, lease, signals)
-                .map_err(|cause| (format!("{}: {cause}", doing(step)), cause.next_step()))?;
+            self.take_step(step, facts, lease, signals)
+                .map_err(|cause| (format!("{}: {cause}", step_gerund(step)), cause.next_step()))?;
         }
         Ok(())
     }
@@ -192,7 +192,7 @@ impl Staging<'_> {
     /// The files are in place: `run` can be taken back should the wanted deployment not come up.
     pub fn remember_run(&self, run: String) -> Result<()> {
         if !self.plan.needs_reboot() {
-            settle(self.root, self.runner);
+            settle_awaited(self.root, self.runner);
             return Ok(());
         }
         let awaited = self.awaited(Some(run.clone()))?;
@@ -225,7 +225,7 @@ impl Staging<'_> {
             return;
         }
         if let Err(error) =
-            pins::unpin(self.root, self.runner, |one| one.name() == self.plan.booted)
+            pins::unpin_deployments(self.root, self.runner, |one| one.name() == self.plan.booted)
         {
             log::warn!(
                 "unpinning what runs: {error:#}. Next: {}",
@@ -262,7 +262,7 @@ impl Staging<'_> {
         })
     }
 
-    fn step(
+    fn take_step(
         &self,
         step: &OsStep,
         facts: &Facts,
@@ -271,25 +271,25 @@ impl Staging<'_> {
     ) -> Result<(), RpmOstreeError> {
         match step {
             OsStep::Repository(from) => {
-                (self.print)(&format!("{}\n", doing(step)));
-                return lease.repository(from);
+                (self.print)(&format!("{}\n", step_gerund(step)));
+                return lease.lease_repository(from);
             }
             OsStep::Pin { deployment, .. } => {
-                pins::remember(self.root, deployment)
+                pins::remember_pin(self.root, deployment)
                     .map_err(|error| RpmOstreeError::of_failure(&error))?;
             }
             OsStep::Image { to, .. } if self.source == ImageSource::Storage => {
-                let lending = lease.exception(to);
+                let lending = lease.lease_exception(to);
                 lending.map_err(|error| RpmOstreeError::of_failure(&error))?;
             }
             _ => {}
         }
-        let Some(line) = self.line(step, &facts.version)? else {
+        let Some(line) = self.step_command(step, &facts.version)? else {
             return Ok(());
         };
         (self.print)(&format!(
             "{}: {} {}\n",
-            doing(step),
+            step_gerund(step),
             line.program,
             line.args.join(" ")
         ));
@@ -303,7 +303,7 @@ impl Staging<'_> {
         }
     }
 
-    fn line(
+    fn step_command(
         &self,
         step: &OsStep,
         version: &Version,
@@ -410,7 +410,7 @@ impl Staging<'_> {
     }
 
     /// Exit codes prove nothing: the next boot has to have what is wanted. Else what is wrong, and what to do.
-    fn proof(&self) -> Result<(), (String, String)> {
+    fn prove_staged(&self) -> Result<(), (String, String)> {
         let said = |cause: RpmOstreeError| {
             let words = format!("looking at what is staged: {cause}");
             (words, cause.next_step())
@@ -445,7 +445,7 @@ impl Staging<'_> {
     }
 
     /// Only what we staged is dropped, and what was awaited before is again.
-    fn undo(&self, words: &str, next: &str) -> anyhow::Error {
+    fn drop_staged(&self, words: &str, next: &str) -> anyhow::Error {
         let dropped = match self.plan.steps.iter().any(OsStep::is_staging) {
             true => ask(self.runner, &arguments::drop_pending()).map(drop),
             false => Ok(()),
@@ -472,7 +472,7 @@ impl Staging<'_> {
     }
 }
 
-fn doing(step: &OsStep) -> &'static str {
+fn step_gerund(step: &OsStep) -> &'static str {
     match step {
         OsStep::Pin { .. } => "pinning what runs",
         OsStep::DropStaged { .. } => "dropping what is staged",

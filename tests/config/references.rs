@@ -402,7 +402,7 @@ const CASES: &[Case] = &[
         0,
         6,
         file!(r#"{"source":"<HTTP>/text","verification":{"hash":"<OTHERSUM>"}}"#),
-        Refused("another hash"),
+        Refused("does not match the hash in the config"),
     ),
     (
         "hash",
@@ -410,7 +410,7 @@ const CASES: &[Case] = &[
         1,
         6,
         file!(r#"{"source":"<HTTP>/text","verification":{"hash":"<OTHERSUM256>"}}"#),
-        Refused("another hash"),
+        Refused("does not match the hash in the config"),
     ),
     // References.
     (
@@ -543,7 +543,7 @@ const CASES: &[Case] = &[
         0,
         6,
         refers!(replace r#"{"source":"<HTTP>/config","verification":{"hash":"<OTHERSUM>"}}"#),
-        Refused("another hash"),
+        Refused("does not match the hash in the config"),
     ),
     (
         "config",
@@ -551,7 +551,7 @@ const CASES: &[Case] = &[
         0,
         6,
         refers!(merge r#"{"source":"<HTTP>/config","verification":{"hash":"<OTHERSUM>"}}"#),
-        Refused("another hash"),
+        Refused("does not match the hash in the config"),
     ),
     (
         "config",
@@ -607,7 +607,7 @@ const CASES: &[Case] = &[
         0,
         6,
         refers!(replace r#"{"source":"","verification":{"hash":"<OTHERSUM>"}}"#),
-        Refused("another hash"),
+        Refused("does not match the hash in the config"),
     ),
     (
         "config",
@@ -768,7 +768,7 @@ const CASES: &[Case] = &[
             r#"{"source":"<HTTP>/ca","verification":{"hash":"<OTHERSUM>"}}"#,
             ""
         ),
-        Refused("another hash"),
+        Refused("does not match the hash in the config"),
     ),
     (
         "net",
@@ -976,7 +976,7 @@ fn configs_pull_in_no_more_than_allowed() {
     let root = TestRoot::new();
     root.apply(&wide(128));
     assert!(root.exists("srv/127"));
-    refused(&TestRoot::new(), &wide(129), "more than 128 configs");
+    refused(&TestRoot::new(), &wide(129), "more than 128 references");
 }
 
 /// With so little address space that whoever held what comes in memory would die.

@@ -8,7 +8,9 @@ use std::path::Path;
 use crate::support::patch::patch;
 use crate::support::{say, shared_data};
 use mco_rescue::daemon::policies::{ClusterPolicies, PolicyAction};
-use mco_rescue::daemon::{self, Update, decide, decide_allowing, default_policies, first_boot};
+use mco_rescue::daemon::{
+    self, Update, decide_allowing, decide_update, default_policies, first_boot,
+};
 use mco_rescue::document::{self, MachineConfig};
 use serde_json::{Value, json};
 
@@ -121,7 +123,7 @@ fn sorted(mut actions: Vec<Value>) -> Vec<Value> {
 }
 
 fn check_transition(name: &str, old: &MachineConfig, new: &MachineConfig, expected: &Value) {
-    let update = decide(old, new, &default_policies(), false);
+    let update = decide_update(old, new, &default_policies(), false);
     assert_eq!(update.refusal, None, "{name}");
     let diff = serde_json::to_value(update.diff).unwrap();
     let wanted = flags(expected["diff"].as_str().unwrap());
@@ -171,7 +173,7 @@ fn every_captured_transition_is_decided_as_the_daemon_did() {
                 decided += 1;
             }
             (Some(sentence), Ok(new)) => {
-                let update = decide(&old, &new, &default_policies(), false);
+                let update = decide_update(&old, &new, &default_policies(), false);
                 assert_eq!(update.refusal.unwrap().sentence, sentence, "{name}");
                 refused += 1;
             }

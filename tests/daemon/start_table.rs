@@ -9,7 +9,7 @@ use mco_rescue::daemon::midway::Failure;
 use mco_rescue::daemon::release::Release;
 use mco_rescue::daemon::start::{
     Annotation, ApiReach, DiskComparison, KnownConfig, Prediction, Record, Situation,
-    StartAnnotations, StartOs, State, Triggers, predict,
+    StartAnnotations, StartOs, State, Triggers, predict_start,
 };
 use mco_rescue::document::{self, MachineConfig};
 use mco_rescue::drift::{Drift, DriftKind};
@@ -185,7 +185,7 @@ impl Node {
             os_unknown: self.os.booted.is_none(),
             root_cause: self.root_cause.map(str::to_owned),
         };
-        predict(&Situation {
+        predict_start(&Situation {
             release: self.release,
             node: "node0",
             annotations: &self.annotations,

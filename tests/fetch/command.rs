@@ -340,7 +340,7 @@ fn nothing_from_the_cache_is_taken_unasked_but_it_is_said() {
     assert_eq!(plan["others"][0]["name"], "rendered-worker-b");
     let said = flat_run(&root.run(&["plan"]).ok());
     assert!(
-        said.contains("take it with cached:rendered-worker-b"),
+        said.contains("use it with cached:rendered-worker-b"),
         "{said}"
     );
 }
@@ -1112,7 +1112,7 @@ fn garbage_for_policies_changes_nothing_and_the_log_tells_the_place() {
     ];
     let words = [
         "",
-        "no MachineConfiguration",
+        "not a MachineConfiguration",
         "another kind",
         "clusterPolicies.files[1]",
         "answered 500",

@@ -696,7 +696,7 @@ fn what_was_dropped_is_not_promised_and_what_is_to_go_is_not_forgotten() {
         node.takes(Act::Drop);
         let said = flat_run(&node.run(&["status"]).ok());
         let words =
-            "rendered-worker-b, but it is not staged any more, and its files are in place; begun ";
+            "rendered-worker-b, but it is no longer staged, and its files are in place; begun ";
         assert!(said.contains(words), "{said}");
         let next = ". Next: mco-rescue apply cached:rendered-worker-b, or mco-rescue rollback";
         assert!(said.contains(next), "{said}");

@@ -311,7 +311,7 @@ fn the_list_names_each_run_its_time_and_where_it_leads_back_to() {
     assert!(root.everything() == before, "a list changes nothing");
     let empty = node();
     let said = empty.run(&["rollback", "--list"]).ok().out();
-    assert!(said.contains("nothing to go back to"), "{said}");
+    assert!(said.contains("nothing to revert"), "{said}");
     assert!(!empty.exists("var/lib/mco-rescue"));
 }
 

@@ -59,7 +59,7 @@ pub fn document(data: &[u8]) {
 fn plan_on_a_node(config: &MachineConfig) {
     let (node, records) = empty_node();
     let desired = Desired::from_config(config);
-    let _ = plan::interest(&desired, None, None);
+    let _ = plan::paths_of_interest(&desired, None, None);
     for options in [
         Options::default(),
         Options {
@@ -86,7 +86,7 @@ fn plan_on_a_node(config: &MachineConfig) {
     let _ = drift::daemon_verdict(&config.name, &drift::find_drifts(&desired, node));
     let _ = document::find_refusals(config, config);
     let _ = document::unconditional_refusals(config);
-    let unchanged = daemon::decide(config, config, &daemon::default_policies(), false);
+    let unchanged = daemon::decide_update(config, config, &daemon::default_policies(), false);
     assert!(!unchanged.reboots(), "nothing changed, and it reboots");
 }
 
@@ -361,7 +361,7 @@ pub fn answers(data: &[u8]) {
             units: vec!["crio.service"],
             users: true,
         };
-        let queue = daemon::actions::queue(&changed, &brought.policies.cluster);
+        let queue = daemon::actions::action_queue(&changed, &brought.policies.cluster);
         let reboots = queue.iter().filter(|q| q.action == daemon::Action::Reboot);
         assert!(
             reboots.count() == 0 || queue.len() == 1,

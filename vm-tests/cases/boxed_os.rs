@@ -327,7 +327,7 @@ impl<'a> Story<'a> {
         let said = unwrapped(&status);
         let name = configs::name(&self.b);
         let words =
-            format!("{name}, but it is not staged any more, and its files are in place; begun ");
+            format!("{name}, but it is no longer staged, and its files are in place; begun ");
         assert!(said.contains(&words), "{status}");
         let next = format!(". Next: mco-rescue apply cached:{name}, or mco-rescue rollback");
         assert!(said.contains(&next), "{status}");

@@ -70,10 +70,13 @@ fn of_root(root: &Root, runner: &dyn CommandRunner, daemon: &DaemonArgs) -> Vec<
     let records = || Records::read(root).context("reading the daemon's records");
     let recorded = records().and_then(|records| {
         let config = records.recorded().context("no config is recorded")?;
-        Ok(report::show::json(config, &Desired::from_config(config))?)
+        Ok(report::show::to_json(
+            config,
+            &Desired::from_config(config),
+        )?)
     });
     let status =
-        status::document(root, runner, daemon).and_then(|all| Ok(report::status::json(&all)?));
+        status::document(root, runner, daemon).and_then(|all| Ok(report::status::to_json(&all)?));
     let cache = cache::read(root)
         .context("reading the cache")
         .and_then(|all| {

@@ -421,7 +421,7 @@ fn named(root: &Root, records: Option<&Records>, at_hand: &[NamedConfig]) -> Res
         at.entry(&one.name).or_default().push(one.at.clone());
     }
     let seen = annotations::remembered(root).context("reading the annotations")?;
-    let log = pod_log::known(root).context("reading the daemon's log")?;
+    let log = pod_log::read_pod_log(root).context("reading the daemon's log")?;
     let mut all: Vec<(Option<String>, &str, String)> = Vec::new();
     let record = records.and_then(Records::name);
     all.push((record, "recorded", format!("/{}", paths::CURRENT_CONFIG)));

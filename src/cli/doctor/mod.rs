@@ -34,8 +34,8 @@ pub fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
         return bundled(ui, args, path, &evidence.root, &diagnosis);
     }
     let text = match ui.output {
-        Output::Json => report::doctor::json(&evidence.root, &diagnosis)?,
-        Output::Text => report::doctor::text(&evidence.root, &diagnosis, style()),
+        Output::Json => report::doctor::to_json(&evidence.root, &diagnosis)?,
+        Output::Text => report::doctor::to_text(&evidence.root, &diagnosis, style()),
     };
     report::print(text.as_bytes())?;
     if is_denied(&diagnosis) {
@@ -73,8 +73,8 @@ fn bundled(
         colour: false,
     };
     let both = [
-        report::doctor::text(shown, diagnosis, plain),
-        report::doctor::json(shown, diagnosis)?,
+        report::doctor::to_text(shown, diagnosis, plain),
+        report::doctor::to_json(shown, diagnosis)?,
     ];
     let list = bundle::write(&open_root(ui)?, ui.runner, &args.daemon, path, both)?;
     let written = format!(

@@ -17,10 +17,10 @@ stages nothing.\n\n\
 mco-rescue apply looks at the running OS, not at the record. It stages the image and the arguments again, pins the \
 running deployment, and checks at the next boot that the new one came up. Without a registry: mco-rescue pivot --os-from PATH takes \
 the image from a medium.",
-    judge,
+    judge: judge_not_booted,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_not_booted(evidence: &DoctorEvidence) -> CheckVerdict {
     let verdict = left_by_shutdown(evidence);
     let Some(records) = evidence.records.get() else {
         return verdict.and_unseen("the record cannot be read");

@@ -16,10 +16,10 @@ certificate, the clock. mco-rescue fetch tries all of them and names the first t
 Without the server: a config from a stick labelled MCO-RESCUE, or from another node of the pool, where \
 /etc/machine-config-daemon/currentconfig holds it: mco-rescue apply FILE --root /sysroot. The state of a \
 server cannot be seen from here.",
-    judge,
+    judge: judge_no_config,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_no_config(evidence: &DoctorEvidence) -> CheckVerdict {
     if !evidence.has_system {
         let means = "No check can judge it. Either another disk or directory is meant, or the disk is not mounted.";
         let finding = DoctorFinding::new(

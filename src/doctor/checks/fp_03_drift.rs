@@ -17,10 +17,10 @@ and whenever a file changes. A single file edited by hand makes the node Degrade
 mco-rescue verify shows every difference with its diff; mco-rescue apply writes back what differs and nothing else. \
 If the edit was right, put it into a MachineConfig; otherwise the cluster reverts it at the next update.\n\n\
 The daemon's own remedy, /run/machine-config-daemon-force, rewrites everything and always reboots.",
-    judge,
+    judge: judge_drift,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_drift(evidence: &DoctorEvidence) -> CheckVerdict {
     let compared = match evidence.compared.seen() {
         Ok(compared) => compared,
         Err(why) => {
@@ -53,7 +53,7 @@ fn degraded(
         "The daemon goes Degraded over the first of these and applies no update until it is fixed.";
     let own: Vec<Drift> = seen.iter().map(|drift| (*drift).clone()).collect();
     DoctorFinding::new(CheckSeverity::Warning, what, means)
-        .seen_all(seen.iter().map(|drift| fact(compared, drift)))
+        .seen_all(seen.iter().map(|drift| as_fact(compared, drift)))
         .daemon(drift::daemon_verdict(&compared.config, &own))
         .next(format!("mco-rescue verify{}", evidence.at_root()))
         .next(format!("mco-rescue apply{}", evidence.at_root()))
@@ -73,7 +73,7 @@ fn unnoticed(evidence: &DoctorEvidence, unseen: &[&Drift]) -> DoctorFinding {
         .next(format!("mco-rescue verify{}", evidence.at_root()))
 }
 
-fn fact(compared: &ConfigComparison, drift: &Drift) -> Fact {
+fn as_fact(compared: &ConfigComparison, drift: &Drift) -> Fact {
     let changed = compared.changed.iter();
     let at = changed.filter(|(path, _)| path.to_string() == drift.subject);
     let when = at.map(|(_, at)| format!("; changed {}", utc(*at)));

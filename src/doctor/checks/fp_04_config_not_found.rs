@@ -18,20 +18,20 @@ The node itself often still has the contents: in its record, in the config that 
 the first boot, or in the cache of mco-rescue. mco-rescue status --for-cluster prints the object for oc create, and the \
 commands that put the node's state into the cluster.\n\n\
 Only the API can show if it has an object: oc get mc NAME.",
-    judge,
+    judge: judge_config_not_found,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_config_not_found(evidence: &DoctorEvidence) -> CheckVerdict {
     let configs = match evidence.configs.seen() {
         Ok(configs) => configs,
         Err(why) => return CheckVerdict::unseen(format!("configs: {why}")),
     };
     let mut verdict = CheckVerdict::healthy()
-        .and(lost(evidence, configs))
-        .and(altered(evidence, configs))
-        .and(bootstrap(evidence))
-        .and(degraded(evidence))
-        .and(damaged(evidence, configs));
+        .and(find_lost_config(evidence, configs))
+        .and(find_altered_config(evidence, configs))
+        .and(find_bootstrap_config(evidence))
+        .and(find_degraded_daemon(evidence))
+        .and(find_damaged_entry(evidence, configs));
     if evidence.recorded().is_some() && configs.told.is_none() {
         verdict = verdict.and_unseen(format!(
             "the desired config: no source here names it; oc describe node NAME, or {}",
@@ -41,7 +41,7 @@ fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     verdict
 }
 
-fn lost(evidence: &DoctorEvidence, configs: &Configs) -> Option<DoctorFinding> {
+fn find_lost_config(evidence: &DoctorEvidence, configs: &Configs) -> Option<DoctorFinding> {
     let wanted = |named: &&Named| named.role.starts_with("wanted") && named.at.is_empty();
     let lost = configs.named.iter().find(wanted)?;
     let means = "The node can get it only from the API, and only if the API still has the object.";
@@ -61,7 +61,7 @@ fn lost(evidence: &DoctorEvidence, configs: &Configs) -> Option<DoctorFinding> {
 }
 
 /// Reports a config whose contents do not match the hash in its name: the hash is an accident check.
-fn altered(evidence: &DoctorEvidence, configs: &Configs) -> Option<DoctorFinding> {
+fn find_altered_config(evidence: &DoctorEvidence, configs: &Configs) -> Option<DoctorFinding> {
     let record = evidence.records.get().and_then(Records::recorded);
     // The record of a first boot has the right name and no contents.
     let emptied = |one: &NamedConfig| record.is_some_and(|it| it.emptied && it.name == one.name);
@@ -83,7 +83,7 @@ fn altered(evidence: &DoctorEvidence, configs: &Configs) -> Option<DoctorFinding
     )
 }
 
-fn bootstrap(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+fn find_bootstrap_config(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let means = "The bootstrap rendered a different config than the cluster. The daemon looks for the \
                  bootstrap's config, which the cluster never contained.";
     evidence.first_boot_files.bootstrap_diff.then(|| {
@@ -106,7 +106,7 @@ fn bootstrap(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
 
 /// Reports that the daemon will be Degraded, unless another check covers the cause: the disk, the annotations,
 /// a record that cannot be read, a refused config.
-fn degraded(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+fn find_degraded_daemon(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let forecast = evidence.forecast.as_ref()?;
     let seen = &forecast
         .branches
@@ -137,7 +137,7 @@ fn degraded(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     Some(finding.next(format!("mco-rescue status{}", evidence.at_root())))
 }
 
-fn damaged(evidence: &DoctorEvidence, configs: &Configs) -> Option<DoctorFinding> {
+fn find_damaged_entry(evidence: &DoctorEvidence, configs: &Configs) -> Option<DoctorFinding> {
     let (place, why) = configs.damaged.first()?;
     let means = "It is never used. Fetch the config again while the network works.";
     Some(

@@ -22,11 +22,11 @@ The registry itself is not asked here. podman pull --authfile /var/lib/kubelet/c
 Without a registry: copy the image elsewhere with skopeo copy --all --preserve-digests docker://IMAGE oci:DIR, carry DIR \
 to the node, and mco-rescue pivot IMAGE --os-from DIR. The digest must be exactly the one in the config. The \
 policy on disk is never weakened for this.",
-    judge,
+    judge: judge_pull,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
-    let verdict = CheckVerdict::healthy().and(waiting(evidence));
+fn judge_pull(evidence: &DoctorEvidence) -> CheckVerdict {
+    let verdict = CheckVerdict::healthy().and(find_waiting_pull(evidence));
     let pull = match evidence.pull.seen() {
         Ok(Some(pull)) if evidence.boots_images => pull,
         Ok(_) => return verdict,
@@ -45,7 +45,7 @@ fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
                 .ok()
                 .and_then(|trace| trace.asked().next());
             let place = asked.map_or_else(|| pull.image.clone(), |source| source.name.clone());
-            let verdict = verdict.and(anonymous(evidence, pull));
+            let verdict = verdict.and(find_anonymous_pull(evidence, pull));
             verdict.and_unseen(format!(
                 "whether the image can be pulled now: podman pull {place}"
             ))
@@ -125,7 +125,7 @@ fn decisions(trace: &Trace) -> Vec<Fact> {
 }
 
 /// Reports a missing entry for the registry; an unusable or empty secret is reported as FP-27.
-fn anonymous(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option<DoctorFinding> {
+fn find_anonymous_pull(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option<DoctorFinding> {
     let trace = pull.trace.as_ref().ok()?;
     if trace.secrets_problem.is_some() || trace.secrets_empty {
         return None;
@@ -153,7 +153,7 @@ fn anonymous(evidence: &DoctorEvidence, pull: &PullEvidence) -> Option<DoctorFin
 }
 
 /// Reports a first boot that waits for its pull.
-fn waiting(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+fn find_waiting_pull(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let units = evidence.units.get()?;
     let at_work = |unit: &&UnitActivity| unit.name == FIRST_BOOT_PULL && unit.is_at_work();
     let unit = units.iter().find(at_work)?;

@@ -17,10 +17,10 @@ Only dates can be checked here. To see the server's certificate of today, ask it
 and which file on the node would verify it. It is never accepted without verification. Give the right authority with \
 mco-rescue fetch --ca FILE, such as /etc/kubernetes/kubelet-ca.crt or ca.crt of a healthy node.\n\n\
 A clock that is behind looks the same: see FP-15.",
-    judge,
+    judge: judge_server_trust,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_server_trust(evidence: &DoctorEvidence) -> CheckVerdict {
     let certificates = match evidence.certificates.seen() {
         Ok(certificates) => certificates,
         Err(why) => return CheckVerdict::unseen(format!("certificates: {why}")),

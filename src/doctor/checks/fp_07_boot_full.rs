@@ -17,7 +17,7 @@ It is filled by kernels of kept deployments: the rollback deployment, pinned one
 /boot/ostree that no boot entry names any more. df misleads there: it leaves out the blocks reserved for root.\n\n\
 rpm-ostree cleanup -r drops the rollback deployment and its kernel, and ostree removes kernels without an entry. What \
 mco-rescue pinned is released by mco-rescue rollback --forget.",
-    judge,
+    judge: judge_boot_full,
 };
 
 const MIB: u64 = 1 << 20;
@@ -35,7 +35,7 @@ fn not_mounted(evidence: &DoctorEvidence) -> CheckVerdict {
     ))
 }
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_boot_full(evidence: &DoctorEvidence) -> CheckVerdict {
     let boot = match evidence.boot.seen() {
         Ok(boot) => boot,
         Err(why) => return CheckVerdict::unseen(format!("/boot: {why}")),
@@ -55,7 +55,7 @@ fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
         .facts()
         .is_ok_and(|facts| facts.deployments.staged().is_some());
     match boot.space.fit_kernel(room) {
-        Fit::Fits => CheckVerdict::healthy().and(orphans(evidence, boot)),
+        Fit::Fits => CheckVerdict::healthy().and(find_orphaned_kernels(evidence, boot)),
         Fit::AfterPruning { pruned } => {
             let what = "/boot has room for the next OS only after a clean-up";
             let means = "Newer versions of ostree clean up first by themselves. Older ones fail at the shutdown.";
@@ -134,7 +134,7 @@ fn finding(
     }
 }
 
-fn orphans(evidence: &DoctorEvidence, boot: &BootEvidence) -> Option<DoctorFinding> {
+fn find_orphaned_kernels(evidence: &DoctorEvidence, boot: &BootEvidence) -> Option<DoctorFinding> {
     let orphan = |kernel: &&KernelDirectory| {
         let mut entries = boot.entries.iter();
         !entries.any(|entry| entry.kernel_directory() == Some(&kernel.name))

@@ -21,7 +21,7 @@ kubelet-ca.crt: written by the daemon, also while a pool is paused in newer rele
 Certificates of etcd: renewed by its operator; they block the control plane.\n\n\
 So there are two waves: oc get csr, approve, wait a minute, and again. If the API cannot be reached from elsewhere, the \
 localhost kubeconfig of a control-plane node works too. mco-rescue approves nothing.",
-    judge,
+    judge: judge_certificates,
 };
 
 const DAY: u64 = 86_400;
@@ -30,7 +30,7 @@ const APPROVE: &str = "oc get csr -o name | xargs oc adm certificate approve";
 /// Seconds before its end from which on a valid certificate is reported.
 const SOON: u64 = 2 * DAY;
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_certificates(evidence: &DoctorEvidence) -> CheckVerdict {
     let certificates = match evidence.certificates.seen() {
         Ok(certificates) => certificates,
         Err(why) => return CheckVerdict::unseen(format!("certificates: {why}")),
@@ -79,7 +79,7 @@ fn judge_role(
     (!soon.is_empty()).then(|| {
         let means = "It is renewed automatically while the node reaches the API. Otherwise the node becomes NotReady then.";
         DoctorFinding::new(CheckSeverity::Notice, format!("{} ends within two days", name(role)), means)
-            .seen_all(soon.iter().map(|one| fact(one)))
+            .seen_all(soon.iter().map(|one| as_fact(one)))
             .next("oc get csr")
     })
 }
@@ -94,7 +94,7 @@ fn name(role: CertificateRole) -> &'static str {
     }
 }
 
-fn fact(one: &Certificate) -> Fact {
+fn as_fact(one: &Certificate) -> Fact {
     Fact::new(
         &one.path,
         format!("{} until {}", one.subject, utc(one.not_after)),
@@ -138,7 +138,7 @@ fn ended(
         ),
     };
     let finding = DoctorFinding::new(severity, format!("{} has expired", name(role)), means)
-        .seen_all(old.iter().map(|one| fact(one)))
+        .seen_all(old.iter().map(|one| as_fact(one)))
         .seen("clock", clock)
         .daemon(daemon.map(str::to_owned));
     match role {

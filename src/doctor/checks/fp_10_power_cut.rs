@@ -20,17 +20,17 @@ The first boot is over when its input file was renamed to .bak. Until then the f
 the kubelet waits: mco-rescue firstboot --complete does its work from local files.\n\n\
 The store of container images: the message \"layer not known\" means missing layers. crio wipe empties the store, and every image has to \
 be pulled again. Objects of the booted commit: ostree fsck checks them; doctor does not.",
-    judge,
+    judge: judge_power_cut,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_power_cut(evidence: &DoctorEvidence) -> CheckVerdict {
     let mut verdict = CheckVerdict::healthy()
-        .and(run(evidence))
-        .and(strays(evidence))
-        .and(record(evidence))
-        .and(empty(evidence))
+        .and(find_interrupted_run(evidence))
+        .and(find_stray_files(evidence))
+        .and(find_damaged_record(evidence))
+        .and(find_empty_files(evidence))
         .and(first_boot(evidence))
-        .and(storage(evidence));
+        .and(find_storage_damage(evidence));
     if let Err(why) = evidence.pending.seen() {
         verdict = verdict.and_unseen(format!("interrupted runs: {why}"));
     }
@@ -40,7 +40,7 @@ fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     verdict
 }
 
-fn run(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+fn find_interrupted_run(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let (severity, what, config) = match evidence.pending.get()? {
         Pending::Nothing => return None,
         Pending::Unfinished(config, _) => (
@@ -73,7 +73,7 @@ fn run(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     )
 }
 
-fn strays(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+fn find_stray_files(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     if evidence.strays.is_empty() {
         return None;
     }
@@ -87,7 +87,7 @@ fn strays(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     )
 }
 
-fn record(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+fn find_damaged_record(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let records = evidence.records.get()?;
     let Recorded::Broken(problem) = &records.current_config else {
         return None;
@@ -110,7 +110,7 @@ fn record(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     )
 }
 
-fn empty(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+fn find_empty_files(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let emptied = &evidence.compared.get()?.emptied;
     if emptied.is_empty() {
         return None;
@@ -156,7 +156,7 @@ fn first_boot(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     )
 }
 
-fn storage(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+fn find_storage_damage(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let storage = evidence.storage.get()?;
     if storage.broken.is_empty() && storage.lacking.is_empty() {
         return None;

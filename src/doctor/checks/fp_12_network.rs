@@ -18,7 +18,7 @@ The right config brings the files: mco-rescue apply cached:NAME, or apply FILE f
 API. mco-rescue status --for-cluster prints the commands to run in the cluster afterwards.\n\n\
 Generated connections may be moved away: the next boot generates them again from the node's own. Have a console \
 before touching the network over ssh. Links, routes and the switch are not checked: ip addr, ip route, nmcli.",
-    judge,
+    judge: judge_network,
 };
 
 /// Connections that configure-ovs.sh generates for br-ex; it needs all of them.
@@ -30,7 +30,7 @@ const BRIDGE: [&str; 5] = [
     "ovs-port-phys0",
 ];
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_network(evidence: &DoctorEvidence) -> CheckVerdict {
     let network = match evidence.network.seen() {
         Ok(network) => network,
         Err(why) => return CheckVerdict::unseen(format!("network configuration: {why}")),
@@ -38,8 +38,8 @@ fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     let mut verdict = CheckVerdict::healthy()
         .and(cut_off(evidence, network))
         .and(half_a_bridge(evidence, network))
-        .and(empty(evidence, network))
-        .and(absent(network));
+        .and(find_empty_profile(evidence, network))
+        .and(find_absent_profile(network));
     for why in &network.unseen {
         verdict = verdict.and_unseen(format!("connections: {why}"));
     }
@@ -58,7 +58,7 @@ fn cut_off(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding
     }
     let (place, other) = match network.cluster.first() {
         Some((place, other)) => (place.clone(), *other),
-        None => return down(evidence, prepared),
+        None => return find_interface_down(evidence, prepared),
     };
     let fits = |one: &&NamedConfig| one.network == Some(other) && one.fetched.is_some();
     // The cache lists its newest first; clocks are less reliable.
@@ -87,7 +87,7 @@ fn cut_off(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding
 }
 
 /// Reports a cluster network that is not up; its config is below /run, so only a running node can have it.
-fn down(evidence: &DoctorEvidence, prepared: &'static str) -> Option<DoctorFinding> {
+fn find_interface_down(evidence: &DoctorEvidence, prepared: &'static str) -> Option<DoctorFinding> {
     let means =
         "No pod gets an address on this node. In the first minutes after a boot that is normal.";
     (evidence.live && prepared == OVN).then(|| {
@@ -103,7 +103,7 @@ fn down(evidence: &DoctorEvidence, prepared: &'static str) -> Option<DoctorFindi
 }
 
 /// Returns the command that moves a connection away.
-fn away(evidence: &DoctorEvidence, one: &Keyfile) -> String {
+fn find_away_name(evidence: &DoctorEvidence, one: &Keyfile) -> String {
     format!(
         "mv {} {}",
         evidence.path(&one.path),
@@ -142,7 +142,7 @@ fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorF
     .seen("missing", lacking.join(", "))
     .seen_all(facts);
     for one in files {
-        finding = finding.next(away(evidence, one));
+        finding = finding.next(find_away_name(evidence, one));
     }
     Some(match evidence.live {
         true => finding.next("systemctl reboot"),
@@ -150,7 +150,7 @@ fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorF
     })
 }
 
-fn empty(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding> {
+fn find_empty_profile(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding> {
     let empty: Vec<&Keyfile> = network.keyfiles.iter().filter(|one| one.empty).collect();
     let first = empty.first()?;
     let what = match empty.len() {
@@ -161,7 +161,7 @@ fn empty(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding> 
     let facts = empty.iter().map(|one| Fact::new(&one.path, "empty"));
     let finding = DoctorFinding::new(CheckSeverity::Warning, what, means)
         .seen_all(facts)
-        .next(away(evidence, first));
+        .next(find_away_name(evidence, first));
     Some(match evidence.live {
         true => finding.next("nmcli connection reload"),
         false => finding,
@@ -169,7 +169,7 @@ fn empty(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorFinding> 
 }
 
 /// Reports a connection whose interface is missing; only kinds of real interfaces count.
-fn absent(network: &Network) -> Option<DoctorFinding> {
+fn find_absent_profile(network: &Network) -> Option<DoctorFinding> {
     let interfaces = network.interfaces.as_ref()?;
     let is_real = |one: &&Keyfile| {
         matches!(

@@ -15,20 +15,20 @@ the disk is full of unused deployments.\n\n\
 mco-rescue apply --clear-immutable removes the attribute from the paths it has to change, and sets it again. In an old \
 deployment: chattr -i FILE, then ostree admin cleanup. The directory of a deployment itself has it by design: \
 leave that one alone. Find the agent that sets the attribute, or it comes back.",
-    judge,
+    judge: judge_immutable,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_immutable(evidence: &DoctorEvidence) -> CheckVerdict {
     let mut verdict = CheckVerdict::healthy();
     match evidence.compared.seen() {
-        Ok(_) => verdict = verdict.and(managed(evidence)),
+        Ok(_) => verdict = verdict.and(find_managed_paths(evidence)),
         Err(why) => {
             verdict = verdict.and_unseen(format!("attributes of the config's files: {why}"))
         }
     }
     match evidence.deployments.seen() {
         Ok(all) => {
-            verdict = verdict.and(deployed(evidence, all));
+            verdict = verdict.and(find_deployed_paths(evidence, all));
             for one in all {
                 if let Err(why) = one.immutable.seen() {
                     verdict =
@@ -44,7 +44,7 @@ fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
     verdict
 }
 
-fn managed(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+fn find_managed_paths(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let flags = &evidence.compared.get()?.flags;
     if flags.is_empty() {
         return None;
@@ -72,7 +72,7 @@ fn managed(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
 }
 
 /// Reports immutable files in deployments, without those of the config, which are reported already.
-fn deployed(evidence: &DoctorEvidence, all: &[DeployedTree]) -> Option<DoctorFinding> {
+fn find_deployed_paths(evidence: &DoctorEvidence, all: &[DeployedTree]) -> Option<DoctorFinding> {
     let own: Vec<String> = evidence
         .compared
         .get()

@@ -14,10 +14,10 @@ Busy: rpm-ostree status names the client. Wait, or run rpm-ostree cancel and wai
 systemctl status rpm-ostreed and journalctl -u rpm-ostreed; a drop-in of its unit, a full disk, or dbus is usually \
 the cause. Out of memory (result oom-kill): stop large services, the kubelet first, and try again.\n\n\
 rpm-ostree cannot be queried for a mounted disk.",
-    judge,
+    judge: judge_rpm_ostree,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_rpm_ostree(evidence: &DoctorEvidence) -> CheckVerdict {
     let verdict = CheckVerdict::healthy().and(not_started(evidence));
     let why = match &evidence.system {
         System::Known(facts) => {

@@ -19,14 +19,14 @@ Server. On the node itself, the server that last answered mco-rescue fetch is as
 most. If it does not answer, its time at the last fetch is used.\n\n\
 Set it: date -u -s '2026-01-31 12:00', then hwclock --systohc; or in the firmware's setup. chronyc makestep, once a \
 time server is reached.",
-    judge,
+    judge: judge_clock,
 };
 
 /// Seconds by which clocks may differ without harm.
 const TOLERANCE: u64 = 600;
 const DAY: u64 = 86_400;
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_clock(evidence: &DoctorEvidence) -> CheckVerdict {
     let clock = &evidence.clock;
     let mut later: Vec<&Moment> = clock
         .passed
@@ -35,19 +35,19 @@ fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
         .collect();
     later.sort_by_key(|one| (!one.foreign, std::cmp::Reverse(one.at)));
     let told = !later.is_empty();
-    let server = server(evidence).filter(|_| !told);
+    let server = find_server_difference(evidence).filter(|_| !told);
     let told = told || server.is_some();
     let verdict = CheckVerdict::healthy()
-        .and(behind(evidence, &later))
+        .and(find_clock_behind(evidence, &later))
         .and(server)
-        .and(board(evidence, told));
+        .and(find_board_difference(evidence, told));
     match &clock.server_unseen {
         Some(why) => verdict.and_unseen(format!("the clock of the server: {why}")),
         None => verdict,
     }
 }
 
-fn behind(evidence: &DoctorEvidence, later: &[&Moment]) -> Option<DoctorFinding> {
+fn find_clock_behind(evidence: &DoctorEvidence, later: &[&Moment]) -> Option<DoctorFinding> {
     let newest = later.iter().map(|one| one.at).max()?;
     let foreign = later.iter().any(|one| one.foreign);
     let severity = if foreign {
@@ -83,7 +83,7 @@ fn behind(evidence: &DoctorEvidence, later: &[&Moment]) -> Option<DoctorFinding>
 }
 
 /// Reports the difference from the server's clock when it last answered. A later set-back is found by other moments.
-fn server(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+fn find_server_difference(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let heard = evidence.clock.server.as_ref()?;
     let own = heard.own?;
     let apart = own.abs_diff(heard.said);
@@ -134,7 +134,7 @@ fn set(finding: DoctorFinding, to: u64) -> DoctorFinding {
         .next("chronyc makestep # where a time server is reached")
 }
 
-fn board(evidence: &DoctorEvidence, told: bool) -> Option<DoctorFinding> {
+fn find_board_difference(evidence: &DoctorEvidence, told: bool) -> Option<DoctorFinding> {
     let (now, board) = (evidence.clock.now, evidence.clock.board?);
     let apart = now.abs_diff(board);
     // Boards that keep local time are off by some hours.

@@ -19,7 +19,7 @@ device\" while df shows free space: df -i shows the inodes.\n\n\
 To free space, in this order: old logs (journalctl --vacuum-size=500M), images that no container uses (crictl rmi \
 --prune), packages metadata (rpm-ostree cleanup -m), old deployments (doctor FP-13 shows what blocks their removal). \
 Last of all rpm-ostree cleanup -r: it removes the rollback deployment.",
-    judge,
+    judge: judge_disk_full,
 };
 
 /// Percentage of free bytes below which the kubelet evicts, by its defaults.
@@ -32,14 +32,14 @@ const NOTHING: u64 = 4 << 20;
 const NO_FILES: u64 = 64;
 const MIB: u64 = 1 << 20;
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_disk_full(evidence: &DoctorEvidence) -> CheckVerdict {
     let disks = match evidence.disks.seen() {
         Ok(disks) => disks,
         Err(why) => return CheckVerdict::unseen(format!("free space: {why}")),
     };
     let silent = disks.iter().filter(|disk| disk.space.total == 0);
     silent.fold(
-        CheckVerdict::healthy().and(found(evidence, disks)),
+        CheckVerdict::healthy().and(find_full_disks(evidence, disks)),
         |all, disk| {
             all.and_unseen(format!(
                 "free space on {}: the file system reports no size",
@@ -59,11 +59,11 @@ struct Want {
 }
 
 /// Reports the worst shortage, with every disk that has one as evidence.
-fn found(evidence: &DoctorEvidence, disks: &[Disk]) -> Option<DoctorFinding> {
+fn find_full_disks(evidence: &DoctorEvidence, disks: &[Disk]) -> Option<DoctorFinding> {
     let wanting = disks.iter().filter_map(|disk| Some((disk, wants(disk)?)));
     let wanting: Vec<(&Disk, Want)> = wanting.collect();
     let (disk, worst) = wanting.iter().min_by_key(|(_, want)| want.severity)?;
-    let facts = wanting.iter().flat_map(|(disk, _)| facts(disk));
+    let facts = wanting.iter().flat_map(|(disk, _)| as_facts(disk));
     let finding = DoctorFinding::new(worst.severity, worst.what, worst.means)
         .seen_all(facts)
         .seen_all(left_behind(evidence))
@@ -159,7 +159,7 @@ fn no_space() -> Option<String> {
 }
 
 /// Returns the free space, and the free inodes if they are short.
-fn facts(disk: &Disk) -> Vec<Fact> {
+fn as_facts(disk: &Disk) -> Vec<Fact> {
     let space = &disk.space;
     let [free, available, total] = [space.free, space.available, space.total].map(|all| all / MIB);
     let mut room = format!("{available} MiB of {total} MiB are free");
@@ -226,7 +226,7 @@ mod tests {
             disks: Look::Seen(disks),
             ..DoctorEvidence::default()
         };
-        let findings = judge(&evidence).findings;
+        let findings = judge_disk_full(&evidence).findings;
         let first = findings.into_iter().next()?;
         let place = first.evidence[0].place.clone();
         Some((

@@ -17,10 +17,10 @@ The record in the other deployment is a whole MachineConfig: mco-rescue plan FIL
 mco-rescue apply makes them. mco-rescue rollback reverts files and deployment together.\n\n\
 The daemon starts with rpm-ostree cleanup -r, so the other deployment is removed once the \
 node reaches the API. Only a pinned one survives: ostree admin pin INDEX, with the index from ostree admin status.",
-    judge,
+    judge: judge_etc_went_back,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_etc_went_back(evidence: &DoctorEvidence) -> CheckVerdict {
     let elsewhere = match evidence.upkeep.elsewhere.seen() {
         Ok(elsewhere) => elsewhere,
         Err(why) => return CheckVerdict::unseen(format!("records in other deployments: {why}")),
@@ -60,7 +60,7 @@ fn next_boot<'a>(evidence: &DoctorEvidence, elsewhere: &'a [Elsewhere]) -> Optio
     elsewhere.iter().find(|other| other.deployment == name)
 }
 
-fn fact(other: &Elsewhere) -> Fact {
+fn as_fact(other: &Elsewhere) -> Fact {
     Fact::new(
         &other.path,
         format!("{}, written {}", other.config, utc(other.written)),
@@ -75,7 +75,7 @@ and certificates. Later changes of this /etc are not in it.";
         "the next boot uses another /etc",
         means,
     )
-    .seen_all([fact(next)])
+    .seen_all([as_fact(next)])
     .seen("the record here", record)
     .next(evidence.command("status"))
     .next("rpm-ostree rollback")
@@ -90,7 +90,7 @@ old. The daemon uses the old record.";
         "/etc is older than another deployment's",
         means,
     )
-    .seen_all([fact(other)])
+    .seen_all([as_fact(other)])
     .seen(
         "the record here",
         format!("{record}, written {}", utc(written)),

@@ -21,21 +21,21 @@ presence, does not see that.\n\n\
 The order of some arguments counts: hugepages belongs to the hugepagesz before it.\n\n\
 Missing arguments are reported as FP-01. By hand: rpm-ostree kargs --append-if-missing=X --delete-if-present=Y, \
 then a clean reboot.",
-    judge,
+    judge: judge_kernel_arguments,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_kernel_arguments(evidence: &DoctorEvidence) -> CheckVerdict {
     let verdict = CheckVerdict::healthy().and(another_boot(evidence));
     let Some(config) = evidence.records.get().and_then(Records::recorded) else {
         return verdict;
     };
     let asked_for = Kargs::from_entries(&config.kernel_arguments);
     let verdict = verdict
-        .and(unclosed(&asked_for))
+        .and(find_unclosed_quotes(&asked_for))
         .and(never_found(config, &asked_for));
     match present(evidence) {
         Ok(present) => verdict
-            .and(overridden(&asked_for, present))
+            .and(find_overridden_arguments(&asked_for, present))
             .and(disordered(evidence, config, &asked_for, present)),
         Err(_) if asked_for.is_empty() => verdict,
         Err(why) => verdict.and_unseen(format!("kernel arguments: {why}")),
@@ -69,7 +69,7 @@ Degraded until the config is changed.";
     })
 }
 
-fn unclosed(asked_for: &Kargs) -> Option<DoctorFinding> {
+fn find_unclosed_quotes(asked_for: &Kargs) -> Option<DoctorFinding> {
     let open = asked_for.unclosed_quotes();
     let means = "On the command line it includes every argument after it, up to the next quote.";
     (!open.is_empty()).then(|| {
@@ -95,7 +95,7 @@ const REPEATED: [&str; 8] = [
     "earlycon",
 ];
 
-fn overridden(asked_for: &Kargs, present: &Kargs) -> Option<DoctorFinding> {
+fn find_overridden_arguments(asked_for: &Kargs, present: &Kargs) -> Option<DoctorFinding> {
     let last = |kargs: &Kargs, key: &str| {
         let same = |token: &&String| token.split('=').next() == Some(key);
         kargs.tokens().iter().rfind(same).cloned()
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn only_another_last_value_of_a_single_key_overrides() {
         let judged = |asked: &str, present: &str| {
-            overridden(&Kargs::parse(asked), &Kargs::parse(present)).is_some()
+            find_overridden_arguments(&Kargs::parse(asked), &Kargs::parse(present)).is_some()
         };
         assert!(judged("nosmt=force", "rw nosmt=force nosmt=off"));
         assert!(!judged("nosmt=force", "nosmt=off nosmt=force"));

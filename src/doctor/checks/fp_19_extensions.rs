@@ -21,10 +21,10 @@ medium with the unpacked image. rpm-ostree status shows the layered packages.\n\
 Replaced packages, local packages and an unlocked /usr are in no config, and the daemon does not see them: the image name \
 matches, the content does not. rpm-ostree override reset --all and rpm-ostree uninstall PACKAGE revert \
 the packages. An unlocked /usr is reverted by a reboot.",
-    judge,
+    judge: judge_extensions,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_extensions(evidence: &DoctorEvidence) -> CheckVerdict {
     let verdict = CheckVerdict::healthy().and(by_hand(evidence));
     let Some(config) = evidence.records.get().and_then(Records::recorded) else {
         return verdict;

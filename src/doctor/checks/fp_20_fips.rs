@@ -13,11 +13,11 @@ changes them is refused (\"can't reconcile config\"), and the node is Unreconcil
 another config, or the node is provisioned again.\n\n\
 mco-rescue plan CONFIG lists every part that prevents it, with its place in the config. The daemon stops at the \
 first one. mco-rescue never changes FIPS mode.",
-    judge,
+    judge: judge_fips,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
-    let verdict = CheckVerdict::healthy().and(unreconcilable(evidence));
+fn judge_fips(evidence: &DoctorEvidence) -> CheckVerdict {
+    let verdict = CheckVerdict::healthy().and(find_unreconcilable_fips(evidence));
     let Some(config) = evidence.records.get().and_then(Records::recorded) else {
         return verdict;
     };
@@ -56,7 +56,7 @@ afterwards.";
         .next(format!("mco-rescue plan{}", evidence.at_root()))
 }
 
-fn unreconcilable(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+fn find_unreconcilable_fips(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let branch = evidence.forecast.as_ref()?.branches.first()?;
     let seen = &branch.prediction;
     let desired = branch.desired.as_deref().unwrap_or("another config");

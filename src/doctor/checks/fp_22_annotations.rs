@@ -16,16 +16,18 @@ only some of them.\n\n\
 While node-annotations.json exists the daemon treats every boot as the first one and ignores currentconfig.\n\n\
 mco-rescue status --for-cluster prints the commands that correct the annotations once the API is back. mco-rescue \
 apply rewrites the record.",
-    judge,
+    judge: judge_annotations,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
-    let verdict = CheckVerdict::healthy().and(predicted(evidence));
+fn judge_annotations(evidence: &DoctorEvidence) -> CheckVerdict {
+    let verdict = CheckVerdict::healthy().and(find_predicted_stop(evidence));
     if !verdict.findings.is_empty() {
         return verdict;
     }
     match evidence.upkeep.annotations.seen() {
-        Ok(Some(Ok(annotations))) => verdict.and(incomplete(evidence, annotations)),
+        Ok(Some(Ok(annotations))) => {
+            verdict.and(find_incomplete_annotations(evidence, annotations))
+        }
         Ok(Some(Err(why))) => verdict.and([unreadable(evidence, why)]),
         Ok(None) => verdict.and(no_record(evidence)),
         Err(why) => verdict.and_unseen(format!("node-annotations.json: {why}")),
@@ -37,7 +39,7 @@ fn file() -> String {
 }
 
 /// Reports missing annotations as the daemon will, if the annotations are known.
-fn predicted(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+fn find_predicted_stop(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let branch = evidence.forecast.as_ref()?.branches.first()?;
     let says = branch.prediction.error.as_ref()?;
     let means = "The daemon does not know the node's config, and stays Degraded.";
@@ -72,7 +74,10 @@ Degraded.";
     ))
 }
 
-fn incomplete(evidence: &DoctorEvidence, annotations: &StartAnnotations) -> Option<DoctorFinding> {
+fn find_incomplete_annotations(
+    evidence: &DoctorEvidence,
+    annotations: &StartAnnotations,
+) -> Option<DoctorFinding> {
     let pairs = [
         ("currentConfig", &annotations.current),
         ("desiredConfig", &annotations.desired),

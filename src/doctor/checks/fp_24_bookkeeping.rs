@@ -18,10 +18,10 @@ the daemon leaves them behind.\n\n\
 The encapsulated config (/etc/ignition-machine-config-encapsulated.json) is renamed to .bak in the end. While it exists, the \
 kubelet does not start and the first-boot service runs again.\n\n\
 mco-rescue apply keeps the same copies and stamps as the daemon.",
-    judge,
+    judge: judge_bookkeeping,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_bookkeeping(evidence: &DoctorEvidence) -> CheckVerdict {
     let verdict = CheckVerdict::healthy().and(first_boot_again(evidence));
     match evidence.upkeep.stamps.seen() {
         Ok(stamps) => verdict.and(in_disorder(evidence, stamps)),

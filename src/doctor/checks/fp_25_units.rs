@@ -14,23 +14,23 @@ nowhere, and at a file in the place of a link. Then no unit of the update is ena
 Units and enablement that differ from the config are reported as FP-03: mco-rescue apply corrects both with \
 links alone, also on a disk whose systemd does not run. The files reported here belong to no config: check and remove \
 them, then systemctl daemon-reload.",
-    judge,
+    judge: judge_units,
 };
 
 /// Services without which the node cannot work.
 const NEEDED: [&str; 3] = ["kubelet.service", "crio.service", "NetworkManager.service"];
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
-    let verdict = CheckVerdict::healthy().and(failed(evidence));
+fn judge_units(evidence: &DoctorEvidence) -> CheckVerdict {
+    let verdict = CheckVerdict::healthy().and(find_failed_units(evidence));
     match evidence.upkeep.unit_links.seen() {
         Ok(links) => verdict
             .and(in_the_way(evidence, links))
-            .and(idle(evidence, links)),
+            .and(find_idle_units(evidence, links)),
         Err(why) => verdict.and_unseen(format!("links of units: {why}")),
     }
 }
 
-fn fact(link: &UnitLink) -> Fact {
+fn as_fact(link: &UnitLink) -> Fact {
     let said = match &link.wrong {
         Wrong::NoFile { target } => format!("leads to {target}, which is missing"),
         Wrong::NoUnit { target } => format!("leads to {target}, and there is no such unit"),
@@ -54,14 +54,14 @@ in its way.";
             "files in the way of enabling units",
             means,
         )
-        .seen_all(all.iter().map(|link| fact(link)))
+        .seen_all(all.iter().map(|link| as_fact(link)))
         .daemon(Some("error enabling units".to_owned()))
         .next(format!("ls -l {path}"))
         .next(format!("rm {path}")),
     )
 }
 
-fn idle(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<DoctorFinding> {
+fn find_idle_units(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<DoctorFinding> {
     let none = |link: &&UnitLink| matches!(link.wrong, Wrong::NoUnit { .. });
     let all: Vec<&UnitLink> = links.iter().filter(none).collect();
     let first = all.first()?;
@@ -72,12 +72,12 @@ fn idle(evidence: &DoctorEvidence, links: &[UnitLink]) -> Option<DoctorFinding> 
     let means = "These links start nothing. Their units no longer exist.";
     Some(
         DoctorFinding::new(CheckSeverity::Notice, "missing units are enabled", means)
-            .seen_all(all.iter().map(|link| fact(link)))
+            .seen_all(all.iter().map(|link| as_fact(link)))
             .next(format!("systemctl{at} disable {}", first.path.name())),
     )
 }
 
-fn failed(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
+fn find_failed_units(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let units = evidence.units.get()?.iter();
     let mut failed = units.filter(|unit| {
         let loops = unit.active == "activating" && unit.sub == "auto-restart";

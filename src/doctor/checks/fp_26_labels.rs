@@ -4,7 +4,7 @@ use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
 use crate::labels::type_of;
-use crate::plan::restorecon;
+use crate::plan::restorecon_command;
 use crate::root::RootPath;
 
 pub const CHECK: DoctorCheck = DoctorCheck {
@@ -17,10 +17,10 @@ label. The daemon does not check labels.\n\n\
 mco-rescue labels its files by the policy of the root, also from an initramfs. Existing wrong labels are corrected \
 by restorecon -RFv PATH on the running node. A mounted disk is relabelled at its next boot after: touch \
 /.autorelabel.",
-    judge,
+    judge: judge_labels,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_labels(evidence: &DoctorEvidence) -> CheckVerdict {
     let labels = match evidence.upkeep.labels.seen() {
         Ok(labels) => labels,
         // FP-03 reports it for the comparison as a whole.
@@ -47,7 +47,7 @@ fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
         means,
     );
     verdict.and((!paths.is_empty()).then(|| {
-        let command = restorecon(&paths);
+        let command = restorecon_command(&paths);
         let here = command.split('`').nth(1).unwrap_or_default().to_owned();
         let at_boot = format!("touch {}", evidence.path(".autorelabel"));
         finding

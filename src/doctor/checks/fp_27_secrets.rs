@@ -17,15 +17,15 @@ of /run/ostree/auth.json, /etc/ostree/auth.json and the kubelet's: a stale copy 
 The kubelet's authority (/etc/kubernetes/kubelet-ca.crt), the cloud's bundle, the registries' certificates and the \
 secret of the internal registry have another writer: the daemon, while it runs, outside the config. The daemon neither compares \
 nor reverts them, and mco-rescue writes them only if they are missing.",
-    judge,
+    judge: judge_secrets,
 };
 
 /// The pull secret of the rendered config, which people and operators edit too.
 const RENDERED: &str = "/var/lib/kubelet/config.json";
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_secrets(evidence: &DoctorEvidence) -> CheckVerdict {
     let verdict = match evidence.upkeep.secrets.seen() {
-        Ok(secrets) => CheckVerdict::healthy().and(unusable(evidence, secrets)),
+        Ok(secrets) => CheckVerdict::healthy().and(find_unusable_secrets(evidence, secrets)),
         Err(why) => CheckVerdict::unseen(format!("pull secrets: {why}")),
     };
     let drifts = evidence
@@ -34,11 +34,11 @@ fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
         .map(|compared| compared.drifts.as_slice());
     let drifts = drifts.unwrap_or_default();
     verdict
-        .and(edited(evidence, drifts))
-        .and(missing(evidence, drifts))
+        .and(find_edited_secrets(evidence, drifts))
+        .and(find_missing_secrets(evidence, drifts))
 }
 
-fn unusable(evidence: &DoctorEvidence, secrets: &[Secrets]) -> Option<DoctorFinding> {
+fn find_unusable_secrets(evidence: &DoctorEvidence, secrets: &[Secrets]) -> Option<DoctorFinding> {
     let of_pull = |secret: &&Secrets| {
         let file = secret.file.as_deref().unwrap_or_default();
         paths::PULL_SECRETS.contains(&file.trim_start_matches('/'))
@@ -69,7 +69,7 @@ uses the first that exists, the kubelet its own.";
     )
 }
 
-fn edited(evidence: &DoctorEvidence, drifts: &[Drift]) -> Option<DoctorFinding> {
+fn find_edited_secrets(evidence: &DoctorEvidence, drifts: &[Drift]) -> Option<DoctorFinding> {
     let content = |drift: &&Drift| drift.subject == RENDERED && drift.kind == DriftKind::Content;
     let drift = drifts.iter().find(content)?;
     let means = "The cluster's pull secret is part of the rendered config. Edits on the node are reverted \
@@ -86,7 +86,7 @@ by the next apply. To keep them, change the cluster's secret: oc edit secret pul
     )
 }
 
-fn missing(evidence: &DoctorEvidence, drifts: &[Drift]) -> Option<DoctorFinding> {
+fn find_missing_secrets(evidence: &DoctorEvidence, drifts: &[Drift]) -> Option<DoctorFinding> {
     let exempt = |drift: &&Drift| {
         let path = drift.subject.trim_start_matches('/');
         paths::EXEMPT.contains(&path) && drift.kind == DriftKind::Missing

@@ -14,25 +14,25 @@ Where rpm-ostree is too old for the image the daemon updates through a container
 shows the required steps. The boot loader is updated by hand: bootupctl status, bootupctl update. A stale one can stop at \
 grub> after an update (FP-11).\n\n\
 For new nodes: use a newer boot image, and in the pointer config an Ignition version that it supports.",
-    judge,
+    judge: judge_boot_image,
 };
 
 /// Days after which an image counts as old: boot loaders and config formats have changed by then.
 const OLD: u64 = 730;
 const DAY: u64 = 86_400;
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_boot_image(evidence: &DoctorEvidence) -> CheckVerdict {
     let verdict = CheckVerdict::healthy().and(without_containers(evidence));
     match evidence.upkeep.builds.seen() {
         Err(why) => verdict.and_unseen(format!("the boot image: {why}")),
         Ok(builds) => match (&builds.boot_image, &builds.os) {
-            (Some(born), Some(os)) => verdict.and(old(evidence, born, os)),
+            (Some(born), Some(os)) => verdict.and(find_old_image(evidence, born, os)),
             _ => verdict.and_unseen("the boot image: no file has its date; run: bootupctl status"),
         },
     }
 }
 
-fn old(evidence: &DoctorEvidence, born: &Build, os: &Build) -> Option<DoctorFinding> {
+fn find_old_image(evidence: &DoctorEvidence, born: &Build, os: &Build) -> Option<DoctorFinding> {
     let days = os.day.saturating_sub(born.day) / DAY;
     let first = evidence.first_boot_files.encapsulated;
     let (severity, means) = match first {

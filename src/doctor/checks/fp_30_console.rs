@@ -18,10 +18,10 @@ At the boot menu press e and remove the last console=, or add console=tty0 after
 The emergency shell asks for root's password. Where root is locked (\"Cannot open access to console, the root account \
 is locked\") only a boot with init=/bin/bash, or the disk on another machine (mco-rescue --root), gives access. FP-33 shows \
 the possible logins.",
-    judge,
+    judge: judge_console,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_console(evidence: &DoctorEvidence) -> CheckVerdict {
     let arguments = match evidence.facts() {
         Ok(facts) => &facts.booted_arguments,
         Err(_) => match evidence.arguments_on_disk.seen() {
@@ -30,8 +30,10 @@ fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
         },
     };
     let terminals = evidence.upkeep.terminals.as_deref();
-    CheckVerdict::healthy()
-        .and(silent(arguments, terminals).map(|finding| finding.next(command(evidence, arguments))))
+    CheckVerdict::healthy().and(
+        find_silent_console(arguments, terminals)
+            .map(|finding| finding.next(command(evidence, arguments))),
+    )
 }
 
 /// Returns the next command; the boot entries of a mounted disk are changed by hand.
@@ -47,7 +49,7 @@ fn command(evidence: &DoctorEvidence, arguments: &Kargs) -> String {
     )
 }
 
-fn silent(arguments: &Kargs, terminals: Option<&[String]>) -> Option<DoctorFinding> {
+fn find_silent_console(arguments: &Kargs, terminals: Option<&[String]>) -> Option<DoctorFinding> {
     let consoles = arguments.tokens().iter();
     let consoles: Vec<&str> = consoles
         .filter_map(|token| token.strip_prefix("console="))
@@ -82,7 +84,7 @@ mod tests {
     fn the_last_console_counts() {
         let has = ["tty1".to_owned(), "ttyS0".to_owned()];
         let judged = |text: &str, known: bool| {
-            silent(&Kargs::parse(text), known.then_some(has.as_slice())).is_some()
+            find_silent_console(&Kargs::parse(text), known.then_some(has.as_slice())).is_some()
         };
         assert!(!judged("rw", true));
         assert!(!judged("console=null console=ttyS0,115200n8", true));

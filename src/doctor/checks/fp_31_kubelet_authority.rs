@@ -14,13 +14,13 @@ signers are in /etc/kubernetes/kubelet-ca.crt. The signer is replaced after abou
 does not get it.\n\n\
 Unpause the pool (oc patch mcp NAME --type merge -p '{\"spec\":{\"paused\":false}}'), or copy the file from a node that \
 has it. It is not compared with the config, so a copy is no drift. The API's own certificate cannot be seen offline.",
-    judge,
+    judge: judge_kubelet_authority,
 };
 
 /// Name of the signer, as part of its subject.
 const SIGNER: &str = "kube-apiserver-to-kubelet-signer";
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_kubelet_authority(evidence: &DoctorEvidence) -> CheckVerdict {
     let Ok(certificates) = evidence.certificates.seen() else {
         return CheckVerdict::unseen("the kubelet's authority: no certificate could be read");
     };
@@ -42,10 +42,10 @@ fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
             "the kubelet's authority: /etc/kubernetes/kubelet-ca.crt has none",
         );
     };
-    CheckVerdict::healthy().and(stale(evidence, newest))
+    CheckVerdict::healthy().and(find_stale_authority(evidence, newest))
 }
 
-fn stale(evidence: &DoctorEvidence, newest: &Certificate) -> Option<DoctorFinding> {
+fn find_stale_authority(evidence: &DoctorEvidence, newest: &Certificate) -> Option<DoctorFinding> {
     let now = evidence.clock.now;
     let life = newest.not_after.saturating_sub(newest.not_before);
     // Signers are replaced after four fifths of their life.
@@ -105,7 +105,7 @@ mod tests {
                 signed(SIGNER, 500),
                 signed("other", 5000),
             ];
-            let verdict = judge(&DoctorEvidence {
+            let verdict = judge_kubelet_authority(&DoctorEvidence {
                 certificates: Look::Seen(all),
                 clock: Clock {
                     now,

@@ -15,10 +15,10 @@ mco-rescue fetch --resolve HOST:ADDRESS avoids this for the Machine Config Serve
 /etc/hosts, or a server to /etc/resolv.conf until the next boot. A program without any server reports \
 \"lookup X on [::1]:53\".\n\n\
 Doctor does not ask the servers. Try each one: dig @SERVER NAME.",
-    judge,
+    judge: judge_name_servers,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_name_servers(evidence: &DoctorEvidence) -> CheckVerdict {
     let found = match evidence.upkeep.name_servers.seen() {
         Ok(found) => found,
         Err(why) => return CheckVerdict::unseen(format!("name servers: {why}")),

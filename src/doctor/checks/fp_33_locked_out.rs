@@ -19,10 +19,10 @@ mco-rescue apply writes the keys of the config with owner, mode and label. Witho
 init=/bin/bash at the boot menu, and run it with --root on the disk. Any config with keys works: mco-rescue --root \
 /mnt apply CONFIG.\n\n\
 After adding a key by hand: chown -R core: /home/core/.ssh, chmod 0700 and 0600, restorecon -RF.",
-    judge,
+    judge: judge_locked_out,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_locked_out(evidence: &DoctorEvidence) -> CheckVerdict {
     let login = match evidence.upkeep.login.seen() {
         Ok(login) => login,
         Err(why) => return CheckVerdict::unseen(format!("keys and passwords: {why}")),

@@ -14,10 +14,10 @@ as 99-worker-ssh, that was applied as if it were the rendered one. Everything el
 with it, and the node matches the rest.\n\n\
 mco-rescue rollback reverts that run. If the run is too old, apply the rendered config of the pool: from the \
 cache, from another node of the pool, or made with mco-rescue render POOL FILES...",
-    judge,
+    judge: judge_no_kubelet,
 };
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_no_kubelet(evidence: &DoctorEvidence) -> CheckVerdict {
     let Some(records) = evidence.records.get() else {
         return CheckVerdict::unseen("the recorded config: the records cannot be read");
     };

@@ -16,13 +16,13 @@ No rendered config contains it. It comes from the Machine Config Server at the f
 node of the cluster, so a copy from another node works: owner root, mode 0600. It contains a token: protect it like a \
 password.\n\n\
 The daemon does not compare it with anything, so a copy is no drift.",
-    judge,
+    judge: judge_kubeconfig,
 };
 
 /// The daemon's message, for a node without a forecast.
 const SAYS: &str = "cannot stat /etc/kubernetes/kubeconfig: stat /etc/kubernetes/kubeconfig: no such file or directory";
 
-fn judge(evidence: &DoctorEvidence) -> CheckVerdict {
+fn judge_kubeconfig(evidence: &DoctorEvidence) -> CheckVerdict {
     let recorded = evidence.records.get().and_then(Records::recorded);
     // The first boot brings it.
     if recorded.is_none() {
