@@ -29,7 +29,7 @@ fn source_files(directory: &Path, found: &mut Vec<PathBuf>) {
 /// Returns the names that follow `crate::` in code: one, or those of a list in braces. Comments and unit tests are
 /// left out: a test may use what a program of a higher layer prints.
 fn used_modules(text: &str) -> BTreeSet<String> {
-    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+    let code = text.split("\nmod tests {").next().unwrap();
     let code = code
         .lines()
         .map(|line| line.split("//").next().unwrap())

@@ -62,6 +62,10 @@ pub use text::Text;
 pub use unsupported::Unsupported;
 
 #[cfg(test)]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the test reads the source files of this room"
+)]
 mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;

@@ -1,5 +1,6 @@
 //! What waits for the next boot: a deployment that was staged together with files (docs/operating-system.md), and what
-//! that boot turned out to be. Values and judgements only; `cli/complete`, `cli/rollback` and `cli/os` look and act.
+//! that boot turned out to be. Values and judgements only; [`super::state`] reads and writes
+//! the file; `cli/complete` and `cli/rollback` act.
 
 use serde::{Deserialize, Serialize};
 
