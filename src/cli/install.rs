@@ -23,7 +23,7 @@ use crate::error::ExitCode;
 use crate::install::archive::{Baked, entries};
 use crate::install::{
     self, COMPLETE, FETCH, FoundItem, InstallScope, InstallSurvey, ItemStanding, RECOVER, cpio,
-    managed,
+    managed_paths,
 };
 use crate::invocation::mco_rescue;
 use crate::node::space::Mounted;
@@ -54,7 +54,7 @@ fn install(ui: &Ui<'_>, root: &Root, meant: bool) -> Result<ExitCode> {
     let lock = transaction::acquire_lock(root)?;
     let records = Records::read(root).context("reading the daemon's records")?;
     let config = records.recorded().map(Desired::from_config);
-    let managed = config.as_ref().map(managed).unwrap_or_default();
+    let managed = config.as_ref().map(managed_paths).unwrap_or_default();
     let due = Due::of(root, InstallScope::All, &managed)?;
     let unlabelled = due.put(root, &lock)?;
     let check = check(root, &lock, &due, ui.runner)?;
@@ -207,15 +207,18 @@ pub struct Beforehand(Result<Due, String>);
 impl Beforehand {
     /// What is missing; `None` where nothing is, where systemd does not run, or where the image has it.
     pub fn of(session: &Session<'_>) -> Option<Self> {
-        let mut theirs = managed(&session.desired);
-        theirs.extend(session.old.iter().flat_map(|old| managed(old)));
+        let mut theirs = managed_paths(&session.desired);
+        theirs.extend(session.old.iter().flat_map(|old| managed_paths(old)));
         Self::on(&session.root, &theirs)
     }
 
     /// The same for a run without a config of its own.
     pub fn of_recorded(root: &Root, records: &Records) -> Option<Self> {
         let config = records.recorded().map(Desired::from_config);
-        Self::on(root, &config.as_ref().map(managed).unwrap_or_default())
+        Self::on(
+            root,
+            &config.as_ref().map(managed_paths).unwrap_or_default(),
+        )
     }
 
     fn on(root: &Root, theirs: &BTreeSet<RootPath>) -> Option<Self> {
@@ -490,7 +493,7 @@ fn remove(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
 fn to_remove(root: &Root, lock: &Lock) -> Result<Removed> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let config = records.recorded().map(Desired::from_config);
-    let managed = config.as_ref().map(managed).unwrap_or_default();
+    let managed = config.as_ref().map(managed_paths).unwrap_or_default();
     let (mut ours, mut left) = (Vec::new(), Vec::new());
     for item in install::items(InstallScope::All, true).into_iter().rev() {
         let path = item.path;

@@ -646,7 +646,7 @@ fn installed(runner: &dyn CommandRunner, extensions: &[String]) -> Option<BTreeS
 
 /// How podman fails when it is asked for an image, as the daemon asks it; nothing where it answers.
 fn podman_fails(runner: &dyn CommandRunner, image: &str) -> Option<String> {
-    let line = storage::images(image);
+    let line = storage::list_images(image);
     match runner.run(&line) {
         Ok(answer) => match answer.status {
             Some(0) => None,

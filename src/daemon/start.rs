@@ -1,7 +1,7 @@
 //! The daemon's start: its first look at the node and at the API, as a walk over values (docs/agreement.md: Start).
 //!
 //! Unknown facts are values as well: an annotation without a source is [`Annotation::Unknown`], and an object that the
-//! API must have is a [`Need`] with the daemon's message for the case that it is missing.
+//! API must have is a [`StartNeed`] with the daemon's message for the case that it is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 

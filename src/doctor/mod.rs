@@ -1,6 +1,6 @@
 //! Diagnoses a node: findings, worst first.
 //!
-//! Pure: [`Evidence`] in, findings out. Each check is a file in [`checks`] and judges on its own; none of them reads
+//! Pure: [`DoctorEvidence`] in, findings out. Each check is a file in [`checks`] and judges on its own; none of them reads
 //! the node or the time, or prints. Missing evidence is reported with its reason and never counts as healthy.
 
 pub mod checks;
@@ -175,7 +175,7 @@ impl DoctorFinding {
         self
     }
 
-    /// Adds pieces of evidence: the first [`SHOWN`] are listed, the others counted.
+    /// Adds pieces of evidence: the first few are listed, the others counted.
     pub fn seen_all(mut self, facts: impl IntoIterator<Item = Fact>) -> Self {
         let mut facts = facts.into_iter();
         self.evidence.extend(facts.by_ref().take(SHOWN));

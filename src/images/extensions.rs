@@ -33,7 +33,7 @@ pub fn repo_file(repository: &str) -> String {
 }
 
 /// Pulls the image if it is not in containers-storage; `auth`: the pull secret.
-pub fn pull(image: &str, auth: Option<&str>) -> CommandLine {
+pub fn pull_image(image: &str, auth: Option<&str>) -> CommandLine {
     let mut args = vec!["pull".to_owned(), "-q".to_owned()];
     args.extend(
         auth.into_iter()
@@ -44,7 +44,7 @@ pub fn pull(image: &str, auth: Option<&str>) -> CommandLine {
 }
 
 /// Makes a container of the image, which never runs.
-pub fn create(image: &str, name: &str) -> CommandLine {
+pub fn create_container(image: &str, name: &str) -> CommandLine {
     let args = [
         "create",
         "--net=none",
@@ -61,13 +61,13 @@ pub fn create(image: &str, name: &str) -> CommandLine {
 }
 
 /// Copies the container's files to a directory of the node.
-pub fn copy(name: &str, directory: &str) -> CommandLine {
+pub fn copy_content(name: &str, directory: &str) -> CommandLine {
     let args = ["cp".to_owned(), format!("{name}:/"), directory.to_owned()];
     podman_line(args.to_vec(), COPY)
 }
 
 /// Labels the copied files so that rpm-ostreed may read them.
-pub fn label(directory: &str) -> CommandLine {
+pub fn label_directory(directory: &str) -> CommandLine {
     let args = ["-R", "-t", "var_run_t", directory];
     CommandLine {
         program: "chcon".to_owned(),
@@ -78,7 +78,7 @@ pub fn label(directory: &str) -> CommandLine {
 }
 
 /// Removes the container.
-pub fn remove(name: &str) -> CommandLine {
+pub fn remove_container(name: &str) -> CommandLine {
     podman_line(["rm", "-f", name].map(str::to_owned).to_vec(), QUICK)
 }
 
@@ -108,14 +108,17 @@ mod tests {
     fn the_container_is_made_as_the_daemon_makes_it() {
         let line = |line: CommandLine| format!("{} {}", line.program, line.args.join(" "));
         assert_eq!(
-            line(pull("q/e@sha256:1", Some("/s"))),
+            line(pull_image("q/e@sha256:1", Some("/s"))),
             "podman pull -q --authfile /s q/e@sha256:1"
         );
-        assert_eq!(line(pull("q/e", None)), "podman pull -q q/e");
-        assert!(line(create("q/e", "n")).starts_with(
+        assert_eq!(line(pull_image("q/e", None)), "podman pull -q q/e");
+        assert!(line(create_container("q/e", "n")).starts_with(
             "podman create --net=none --annotation=org.openshift.machineconfigoperator.pivot=true --name n q/e"
         ));
-        assert_eq!(line(copy("n", "/run/d")), "podman cp n:/ /run/d");
-        assert_eq!(line(label("/run/d")), "chcon -R -t var_run_t /run/d");
+        assert_eq!(line(copy_content("n", "/run/d")), "podman cp n:/ /run/d");
+        assert_eq!(
+            line(label_directory("/run/d")),
+            "chcon -R -t var_run_t /run/d"
+        );
     }
 }

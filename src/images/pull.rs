@@ -68,7 +68,7 @@ impl Trace {
     pub fn read(root: &Root, image: &ImageName) -> Result<Self, TraceError> {
         let registries = Registries::parse(&Registries::files(root)?)?;
         let secrets = Secrets::read(root)?;
-        let policy = policy_of(root)?;
+        let policy = read_policy(root)?;
         Ok(Self::of(image, &registries, &secrets, &policy))
     }
 
@@ -142,7 +142,7 @@ impl Trace {
 ///
 /// # Errors
 /// It is missing, or cannot be understood.
-pub fn policy_of(root: &Root) -> Result<SignaturePolicy, TraceError> {
+pub fn read_policy(root: &Root) -> Result<SignaturePolicy, TraceError> {
     let policy = root
         .read(&RootPath::fixed(paths::POLICY))?
         .ok_or(TraceError::NoPolicy)?;

@@ -53,7 +53,7 @@ const COPY: Duration = Duration::from_secs(3600);
 
 /// Brings an image into the storage under its very name; another digest than the name's is refused by skopeo.
 /// `from`: as skopeo names it.
-pub fn bring(from: &str, image: &str) -> CommandLine {
+pub fn copy_into_storage(from: &str, image: &str) -> CommandLine {
     CommandLine {
         program: "skopeo".to_owned(),
         args: vec![
@@ -68,7 +68,7 @@ pub fn bring(from: &str, image: &str) -> CommandLine {
 }
 
 /// Shows skopeo's version; fails if skopeo is missing.
-pub fn version() -> CommandLine {
+pub fn skopeo_version() -> CommandLine {
     CommandLine {
         program: "skopeo".to_owned(),
         args: vec!["--version".to_owned()],
@@ -78,13 +78,13 @@ pub fn version() -> CommandLine {
 }
 
 /// `podman images` of one name.
-pub fn images(image: &str) -> CommandLine {
+pub fn list_images(image: &str) -> CommandLine {
     let filter = format!("reference={image}");
     podman_line(&["images", "--format=json", "--filter", &filter])
 }
 
 /// `podman system info`.
-pub fn info() -> CommandLine {
+pub fn system_info() -> CommandLine {
     podman_line(&["system", "info", "--format=json"])
 }
 
@@ -101,7 +101,7 @@ fn podman_line(args: &[&str]) -> CommandLine {
 ///
 /// # Errors
 /// An answer that is not podman's.
-pub fn stored(answer: &str, image: &str) -> Result<Option<Stored>, StorageError> {
+pub fn parse_stored(answer: &str, image: &str) -> Result<Option<Stored>, StorageError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct StoredImage {
@@ -133,7 +133,7 @@ pub fn stored(answer: &str, image: &str) -> Result<Option<Stored>, StorageError>
 ///
 /// # Errors
 /// An answer that is not podman's.
-pub fn place(answer: &str) -> Result<StoragePlace, StorageError> {
+pub fn parse_place(answer: &str) -> Result<StoragePlace, StorageError> {
     let broken = |words: String| StorageError("system info --format=json", words);
     let info: Value = serde_json::from_str(answer).map_err(|error| broken(error.to_string()))?;
     let text = |key: &str| {
@@ -151,7 +151,7 @@ pub fn place(answer: &str) -> Result<StoragePlace, StorageError> {
 }
 
 /// The scope of one image in the policy: `[DRIVER@ROOT]NAME@DIGEST@ID`.
-pub fn scope(place: &StoragePlace, stored: &Stored) -> String {
+pub fn policy_scope(place: &StoragePlace, stored: &Stored) -> String {
     format!(
         "[{}@{}]{}@{}",
         place.driver, place.root, stored.repo_digest, stored.id
@@ -188,14 +188,14 @@ pub fn with_exception(
         .as_object_mut()
         .ok_or_else(|| broken("containers-storage is no object".into()))?;
     storage.insert(
-        scope(place, stored),
+        policy_scope(place, stored),
         json!([{"type": "insecureAcceptAnything"}]),
     );
     Ok(Value::Object(all).to_string())
 }
 
 /// Returns the drop-in that mounts that file over the node's policy, for rpm-ostreed alone; the text is the daemon's.
-pub fn binding(file: &str) -> String {
+pub fn policy_binding(file: &str) -> String {
     format!("[Service]\nBindReadOnlyPaths={file}:/etc/containers/policy.json\n")
 }
 
@@ -221,20 +221,20 @@ mod tests {
     #[test]
     fn an_image_counts_only_under_exactly_the_wanted_name() {
         let answer = r#"[{"Id": "12ab", "RepoDigests": ["other.example/os@sha256:1", "quay.example/os@sha256:1"]}]"#;
-        assert_eq!(stored(answer, NAME), Ok(Some(one().1)));
-        assert_eq!(stored(answer, "quay.example/os@sha256:2"), Ok(None));
+        assert_eq!(parse_stored(answer, NAME), Ok(Some(one().1)));
+        assert_eq!(parse_stored(answer, "quay.example/os@sha256:2"), Ok(None));
         for nothing in ["", "[]", "null", r#"[{"Id": "1", "RepoDigests": null}]"#] {
-            assert_eq!(stored(nothing, NAME), Ok(None), "{nothing}");
+            assert_eq!(parse_stored(nothing, NAME), Ok(None), "{nothing}");
         }
-        assert!(stored("Error: x", NAME).is_err());
+        assert!(parse_stored("Error: x", NAME).is_err());
     }
 
     #[test]
     fn the_place_of_the_storage_comes_from_podman() {
         let answer = r#"{"store": {"graphDriverName": "overlay", "graphRoot": "/var/lib/containers/storage"}}"#;
-        assert_eq!(place(answer), Ok(one().0));
+        assert_eq!(parse_place(answer), Ok(one().0));
         assert!(
-            place("{}")
+            parse_place("{}")
                 .unwrap_err()
                 .to_string()
                 .contains("store.graphDriverName")
@@ -252,7 +252,7 @@ mod tests {
         );
         let name = crate::images::ImageName::parse("quay.example/os:1").unwrap();
         assert_eq!(before.of_registry(&name), after.of_registry(&name));
-        let scope = scope(&place, &stored);
+        let scope = policy_scope(&place, &stored);
         assert_eq!(
             scope,
             "[overlay@/var/lib/containers/storage]quay.example/os@sha256:1@12ab"

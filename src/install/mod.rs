@@ -142,7 +142,7 @@ pub fn items(scope: InstallScope, never_booted: bool) -> Vec<Item> {
 }
 
 /// Returns the paths that a config manages: the daemon would find another object there, and go Degraded.
-pub fn managed(config: &Desired) -> BTreeSet<RootPath> {
+pub fn managed_paths(config: &Desired) -> BTreeSet<RootPath> {
     let files = config.files.iter().map(|file| file.path.clone());
     let links = config.links.iter().map(|link| link.path.clone());
     let units = config.units.iter();

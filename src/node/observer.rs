@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Directory, NodeState, at};
 use crate::object::{Flags, Kind, Object, Stamp};
 use crate::root::{
-    Hold, Mount, Place, Places, Recent, ResolveError, Root, RootError, RootPath, mount_of,
+    Hold, Mount, Place, Recent, RecentPlaces, ResolveError, Root, RootError, RootPath, mount_of,
     stat_of_open,
 };
 use crate::sys::parallel;
@@ -40,7 +40,7 @@ pub(super) struct Observer<'r> {
     /// Missing directories; true if a non-directory occupies the name.
     missing: BTreeMap<RootPath, bool>,
     parents: Recent<Parent>,
-    places: Places,
+    places: RecentPlaces,
     seen: SeenObjects,
 }
 
@@ -96,7 +96,7 @@ impl<'r> Observer<'r> {
             labels,
             missing: BTreeMap::new(),
             parents: Recent::default(),
-            places: Places::default(),
+            places: RecentPlaces::default(),
             seen: SeenObjects::default(),
         }
     }

@@ -31,7 +31,7 @@ pub use label::{LABEL, extended_attributes, proc_path};
 pub use mount::{Hold, Mount, hold_of, mount_id, mount_of, stat_of_open};
 pub use obstacle::{Obstacle, Tree};
 pub use path::{RootPath, RootPathError};
-pub use places::{Places, Recent};
+pub use places::{Recent, RecentPlaces};
 pub use resolve::{Follow, ResolveError};
 
 use crate::object::{Kind, Object, Stamp};

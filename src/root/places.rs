@@ -14,7 +14,7 @@ pub struct Recent<T>(Vec<(Option<RootPath>, T)>);
 
 /// Directories as they were when they were looked up. A caller that changes one of them calls [`RecentPlaces::forget_all`].
 #[derive(Debug, Default)]
-pub struct Places(Recent<Arc<OwnedFd>>);
+pub struct RecentPlaces(Recent<Arc<OwnedFd>>);
 
 impl<T> Default for Recent<T> {
     fn default() -> Self {
@@ -39,7 +39,7 @@ impl<T: Clone> Recent<T> {
     }
 }
 
-impl Places {
+impl RecentPlaces {
     /// The parent of `path` and its last name; `None` when the parent does not exist.
     pub fn of(&mut self, root: &Root, path: &RootPath) -> Result<Option<Place>, RootError> {
         if let Some(dir) = self.0.above(path) {
@@ -56,7 +56,7 @@ impl Places {
     }
 
     /// Looks everything up anew from here on.
-    pub fn forget(&mut self) {
+    pub fn forget_all(&mut self) {
         self.0.0.clear();
     }
 }

@@ -183,10 +183,10 @@ impl Search<'_> {
 
     /// skopeo copies it, which asks the policy as every copy does.
     fn bring(&mut self, address: &Address, image: &str) {
-        if let Err(error) = self.runner.run(&storage::version()) {
+        if let Err(error) = self.runner.run(&storage::skopeo_version()) {
             return self.block("skopeo", format!("{error}; it copies the image"));
         }
-        match pull::policy_of(self.root) {
+        match pull::read_policy(self.root) {
             Ok(policy) => {
                 let ruling = policy.of_medium(&without_links(address));
                 if !ruling.accepts_anything() {
@@ -202,7 +202,7 @@ impl Search<'_> {
     }
 
     fn stored(&mut self, image: &str) {
-        if let Err(error) = pull::policy_of(self.root) {
+        if let Err(error) = pull::read_policy(self.root) {
             self.block("policy", error.to_string());
         }
         let missing = format!(
@@ -219,9 +219,9 @@ impl Search<'_> {
 
     /// What podman has under this very name.
     fn in_storage(&self, image: &str) -> Result<Option<storage::Stored>, String> {
-        let answer = self.runner.run(&storage::images(image));
+        let answer = self.runner.run(&storage::list_images(image));
         let answer = answer.map_err(|error| format!("{error}; podman knows what is in it"))?;
-        storage::stored(&answer.stdout, image).map_err(|error| error.to_string())
+        storage::parse_stored(&answer.stdout, image).map_err(|error| error.to_string())
     }
 
     /// The image of extensions is pulled by podman, unless it is there.

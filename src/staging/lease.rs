@@ -78,14 +78,14 @@ impl Lease<'_> {
 
     /// The content of the image of extensions in a directory, through a container that never runs.
     fn copy_of(&self, image: &str) -> Result<String, RpmOstreeError> {
-        let here = self.runner.run(&storage::images(image));
+        let here = self.runner.run(&storage::list_images(image));
         let here = here.map_err(|error| RpmOstreeError::of_error(&error))?;
-        if !matches!(storage::stored(&here.stdout, image), Ok(Some(_))) {
+        if !matches!(storage::parse_stored(&here.stdout, image), Ok(Some(_))) {
             let secrets = Secrets::read(self.root);
             let secrets = secrets.map_err(|error| RpmOstreeError::Unknown(error.to_string()))?;
             run(
                 self.runner,
-                &extensions::pull(image, secrets.file.as_deref()),
+                &extensions::pull_image(image, secrets.file.as_deref()),
             )?;
         }
         let id = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -94,9 +94,9 @@ impl Lease<'_> {
         let directory = format!("{}/os-extensions-content-{id:x}", runtime::EXTENSIONS);
         runtime::make_directory(&directory)
             .map_err(|error| RpmOstreeError::Unknown(format!("making {directory}: {error}")))?;
-        run(self.runner, &extensions::create(image, &name))?;
-        let copied = run(self.runner, &extensions::copy(&name, &directory));
-        if let Err(cause) = run(self.runner, &extensions::remove(&name)) {
+        run(self.runner, &extensions::create_container(image, &name))?;
+        let copied = run(self.runner, &extensions::copy_content(&name, &directory));
+        if let Err(cause) = run(self.runner, &extensions::remove_container(&name)) {
             log::warn!("removing the container {name}: {cause}. Next: podman rm -f {name}");
         }
         copied?;
@@ -104,7 +104,7 @@ impl Lease<'_> {
             Labels::read(self.root).policy,
             crate::labels::LabelPolicy::None
         ) {
-            run(self.runner, &extensions::label(&directory))?;
+            run(self.runner, &extensions::label_directory(&directory))?;
         }
         Ok(format!("{directory}/{}", extensions::REPOSITORY))
     }
@@ -139,10 +139,10 @@ impl Lease<'_> {
             let answer = ask(self.runner, line);
             answer.map_err(|cause| anyhow!(cause.to_line()))
         };
-        let stored = storage::stored(&answer(&storage::images(image))?, image)?;
+        let stored = storage::parse_stored(&answer(&storage::list_images(image))?, image)?;
         let stored = stored
             .with_context(|| format!("{image} is not in containers-storage under its name"))?;
-        let place = storage::place(&answer(&storage::info())?)?;
+        let place = storage::parse_place(&answer(&storage::system_info())?)?;
         let text = storage::with_exception(&policy, &place, &stored)?;
         self.begin()?;
         let lend = |path: &str, text: &str| {
@@ -150,7 +150,10 @@ impl Lease<'_> {
                 .with_context(|| format!("writing {path}"))
         };
         lend(runtime::POLICY, &text)?;
-        lend(runtime::POLICY_BINDING, &storage::binding(runtime::POLICY))?;
+        lend(
+            runtime::POLICY_BINDING,
+            &storage::policy_binding(runtime::POLICY),
+        )?;
         restart(self.runner)
     }
 }

@@ -311,7 +311,7 @@ impl Staging<'_> {
         Ok(match step {
             OsStep::Pin { index, .. } => Some(arguments::pin_deployment(*index)),
             OsStep::DropStaged { .. } => Some(arguments::drop_pending()),
-            OsStep::Bring { from, image } => Some(storage::bring(from, image)),
+            OsStep::Bring { from, image } => Some(storage::copy_into_storage(from, image)),
             OsStep::Image { to, .. } => {
                 let target = match self.source {
                     ImageSource::Registry => RebaseTarget::Registry(to.clone()),

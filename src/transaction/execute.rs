@@ -11,7 +11,7 @@ use crate::invocation::mco_rescue;
 use crate::object::{Kind, Object, Stamp};
 use crate::plan::{Attributes, Step};
 use crate::reason::Reason;
-use crate::root::{Place, Places, ResolveError, Root, RootError, RootPath, mount_id};
+use crate::root::{Place, RecentPlaces, ResolveError, Root, RootError, RootPath, mount_id};
 
 /// An error while a step is taken or undone.
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +82,7 @@ pub struct Executor<'a> {
     root: &'a Root,
     stages: &'a Stages<'a>,
     /// Directories of the last steps.
-    places: RefCell<Places>,
+    places: RefCell<RecentPlaces>,
 }
 
 impl<'a> Executor<'a> {
@@ -237,7 +237,7 @@ impl<'a> Executor<'a> {
         // A directory may be reached another way from here on.
         let moves = !matches!(&step.step, Step::Put { old: None, .. });
         if moves {
-            self.places.borrow_mut().forget();
+            self.places.borrow_mut().forget_all();
         }
         let place = self.places.borrow_mut().of(self.root, path)?;
         let place = place.ok_or_else(|| StepError::Io(path.clone(), Errno::ENOENT.into()))?;

@@ -414,11 +414,11 @@ fn of_several_images_each_is_brought_by_its_name() {
             let address = medium.address(digest).unwrap().unwrap().to_string();
             assert_eq!(address, format!("{}:{name}", medium.reference()));
             let wanted = format!("quay.example/os@{digest}");
-            done(&storage::bring(&address, &wanted)).unwrap();
+            done(&storage::copy_into_storage(&address, &wanted)).unwrap();
         }
         // Without the name the real one takes none.
         let wanted = format!("quay.example/os@{other}");
-        let said = done(&storage::bring(&medium.reference(), &wanted)).unwrap_err();
+        let said = done(&storage::copy_into_storage(&medium.reference(), &wanted)).unwrap_err();
         assert!(said.contains("more than one image"), "{said}");
     });
 }
@@ -781,14 +781,15 @@ fn an_image_of_a_medium_is_in_the_storage_under_its_very_name() {
         let image = Image::new();
         let name = format!("quay.example/os@{}", image.manifest);
         let from = format!("oci:{}", image.path("os").display());
-        let there = || storage::stored(&done(&storage::images(&name)).unwrap(), &name).unwrap();
+        let there =
+            || storage::parse_stored(&done(&storage::list_images(&name)).unwrap(), &name).unwrap();
         assert_eq!(there(), None);
-        done(&storage::bring(&from, &name)).unwrap();
+        done(&storage::copy_into_storage(&from, &name)).unwrap();
         assert_eq!(there().unwrap().repo_digest, name);
         // Again, and under a name whose digest it does not have.
-        done(&storage::bring(&from, &name)).unwrap();
+        done(&storage::copy_into_storage(&from, &name)).unwrap();
         let other = format!("quay.example/os@sha256:{}", "2".repeat(64));
-        let said = done(&storage::bring(&from, &other)).unwrap_err();
+        let said = done(&storage::copy_into_storage(&from, &other)).unwrap_err();
         assert!(said.contains("Digest"), "{said}");
     });
 }
@@ -802,13 +803,13 @@ fn the_exception_lets_skopeo_read_this_one_image_and_no_other() {
         let names = [&one, &two].map(|image| {
             let name = format!("quay.example/os@{}", image.manifest);
             let from = format!("oci:{}", image.path("os").display());
-            done(&storage::bring(&from, &name)).unwrap();
+            done(&storage::copy_into_storage(&from, &name)).unwrap();
             name
         });
         let policy = r#"{"default": [{"type": "reject"}]}"#;
-        let stored = done(&storage::images(&names[0])).unwrap();
-        let stored = storage::stored(&stored, &names[0]).unwrap().unwrap();
-        let place = storage::place(&done(&storage::info()).unwrap()).unwrap();
+        let stored = done(&storage::list_images(&names[0])).unwrap();
+        let stored = storage::parse_stored(&stored, &names[0]).unwrap().unwrap();
+        let place = storage::parse_place(&done(&storage::system_info()).unwrap()).unwrap();
         let excepted = storage::with_exception(policy, &place, &stored).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let copies = |policy: &str, name: &str| {
@@ -832,12 +833,16 @@ fn the_content_of_an_image_of_extensions_is_had_through_a_container_that_never_r
         let image = Image::new();
         let name = format!("quay.example/extensions@{}", image.manifest);
         let from = format!("oci:{}", image.path("os").display());
-        done(&storage::bring(&from, &name)).unwrap();
+        done(&storage::copy_into_storage(&from, &name)).unwrap();
         let dir = tempfile::tempdir().unwrap();
-        done(&extensions::create(&name, "pivot-1")).unwrap();
-        done(&extensions::copy("pivot-1", dir.path().to_str().unwrap())).unwrap();
+        done(&extensions::create_container(&name, "pivot-1")).unwrap();
+        done(&extensions::copy_content(
+            "pivot-1",
+            dir.path().to_str().unwrap(),
+        ))
+        .unwrap();
         assert_eq!(fs::read(dir.path().join(METADATA)).unwrap(), [1; 4000]);
-        done(&extensions::remove("pivot-1")).unwrap();
-        assert!(done(&extensions::copy("pivot-1", "/tmp")).is_err());
+        done(&extensions::remove_container("pivot-1")).unwrap();
+        assert!(done(&extensions::copy_content("pivot-1", "/tmp")).is_err());
     });
 }

@@ -376,7 +376,10 @@ pub fn answers(data: &[u8]) {
         let _ = (entry.ostree(), entry.kernel_directory());
     }
     let _ = (OsRelease::parse(&text).class(), Manifest::parse(data));
-    let _ = (storage::stored(&text, "a"), storage::place(&text));
+    let _ = (
+        storage::parse_stored(&text, "a"),
+        storage::parse_place(&text),
+    );
     pulled(&text);
 }
 

@@ -1,4 +1,4 @@
-//! The checks, one file each. Each is a pure judgement on [`super::Evidence`].
+//! The checks, one file each. Each is a pure judgement on [`super::DoctorEvidence`].
 //!
 //! A new check is a file here, its `mod` line and its line in [`CHECKS`]; the compiler refuses one line without the
 //! other. Help, completion, `doctor ID` and the page below `docs/doctor` are made of the list.
