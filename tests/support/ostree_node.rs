@@ -2,10 +2,13 @@
 //!
 //! The stubs answer as the captured programs do and keep what they are told; the real ones are in `vm-tests/`.
 
+use std::cell::RefCell;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Condvar, Mutex};
+use std::thread::{self, ThreadId};
 
 use super::mounts::mount;
 use crate::support::{POLICY, PROGRAM, Run, TestRoot, copy_program, install, null_device};
@@ -109,10 +112,41 @@ esac
 if [ -n "$hangs" ]; then case $all in $hangs*) echo waiting >now; read -r word <never ;; esac; fi
 "#;
 
+/// The thread whose node runs programs now, and how often it took its turn. A node sees the processes of the machine:
+/// the rpm-ostree of another test would be an update at work to it.
+static TURN: (Mutex<Option<(ThreadId, usize)>>, Condvar) = (Mutex::new(None), Condvar::new());
+
+/// While it lives, no node of another thread runs a program.
+pub struct Turn;
+
+impl Turn {
+    /// Waits until no node of another thread runs a program.
+    pub fn take() -> Self {
+        let own = thread::current().id();
+        let mut owner = TURN.0.lock().unwrap();
+        while owner.is_some_and(|(thread, _)| thread != own) {
+            owner = TURN.1.wait(owner).unwrap();
+        }
+        let times = owner.map_or(0, |(_, times)| times);
+        *owner = Some((own, times + 1));
+        Self
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut owner = TURN.0.lock().unwrap();
+        *owner = owner.and_then(|(thread, times)| (times > 1).then_some((thread, times - 1)));
+        TURN.1.notify_all();
+    }
+}
+
 /// The node; `with_mounts` has to be around it.
 pub struct OstreeNode {
     /// Its root.
     pub root: TestRoot,
+    /// Kept from the first started program on: its end is the test's matter.
+    turns: RefCell<Vec<Turn>>,
 }
 
 impl Drop for OstreeNode {
@@ -151,7 +185,10 @@ impl OstreeNode {
         root.write("cmdline", "rw ostree=/ostree/boot.1/rhcos/0/0\n");
         let (line, shown) = (root.path("cmdline"), root.path("proc/cmdline"));
         mount(&["--bind", line.to_str().unwrap(), shown.to_str().unwrap()]);
-        let node = Self { root };
+        let node = Self {
+            root,
+            turns: RefCell::default(),
+        };
         node.root.write(
             "etc/os-release",
             "ID=rhcos\nVARIANT_ID=coreos\nVERSION_ID=9.6\n",
@@ -281,11 +318,13 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
 
     /// Runs the program on it.
     pub fn run(&self, args: &[&str]) -> Run {
+        let _turn = Turn::take();
         Run::of(self.command(args).output().unwrap())
     }
 
     /// Starts the program on it.
     pub fn start(&self, args: &[&str]) -> Child {
+        self.turns.borrow_mut().push(Turn::take());
         let mut command = self.command(args);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().unwrap()
