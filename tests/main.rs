@@ -2,7 +2,12 @@
 //! Each test works in a root of its own. A test that changes mounts or networks does so in a thread with namespaces of its own; one
 //! that changes its environment, limits or capabilities does so in a child process or a thread of its own. A test that cannot
 //! keep to this belongs in a program of its own.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    missing_docs,
+    unreachable_pub
+)]
 
 mod support;
 

@@ -9,6 +9,7 @@
     clippy::unwrap_used,
     clippy::disallowed_methods,
     missing_docs,
+    unreachable_pub,
     unused_crate_dependencies
 )]
 

@@ -14,7 +14,7 @@ const LOCKED: &str = "*";
 
 /// The command for one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AccountChange {
+pub(super) struct AccountChange {
     /// The command.
     pub tool: Tool,
     /// It only sets a password.
@@ -22,18 +22,22 @@ pub struct AccountChange {
 }
 
 /// Returns the password field that a config gives a user; `None` if it gives none.
-pub fn user_password(user: &User) -> Option<&str> {
+pub(super) fn user_password(user: &User) -> Option<&str> {
     let hash = user.password_hash.as_deref()?;
     Some(if hash.is_empty() { LOCKED } else { hash })
 }
 
 /// Returns the password field that a config gives a group.
-pub fn group_password(group: &Group) -> Option<&str> {
+pub(super) fn group_password(group: &Group) -> Option<&str> {
     non_empty(&group.password_hash)
 }
 
 /// Returns the command for a group (docs/ignition.md: Users).
-pub fn of_group(files: &AccountFiles, group: &Group, stand_in: &str) -> Option<AccountChange> {
+pub(super) fn of_group(
+    files: &AccountFiles,
+    group: &Group,
+    stand_in: &str,
+) -> Option<AccountChange> {
     let gone = group.should_exist == Some(false);
     let password = group_password(group);
     let tool = match files.group(&group.name) {
@@ -57,7 +61,7 @@ pub fn of_group(files: &AccountFiles, group: &Group, stand_in: &str) -> Option<A
 }
 
 /// Returns the command for a user (docs/ignition.md: Users).
-pub fn of_user(files: &AccountFiles, user: &User, stand_in: &str) -> Option<AccountChange> {
+pub(super) fn of_user(files: &AccountFiles, user: &User, stand_in: &str) -> Option<AccountChange> {
     let gone = user.should_exist == Some(false);
     let tool = match files.user(&user.name) {
         None if gone => return None,

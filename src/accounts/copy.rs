@@ -19,7 +19,7 @@ const PLACES: [&str; 2] = ["/run", "/tmp"];
 const NSSWITCH: &str = "passwd: files\ngroup: files\nshadow: files\ngshadow: files\nsubid: files\n";
 
 /// A directory with account files that is `/` for the tools.
-pub struct PrivateCopy {
+pub(super) struct PrivateCopy {
     dir: PathBuf,
     // Dropped after the directory was removed: no signal may end the program before.
     _signals: DeferredSignals,
@@ -30,7 +30,7 @@ impl PrivateCopy {
     ///
     /// # Errors
     /// The system's error; the directory is removed then.
-    pub fn make(files: &AccountFiles, settings: &[(&str, Vec<u8>)]) -> io::Result<Self> {
+    pub(super) fn make(files: &AccountFiles, settings: &[(&str, Vec<u8>)]) -> io::Result<Self> {
         let signals = DeferredSignals::new();
         let copy = Self {
             dir: directory()?,
@@ -52,7 +52,7 @@ impl PrivateCopy {
     }
 
     /// Returns the path of the directory.
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.dir
     }
 
@@ -60,7 +60,7 @@ impl PrivateCopy {
     ///
     /// # Errors
     /// The system's error.
-    pub fn read(&self, before: &AccountFiles) -> io::Result<AccountFiles> {
+    pub(super) fn read(&self, before: &AccountFiles) -> io::Result<AccountFiles> {
         let mut found = Vec::new();
         for path in WRITTEN {
             found.push((path, self.read_one(path)?));

@@ -51,7 +51,7 @@ pub struct Owned {
 ///
 /// # Errors
 /// The root cannot be read.
-pub fn look(
+pub(super) fn look(
     root: &Root,
     (index, user): (usize, &User),
     (before, after): (&AccountFiles, &AccountFiles),
@@ -90,7 +90,7 @@ pub fn look(
 }
 
 /// Returns the mailbox of a user.
-pub fn mailbox(directory: &str, user: &str) -> Option<RootPath> {
+pub(super) fn mailbox(directory: &str, user: &str) -> Option<RootPath> {
     let mailbox = RootPath::parse(directory).ok()?.join(user).ok()?;
     // A name with slashes would name another directory.
     (mailbox.name() == user).then_some(mailbox)
@@ -211,7 +211,7 @@ fn at(path: &RootPath, errno: nix::errno::Errno) -> RootError {
 ///
 /// # Errors
 /// The root cannot be read.
-pub fn below(root: &Root, directory: &RootPath) -> Result<Vec<String>, RootError> {
+pub(super) fn below(root: &Root, directory: &RootPath) -> Result<Vec<String>, RootError> {
     let mut all = Vec::new();
     let mut todo = vec![String::new()];
     while let Some(prefix) = todo.pop() {

@@ -15,7 +15,7 @@ use crate::text::count;
 
 /// What a command does with a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AccessNeed {
+pub(super) enum AccessNeed {
     /// It only looks.
     Read,
     /// It changes something, or says what a change would do.
@@ -32,7 +32,7 @@ const KEPT: [&str; 2] = ["etc", paths::STATE];
 const WRITTEN: [&str; 3] = [paths::PWD_LOCK, paths::HISTORY, paths::CACHE];
 
 /// Refuses where an ordinary user may not use this root so.
-pub fn expect_access(root: &Root, need: AccessNeed) -> Result<()> {
+pub(super) fn expect_access(root: &Root, need: AccessNeed) -> Result<()> {
     if privileges::opens_all() {
         return Ok(());
     }
@@ -51,7 +51,7 @@ pub fn expect_access(root: &Root, need: AccessNeed) -> Result<()> {
 }
 
 /// Refuses to compare what an ordinary user could not read.
-pub fn expect_read(node: &NodeState) -> Result<()> {
+pub(super) fn expect_read(node: &NodeState) -> Result<()> {
     if privileges::opens_all() {
         return Ok(());
     }
@@ -65,7 +65,7 @@ pub fn expect_read(node: &NodeState) -> Result<()> {
 }
 
 /// Returns a blocker if an ordinary user could begin the plan and not end it.
-pub fn denied_writes(root: &Root, node: &NodeState, plan: &Plan) -> Option<Notice> {
+pub(super) fn denied_writes(root: &Root, node: &NodeState, plan: &Plan) -> Option<Notice> {
     if privileges::opens_all() {
         return None;
     }
@@ -91,14 +91,14 @@ pub fn denied_writes(root: &Root, node: &NodeState, plan: &Plan) -> Option<Notic
 }
 
 /// Returns true where an ordinary user could not read what this is about.
-pub fn is_denied(words: &str) -> bool {
+pub(super) fn is_denied(words: &str) -> bool {
     let words = words.to_lowercase();
     let denied = ["permission denied", "operation not permitted"];
     !privileges::opens_all() && denied.iter().any(|denied| words.contains(denied))
 }
 
 /// Adds the way out to an error that an ordinary user meets, and root would not.
-pub fn explain(error: anyhow::Error) -> anyhow::Error {
+pub(super) fn explain(error: anyhow::Error) -> anyhow::Error {
     let text = format!("{error:#}");
     if text.contains(SUDO) || !is_denied(&text) {
         return error;

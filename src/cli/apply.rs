@@ -46,7 +46,7 @@ const LATER: [Capability; 4] = [
 ];
 
 /// Runs `apply`.
-pub fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
+pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     let (started, args) = (now(), &apply.plan);
     if apply.dry_run {
         return super::plan::run(ui, args);

@@ -16,7 +16,7 @@ use crate::text;
 use crate::transaction::open_store;
 
 /// Runs `cache`.
-pub fn run(ui: &Ui<'_>, command: &CacheCommand) -> Result<ExitCode> {
+pub(super) fn run(ui: &Ui<'_>, command: &CacheCommand) -> Result<ExitCode> {
     let root = open_root(ui)?;
     machine::expect_system(&root)?;
     access::expect_access(

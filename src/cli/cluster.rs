@@ -22,7 +22,7 @@ use crate::transaction::store_value;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Asks the API, reads the log, and keeps what is seen.
-pub fn ask_cluster(root: &Root, args: &FetchArgs) -> ClusterReport {
+pub(super) fn ask_cluster(root: &Root, args: &FetchArgs) -> ClusterReport {
     let log = or_said(keep_log(root), "the daemon's log is not kept");
     let access = annotations::read_access(root).context("looking for the kubelet's credentials");
     let Some(access) = or_said(access, "the API is not asked") else {
@@ -131,7 +131,7 @@ fn refusal(error: &anyhow::Error) -> Option<PolicyRequest> {
 }
 
 /// As the kubelet registers it: the host's name in lower case.
-pub fn node_name(root: &Root) -> Result<String> {
+pub(super) fn node_name(root: &Root) -> Result<String> {
     let fixed = root.read(&RootPath::fixed(paths::HOSTNAME))?;
     let fixed = fixed.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
     let name = fixed

@@ -30,7 +30,7 @@ use crate::time::now;
 use crate::transaction::{self, Lock};
 
 /// Runs `complete`.
-pub fn run(ui: &Ui<'_>) -> Result<ExitCode> {
+pub(super) fn run(ui: &Ui<'_>) -> Result<ExitCode> {
     let root = open_root(ui)?;
     access::expect_access(&root, AccessNeed::Write)?;
     let Some(awaited) = state::read_awaited(&root)? else {

@@ -21,7 +21,7 @@ use crate::staging::{quorum, state};
 use crate::transaction;
 
 /// The evidence for one plan.
-pub struct NodeEvidence<'a> {
+pub(super) struct NodeEvidence<'a> {
     /// The root.
     pub root: &'a Root,
     /// The node, as it was observed.
@@ -42,7 +42,11 @@ pub struct NodeEvidence<'a> {
 
 impl<'a> NodeEvidence<'a> {
     /// Returns the evidence for a run that stages nothing and has no config.
-    pub fn of_node(root: &'a Root, node: &'a NodeState, runner: &'a dyn CommandRunner) -> Self {
+    pub(super) fn of_node(
+        root: &'a Root,
+        node: &'a NodeState,
+        runner: &'a dyn CommandRunner,
+    ) -> Self {
         Self {
             root,
             node,

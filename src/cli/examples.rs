@@ -1,67 +1,67 @@
 //! The ends of the long helps: commands to copy.
 
-pub const APPLY: &str = "Examples:
+pub(super) const APPLY: &str = "Examples:
   mco-rescue apply
   mco-rescue apply worker.yaml
   mco-rescue apply --yes --root /mnt cached:rendered-worker-24cc
   mco-rescue apply --root /mnt --key me.pub
   oc get mc NAME -o json | ssh core@NODE sudo mco-rescue apply -y -";
 
-pub const PLAN: &str = "Examples:
+pub(super) const PLAN: &str = "Examples:
   mco-rescue plan
   mco-rescue plan worker.yaml --files-only
   mco-rescue plan --latest --output json";
 
-pub const VERIFY: &str = "Examples:
+pub(super) const VERIFY: &str = "Examples:
   mco-rescue verify
   mco-rescue verify worker.yaml --root /mnt";
 
-pub const PIVOT: &str = "Examples:
+pub(super) const PIVOT: &str = "Examples:
   mco-rescue pivot
   mco-rescue pivot --os-from /run/media/stick/image --reboot";
 
-pub const SHOW: &str = "Examples:
+pub(super) const SHOW: &str = "Examples:
   mco-rescue show
   mco-rescue show worker.yaml /etc/kubernetes/kubelet.conf
   mco-rescue show /etc/kubernetes/kubelet.conf";
 
-pub const DOCTOR: &str = "Examples:
+pub(super) const DOCTOR: &str = "Examples:
   mco-rescue doctor
   mco-rescue doctor FP-09
   mco-rescue doctor --root /mnt
   mco-rescue doctor --bundle /run/media/stick/node.tar.gz";
 
-pub const STATUS: &str = "Examples:
+pub(super) const STATUS: &str = "Examples:
   mco-rescue status
   mco-rescue status --for-cluster
   mco-rescue status --for-cluster --object rendered-worker-24cc > object.json";
 
-pub const FETCH: &str = "Examples:
+pub(super) const FETCH: &str = "Examples:
   mco-rescue fetch --pool worker --server api-int.CLUSTER.DOMAIN --ca ca.crt
   mco-rescue fetch
   mco-rescue fetch --from-media";
 
-pub const CACHE: &str = "Examples:
+pub(super) const CACHE: &str = "Examples:
   mco-rescue cache list
   mco-rescue cache export rendered-worker-24cc > worker.json";
 
-pub const RENDER: &str = "Examples:
+pub(super) const RENDER: &str = "Examples:
   oc get mc -l machineconfiguration.openshift.io/role=worker -o yaml > w.yaml
   mco-rescue render worker w.yaml > rendered.json
   mco-rescue plan rendered.json";
 
-pub const ROLLBACK: &str = "Examples:
+pub(super) const ROLLBACK: &str = "Examples:
   mco-rescue rollback
   mco-rescue rollback --list
   mco-rescue rollback --to 1763840000000-1234
   mco-rescue rollback --leave-changed";
 
-pub const RECOVER: &str = "Examples:
+pub(super) const RECOVER: &str = "Examples:
   mco-rescue status
   mco-rescue recover
   mco-rescue recover --back";
 
-pub const INSTALL: &str = "Examples:
+pub(super) const INSTALL: &str = "Examples:
   ./mco-rescue install
   ./mco-rescue install --root /mnt
   ./mco-rescue install --initramfs rescue.img --config worker.yaml

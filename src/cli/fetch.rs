@@ -30,9 +30,9 @@ use crate::time::now;
 use crate::transaction::open_store;
 
 /// A rendered config may not be larger than this (16 MiB): the operator refuses those above 1.5 MiB.
-pub const MAX_BYTES: u64 = 16 << 20;
+pub(super) const MAX_BYTES: u64 = 16 << 20;
 /// Until the head of an answer is there.
-pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What came, and from whom.
 struct Got {
@@ -42,7 +42,7 @@ struct Got {
 }
 
 /// Runs `fetch`.
-pub fn run(ui: &Ui<'_>, args: &FetchArgs) -> Result<ExitCode> {
+pub(super) fn run(ui: &Ui<'_>, args: &FetchArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     machine::expect_system(&root)?;
     access::expect_access(&root, AccessNeed::Write)?;
@@ -87,7 +87,7 @@ pub fn run(ui: &Ui<'_>, args: &FetchArgs) -> Result<ExitCode> {
 }
 
 /// Gets one config into the cache; gives its name.
-pub fn into_cache(root: &Root, args: &FetchArgs) -> Result<String> {
+pub(super) fn into_cache(root: &Root, args: &FetchArgs) -> Result<String> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let got = single(root, &records, args, &mut ClusterReport::default())?;
     let server = got.server.clone();
@@ -368,7 +368,7 @@ fn check(config: &MachineConfig, args: &FetchArgs, origin: &str) -> Result<()> {
 }
 
 /// Keeps a config in the cache, and lets go of surplus ones of its pool.
-pub fn keep_config(
+pub(super) fn keep_config(
     root: &Root,
     records: &Records,
     config: &MachineConfig,

@@ -19,7 +19,7 @@ use crate::root::Root;
 use crate::source::cache;
 
 /// Runs `status --for-cluster`.
-pub fn run(ui: &Ui<'_>, args: &StatusArgs, root: &Root) -> Result<ExitCode> {
+pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs, root: &Root) -> Result<ExitCode> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let kept = kept(root, &records)?;
     let text = match &args.object {

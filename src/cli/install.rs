@@ -40,7 +40,7 @@ use crate::transaction::place::{self, Placement};
 use crate::transaction::{self, Lock, Pending};
 
 /// Runs `install`.
-pub fn run(ui: &Ui<'_>, args: &InstallArgs) -> Result<ExitCode> {
+pub(super) fn run(ui: &Ui<'_>, args: &InstallArgs) -> Result<ExitCode> {
     match &args.initramfs {
         Some(file) => archive(ui, file, &args.configs),
         None if args.remove => remove(ui, &open_root(ui)?),
@@ -202,18 +202,18 @@ fn start(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Res
 
 /// Before a run on the live node: what is missing of what would mend it at boot after a power cut, or why that cannot be
 /// told.
-pub struct Beforehand(Result<Due, String>);
+pub(super) struct Beforehand(Result<Due, String>);
 
 impl Beforehand {
     /// What is missing; `None` where nothing is, where systemd does not run, or where the image has it.
-    pub fn of(session: &Session<'_>) -> Option<Self> {
+    pub(super) fn of(session: &Session<'_>) -> Option<Self> {
         let mut theirs = managed_paths(&session.desired);
         theirs.extend(session.old.iter().flat_map(|old| managed_paths(old)));
         Self::on(&session.root, &theirs)
     }
 
     /// The same for a run without a config of its own.
-    pub fn of_recorded(root: &Root, records: &Records) -> Option<Self> {
+    pub(super) fn of_recorded(root: &Root, records: &Records) -> Option<Self> {
         let config = records.recorded().map(Desired::from_config);
         Self::on(
             root,
@@ -237,7 +237,7 @@ impl Beforehand {
     }
 
     /// Returns the notice on the units that are installed before the first step of a plan.
-    pub fn notice(&self) -> Option<Notice> {
+    pub(super) fn notice(&self) -> Option<Notice> {
         let due = self.0.as_ref().ok()?;
         Some(Notice {
             subject: "recovery at boot".to_owned(),
@@ -246,7 +246,12 @@ impl Beforehand {
     }
 
     /// Puts it in place and says so; else why it is not. A run of files alone needs none of it.
-    pub fn install(&self, root: &Root, runner: &dyn CommandRunner, lock: &Lock) -> Option<String> {
+    pub(super) fn install(
+        &self,
+        root: &Root,
+        runner: &dyn CommandRunner,
+        lock: &Lock,
+    ) -> Option<String> {
         let due = match &self.0 {
             Ok(due) => due,
             // It was said when it was looked at.
@@ -280,13 +285,13 @@ impl Due {
 /// The check that a unit completes a run at the next boot: a plan that stages is refused without one, unless that is
 /// done `by_hand`.
 #[derive(Debug, Clone, Copy)]
-pub struct Completion {
+pub(super) struct Completion {
     by_hand: bool,
 }
 
 impl Completion {
     /// As asked for.
-    pub fn new(by_hand: bool) -> Self {
+    pub(super) fn new(by_hand: bool) -> Self {
         Self { by_hand }
     }
 
@@ -294,7 +299,7 @@ impl Completion {
     ///
     /// # Errors
     /// A path that cannot be read.
-    pub fn check(
+    pub(super) fn check(
         &self,
         root: &Root,
         plan: &Plan,
@@ -327,7 +332,7 @@ impl Completion {
     ///
     /// # Errors
     /// It does not, and is not done by hand.
-    pub fn install(
+    pub(super) fn install(
         &self,
         root: &Root,
         runner: &dyn CommandRunner,
@@ -354,7 +359,7 @@ impl Completion {
 ///
 /// # Errors
 /// The refusal, or a path that cannot be read.
-pub fn refuse_without_completion(root: &Root, by_hand: bool) -> Result<()> {
+pub(super) fn refuse_without_completion(root: &Root, by_hand: bool) -> Result<()> {
     if by_hand || !systemd_runs(root) {
         return Ok(());
     }

@@ -15,7 +15,7 @@ use crate::time::now;
 use crate::transaction;
 
 /// Runs `rollback --list`.
-pub fn list(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
+pub(super) fn list(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
     machine::expect_system(root)?;
     let history = transaction::read_history(root)?;
     let kept = |run: &FinishedRun| {
@@ -62,7 +62,7 @@ fn before(root: &Root, run: &FinishedRun) -> Before {
 }
 
 /// The number of runs before the newest one that go back with it.
-pub fn up_to(root: &Root, runs: &[FinishedRun], to: Option<&str>) -> Result<usize> {
+pub(super) fn up_to(root: &Root, runs: &[FinishedRun], to: Option<&str>) -> Result<usize> {
     let Some(to) = to else { return Ok(0) };
     let by_id = runs.iter().position(|run| run.id == to);
     let was_in = |run: &FinishedRun| before(root, run) == Before::Config(to.to_owned());
@@ -77,7 +77,7 @@ pub fn up_to(root: &Root, runs: &[FinishedRun], to: Option<&str>) -> Result<usiz
 
 /// Refuses to go over a boundary where the operating system changed: its files go back at a boot of their own.
 /// `together`: the number of older runs that go back with the operating system of the newest one.
-pub fn separate_systems(
+pub(super) fn separate_systems(
     root: &Root,
     newest: &FinishedRun,
     older: &[FinishedRun],

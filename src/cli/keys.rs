@@ -34,7 +34,7 @@ const NOTHING: &[u8] = br#"{"ignition":{"version":"3.4.0"}}"#;
 const MAX_KEY: usize = 64 << 10;
 
 /// The files of keys that a plan changes, each with its keys by fingerprint.
-pub fn diffs(root: &Root, plan: &Plan) -> Diffs {
+pub(super) fn diffs(root: &Root, plan: &Plan) -> Diffs {
     let steps = plan.steps.iter();
     let diff = |planned| {
         let planned: &PlannedStep = planned;
@@ -44,7 +44,7 @@ pub fn diffs(root: &Root, plan: &Plan) -> Diffs {
 }
 
 /// How a step changes a file of keys; nothing of any other step.
-pub fn diff(root: &Root, planned: &PlannedStep) -> Option<String> {
+pub(super) fn diff(root: &Root, planned: &PlannedStep) -> Option<String> {
     let path = planned.step.path();
     if !is_key_file(path) {
         return None;
@@ -76,7 +76,7 @@ fn is_key_file(path: &RootPath) -> bool {
 }
 
 /// Runs `apply --key`: nothing else of the node is changed.
-pub fn apply(ui: &Ui<'_>, args: &ApplyArgs, file: &str) -> Result<ExitCode> {
+pub(super) fn apply(ui: &Ui<'_>, args: &ApplyArgs, file: &str) -> Result<ExitCode> {
     let started = now();
     let (line, key) = read(file)?;
     let root = open_root(ui)?;

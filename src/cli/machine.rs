@@ -10,17 +10,17 @@ use crate::report::wrap;
 use crate::root::Root;
 
 /// Looks at the machine.
-pub fn observe_machine(root: &Root) -> Result<Machine> {
+pub(super) fn observe_machine(root: &Root) -> Result<Machine> {
     Machine::observe(root).context("looking at the machine")
 }
 
 /// Refuses a machine that is no node of a cluster, unless it is `meant`.
-pub fn expect_node(root: &Root, meant: bool) -> Result<()> {
+pub(super) fn expect_node(root: &Root, meant: bool) -> Result<()> {
     refuse(wrong_machine(&observe_machine(root)?, meant))
 }
 
 /// Refuses a directory that holds no system.
-pub fn expect_system(root: &Root) -> Result<()> {
+pub(super) fn expect_system(root: &Root) -> Result<()> {
     refuse(no_system(&observe_machine(root)?))
 }
 
@@ -35,7 +35,7 @@ fn refuse(against: Option<Notice>) -> Result<()> {
 }
 
 /// What a plan is headed with where no config is looked at.
-pub fn heading(machine: &Machine) -> Heading {
+pub(super) fn heading(machine: &Machine) -> Heading {
     Heading {
         root: machine.root.clone(),
         node: name(machine),
@@ -46,13 +46,13 @@ pub fn heading(machine: &Machine) -> Heading {
 }
 
 /// The host name, for people.
-pub fn name(machine: &Machine) -> String {
+pub(super) fn name(machine: &Machine) -> String {
     let name = machine.name.clone();
     name.unwrap_or_else(|| "(no /etc/hostname)".to_owned())
 }
 
 /// The system, for people.
-pub fn system(machine: &Machine) -> String {
+pub(super) fn system(machine: &Machine) -> String {
     match machine.system.as_str() {
         "" => "(no os-release)".to_owned(),
         name => name.to_owned(),

@@ -19,7 +19,7 @@ use crate::text;
 const POOLS: [&str; 2] = ["master", "worker"];
 
 /// Runs `names`.
-pub fn run(ui: &Ui<'_>, args: &NamesArgs) -> Result<ExitCode> {
+pub(super) fn run(ui: &Ui<'_>, args: &NamesArgs) -> Result<ExitCode> {
     let names = match args.of {
         NamesOf::Checks => CHECKS.iter().map(|check| check.id.to_owned()).collect(),
         NamesOf::Configs => cached(ui)

@@ -19,7 +19,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SECTION: &str = "8";
 
 /// Runs `completions`.
-pub fn completions(args: &CompletionsArgs) -> Result<ExitCode> {
+pub(super) fn completions(args: &CompletionsArgs) -> Result<ExitCode> {
     let mut script = Vec::new();
     let mut command = shown(Cli::command());
     match args.shell {
@@ -92,7 +92,7 @@ fn mended(script: &str) -> String {
 }
 
 /// Runs `man`.
-pub fn man(args: &ManArgs) -> Result<ExitCode> {
+pub(super) fn man(args: &ManArgs) -> Result<ExitCode> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     match &args.directory {

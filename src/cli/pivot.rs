@@ -29,7 +29,7 @@ use crate::transaction;
 use crate::transaction::journal::ConfigRef;
 
 /// Runs `pivot`.
-pub fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
+pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     if !Host::observe(&root)?.live {
         bail!(

@@ -20,7 +20,7 @@ use crate::report::status::pending_words;
 use crate::transaction;
 
 /// Runs `plan`.
-pub fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
+pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     let machine = machine::observe_machine(&root)?;
     if let Some(against) = wrong_machine(&machine, args.guards.not_a_node) {
@@ -73,7 +73,7 @@ fn refuse(ui: &Ui<'_>, machine: &Machine, against: Notice) -> Result<ExitCode> {
 }
 
 /// When the daemon is told of.
-pub fn begin(plan: &Plan, daemon: &Forecast) -> &'static str {
+pub(super) fn begin(plan: &Plan, daemon: &Forecast) -> &'static str {
     if plan.is_empty() || !plan.blockers.is_empty() {
         daemon.begin()
     } else if daemon.after_reboot {

@@ -8,14 +8,14 @@ use crate::root::Root;
 use crate::time::{now, utc};
 
 /// Whose policies they are where nobody's are known.
-pub const DEFAULTS: &str =
+pub(super) const DEFAULTS: &str =
     "the operator's default policies; those of the cluster are not known here";
 
 /// Reads what counts: the file's, else what was fetched, else the operator's default policies.
 ///
 /// # Errors
 /// A file that cannot be used, or what is kept cannot be read.
-pub fn cluster(root: &Root, file: Option<&str>) -> Result<Cluster> {
+pub(super) fn cluster(root: &Root, file: Option<&str>) -> Result<Cluster> {
     file.map_or_else(|| known(root), given)
 }
 
@@ -55,7 +55,7 @@ fn known(root: &Root) -> Result<Cluster> {
 ///
 /// # Errors
 /// It cannot be read, or is another object.
-pub fn in_file(file: &str) -> Result<Brought> {
+pub(super) fn in_file(file: &str) -> Result<Brought> {
     let bytes = crate::source::read_named(file)?;
     let text = String::from_utf8_lossy(&bytes);
     Ok(policies::in_file(&text, file, now())?)

@@ -40,7 +40,7 @@ use crate::staging::state;
 
 /// When the daemon starts.
 #[derive(Clone, Copy)]
-pub enum ForecastMoment<'a> {
+pub(super) enum ForecastMoment<'a> {
     /// Now. What rpm-ostree says is not asked again where it is known.
     Now(Option<&'a System>),
     /// Now, with the config of a session at hand.
@@ -60,7 +60,7 @@ impl<'a> ForecastMoment<'a> {
 }
 
 /// What the daemon will do.
-pub fn forecast(
+pub(super) fn forecast(
     root: &Root,
     runner: &dyn CommandRunner,
     args: &DaemonArgs,
@@ -98,7 +98,7 @@ fn records<'a>(root: &Root, moment: ForecastMoment<'a>) -> Result<Cow<'a, Record
 }
 
 /// The same for a report that it must not keep back: a failure is only logged.
-pub fn said(forecast: Result<Forecast>) -> Option<Forecast> {
+pub(super) fn said(forecast: Result<Forecast>) -> Option<Forecast> {
     forecast
         .inspect_err(|error| log::warn!("the daemon's behaviour cannot be predicted: {error:#}"))
         .ok()
@@ -106,7 +106,7 @@ pub fn said(forecast: Result<Forecast>) -> Option<Forecast> {
 
 /// What the daemon will do once a plan is carried out; of a plan that is refused, what it will do now. It knows
 /// nothing of bare configs.
-pub fn of_plan(session: &Session<'_>, plan: &Plan, args: &PlanArgs) -> Option<Forecast> {
+pub(super) fn of_plan(session: &Session<'_>, plan: &Plan, args: &PlanArgs) -> Option<Forecast> {
     if session.desired.bare {
         return None;
     }

@@ -29,7 +29,7 @@ use crate::transaction::{
 use crate::transaction::{LastRun, RunOutcome, RunPhase};
 
 /// Runs `recover`.
-pub fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
+pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     machine::expect_system(&root)?;
     access::expect_access(&root, AccessNeed::Write)?;
@@ -84,7 +84,7 @@ fn leave(paths: &[String]) -> Result<Leave> {
 
 /// The manager has read the unit files before they changed: it reads them again, and the units that run
 /// already are found.
-pub fn at_boot(
+pub(super) fn at_boot(
     changed: &[RootPath],
     is_there: &dyn Fn(&RootPath) -> bool,
     runner: &dyn CommandRunner,
@@ -203,7 +203,7 @@ fn failed(error: &RecoverError) -> RunError {
 }
 
 /// An unfinished transaction comes first, always; what became of it is said.
-pub fn recover_first(root: &Root, runner: &dyn CommandRunner, lock: &Lock) -> Result<()> {
+pub(super) fn recover_first(root: &Root, runner: &dyn CommandRunner, lock: &Lock) -> Result<()> {
     let recovered = recover(root, runner, lock, Direction::Forward, &Leave::default())?;
     if recovered != Recovered::Nothing {
         log::warn!("{}", report::recover::sentence(&recovered));

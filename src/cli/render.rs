@@ -12,7 +12,7 @@ use crate::source;
 const HAS_NO_WORKERS: [&str; 2] = ["master", "arbiter"];
 
 /// Runs `render`. What is printed is a document in any case, so there is one form of it.
-pub fn run(args: &RenderArgs) -> Result<ExitCode> {
+pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
     let mut inputs = Vec::new();
     for file in &args.files {
         inputs.extend(render::read_inputs(&source::read_named(file)?, file)?);

@@ -35,7 +35,7 @@ use crate::transaction::journal::ConfigRef;
 use crate::transaction::{self, Lock};
 
 /// Runs `rollback`.
-pub fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
+pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     let started = now();
     let root = open_root(ui)?;
     if args.list {
@@ -354,7 +354,7 @@ fn next_boot(ui: &Ui<'_>, root: &Root, run: &Ran, args: &RollbackArgs) -> Result
 
 /// The options of taking a run back.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct TakeBack<'a> {
+pub(super) struct TakeBack<'a> {
     /// Paths that were changed since stay as they are.
     pub leave_changed: bool,
     /// Guards that are passed over.
@@ -368,7 +368,7 @@ pub struct TakeBack<'a> {
 }
 
 /// A finished run, and what taking it back takes.
-pub struct TakingBack {
+pub(super) struct TakingBack {
     /// The run.
     pub run: FinishedRun,
     /// The node as the plan saw it.
@@ -379,7 +379,7 @@ pub struct TakingBack {
 
 impl TakingBack {
     /// Looks at the node and plans.
-    pub fn prepare(
+    pub(super) fn prepare(
         root: &Root,
         runner: &dyn CommandRunner,
         run: FinishedRun,
@@ -404,7 +404,7 @@ impl TakingBack {
     }
 
     /// Carries the plan out.
-    pub fn carry_out(
+    pub(super) fn carry_out(
         &self,
         root: &Root,
         runner: &dyn CommandRunner,

@@ -39,7 +39,7 @@ use crate::transaction::journal::ConfigRef;
 const MAX_DIFF: u64 = 4 << 20;
 
 /// Everything that was gathered, once.
-pub struct Session<'a> {
+pub(super) struct Session<'a> {
     /// Starts programs.
     pub runner: &'a dyn CommandRunner,
     /// The root.
@@ -70,7 +70,7 @@ pub struct Session<'a> {
 
 /// Opens the root of the command line; of the disk of an OSTree system, the deployment that it would boot, with its
 /// `var` (docs/fetch-and-cache.md).
-pub fn open_root(ui: &Ui<'_>) -> Result<Root> {
+pub(super) fn open_root(ui: &Ui<'_>) -> Result<Root> {
     let root = Root::open(&ui.root).context("opening the root")?;
     if !sysroot::is_physical(&root)? {
         return Ok(root);
@@ -87,7 +87,7 @@ pub fn open_root(ui: &Ui<'_>) -> Result<Root> {
 }
 
 /// The bytes that a step brings; nothing where it brings none.
-pub fn payload_bytes(root: &Root, payload: &Payload) -> Option<Vec<u8>> {
+pub(super) fn payload_bytes(root: &Root, payload: &Payload) -> Option<Vec<u8>> {
     match payload {
         Payload::Bytes(bytes) => Some(bytes.clone()),
         Payload::Record(text) => Some(text.as_bytes().to_vec()),
@@ -121,7 +121,7 @@ fn look(
 
 /// What stands in for a config that was not named (docs/fetch-and-cache.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unnamed {
+pub(super) enum Unnamed {
     /// What the node is to be in: for what changes it.
     Wanted,
     /// What it is recorded to be in: for what only looks.
@@ -129,7 +129,7 @@ pub enum Unnamed {
 }
 
 /// Chooses among the argument and what the node keeps.
-pub fn choose_config(
+pub(super) fn choose_config(
     root: &Root,
     config: Option<&str>,
     unnamed: Unnamed,
@@ -170,7 +170,7 @@ fn choose_by(
 
 impl<'a> Session<'a> {
     /// Reads records, config and node.
-    pub fn observe(
+    pub(super) fn observe(
         root: Root,
         runner: &'a dyn CommandRunner,
         config: Option<&str>,
@@ -183,7 +183,7 @@ impl<'a> Session<'a> {
 
     /// In an initramfs: what the config refers to has to be there within `timeout`, and a `first` boot gets the
     /// files that come with it.
-    pub fn in_boot(
+    pub(super) fn in_boot(
         root: Root,
         runner: &'a dyn CommandRunner,
         config: Option<&str>,
@@ -240,7 +240,7 @@ impl<'a> Session<'a> {
     }
 
     /// Looks at the node again, after it was changed.
-    pub fn observe_again(&mut self) -> Result<()> {
+    pub(super) fn observe_again(&mut self) -> Result<()> {
         let (config, old) = (&self.chosen.config, self.old.as_deref());
         let seen = look(&self.root, self.runner, config, &self.desired, old);
         (self.node, self.accounts) = seen.context("looking at the node again")?;
@@ -249,7 +249,7 @@ impl<'a> Session<'a> {
     }
 
     /// Looks at the node again, after it became what the config wants: whatever comes next comes from there.
-    pub fn observe_applied(&mut self) -> Result<()> {
+    pub(super) fn observe_applied(&mut self) -> Result<()> {
         if !self.desired.bare {
             self.old = Some(Arc::clone(&self.desired));
         }
@@ -257,7 +257,7 @@ impl<'a> Session<'a> {
     }
 
     /// What the journal and `status` say of the config.
-    pub fn config_ref(&self) -> ConfigRef {
+    pub(super) fn config_ref(&self) -> ConfigRef {
         let config = &self.chosen.config;
         ConfigRef {
             name: config.name.clone(),
@@ -268,7 +268,7 @@ impl<'a> Session<'a> {
 
     /// What counts of the cluster's MachineConfiguration: of `file`, else of one that was given before, else of what the
     /// node keeps. Each is read once, as standard input can be.
-    pub fn cluster(&self, file: Option<&str>) -> Result<&Cluster> {
+    pub(super) fn cluster(&self, file: Option<&str>) -> Result<&Cluster> {
         if let Some(given) = self.given_cluster.get() {
             return Ok(given);
         }
@@ -291,7 +291,7 @@ impl<'a> Session<'a> {
     }
 
     /// Returns everything that the changes are planned from.
-    pub fn inputs(&self) -> Inputs<'_> {
+    pub(super) fn inputs(&self) -> Inputs<'_> {
         Inputs {
             config: &self.chosen.config,
             desired: &self.desired,
@@ -305,7 +305,7 @@ impl<'a> Session<'a> {
     }
 
     /// Returns the changes that the config needs, without any check of the moment.
-    pub fn changes(&self, options: Options) -> Plan {
+    pub(super) fn changes(&self, options: Options) -> Plan {
         plan::changes(self.inputs(), options)
     }
 
@@ -313,7 +313,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// The evidence cannot be gathered.
-    pub fn plan_files(&self, request: &PlanRequest) -> Result<Plan> {
+    pub(super) fn plan_files(&self, request: &PlanRequest) -> Result<Plan> {
         let evidence = NodeEvidence {
             session: Some(self),
             ..NodeEvidence::of_node(&self.root, &self.node, self.runner)
@@ -325,7 +325,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// The evidence cannot be gathered, or the file with policies cannot be used.
-    pub fn plan_run(
+    pub(super) fn plan_run(
         &self,
         args: &PlanArgs,
         beforehand: Option<&Beforehand>,
@@ -356,7 +356,7 @@ impl<'a> Session<'a> {
     }
 
     /// How the hash in the config's name stands to its contents; all of them are read for that, once.
-    pub fn name_hash(&self) -> &NameHash {
+    pub(super) fn name_hash(&self) -> &NameHash {
         let config = &self.chosen.config;
         self.name_hash.get_or_init(|| {
             let _phase = progress::begin(Work::new("Checking the hash of the config"));
@@ -374,7 +374,7 @@ impl<'a> Session<'a> {
     }
 
     /// The differences. `plan` is that of this session; directories, links and bare configs are judged by it.
-    pub fn drifts(&self, plan: &Plan) -> Vec<Drift> {
+    pub(super) fn drifts(&self, plan: &Plan) -> Vec<Drift> {
         let bare = self.desired.bare;
         let mut drifts = if bare {
             Vec::new()
@@ -393,13 +393,13 @@ impl<'a> Session<'a> {
     }
 
     /// The differences between the disk and the config, which are looked for once.
-    pub fn on_disk(&self) -> &[Drift] {
+    pub(super) fn on_disk(&self) -> &[Drift] {
         let look = || drift::find_drifts(&self.desired, &self.node);
         self.differs.get_or_init(look)
     }
 
     /// What is not compared here, in words.
-    pub fn not_looked_at(&self) -> Vec<String> {
+    pub(super) fn not_looked_at(&self) -> Vec<String> {
         let mut all = Vec::new();
         if self.node.system.facts().is_none() {
             all.push(format!(
@@ -434,7 +434,7 @@ impl<'a> Session<'a> {
     }
 
     /// What stands above every report.
-    pub fn heading(&self) -> Heading {
+    pub(super) fn heading(&self) -> Heading {
         let recorded = match &self.records.current_config {
             Recorded::Missing => "(no record)".to_owned(),
             Recorded::Broken(problem) => format!("(unreadable: {problem})"),
@@ -456,7 +456,7 @@ impl<'a> Session<'a> {
     }
 
     /// Diffs of the text files that a plan replaces; secrets only when they are asked for.
-    pub fn diffs(&self, plan: &Plan, show_secrets: bool) -> Diffs {
+    pub(super) fn diffs(&self, plan: &Plan, show_secrets: bool) -> Diffs {
         let mut diffs = Diffs::new();
         for planned in &plan.steps {
             if let Some(diff) = keys::diff(&self.root, planned) {

@@ -13,7 +13,7 @@ use crate::node::Records;
 use crate::report;
 
 /// Runs `show`. One argument that is a path or unit of the recorded config means that file.
-pub fn run(ui: &Ui<'_>, args: &ShowArgs) -> Result<ExitCode> {
+pub(super) fn run(ui: &Ui<'_>, args: &ShowArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     let records = Records::read(&root).context("reading the daemon's records")?;
     if let (Some(path), None) = (&args.config, &args.path)

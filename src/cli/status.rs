@@ -27,7 +27,7 @@ use crate::transaction::LastRun;
 use crate::transaction::{self, Pending};
 
 /// Runs `status`.
-pub fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
+pub(super) fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     machine::expect_system(&root)?;
     access::expect_access(&root, AccessNeed::Read)?;
@@ -44,7 +44,7 @@ pub fn run(ui: &Ui<'_>, args: &StatusArgs) -> Result<ExitCode> {
 }
 
 /// Everything that `status` tells.
-pub fn document(
+pub(super) fn document(
     root: &Root,
     runner: &dyn CommandRunner,
     daemon: &DaemonArgs,

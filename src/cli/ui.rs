@@ -13,7 +13,7 @@ use crate::report::plan::Detail;
 use crate::sys::signals;
 
 /// The global options of a command, and the programs that it may start.
-pub struct Ui<'a> {
+pub(super) struct Ui<'a> {
     /// The directory that is treated as `/`.
     pub root: PathBuf,
     /// The form of the output.
@@ -30,7 +30,7 @@ pub struct Ui<'a> {
 
 impl Ui<'_> {
     /// Returns how much of a plan is shown.
-    pub fn detail(&self, summary: bool) -> Detail {
+    pub(super) fn detail(&self, summary: bool) -> Detail {
         match (summary, self.verbose) {
             (true, _) => Detail::Counts,
             (false, 0) => Detail::Changes,
@@ -42,7 +42,7 @@ impl Ui<'_> {
     ///
     /// # Errors
     /// Not confirmed, or no terminal.
-    pub fn confirm(&self, question: &str) -> Result<()> {
+    pub(super) fn confirm(&self, question: &str) -> Result<()> {
         if self.yes {
             signals::answer(signals::SignalAnswer::SeeStatus);
             return Ok(());
@@ -72,7 +72,7 @@ impl Ui<'_> {
     }
 
     /// Prints a line on the progress of a run; JSON output has no such lines.
-    pub fn print_progress(&self, line: &str) {
+    pub(super) fn print_progress(&self, line: &str) {
         if self.output == Output::Text {
             report::print_result(line.as_bytes());
         }

@@ -14,7 +14,7 @@ use crate::report;
 use crate::report::verify::VerifyFindings;
 
 /// Runs `verify`.
-pub fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
+pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     machine::expect_system(&root)?;
     access::expect_access(&root, AccessNeed::Read)?;

@@ -23,7 +23,7 @@ use crate::transaction::{
 use crate::transaction::{LastRun, RunOutcome, RunPhase};
 
 /// A plan with everything that carrying it out needs.
-pub struct RunWork<'a> {
+pub(super) struct RunWork<'a> {
     /// The root.
     pub root: &'a Root,
     /// Starts programs.
@@ -48,7 +48,7 @@ pub struct RunWork<'a> {
 
 impl RunWork<'_> {
     /// Carries the plan out, all of it or nothing, and keeps what came of it for `status`.
-    pub fn transact(&self) -> Result<Finished> {
+    pub(super) fn transact(&self) -> Result<Finished> {
         let boot = self.root.is_live().then(boot_id).flatten();
         let request = TransactionRequest {
             root: self.root,

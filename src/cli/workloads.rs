@@ -27,7 +27,7 @@ struct Note {
 }
 
 /// Durable before anything is stopped.
-pub fn note_stopped(root: &Root) -> Result<()> {
+pub(super) fn note_stopped(root: &Root) -> Result<()> {
     let note = Note {
         version: VERSION,
         boot: boot_id(),
@@ -36,7 +36,7 @@ pub fn note_stopped(root: &Root) -> Result<()> {
 }
 
 /// The kubelet runs again, or a boot will start it.
-pub fn forget_stopped(root: &Root) {
+pub(super) fn forget_stopped(root: &Root) {
     let forget = || -> Result<()> {
         let store = open_store(root, paths::STATE)?;
         Ok(store.remove_file(RootPath::fixed(paths::STOPPED).name())?)
@@ -50,7 +50,7 @@ pub fn forget_stopped(root: &Root) {
 ///
 /// # Errors
 /// The note of that run cannot be read, or the kubelet does not start.
-pub fn start_again(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
+pub(super) fn start_again(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
     let note = || -> Result<Option<Option<Note>>> {
         if !root.exists(&RootPath::fixed(paths::STOPPED))? {
             return Ok(None);
@@ -84,7 +84,7 @@ pub fn start_again(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
 
 /// The kubelet, and with it its pods, are stopped as long as this lives, whatever becomes of the run; a signal that
 /// would end the program waits until they are started again.
-pub struct Stopped<'a> {
+pub(super) struct Stopped<'a> {
     runner: &'a dyn CommandRunner,
     /// How many pods were stopped.
     pub pods: usize,
@@ -97,7 +97,7 @@ pub struct Stopped<'a> {
 ///
 /// # Errors
 /// No crictl, or no container runtime.
-pub fn is_possible(runner: &dyn CommandRunner) -> Result<()> {
+pub(super) fn is_possible(runner: &dyn CommandRunner) -> Result<()> {
     crictl::list_pods(runner).map(drop).context(
         "asking the container runtime for its pods; nothing was changed. Stop the workloads by other means, or leave \
          --stop-workloads out",
@@ -108,7 +108,7 @@ pub fn is_possible(runner: &dyn CommandRunner) -> Result<()> {
 ///
 /// # Errors
 /// No crictl, or a pod that does not stop; the kubelet runs again then, and brings back what was stopped.
-pub fn stop(runner: &dyn CommandRunner) -> Result<Stopped<'_>> {
+pub(super) fn stop(runner: &dyn CommandRunner) -> Result<Stopped<'_>> {
     let mut stopped = Stopped {
         runner,
         pods: 0,
@@ -144,12 +144,12 @@ impl Stopped<'_> {
     }
 
     /// What the run does at its end for this: the journal knows it then.
-    pub fn job() -> Job {
+    pub(super) fn job() -> Job {
         Job::Start(KUBELET.to_owned())
     }
 
     /// The run has started the kubelet again, or a reboot does.
-    pub fn end(mut self) {
+    pub(super) fn end(mut self) {
         self.over = true;
     }
 }

@@ -142,11 +142,11 @@ pub struct Measured {
 
 /// The size and digest of the contents of a resource: measured once, and shared by all clones of the resource.
 #[derive(Debug, Clone, Default)]
-pub struct Memo(Arc<OnceLock<Result<Measured, ContentsError>>>);
+pub(super) struct Memo(Arc<OnceLock<Result<Measured, ContentsError>>>);
 
 impl Memo {
     /// Returns the first measurement; measures where there is none yet.
-    pub fn get_or_measure(
+    pub(super) fn get_or_measure(
         &self,
         contents: impl FnOnce() -> Result<Contents, ContentsError>,
     ) -> Result<Measured, ContentsError> {
@@ -185,7 +185,7 @@ pub fn has_hash(bytes: &[u8], hash: &str) -> bool {
 }
 
 /// Unpacks a gzip stream of one or more members, within bounded memory.
-pub fn gunzip(packed: &[u8]) -> Result<Vec<u8>, ContentsError> {
+pub(super) fn gunzip(packed: &[u8]) -> Result<Vec<u8>, ContentsError> {
     gunzip_within(packed, MAX_UNPACKED)
 }
 
@@ -215,7 +215,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// Returns true if a text is base64 of gzip data, the form in which some tools store whole configs.
-pub fn is_packed(text: &str) -> bool {
+pub(super) fn is_packed(text: &str) -> bool {
     let begin: String = text
         .chars()
         .filter(|c| !c.is_whitespace())

@@ -14,7 +14,7 @@ use crate::sys::parallel;
 
 /// A decoded config of any spec version.
 #[derive(Debug)]
-pub struct Decoded {
+pub(super) struct Decoded {
     /// The config, in the newest model.
     pub config: Ignition,
     /// Warnings for the user.
@@ -29,7 +29,7 @@ pub struct Decoded {
 
 impl Decoded {
     /// Returns a finding about the config with the path as the document writes it.
-    pub fn with_original_path(&self, finding: Finding) -> Finding {
+    pub(super) fn with_original_path(&self, finding: Finding) -> Finding {
         locate_finding(self.converted.as_ref(), finding)
     }
 }
@@ -45,7 +45,7 @@ fn locate_finding(converted: Option<&Converted>, mut finding: Finding) -> Findin
 ///
 /// # Errors
 /// Every error found while reading; `check` finds those of the rules.
-pub fn decode_ignition(text: &str, at: &str) -> Result<Decoded, Vec<Finding>> {
+pub(super) fn decode_ignition(text: &str, at: &str) -> Result<Decoded, Vec<Finding>> {
     let outline = json::read_outline(text, at).map_err(|finding| vec![finding])?;
     require_object(&outline, at).map_err(|finding| vec![finding])?;
     let version = outline.pointer("/ignition/version");
@@ -76,7 +76,7 @@ pub fn decode_ignition(text: &str, at: &str) -> Result<Decoded, Vec<Finding>> {
 }
 
 /// Advice for a packed config.
-pub const UNPACK: &str = "it is base64 of gzip data: unpack it (base64 -d | gunzip) and give the JSON text that comes out";
+pub(super) const UNPACK: &str = "it is base64 of gzip data: unpack it (base64 -d | gunzip) and give the JSON text that comes out";
 
 /// Requires an object, as an Ignition config is one. The daemon unpacks none in a MachineConfig, and the API keeps no
 /// text there.

@@ -9,7 +9,7 @@ use super::finding::{Finding, path_below};
 use super::schema::{CONFIG, Field, FieldKind, Key};
 
 /// Removes fields that are newer than the declared version, each with a warning, as Ignition does.
-pub fn drop_newer(config: &mut Value, minor: u64, at: &str) -> Vec<Finding> {
+pub(super) fn drop_newer(config: &mut Value, minor: u64, at: &str) -> Vec<Finding> {
     let mut gone = Vec::new();
     drop_in(config, CONFIG, minor, at, &mut gone);
     let warning = |(path, since): (String, u64)| {
@@ -59,7 +59,7 @@ fn drop_in(
 }
 
 /// V28: returns every entry whose key an earlier one has. Merged configs are exempt, as in Ignition.
-pub fn find_duplicates(config: &Value, at: &str) -> Vec<Finding> {
+pub(super) fn find_duplicates(config: &Value, at: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     find_in_object(config, CONFIG, at, "", &mut found);
     found

@@ -8,7 +8,7 @@ use serde::Serialize;
 pub const CUT_SHORT: &str = "the document is cut short, copy it again";
 
 /// The same where it may have another cause.
-pub const IF_CUT_SHORT: &str = "if the document is cut short, copy it again";
+pub(super) const IF_CUT_SHORT: &str = "if the document is cut short, copy it again";
 
 /// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -61,7 +61,7 @@ impl fmt::Display for Finding {
 }
 
 /// Returns a path below the place `at` of the config; a bare config is at the top, with an empty place.
-pub fn path_below(at: &str, path: &str) -> String {
+pub(super) fn path_below(at: &str, path: &str) -> String {
     if at.is_empty() {
         path.to_owned()
     } else {

@@ -144,7 +144,7 @@ fn list_for_object(value: &Value, at: &str, is_object: bool) -> Option<String> {
 ///
 /// # Errors
 /// Returns the finding for text that is not JSON.
-pub fn read_outline(text: &str, at: &str) -> Result<Value, Finding> {
+pub(super) fn read_outline(text: &str, at: &str) -> Result<Value, Finding> {
     outline_but(text, at, None)
 }
 
@@ -250,7 +250,7 @@ fn empty_like(raw: &RawValue) -> Value {
 ///
 /// Unknown keys are pushed to `findings`: a warning, or an error where only the
 /// letter case differs from a known key (Go would take it, so dropping it is wrong).
-pub fn from_str<'t, T: Deserialize<'t>>(
+pub(super) fn from_str<'t, T: Deserialize<'t>>(
     text: &'t str,
     at: &str,
     findings: &mut Vec<Finding>,
@@ -259,7 +259,7 @@ pub fn from_str<'t, T: Deserialize<'t>>(
 }
 
 /// The same for text with a part below the key `raw` that is read by itself.
-pub fn from_str_but<'t, T: Deserialize<'t>>(
+pub(super) fn from_str_but<'t, T: Deserialize<'t>>(
     text: &'t str,
     raw: &'static str,
     at: &str,
@@ -269,7 +269,7 @@ pub fn from_str_but<'t, T: Deserialize<'t>>(
 }
 
 /// The same for text whose outline is known.
-pub fn from_outlined<'t, T: Deserialize<'t>>(
+pub(super) fn from_outlined<'t, T: Deserialize<'t>>(
     text: &'t str,
     outline: &Value,
     at: &str,
@@ -298,7 +298,7 @@ pub fn from_outlined<'t, T: Deserialize<'t>>(
 }
 
 /// Returns the finding for text that is not JSON.
-pub fn syntax_finding(at: &str, error: &serde_json::Error) -> Finding {
+pub(super) fn syntax_finding(at: &str, error: &serde_json::Error) -> Finding {
     let said = without_value(&error.to_string());
     let message = match error.is_eof() {
         true => format!("not valid JSON: {said}; {CUT_SHORT}"),

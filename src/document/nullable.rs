@@ -7,14 +7,14 @@ use serde::{Deserialize, Deserializer};
 macro_rules! nullable {
     ($(
         $(#[$of_struct:meta])*
-        pub struct $name:ident {
+        $of:vis struct $name:ident {
             $($(#[$of_field:meta])* $vis:vis $field:ident: $type:ty,)*
         }
     )*) => {$(
         $(#[$of_struct])*
         #[derive(Default, serde::Deserialize)]
         #[serde(default, rename_all = "camelCase")]
-        pub struct $name {$(
+        $of struct $name {$(
             $(#[$of_field])*
             #[serde(deserialize_with = "crate::document::nullable::value_or_default")]
             $vis $field: $type,
@@ -24,7 +24,7 @@ macro_rules! nullable {
 pub(super) use nullable;
 
 /// Reads a value; returns the default for `null`.
-pub fn value_or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+pub(super) fn value_or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: Default + Deserialize<'de>,

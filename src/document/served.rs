@@ -16,7 +16,7 @@ use crate::paths;
 ///
 /// # Errors
 /// A finding where the file is there but cannot be decoded.
-pub fn machine_config(config: &Value) -> Result<Option<String>, Finding> {
+pub(super) fn machine_config(config: &Value) -> Result<Option<String>, Finding> {
     let Some((index, file)) = find_carrier(config) else {
         return Ok(None);
     };
@@ -37,7 +37,7 @@ pub fn machine_config(config: &Value) -> Result<Option<String>, Finding> {
 }
 
 /// Returns true if a config, or the outline of one, carries a MachineConfig.
-pub fn has_machine_config(config: &Value) -> bool {
+pub(super) fn has_machine_config(config: &Value) -> bool {
     find_carrier(config).is_some()
 }
 
@@ -49,7 +49,7 @@ fn find_carrier(config: &Value) -> Option<(usize, &Value)> {
 }
 
 /// Files of the served config that are not the MachineConfig's own: the server's additions.
-pub fn first_boot_additions(served: &Ignition, config: &MachineConfig) -> Vec<File> {
+pub(super) fn first_boot_additions(served: &Ignition, config: &MachineConfig) -> Vec<File> {
     let own = |file: &&File| {
         config
             .ignition

@@ -4,7 +4,7 @@ use percent_encoding::percent_decode_str;
 
 /// The parts of a URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Url<'t> {
+pub(super) struct Url<'t> {
     /// In lower case; empty where there is none.
     pub scheme: String,
     /// The text between the scheme and the query, if it does not begin with a slash.
@@ -15,7 +15,7 @@ pub struct Url<'t> {
 
 /// Go's reason to refuse a text as a URL. It repeats nothing of the URL, which may hold a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum UrlError {
+pub(super) enum UrlError {
     /// A newline, a tab, a NUL and the like.
     #[error("it holds a control character; percent-encode it")]
     Control,
@@ -44,7 +44,7 @@ impl<'t> Url<'t> {
     ///
     /// # Errors
     /// A text that Go refuses. A text without a scheme is a URL to Go.
-    pub fn parse(text: &'t str) -> Result<Self, UrlError> {
+    pub(super) fn parse(text: &'t str) -> Result<Self, UrlError> {
         // A large document is one URL; without an early end the compiler looks at many bytes at once.
         let control = |found: bool, b: u8| found | (b < b' ') | (b == 0x7f);
         if text.bytes().fold(false, control) {
@@ -70,7 +70,7 @@ impl<'t> Url<'t> {
     }
 
     /// The first value of a parameter of the query.
-    pub fn query_parameter(&self, name: &str) -> Option<&'t str> {
+    pub(super) fn query_parameter(&self, name: &str) -> Option<&'t str> {
         let pairs = self.query.split('&').filter(|pair| !pair.contains(';'));
         let mut pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         let named = |key: &str| percent_decode_str(key).eq(name.bytes());

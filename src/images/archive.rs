@@ -10,7 +10,7 @@ const MAX_FILES: usize = 65_536;
 
 /// The list of an archive, and the archive.
 #[derive(Debug)]
-pub struct Archive {
+pub(super) struct Archive {
     file: Mutex<File>,
     places: BTreeMap<String, Span>,
 }
@@ -38,7 +38,7 @@ pub enum ArchiveError {
 
 impl Archive {
     /// Lists an archive. One that ends early is listed as far as it goes.
-    pub fn list(mut file: File) -> Result<Self, ArchiveError> {
+    pub(super) fn list(mut file: File) -> Result<Self, ArchiveError> {
         let length = file.seek(SeekFrom::End(0)).map_err(read_error)?;
         file.rewind().map_err(read_error)?;
         let mut begin = [0; 4];
@@ -55,12 +55,12 @@ impl Archive {
     }
 
     /// Returns the number of bytes that are present of a file; `None` if it is not listed.
-    pub fn size(&self, name: &str) -> Option<u64> {
+    pub(super) fn size(&self, name: &str) -> Option<u64> {
         self.places.get(name).map(|span| span.there)
     }
 
     /// Calls `with` on the bytes of a file that are present.
-    pub fn read<T>(
+    pub(super) fn read<T>(
         &self,
         name: &str,
         with: impl FnOnce(&mut dyn Read) -> io::Result<T>,

@@ -124,7 +124,7 @@ fn unreadable(root: &Root) -> Result<Option<String>, RootError> {
 }
 
 /// Returns the error of Go's JSON reader for the first value of a text; None if it is readable.
-pub fn reader_says(bytes: &[u8]) -> Option<String> {
+pub(super) fn reader_says(bytes: &[u8]) -> Option<String> {
     let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<serde_json::Value>();
     match values.next() {
         None => Some("EOF".to_owned()),

@@ -9,7 +9,7 @@ use crate::systemd::{LINK_DIRS, Support, UnitEntry, UnitTree, read_units, unit_t
 
 /// Reads what decides the enablement of the units in `interest`. Links in directories where links change go to
 /// `observer` too.
-pub fn observe_units(
+pub(super) fn observe_units(
     root: &Root,
     interest: &Interest,
     node: &mut NodeState,
@@ -63,7 +63,7 @@ fn file_kind(text: &str) -> Kind {
 }
 
 /// Returns the features of the root's systemd, by the version in the name of its shared library; EL9's when unknown.
-pub fn systemd_support(root: &Root) -> Result<Support, RootError> {
+pub(super) fn systemd_support(root: &Root) -> Result<Support, RootError> {
     let names = root.list(&RootPath::fixed("usr/lib/systemd"))?;
     let version = names.iter().find_map(|name| {
         let rest = name.strip_prefix("libsystemd-shared-")?;

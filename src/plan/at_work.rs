@@ -17,7 +17,7 @@ const WORKING: [&str; 3] = [FIRST_BOOT, "pivot", "once-from"];
 
 /// A sign of an update at work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ActivityEvidence {
+pub(super) struct ActivityEvidence {
     /// What it is about, and a sentence.
     pub notice: Notice,
     /// Of the first-boot service or its pull, which try for ever where there is no registry.
@@ -25,7 +25,7 @@ pub struct ActivityEvidence {
 }
 
 /// Each piece of evidence. What is staged is none where it is what is `wanted`.
-pub fn find_activity(activity: &Activity, wanted: bool) -> Vec<ActivityEvidence> {
+pub(super) fn find_activity(activity: &Activity, wanted: bool) -> Vec<ActivityEvidence> {
     let mut all = Vec::new();
     let by_pid: BTreeMap<u32, &Process> = activity
         .processes
@@ -74,7 +74,7 @@ fn system_wide(activity: &Activity, wanted: bool) -> Vec<Notice> {
 
 /// The cgroups of the daemon's containers, each with all below it. Only what is a container for sure, what can be
 /// frozen, and not our own.
-pub fn daemon_containers(activity: &Activity) -> Vec<String> {
+pub(super) fn daemon_containers(activity: &Activity) -> Vec<String> {
     let daemons = activity.processes.iter().filter(|p| p.program() == DAEMON);
     let cgroups = daemons.filter_map(|daemon| frozen_with(activity, daemon).ok());
     let mut all: Vec<String> = cgroups.map(|(cgroup, _)| cgroup.to_owned()).collect();
@@ -85,7 +85,7 @@ pub fn daemon_containers(activity: &Activity) -> Vec<String> {
 
 /// What the daemon that watches files does while names change, and afterwards: one notice for each that runs, and
 /// no two of the same words.
-pub fn watching(activity: &Activity) -> Vec<Notice> {
+pub(super) fn watching(activity: &Activity) -> Vec<Notice> {
     let daemons = activity.processes.iter().filter(|one| {
         let argument = one.args.get(1).map_or("", String::as_str);
         one.program() == DAEMON && !WORKING.contains(&argument)
@@ -140,7 +140,7 @@ fn frozen_with<'a>(
 }
 
 /// Evidence that stands against a run.
-pub fn refused(evidence: ActivityEvidence) -> Notice {
+pub(super) fn refused(evidence: ActivityEvidence) -> Notice {
     let next = if evidence.first_boot {
         format!(
             "The first boot is not completed yet: let it end; or, where it cannot, do its work in its place: {}; or \
@@ -154,12 +154,12 @@ pub fn refused(evidence: ActivityEvidence) -> Notice {
 }
 
 /// Evidence that was passed over.
-pub fn taken_over(evidence: ActivityEvidence) -> Notice {
+pub(super) fn taken_over(evidence: ActivityEvidence) -> Notice {
     evidence.with(|message| format!("{message}; passed over as asked (--takeover)"))
 }
 
 /// Evidence of the service whose work this run does.
-pub fn stood_in_for(evidence: ActivityEvidence) -> Notice {
+pub(super) fn stood_in_for(evidence: ActivityEvidence) -> Notice {
     evidence.with(|message| format!("{message}; its work is done here, in its place"))
 }
 

@@ -47,7 +47,7 @@ pub fn needs(plan: &Plan, node: &NodeState) -> Vec<CapabilityNeed> {
 }
 
 /// Blocks what root lacks a capability for. An ordinary user is told elsewhere what stays undone.
-pub fn preflight(plan: &mut Plan, node: &NodeState) {
+pub(super) fn preflight(plan: &mut Plan, node: &NodeState) {
     if node.host.user.0 == 0 {
         let lacking = needs(plan, node).into_iter();
         let lacking = lacking.filter(|need| !node.host.capabilities.contains(&need.capability));
@@ -59,7 +59,7 @@ pub fn preflight(plan: &mut Plan, node: &NodeState) {
 }
 
 /// Blocks where root could not even look.
-pub fn closed(plan: &mut Plan, node: &NodeState) {
+pub(super) fn closed(plan: &mut Plan, node: &NodeState) {
     let capability = Capability::CAP_DAC_OVERRIDE;
     let denied = ResolveError::System(nix::errno::Errno::EACCES);
     let closed = node.obstructed.iter().find(|(_, cause)| **cause == denied);

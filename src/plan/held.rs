@@ -26,7 +26,7 @@ pub struct Held {
 }
 
 /// Blocks what mounts keep in place, and what flags do, unless those may be cleared.
-pub fn hold_flags(plan: &mut Plan, node: &NodeState, clear: bool) {
+pub(super) fn hold_flags(plan: &mut Plan, node: &NodeState, clear: bool) {
     if plan.steps.is_empty() {
         return;
     }

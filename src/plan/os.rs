@@ -565,7 +565,7 @@ pub(super) mod tests {
     const OLD: &str = "quay.example/os@sha256:aaaa";
     const NEW: &str = "quay.example/os@sha256:bbbb";
 
-    pub fn deployment(image: &str, checksum: &str) -> Deployment {
+    pub(crate) fn deployment(image: &str, checksum: &str) -> Deployment {
         Deployment {
             checksum: checksum.to_owned(),
             osname: "rhcos".to_owned(),
@@ -575,7 +575,7 @@ pub(super) mod tests {
     }
 
     /// In the order of the boot menu.
-    pub fn facts(all: Vec<Deployment>, arguments: &str, booted_arguments: &str) -> Facts {
+    pub(crate) fn facts(all: Vec<Deployment>, arguments: &str, booted_arguments: &str) -> Facts {
         let number = |(index, deployment)| Deployment {
             index,
             ..deployment
@@ -596,14 +596,14 @@ pub(super) mod tests {
         }
     }
 
-    pub fn booted(image: &str) -> Deployment {
+    pub(crate) fn booted(image: &str) -> Deployment {
         Deployment {
             booted: true,
             ..deployment(image, "b")
         }
     }
 
-    pub fn staged(image: &str) -> Deployment {
+    pub(crate) fn staged(image: &str) -> Deployment {
         Deployment {
             staged: true,
             ..deployment(image, "s")

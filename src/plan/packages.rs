@@ -48,7 +48,7 @@ impl Builder<'_> {
 }
 
 /// What a config wants of packages.
-pub struct WantedPackages<'a> {
+pub(super) struct WantedPackages<'a> {
     /// `spec.kernelType`.
     pub kernel: &'a str,
     /// `spec.extensions`.

@@ -23,7 +23,7 @@ const LONGEST_KEY: usize = 128;
 const PIECE: usize = 16 << 10;
 
 /// Writes the value as a YAML document, piece by piece.
-pub fn write_yaml(value: &YamlNode<'_>, sink: &mut dyn FnMut(&str)) {
+pub(super) fn write_yaml(value: &YamlNode<'_>, sink: &mut dyn FnMut(&str)) {
     let mut writer = Writer {
         out: String::new(),
         sink,

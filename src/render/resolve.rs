@@ -9,7 +9,7 @@ const WORDS: [&str; 39] = [
 ];
 
 /// Returns true if unquoted `text` would be read as text.
-pub fn is_text(text: &str) -> bool {
+pub(super) fn is_text(text: &str) -> bool {
     if WORDS.contains(&text) {
         return false;
     }

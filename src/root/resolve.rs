@@ -97,7 +97,7 @@ pub enum Follow {
 }
 
 /// Opens the directory at `path` below `root` as an `O_PATH` descriptor.
-pub fn open_directory(
+pub(super) fn open_directory(
     root: BorrowedFd<'_>,
     path: &str,
     follow: Follow,
@@ -113,7 +113,10 @@ pub fn open_directory(
 }
 
 /// Opens the directory at `path` below `root`, which no link may be on the way to: it can be listed and mounted on.
-pub fn open_plain_directory(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, ResolveError> {
+pub(super) fn open_plain_directory(
+    root: BorrowedFd<'_>,
+    path: &str,
+) -> Result<OwnedFd, ResolveError> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     match open_in_root(root, path, flags, ResolveFlag::RESOLVE_NO_SYMLINKS) {
         Err(ResolveError::System(Errno::ELOOP)) => Err(ResolveError::Link),
@@ -122,7 +125,7 @@ pub fn open_plain_directory(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd,
 }
 
 /// One `openat2` in root, with the bounded retry the kernel asks for.
-pub fn open_in_root(
+pub(super) fn open_in_root(
     root: BorrowedFd<'_>,
     path: &str,
     flags: OFlag,
@@ -216,6 +219,6 @@ fn path_components(path: &OsStr) -> VecDeque<OsString> {
 }
 
 /// The file type bits of a stat result.
-pub fn kind(stat: &FileStat) -> SFlag {
+pub(super) fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode & libc::S_IFMT)
 }

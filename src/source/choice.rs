@@ -38,7 +38,7 @@ pub struct KnownSources<'a> {
 ///
 /// # Errors
 /// The possible pools if there are several; empty if no config fits.
-pub fn newest<'a>(
+pub(super) fn newest<'a>(
     kept: &KnownSources<'a>,
     fits: impl Fn(&CacheEntry) -> bool,
 ) -> Result<&'a CacheEntry, Vec<String>> {

@@ -68,7 +68,7 @@ pub trait Fetch {
 }
 
 /// Completes a config: fetches its references and the contents of its files.
-pub fn complete(
+pub(super) fn complete(
     config: MachineConfig,
     fetch: &mut dyn Fetch,
 ) -> Result<MachineConfig, SourceError> {

@@ -33,13 +33,13 @@ use crate::root::{LABEL, Place, extended_attributes, hex, proc_path};
 use crate::sys::signals::uninterrupted;
 
 /// A directory descriptor on which names can be made and synced.
-pub fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<File, Errno> {
+pub(super) fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<File, Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     uninterrupted(|| openat(dir, name, flags, Mode::empty())).map(File::from)
 }
 
 /// Makes a directory with this mode and owner; one that is there already is left as it is.
-pub fn make_directory(
+pub(super) fn make_directory(
     dir: BorrowedFd<'_>,
     name: &str,
     mode: u32,
@@ -57,7 +57,7 @@ pub fn make_directory(
 }
 
 /// Opens a lock file for writing, and makes it (0600) if it is missing. Follows no link, and waits for no pipe.
-pub fn open_lock_file(place: &Place) -> Result<File, Errno> {
+pub(super) fn open_lock_file(place: &Place) -> Result<File, Errno> {
     let flags =
         OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let mode = Mode::from_bits_truncate(0o600);
@@ -65,7 +65,7 @@ pub fn open_lock_file(place: &Place) -> Result<File, Errno> {
 }
 
 /// Takes an open directory of ours from all other users.
-pub fn make_private(dir: &File) -> Result<(), Errno> {
+pub(super) fn make_private(dir: &File) -> Result<(), Errno> {
     if fstat(dir)?.st_mode & 0o077 == 0 {
         return Ok(());
     }
@@ -77,7 +77,7 @@ const PIECE: usize = 64 << 10;
 
 /// Makes a new file, 0600 until it is whole, from `reader`; gives size and digest of what was written. Of a reader
 /// that has more than is wanted, one byte more is taken.
-pub fn write_file(
+pub(super) fn write_file(
     dir: BorrowedFd<'_>,
     name: &str,
     reader: impl Read,
@@ -146,7 +146,7 @@ fn set_owner(file: &File, (uid, gid): (u32, u32)) -> Result<(), Errno> {
 }
 
 /// Makes a symbolic link.
-pub fn write_link(
+pub(super) fn write_link(
     dir: BorrowedFd<'_>,
     name: &str,
     target: &str,
@@ -171,7 +171,7 @@ pub fn write_link(
 ///
 /// A process that watches the file itself gets an event for the new number of links (inotify's `IN_ATTRIB`). A process
 /// that watches its directory gets none.
-pub fn link_or_copy(
+pub(super) fn link_or_copy(
     place: &Place,
     object: &Object,
     dir: BorrowedFd<'_>,
@@ -194,12 +194,12 @@ pub fn link_or_copy(
 }
 
 /// A second name for what is at `place`, a link itself not followed.
-pub fn hard_link(place: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+pub(super) fn hard_link(place: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     linkat(&place.dir, place.name.as_str(), dir, name, AtFlags::empty())
 }
 
 /// A copy of a file or link with owner, mode, times and label.
-pub fn copy_object(
+pub(super) fn copy_object(
     place: &Place,
     object: &Object,
     dir: BorrowedFd<'_>,
@@ -222,7 +222,12 @@ pub fn copy_object(
 
 /// A directory with everything below it: its directories anew, its files and links as second names or copies.
 /// Stays on the mount of `source`.
-pub fn copy_tree(source: &Place, dir: BorrowedFd<'_>, name: &str, sync: bool) -> io::Result<()> {
+pub(super) fn copy_tree(
+    source: &Place,
+    dir: BorrowedFd<'_>,
+    name: &str,
+    sync: bool,
+) -> io::Result<()> {
     let how = OpenHow::new()
         .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
         .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_XDEV);
@@ -258,7 +263,7 @@ pub fn copy_tree(source: &Place, dir: BorrowedFd<'_>, name: &str, sync: bool) ->
 
 /// Copies access lists and attributes of users, as `cp -a` does, where the other file system has
 /// them. An access list holds the mode of the group, so a copy with another mode gets none.
-pub fn copy_extended(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+pub(super) fn copy_extended(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let attributes = extended_attributes(source)?;
     if attributes.is_empty() {
         return Ok(());
@@ -279,7 +284,7 @@ pub fn copy_extended(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::Resu
 }
 
 /// Access and modification times, as `cp -a` keeps them.
-pub fn copy_times(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+pub(super) fn copy_times(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let stat = fstat(source)?;
     let accessed = TimeSpec::new(stat.st_atime, stat.st_atime_nsec);
     let modified = TimeSpec::new(stat.st_mtime, stat.st_mtime_nsec);
@@ -293,7 +298,7 @@ pub fn copy_times(source: &File, dir: BorrowedFd<'_>, name: &str) -> io::Result<
 }
 
 /// Gives a name its SELinux label, not followed.
-pub fn set_label(dir: BorrowedFd<'_>, name: &str, label: &str) -> Result<(), Errno> {
+pub(super) fn set_label(dir: BorrowedFd<'_>, name: &str, label: &str) -> Result<(), Errno> {
     // With its NUL, as libselinux and ostree write it.
     let label = CString::new(label).map_err(|_| Errno::EINVAL)?;
     set_attribute(dir, name, LABEL, label.as_bytes_with_nul())
@@ -321,7 +326,7 @@ fn set_attribute(
 }
 
 /// The label of one object on another, where both file systems have labels and we may set them.
-pub fn copy_label(from: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+pub(super) fn copy_label(from: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     let result = from.label().and_then(|label| match label {
         Some(label) => set_label(dir, name, &label),
         None => Ok(()),
@@ -334,13 +339,13 @@ pub fn copy_label(from: &Place, dir: BorrowedFd<'_>, name: &str) -> Result<(), E
 
 /// Returns true if labels are impossible here, and the disk is neither broken nor full: no file system with labels, no
 /// privilege, a label that the running kernel's policy does not know, no `/proc`.
-pub fn is_refusal(errno: Errno) -> bool {
+pub(super) fn is_refusal(errno: Errno) -> bool {
     use Errno::{EACCES, EINVAL, ENOENT, EOPNOTSUPP, EPERM};
     matches!(errno, EOPNOTSUPP | EPERM | EACCES | EINVAL | ENOENT)
 }
 
 /// Sets the flags of an open file or directory to these, others left.
-pub fn set_flags(file: &File, wanted: Flags) -> Result<(), Errno> {
+pub(super) fn set_flags(file: &File, wanted: Flags) -> Result<(), Errno> {
     // The kernel reads and writes an int, whatever the names of the requests say.
     let mut bits: libc::c_int = 0;
     // SAFETY: the descriptor is open for the call, and the pointer is to an int of ours.
@@ -363,12 +368,12 @@ const FS_IMMUTABLE: libc::c_int = 0x10;
 const FS_APPEND: libc::c_int = 0x20;
 
 /// Moves a name over whatever is at the other.
-pub fn rename_over(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
+pub(super) fn rename_over(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
     renameat(from, name, &to.dir, to.name.as_str())
 }
 
 /// Moves a name to a free one.
-pub fn place_new(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
+pub(super) fn place_new(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
     match renameat2(
         from,
         name,
@@ -386,18 +391,18 @@ pub fn place_new(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Err
 }
 
 /// Exchanges two names in one step: neither is missing at any moment.
-pub fn exchange_names(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
+pub(super) fn exchange_names(from: BorrowedFd<'_>, name: &str, to: &Place) -> Result<(), Errno> {
     let flags = RenameFlags::RENAME_EXCHANGE;
     renameat2(from, name, &to.dir, to.name.as_str(), flags)
 }
 
 /// Moves the object at `from` out of the way.
-pub fn move_aside(from: &Place, to: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+pub(super) fn move_aside(from: &Place, to: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     renameat(&from.dir, from.name.as_str(), to, name)
 }
 
 /// Renames within one directory or across two.
-pub fn rename_across(
+pub(super) fn rename_across(
     from: BorrowedFd<'_>,
     name: &str,
     to: BorrowedFd<'_>,
@@ -407,7 +412,7 @@ pub fn rename_across(
 }
 
 /// Removes a file or link; a missing one is no error.
-pub fn remove_file(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+pub(super) fn remove_file(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     match unlinkat(dir, name, UnlinkatFlags::NoRemoveDir) {
         Err(Errno::ENOENT) => Ok(()),
         other => other,
@@ -415,7 +420,7 @@ pub fn remove_file(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
 }
 
 /// Removes a staged name, whatever it is; a staged directory is always empty.
-pub fn remove_staged(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+pub(super) fn remove_staged(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     match remove_file(dir, name) {
         Err(Errno::EISDIR | Errno::EPERM) => remove_directory(dir, name).map(drop),
         other => other,
@@ -423,7 +428,7 @@ pub fn remove_staged(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
 }
 
 /// Removes a name with everything below it. Links are not followed and no other mount is entered.
-pub fn remove_tree<N: NixPath + ?Sized>(dir: BorrowedFd<'_>, name: &N) -> Result<(), Errno> {
+pub(super) fn remove_tree<N: NixPath + ?Sized>(dir: BorrowedFd<'_>, name: &N) -> Result<(), Errno> {
     match unlinkat(dir, name, UnlinkatFlags::NoRemoveDir) {
         Err(Errno::EISDIR | Errno::EPERM) => {}
         Err(Errno::ENOENT) => return Ok(()),
@@ -447,7 +452,7 @@ pub fn remove_tree<N: NixPath + ?Sized>(dir: BorrowedFd<'_>, name: &N) -> Result
 }
 
 /// Removes a directory that is empty and no mount point. Returns true if it no longer exists.
-pub fn remove_directory(dir: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
+pub(super) fn remove_directory(dir: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
     match unlinkat(dir, name, UnlinkatFlags::RemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => Ok(true),
         Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::EBUSY) => Ok(false),
@@ -456,7 +461,7 @@ pub fn remove_directory(dir: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> 
 }
 
 /// Sets mode and owner of a file or directory, not followed.
-pub fn set_attributes(place: &Place, mode: u32, owner: (u32, u32)) -> Result<(), Errno> {
+pub(super) fn set_attributes(place: &Place, mode: u32, owner: (u32, u32)) -> Result<(), Errno> {
     let (uid, gid) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
     let stat = place.stat()?.ok_or(Errno::ENOENT)?;
     // chown clears setuid and setgid, so it comes first.
@@ -483,7 +488,7 @@ pub fn set_attributes(place: &Place, mode: u32, owner: (u32, u32)) -> Result<(),
 }
 
 /// Writes a small file of our own so that it is wholly the old or wholly the new one, durably.
-pub fn replace_durably(dir: &File, name: &str, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn replace_durably(dir: &File, name: &str, bytes: &[u8]) -> io::Result<()> {
     write_temporary(dir, name, bytes, true)?;
     commit_temporary(dir, name)?;
     Ok(sync_directory(dir)?)
@@ -491,7 +496,7 @@ pub fn replace_durably(dir: &File, name: &str, bytes: &[u8]) -> io::Result<()> {
 
 /// Writes a small file of our own beside its name. Without `sync` its bytes are to be flushed, with the whole file
 /// system, before [`commit_temporary`].
-pub fn write_temporary(dir: &File, name: &str, bytes: &[u8], sync: bool) -> io::Result<()> {
+pub(super) fn write_temporary(dir: &File, name: &str, bytes: &[u8], sync: bool) -> io::Result<()> {
     let temporary = temporary_name(name);
     remove_file(dir.as_fd(), &temporary)?;
     let result = write_own(dir, &temporary, bytes, sync);
@@ -503,7 +508,7 @@ pub fn write_temporary(dir: &File, name: &str, bytes: &[u8], sync: bool) -> io::
 }
 
 /// Gives the file that [`write_temporary`] has written its name. The name is durable with the next flush.
-pub fn commit_temporary(dir: &File, name: &str) -> io::Result<()> {
+pub(super) fn commit_temporary(dir: &File, name: &str) -> io::Result<()> {
     let temporary = temporary_name(name);
     let result = rename_across(dir.as_fd(), &temporary, dir.as_fd(), name);
     if result.is_err() {
@@ -530,16 +535,16 @@ fn write_own(dir: &File, temporary: &str, bytes: &[u8], sync: bool) -> io::Resul
 }
 
 /// The name under which a file of our own is written.
-pub fn temporary_name(name: &str) -> String {
+pub(super) fn temporary_name(name: &str) -> String {
     format!(".{name}.new")
 }
 
 /// Flushes a directory's names.
-pub fn sync_directory(dir: &File) -> Result<(), Errno> {
+pub(super) fn sync_directory(dir: &File) -> Result<(), Errno> {
     uninterrupted(|| fsync(dir))
 }
 
 /// Flushes a whole file system; an error since `dir` was opened is reported once.
-pub fn sync_file_system(dir: impl AsFd) -> Result<(), Errno> {
+pub(super) fn sync_file_system(dir: impl AsFd) -> Result<(), Errno> {
     uninterrupted(|| syncfs(dir.as_fd()))
 }

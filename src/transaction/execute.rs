@@ -37,7 +37,7 @@ pub enum StepError {
 
 /// The progress of a step, by the object on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StepProgress {
+pub(super) enum StepProgress {
     /// The old object is there.
     Before,
     /// Mode and owner are half changed.
@@ -52,7 +52,7 @@ pub enum StepProgress {
 
 /// The staged object that a step needs in one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeptObject {
+pub(super) enum KeptObject {
     /// The step needs none.
     NotNeeded,
     /// It is in the stage, by this name.
@@ -62,11 +62,11 @@ pub enum KeptObject {
 }
 
 /// The staging directories in the journal's order; `None` for one that is not there any more.
-pub type Stages<'a> = [Option<BorrowedFd<'a>>];
+pub(super) type Stages<'a> = [Option<BorrowedFd<'a>>];
 
 /// Shows if the objects of a step can be moved between its stage and its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub(super) enum Reach {
     /// Stage and target are on one mount.
     Whole,
     /// There is no stage any more.
@@ -78,7 +78,7 @@ pub enum Reach {
 }
 
 /// Takes and undoes the steps of one root.
-pub struct Executor<'a> {
+pub(super) struct Executor<'a> {
     root: &'a Root,
     stages: &'a Stages<'a>,
     /// Directories of the last steps.
@@ -87,7 +87,7 @@ pub struct Executor<'a> {
 
 impl<'a> Executor<'a> {
     /// Makes an executor for the steps of one root; `stages` are in the journal's order.
-    pub fn new(root: &'a Root, stages: &'a Stages<'a>) -> Self {
+    pub(super) fn new(root: &'a Root, stages: &'a Stages<'a>) -> Self {
         Self {
             root,
             stages,
@@ -96,7 +96,7 @@ impl<'a> Executor<'a> {
     }
 
     /// Reads a step's path and returns the progress of the step.
-    pub fn step_progress(&self, step: &Step) -> Result<StepProgress, StepError> {
+    pub(super) fn step_progress(&self, step: &Step) -> Result<StepProgress, StepError> {
         let path = step.path();
         let found = match self.root.observe(path) {
             Ok(found) => found.map(|(object, _)| object),
@@ -142,7 +142,7 @@ impl<'a> Executor<'a> {
     ///
     /// # Errors
     /// The system's error.
-    pub fn check_reach(&self, step: &JournalStep) -> Result<Reach, StepError> {
+    pub(super) fn check_reach(&self, step: &JournalStep) -> Result<Reach, StepError> {
         let path = step.step.path();
         let Some(stage) = self.stages.get(step.stage).copied().flatten() else {
             return Ok(Reach::NoStage);
@@ -172,7 +172,11 @@ impl<'a> Executor<'a> {
     ///
     /// # Errors
     /// The system's error: such an object is neither present nor missing.
-    pub fn find_staged(&self, index: usize, step: &JournalStep) -> Result<KeptObject, StepError> {
+    pub(super) fn find_staged(
+        &self,
+        index: usize,
+        step: &JournalStep,
+    ) -> Result<KeptObject, StepError> {
         match &step.step {
             Step::Put { new, .. } => self.kept_as(step, new_name(index), new),
             Step::MakeDirectory { mode, uid, gid, .. } => {
@@ -188,7 +192,11 @@ impl<'a> Executor<'a> {
     ///
     /// # Errors
     /// As [`find_staged`](Self::find_staged).
-    pub fn find_kept(&self, index: usize, step: &JournalStep) -> Result<KeptObject, StepError> {
+    pub(super) fn find_kept(
+        &self,
+        index: usize,
+        step: &JournalStep,
+    ) -> Result<KeptObject, StepError> {
         match &step.step {
             Step::Put { old: Some(old), .. } if step.step.exchanges() => {
                 self.kept_as(step, new_name(index), old)
@@ -227,7 +235,7 @@ impl<'a> Executor<'a> {
     }
 
     /// Takes a step. `seen` is the stamp the target had when it was staged; without one, identity decides.
-    pub fn take_step(
+    pub(super) fn take_step(
         &self,
         index: usize,
         step: &JournalStep,
@@ -303,7 +311,7 @@ impl<'a> Executor<'a> {
     }
 
     /// Undoes a step, whatever its progress.
-    pub fn undo_step(&self, index: usize, step: &JournalStep) -> Result<(), StepError> {
+    pub(super) fn undo_step(&self, index: usize, step: &JournalStep) -> Result<(), StepError> {
         let path = step.step.path();
         let is_absent = match self.step_progress(&step.step)? {
             StepProgress::Before => return Ok(()),

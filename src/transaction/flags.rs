@@ -31,13 +31,13 @@ pub enum FlagsError {
 }
 
 /// Clears the flags of all these paths.
-pub fn clear_flags(root: &Root, held: &[Held]) -> Result<(), FlagsError> {
+pub(super) fn clear_flags(root: &Root, held: &[Held]) -> Result<(), FlagsError> {
     let mut held = held.iter();
     held.try_for_each(|held| set_flags_at(root, &held.path, Flags::default()))
 }
 
 /// Sets the flags again on the objects that are at these paths now.
-pub fn restore_flags(root: &Root, held: &[Held]) -> Result<(), FlagsError> {
+pub(super) fn restore_flags(root: &Root, held: &[Held]) -> Result<(), FlagsError> {
     let mut held = held.iter();
     held.try_for_each(|held| set_flags_at(root, &held.path, held.flags))
 }

@@ -15,7 +15,7 @@ use crate::node::activity::{START_ANEW, cgroup_directory as directory};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Freezes all of them, and waits until they are frozen.
-pub fn freeze_cgroups(cgroups: &[String]) {
+pub(super) fn freeze_cgroups(cgroups: &[String]) {
     for cgroup in cgroups {
         let Some(dir) = directory(cgroup) else {
             continue;
@@ -41,7 +41,7 @@ fn freeze_one(dir: &std::path::Path) -> io::Result<()> {
 }
 
 /// Kills every process in them; the container runtime starts the container anew.
-pub fn kill_cgroups(cgroups: &[String]) {
+pub(super) fn kill_cgroups(cgroups: &[String]) {
     for dir in cgroups.iter().filter_map(|cgroup| directory(cgroup)) {
         // Kernels before 5.14 cannot; then it goes on where it was.
         if let Err(error) = write_control(&dir.join("cgroup.kill"), "1") {
@@ -52,7 +52,7 @@ pub fn kill_cgroups(cgroups: &[String]) {
 }
 
 /// Thaws all of them.
-pub fn thaw_cgroups(cgroups: &[String]) {
+pub(super) fn thaw_cgroups(cgroups: &[String]) {
     for dir in cgroups.iter().filter_map(|cgroup| directory(cgroup)) {
         match write_control(&dir.join("cgroup.freeze"), "0") {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -67,7 +67,7 @@ pub fn thaw_cgroups(cgroups: &[String]) {
 }
 
 /// Returns the control files of those that are frozen: `echo 0` into each thaws it.
-pub fn frozen_files(cgroups: &[String]) -> Vec<PathBuf> {
+pub(super) fn frozen_files(cgroups: &[String]) -> Vec<PathBuf> {
     let dirs = cgroups.iter().filter_map(|cgroup| directory(cgroup));
     let stands =
         |dir: &PathBuf| read_control(&dir.join("cgroup.events")).is_ok_and(|said| is_frozen(&said));

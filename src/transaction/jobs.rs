@@ -30,7 +30,7 @@ pub struct JobError {
 ///
 /// # Errors
 /// The job that failed, with its index.
-pub fn carry_out(
+pub(super) fn carry_out(
     runner: &dyn CommandRunner,
     jobs: &[Job],
 ) -> Result<Vec<(Job, Done)>, (usize, JobError)> {
@@ -48,7 +48,11 @@ pub fn carry_out(
 
 /// Runs the first `told` jobs again after files were restored, and starts the units that were stopped for the run.
 /// Returns a line for every job that failed; a failure stops nothing.
-pub fn repeat_jobs(runner: &dyn CommandRunner, journal: &Journal, told: usize) -> Vec<String> {
+pub(super) fn repeat_jobs(
+    runner: &dyn CommandRunner,
+    journal: &Journal,
+    told: usize,
+) -> Vec<String> {
     let mut jobs: Vec<&Job> = journal.jobs.iter().take(told).collect();
     let mut steps = journal.steps.iter();
     if !jobs.is_empty() && steps.any(|step| is_read_by_manager(step.step.path())) {
@@ -68,7 +72,7 @@ pub fn repeat_jobs(runner: &dyn CommandRunner, journal: &Journal, told: usize) -
 }
 
 /// Returns the jobs that an interrupted run still needs: all of them in the same boot, none after another boot.
-pub fn jobs_left<'a>(journal: &'a Journal, running: &RunningSystem<'_>) -> &'a [Job] {
+pub(super) fn jobs_left<'a>(journal: &'a Journal, running: &RunningSystem<'_>) -> &'a [Job] {
     let same = running.boot.is_some() && journal.boot.as_deref() == running.boot;
     if same { &journal.jobs } else { &[] }
 }

@@ -18,17 +18,17 @@ use crate::root::{Place, Root, RootPath};
 use crate::sys::signals::uninterrupted;
 
 /// The lock, held until it is dropped. The file stays, as shadow-utils leaves it: another process may wait for it.
-pub struct PasswordLock {
+pub(super) struct PasswordLock {
     _file: File,
 }
 
 /// An error while the lock is taken.
 #[derive(Debug, thiserror::Error)]
 #[error("locking the account files (/{path}): {0}. Another program may be changing a password; try again", path = paths::PWD_LOCK)]
-pub struct PasswordLockError(Reason);
+pub(super) struct PasswordLockError(Reason);
 
 /// Takes the lock if a step touches an account file.
-pub fn lock_for_steps(
+pub(super) fn lock_for_steps(
     root: &Root,
     steps: &[PlannedStep],
     labels: &Labels,

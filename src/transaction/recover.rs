@@ -516,7 +516,7 @@ fn paths_of(journal: &Journal, indices: &[usize]) -> Vec<RootPath> {
 }
 
 /// Undoes these steps, last first, then removes the journal.
-pub fn undo_steps(
+pub(super) fn undo_steps(
     root: &Root,
     state: &StateDirectory,
     journal: &Journal,
@@ -556,7 +556,7 @@ fn warn_only(result: Result<(), RecoverError>) {
 }
 
 /// After the `committed` mark: moves backup copies to the history and removes staged names. A failure is logged.
-pub fn tidy_up(root: &Root, state: &StateDirectory, journal: &Journal, stages: &[RootPath]) {
+pub(super) fn tidy_up(root: &Root, state: &StateDirectory, journal: &Journal, stages: &[RootPath]) {
     let tidied = keep_trees(root, journal).and_then(|()| {
         forget_undone(root, journal);
         close_run(root, state, &journal.id, stages)
@@ -571,7 +571,7 @@ fn sync_all(stages: &Stages<'_>) -> Result<(), RecoverError> {
 }
 
 /// Returns the history directory of a run: its backup copies and its journal.
-pub fn history_path(id: &str) -> RootPath {
+pub(super) fn history_path(id: &str) -> RootPath {
     RootPath::fixed(paths::HISTORY)
         .join(id)
         .unwrap_or_else(|_| RootPath::fixed(paths::HISTORY))
@@ -582,7 +582,7 @@ pub fn history_path(id: &str) -> RootPath {
 ///
 /// # Errors
 /// A transient error, such as an I/O error: nothing is deleted then, and the next run tries again.
-pub fn keep_trees(root: &Root, journal: &Journal) -> Result<(), RecoverError> {
+pub(super) fn keep_trees(root: &Root, journal: &Journal) -> Result<(), RecoverError> {
     let failed = |path: &RootPath, reason: Reason| StateError::System(path.to_string(), reason);
     let history = history_path(&journal.id);
     let history = open_own(root, &history).map_err(|e| failed(&history, e))?;
@@ -674,14 +674,14 @@ fn remove_for_good(stage: &File, name: &str, step: &JournalStep) {
 
 /// After the `committed` mark: removes the run that was undone from the history, so that the next `rollback` goes
 /// further.
-pub fn forget_undone(root: &Root, journal: &Journal) {
+pub(super) fn forget_undone(root: &Root, journal: &Journal) {
     if let Some(undone) = &journal.undoes {
         remove_history(root, &history_path(undone));
     }
 }
 
 /// Returns the names of the history's directories, the oldest first.
-pub fn history_names(root: &Root) -> Vec<String> {
+pub(super) fn history_names(root: &Root) -> Vec<String> {
     let all = root.list(&RootPath::fixed(paths::HISTORY));
     let mut names = all.unwrap_or_default();
     names.sort_by_key(|name| id_order(name));
@@ -739,7 +739,7 @@ fn as_finished_run(journal: Journal, objects: RootPath) -> FinishedRun {
 }
 
 /// After the `committed` mark: sweep, move the journal to the history, forget the intent.
-pub fn close_run(
+pub(super) fn close_run(
     root: &Root,
     state: &StateDirectory,
     id: &str,
@@ -777,7 +777,7 @@ pub fn close_run(
 }
 
 /// Removes staged names, history and intent of a run that changed no name.
-pub fn discard_run(
+pub(super) fn discard_run(
     root: &Root,
     state: &StateDirectory,
     id: &str,
@@ -852,7 +852,7 @@ fn flush_parent(
     Ok(())
 }
 
-pub fn remove_history(root: &Root, directory: &RootPath) -> bool {
+pub(super) fn remove_history(root: &Root, directory: &RootPath) -> bool {
     let journal = RootPath::fixed(paths::JOURNAL);
     let is_ours = |name: &str| is_staged_name(name) || name == journal.name();
     let emptied = empty_directory(root, directory, is_ours, |dir, name| {
@@ -863,7 +863,7 @@ pub fn remove_history(root: &Root, directory: &RootPath) -> bool {
 
 /// Removes our own names from a directory, then the directory. Other names stay, and are logged.
 /// Returns false if a name of ours is left.
-pub fn empty_directory(
+pub(super) fn empty_directory(
     root: &Root,
     directory: &RootPath,
     is_ours: impl Fn(&str) -> bool,

@@ -23,7 +23,7 @@ use crate::root::{Place, Root, RootError, RootPath, mount_id};
 
 /// An error while an object is staged.
 #[derive(Debug, thiserror::Error)]
-pub enum StageError {
+pub(super) enum StageError {
     /// The system reported an error for a path.
     #[error("{0}: {1}")]
     Io(String, Reason),
@@ -47,7 +47,7 @@ fn io_error(path: &RootPath, error: impl Into<Reason>) -> StageError {
 
 /// The open staging directory of one mount.
 #[derive(Debug)]
-pub struct Stage {
+pub(super) struct Stage {
     /// The directory in the root.
     pub path: RootPath,
     /// Open for making names and syncing; opened before the first staged write.
@@ -58,7 +58,7 @@ pub struct Stage {
 
 /// Possible staging directories for one mount, best first.
 #[derive(Debug, Clone)]
-pub struct Candidates {
+pub(super) struct Candidates {
     mount: u64,
     /// In the order they are tried.
     pub paths: Vec<RootPath>,
@@ -75,13 +75,13 @@ impl Candidates {
     }
 
     /// Returns true if both are on the same mount.
-    pub fn is_beside(&self, other: &Self) -> bool {
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
         self.mount == other.mount
     }
 }
 
 /// Returns sets of candidates for each mount that the steps touch, and for each step the index of its set.
-pub fn stage_candidates(
+pub(super) fn stage_candidates(
     root: &Root,
     id: &str,
     steps: &[PlannedStep],
@@ -204,7 +204,7 @@ fn path_below(directory: &Option<RootPath>, name: &str) -> Vec<RootPath> {
 }
 
 /// Makes the staging directory of one mount: the first candidate that the file system allows.
-pub fn make_stage(root: &Root, candidates: &Candidates) -> Result<Stage, StageError> {
+pub(super) fn make_stage(root: &Root, candidates: &Candidates) -> Result<Stage, StageError> {
     let mut last = None;
     for path in &candidates.paths {
         // Nothing stays in it, so it needs no label.
@@ -227,7 +227,7 @@ pub fn make_stage(root: &Root, candidates: &Candidates) -> Result<Stage, StageEr
 }
 
 /// The data that staging a step needs.
-pub struct StageContext<'a> {
+pub(super) struct StageContext<'a> {
     /// All steps, and for each the stage it uses.
     pub steps: &'a [PlannedStep],
     /// Index into `stages` for each step.
@@ -246,7 +246,7 @@ pub struct StageContext<'a> {
 
 impl StageContext<'_> {
     /// Stages one step. Returns the stamp that its target must still have when its name changes.
-    pub fn stage_step(
+    pub(super) fn stage_step(
         &self,
         index: usize,
         planned: &PlannedStep,
@@ -297,7 +297,7 @@ impl StageContext<'_> {
     }
 
     /// Returns true if a step needs an object that another one stages, so that their order matters.
-    pub fn has_second_names(&self) -> bool {
+    pub(super) fn has_second_names(&self) -> bool {
         let mut steps = self.steps.iter();
         steps.any(|planned| matches!(planned.payload, Payload::LinkTo(_)))
     }
@@ -399,7 +399,7 @@ impl StageContext<'_> {
     }
 
     /// Sets the label of a step's staged object. Returns the error if labels are impossible here.
-    pub fn label_staged(
+    pub(super) fn label_staged(
         &self,
         index: usize,
         planned: &PlannedStep,

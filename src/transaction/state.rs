@@ -19,7 +19,7 @@ use crate::sealed;
 
 /// The state directory of a root, open.
 #[derive(Debug)]
-pub struct StateDirectory {
+pub(super) struct StateDirectory {
     dir: File,
 }
 
@@ -50,7 +50,7 @@ impl StateDirectory {
     ///
     /// # Errors
     /// [`StateError::NoMarker`] for a directory without the marker file.
-    pub fn open(root: &Root) -> Result<Option<Self>, StateError> {
+    pub(super) fn open(root: &Root) -> Result<Option<Self>, StateError> {
         let path = RootPath::fixed(paths::STATE);
         let Some(dir) = root.directory(&path).map_err(|e| system_error(&path, e))? else {
             return Ok(None);
@@ -73,7 +73,7 @@ impl StateDirectory {
     }
 
     /// Opens the state directory, and makes it first if it is missing.
-    pub fn open_or_make(
+    pub(super) fn open_or_make(
         root: &Root,
         separate_var: bool,
         labels: &Labels,
@@ -100,12 +100,12 @@ impl StateDirectory {
     }
 
     /// The open directory.
-    pub fn dir(&self) -> &File {
+    pub(super) fn dir(&self) -> &File {
         &self.dir
     }
 
     /// Reads one of our JSON files; `None` if it is missing.
-    pub fn read_file<T: DeserializeOwned>(
+    pub(super) fn read_file<T: DeserializeOwned>(
         &self,
         root: &Root,
         file: &'static str,
@@ -119,7 +119,11 @@ impl StateDirectory {
     }
 
     /// Writes one of our JSON files, durably.
-    pub fn write_file(&self, file: &'static str, value: &impl Serialize) -> Result<(), StateError> {
+    pub(super) fn write_file(
+        &self,
+        file: &'static str,
+        value: &impl Serialize,
+    ) -> Result<(), StateError> {
         self.prepare_file(file, value, true)?;
         self.commit_file(file)?;
         self.sync_names()
@@ -127,7 +131,7 @@ impl StateDirectory {
 
     /// Writes one of our JSON files beside its place. Without `sync` the whole file system is to be flushed before
     /// [`StateDirectory::commit_file`].
-    pub fn prepare_file(
+    pub(super) fn prepare_file(
         &self,
         file: &'static str,
         value: &impl Serialize,
@@ -145,19 +149,19 @@ impl StateDirectory {
     }
 
     /// Gives a prepared file its name. The name is durable with the next flush.
-    pub fn commit_file(&self, file: &'static str) -> Result<(), StateError> {
+    pub(super) fn commit_file(&self, file: &'static str) -> Result<(), StateError> {
         let path = RootPath::fixed(file);
         disk::commit_temporary(&self.dir, path.name()).map_err(|e| system_error(&path, e))
     }
 
     /// Flushes the names of the directory.
-    pub fn sync_names(&self) -> Result<(), StateError> {
+    pub(super) fn sync_names(&self) -> Result<(), StateError> {
         let path = RootPath::fixed(paths::STATE);
         disk::sync_directory(&self.dir).map_err(|e| system_error(&path, e))
     }
 
     /// Removes the temporary files of interrupted writes.
-    pub fn sweep_temporaries(&self, root: &Root) {
+    pub(super) fn sweep_temporaries(&self, root: &Root) {
         let ours = [
             paths::MARKER,
             paths::INTENT,
@@ -177,20 +181,20 @@ impl StateDirectory {
     }
 
     /// Renames one of our files to `NAME.damaged`, for a person to read; durable with the next flush.
-    pub fn set_aside(&self, file: &'static str) -> Result<(), StateError> {
+    pub(super) fn set_aside(&self, file: &'static str) -> Result<(), StateError> {
         let path = RootPath::fixed(file);
         let (dir, aside) = (self.dir.as_fd(), format!("{}.damaged", path.name()));
         disk::rename_across(dir, path.name(), dir, &aside).map_err(|e| system_error(&path, e))
     }
 
     /// Removes one of our files, durably.
-    pub fn remove_file(&self, file: &'static str) -> Result<(), StateError> {
+    pub(super) fn remove_file(&self, file: &'static str) -> Result<(), StateError> {
         self.unlink_file(file)?;
         self.sync_names()
     }
 
     /// Removes one of our files. The removal is durable with the next flush.
-    pub fn unlink_file(&self, file: &'static str) -> Result<(), StateError> {
+    pub(super) fn unlink_file(&self, file: &'static str) -> Result<(), StateError> {
         let path = RootPath::fixed(file);
         disk::remove_file(self.dir.as_fd(), path.name()).map_err(|e| system_error(&path, e))
     }
@@ -200,7 +204,7 @@ impl StateDirectory {
 ///
 /// # Errors
 /// The damage, in words.
-pub fn parse_file<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+pub(super) fn parse_file<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let unreadable = |e: serde_json::Error| format!("cannot be read: {e}");
     let value: serde_json::Value = serde_json::from_slice(bytes).map_err(unreadable)?;
     let version = value.get("version").and_then(serde_json::Value::as_u64);
@@ -240,7 +244,7 @@ fn is_empty_var(root: &Root) -> bool {
 }
 
 /// Makes a directory of ours durably.
-pub fn make_path_durably(
+pub(super) fn make_path_durably(
     root: &Root,
     path: &RootPath,
     labels: &Labels,
@@ -257,12 +261,12 @@ pub fn make_path_durably(
 }
 
 /// Makes a directory of ours with everything above it (0755), itself 0700, and opens it.
-pub fn make_path(root: &Root, path: &RootPath, labels: &Labels) -> Result<File, StateError> {
+pub(super) fn make_path(root: &Root, path: &RootPath, labels: &Labels) -> Result<File, StateError> {
     make_path_noting(root, path, labels, &mut Vec::new())
 }
 
 /// Does the same, and adds every directory that it made to `made`, from the top.
-pub fn make_path_noting(
+pub(super) fn make_path_noting(
     root: &Root,
     path: &RootPath,
     labels: &Labels,

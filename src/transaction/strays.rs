@@ -17,7 +17,7 @@ use crate::root::{Root, RootPath};
 const PREFIX: &str = ".mco-rescue-";
 
 /// The staging directories of runs that are over, but those of the run with this id.
-pub fn find_stages(root: &Root, pending: Option<&str>) -> Vec<RootPath> {
+pub(super) fn find_stages(root: &Root, pending: Option<&str>) -> Vec<RootPath> {
     let stage = RootPath::fixed(paths::STAGE);
     let names = root.list(&stage).unwrap_or_default().into_iter();
     let own = names.filter(|name| is_id(name));
@@ -31,7 +31,7 @@ pub fn find_stages(root: &Root, pending: Option<&str>) -> Vec<RootPath> {
 }
 
 /// Removes them and returns those that were removed.
-pub fn sweep_stages(root: &Root, pending: Option<&str>) -> Vec<RootPath> {
+pub(super) fn sweep_stages(root: &Root, pending: Option<&str>) -> Vec<RootPath> {
     let mut all = find_stages(root, pending);
     all.retain(|path| {
         empty_directory(root, path, is_staged_name, disk::remove_staged)

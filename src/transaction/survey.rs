@@ -206,7 +206,7 @@ fn common_directory(paths: &[RootPath]) -> String {
 }
 
 /// The progress of every step, and the work that remains for it.
-pub struct Survey {
+pub(super) struct Survey {
     progress: Vec<Option<StepProgress>>,
     forward: Vec<StepOutlook>,
     back: Vec<StepOutlook>,
@@ -220,7 +220,7 @@ impl Survey {
     ///
     /// # Errors
     /// A stage that cannot be read: its objects are neither present nor missing.
-    pub fn of_journal(
+    pub(super) fn of_journal(
         root: &Root,
         journal: &Journal,
         executor: &Executor<'_>,
@@ -324,7 +324,7 @@ impl Survey {
     ///
     /// # Errors
     /// The paths in the way, with the commands that lead on.
-    pub fn decide_direction(
+    pub(super) fn decide_direction(
         &self,
         journal: &Journal,
         asked: RecoveryChoice,
@@ -380,14 +380,14 @@ impl Survey {
     }
 
     /// Returns the indices of the steps to take in a direction.
-    pub fn pending_steps(&self, direction: Direction) -> impl Iterator<Item = usize> {
+    pub(super) fn pending_steps(&self, direction: Direction) -> impl Iterator<Item = usize> {
         let ways = self.ways_in(direction).iter().enumerate();
         let open = ways.filter(|(_, way)| **way == StepOutlook::Open);
         open.map(|(index, _)| index)
     }
 
     /// Returns true if a step stays as it is in a direction.
-    pub fn stays(&self, index: usize, direction: Direction) -> bool {
+    pub(super) fn stays(&self, index: usize, direction: Direction) -> bool {
         let way = self.ways_in(direction).get(index);
         self.is_left(index) || matches!(way, Some(StepOutlook::Gone(_) | StepOutlook::Lost))
     }
@@ -398,7 +398,7 @@ impl Survey {
     }
 
     /// Returns the paths that stay as they are in a direction.
-    pub fn left_paths(&self, journal: &Journal, direction: Direction) -> Vec<Left> {
+    pub(super) fn left_paths(&self, journal: &Journal, direction: Direction) -> Vec<Left> {
         let steps = journal
             .steps
             .iter()
@@ -418,13 +418,13 @@ impl Survey {
     }
 
     /// Returns true if every file was in place: only then a job may have run.
-    pub fn all_files(&self, journal: &Journal) -> bool {
+    pub(super) fn all_files(&self, journal: &Journal) -> bool {
         let mut files = self.progress.iter().take(journal.records_from);
         files.all(|progress| *progress == Some(StepProgress::After))
     }
 
     /// Returns true if a record was written: then every job was done.
-    pub fn has_records(&self, journal: &Journal) -> bool {
+    pub(super) fn has_records(&self, journal: &Journal) -> bool {
         let mut records = self.progress.iter().skip(journal.records_from);
         records.any(|progress| *progress == Some(StepProgress::After))
     }

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
+use super::ostree_node::Turn;
 use super::{PROGRAM, Run, TestRoot, copy_program, install, null_device};
 
 /// A program of the node.
@@ -74,5 +75,6 @@ pub fn run_live(root: &TestRoot, args: &[&str]) -> Run {
         .args(["--mount", "--propagation", "private", "sh", "-c", script])
         .arg(root.dir())
         .args(args);
+    let _turn = Turn::take();
     Run::of(command.stdin(Stdio::null()).output().unwrap())
 }

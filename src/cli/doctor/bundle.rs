@@ -35,7 +35,7 @@ struct Piece {
 const FOLDER: &str = "mco-rescue-bundle";
 
 /// Writes the archive, and gives the list of what is in it.
-pub fn write(
+pub(super) fn write(
     root: &Root,
     runner: &dyn CommandRunner,
     daemon: &DaemonArgs,

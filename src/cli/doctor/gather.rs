@@ -55,7 +55,7 @@ const UNITS: [&str; 9] = [
 ];
 
 /// Everything of a root, which was given by this name.
-pub fn all(
+pub(super) fn all(
     root: Root,
     runner: &dyn CommandRunner,
     given: &Path,

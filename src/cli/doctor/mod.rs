@@ -23,7 +23,7 @@ use crate::report::doctor::Style;
 use crate::root::{Root, RootPath};
 
 /// Runs `doctor`.
-pub fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
+pub(super) fn run(ui: &Ui<'_>, args: &DoctorArgs) -> Result<ExitCode> {
     if let Some(id) = &args.id {
         return explain(ui, id);
     }

@@ -18,7 +18,7 @@ use crate::source::identity::{Membership, NodeIdentity};
 use crate::source::{self, ConfigMedium, ConfigMediumError, cache};
 
 /// What to apply, as an argument of `apply`; nothing where the node's own choice is meant, or nothing is there.
-pub fn choose(
+pub(super) fn choose(
     root: &Root,
     runner: &dyn CommandRunner,
     parameters: &Parameters,
@@ -120,7 +120,7 @@ fn fetched(
 }
 
 /// Of the initramfs, and of the image's own root where that is mounted.
-pub fn of_image(root: Option<&Root>) -> Vec<AvailableConfig> {
+pub(super) fn of_image(root: Option<&Root>) -> Vec<AvailableConfig> {
     let mut all = of_directory(&format!("/{}", paths::IMAGE_CONFIGS), "in the initramfs");
     if let Some(root) = root {
         let documents = documents_of(root).unwrap_or_default();
@@ -150,14 +150,14 @@ fn documents_of(root: &Root) -> Result<Vec<String>> {
 }
 
 /// Every config in a directory; what is none is said and passed over.
-pub fn of_directory(directory: &str, place: &'static str) -> Vec<AvailableConfig> {
+pub(super) fn of_directory(directory: &str, place: &'static str) -> Vec<AvailableConfig> {
     let documents = source::documents_in(directory).unwrap_or_default();
     let read = |path: &String| of_file(path, place);
     documents.iter().flat_map(read).collect()
 }
 
 /// The config in a file; one that cannot be read is said and passed over.
-pub fn of_file(path: &str, place: &'static str) -> Vec<AvailableConfig> {
+pub(super) fn of_file(path: &str, place: &'static str) -> Vec<AvailableConfig> {
     let config = source::read_named(path)
         .map_err(anyhow::Error::from)
         .and_then(|bytes| Ok(document::parse(bytes, path)?))
@@ -211,7 +211,7 @@ fn wait_for_medium(runner: &dyn CommandRunner, bound: Duration) -> Option<Config
 }
 
 /// The medium, where one is plugged in.
-pub fn medium(runner: &dyn CommandRunner) -> Option<ConfigMedium> {
+pub(super) fn medium(runner: &dyn CommandRunner) -> Option<ConfigMedium> {
     match ConfigMedium::find(runner) {
         Ok(medium) => Some(medium),
         Err(ConfigMediumError::None) => None,

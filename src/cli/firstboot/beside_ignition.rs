@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// Waits, and gives Ignition a config when the time is up.
-pub fn run(parameters: &Parameters, runner: &dyn CommandRunner) -> Result<ExitCode> {
+pub(super) fn run(parameters: &Parameters, runner: &dyn CommandRunner) -> Result<ExitCode> {
     let started = Instant::now();
     let mut next = started + parameters.timeout;
     while !source::is_there(FETCHED) {

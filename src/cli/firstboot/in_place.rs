@@ -20,7 +20,7 @@ use crate::report;
 use crate::root::{Root, RootPath};
 
 /// Does the work, and lets the boot go on where it need not be repeated.
-pub fn run(ui: &Ui<'_>, args: &FirstbootArgs) -> Result<ExitCode> {
+pub(crate) fn run(ui: &Ui<'_>, args: &FirstbootArgs) -> Result<ExitCode> {
     let code = apply::run(ui, &ApplyArgs::of_first_boot(args))?;
     let root = open_root(ui)?;
     if code == ExitCode::Done && systemd_runs(&root) && is_completed(&root)? {
@@ -53,7 +53,7 @@ fn let_the_boot_go_on(ui: &Ui<'_>) -> Result<()> {
 ///
 /// # Errors
 /// What systemd said.
-pub fn stop_service(runner: &dyn CommandRunner) -> Result<()> {
+pub(crate) fn stop_service(runner: &dyn CommandRunner) -> Result<()> {
     let units = [FIRST_BOOT_SERVICE];
     if is_any_at_work(runner, &units)? {
         end(runner, &units)

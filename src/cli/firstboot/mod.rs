@@ -3,7 +3,7 @@
 
 mod at_hand;
 mod beside_ignition;
-pub mod in_place;
+pub(super) mod in_place;
 mod shell;
 
 use crate::cli::ui::Ui;
@@ -37,7 +37,7 @@ use crate::transaction::{self, Pending};
 const SYSROOT: &str = "/sysroot";
 
 /// Runs `firstboot`.
-pub fn run(ui: &Ui<'_>, args: &FirstbootArgs) -> Result<ExitCode> {
+pub(super) fn run(ui: &Ui<'_>, args: &FirstbootArgs) -> Result<ExitCode> {
     if args.complete {
         return in_place::run(ui, args);
     }

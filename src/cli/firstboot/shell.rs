@@ -11,7 +11,7 @@ use crate::report::firstboot::banner;
 use crate::sys::runtime;
 
 /// Before the shell. Its mounts stay: the shell is to see them.
-pub fn enter(path: &Path) -> Result<ExitCode> {
+pub(super) fn enter(path: &Path) -> Result<ExitCode> {
     let prepared = BootRoot::prepare(path, RootAccess::Read).and_then(|root| root.close());
     let problem = match prepared {
         Ok(was_open) => runtime::write_json(runtime::SHELL, &was_open)
@@ -25,7 +25,7 @@ pub fn enter(path: &Path) -> Result<ExitCode> {
 }
 
 /// After it: the boot that goes on finds the root as it would have been without us.
-pub fn leave(path: &Path) -> Result<ExitCode> {
+pub(super) fn leave(path: &Path) -> Result<ExitCode> {
     if runtime::read_json(runtime::SHELL) == Some(true) {
         BootRoot::reopen(path)?;
     }

@@ -5,7 +5,7 @@ use crate::document::MachineConfig;
 use crate::drift::{self, Drift, DriftKind};
 use crate::node::Recorded;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-01",
     title: "the recorded OS or kernel arguments are not booted",
     looks_at: "booted image and kernel arguments against the record; errors of the last shutdown",

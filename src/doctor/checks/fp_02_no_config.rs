@@ -4,7 +4,7 @@ use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, Do
 use crate::node::Recorded;
 use crate::transaction::{LastRun, RunOutcome};
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-02",
     title: "no config has reached this node",
     looks_at: "traces of a first boot, and its result in the initramfs",

@@ -8,7 +8,7 @@ use crate::drift::{self, Drift};
 use crate::text::count;
 use crate::time::utc;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-03",
     title: "the disk differs from the recorded config",
     looks_at: "files, units, keys and links of the recorded config",

@@ -7,7 +7,7 @@ use crate::doctor::{
 };
 use crate::node::{Recorded, Records};
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-04",
     title: "a rendered config cannot be found",
     looks_at: "annotations, daemon's log, record and cache: named configs, and where a copy is",

@@ -10,7 +10,7 @@ use crate::images::pull::Trace;
 use crate::node::FIRST_BOOT_PULL;
 use crate::paths;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-05",
     title: "the OS image cannot be pulled",
     looks_at: "mirrors, credentials and signature policy for the recorded image; the pull of a first boot",

@@ -6,7 +6,7 @@ use crate::doctor::{
 use crate::node::certificates::{Certificate, CertificateRole};
 use crate::time::utc;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-06",
     title: "the authority of the cluster's servers is out of date",
     looks_at: "authorities in kubeconfigs, in the pointer config, and those stored for the server",

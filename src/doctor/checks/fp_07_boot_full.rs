@@ -7,7 +7,7 @@ use crate::doctor::{
 use crate::node::bootloader::{BootEntry, KernelDirectory};
 use crate::node::space::{Fit, kernel_room};
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-07",
     title: "/boot is too full for the next OS",
     looks_at: "room on /boot, kernels there, and the boot entries that need them",

@@ -7,7 +7,7 @@ use crate::doctor::{
 use crate::node::certificates::{Certificate, CertificateRole};
 use crate::time::utc;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-09",
     title: "the node's certificates have expired",
     looks_at: "certificates of the kubelet and of etcd: end dates, how to renew them, what they block",

@@ -7,7 +7,7 @@ use crate::node::{Recorded, Records, images_on_disk};
 use crate::paths;
 use crate::transaction::Pending;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-10",
     title: "something was interrupted half-way",
     looks_at: "interrupted runs, empty files, the record, an unfinished first boot, the store of images",

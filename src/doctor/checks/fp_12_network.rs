@@ -6,7 +6,7 @@ use crate::doctor::{
 };
 use crate::node::network::{Keyfile, Network, OVN};
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-12",
     title: "the network configuration is half-way",
     looks_at: "connections of NetworkManager, the bridge br-ex, and the config's cluster network",

@@ -5,7 +5,7 @@ use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-13",
     title: "files carry the immutable attribute",
     looks_at: "attributes (chattr) of the config's files, and of the deployments except /usr",

@@ -4,7 +4,7 @@ use crate::command::systemctl::StartResult;
 use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::node::System;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-14",
     title: "rpm-ostree is busy or does not answer",
     looks_at: "answers of rpm-ostree, its running transaction, and the last start of its daemon",

@@ -6,7 +6,7 @@ use crate::doctor::{
 use crate::node::clock::Moment;
 use crate::time::utc;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-15",
     title: "the clock is wrong",
     looks_at: "the time against certificates, file times, the clocks of board and server, and the age of this program",

@@ -7,7 +7,7 @@ use crate::doctor::{
 use crate::node::space::{MIN_FREE_PERCENT, Space};
 use crate::text::count;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-16",
     title: "the disk is full",
     looks_at: "free space and inodes on the disks of /sysroot and of /var",

@@ -6,7 +6,7 @@ use crate::doctor::{
 };
 use crate::time::utc;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-17",
     title: "/etc is older than in another deployment, or will be",
     looks_at: "the daemon's records in /etc of every deployment, and the default deployment",

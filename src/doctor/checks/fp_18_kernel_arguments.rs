@@ -8,7 +8,7 @@ use crate::drift;
 use crate::kargs::Kargs;
 use crate::node::Records;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-18",
     title: "kernel arguments that cannot work as configured",
     looks_at: "spec.kernelArguments against the arguments of this boot and of the next",

@@ -9,7 +9,7 @@ use crate::document::MachineConfig;
 use crate::node::Records;
 use crate::node::os_release::Class;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-19",
     title: "extensions or kernel type are not in the deployment",
     looks_at: "packages of spec.extensions and spec.kernelType in the running deployment",

@@ -4,7 +4,7 @@ use crate::daemon::start::State;
 use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::node::Records;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-20",
     title: "a config that this node can never reach",
     looks_at: "spec.fips against the kernel, and if the desired config can be reconciled",

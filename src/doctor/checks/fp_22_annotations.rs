@@ -5,7 +5,7 @@ use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, Do
 use crate::node::Recorded;
 use crate::paths;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-22",
     title: "the node's annotations are lost or incomplete",
     looks_at: "node-annotations.json, its backup copy, the record, and the API's last answer",

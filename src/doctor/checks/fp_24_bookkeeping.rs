@@ -7,7 +7,7 @@ use crate::node::stamps::Stamps;
 use crate::paths;
 use crate::root::RootPath;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-24",
     title: "the daemon's own files are not in order",
     looks_at: "the encapsulated config, and the daemon's copies and stamps (orig, noorig)",

@@ -5,7 +5,7 @@ use crate::doctor::{
 };
 use crate::node::unit_links::{UnitLink, Wrong};
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-25",
     title: "units that cannot be loaded or enabled",
     looks_at: "links and files in /etc/systemd/system; kubelet, crio, NetworkManager",

@@ -7,7 +7,7 @@ use crate::labels::type_of;
 use crate::plan::restorecon_command;
 use crate::root::RootPath;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-26",
     title: "SELinux labels are wrong",
     looks_at: "labels of the recorded config's files, by the root's own policy",

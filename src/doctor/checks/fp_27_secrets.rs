@@ -7,7 +7,7 @@ use crate::drift::{Drift, DriftKind};
 use crate::images::auth::Secrets;
 use crate::paths;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-27",
     title: "pull secrets and authorities with several writers",
     looks_at: "the files with registry credentials, and those that the daemon writes itself",

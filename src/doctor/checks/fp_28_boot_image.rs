@@ -3,7 +3,7 @@
 use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::node::builds::Build;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-28",
     title: "the boot image is old",
     looks_at: "the image that the disk was provisioned from, and rpm-ostree's features",

@@ -6,7 +6,7 @@ use crate::doctor::{
 use crate::kargs::Kargs;
 use crate::paths;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-30",
     title: "the console is silent",
     looks_at: "console= of the kernel arguments against the terminals of this machine",

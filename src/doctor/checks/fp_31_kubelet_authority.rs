@@ -4,7 +4,7 @@ use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, Do
 use crate::node::certificates::{Certificate, CertificateRole};
 use crate::time::utc;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-31",
     title: "the kubelet's authority is out of date",
     looks_at: "the signers in /etc/kubernetes/kubelet-ca.crt",

@@ -4,7 +4,7 @@ use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, Do
 use crate::node::name_servers::NameServers;
 use crate::paths;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-32",
     title: "names cannot be resolved before the node runs",
     looks_at: "/etc/resolv.conf, and if the node runs its own name server",

@@ -8,7 +8,7 @@ use crate::node::login::Login;
 use crate::paths;
 use crate::text::count;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-33",
     title: "no login is possible",
     looks_at: "keys and passwords of core, the modes that sshd requires, sshd's settings",

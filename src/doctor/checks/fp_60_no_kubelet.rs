@@ -5,7 +5,7 @@ use crate::document::brings_kubelet;
 use crate::node::Records;
 use crate::paths;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-60",
     title: "the recorded config is incomplete",
     looks_at: "if the recorded config has the kubelet, and is a rendered one",

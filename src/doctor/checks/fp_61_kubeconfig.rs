@@ -5,7 +5,7 @@ use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, Do
 use crate::node::Records;
 use crate::paths;
 
-pub const CHECK: DoctorCheck = DoctorCheck {
+pub(super) const CHECK: DoctorCheck = DoctorCheck {
     id: "FP-61",
     title: "the bootstrap kubeconfig is missing",
     looks_at: "/etc/kubernetes/kubeconfig",

@@ -13,7 +13,7 @@ use super::finding::{Finding, path_below};
 use super::ignition::{File, Ignition};
 
 /// Returns the warnings of decoding a config that stands at `at`, then every finding of the rules on it.
-pub fn all_findings(decoded: &Decoded, at: &str) -> Vec<Finding> {
+pub(super) fn all_findings(decoded: &Decoded, at: &str) -> Vec<Finding> {
     let rules = decoded.duplicates.iter().cloned();
     let rules = rules.chain(check_ignition(&decoded.config, at));
     let rules = rules.map(|finding| decoded.with_original_path(finding));
@@ -22,7 +22,7 @@ pub fn all_findings(decoded: &Decoded, at: &str) -> Vec<Finding> {
 
 /// Checks a config that was parsed from the place `at`, or that was merged: the rules on single values
 /// and those between entries, but not whether a key stands twice.
-pub fn check_ignition(config: &Ignition, at: &str) -> Vec<Finding> {
+pub(super) fn check_ignition(config: &Ignition, at: &str) -> Vec<Finding> {
     let mut check = Checker {
         at,
         minor: config.minor_version(),
@@ -37,7 +37,7 @@ pub fn check_ignition(config: &Ignition, at: &str) -> Vec<Finding> {
 }
 
 /// The operator's rule on modes: special bits are refused in a MachineConfig.
-pub fn check_special_modes(config: &Ignition, at: &str) -> Vec<Finding> {
+pub(super) fn check_special_modes(config: &Ignition, at: &str) -> Vec<Finding> {
     let special = |(index, file): (usize, &File)| {
         let mode = file.mode.filter(|mode| (0o1000..=0o7777).contains(mode))?;
         let message = format!(
@@ -70,7 +70,7 @@ const EXTENSIONS: [&str; 7] = [
 ];
 
 /// The operator's rule on `spec.extensions`; it holds only where the MachineConfig has an Ignition part.
-pub fn check_extensions(names: &[String], at: &str) -> Option<Finding> {
+pub(super) fn check_extensions(names: &[String], at: &str) -> Option<Finding> {
     let names = names.iter().map(String::as_str);
     let unknown: Vec<&str> = names.filter(|name| !EXTENSIONS.contains(name)).collect();
     let message = format!(

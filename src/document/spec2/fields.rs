@@ -56,7 +56,7 @@ const NEWER: [(u64, &str); 26] = [
 
 /// Turns the warning of an unknown key into an error where only the letter case differs from a key of spec 2:
 /// Go would take it, so dropping it is wrong.
-pub fn refuse_wrong_case(unknown: &mut [Finding]) {
+pub(super) fn refuse_wrong_case(unknown: &mut [Finding]) {
     for finding in unknown {
         let key = finding.path.rsplit('.').next().unwrap_or_default();
         let meant = OWN_KEYS
@@ -70,7 +70,7 @@ pub fn refuse_wrong_case(unknown: &mut [Finding]) {
 }
 
 /// Removes fields that are newer than the declared version, each with a warning, as Ignition does.
-pub fn drop_newer(config: &mut Value, minor: u64, at: &str) -> Vec<Finding> {
+pub(super) fn drop_newer(config: &mut Value, minor: u64, at: &str) -> Vec<Finding> {
     let mut warnings = Vec::new();
     for (since, pattern) in NEWER.iter().filter(|(since, _)| *since > minor) {
         let steps: Vec<&str> = pattern.split('.').collect();

@@ -14,7 +14,7 @@ pub const RESULT_VERSION: &str = "3.5.0";
 
 nullable! {
     /// A config.
-    pub struct Spec2Config {
+    pub(super) struct Spec2Config {
         pub ignition: Spec2Meta,
         pub networkd: Networkd,
         pub passwd: Spec2Passwd,
@@ -23,7 +23,7 @@ nullable! {
     }
 
     /// The `ignition` section. The version is read before the model.
-    pub struct Spec2Meta {
+    pub(super) struct Spec2Meta {
         #[serde(rename = "version")]
         pub _version: Option<String>,
         pub config: Spec2References,
@@ -33,43 +33,43 @@ nullable! {
     }
 
     /// `ignition.config`.
-    pub struct Spec2References {
+    pub(super) struct Spec2References {
         pub append: Vec<Reference>,
         pub replace: Option<Reference>,
     }
 
     /// `ignition.proxy` (2.4).
-    pub struct Spec2Proxy {
+    pub(super) struct Spec2Proxy {
         pub http_proxy: String,
         pub https_proxy: String,
         pub no_proxy: Vec<String>,
     }
 
     /// `ignition.security` (2.2).
-    pub struct Spec2Security {
+    pub(super) struct Spec2Security {
         pub tls: Spec2Tls,
     }
 
     /// `ignition.security.tls`.
-    pub struct Spec2Tls {
+    pub(super) struct Spec2Tls {
         pub certificate_authorities: Vec<Reference>,
     }
 
     /// `ignition.timeouts` (2.1).
-    pub struct Spec2Timeouts {
+    pub(super) struct Spec2Timeouts {
         pub http_response_headers: Option<i64>,
         pub http_total: Option<i64>,
     }
 
     /// A reference: to a config or to certificate authorities.
-    pub struct Reference {
+    pub(super) struct Reference {
         pub source: String,
         pub http_headers: Vec<Spec2Header>,
         pub verification: Verification,
     }
 
     /// The contents of a file.
-    pub struct Spec2Contents {
+    pub(super) struct Spec2Contents {
         pub source: String,
         pub compression: String,
         pub http_headers: Vec<Spec2Header>,
@@ -77,24 +77,24 @@ nullable! {
     }
 
     /// An entry of `httpHeaders` (2.4).
-    pub struct Spec2Header {
+    pub(super) struct Spec2Header {
         pub name: String,
         pub value: String,
     }
 
     /// The `networkd` section, which spec 3 does not have.
-    pub struct Networkd {
+    pub(super) struct Networkd {
         pub units: Vec<Value>,
     }
 
     /// The `passwd` section.
-    pub struct Spec2Passwd {
+    pub(super) struct Spec2Passwd {
         pub users: Vec<Spec2User>,
         pub groups: Vec<Spec2Group>,
     }
 
     /// A user. The fields of [`Create`] are here since 2.1.
-    pub struct Spec2User {
+    pub(super) struct Spec2User {
         pub name: String,
         pub password_hash: Option<String>,
         pub ssh_authorized_keys: Vec<String>,
@@ -113,7 +113,7 @@ nullable! {
 
     /// The `create` section of a user: 2.0 has the fields here that 2.1 moved to the user.
     #[derive(PartialEq)]
-    pub struct Create {
+    pub(super) struct Create {
         pub uid: Option<i64>,
         pub gecos: String,
         pub home_dir: String,
@@ -127,7 +127,7 @@ nullable! {
     }
 
     /// A group.
-    pub struct Spec2Group {
+    pub(super) struct Spec2Group {
         pub name: String,
         pub gid: Option<i64>,
         pub password_hash: String,
@@ -135,7 +135,7 @@ nullable! {
     }
 
     /// The `storage` section.
-    pub struct Spec2Storage {
+    pub(super) struct Spec2Storage {
         pub disks: Vec<Value>,
         pub raid: Vec<Value>,
         pub filesystems: Vec<Filesystem>,
@@ -145,7 +145,7 @@ nullable! {
     }
 
     /// A named file system; only the built-in `root` has a place in spec 3.
-    pub struct Filesystem {
+    pub(super) struct Filesystem {
         pub name: String,
         pub mount: Option<Value>,
         #[serde(rename = "path")]
@@ -153,7 +153,7 @@ nullable! {
     }
 
     /// A file.
-    pub struct Spec2File {
+    pub(super) struct Spec2File {
         pub filesystem: String,
         pub path: String,
         pub overwrite: Option<bool>,
@@ -165,7 +165,7 @@ nullable! {
     }
 
     /// A directory (2.1).
-    pub struct Spec2Directory {
+    pub(super) struct Spec2Directory {
         pub filesystem: String,
         pub path: String,
         pub overwrite: Option<bool>,
@@ -175,7 +175,7 @@ nullable! {
     }
 
     /// A link (2.1).
-    pub struct Spec2Link {
+    pub(super) struct Spec2Link {
         pub filesystem: String,
         pub path: String,
         pub overwrite: Option<bool>,
@@ -186,12 +186,12 @@ nullable! {
     }
 
     /// The `systemd` section.
-    pub struct Spec2Systemd {
+    pub(super) struct Spec2Systemd {
         pub units: Vec<Spec2Unit>,
     }
 
     /// A unit. `enable` is the switch of 2.0, `enabled` that of 2.1.
-    pub struct Spec2Unit {
+    pub(super) struct Spec2Unit {
         pub name: String,
         pub enable: bool,
         pub enabled: Option<bool>,
@@ -201,7 +201,7 @@ nullable! {
     }
 
     /// A drop-in.
-    pub struct Spec2Dropin {
+    pub(super) struct Spec2Dropin {
         pub name: String,
         pub contents: String,
     }

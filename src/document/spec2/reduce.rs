@@ -9,7 +9,7 @@ use super::model::{
 use crate::document::finding::{Finding, path_below};
 
 /// An entry of a list and its place in the document.
-pub struct Placed<T> {
+pub(super) struct Placed<T> {
     /// The JSON path as written.
     pub at: String,
     /// The entry.
@@ -17,7 +17,7 @@ pub struct Placed<T> {
 }
 
 /// A unit whose drop-ins may come from several entries.
-pub struct PlacedUnit {
+pub(super) struct PlacedUnit {
     /// The JSON path of the entry that counts.
     pub at: String,
     /// The entry, without its drop-ins.
@@ -27,7 +27,7 @@ pub struct PlacedUnit {
 }
 
 /// A user whose keys may come from several entries.
-pub struct PlacedUser {
+pub(super) struct PlacedUser {
     /// The JSON path of the entry that counts.
     pub at: String,
     /// The entry, without its keys.
@@ -37,7 +37,7 @@ pub struct PlacedUser {
 }
 
 /// A config in which everything has one entry. The lists that are not here are empty.
-pub struct Reduced {
+pub(super) struct Reduced {
     /// The `ignition` section.
     pub ignition: Spec2Meta,
     /// Groups only.
@@ -53,7 +53,7 @@ pub struct Reduced {
 }
 
 /// The result of reducing a config.
-pub struct Reduction {
+pub(super) struct Reduction {
     /// The config; usable only if no finding is an error.
     pub config: Reduced,
     /// Shadowed entries as warnings, contradictions as errors.
@@ -61,7 +61,7 @@ pub struct Reduction {
 }
 
 /// Reduces a checked config of this minor version.
-pub fn reduce_config(mut config: Spec2Config, minor: u64, at: &str) -> Reduction {
+pub(super) fn reduce_config(mut config: Spec2Config, minor: u64, at: &str) -> Reduction {
     let mut findings = Vec::new();
     let files = std::mem::take(&mut config.storage.files);
     let mut files = with_places(files, &path_below(at, "storage.files"));

@@ -11,7 +11,7 @@ use crate::document::finding::{Finding, path_below};
 const SCHEMES: [&str; 5] = ["http", "https", "tftp", "s3", "data"];
 
 /// Raises 2.0 and 2.1 to 2.2: what they could not leave out becomes explicit.
-pub fn raise_to_2_2(config: &mut Spec2Config, minor: u64, at: &str) -> Vec<Finding> {
+pub(super) fn raise_to_2_2(config: &mut Spec2Config, minor: u64, at: &str) -> Vec<Finding> {
     let mut warnings = Vec::new();
     if minor == 0 {
         for file in &mut config.storage.files {
@@ -42,7 +42,7 @@ pub fn raise_to_2_2(config: &mut Spec2Config, minor: u64, at: &str) -> Vec<Findi
 }
 
 /// Checks a config of 2.2 or later.
-pub fn check_config(config: &Spec2Config, at: &str) -> Vec<Finding> {
+pub(super) fn check_config(config: &Spec2Config, at: &str) -> Vec<Finding> {
     let mut rules = Spec2Checker {
         at,
         findings: Vec::new(),

@@ -12,7 +12,7 @@ use crate::document::ignition::{self, NodeOwner, Verification};
 use crate::document::written::OriginalPlaces;
 
 /// Translates a config, and records the original place of each part.
-pub fn translate_config(config: Reduced, at: &str) -> (Value, OriginalPlaces) {
+pub(super) fn translate_config(config: Reduced, at: &str) -> (Value, OriginalPlaces) {
     let mut places = OriginalPlaces::default();
     places.add_place(
         path_below(at, "ignition.config.merge"),
@@ -264,7 +264,7 @@ fn translate_unit(placed_unit: PlacedUnit, result: &str, places: &mut OriginalPl
 }
 
 /// A unit as the daemon verifies it: by its mask and its texts.
-pub fn as_written(unit: &Spec2Unit) -> ignition::Unit {
+pub(super) fn as_written(unit: &Spec2Unit) -> ignition::Unit {
     let dropin = |dropin: &Spec2Dropin| ignition::Dropin {
         name: dropin.name.clone(),
         contents: Some(dropin.contents.clone()),
