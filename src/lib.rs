@@ -86,7 +86,7 @@ pub mod staging;
 
 // Commands, and their output.
 
-pub mod boot;
+pub mod first_boot;
 
 pub mod install;
 

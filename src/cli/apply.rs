@@ -18,7 +18,6 @@ use super::workloads::{self, Stopped};
 use super::{ApplyArgs, Output, PlanArgs, machine};
 use crate::command::job::{Done, Job};
 use crate::daemon::forecast::Forecast;
-use crate::drift;
 use crate::error::ExitCode;
 use crate::invocation::{mco_rescue, shell_word};
 use crate::node::host::systemd_runs;
@@ -353,7 +352,7 @@ fn verify(
         // The next boot brings them.
         drifts.retain(|drift| !drift.is_of_the_os());
     }
-    let verdict = drift::daemon_verdict(&session.chosen.config.name, &drifts);
+    let verdict = session.daemon_verdict(&drifts);
     let diffs = report::plan::Diffs::new();
     let daemon = predict::of_plan(session, plan, args);
     let findings = VerifyFindings {

@@ -398,6 +398,12 @@ impl<'a> Session<'a> {
         self.differs.get_or_init(look)
     }
 
+    /// Returns the verdict of the daemon on the differences; `None` if it finds nothing.
+    pub(super) fn daemon_verdict(&self, drifts: &[Drift]) -> Option<String> {
+        let layered = self.records.current_image.as_deref();
+        drift::daemon_verdict(&self.chosen.config.name, layered, drifts)
+    }
+
     /// What is not compared here, in words.
     pub(super) fn not_looked_at(&self) -> Vec<String> {
         let mut all = Vec::new();

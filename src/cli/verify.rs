@@ -6,7 +6,6 @@ use anyhow::Result;
 use super::access::{self, AccessNeed};
 use super::session::{Session, Unnamed, open_root};
 use super::{ConfigArgs, Output, machine};
-use crate::drift;
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
 use crate::plan::Options;
@@ -22,7 +21,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &ConfigArgs) -> Result<ExitCode> {
     // The plan knows both sides of everything that differs.
     let plan = session.changes(Options::default());
     let drifts = session.drifts(&plan);
-    let verdict = drift::daemon_verdict(&session.chosen.config.name, &drifts);
+    let verdict = session.daemon_verdict(&drifts);
     let diffs = session.diffs(&plan, args.show_secrets);
     let findings = VerifyFindings {
         drifts: &drifts,

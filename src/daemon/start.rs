@@ -13,7 +13,7 @@ use super::update::decide_allowing;
 use crate::command::rpm_ostree::packages::{PackageSet, package_sets};
 use crate::daemon::policies::{ClusterPolicies, Overrides};
 use crate::document::{KernelType, MachineConfig, undecodable_message};
-use crate::drift::{Drift, DriftKind};
+use crate::drift::{Drift, DriftKind, verdict_sentence};
 use crate::invocation::mco_rescue;
 use crate::node::os_release::Class;
 use crate::paths;
@@ -656,8 +656,8 @@ impl<'a> Walk<'a> {
             format!("; possible root cause: error: {line}")
         });
         Err(Stop::Degraded(format!(
-            "unexpected on-disk state validating against {}: {inner}{}",
-            image.as_deref().unwrap_or(&from.name),
+            "{}{}",
+            verdict_sentence(&from.name, image.as_deref(), &inner),
             cause.unwrap_or_default(),
         )))
     }

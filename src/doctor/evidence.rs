@@ -3,13 +3,13 @@
 //! A new check that needs more evidence adds a field here, and one function that fills it in where the rest is
 //! gathered.
 
-use crate::boot::FirstBootResult;
 use crate::command::systemctl::StartResult;
 use crate::command::systemctl::UnitActivity;
 use crate::daemon::forecast::AnnotationSource;
 use crate::daemon::forecast::Forecast;
 use crate::doctor::upkeep::Upkeep;
-use crate::drift::Drift;
+use crate::drift::{self, Drift};
+use crate::first_boot::FirstBootResult;
 use crate::images::pull::Trace;
 use crate::invocation::{root_option, shell_word};
 use crate::kargs::Kargs;
@@ -315,6 +315,13 @@ impl DoctorEvidence {
         booted
             .map(crate::command::rpm_ostree::status::Deployment::image)
             .or_else(|| self.image_on_disk.clone())
+    }
+
+    /// Returns the daemon's verdict on differences from a config; `None` if it finds nothing.
+    pub fn daemon_verdict(&self, config: &str, drifts: &[Drift]) -> Option<String> {
+        let records = self.records.get();
+        let layered = records.and_then(|records| records.current_image.as_deref());
+        drift::daemon_verdict(config, layered, drifts)
     }
 
     /// Returns the name of the recorded config.

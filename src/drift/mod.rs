@@ -206,12 +206,18 @@ pub fn find_drifts(desired: &Desired, node: &NodeState) -> Vec<Drift> {
     drifts
 }
 
-/// Returns the daemon's message for its verdict (docs/agreement.md: Validation); `None` if it finds nothing.
-pub fn daemon_verdict(name: &str, drifts: &[Drift]) -> Option<String> {
+/// Returns the daemon's verdict on a node that is compared with `config` (docs/agreement.md: Validation); `None` if the
+/// daemon finds nothing. `layered` is the recorded layered image.
+pub fn daemon_verdict(config: &str, layered: Option<&str>, drifts: &[Drift]) -> Option<String> {
     let first = drifts.iter().find_map(|drift| drift.daemon.as_deref())?;
-    Some(format!(
-        "unexpected on-disk state validating against {name}: {first}"
-    ))
+    Some(verdict_sentence(config, layered, first))
+}
+
+/// Returns the sentence with which the daemon goes Degraded over a difference. With a layered image it names the image,
+/// and not the config.
+pub fn verdict_sentence(config: &str, layered: Option<&str>, message: &str) -> String {
+    let subject = layered.filter(|image| !image.is_empty()).unwrap_or(config);
+    format!("unexpected on-disk state validating against {subject}: {message}")
 }
 
 /// Returns true if the daemon leaves a file out of its validation.
@@ -780,7 +786,7 @@ mod tests {
             desired_files(&json!([{"path": "/etc/a", "contents": {"source": "data:,a"}}]));
         let node = node_with(&[("/etc/a", "a", 0o644, 0)]);
         assert_eq!(find_drifts(&desired, &node), []);
-        assert_eq!(daemon_verdict("rendered-worker-1", &[]), None);
+        assert_eq!(daemon_verdict("rendered-worker-1", None, &[]), None);
     }
 
     #[test]
@@ -807,7 +813,14 @@ mod tests {
         // The daemon does not compare owners.
         let message = "unexpected on-disk state validating against c: mode mismatch for file: \"/etc/mode\"; \
                        expected: -rw-------/384/0600; received: -rw-r--r--/420/0644";
-        assert_eq!(daemon_verdict("c", &all).as_deref(), Some(message));
+        assert_eq!(daemon_verdict("c", None, &all).as_deref(), Some(message));
+        assert_eq!(
+            daemon_verdict("c", Some(""), &all).as_deref(),
+            Some(message)
+        );
+        let layered = daemon_verdict("c", Some("registry.example/os@sha256:ab"), &all);
+        let of_image = message.replace("against c:", "against registry.example/os@sha256:ab:");
+        assert_eq!(layered, Some(of_image));
         // Without the privilege an owner cannot be changed, so it does not count.
         node.host.can_chown = false;
         assert_eq!(kinds(&find_drifts(&desired, &node)), wanted[1..]);
@@ -819,7 +832,7 @@ mod tests {
         let desired = desired_files(&json!([{"path": path, "contents": {"source": "data:,a"}}]));
         let all = find_drifts(&desired, &node_with(&[]));
         assert_eq!(kinds(&all), [(DriftKind::Missing, path)]);
-        assert_eq!(daemon_verdict("c", &all), None);
+        assert_eq!(daemon_verdict("c", None, &all), None);
     }
 
     #[test]

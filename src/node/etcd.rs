@@ -1,5 +1,5 @@
-//! The etcd of a control-plane node, queried on the node itself with the certificates on its disk: its members and their
-//! health. etcd's own interface (`/v3/cluster/member/list`, `/health`); the paths are those of its static pod.
+//! The etcd of a control-plane node: the certificates on its disk, and the parsers of its answers about members and their
+//! health. `staging/quorum` sends the requests, `plan/quorum` judges the answers. etcd's own interface (`/v3/cluster/member/list`, `/health`); the paths are those of its static pod.
 
 use serde::Deserialize;
 

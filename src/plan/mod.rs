@@ -1,8 +1,9 @@
 //! Plans: drift turned into ordered steps. Values in, values out.
 //!
-//! Order is decided here alone: accounts and users, directories, files, links, stale files, units with their
-//! drop-ins, enablement, then the daemon's records. `plan` prints a [`Plan`],
-//! the transaction journals its steps, `status` reports them.
+//! [`changes`] decides the order of the steps: accounts and users, directories, files, links, units with their drop-ins
+//! and enablement, files that the config has no more, then the daemon's records. [`plan()`] adds everything that stands
+//! against the steps on this node now; every command makes its plan there. The transaction takes the steps in their
+//! order.
 
 mod accounts;
 mod after;

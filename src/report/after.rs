@@ -161,7 +161,7 @@ mod tests {
             "After the files (the operator's default policies;",
             "- reload crio.service (policy for /etc/containers/policy.json)",
             "no policy for /etc/chrony.conf",
-            "would have drained the node first (in registries.conf registry a.example is removed)",
+            "the daemon would drain the node first (in registries.conf registry a.example is removed)",
         ] {
             assert!(flat.contains(words), "no {words:?} in {flat}");
         }
@@ -174,7 +174,7 @@ mod tests {
             left: vec![Job::Restart("a.service".into())],
         };
         let said = done(&after(), &left);
-        assert!(said.contains("reload crio.service: does not run"), "{said}");
+        assert!(said.contains("reload crio.service: not running"), "{said}");
         let flat = said.split_whitespace().collect::<Vec<_>>().join(" ");
         let next = "Next: systemctl daemon-reload; systemctl restart a.service; restart what reads /etc/chrony.conf";
         assert!(flat.contains(next), "{flat}");

@@ -311,7 +311,7 @@ mod tests {
         let text = to_text("/", &diagnosis(well), Style::default());
         assert_eq!(
             text,
-            "Nothing found wrong with / by 1 check.\nLooked at:\n  FP-01    the moon\n"
+            "Nothing found wrong with / by 1 check.\nChecked:\n  FP-01    the moon\n"
         );
     }
 

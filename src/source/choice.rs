@@ -609,7 +609,7 @@ mod tests {
                 logged: Some((A, B)),
                 others: &[(
                     B,
-                    "the daemon's log tells, but the cache does not have it intact",
+                    "desired last by the daemon's log, but the cache has no intact copy",
                 )],
                 ..row(
                     "no annotations, and what the log names is nowhere",
@@ -626,7 +626,7 @@ mod tests {
                 cache: vec![cached(B, true)],
                 others: &[(
                     B,
-                    "the node's annotations name rendered-worker-a, and they count",
+                    "the node's annotations name rendered-worker-a, and they take precedence",
                 )],
                 ..row("the log contradicts the annotations", present(A))
             },
@@ -636,7 +636,7 @@ mod tests {
                 cache: vec![cached(C, true)],
                 others: &[
                     (B, NOT_INTACT),
-                    (C, "name rendered-worker-b, and they count"),
+                    (C, "name rendered-worker-b, and they take precedence"),
                 ],
                 ..row(
                     "the log does not stand in for a wanted config that is missing",
@@ -699,7 +699,9 @@ mod tests {
             },
             Row {
                 desired: Some((A, B)),
-                chosen: Err("The cluster last wanted rendered-worker-b by the node's annotations"),
+                chosen: Err(
+                    "The cluster's last desired config is rendered-worker-b by the node's annotations",
+                ),
                 ..row(
                     "nothing recorded, and the wanted one is nowhere",
                     Recorded::Missing,
@@ -707,7 +709,7 @@ mod tests {
             },
             Row {
                 logged: Some((A, B)),
-                chosen: Err("wanted rendered-worker-b by the daemon's log (/0.log)"),
+                chosen: Err("desired config is rendered-worker-b by the daemon's log (/0.log)"),
                 ..row(
                     "a broken record, and the log names one that is nowhere",
                     Recorded::Broken("cut short".into()),

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::boot::{self, AvailableConfig, Mode, Parameters};
 use crate::cli::{FetchArgs, fetch};
 use crate::command::CommandRunner;
 use crate::document::{self, MachineConfig};
+use crate::first_boot::{self, AvailableConfig, Mode, Parameters};
 use crate::node::Records;
 use crate::paths;
 use crate::render;
@@ -58,7 +58,7 @@ pub(super) fn choose(
     if all.is_empty() {
         return Ok((None, None));
     }
-    let only = boot::only(&all, parameters.pool()).map_err(anyhow::Error::msg)?;
+    let only = first_boot::only(&all, parameters.pool()).map_err(anyhow::Error::msg)?;
     log::info!("{} is at hand ({})", only.name, only.place);
     Ok((Some(only.argument.clone()), medium))
 }

@@ -10,10 +10,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::at_hand;
-use crate::boot::{self, AvailableConfig, Parameters};
 use crate::command::{CommandRunner, ignition, systemctl};
 use crate::document::{self, pointer};
 use crate::error::ExitCode;
+use crate::first_boot::{self, AvailableConfig, Parameters};
 use crate::net;
 use crate::report::console;
 use crate::report::firstboot as told;
@@ -117,7 +117,7 @@ fn give(
     if all.is_empty() {
         return Ok(None);
     }
-    let chosen = boot::only(&all, pool).map_err(anyhow::Error::msg)?;
+    let chosen = first_boot::only(&all, pool).map_err(anyhow::Error::msg)?;
     let served = served(chosen)?;
     let config = pointer::with_served(pointer, &served)
         .map_err(|finding| anyhow::anyhow!("{}: {}", finding.path, finding.message))?;

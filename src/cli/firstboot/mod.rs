@@ -15,10 +15,10 @@ use anyhow::{Context, Result, bail};
 use super::recover::recover_first;
 use super::session::Session;
 use super::{FirstbootArgs, machine};
-use crate::boot::FirstBootResult;
-use crate::boot::{self, BootFacts, BootWork, Mode, Parameters, WorkReason};
 use crate::command::CommandRunner;
 use crate::error::ExitCode;
+use crate::first_boot::FirstBootResult;
+use crate::first_boot::{self, BootFacts, BootWork, Mode, Parameters, WorkReason};
 use crate::mounts::{self, BootRoot, RootAccess};
 use crate::node::Host;
 use crate::node::host::kernel_command_line;
@@ -145,7 +145,7 @@ impl Attempt<'_> {
         let looking = BootRoot::prepare(path, RootAccess::Read)?;
         let root = Root::open(path).context("opening the root")?;
         let facts = facts(&root)?;
-        match boot::work(parameters.mode, facts) {
+        match first_boot::work(parameters.mode, facts) {
             BootWork::None(why) => {
                 looking.give_back();
                 Ok(FirstBootResult::ended("nothing", why, None))

@@ -118,7 +118,7 @@ fn gap(evidence: &DoctorEvidence, config: &MachineConfig, drifts: &[Drift]) -> D
     {
         finding = finding.seen("the boot that mco-rescue waited for", why.clone());
     }
-    let finding = finding.daemon(drift::daemon_verdict(&config.name, drifts));
+    let finding = finding.daemon(evidence.daemon_verdict(&config.name, drifts));
     if waits {
         return finding.next("systemctl reboot");
     }

@@ -4,7 +4,7 @@ use crate::doctor::evidence::ConfigComparison;
 use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
-use crate::drift::{self, Drift};
+use crate::drift::Drift;
 use crate::text::count;
 use crate::time::utc;
 
@@ -54,7 +54,7 @@ fn degraded(
     let own: Vec<Drift> = seen.iter().map(|drift| (*drift).clone()).collect();
     DoctorFinding::new(CheckSeverity::Warning, what, means)
         .seen_all(seen.iter().map(|drift| as_fact(compared, drift)))
-        .daemon(drift::daemon_verdict(&compared.config, &own))
+        .daemon(evidence.daemon_verdict(&compared.config, &own))
         .next(format!("mco-rescue verify{}", evidence.at_root()))
         .next(format!("mco-rescue apply{}", evidence.at_root()))
 }

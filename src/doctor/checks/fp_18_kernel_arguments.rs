@@ -32,7 +32,7 @@ fn judge_kernel_arguments(evidence: &DoctorEvidence) -> CheckVerdict {
     let asked_for = Kargs::from_entries(&config.kernel_arguments);
     let verdict = verdict
         .and(find_unclosed_quotes(&asked_for))
-        .and(never_found(config, &asked_for));
+        .and(never_found(evidence, config, &asked_for));
     match present(evidence) {
         Ok(present) => verdict
             .and(find_overridden_arguments(&asked_for, present))
@@ -52,7 +52,11 @@ fn present(evidence: &DoctorEvidence) -> Result<&Kargs, &str> {
 
 const IN_CONFIG: &str = "spec.kernelArguments";
 
-fn never_found(config: &MachineConfig, asked_for: &Kargs) -> Option<DoctorFinding> {
+fn never_found(
+    evidence: &DoctorEvidence,
+    config: &MachineConfig,
+    asked_for: &Kargs,
+) -> Option<DoctorFinding> {
     let never = asked_for.never_found();
     let missed = drift::missing_arguments(config, None);
     let means = "The daemon never finds an argument with a blank, even if it is on the command line. The node stays \
@@ -64,7 +68,7 @@ Degraded until the config is changed.";
             means,
         )
         .seen_all(never.into_iter().map(|token| Fact::new(IN_CONFIG, token)))
-        .daemon(missed.and_then(|missed| drift::daemon_verdict(&config.name, &[missed])))
+        .daemon(missed.and_then(|missed| evidence.daemon_verdict(&config.name, &[missed])))
         .next("oc edit mc NAME")
     })
 }

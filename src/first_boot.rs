@@ -309,7 +309,7 @@ pub fn only<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::first_boot::*;
 
     #[test]
     fn a_command_line_without_our_arguments_means_auto() {
