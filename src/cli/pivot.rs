@@ -161,7 +161,7 @@ fn show(ui: &Ui<'_>, root: &Root, image: &str, plan: &Plan) -> Result<()> {
 
 fn end(ui: &Ui<'_>, root: &Root, plan: &Plan, args: &PivotArgs) -> Result<ExitCode> {
     if ui.output == Output::Json {
-        let text = serde_json::to_string_pretty(&plan.os)? + "\n";
+        let text = report::plan::os_json(&plan.os)?;
         report::print_result(text.as_bytes());
     }
     if plan.os.needs_reboot() && args.reboot {

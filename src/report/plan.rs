@@ -133,12 +133,12 @@ pub fn to_json(
 /// The operating system alone, as `pivot` has staged it, for programs.
 pub fn os_json(plan: &OsPlan) -> serde_json::Result<String> {
     #[derive(Serialize)]
-    struct RefusalDocument<'a> {
+    struct PivotDocument<'a> {
         schema: &'static str,
         #[serde(flatten)]
         plan: &'a OsPlan,
     }
-    let document = RefusalDocument {
+    let document = PivotDocument {
         schema: "mco-rescue/pivot/v1",
         plan,
     };

@@ -33,7 +33,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 /// The program without its tests and comments.
 fn code(text: &str) -> String {
-    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+    let text = text.split("\n#[cfg(test)]\n").next().unwrap();
     let lines = text.lines();
     let lines = lines.filter(|line| !line.trim_start().starts_with("//"));
     lines.collect::<Vec<_>>().join("\n")
