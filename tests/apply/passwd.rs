@@ -1055,7 +1055,7 @@ fn account_files_that_cannot_be_read_or_replaced_are_named() {
     refused(
         &root,
         &one,
-        "the root has no /etc/passwd, so that no accounts can be changed in it.",
+        "the root has no /etc/passwd, so its accounts cannot be changed. Check --root",
     );
 }
 
