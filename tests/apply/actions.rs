@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use crate::support::mounts::{mount, with_mounts};
+use crate::support::ostree_node::Turn;
 use crate::support::{self, RECORD, Run, TestRoot, file, flat, install, machine_config};
 use serde_json::{Value, json};
 
@@ -78,6 +79,8 @@ fn stand_in() -> &'static Path {
 /// A root in which the program sees itself on a live node with systemd, in config `rendered-worker-old`.
 struct Live {
     root: TestRoot,
+    /// Its programs and stand-ins for a daemon would be seen by the nodes of other tests.
+    _turn: Turn,
 }
 
 impl Live {
@@ -94,7 +97,10 @@ impl Live {
         }
         install(support::PROGRAM.as_ref(), &root.path("mco"));
         root.write("runs", "crio.service\n");
-        let live = Self { root };
+        let live = Self {
+            root,
+            _turn: Turn::take(),
+        };
         // What a run on a live node puts first is there already.
         live.run(&["install"]).ok();
         live.calls();

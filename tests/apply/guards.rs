@@ -10,6 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::mounts::{mount, with_mounts};
+use crate::support::ostree_node::Turn;
 use crate::support::trace::can_trace;
 use crate::support::{
     PROGRAM, Run, STATE, TestRoot, copy_program, file, flat_run, install, is_root, machine_config,
@@ -600,6 +601,8 @@ fn check_sets(sets: &[(String, u64)], kept: u64) {
 /// what is removed at the end is a copy.
 struct Live {
     root: TestRoot,
+    /// Its programs and stand-ins for a daemon would be seen by the nodes of other tests.
+    _turn: Turn,
 }
 
 impl Drop for Live {
@@ -632,7 +635,10 @@ impl Live {
         mount(&["-t", "proc", "proc", root.path("proc").to_str().unwrap()]);
         install(PROGRAM.as_ref(), &root.path("usr/mco-rescue"));
         root.write("config", &plain().to_string());
-        let live = Self { root };
+        let live = Self {
+            root,
+            _turn: Turn::take(),
+        };
         live.answers(
             "rpm-ostree",
             r#"echo '{"deployments": [], "transaction": null}'"#,

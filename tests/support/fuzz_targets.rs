@@ -83,7 +83,7 @@ fn plan_on_a_node(config: &MachineConfig) {
         let plan = plan::changes(inputs, options);
         let _ = plan::step_drifts(&plan.steps, desired.bare);
     }
-    let _ = drift::daemon_verdict(&config.name, &drift::find_drifts(&desired, node));
+    let _ = drift::daemon_verdict(&config.name, None, &drift::find_drifts(&desired, node));
     let _ = document::find_refusals(config, config);
     let _ = document::unconditional_refusals(config);
     let unchanged = daemon::decide_update(config, config, &daemon::default_policies(), false);
