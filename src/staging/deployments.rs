@@ -22,6 +22,11 @@ use crate::root::Root;
 use crate::time::now;
 use crate::transaction::journal::ConfigRef;
 
+/// How long a cancelled transaction may take to end.
+const CANCEL: Duration = Duration::from_secs(120);
+/// Pause between two questions for its end.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Runs what changes deployments. A client that is killed leaves its transaction to the daemon, so that has to end.
 pub fn run_transaction(
     runner: &dyn CommandRunner,
@@ -251,8 +256,106 @@ pub fn reboot_node(root: &Root, runner: &dyn CommandRunner, ignore_quorum: bool)
     Ok(())
 }
 
-/// How long a cancelled transaction may take to end.
-const CANCEL: Duration = Duration::from_secs(120);
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
 
-/// How often it is asked.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+    use super::*;
+    use crate::command::{CommandError, CommandOutput};
+
+    /// STUB of the host: the status documents of rpm-ostree in their order, and a fault for one command.
+    struct Scripted {
+        status: RefCell<Vec<&'static str>>,
+        fault: Option<(&'static str, CommandError)>,
+        calls: RefCell<Vec<String>>,
+    }
+
+    impl Scripted {
+        fn new(status: &[&'static str]) -> Self {
+            Self {
+                status: RefCell::new(status.iter().rev().copied().collect()),
+                fault: None,
+                calls: RefCell::default(),
+            }
+        }
+
+        /// The commands without the questions.
+        fn changes(&self) -> Vec<String> {
+            let calls = self.calls.borrow();
+            let changes = calls.iter().filter(|call| !call.contains("status"));
+            changes.cloned().collect()
+        }
+    }
+
+    impl CommandRunner for Scripted {
+        fn run(&self, command: &CommandLine) -> Result<CommandOutput, CommandError> {
+            let call = format!("{} {}", command.program, command.args.join(" "));
+            self.calls.borrow_mut().push(call.clone());
+            if let Some((begin, error)) = &self.fault
+                && call.starts_with(begin)
+            {
+                return Err(error.clone());
+            }
+            let answer = match call.contains("status") {
+                true => self.status.borrow_mut().pop().unwrap_or_default(),
+                false => "",
+            };
+            Ok(CommandOutput {
+                status: Some(0),
+                stdout: answer.to_owned(),
+                stderr: String::new(),
+            })
+        }
+    }
+
+    const IDLE: &str = include_str!("../../tests/fixtures/rpm-ostree/idle.json");
+    const BUSY: &str = include_str!("../../tests/fixtures/rpm-ostree/busy.json");
+    const ROLLED_BACK: &str = include_str!("../../tests/fixtures/rpm-ostree/rolled-back.json");
+
+    #[test]
+    fn a_client_that_gives_no_answer_leaves_no_transaction_behind() {
+        let mut host = Scripted::new(&[BUSY, IDLE]);
+        let late = CommandError::TimedOut("rpm-ostree".to_owned(), 1);
+        host.fault = Some(("rpm-ostree rollback", late));
+        let ended = run_transaction(&host, &arguments::swap_rollback(), &|| false);
+        assert!(
+            matches!(ended, Err(RpmOstreeError::NoAnswer { .. })),
+            "{ended:?}"
+        );
+        assert_eq!(
+            *host.calls.borrow(),
+            [
+                "rpm-ostree rollback",
+                "rpm-ostree cancel",
+                "rpm-ostree status --json",
+                "rpm-ostree status --json"
+            ],
+            "the transaction is cancelled, and its end is awaited"
+        );
+    }
+
+    #[test]
+    fn a_missing_program_cancels_nothing() {
+        let mut host = Scripted::new(&[]);
+        host.fault = Some(("rpm-ostree", CommandError::Missing("rpm-ostree".to_owned())));
+        assert!(run_transaction(&host, &arguments::swap_rollback(), &|| false).is_err());
+        assert_eq!(host.changes(), ["rpm-ostree rollback"]);
+    }
+
+    #[test]
+    fn a_deployment_becomes_the_next_one_by_the_command_that_fits_its_place() {
+        for (status, index, wanted) in [
+            (IDLE, 0, &[][..]),
+            (IDLE, 1, &["rpm-ostree rollback"]),
+            // The running one is not the first: rpm-ostree rollback would not choose by the place.
+            (ROLLED_BACK, 0, &[]),
+            (ROLLED_BACK, 1, &["ostree admin set-default 1"]),
+        ] {
+            let host = Scripted::new(&[status]);
+            let all = read_deployments(&host).unwrap();
+            let name = all.all[index].name();
+            enter_deployment(&host, &all, &name).unwrap();
+            assert_eq!(host.changes(), wanted, "{name}");
+        }
+    }
+}
