@@ -195,7 +195,7 @@ pub enum Command {
     ///
     /// Through the same transaction as apply. Shows the plan and asks. The runs before
     /// it can be taken back one after the other, as far as the history goes (three
-    /// runs). A path that somebody changed since is said and stops it.
+    /// runs). A path that was changed since is reported and stops it.
     #[command(after_long_help = examples::ROLLBACK)]
     Rollback(RollbackArgs),
 
@@ -203,7 +203,7 @@ pub enum Command {
     ///
     /// Goes forward when every staged object is whole, else back. Stops without
     /// touching anything when a path is neither as before nor as after; --leave
-    /// leaves it. What is on a file system that is gone is said, and stops nothing.
+    /// leaves it. Objects on a file system that is missing are reported, and stop nothing.
     #[command(after_long_help = examples::RECOVER)]
     Recover(RecoverArgs),
 
@@ -212,18 +212,18 @@ pub enum Command {
     /// The program goes to /usr/local/bin, with the units that recover an interrupted
     /// run at boot and complete one after a reboot, and the timer that keeps the cache
     /// fresh. Each file is put whole and
-    /// durably; whoever is cut off runs it again. Where systemd runs, it reads the
+    /// durably; after an interruption, run it again. Where systemd runs, it reads the
     /// units and is asked to start them.
     #[command(after_long_help = examples::INSTALL)]
     Install(InstallArgs),
 
     /// After a reboot that a run waits for: prove that what was staged runs
     ///
-    /// If the deployment from before came up instead, its files and record are brought back, so that the node is
-    /// whole, and the reason is told. Run at boot by mco-rescue-complete.service.
+    /// If the deployment from before came up instead, its files and record are restored, so that the node is
+    /// whole, and the reason is reported. Run at boot by mco-rescue-complete.service.
     Complete,
 
-    /// What the units of the initramfs run: decides whether there is work before the real root is entered
+    /// Decide in the initramfs whether there is work before the real root is entered
     ///
     /// Recovers an interrupted run, completes a first boot that got no config, or applies what the kernel command
     /// line asks for (mco_rescue=auto|apply|off|shell, mco_rescue.config=, mco_rescue.server=,
@@ -352,7 +352,7 @@ pub struct PlanArgs {
     pub allow_lockout: bool,
 
     /// Allow a config that brings /etc/passwd, /etc/group, /etc/shadow or /etc/gshadow as a
-    /// whole file; accounts that the file does not list are gone [default: refuse it]
+    /// whole file; accounts that the file does not list are removed [default: refuse it]
     #[arg(long)]
     pub allow_account_files: bool,
 
@@ -390,8 +390,8 @@ pub struct PlanArgs {
 /// What is known of the daemon that starts next.
 #[derive(Debug, Default, Args)]
 pub struct DaemonArgs {
-    /// What the cluster wants the node to be in (annotation desiredConfig), for what is
-    /// said of the daemon [default: as the API, or the daemon's log, last had it]
+    /// What the cluster wants the node to be in (annotation desiredConfig), for the
+    /// forecast of the daemon [default: the last value of the API, or of the daemon's log]
     #[arg(long, value_name = "NAME")]
     pub desired: Option<String>,
 
@@ -409,8 +409,8 @@ pub struct DoctorArgs {
     #[arg(value_name = "ID")]
     pub id: Option<String>,
 
-    /// Write what was looked at into an archive (.tar.gz) for somebody else, and list what
-    /// is in it: no content of any file that a config brings, only digests. FILE must
+    /// Write the checked evidence into an archive (.tar.gz) for support, and list its
+    /// parts: no content of any file that a config brings, only digests. FILE must
     /// not be there yet
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     pub bundle: Option<PathBuf>,
@@ -460,7 +460,7 @@ pub struct ApplyArgs {
     #[arg(long)]
     pub reboot: bool,
 
-    /// Reload and restart nothing after the files; what is left to do is told
+    /// Reload and restart nothing after the files; the jobs that remain are listed
     #[arg(long)]
     pub no_actions: bool,
 
@@ -469,8 +469,8 @@ pub struct ApplyArgs {
     #[arg(long)]
     pub stop_workloads: bool,
 
-    /// Change nothing but this: add the one public SSH key in FILE for core, such as
-    /// ~/.ssh/id_ed25519.pub, where nobody can log in; `-` for standard input. verify
+    /// Change nothing else: add the one public SSH key in FILE for core, such as
+    /// ~/.ssh/id_ed25519.pub, when no login works; `-` for standard input. verify
     /// reports it as a difference, the next apply takes it away, and so does rollback
     #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "latest", "reboot", "stop_workloads"])]
     pub key: Option<String>,
@@ -562,7 +562,7 @@ pub struct GuardArgs {
     #[arg(long)]
     pub clear_immutable: bool,
 
-    /// Go on although an update of this node seems to be under way [default: refuse]
+    /// Force the run while an update of this node seems to be under way [default: refuse]
     #[arg(long)]
     pub takeover: bool,
 
@@ -718,7 +718,7 @@ pub struct RecoverArgs {
     #[arg(long, conflicts_with_all = ["back", "leave", "at_boot"])]
     pub give_up: bool,
 
-    /// Run by a unit: nobody watches, and systemd has read the unit files already
+    /// Run by a unit: no user watches, and systemd has read the unit files already
     #[arg(long, hide = true, conflicts_with = "back")]
     pub at_boot: bool,
 }
@@ -782,7 +782,7 @@ pub struct FirstbootArgs {
     pub after_shell: bool,
 }
 
-/// What to fetch, and whom to believe.
+/// Arguments of `fetch`.
 #[derive(Debug, Default, Args)]
 pub struct FetchArgs {
     /// A file, a directory that holds some, `-` for standard input, or a URL
@@ -879,7 +879,7 @@ pub enum CacheCommand {
 /// What rollback may pass over.
 #[derive(Debug, Args)]
 pub struct RollbackArgs {
-    /// Go nowhere, but let the deployments go that were pinned as the way back: the next
+    /// Take nothing back; unpin the deployments that were pinned as the way back: the next
     /// clean-up removes them. The service that fetches does this once the daemon is done
     #[arg(long, conflicts_with_all = ["leave_changed", "files_only", "reboot"])]
     pub forget: bool,

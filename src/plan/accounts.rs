@@ -354,7 +354,7 @@ impl Builder<'_> {
         match self.node().object(path).cloned() {
             None => self.own_new_directory(path, 0o700, owner, "the keys need it"),
             Some(found) if found.is_directory() => {
-                self.own_directory(path, owner, "belongs to somebody else than its user");
+                self.own_directory(path, owner, "is not owned by its user");
             }
             Some(found) => {
                 let what = kind_noun(&found.kind);
@@ -412,7 +412,8 @@ impl Builder<'_> {
         if keys || usable(prepared.after.password("core")) {
             return;
         }
-        let message = "afterwards nobody could log in as core: neither key nor password is left";
+        let message =
+            "afterwards no login as core would be possible: neither key nor password is left";
         if self.options.allow_lockout {
             self.notice("passwd.users", message);
         } else {

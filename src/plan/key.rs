@@ -34,7 +34,7 @@ impl Builder<'_> {
     fn add_key(&mut self, key: Addition<'_>) {
         let Some(&core) = self.node().accounts.users.get("core") else {
             let message =
-                "the root has no user core, so no key lets anybody in. Look at /etc/passwd";
+                "the root has no user core, so no key can give a login. Look at /etc/passwd";
             return self.block("core", message);
         };
         let found = self.node().object(key.file);

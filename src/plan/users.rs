@@ -39,7 +39,7 @@ impl Builder<'_> {
 
     fn plan_keys(&mut self, core: (u32, u32)) {
         for directory in [paths::CORE_SSH, paths::CORE_KEYS_DIR] {
-            let why = "belongs to somebody else than core";
+            let why = "is not owned by core";
             self.own_directory(&RootPath::fixed(directory), core, why);
         }
         let desired = self.inputs.desired;
@@ -149,7 +149,8 @@ impl Builder<'_> {
         if keys_after > 0 || password_after {
             return;
         }
-        let message = "afterwards nobody could log in as core: neither key nor password is left";
+        let message =
+            "afterwards no login as core would be possible: neither key nor password is left";
         if self.options.allow_lockout || !self.has_access() {
             self.notice("spec.config.passwd.users", message);
         } else {
