@@ -78,10 +78,10 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         if args.guards.first_boot {
             in_place::stop_service(ui.runner)?;
         }
-        if let Some(beforehand) = beforehand {
+        if let Some(mut beforehand) = beforehand {
             let completion = args.guards.completion();
             completion.install(&session.root, session.runner, &lock, &plan, &beforehand)?;
-            plan = plan_again(apply, &mut session, &plan, &beforehand)?;
+            plan = plan_again(apply, &mut session, &plan, &mut beforehand)?;
         }
         told = change(ui, apply, &session, &lock, &plan, started)?;
         force(&session, &plan);
@@ -290,14 +290,16 @@ fn carry_out(
     }
 }
 
-/// What was installed may have needed directories that the plan was to make as well.
+/// Plans again after units were installed: their directories may have been steps of the plan that was shown. The units are
+/// not announced any more.
 fn plan_again(
     apply: &ApplyArgs,
     session: &mut Session<'_>,
     shown: &Plan,
-    beforehand: &Beforehand,
+    beforehand: &mut Beforehand,
 ) -> Result<Plan> {
     session.observe_again()?;
+    beforehand.end_announcement();
     let plan = planned(apply, session, Some(beforehand))?;
     let was_shown = |planned: &PlannedStep| {
         let mut all = shown.steps.iter();

@@ -202,7 +202,11 @@ fn start(root: &Root, lock: &Lock, due: &Due, runner: &dyn CommandRunner) -> Res
 
 /// Before a run on the live node: what is missing of what would mend it at boot after a power cut, or why that cannot be
 /// told.
-pub(super) struct Beforehand(Result<Due, String>);
+pub(super) struct Beforehand {
+    due: Result<Due, String>,
+    /// The plan still has to name the units.
+    announced: bool,
+}
 
 impl Beforehand {
     /// What is missing; `None` where nothing is, where systemd does not run, or where the image has it.
@@ -227,18 +231,29 @@ impl Beforehand {
         }
         match Due::of(root, InstallScope::Recovery, theirs) {
             Ok(due) if due.is_nothing() => None,
-            Ok(due) => Some(Self(Ok(due))),
+            Ok(due) => Some(Self {
+                due: Ok(due),
+                announced: true,
+            }),
             Err(error) => {
                 let why = format!("{error:#}");
                 log::warn!("{}", report::install::without_recovery(&why));
-                Some(Self(Err(why)))
+                Some(Self {
+                    due: Err(why),
+                    announced: true,
+                })
             }
         }
     }
 
+    /// Ends the notice: the units are in place, or a warning has said why not.
+    pub(super) fn end_announcement(&mut self) {
+        self.announced = false;
+    }
+
     /// Returns the notice on the units that are installed before the first step of a plan.
     pub(super) fn notice(&self) -> Option<Notice> {
-        let due = self.0.as_ref().ok()?;
+        let due = self.due.as_ref().ok().filter(|_| self.announced)?;
         Some(Notice {
             subject: "recovery at boot".to_owned(),
             message: report::install::beforehand(&due.found),
@@ -252,7 +267,7 @@ impl Beforehand {
         runner: &dyn CommandRunner,
         lock: &Lock,
     ) -> Option<String> {
-        let due = match &self.0 {
+        let due = match &self.due {
             Ok(due) => due,
             // It was said when it was looked at.
             Err(why) => return Some(why.clone()),
@@ -384,7 +399,7 @@ fn not_completed(root: &Root, beforehand: Option<&Beforehand>) -> Result<Option<
             )));
         }
     }
-    let due = match beforehand.map(|beforehand| &beforehand.0) {
+    let due = match beforehand.map(|beforehand| &beforehand.due) {
         Some(Err(why)) => {
             return Ok(Some(format!(
                 "cannot be looked at ({}): nothing would complete this run at the next boot. See to it: mco-rescue \
@@ -427,7 +442,7 @@ fn is_brought(plan: &Plan) -> bool {
 
 /// Returns true where the unit that completes is installed and enabled before the run.
 fn is_installed(beforehand: Option<&Beforehand>) -> bool {
-    let due = beforehand.and_then(|beforehand| beforehand.0.as_ref().ok());
+    let due = beforehand.and_then(|beforehand| beforehand.due.as_ref().ok());
     due.is_some_and(|due| due.has(COMPLETE))
 }
 

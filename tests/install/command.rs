@@ -812,6 +812,10 @@ fn a_live_apply_first_puts_what_recovers_it_at_boot() {
             "{}",
             run.err()
         );
+        // Done, and no news for `status` any more.
+        let status = live.run(&["status", "--output", "json"]).ok().json();
+        let notices = status["last_run"]["notices"].to_string();
+        assert!(!notices.contains("recovery at boot"), "{notices}");
         assert!(live.root.exists(RECOVER_LINK) && !live.root.exists(TIMER));
         assert!(
             live.root
