@@ -70,7 +70,7 @@ vm-test: ## every virtual machine: first boots, power cuts, rescues (as root; KV
 	@tests/setup.sh
 	@$(MAKE) static
 	@table=$$(mktemp); begun=$$(date +%s); status=0; \
-	VM_TABLE=$$table VM_CUTS=20 VM_BINARY='$(abspath $(binary))' \
+	VM_TABLE=$$table VM_CUTS=20 MCO_RESCUE_FAULTS=all VM_BINARY='$(abspath $(binary))' \
 	    cargo test --locked --test vm -- --include-ignored --test-threads 2 || status=$$?; \
 	printf '\n%-44s %-7s %9s  %s\n' case result time accelerator; \
 	sort -n "$$table" | awk -F '\t' '{ printf "%-44s %-7s %9s  %s\n", $$1, $$2, $$3, $$4 }'; rm "$$table"; \

@@ -65,7 +65,7 @@ impl Disk {
     }
 
     /// A file without anything in it.
-    fn blank() -> Self {
+    pub fn blank() -> Self {
         Self(NamedTempFile::new_in("/dev/shm").unwrap_or_else(|_| NamedTempFile::new().unwrap()))
     }
 
@@ -76,7 +76,8 @@ impl Disk {
         copy
     }
 
-    fn file(&self) -> File {
+    /// The file, to be written.
+    pub fn file(&self) -> File {
         File::options().write(true).open(self.0.path()).unwrap()
     }
 
@@ -85,7 +86,13 @@ impl Disk {
         assert!(self.try_mount(at, options), "the disk cannot be mounted");
     }
 
-    fn try_mount(&self, at: &Path, options: &str) -> bool {
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Mounts it if that can be done; `options` begin with a comma.
+    pub fn try_mount(&self, at: &Path, options: &str) -> bool {
         let mut command = Command::new("mount");
         command.arg("-o").arg(format!("loop{options}"));
         command.arg(self.0.path()).arg(at).stderr(Stdio::null());

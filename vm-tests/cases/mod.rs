@@ -3,6 +3,7 @@
 mod actions;
 mod boxed_os;
 mod configs;
+mod crash_images;
 mod fetched;
 mod first_boot;
 mod first_boot_offline;

@@ -9,6 +9,7 @@ pub mod node;
 pub mod qemu;
 pub mod qmp;
 pub mod random;
+pub mod recorded;
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

@@ -123,6 +123,18 @@ impl Machine {
         .device(&["-device", "virtio-blk-pci,drive=both"])
     }
 
+    /// A disk with a volatile cache that is served at a socket.
+    pub fn served_disk(mut self, socket: &Path) -> Self {
+        let name = format!("served{}", self.disks);
+        self.disks += 1;
+        let node = format!(
+            "driver=nbd,node-name={name},server.type=unix,server.path={}",
+            socket.display()
+        );
+        let device = format!("virtio-blk-pci,drive={name},discard=off,write-zeroes=off");
+        self.device(&["-blockdev", &node, "-device", &device])
+    }
+
     /// Starts it. Console and archives are kept in `dir` under this name.
     pub fn start(&self, dir: &Path, name: &str) -> Guest {
         let console = dir.join(format!("{name}.console"));

@@ -12,7 +12,17 @@ impl Random {
         let given = std::env::var("VM_SEED")
             .ok()
             .and_then(|seed| seed.parse().ok());
-        let seed = given.unwrap_or_else(now);
+        Self::told(case, given.unwrap_or_else(now))
+    }
+
+    /// `VM_SEED`, or this one; said.
+    pub fn seeded_with(case: &Case, seed: u64) -> Self {
+        let given = std::env::var("VM_SEED").ok();
+        let given = given.and_then(|seed| seed.parse().ok());
+        Self::told(case, given.unwrap_or(seed))
+    }
+
+    fn told(case: &Case, seed: u64) -> Self {
         case.tell(&format!("VM_SEED={seed}"));
         Self(seed)
     }
