@@ -95,7 +95,7 @@ impl Disk {
     pub fn try_mount(&self, at: &Path, options: &str) -> bool {
         let mut command = Command::new("mount");
         command.arg("-o").arg(format!("loop{options}"));
-        command.arg(self.0.path()).arg(at).stderr(Stdio::null());
+        command.arg(self.path()).arg(at).stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())
     }
 }
