@@ -170,6 +170,8 @@ pub const STOPPED: &str = "var/lib/mco-rescue/stopped.json";
 pub const INTENT: &str = "var/lib/mco-rescue/intent.json";
 /// All steps of a run; its existence is the commit point.
 pub const JOURNAL: &str = "var/lib/mco-rescue/journal.json";
+/// The steps of a run that has changed no name on the state's file system yet: the journal before it gets its name.
+pub const PREPARED_JOURNAL: &str = "var/lib/mco-rescue/.journal.json.new";
 /// From here only forward.
 pub const COMMITTED: &str = "var/lib/mco-rescue/committed";
 /// The last run.
@@ -362,6 +364,7 @@ mod tests {
             STOPPED,
             INTENT,
             JOURNAL,
+            PREPARED_JOURNAL,
             COMMITTED,
             STATUS,
             STAGE,

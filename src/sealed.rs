@@ -41,6 +41,12 @@ pub fn check(bytes: &[u8]) -> Result<(), Broken> {
     }
 }
 
+/// Returns true for a file that has a seal and is as it was sealed.
+pub fn is_sealed(bytes: &[u8]) -> bool {
+    let text = bytes.strip_prefix(b"{").unwrap_or(bytes);
+    text.trim_ascii_start().starts_with(NAME.as_bytes()) && check(bytes).is_ok()
+}
+
 /// The digest, and what it is of.
 fn split(sealed: &[u8]) -> Option<(&[u8], &[u8])> {
     let value = sealed.strip_prefix(b":")?.trim_ascii_start();

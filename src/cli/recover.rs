@@ -34,7 +34,11 @@ pub(super) fn run(ui: &Ui<'_>, args: &RecoverArgs) -> Result<ExitCode> {
     machine::expect_system(&root)?;
     access::expect_access(&root, AccessNeed::Write)?;
     // Started without need, as `install` does to see whether it can be: then the lock may be somebody's.
-    if args.at_boot && transaction::find_pending(&root)? == Pending::Nothing {
+    let is_idle = || -> Result<bool> {
+        let nothing = transaction::find_pending(&root)? == Pending::Nothing;
+        Ok(nothing && transaction::find_strays(&root).is_empty())
+    };
+    if args.at_boot && is_idle()? {
         return Ok(ExitCode::Done);
     }
     let started = now();
@@ -167,7 +171,12 @@ fn recover(
     leave: &Leave,
 ) -> Result<Recovered> {
     let mut half_way = false;
-    for file in [paths::INTENT, paths::JOURNAL, paths::COMMITTED] {
+    for file in [
+        paths::INTENT,
+        paths::PREPARED_JOURNAL,
+        paths::JOURNAL,
+        paths::COMMITTED,
+    ] {
         half_way |= root.exists(&RootPath::fixed(file))?;
     }
     let _half_way = half_way.then(HalfWay::begin);

@@ -539,6 +539,13 @@ pub(super) fn temporary_name(name: &str) -> String {
     format!(".{name}.new")
 }
 
+/// Flushes the bytes of a file.
+pub(super) fn sync_file(dir: &File, name: &str) -> Result<(), Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let file = uninterrupted(|| openat(dir, name, flags, Mode::empty()))?;
+    uninterrupted(|| fsync(&file))
+}
+
 /// Flushes a directory's names.
 pub(super) fn sync_directory(dir: &File) -> Result<(), Errno> {
     uninterrupted(|| fsync(dir))

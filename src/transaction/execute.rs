@@ -167,6 +167,21 @@ impl<'a> Executor<'a> {
         })
     }
 
+    /// Returns true if a step has certainly been taken: its target is the new object, and its stage shows that a run
+    /// has put it there. What cannot be read shows nothing.
+    pub(super) fn is_taken(&self, index: usize, step: &JournalStep) -> bool {
+        let progress = self.step_progress(&step.step).ok();
+        let is_after = progress == Some(StepProgress::After);
+        let is_kept = || matches!(self.find_kept(index, step), Ok(KeptObject::As(_)));
+        let is_staged = || !matches!(self.find_staged(index, step), Ok(KeptObject::Missing));
+        match &step.step {
+            put if put.exchanges() => is_after && is_kept(),
+            Step::Put { .. } | Step::MakeDirectory { .. } => is_after && !is_staged(),
+            Step::Remove { .. } | Step::RemoveDirectory { .. } => is_after && is_kept(),
+            Step::Metadata { .. } => is_after || progress == Some(StepProgress::Between),
+        }
+    }
+
     /// Returns the name of a step's staged new object, if it is present and whole; a step without one needs
     /// none.
     ///

@@ -17,7 +17,7 @@ use super::disk;
 use crate::object::Flags;
 use crate::plan::Held;
 use crate::reason::Reason;
-use crate::root::{Root, RootError, RootPath};
+use crate::root::{Root, RootError, RootPath, hold_of};
 
 /// An error while flags are cleared or set.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +40,15 @@ pub(super) fn clear_flags(root: &Root, held: &[Held]) -> Result<(), FlagsError> 
 pub(super) fn restore_flags(root: &Root, held: &[Held]) -> Result<(), FlagsError> {
     let mut held = held.iter();
     held.try_for_each(|held| set_flags_at(root, &held.path, held.flags))
+}
+
+/// Returns true if one of these flags is not set now. What cannot be read counts as set.
+pub(super) fn are_cleared(root: &Root, held: &[Held]) -> bool {
+    held.iter().any(|held| {
+        let found = open_flagged(root, &held.path).ok().flatten();
+        let found = found.and_then(|file| hold_of(&file).ok());
+        found.is_some_and(|found| found.flags != held.flags)
+    })
 }
 
 fn set_flags_at(root: &Root, path: &RootPath, flags: Flags) -> Result<(), FlagsError> {

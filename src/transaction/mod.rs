@@ -1,10 +1,12 @@
-//! The transaction: intent, staging, barrier, journal, renames, barrier, records, barrier
-//! (docs/transaction.md). All or nothing, and the next run finishes or undoes.
+//! The transaction: intent, staging, journal, barrier, names, records, mark, barrier (docs/transaction.md). All or
+//! nothing, and the next run finishes or undoes.
 //!
-//! Flushes take most of the time of a small run, so there are seven, however much is changed: the intent's bytes; three
-//! barriers, each one `syncfs` for each file system; the journal's name, then those of mark and status, whose bytes
-//! went with the barrier before; and one for tidying up. What else is made relies on ext4, xfs and btrfs: of two names
-//! on one file system, the later is never durable before the earlier.
+//! Flushes take most of the time of a small run, so there are two for each file system, however much is changed. The
+//! first makes all bytes durable, and the second all names. In between the run relies on ext4, xfs and btrfs: of two
+//! names on one file system, the later is never durable before the earlier. So a journal that has its name proves that
+//! everything staged is durable, and a mark proves that every name before it is. Of two file systems one may be ahead
+//! of the other: a prepared journal counts as soon as a name of its run has changed (`recover`), and the mark waits
+//! for the names on all others.
 //!
 //! Only `disk`, private to this module, changes a file system. The guard that
 //! [`acquire_lock`] returns is the only way to begin.
@@ -157,7 +159,7 @@ pub fn run_transaction(
         }
         return Err(failure);
     }
-    if let Err(error) = run.has_descriptors().and_then(|()| run.write_journal()) {
+    if let Err(error) = run.has_descriptors().and_then(|()| run.name_journal()) {
         return Err(run.abandon_run(&error));
     }
     let _half_way = HalfWay::begin();
@@ -290,7 +292,8 @@ impl<'a> TransactionRun<'a> {
         })
     }
 
-    /// Barrier 0: the intent is durable before the first staged name exists.
+    /// Writes the intent. It is durable with the first staged name on its file system; staged names on another one are
+    /// found without it, by the places where they are.
     fn write_intent(&mut self) -> Result<(), TransactionError> {
         let steps = self.request.steps.iter();
         let touched: BTreeSet<RootPath> =
@@ -303,13 +306,8 @@ impl<'a> TransactionRun<'a> {
             stages: self.stage_paths(),
             directories: touched.into_iter().collect(),
         };
-        self.state.prepare_file(paths::INTENT, &intent, true)?;
+        self.state.prepare_file(paths::INTENT, &intent, false)?;
         self.state.commit_file(paths::INTENT)?;
-        let sets = self.candidates.split_first();
-        if sets.is_some_and(|(own, others)| others.iter().any(|set| !set.is_beside(own))) {
-            // On the file system of the state itself no name made later is durable before this one.
-            self.state.sync_names()?;
-        }
         self.history = Some(state::make_path(
             self.request.root,
             &recover::history_path(&self.id),
@@ -328,8 +326,26 @@ impl<'a> TransactionRun<'a> {
 
     /// Stages every new object and keeps a second name of every old one, then barrier 1.
     fn stage_steps(&mut self) -> Result<(), TransactionError> {
+        let first: Vec<RootPath> = self
+            .candidates
+            .iter()
+            .filter_map(|set| set.paths.first().cloned())
+            .collect();
+        // After a power cut only the intent leads to the others.
+        let mut is_listed = false;
+        let mut list_elsewhere = |path: &RootPath| {
+            if is_listed || first.contains(path) {
+                return Ok(());
+            }
+            is_listed = true;
+            self.state.sync_file(paths::INTENT)
+        };
+        if !strays::are_searched(self.request.root, &first) {
+            list_elsewhere(&RootPath::fixed(paths::INTENT))?;
+        }
         for set in &self.candidates {
-            self.stages.push(stage::make_stage(self.request.root, set)?);
+            let stage = stage::make_stage(self.request.root, set, &mut list_elsewhere);
+            self.stages.push(stage?);
         }
         let Some(history) = &self.history else {
             return Ok(());
@@ -383,8 +399,10 @@ impl<'a> TransactionRun<'a> {
         }
         (self.stamps, self.unlabelled) = (all.stamps, all.unlabelled);
         drop(phase);
+        // So a journal that is whole proves that what is staged elsewhere is durable.
+        self.flush_others()?;
         self.prepare_journal()?;
-        self.flush_touched()?;
+        self.flush_own()?;
         self.go_on()
     }
 
@@ -393,32 +411,33 @@ impl<'a> TransactionRun<'a> {
         go_on(self.signals)
     }
 
-    /// Flushes every file system that is touched, each once.
-    fn flush_touched(&self) -> Result<(), TransactionError> {
+    /// Flushes every file system that is touched, but that of the state, each once.
+    fn flush_others(&self) -> Result<(), TransactionError> {
         let _phase = progress::begin(Work::new("Flushing to disk"));
         let state = RootPath::fixed(paths::STATE);
         let failed =
             |path: &RootPath, errno: Errno| TransactionError::Sync(path.clone(), errno.into());
-        let mut done = BTreeSet::new();
+        let own = fstat(self.state.dir()).map_err(|errno| failed(&state, errno))?;
+        let mut done = BTreeSet::from([own.st_dev]);
         for stage in &self.stages {
             if done.insert(stage.dev) {
                 disk::sync_file_system(&stage.dir).map_err(|errno| failed(&stage.path, errno))?;
             }
         }
-        // As a rule it is the first stage's.
-        let dev = fstat(self.state.dir())
-            .map_err(|errno| failed(&state, errno))?
-            .st_dev;
-        if done.insert(dev) {
-            disk::sync_file_system(self.state.dir()).map_err(|errno| failed(&state, errno))?;
-        }
         Ok(())
     }
 
-    /// The commit point: the journal, whose bytes were flushed with everything staged, gets its name.
-    fn write_journal(&mut self) -> Result<(), TransactionError> {
-        self.state.commit_file(paths::JOURNAL)?;
-        Ok(self.state.sync_names()?)
+    /// Flushes the file system of the state.
+    fn flush_own(&self) -> Result<(), TransactionError> {
+        let _phase = progress::begin(Work::new("Flushing to disk"));
+        let failed =
+            |errno: Errno| TransactionError::Sync(RootPath::fixed(paths::STATE), errno.into());
+        disk::sync_file_system(self.state.dir()).map_err(failed)
+    }
+
+    /// Gives the journal its name: it proves that barrier 1 was passed.
+    fn name_journal(&mut self) -> Result<(), TransactionError> {
+        Ok(self.state.commit_file(paths::JOURNAL)?)
     }
 
     fn prepare_journal(&mut self) -> Result<(), TransactionError> {
@@ -455,8 +474,8 @@ impl<'a> TransactionRun<'a> {
         Ok(())
     }
 
-    /// Clears flags, renames, barrier 2, jobs, records, sets flags, barrier 3, then the mark: from there recovery only goes
-    /// forward.
+    /// Clears flags, renames, runs the jobs, writes the records, sets flags, then the mark and barrier 2: from there
+    /// recovery only goes forward.
     fn commit_run(
         &mut self,
         describe: &impl Fn(&Result<Finished, TransactionFailure>) -> LastRun,
@@ -476,27 +495,24 @@ impl<'a> TransactionRun<'a> {
     ) -> Result<(), TransactionError> {
         flags::clear_flags(self.request.root, &journal.held)?;
         self.take_steps(journal, journal.records_from)?;
-        self.flush_touched()?;
         self.run_jobs(journal)?;
         self.take_steps(journal, journal.steps.len())?;
         flags::restore_flags(self.request.root, &journal.held)?;
+        // A mark that is durable before a name elsewhere would take that name for changed.
+        self.flush_others()?;
         let mark = Mark {
             id: self.id.clone(),
         };
         self.state
             .prepare_file(paths::COMMITTED, &mark, self.sync_each)?;
-        // Their bytes go with the barrier, and their names with one flush: first the mark's.
+        self.state.commit_file(paths::COMMITTED)?;
         let status = describe(&Ok(self.as_finished()));
         let status = self
             .state
-            .prepare_file(paths::STATUS, &status, self.sync_each);
-        let told = warn_if_unwritten(status);
-        self.flush_touched()?;
-        self.state.commit_file(paths::COMMITTED)?;
-        if told {
-            warn_if_unwritten(self.state.commit_file(paths::STATUS));
-        }
-        Ok(self.state.sync_names()?)
+            .prepare_file(paths::STATUS, &status, self.sync_each)
+            .and_then(|()| self.state.commit_file(paths::STATUS));
+        warn_if_unwritten(status);
+        self.flush_own()
     }
 
     /// Takes the remaining steps up to index `end`.
@@ -566,8 +582,8 @@ impl<'a> TransactionRun<'a> {
 
     /// Removes journal and staged names. Nothing was renamed yet, so the node is as it was.
     fn abandon_run(&self, error: &TransactionError) -> TransactionFailure {
-        // A journal whose directory could not be flushed may be there all the same.
-        if let Err(second) = self.state.remove_file(paths::JOURNAL) {
+        // Durably, and before its staged names go: else the next run could take them for placed.
+        if let Err(second) = self.state.remove_journal() {
             return TransactionFailure::Incomplete(format!(
                 "{error}; then, removing the journal: {second}"
             ));

@@ -16,6 +16,7 @@ use super::jobs::{self, JobError, RunningSystem};
 use super::journal::{
     ConfigRef, Intent, Journal, JournalStep, Mark, away_name, is_staged_name, new_name, old_name,
 };
+use super::last_run::LastRun;
 use super::lock::{Lock, is_held};
 use super::state::{self, StateDirectory, StateError};
 use super::survey::{Direction, Leave, Left, RecoveryChoice, Stuck, Survey};
@@ -152,7 +153,7 @@ struct RunFiles {
 impl RunFiles {
     /// Reads them. A damaged journal is an error: without it nothing is known of the names. A damaged mark or intent is not.
     fn read_files(root: &Root, state: &StateDirectory) -> Result<Self, StateError> {
-        let journal: Option<Journal> = state.read_file(root, paths::JOURNAL)?;
+        let journal = read_journal(root, state)?;
         let (mark, lost_mark) = or_damaged(state.read_file::<Mark>(root, paths::COMMITTED))?;
         let (intent, lost_intent) = or_damaged(state.read_file::<Intent>(root, paths::INTENT))?;
         let ids = [
@@ -169,6 +170,54 @@ impl RunFiles {
             lost_intent,
         })
     }
+}
+
+/// Returns the journal of a run that has changed names. One that has not got its name yet counts if a name of its run
+/// has changed: of two file systems the state's may have forgotten more at a power cut. Everything that it names was
+/// durable before the first name changed.
+fn read_journal(root: &Root, state: &StateDirectory) -> Result<Option<Journal>, StateError> {
+    match state.read_file(root, paths::JOURNAL)? {
+        Some(journal) => Ok(Some(journal)),
+        None => match state.read_prepared_journal(root)? {
+            Some(journal) if has_begun(root, &journal)? => Ok(Some(journal)),
+            _ => Ok(None),
+        },
+    }
+}
+
+/// Returns true if a name or a flag of a run has changed, or may have changed on a file system that is not mounted.
+fn has_begun(root: &Root, journal: &Journal) -> Result<bool, StateError> {
+    let dirs = open_stages(root, journal)?;
+    if dirs.iter().any(Option::is_none) {
+        return Ok(true);
+    }
+    let stages: Vec<_> = dirs
+        .iter()
+        .map(|dir| dir.as_ref().map(File::as_fd))
+        .collect();
+    let executor = Executor::new(root, &stages);
+    let mut steps = journal.steps.iter().enumerate();
+    let is_taken = steps.any(|(index, step)| executor.is_taken(index, step));
+    Ok(is_taken || flags::are_cleared(root, &journal.held))
+}
+
+/// Gives a prepared journal its name if its run has changed names, and removes it if not: durably, before what it names
+/// is touched.
+fn resolve_prepared(root: &Root, state: &StateDirectory) -> Result<(), StateError> {
+    let has = |file| {
+        let path = RootPath::fixed(file);
+        let found = root.exists(&path);
+        found.map_err(|error| StateError::System(path.to_string(), error.into()))
+    };
+    if !has(paths::PREPARED_JOURNAL)? {
+        return Ok(());
+    }
+    if !has(paths::JOURNAL)? && read_journal(root, state)?.is_some() {
+        state.commit_file(paths::JOURNAL)?;
+    } else {
+        state.unlink_file(paths::PREPARED_JOURNAL)?;
+    }
+    state.sync_names()
 }
 
 /// Treats a damaged file as missing, and logs it; a file that cannot be read now is an error.
@@ -233,6 +282,7 @@ fn recover_state(
         return Ok(Recovered::Nothing);
     };
     let _signals = DeferredSignals::new();
+    resolve_prepared(root, &state)?;
     state.sweep_temporaries(root);
     let recovered = recover_run(root, &state, wanted, running)?;
     if let Ok(id) = pending_id(root, &state) {
@@ -277,6 +327,9 @@ fn recover_run(
         log::warn!("/{} belongs to no run and is removed", paths::COMMITTED);
         state.remove_file(paths::COMMITTED)?;
     }
+    if files.journal.is_some() || files.intent.is_some() {
+        drop_torn_status(root, state)?;
+    }
     let stages = files.intent.iter().flat_map(|intent| intent.stages.clone());
     let stages: Vec<RootPath> = stages.collect();
     match (files.journal, files.committed, files.intent) {
@@ -305,11 +358,21 @@ fn recover_run(
         }
         (None, _, None) if files.lost_intent => {
             // Without a journal no name had changed.
+            sweep_unnamed_history(root);
             state.remove_file(paths::INTENT)?;
             Ok(Recovered::Swept(ConfigRef::unknown()))
         }
         (None, _, None) => Ok(Recovered::Nothing),
     }
+}
+
+/// Removes the status of an interrupted run if its bytes are lost: its name may be durable without them.
+fn drop_torn_status(root: &Root, state: &StateDirectory) -> Result<(), StateError> {
+    let (_, is_torn) = or_damaged(state.read_file::<LastRun>(root, paths::STATUS))?;
+    if is_torn {
+        state.unlink_file(paths::STATUS)?;
+    }
+    Ok(())
 }
 
 /// Gives up a run whose journal is damaged: the tree stays as it is, with files from before and of the run. Its backup
@@ -336,9 +399,37 @@ pub fn give_up_run(root: &Root, _lock: &Lock) -> Result<Recovered, RecoverError>
     let (config, id) = intent.map_or((ConfigRef::unknown(), None), |intent| {
         (intent.config, Some(intent.id))
     });
-    let kept = id.map(|id| history_path(&id));
-    let kept = kept.filter(|path| matches!(open_own(root, path), Ok(Some(_))));
+    let mut kept = None;
+    if let Some(path) = id.map(|id| history_path(&id)) {
+        let dir = open_own(root, &path).map_err(|e| StateError::System(path.to_string(), e))?;
+        if let Some(dir) = dir {
+            disk::replace_durably(&dir, GIVEN_UP, b"")
+                .map_err(|e| StateError::System(path.to_string(), e.into()))?;
+            kept = Some(path);
+        }
+    }
     Ok(Recovered::GivenUp(config, kept))
+}
+
+/// Name of the file that marks the backup copies of a run that was given up: they have no journal, and stay.
+const GIVEN_UP: &str = "given-up";
+
+/// Removes the backup copies of a run that changed no name, and whose intent is lost.
+fn sweep_unnamed_history(root: &Root) {
+    let all = RootPath::fixed(paths::HISTORY);
+    let journal = RootPath::fixed(paths::JOURNAL);
+    let paths = history_names(root)
+        .into_iter()
+        .filter_map(|id| all.join(&id).ok());
+    for path in paths {
+        let has = |name: &str| {
+            let found = path.join(name).ok().map(|path| root.exists(&path));
+            !matches!(found, Some(Ok(false)))
+        };
+        if !has(journal.name()) && !has(GIVEN_UP) {
+            remove_history(root, &path);
+        }
+    }
 }
 
 fn union_of(a: &[RootPath], b: &[RootPath]) -> Vec<RootPath> {
@@ -493,13 +584,13 @@ fn are_its_paths(journal: &Journal, leave: &Leave) -> Result<(), RecoverError> {
 }
 
 /// Opens the staging directories; `None` for a missing one.
-fn open_stages(root: &Root, journal: &Journal) -> Result<Vec<Option<File>>, RecoverError> {
+fn open_stages(root: &Root, journal: &Journal) -> Result<Vec<Option<File>>, StateError> {
     let all = journal.stages.iter();
     all.map(|path| open_stage(root, path)).collect()
 }
 
-fn open_stage(root: &Root, path: &RootPath) -> Result<Option<File>, RecoverError> {
-    let failed = |reason: Reason| RecoverError::State(StateError::System(path.to_string(), reason));
+fn open_stage(root: &Root, path: &RootPath) -> Result<Option<File>, StateError> {
+    let failed = |reason: Reason| StateError::System(path.to_string(), reason);
     let dir = match root.directory(path) {
         Ok(dir) => dir,
         Err(error) if error.cause.is_obstacle() => None,
@@ -627,7 +718,8 @@ fn keep_across(
         disk::rename_across(stage.as_fd(), &name, stage.as_fd(), &away)?;
     }
     remove_for_good(stage, &away, step);
-    Ok(())
+    // After a power cut the journal alone says what it was, and the journal goes next.
+    Ok(disk::sync_file_system(stage)?)
 }
 
 /// The tree as it was when it gave way, in place of its copy of some moments before; where that fails, that one stays.
@@ -738,14 +830,18 @@ fn as_finished_run(journal: Journal, objects: RootPath) -> FinishedRun {
     }
 }
 
-/// After the `committed` mark: sweep, move the journal to the history, forget the intent.
+/// After the `committed` mark: sweep, move the journal to the history, forget the intent. All of it is durable with a
+/// later flush; what a power cut undoes of it is done again by the next run.
 pub(super) fn close_run(
     root: &Root,
     state: &StateDirectory,
     id: &str,
     stages: &[RootPath],
 ) -> Result<(), RecoverError> {
-    let swept = sweep_all(root, stages) && flush_others(root, state, stages);
+    let swept = sweep_all(root, stages);
+    // What another file system forgets of this is found again by its place and name.
+    let swept =
+        swept && (stray_stages::are_searched(root, stages) || flush_others(root, state, stages));
     let history = history_path(id);
     let opened =
         open_own(root, &history).map_err(|e| StateError::System(history.to_string(), e))?;
@@ -766,11 +862,8 @@ pub(super) fn close_run(
         log::warn!("{history} is missing, so this run cannot be taken back");
         state.unlink_file(paths::JOURNAL)?;
     }
-    let forgotten = forget_intent(state, swept);
-    // A journal without the mark would be taken for an unfinished run.
-    state.sync_names()?;
-    forgotten?;
-    // Durable with the next flush, whose ever: a mark alone says nothing.
+    forget_intent(state, swept)?;
+    // Last: a journal without the mark would be taken for an unfinished run. A mark alone says nothing.
     state.unlink_file(paths::COMMITTED)?;
     prune_history(root);
     Ok(())
@@ -854,7 +947,7 @@ fn flush_parent(
 
 pub(super) fn remove_history(root: &Root, directory: &RootPath) -> bool {
     let journal = RootPath::fixed(paths::JOURNAL);
-    let is_ours = |name: &str| is_staged_name(name) || name == journal.name();
+    let is_ours = |name: &str| is_staged_name(name) || name == journal.name() || name == GIVEN_UP;
     let emptied = empty_directory(root, directory, is_ours, |dir, name| {
         disk::remove_tree(dir, name)
     });

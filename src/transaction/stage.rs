@@ -73,11 +73,6 @@ impl Candidates {
             paths: self.paths.iter().filter_map(renamed).collect(),
         }
     }
-
-    /// Returns true if both are on the same mount.
-    pub(super) fn is_beside(&self, other: &Self) -> bool {
-        self.mount == other.mount
-    }
 }
 
 /// Returns sets of candidates for each mount that the steps touch, and for each step the index of its set.
@@ -203,10 +198,16 @@ fn path_below(directory: &Option<RootPath>, name: &str) -> Vec<RootPath> {
     path.into_iter().collect()
 }
 
-/// Makes the staging directory of one mount: the first candidate that the file system allows.
-pub(super) fn make_stage(root: &Root, candidates: &Candidates) -> Result<Stage, StageError> {
+/// Makes the staging directory of one mount: the first candidate that the file system allows. `prepare` is called with
+/// each candidate before it is made.
+pub(super) fn make_stage(
+    root: &Root,
+    candidates: &Candidates,
+    prepare: &mut impl FnMut(&RootPath) -> Result<(), StateError>,
+) -> Result<Stage, StageError> {
     let mut last = None;
     for path in &candidates.paths {
+        prepare(path)?;
         // Nothing stays in it, so it needs no label.
         match make_path(root, path, &Labels::default()) {
             Ok(dir) => {

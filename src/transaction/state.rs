@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::disk;
-use super::journal::{MARKER_TEXT, VERSION};
+use super::journal::{Journal, MARKER_TEXT, VERSION};
 use crate::invocation::mco_rescue;
 use crate::node::Labels;
 use crate::object::Kind;
@@ -66,36 +66,35 @@ impl StateDirectory {
         let marker = root.read(&file).map_err(|e| system_error(&path, e))?;
         // A link could lead to the marker of another `var`.
         let linked = root.read_link(&file).map_err(|e| system_error(&path, e))?;
-        if linked.is_some() || marker.as_deref() != Some(MARKER_TEXT.as_bytes()) {
+        let is_ours = |text: &[u8]| text == MARKER_TEXT.as_bytes() || is_unwritten(text);
+        if linked.is_some() || !marker.is_some_and(|text| is_ours(&text)) {
             return Err(StateError::NoMarker);
         }
         Ok(Some(Self { dir }))
     }
 
-    /// Opens the state directory, and makes it first if it is missing.
+    /// Opens the state directory, and makes it first if it is missing. A new one is durable with the next flush.
     pub(super) fn open_or_make(
         root: &Root,
         separate_var: bool,
         labels: &Labels,
     ) -> Result<Self, StateError> {
         let path = RootPath::fixed(paths::STATE);
-        if let Some(state) = Self::open(root)? {
-            return Ok(state);
-        }
-        if separate_var && is_empty_var(root) {
-            return Err(StateError::NotMounted);
-        }
-        let dir = make_path(root, &path, labels)?;
-        let name = RootPath::fixed(paths::MARKER);
-        // Its bytes and the way to it in one flush; the name is durable no later than any that is made after it.
-        let made = disk::write_temporary(&dir, name.name(), MARKER_TEXT.as_bytes(), false)
-            .and_then(|()| Ok(disk::sync_file_system(&dir)?))
-            .and_then(|()| disk::commit_temporary(&dir, name.name()));
-        if let Err(error) = made {
-            // The first error is the one that matters.
-            let _ = disk::remove_file(dir.as_fd(), &disk::temporary_name(name.name()));
-            return Err(system_error(&name, error));
-        }
+        let marker = RootPath::fixed(paths::MARKER);
+        let dir = match Self::open(root)? {
+            Some(state) => {
+                let text = root.read(&marker).map_err(|e| system_error(&marker, e))?;
+                if !text.is_some_and(|text| is_unwritten(&text)) {
+                    return Ok(state);
+                }
+                state.dir
+            }
+            None if separate_var && is_empty_var(root) => return Err(StateError::NotMounted),
+            None => make_path(root, &path, labels)?,
+        };
+        disk::write_temporary(&dir, marker.name(), MARKER_TEXT.as_bytes(), false)
+            .and_then(|()| disk::commit_temporary(&dir, marker.name()))
+            .map_err(|error| system_error(&marker, error))?;
         Ok(Self { dir })
     }
 
@@ -148,6 +147,22 @@ impl StateDirectory {
             .map_err(|e| system_error(&path, e))
     }
 
+    /// Reads the journal that was prepared and has not got its name yet; `None` if it is missing or not whole: it was
+    /// never flushed then.
+    pub(super) fn read_prepared_journal(&self, root: &Root) -> Result<Option<Journal>, StateError> {
+        let path = RootPath::fixed(paths::PREPARED_JOURNAL);
+        let bytes = root.read(&path).map_err(|e| system_error(&path, e))?;
+        let whole = bytes.filter(|bytes| sealed::is_sealed(bytes));
+        Ok(whole.and_then(|bytes| parse_file(&bytes).ok()))
+    }
+
+    /// Flushes a file with its name.
+    pub(super) fn sync_file(&self, file: &'static str) -> Result<(), StateError> {
+        let path = RootPath::fixed(file);
+        disk::sync_file(&self.dir, path.name()).map_err(|e| system_error(&path, e))?;
+        self.sync_names()
+    }
+
     /// Gives a prepared file its name. The name is durable with the next flush.
     pub(super) fn commit_file(&self, file: &'static str) -> Result<(), StateError> {
         let path = RootPath::fixed(file);
@@ -193,11 +208,27 @@ impl StateDirectory {
         self.sync_names()
     }
 
+    /// Removes the journal and one that has not got its name, durably.
+    pub(super) fn remove_journal(&self) -> Result<(), StateError> {
+        self.unlink_file(paths::JOURNAL)?;
+        self.unlink_file(paths::PREPARED_JOURNAL)?;
+        self.sync_names()
+    }
+
     /// Removes one of our files. The removal is durable with the next flush.
     pub(super) fn unlink_file(&self, file: &'static str) -> Result<(), StateError> {
         let path = RootPath::fixed(file);
         disk::remove_file(self.dir.as_fd(), path.name()).map_err(|e| system_error(&path, e))
     }
+}
+
+/// Returns true for a marker whose name a power cut left without its text: the name alone is durable before a flush.
+fn is_unwritten(marker: &[u8]) -> bool {
+    let end = marker.iter().rposition(|byte| *byte != 0);
+    let text = marker.get(..end.map_or(0, |end| end + 1));
+    text.is_some_and(|text| {
+        text != MARKER_TEXT.as_bytes() && MARKER_TEXT.as_bytes().starts_with(text)
+    })
 }
 
 /// Parses one of our JSON files, and checks its seal and version.
@@ -321,4 +352,31 @@ fn own_ids() -> (u32, u32) {
 
 fn system_error(path: &RootPath, error: impl Into<Reason>) -> StateError {
     StateError::System(path.to_string(), error.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prepared_journal_is_the_journal_before_it_gets_its_name() {
+        let journal = RootPath::fixed(paths::JOURNAL);
+        let prepared = RootPath::fixed(paths::PREPARED_JOURNAL);
+        assert_eq!(disk::temporary_name(journal.name()), prepared.name());
+    }
+
+    #[test]
+    fn only_a_marker_without_its_text_is_unwritten() {
+        for lost in ["", "\0\0\0", "mco-rescue st", "mco-rescue st\0\0"] {
+            assert!(is_unwritten(lost.as_bytes()), "{lost:?}");
+        }
+        for other in [
+            MARKER_TEXT,
+            "notes",
+            "\0notes",
+            "mco-rescue state directory\n\n",
+        ] {
+            assert!(!is_unwritten(other.as_bytes()), "{other:?}");
+        }
+    }
 }

@@ -30,6 +30,13 @@ pub(super) fn find_stages(root: &Root, pending: Option<&str>) -> Vec<RootPath> {
     all
 }
 
+/// Returns true if every one of these staging directories is found by its place and name alone.
+pub(super) fn are_searched(root: &Root, stages: &[RootPath]) -> bool {
+    let places = stage_places(root);
+    let mut stages = stages.iter();
+    stages.all(|path| path.is_in(paths::STAGE) || places.contains(&path.parent()))
+}
+
 /// Removes them and returns those that were removed.
 pub(super) fn sweep_stages(root: &Root, pending: Option<&str>) -> Vec<RootPath> {
     let mut all = find_stages(root, pending);

@@ -280,7 +280,7 @@ fn a_run_killed_at_any_rename_or_flag_ends_with_the_flags_set() {
         return;
     }
     let mut points = 0;
-    for call in ["renameat", "renameat2", "ioctl", "fsync", "syncfs"] {
+    for call in ["renameat", "renameat2", "ioctl", "syncfs"] {
         for nth in 1.. {
             let Some(root) = flagged_everywhere() else {
                 return;

@@ -85,10 +85,10 @@ fn an_interrupted_run_comes_first() {
     let root = healthy();
     let config = root.config(&prepared_for("OVNKubernetes", "rendered-worker-b"));
     let killed = Command::new("strace")
-        .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=syncfs"])
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=renameat"])
         .args([
             "-e",
-            "inject=syncfs:signal=SIGKILL:when=2",
+            "inject=renameat:signal=SIGKILL:when=3",
             PROGRAM,
             "--root",
         ])
@@ -151,7 +151,7 @@ fn a_run_is_told_by_how_far_it_came() {
             ),
         ),
         (
-            ("syncfs", 2),
+            ("renameat", 3),
             run("critical", "a run of mco-rescue is half-way"),
         ),
         (

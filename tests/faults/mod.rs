@@ -3,4 +3,5 @@
 mod devices;
 mod every_call;
 mod power_cut;
+mod two_disks;
 mod way_out;

@@ -22,8 +22,33 @@ const STOPS: [&str; 6] = [
     "unlinkat",
     "fchmod",
 ];
-/// Nothing is written unless the program, or the test, asks for it.
-const LAZY: &str = ",commit=600,noauto_da_alloc";
+/// A kind of file system. Nothing is written unless the program, or the test, asks for it.
+struct Kind {
+    name: &'static str,
+    mebibytes: u64,
+    mkfs: &'static [&'static str],
+    /// Mount options of the run.
+    lazy: &'static str,
+    /// Mount options afterwards: several copies are mounted at a time.
+    again: &'static str,
+}
+
+const KINDS: [Kind; 2] = [
+    Kind {
+        name: "ext4",
+        mebibytes: 24,
+        mkfs: &["mkfs.ext4", "-q", "-F", "-m", "0", "-J", "size=4"],
+        lazy: ",commit=600,noauto_da_alloc",
+        again: "",
+    },
+    Kind {
+        name: "xfs",
+        mebibytes: 32,
+        mkfs: &["mkfs.xfs", "-q", "-f", "--unsupported"],
+        lazy: "",
+        again: ",nouuid",
+    },
+];
 
 /// What a power cut after a call leaves.
 struct Moment {
@@ -50,8 +75,10 @@ enum Commits {
     Always,
 }
 
-fn formatted() -> Option<Disk> {
-    Disk::new(24, &["mkfs.ext4", "-q", "-F", "-m", "0", "-J", "size=4"])
+impl Kind {
+    fn format(&self) -> Option<Disk> {
+        Disk::new(self.mebibytes, self.mkfs)
+    }
 }
 
 /// Makes the file system write its journal: all names, and the contents of no file that was not flushed.
@@ -62,15 +89,15 @@ fn commit(root: &TestRoot) {
 }
 
 /// Stops a run after every call and keeps the disk as it is then.
-fn moments(scene: &Scene, commits: Commits, faults: &[&str]) -> Vec<Moment> {
-    let disk = formatted().unwrap();
+fn moments(kind: &Kind, scene: &Scene, commits: Commits, faults: &[&str]) -> Vec<Moment> {
+    let disk = kind.format().unwrap();
     let root = TestRoot::empty();
-    disk.mount(root.dir(), LAZY);
-    fs::remove_dir(root.path("lost+found")).unwrap();
+    disk.mount(root.dir(), kind.lazy);
+    let _ = fs::remove_dir(root.path("lost+found"));
     copy_tree(scene.template(), root.dir());
     // Mounted anew, so that all of this is on the disk.
     unmount(root.dir());
-    disk.mount(root.dir(), LAZY);
+    disk.mount(root.dir(), kind.lazy);
     let config = root.config(scene.new.as_ref().unwrap());
     let args = ["apply", "--yes", config.path()];
     let faults: Vec<String> = faults.iter().map(|&fault| fault.to_owned()).collect();
@@ -78,7 +105,7 @@ fn moments(scene: &Scene, commits: Commits, faults: &[&str]) -> Vec<Moment> {
     let mut all: Vec<Moment> = Vec::new();
     let mut promise = Promise::Old;
     while let Some(call) = run.next() {
-        promise = promised(promise, all.last().map(|moment| &moment.call), &call);
+        promise = promised(promise, &all, &call);
         if commits == Commits::Always {
             commit(&root);
         }
@@ -107,20 +134,21 @@ fn moments(scene: &Scene, commits: Commits, faults: &[&str]) -> Vec<Moment> {
 }
 
 /// Names change from the journal on, and the flush after the mark's name ends it.
-fn promised(so_far: Promise, before: Option<&Call>, call: &Call) -> Promise {
+fn promised(so_far: Promise, before: &[Moment], call: &Call) -> Promise {
     let renames = |call: &Call, name: &str| call.name == "renameat" && call.line.contains(name);
-    let marked = before.is_some_and(|call| renames(call, ".committed.new"));
+    let mut before = before.iter();
+    let marked = before.any(|moment| renames(&moment.call, ".committed.new"));
     match so_far {
         Promise::Old if renames(call, ".journal.json.new") => Promise::Either,
-        Promise::Either if marked && call.name == "fsync" => Promise::New,
+        Promise::Either if marked && call.name == "syncfs" => Promise::New,
         other => other,
     }
 }
 
 /// The power is on again: complaints about what is found.
-fn powered_up(scene: &Scene, moment: &Moment) -> Vec<String> {
+fn powered_up(kind: &Kind, scene: &Scene, moment: &Moment) -> Vec<String> {
     let root = TestRoot::empty();
-    moment.disk.mount(root.dir(), "");
+    moment.disk.mount(root.dir(), kind.again);
     let mut problems = scene.torn(&root);
     let unlike = match moment.promise {
         Promise::Old => scene.unlike_old(&root),
@@ -166,38 +194,36 @@ fn a_power_cut_at_any_moment_leaves_the_old_tree_or_the_new_one() {
         return;
     }
     with_mounts(|| {
-        if formatted().is_none() {
-            return;
-        }
-        for (what, scene) in [("an update", update(&[])), ("overwriting", bare())] {
-            for (how, commits) in [
-                ("as flushed", Commits::Never),
-                ("names written at once", Commits::Always),
-            ] {
-                let started = Instant::now();
-                let moments = moments(&scene, commits, &[&stop_everywhere()]);
-                let flushes = |m: &&Moment| matches!(m.call.name.as_str(), "fsync" | "syncfs");
-                let flushes = moments.iter().filter(flushes).count();
-                let moments = chosen(moments);
-                let barriers = moments.iter().filter(|m| m.call.name == "syncfs").count();
-                // The three of every run, and one for a state directory that is new.
-                let known = scene.template().join("var/lib/mco-rescue").exists();
-                assert_eq!(barriers, 3 + usize::from(!known));
-                // They cost most of the time of a small run.
-                assert_eq!(flushes, 7 + usize::from(!known));
-                for promise in [Promise::Old, Promise::Either, Promise::New] {
-                    assert!(moments.iter().any(|moment| moment.promise == promise));
+        for kind in KINDS.iter().filter(|kind| kind.format().is_some()) {
+            for (what, scene) in [("an update", update(&[])), ("overwriting", bare())] {
+                for (how, commits) in [
+                    ("as flushed", Commits::Never),
+                    ("names written at once", Commits::Always),
+                ] {
+                    is_cut_anywhere(kind, &format!("{what}, {how}"), &scene, commits);
                 }
-                let problems = on_threads(&moments, |moment| powered_up(&scene, moment));
-                let (count, failures) = (moments.len(), problems.len());
-                let seconds = started.elapsed().as_secs();
-                say(&format!(
-                    "power cuts during {what}, {how}: {count} moments, {failures} failures, {seconds} s"
-                ));
-                assert!(problems.is_empty(), "{}", problems.join("\n"));
             }
         }
     });
+}
+
+fn is_cut_anywhere(kind: &Kind, what: &str, scene: &Scene, commits: Commits) {
+    let started = Instant::now();
+    let moments = moments(kind, scene, commits, &[&stop_everywhere()]);
+    // They cost most of the time of a small run.
+    let flushes = |name: &str| moments.iter().filter(|m| m.call.name == name).count();
+    assert_eq!((flushes("syncfs"), flushes("fsync")), (2, 0));
+    let moments = chosen(moments);
+    for promise in [Promise::Old, Promise::Either, Promise::New] {
+        assert!(moments.iter().any(|moment| moment.promise == promise));
+    }
+    let problems = on_threads(&moments, |moment| powered_up(kind, scene, moment));
+    let (count, failures) = (moments.len(), problems.len());
+    let (name, seconds) = (kind.name, started.elapsed().as_secs());
+    say(&format!(
+        "power cuts on {name} during {what}: {count} moments, {failures} failures, {seconds} s"
+    ));
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 #[test]
@@ -206,26 +232,27 @@ fn without_its_flushes_a_power_cut_would_lose_data() {
         return;
     }
     with_mounts(|| {
-        if formatted().is_none() {
-            return;
-        }
-        let scene = update(&[]);
-        let flushes = "syncfs,fsync:retval=0:signal=STOP";
-        let others = "renameat,renameat2,unlinkat,fchmod:signal=STOP";
-        for commits in [Commits::Never, Commits::Always] {
-            let moments = chosen(moments(&scene, commits, &[flushes, others]));
-            let lost = on_threads(&moments, |moment| {
-                powered_up(&scene, moment).into_iter().take(1).collect()
-            });
-            let torn = lost.iter().filter(|problem| problem.contains("torn"));
-            say(&format!(
-                "without flushes {} of {} moments lose data, {} of them tear a path",
-                lost.len(),
-                moments.len(),
-                torn.clone().count()
-            ));
-            assert!(!lost.is_empty());
-            assert!(commits == Commits::Never || torn.count() > 0);
+        for kind in KINDS.iter().filter(|kind| kind.format().is_some()) {
+            let scene = update(&[]);
+            let flushes = "syncfs,fsync:retval=0:signal=STOP";
+            let others = "renameat,renameat2,unlinkat,fchmod:signal=STOP";
+            for commits in [Commits::Never, Commits::Always] {
+                let moments = chosen(moments(kind, &scene, commits, &[flushes, others]));
+                let lost = on_threads(&moments, |moment| {
+                    let problems = powered_up(kind, &scene, moment).into_iter();
+                    problems.take(1).collect()
+                });
+                let torn = lost.iter().filter(|problem| problem.contains("torn"));
+                say(&format!(
+                    "without flushes {} of {} moments on {} lose data, {} of them tear a path",
+                    lost.len(),
+                    moments.len(),
+                    kind.name,
+                    torn.clone().count()
+                ));
+                assert!(!lost.is_empty());
+                assert!(commits == Commits::Never || torn.count() > 0);
+            }
         }
     });
 }

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use crate::support::faults::{Call, JOURNAL, copy_tree, count, on_threads, traced};
-use crate::support::mounts::{Disk, mount, unmount, with_mounts};
+use crate::support::mounts::{mount, unmount, with_mounts};
 use crate::support::scenes::{can_disturb, everything_is_asked_for};
 use crate::support::{Run, STATE, Snapshot, TestRoot, file, flat, machine_config, say};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ const RUN: &str = "run/app";
 /// A disk of its own, which may not be mounted.
 const DATA: &str = "var/data";
 
-fn furnished() -> TestRoot {
+pub(super) fn furnished() -> TestRoot {
     let root = TestRoot::new();
     for path in ["usr/etc/taken.conf", "etc/taken.conf"] {
         root.write(path, "of the OS\n");
@@ -868,179 +868,5 @@ fn no_flipped_bit_of_a_state_file_makes_a_mix_of_two_configs() {
             problems.len()
         ));
         assert!(problems.is_empty(), "{}", problems.join("\n"));
-    });
-}
-
-const EXT4: [&str; 7] = ["mkfs.ext4", "-q", "-F", "-m", "0", "-J", "size=4"];
-/// Nothing is written unless the program asks for it.
-const LAZY: &str = ",commit=600,noauto_da_alloc";
-const OTHER: &str = "srv/data";
-
-/// A root on one disk with another one below it.
-struct TwoDisks {
-    root: TestRoot,
-    disks: [Disk; 2],
-}
-
-impl TwoDisks {
-    fn mounted(disks: [Disk; 2]) -> Self {
-        let root = TestRoot::empty();
-        disks[0].mount(root.dir(), LAZY);
-        fs::create_dir_all(root.path(OTHER)).unwrap();
-        disks[1].mount(&root.path(OTHER), LAZY);
-        Self { root, disks }
-    }
-
-    /// `None`, said aloud, where there are no disks.
-    fn new(tree: &Path) -> Option<Self> {
-        let disks = [Disk::new(24, &EXT4)?, Disk::new(24, &EXT4)?];
-        let node = Self::mounted(disks);
-        copy_tree(tree, node.root.dir());
-        // Mounted anew, so that all of this is on the disks.
-        Some(Self::mounted(node.unmounted()))
-    }
-
-    fn unmounted(self) -> [Disk; 2] {
-        unmount(&self.root.path(OTHER));
-        unmount(self.root.dir());
-        self.disks
-    }
-
-    /// What a power cut leaves now.
-    fn cut(&self) -> Self {
-        Self::mounted(self.disks.each_ref().map(Disk::copy))
-    }
-
-    fn staged(&self) -> Vec<String> {
-        let all = self.root.everything().into_keys();
-        all.filter(|path| path.starts_with(&format!("{OTHER}/.mco-rescue-")))
-            .collect()
-    }
-}
-
-fn on_two_disks(text: &str) -> Value {
-    let name = format!("rendered-worker-{}", text.trim());
-    machine_config(
-        &name,
-        json!({"storage": {"files": [
-            file("/etc/a.conf", 0o644, text),
-            file("/srv/data/secret", 0o600, text),
-        ]}}),
-    )
-}
-
-#[test]
-fn a_power_cut_right_after_the_end_leaves_nothing_staged_on_another_disk() {
-    if !can_disturb() {
-        return;
-    }
-    with_mounts(|| {
-        let template = furnished();
-        fs::create_dir_all(template.path(OTHER)).unwrap();
-        template.apply(&on_two_disks("old\n"));
-        let Some(node) = TwoDisks::new(template.dir()) else {
-            return;
-        };
-        let config = node.root.config(&on_two_disks("new\n"));
-        let apply = ["apply", "--yes", config.path()];
-        let run = traced(&node.root, "syncfs,fsync", &[], &apply);
-        assert_eq!(run.code, Some(0), "{}", run.err);
-        // Two at each of the three barriers, and one more because there is another file system.
-        assert_eq!(count(&run.calls, "syncfs"), 3 * 2 + 1);
-        // The four of every run, and one because the intent has to be there before names on another file system.
-        assert_eq!(count(&run.calls, "fsync"), 5);
-        let after = node.cut();
-        assert_eq!(after.root.read("srv/data/secret"), "new\n");
-        assert_eq!(after.staged(), [""; 0]);
-        after.unmounted();
-        drop(node.unmounted());
-
-        // Without that flush the old secret stays there; then the next run finds it.
-        let node = TwoDisks::new(template.dir()).unwrap();
-        let fault = "syncfs:retval=0:when=7".to_owned();
-        assert_eq!(traced(&node.root, "syncfs", &[fault], &apply).code, Some(0));
-        let after = node.cut();
-        let staged = after.staged();
-        let secret = staged.iter().find(|path| path.contains("/old-"));
-        assert_eq!(after.root.read(secret.unwrap()), "old\n");
-        let doctor = after.root.run(&["doctor"]);
-        assert!(
-            doctor.out().contains(&format!("/{}", staged[0])),
-            "{}",
-            doctor.out()
-        );
-        assert_eq!(after.staged(), staged, "doctor only looks");
-        let run = after.root.run(&["recover"]).ok();
-        assert!(
-            run.err().contains(&format!("/{}", staged[0])),
-            "{}",
-            run.err()
-        );
-        assert_eq!(after.staged(), [""; 0]);
-        after.unmounted();
-        drop(node.unmounted());
-    });
-}
-
-#[test]
-fn only_our_own_left_overs_are_swept() {
-    if !can_disturb() {
-        return;
-    }
-    with_mounts(|| {
-        let template = furnished();
-        fs::create_dir_all(template.path(OTHER)).unwrap();
-        template.apply(&on_two_disks("old\n"));
-        let Some(node) = TwoDisks::new(template.dir()) else {
-            return;
-        };
-        let root = &node.root;
-        let make = |name: &str, mode: u32, inside: &str| {
-            root.write(&format!("{OTHER}/{name}/{inside}"), "left\n");
-            root.chmod(&format!("{OTHER}/{name}"), mode);
-        };
-        make(".mco-rescue-1-1", 0o700, "old-3");
-        make(".mco-rescue-1-2", 0o755, "old-3");
-        make(".mco-rescue-1-3", 0o700, "new-1");
-        make(".mco-rescue-notes", 0o700, "old-3");
-        make(".mco-rescue-1-4", 0o700, "away-2");
-        make(".mco-rescue-1-4", 0o700, "notes");
-        std::os::unix::fs::chown(
-            root.path(&format!("{OTHER}/.mco-rescue-1-3")),
-            Some(1000),
-            None,
-        )
-        .unwrap();
-        // Another root, with a run of its own.
-        let disk = Disk::new(24, &EXT4).unwrap();
-        fs::create_dir_all(root.path("mnt")).unwrap();
-        disk.mount(&root.path("mnt"), LAZY);
-        root.write(&format!("mnt/{STATE}/intent.json"), "{}");
-        root.write("mnt/.mco-rescue-1-5/old-1", "needed\n");
-        root.chmod("mnt/.mco-rescue-1-5", 0o700);
-        let run = root.run(&["recover"]).ok();
-        let said = run.err();
-        assert!(
-            said.contains("/srv/data/.mco-rescue-1-1 of an earlier run"),
-            "{said}"
-        );
-        assert!(
-            said.contains("/srv/data/.mco-rescue-1-4/notes was not made by mco-rescue"),
-            "{said}"
-        );
-        let left = [
-            ".mco-rescue-1-2",
-            ".mco-rescue-1-2/old-3",
-            ".mco-rescue-1-3",
-            ".mco-rescue-1-3/new-1",
-            ".mco-rescue-1-4",
-            ".mco-rescue-1-4/notes",
-            ".mco-rescue-notes",
-            ".mco-rescue-notes/old-3",
-        ];
-        assert_eq!(node.staged(), left.map(|name| format!("{OTHER}/{name}")));
-        assert_eq!(root.read("mnt/.mco-rescue-1-5/old-1"), "needed\n");
-        unmount(&root.path("mnt"));
-        drop(node.unmounted());
     });
 }

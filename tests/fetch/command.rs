@@ -380,9 +380,9 @@ fn fetching_neither_finishes_nor_disturbs_an_interrupted_run() {
             "-o",
             "/dev/null",
             "-e",
-            "trace=syncfs",
+            "trace=renameat",
             "-e",
-            "inject=syncfs:signal=SIGKILL:when=2",
+            "inject=renameat:signal=SIGKILL:when=3",
             PROGRAM,
             "--root",
         ])

@@ -5,8 +5,8 @@ use std::fs;
 use std::process::Command;
 
 use crate::support::faults::{
-    CHANGING, Call, JOURNAL, Point, Scene, can_trace, count, demand, duplicate, every, kill,
-    left_over, traced, try_each,
+    CHANGING, JOURNAL, Point, Scene, can_trace, count, demand, duplicate, every, kill, left_over,
+    traced, try_each,
 };
 use crate::support::{self, STATE, Snapshot, TestRoot, file, machine_config, unsealed};
 use serde_json::{Value, json};
@@ -247,8 +247,11 @@ fn every_kind_is_there(before: &Snapshot, after: &Snapshot) {
 
 fn is_killed_anywhere(scene: &Scene) {
     for call in CHANGING {
-        assert!(scene.count(call) > 0, "the run makes no {call}");
+        // A run flushes whole file systems, and those twice.
+        let is_flushed = call == "fsync";
+        assert_eq!(scene.count(call) > 0, !is_flushed, "{call}");
     }
+    assert_eq!(scene.count("syncfs"), 2);
     try_each("killed", &every(&scene.clean, &CHANGING), |&(call, nth)| {
         let root = scene.killed_at(call, nth);
         let mut problems = scene.torn(&root);
@@ -655,22 +658,23 @@ fn an_error_at_any_call_leaves_the_old_tree_and_says_why() {
     ];
     let mark = scene.position(".committed.new");
     let journal = scene.position(".journal.json.new");
+    let last_flush = scene.clean.iter().rposition(|call| call.name == "syncfs");
+    let last_flush = last_flush.unwrap();
     // The status is made between the mark and the last barrier; no run fails because of it.
-    let of_status = |call: &Call| call.line.contains(".status.json.new");
-    let status = scene.clean.iter().position(of_status).unwrap();
-    let mut after = scene.clean.iter().skip(status);
-    let mode = status + after.position(|call| call.name == "fchmod").unwrap();
+    assert!(
+        scene.clean[mark + 1..last_flush]
+            .iter()
+            .any(|call| call.line.contains(".status.json.new"))
+    );
     let points = every(&scene.clean, &CHANGING);
     try_each("an error", &points, |&(call, nth)| {
         let (_, errno) = faults.iter().find(|(name, _)| *name == call).unwrap();
         let fault = format!("{call}:error={errno}:when={nth}");
         let position = scene.position_of(call, nth);
-        // The journal is a rename and the flush of its directory; mark and status are two, and one flush. After it
-        // only tidying up is left.
+        // After the last flush only tidying up is left.
         let code = match position {
-            p if p <= journal + 1 => 1,
-            p if [status, mode, mark + 1].contains(&p) => 0,
-            p if p <= mark + 2 => 4,
+            p if p <= journal => 1,
+            p if p <= mark || p == last_flush => 4,
             _ => 0,
         };
         fails(&scene, &fault, code, errno)
@@ -768,12 +772,7 @@ fn when_undoing_fails_too_the_node_is_called_half_way_and_recover_helps() {
 fn a_run_killed_while_it_undoes_is_not_taken_for_finished() {
     let Some(scene) = Scene::update() else { return };
     // The mark's name is there, but flushing it fails: the run undoes everything.
-    let mark = scene.position(".committed.new");
-    let flush = scene.clean[..=mark]
-        .iter()
-        .filter(|c| c.name == "fsync")
-        .count()
-        + 1;
+    let flush = scene.count("syncfs");
     let (_, renames) = scene.renames();
     let points: Vec<Point> = (renames + 1..renames + 9)
         .map(|nth| ("renameat", nth))
@@ -782,12 +781,12 @@ fn a_run_killed_while_it_undoes_is_not_taken_for_finished() {
         let root = scene.root();
         let config = root.config(scene.new.as_ref().unwrap());
         let faults = [
-            format!("fsync:error=EIO:when={flush}"),
+            format!("syncfs:error=EIO:when={flush}"),
             format!("{call}:signal=KILL:when={nth}"),
         ];
         let run = traced(
             &root,
-            "fsync,renameat",
+            "syncfs,renameat",
             &faults,
             &["apply", "--yes", config.path()],
         );
