@@ -2,6 +2,7 @@
 
 mod devices;
 mod every_call;
+mod model;
 mod power_cut;
 mod two_disks;
 mod way_out;

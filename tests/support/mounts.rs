@@ -76,6 +76,18 @@ impl Disk {
         copy
     }
 
+    /// The same, at a moment in which the file system writes nothing.
+    pub fn copy_at_rest(&self) -> Self {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let copy = self.copy();
+            if std::fs::read(copy.0.path()).unwrap() == std::fs::read(self.0.path()).unwrap() {
+                return copy;
+            }
+            assert!(Instant::now() < deadline, "the disk is never at rest");
+        }
+    }
+
     /// The file, to be written.
     pub fn file(&self) -> File {
         File::options().write(true).open(self.0.path()).unwrap()
