@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::way_out::furnished;
 use crate::support::faults::{Call, copy_tree, count, demand, traced};
-use crate::support::mounts::{Disk, unmount, with_mounts};
+use crate::support::mounts::{Disk, mount, unmount, with_mounts};
 use crate::support::scenes::can_disturb;
 use crate::support::steps::Stepped;
 use crate::support::{STATE, TestRoot, file, machine_config, say};
@@ -244,6 +244,38 @@ fn of_two_disks_either_may_be_ahead_of_the_other_at_a_power_cut() {
         let moments = ahead(&template, 0, &faults).unwrap();
         let problems = moments.into_iter().map(|moment| recovered_ahead(moment).0);
         assert!(!problems.collect::<Vec<_>>().concat().is_empty());
+    });
+}
+
+#[test]
+fn bind_mounts_of_one_file_system_cost_no_flush() {
+    if !can_disturb() {
+        return;
+    }
+    with_mounts(|| {
+        // As on an OSTree node: /etc and /var are mounts of their own, and of the same disk.
+        let Some(disk) = Disk::new(24, &EXT4) else {
+            return;
+        };
+        let template = furnished();
+        let root = TestRoot::empty();
+        disk.mount(root.dir(), LAZY);
+        copy_tree(template.dir(), root.dir());
+        let mounts = ["etc", "var"].map(|path| root.path(path));
+        for path in &mounts {
+            let path = path.to_str().unwrap();
+            mount(&["--bind", path, path]);
+        }
+        for text in ["old\n", "new\n"] {
+            let config = root.config(&on_two_disks(text));
+            let apply = ["apply", "--yes", config.path()];
+            let run = traced(&root, "syncfs,fsync", &[], &apply);
+            assert_eq!(run.code, Some(0), "{}", run.err);
+            let flushes = ["syncfs", "fsync"].map(|call| count(&run.calls, call));
+            assert_eq!(flushes, [2, 0], "{text}");
+        }
+        mounts.iter().for_each(|path| unmount(path));
+        unmount(root.dir());
     });
 }
 
