@@ -100,16 +100,20 @@ pub fn require_object(config: &Value, at: &str) -> Result<(), Finding> {
 fn decode_spec_3(text: &str, mut outline: Value, at: &str) -> Result<Decoded, Vec<Finding>> {
     let minor = supported_minor(&outline, at).map_err(|finding| vec![finding])?;
     let emptied = is_emptied(&outline);
+    json::check_objects(&outline, at).map_err(|finding| vec![finding])?;
+    let newer = fields::drop_newer(&mut outline, minor, at);
+    let duplicates = fields::find_duplicates(&outline, at);
+    // Of many files it is as large as the config itself: one after the other they take half of the memory.
+    drop(outline);
     let mut unknown = Vec::new();
     let mut config: Ignition =
-        json::from_outlined(text, &outline, at, &mut unknown).map_err(|finding| vec![finding])?;
+        json::from_checked(text, at, &mut unknown).map_err(|finding| vec![finding])?;
     let (errors, mut warnings): (Vec<_>, Vec<_>) = unknown
         .into_iter()
         .partition(|finding| finding.severity == Severity::Error);
     if !errors.is_empty() {
         return Err(errors);
     }
-    let newer = fields::drop_newer(&mut outline, minor, at);
     if !newer.is_empty() {
         config = without_newer(text, minor, at).map_err(|finding| vec![finding])?;
     }
@@ -121,7 +125,7 @@ fn decode_spec_3(text: &str, mut outline: Value, at: &str) -> Result<Decoded, Ve
         warnings,
         converted: None,
         emptied,
-        duplicates: fields::find_duplicates(&outline, at),
+        duplicates,
     })
 }
 

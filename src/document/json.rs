@@ -219,7 +219,8 @@ impl<'de> Visitor<'de> for Outline {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let mut object = Map::new();
+        // A map that grows has room for twice as much, and there is one for each file.
+        let mut entries = Vec::new();
         while let Some(key) = map.next_key::<String>()? {
             let value = if self.but == Some(key.as_str()) {
                 empty_like(map.next_value()?)
@@ -231,8 +232,10 @@ impl<'de> Visitor<'de> for Outline {
                     empty: contents || self.contents && key == "source",
                 })?
             };
-            object.insert(key, value);
+            entries.push((key, value));
         }
+        let mut object = Map::with_capacity(entries.len());
+        object.extend(entries);
         Ok(Value::Object(object))
     }
 }
@@ -275,12 +278,30 @@ pub(super) fn from_outlined<'t, T: Deserialize<'t>>(
     at: &str,
     findings: &mut Vec<Finding>,
 ) -> Result<T, Finding> {
-    if let Some(path) = list_for_object(outline, at, true) {
-        return Err(Finding::error(
+    check_objects(outline, at)?;
+    from_checked(text, at, findings)
+}
+
+/// Checks that no list is where an object must be.
+///
+/// # Errors
+/// Returns the finding for the first one.
+pub(super) fn check_objects(outline: &Value, at: &str) -> Result<(), Finding> {
+    match list_for_object(outline, at, true) {
+        Some(path) => Err(Finding::error(
             path,
             "invalid type: a list, expected an object",
-        ));
+        )),
+        None => Ok(()),
     }
+}
+
+/// Deserialises text whose outline passed [`check_objects`].
+pub(super) fn from_checked<'t, T: Deserialize<'t>>(
+    text: &'t str,
+    at: &str,
+    findings: &mut Vec<Finding>,
+) -> Result<T, Finding> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let mut track = serde_path_to_error::Track::new();
     let tracked = serde_path_to_error::Deserializer::new(&mut deserializer, &mut track);

@@ -340,7 +340,7 @@ fn recorded_as(path: &str, records: &Records) -> Result<Option<MachineConfig>, S
 /// Reads a document: a file of the caller, or `-` for standard input.
 pub fn read_named(name: &str) -> Result<Vec<u8>, SourceError> {
     match name {
-        "-" => read(std::io::stdin(), "standard input"),
+        "-" => read(std::io::stdin(), 0, "standard input"),
         path => read_file(Path::new(path)),
     }
 }
@@ -395,7 +395,9 @@ pub fn documents_in(directory: &str) -> Result<Vec<String>, SourceError> {
     reason = "a path of the caller, not of the node's root"
 )]
 fn read_file(path: &Path) -> Result<Vec<u8>, SourceError> {
-    read(open(path)?, &path.display().to_string())
+    let file = open(path)?;
+    let size = file.metadata().map_or(0, |found| found.len());
+    read(file, size, &path.display().to_string())
 }
 
 #[allow(
@@ -406,10 +408,13 @@ fn open(path: &Path) -> Result<File, SourceError> {
     File::open(path).map_err(|e| SourceError::Read(path.display().to_string(), e.into()))
 }
 
-fn read(reader: impl Read, name: &str) -> Result<Vec<u8>, SourceError> {
+/// Reads a document of about `size` bytes; 0 if the size is unknown.
+fn read(reader: impl Read, size: u64, name: &str) -> Result<Vec<u8>, SourceError> {
     let _phase = progress::begin(Work::new(format!("Reading {name}")));
     let mut reader = progress::Counted(reader);
-    let mut bytes = Vec::new();
+    // With room for all of it at once: a vector that grows has it twice meanwhile. It is a reservation alone.
+    let room = usize::try_from(size.min(document::MAX_JSON)).unwrap_or_default();
+    let mut bytes = Vec::with_capacity(room.saturating_add(1));
     let mut up_to = |limit: u64| {
         let left = (limit + 1).saturating_sub(bytes.len() as u64);
         let result = reader.by_ref().take(left).read_to_end(&mut bytes);

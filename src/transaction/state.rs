@@ -142,7 +142,7 @@ impl StateDirectory {
             paths::STATUS | paths::INSTALL => serde_json::to_vec_pretty(value),
             _ => serde_json::to_vec(value),
         };
-        let bytes = sealed::seal(&bytes.map_err(|e| system_error(&path, e))?);
+        let bytes = sealed::seal(bytes.map_err(|e| system_error(&path, e))?);
         disk::write_temporary(&self.dir, path.name(), &bytes, sync)
             .map_err(|e| system_error(&path, e))
     }

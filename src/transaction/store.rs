@@ -76,5 +76,5 @@ pub fn store_value(
     let store = open_store(root, paths::STATE)?;
     let text = serde_json::to_vec_pretty(value)
         .map_err(|error| StateError::System(format!("writing /{file}"), error.into()))?;
-    store.put_file(RootPath::fixed(file).name(), &sealed::seal(&text))
+    store.put_file(RootPath::fixed(file).name(), &sealed::seal(text))
 }
