@@ -1,12 +1,15 @@
 """A fresh file system, roots on it, and programs that are run, timed and weighed."""
 
+import ctypes
 import json
 import math
 import os
 import re
 import resource
 import shutil
+import statistics
 import subprocess
+import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -134,6 +137,65 @@ def make_root(root):
 def flush(path):
     """Flushes the file system of a path."""
     spawn(["sync", "-f", str(path)])
+
+
+@dataclass
+class Spent:
+    """What a run has to wait for: flushes, and the bytes that it writes."""
+
+    flushes: int
+    # Seconds for one flush of hardly anything, and for writing as many bytes.
+    flush: float
+    bytes: int
+    writing: float
+
+
+def spent(command, prepare, directory, count):
+    """What `command` has to wait for on the file system of `directory`, where it leaves `count` bytes."""
+    trial = directory / "trial"
+    flushes = [write_and_flush(trial, 4096) for _ in range(15)]
+    floor = statistics.median(flushes)
+    writes = [write_and_flush(trial, count) for _ in range(3)]
+    trial.unlink()
+    flush(directory)
+    prepare()
+    return Spent(count_flushes(command), floor, count, max(0, statistics.median(writes) - floor))
+
+
+def write_and_flush(path, count):
+    """How many seconds it takes to write so many bytes to a new file, and to flush its file system."""
+    piece = os.urandom(1 << 20)
+    path.unlink(missing_ok=True)
+    flush(path.parent)
+    with open(path, "wb", buffering=0) as out:
+        begun = time.perf_counter()
+        for at in range(0, count, len(piece)):
+            out.write(piece[: count - at])
+        if ctypes.CDLL(None, use_errno=True).syncfs(out.fileno()) != 0:
+            raise Failed(f"syncfs: {os.strerror(ctypes.get_errno())}")
+        return time.perf_counter() - begun
+
+
+FLUSHES = ("fsync", "fdatasync", "syncfs", "sync")
+
+
+def count_flushes(command):
+    """How many flushes a command asks for."""
+    with tempfile.NamedTemporaryFile("r") as trace:
+        options = ["-f", "-qq", "-e", f"trace={','.join(FLUSHES)}", "-e", "signal=none", "-o", trace.name]
+        spawn(["strace", *options, *command])
+        # A call that another thread interrupts has a second line, without its name in front.
+        return len(re.findall(rf"^\d+ +(?:{'|'.join(FLUSHES)})\(", trace.read(), re.MULTILINE))
+
+
+def bytes_below(directory):
+    """The bytes of all files below a directory, each inode once."""
+    files = {}
+    for top, _, names in os.walk(directory):
+        for name in names:
+            found = os.lstat(os.path.join(top, name))
+            files[found.st_ino] = found.st_size
+    return sum(files.values())
 
 
 def checked_files(root):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import report
 from configs import EXAMPLE, every_case, for_ignition
-from lab import IGNITION, Contender, Failed, checked_files, flush, fresh_file_system, make_root, race, spare_the_machine
-from lab import spawn, sprint
+from lab import IGNITION, Contender, Failed, bytes_below, checked_files, flush, fresh_file_system, make_root, race
+from lab import spare_the_machine, spawn, spent, sprint
 
 
 class Bench:
@@ -47,6 +47,7 @@ class Bench:
         with fresh_file_system(self.work, case.room) as mounted:
             scene = Scene(self, case, document, mounted)
             self.results.add("apply", case.name, *self.raced(scene.apply()))
+            self.results.spent[case.name] = scene.spent()
             self.results.add("plan", case.name, *self.raced(scene.plan()))
             self.results.add("verify", case.name, *self.raced(scene.verify()))
             self.results.add("again", case.name, *self.raced(scene.again()))
@@ -89,6 +90,11 @@ class Scene:
         unpack = [["tar", "-C", str(self.root), "-xf", str(tree)], ["sync", "-f", str(self.root)]]
         ours = [self.ours(self.root, "apply", "--yes", self.document)]
         return Contender(ours, self.fresh), self.ignition(), Contender(unpack, self.fresh)
+
+    def spent(self):
+        """What apply has to wait for."""
+        command = self.ours(self.root, "apply", "--yes", self.document)
+        return spent(command, self.fresh, self.mounted, bytes_below(self.model))
 
     def ignition(self):
         """Both stages of Debian's Ignition, which flushes nothing; None where it is not to be had."""

@@ -24,6 +24,7 @@ file               -                                             file
 nm                 -                                             binutils
 readelf            -                                             binutils
 python3            -                                             python3
+strace             -                                             strace
 cpio               -                                             cpio
 strip              -                                             binutils
 rpm                -                                             rpm
@@ -73,6 +74,7 @@ hyperfine          -                                             hyperfine
 ignition           /usr/lib/dracut/modules.d/30ignition/ignition ignition
 mkfs.ext4          -                                             e2fsprogs
 python3            -                                             python3
+strace             -                                             strace
 unshare            -                                             util-linux
 valgrind           -                                             valgrind
 /usr/bin/time      -                                             time
