@@ -3,8 +3,11 @@
 //! Shared by observation, drift, plan and journal, so that "is it already so?"
 //! and "is it still so?" are one comparison.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use nix::sys::stat::FileStat;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// The type of an object, with its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,7 +18,7 @@ pub enum Kind {
         /// Length in bytes.
         size: u64,
         /// Lower-case hex SHA-256 of the bytes.
-        sha256: String,
+        sha256: HexDigest,
     },
     /// A symbolic link.
     Symlink {
@@ -31,6 +34,29 @@ pub enum Kind {
     },
 }
 
+/// Lower-case hex of a digest. Clones share the text: it is in the config, in the plan and in the journal.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String")]
+pub struct HexDigest(#[serde(serialize_with = "serialize_text")] Arc<str>);
+
+fn serialize_text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(text)
+}
+
+impl From<String> for HexDigest {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+impl Deref for HexDigest {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Stands for the digest of a file that is too large to be read.
 const UNREAD: &str = "unread";
 
@@ -43,7 +69,8 @@ impl Kind {
             sha256: format!(
                 "{UNREAD}, modified {}.{:09}",
                 stat.st_mtime, stat.st_mtime_nsec
-            ),
+            )
+            .into(),
         }
     }
 

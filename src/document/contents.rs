@@ -15,7 +15,8 @@ use flate2::read::MultiGzDecoder;
 use sha2::{Digest, Sha256, Sha512};
 
 use super::text::Text;
-use crate::root::{digest, hex};
+use crate::object::HexDigest;
+use crate::root::{digest_ahead, hex};
 
 /// Limit for an unpacked file (1 GiB): a rendered config is itself limited to 1.5 MiB.
 const MAX_UNPACKED: u64 = 1 << 30;
@@ -83,8 +84,8 @@ impl Contents {
     ///
     /// # Errors
     /// A header that cannot be read. A later defect is reported as the stream's error.
-    pub fn reader(&self) -> Result<Box<dyn Read + '_>, ContentsError> {
-        let packed: Box<dyn Read + '_> = match &self.source {
+    pub fn reader(&self) -> Result<Box<dyn Read + Send + '_>, ContentsError> {
+        let packed: Box<dyn Read + Send + '_> = match &self.source {
             ContentsSource::Fetched(bytes) => return Ok(Box::new(&**bytes)),
             ContentsSource::Url(source) if source.is_empty() => return Ok(Box::new(io::empty())),
             ContentsSource::Url(source) => match base64_payload(source)? {
@@ -99,14 +100,26 @@ impl Contents {
         })
     }
 
+    /// About as many bytes as there are, or fewer: packed ones may be many more.
+    fn packed_size(&self) -> u64 {
+        let size = match &self.source {
+            ContentsSource::Url(source) => source.len() / 4 * 3,
+            ContentsSource::Fetched(bytes) => bytes.len(),
+        };
+        size as u64
+    }
+
     /// Length and digest of the bytes.
     pub fn measure(&self) -> Result<Measured, ContentsError> {
         let bounded = self.reader()?.take(MAX_UNPACKED + 1);
-        match digest(bounded) {
+        match digest_ahead(bounded, self.packed_size()) {
             Ok((size, _)) if size > MAX_UNPACKED => {
                 Err(ContentsError::TooLarge(MAX_UNPACKED >> 20))
             }
-            Ok((size, sha256)) => Ok(Measured { size, sha256 }),
+            Ok((size, sha256)) => Ok(Measured {
+                size,
+                sha256: sha256.into(),
+            }),
             // Reading them whole gives the exact cause.
             Err(error) => Err(self
                 .bytes()
@@ -137,7 +150,7 @@ pub struct Measured {
     /// Number of bytes.
     pub size: u64,
     /// Lower-case hex SHA-256 of the bytes.
-    pub sha256: String,
+    pub sha256: HexDigest,
 }
 
 /// The size and digest of the contents of a resource: measured once, and shared by all clones of the resource.

@@ -6,6 +6,7 @@ use super::lines;
 use super::machine_config::MachineConfig;
 use super::unsupported::{Unsupported, unsupported_sections};
 use crate::go_quote::quoted;
+use crate::object::HexDigest;
 use crate::paths;
 use crate::root::RootPath;
 
@@ -34,7 +35,7 @@ pub struct DesiredFile {
     /// Number of bytes.
     pub size: u64,
     /// Lower-case hex SHA-256 of the bytes.
-    pub sha256: String,
+    pub sha256: HexDigest,
     /// The place in the document.
     pub origin: String,
     /// Properties that only a bare Ignition config can leave open; the daemon always writes the whole file.

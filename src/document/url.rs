@@ -84,7 +84,7 @@ fn has_control(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<8>();
     let in_word = |word: &[u8; 8]| {
         let word = u64::from_ne_bytes(*word);
-        let delete = word ^ ONES * 0x7f;
+        let delete = word ^ (ONES * 0x7f);
         // The high bit of a byte below the subtracted one; exact for the lowest such byte, and that is enough.
         let below_blank = word.wrapping_sub(ONES * 0x20) & !word;
         let is_delete = delete.wrapping_sub(ONES) & !delete;

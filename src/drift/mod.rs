@@ -277,7 +277,7 @@ pub fn group_id(group: &Owner, accounts: &Accounts) -> Result<u32, String> {
 
 /// A regular file with this text.
 pub fn text_object(text: &[u8], mode: u32, owner: (u32, u32)) -> Object {
-    let sha256 = sha256(text);
+    let sha256 = sha256(text).into();
     Object {
         kind: Kind::File {
             size: text.len() as u64,
@@ -886,7 +886,7 @@ mod tests {
         };
         let file = || Kind::File {
             size: 0,
-            sha256: String::new(),
+            sha256: String::new().into(),
         };
         assert_eq!(object(file(), 0o644), "-rw-r--r--/420/0644");
         assert_eq!(object(file(), 0o1644), "trw-r--r--/1048996/04000644");

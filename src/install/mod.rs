@@ -80,7 +80,7 @@ impl Item {
     fn make_object(&self, program: &[u8], (uid, gid): (u32, u32)) -> Object {
         let file = |bytes: &[u8]| Kind::File {
             size: bytes.len() as u64,
-            sha256: sha256(bytes),
+            sha256: sha256(bytes).into(),
         };
         let (kind, mode) = match self.content {
             Content::Program => (file(program), 0o755),

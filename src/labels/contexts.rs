@@ -331,14 +331,17 @@ fn resolve_alias(aliases: &[Alias], path: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::object::HexDigest;
 
-    const FILE: Kind = Kind::File {
+    static FILE: LazyLock<Kind> = LazyLock::new(|| Kind::File {
         size: 0,
-        sha256: String::new(),
-    };
+        sha256: HexDigest::default(),
+    });
 
     fn contexts(policy: &str, local: &str) -> FileContexts {
         let sources = Sources {

@@ -131,7 +131,7 @@ impl<'r> Observer<'r> {
             dir,
             name: path.name().to_owned(),
         };
-        match place.observe_held() {
+        match place.observe_held(self.root.digests()) {
             Ok(Some((object, stamp, hold))) => {
                 self.seen.objects.push((path.clone(), object));
                 self.seen.stamps.push((path.clone(), stamp));

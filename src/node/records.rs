@@ -1,8 +1,10 @@
 //! The daemon's records on the node: the config that it believes the node to be in.
 
 use nix::errno::Errno;
+use nix::sys::stat::FileStat;
 
 use crate::document::{self, MachineConfig};
+use crate::object::Kind;
 use crate::paths;
 use crate::root::{ResolveError, Root, RootError, RootPath};
 
@@ -161,8 +163,9 @@ fn same(
         let Some(document) = root.open_followed(&path)? else {
             return Ok(None);
         };
+        let has_digest = root.known_digest(&document).as_deref() == Some(&*config.digest);
         // The caller reports a read error when it reads the whole file.
-        if config.is_text_of(document).unwrap_or(false) {
+        if has_digest || config.is_text_of(document).unwrap_or(false) {
             return Ok(Some(MachineConfig {
                 origin: format!("/{file}"),
                 additions: Vec::new(),
@@ -176,7 +179,7 @@ fn same(
 /// The result of reading a record.
 enum Read {
     Known(Box<MachineConfig>),
-    Bytes(Vec<u8>),
+    Bytes(Vec<u8>, FileStat),
     Nothing,
 }
 
@@ -194,13 +197,13 @@ fn recorded(
         if let Some(same) = same(root, file, known)? {
             return Ok(Read::Known(Box::new(same)));
         }
-        let bytes = root.read_within(&RootPath::fixed(file), document::MAX_JSON)?;
-        Ok(bytes.map_or(Read::Nothing, Read::Bytes))
+        let read = root.read_with_stat(&RootPath::fixed(file), document::MAX_JSON)?;
+        Ok(read.map_or(Read::Nothing, |(bytes, stat)| Read::Bytes(bytes, stat)))
     };
-    let bytes = match read() {
+    let (bytes, stat) = match read() {
         Ok(Read::Known(config)) => return Ok((Recorded::Present(config), true)),
         Ok(Read::Nothing) => return Ok((Recorded::Missing, false)),
-        Ok(Read::Bytes(bytes)) => bytes,
+        Ok(Read::Bytes(bytes, stat)) => (bytes, stat),
         Err(error) if is_directory(&error) => {
             let problem = format!("/{file} is a directory. Move it away, then apply a config");
             return Ok((Recorded::Broken(problem), false));
@@ -209,7 +212,16 @@ fn recorded(
     };
     let json = bytes.trim_ascii_start().starts_with(b"{");
     let recorded = match document::parse(bytes, &format!("/{file}")) {
-        Ok(config) => Recorded::Present(Box::new(config)),
+        Ok(config) => {
+            // The record as it is on disk, not a text that was translated to JSON, or with blanks around it.
+            let size = config.record.len() as u64;
+            let sha256 = config.digest.clone().into();
+            if json && !config.bare {
+                root.digests()
+                    .learn_read(&stat, &Kind::File { size, sha256 });
+            }
+            Recorded::Present(Box::new(config))
+        }
         Err(error) => Recorded::Broken(error.to_string()),
     };
     Ok((recorded, json))

@@ -58,7 +58,7 @@ fn add_unchanged(tree: &mut UnitTree, interest: &Interest, node: &NodeState) {
 fn file_kind(text: &str) -> Kind {
     Kind::File {
         size: text.len() as u64,
-        sha256: sha256(text.as_bytes()),
+        sha256: sha256(text.as_bytes()).into(),
     }
 }
 

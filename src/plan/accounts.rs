@@ -51,7 +51,7 @@ impl Builder<'_> {
         let found = self.node().object(&path);
         let seen = before.map(sha256);
         match found.map(|found| &found.kind) {
-            Some(Kind::File { sha256, .. }) if Some(sha256) == seen.as_ref() => {}
+            Some(Kind::File { sha256, .. }) if Some(&**sha256) == seen.as_deref() => {}
             None if before.is_none() => {}
             Some(Kind::File { .. }) => {
                 let message = "was changed by another program meanwhile. Run again";

@@ -37,7 +37,7 @@ impl Builder<'_> {
         let wanted = Object {
             kind: Kind::File {
                 size: config.record.len() as u64,
-                sha256: config.digest.clone(),
+                sha256: config.digest.clone().into(),
             },
             mode: 0o644,
             uid: owner.0,

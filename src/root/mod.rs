@@ -7,6 +7,7 @@
     reason = "this is the one place that opens paths of the node"
 )]
 
+mod digests;
 mod label;
 mod mount;
 mod obstacle;
@@ -27,6 +28,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use nix::unistd::{AccessFlags, faccessat};
 use sha2::{Digest, Sha256};
 
+pub use digests::KnownDigests;
 pub use label::{LABEL, extended_attributes, proc_path};
 pub use mount::{Hold, Mount, hold_of, mount_id, mount_of, stat_of_open};
 pub use obstacle::{Obstacle, Tree};
@@ -34,10 +36,11 @@ pub use path::{RootPath, RootPathError};
 pub use places::{Recent, RecentPlaces};
 pub use resolve::{Follow, ResolveError};
 
-use crate::object::{Kind, Object, Stamp};
+use crate::object::{HexDigest, Kind, Object, Stamp};
 use crate::paths;
 use crate::progress;
 use crate::reason::Reason;
+use crate::sys::parallel;
 use crate::sys::signals::uninterrupted;
 
 /// A directory that is treated as `/`.
@@ -45,6 +48,7 @@ use crate::sys::signals::uninterrupted;
 pub struct Root {
     dir: OwnedFd,
     shown: PathBuf,
+    digests: Arc<KnownDigests>,
 }
 
 /// An error with a path inside the root.
@@ -99,6 +103,7 @@ impl Root {
         Ok(Self {
             dir,
             shown: path.to_owned(),
+            digests: Arc::default(),
         })
     }
 
@@ -111,6 +116,7 @@ impl Root {
         Ok(Self {
             dir: dir.map_err(|cause| Self::root_error("/", cause))?,
             shown: self.shown.clone(),
+            digests: Arc::clone(&self.digests),
         })
     }
 
@@ -123,6 +129,7 @@ impl Root {
         Ok(Self {
             dir: dir.ok_or_else(|| error_at(path, Errno::ENOENT))?,
             shown: self.shown.join(path.relative()),
+            digests: Arc::clone(&self.digests),
         })
     }
 
@@ -254,9 +261,21 @@ impl Root {
     /// Returns the object at `path` (the last component is not followed), with the digest of a file's bytes.
     pub fn observe(&self, path: &RootPath) -> Result<Option<(Object, Stamp)>, RootError> {
         match self.place(path)? {
-            Some(place) => place.observe().map_err(|errno| error_at(path, errno)),
+            Some(place) => place
+                .observe_knowing(Some(&self.digests))
+                .map_err(|errno| error_at(path, errno)),
             None => Ok(None),
         }
+    }
+
+    /// The digest of an open file, if it is known without reading it.
+    pub fn known_digest(&self, file: &File) -> Option<HexDigest> {
+        self.digests.find(&fstat(file).ok()?)
+    }
+
+    /// The digests of files that were read or written below this root.
+    pub fn digests(&self) -> &KnownDigests {
+        &self.digests
     }
 
     /// Returns true if anything is at `path`, the last component not followed.
@@ -277,9 +296,18 @@ impl Root {
 
     /// The same for a file of up to `limit` bytes.
     pub fn read_within(&self, path: &RootPath, limit: u64) -> Result<Option<Vec<u8>>, RootError> {
+        Ok(self.read_with_stat(path, limit)?.map(|(bytes, _)| bytes))
+    }
+
+    /// The same, with the stat that the file had before it was read.
+    pub fn read_with_stat(
+        &self,
+        path: &RootPath,
+        limit: u64,
+    ) -> Result<Option<(Vec<u8>, FileStat)>, RootError> {
         match self.open_followed(path)? {
             Some(file) => {
-                let read = read_whole(file, limit);
+                let read = fstat(&file).and_then(|stat| Ok((read_whole(file, limit)?, stat)));
                 read.map(Some).map_err(|errno| error_at(path, errno))
             }
             None => Ok(None),
@@ -426,26 +454,41 @@ impl Place {
 
     /// Returns type, mode, owner and content identity of the object, and its stamp.
     pub fn observe(&self) -> Result<Option<(Object, Stamp)>, Errno> {
+        self.observe_knowing(None)
+    }
+
+    /// The same; a file whose digest is known is not read.
+    pub fn observe_knowing(
+        &self,
+        digests: Option<&KnownDigests>,
+    ) -> Result<Option<(Object, Stamp)>, Errno> {
         match self.stat()? {
-            Some(stat) => self.read_object(&stat).map(Some),
+            Some(stat) => self.read_object(&stat, digests).map(Some),
             None => Ok(None),
         }
     }
 
     /// The same, with what holds it in its place.
-    pub fn observe_held(&self) -> Result<Option<(Object, Stamp, Hold)>, Errno> {
+    pub fn observe_held(
+        &self,
+        digests: &KnownDigests,
+    ) -> Result<Option<(Object, Stamp, Hold)>, Errno> {
         let (stat, hold) = match mount::stat_at(self.dir.as_fd(), &self.name) {
             Ok(found) => found,
             Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
             Err(errno) => return Err(errno),
         };
-        let (object, stamp) = self.read_object(&stat)?;
+        let (object, stamp) = self.read_object(&stat, Some(digests))?;
         Ok(Some((object, stamp, hold)))
     }
 
-    fn read_object(&self, stat: &FileStat) -> Result<(Object, Stamp), Errno> {
+    fn read_object(
+        &self,
+        stat: &FileStat,
+        digests: Option<&KnownDigests>,
+    ) -> Result<(Object, Stamp), Errno> {
         let object = Object {
-            kind: self.read_kind(stat)?,
+            kind: self.read_kind(stat, digests)?,
             mode: stat.st_mode & 0o7777,
             uid: stat.st_uid,
             gid: stat.st_gid,
@@ -462,10 +505,10 @@ impl Place {
             let size = u64::try_from(stat.st_size).unwrap_or_default();
             return Ok(Some(Kind::File {
                 size,
-                sha256: String::new(),
+                sha256: HexDigest::default(),
             }));
         }
-        self.read_kind(&stat).map(Some)
+        self.read_kind(&stat, None).map(Some)
     }
 
     /// Returns the bytes of the regular file of this name, not followed; `None` when there is none.
@@ -502,19 +545,28 @@ impl Place {
         uninterrupted(open).map(File::from)
     }
 
-    fn read_kind(&self, stat: &FileStat) -> Result<Kind, Errno> {
+    fn read_kind(&self, stat: &FileStat, digests: Option<&KnownDigests>) -> Result<Kind, Errno> {
         Ok(match resolve::kind(stat) {
             // The kernel says so of files that it makes up as well, but those are on no device.
             SFlag::S_IFREG if stat.st_size == 0 && libc::major(stat.st_dev) != 0 => Kind::File {
                 size: 0,
-                sha256: sha256(b""),
+                sha256: sha256(b"").into(),
             },
             SFlag::S_IFREG if is_too_large(stat) => Kind::unread_file(stat),
             SFlag::S_IFREG => {
                 let expected = u64::try_from(stat.st_size).unwrap_or_default();
+                if let Some(sha256) = digests.and_then(|digests| digests.find(stat)) {
+                    let size = expected;
+                    return Ok(Kind::File { size, sha256 });
+                }
                 let read = digest_of(self.open()?, expected);
                 let (size, sha256) = read.map_err(|e| errno_of(&e))?;
-                Kind::File { size, sha256 }
+                let sha256 = sha256.into();
+                let kind = Kind::File { size, sha256 };
+                if let Some(digests) = digests {
+                    digests.learn_read(stat, &kind);
+                }
+                kind
             }
             SFlag::S_IFLNK => {
                 let target = readlinkat(&self.dir, self.name.as_str())?;
@@ -614,35 +666,54 @@ fn read_whole(file: File, limit: u64) -> Result<Vec<u8>, Errno> {
 }
 
 /// Size and lower-case hex SHA-256 of everything `reader` gives.
-pub fn digest(reader: impl Read) -> io::Result<(u64, String)> {
-    digest_of(reader, 0)
-}
-
-/// The same; where a number of bytes is expected, no more are read once they came. Where 0 are expected, as the kernel
-/// reports for files that it generates, all are read.
-fn digest_of(reader: impl Read, expected: u64) -> io::Result<(u64, String)> {
-    // One that grows meanwhile is not followed.
-    let mut reader = reader.take(match expected {
-        0 => u64::MAX,
-        expected => expected,
-    });
-    let mut hash = Sha256::new();
-    let mut buffer = [0; 16 << 10];
-    let mut size = 0;
+pub fn digest(mut reader: impl Read) -> io::Result<(u64, String)> {
+    let mut all = Summed::default();
+    let mut buffer = vec![0; 64 << 10];
     loop {
         match reader.read(&mut buffer) {
-            Ok(0) => return Ok((size, hex(&hash.finalize()))),
-            Ok(n) => {
-                hash.update(buffer.get(..n).unwrap_or_default());
-                size += n as u64;
-                progress::advance(n as u64);
-                if size == expected {
-                    return Ok((size, hex(&hash.finalize())));
-                }
-            }
+            Ok(0) => return Ok(all.finish()),
+            Ok(n) => all.add(buffer.get(..n).unwrap_or_default()),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
         }
+    }
+}
+
+/// The same; of many bytes, as far as `expected` is known, one thread reads while another makes the digest.
+pub fn digest_ahead(reader: impl Read + Send, expected: u64) -> io::Result<(u64, String)> {
+    let mut all = Summed::default();
+    parallel::read_pieces(reader, expected, |piece| {
+        all.add(piece);
+        Ok(())
+    })?;
+    Ok(all.finish())
+}
+
+/// Bytes that were counted and hashed.
+#[derive(Default)]
+struct Summed {
+    size: u64,
+    hash: Sha256,
+}
+
+impl Summed {
+    fn add(&mut self, piece: &[u8]) {
+        self.hash.update(piece);
+        self.size += piece.len() as u64;
+        progress::advance(piece.len() as u64);
+    }
+
+    fn finish(self) -> (u64, String) {
+        (self.size, hex(&self.hash.finalize()))
+    }
+}
+
+/// Size and digest of a file; no more bytes are read than are expected, as one that grows meanwhile is not followed. Where 0
+/// are expected, as the kernel reports for files that it generates, all are read.
+fn digest_of(file: File, expected: u64) -> io::Result<(u64, String)> {
+    match expected {
+        0 => digest_ahead(file, 0),
+        expected => digest_ahead(file.take(expected), expected),
     }
 }
 

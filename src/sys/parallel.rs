@@ -1,6 +1,8 @@
 //! Work on many things at once: as many threads as there are processors, where there is enough for each.
 
+use std::io::{self, Read};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 /// More are not worth their start; a disk has one queue.
@@ -45,9 +47,155 @@ pub fn in_parts<'t, T: Sync, R: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
+/// Bytes that are read at once: enough that a call costs little, and few enough for the processor's cache.
+const PIECE: usize = 256 << 10;
+
+/// Pieces that are on their way at once.
+const PIECES: usize = 3;
+
+/// The room for a file whose size is unknown.
+const UNKNOWN: usize = 16 << 10;
+
+/// Fewer bytes than this are not worth a thread.
+const LARGE: u64 = 2 << 20;
+
+/// Reads to the end and hands every piece to `take`. Of many bytes, as far as `expected` is known, one thread reads (and
+/// decodes) the next piece while another takes the one before.
+///
+/// # Errors
+/// The reader's, and those of `take`.
+pub fn read_pieces(
+    mut reader: impl Read + Send,
+    expected: u64,
+    mut take: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let several = || thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+    if expected >= LARGE
+        && several()
+        && let Some(read) = read_ahead(&mut reader, &mut take)
+    {
+        return read;
+    }
+    // Room for one byte more than there should be: then the end is seen at once.
+    let room = usize::try_from(expected.saturating_add(1)).unwrap_or(PIECE);
+    let mut buffer = vec![
+        0;
+        if expected == 0 {
+            UNKNOWN
+        } else {
+            room.min(PIECE)
+        }
+    ];
+    loop {
+        let n = fill_buffer(&mut reader, &mut buffer)?;
+        take(buffer.get(..n).unwrap_or_default())?;
+        if n < buffer.len() {
+            return Ok(());
+        }
+    }
+}
+
+/// Does the same with a thread that reads. Returns `None` where the system gives none, and nothing is read.
+fn read_ahead(
+    reader: &mut (impl Read + Send),
+    take: &mut impl FnMut(&[u8]) -> io::Result<()>,
+) -> Option<io::Result<()>> {
+    let (full, pieces) = sync_channel::<(Vec<u8>, usize)>(PIECES);
+    let (used, empty) = sync_channel::<Vec<u8>>(PIECES);
+    for _ in 0..PIECES {
+        // There is room for all of them, and the other end is here.
+        let _ = used.send(vec![0; PIECE]);
+    }
+    thread::scope(|scope| {
+        let read = move || send_pieces(reader, &empty, &full);
+        let reading = thread::Builder::new().spawn_scoped(scope, read).ok()?;
+        let taken = pieces.iter().try_for_each(|(piece, n)| {
+            take(piece.get(..n).unwrap_or_default())?;
+            // The reader is done, or waits for it.
+            let _ = used.send(piece);
+            Ok(())
+        });
+        drop((pieces, used));
+        Some(match reading.join() {
+            Ok(read) => taken.and(read),
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })
+}
+
+/// Sends pieces until the input ends, or the other end is gone.
+fn send_pieces(
+    reader: &mut impl Read,
+    empty: &Receiver<Vec<u8>>,
+    full: &SyncSender<(Vec<u8>, usize)>,
+) -> io::Result<()> {
+    for mut piece in empty {
+        let n = fill_buffer(reader, &mut piece)?;
+        let is_last = n < piece.len();
+        if full.send((piece, n)).is_err() || is_last {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Reads until the buffer is full or the input ends: decoders return few bytes at a time. Returns the number of bytes.
+fn fill_buffer(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match reader.read(rest) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(filled)
+}
+
 #[cfg(test)]
 mod tests {
     use crate::sys::parallel::*;
+
+    fn read_all(bytes: &[u8], expected: u64) -> Vec<u8> {
+        let mut all = Vec::new();
+        let taken = read_pieces(bytes, expected, |piece| {
+            all.extend_from_slice(piece);
+            Ok(())
+        });
+        taken.unwrap();
+        all
+    }
+
+    #[test]
+    fn every_byte_comes_in_order_whatever_is_expected() {
+        for size in [0, 1, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE, 11 * PIECE + 7] {
+            let bytes: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
+            for expected in [0, 1, size as u64, LARGE, u64::MAX] {
+                assert!(read_all(&bytes, expected) == bytes, "{size} {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_of_either_side_ends_it() {
+        struct Broken(usize);
+        impl Read for Broken {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                self.0 += 1;
+                match self.0 {
+                    9.. => Err(io::Error::other("reading")),
+                    _ => Ok(buffer.len()),
+                }
+            }
+        }
+        for expected in [1, LARGE] {
+            let read = read_pieces(Broken(0), expected, |_| Ok(()));
+            assert_eq!(read.unwrap_err().to_string(), "reading");
+            let taken = read_pieces(io::repeat(1), expected, |_| Err(io::Error::other("taking")));
+            assert_eq!(taken.unwrap_err().to_string(), "taking");
+        }
+    }
 
     #[test]
     fn every_item_is_in_one_part_and_the_order_stays() {

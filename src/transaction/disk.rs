@@ -19,7 +19,7 @@ use nix::fcntl::{
     AtFlags, OFlag, OpenHow, RenameFlags, ResolveFlag, openat, openat2, renameat, renameat2,
 };
 use nix::sys::stat::{
-    FchmodatFlags, Mode, UtimensatFlags, fchmod, fchmodat, fstat, mkdirat, utimensat,
+    FchmodatFlags, FileStat, Mode, UtimensatFlags, fchmod, fchmodat, fstat, mkdirat, utimensat,
 };
 use nix::sys::time::TimeSpec;
 use nix::unistd::{
@@ -27,9 +27,10 @@ use nix::unistd::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::object::{Flags, Kind, Object};
+use crate::object::{Flags, HexDigest, Kind, Object};
 use crate::progress;
 use crate::root::{LABEL, Place, extended_attributes, hex, proc_path};
+use crate::sys::parallel;
 use crate::sys::signals::uninterrupted;
 
 /// A directory descriptor on which names can be made and synced.
@@ -72,77 +73,142 @@ pub(super) fn make_private(dir: &File) -> Result<(), Errno> {
     fchmod(dir, Mode::from_bits_truncate(0o700))
 }
 
-/// Large files are written in pieces of this size, in bytes.
-const PIECE: usize = 64 << 10;
+/// The disk begins to write after so many bytes of a file, while the next are made; a barrier then waits for less.
+const BEHIND: u64 = 8 << 20;
 
-/// Makes a new file, 0600 until it is whole, from `reader`; gives size and digest of what was written. Of a reader
-/// that has more than is wanted, one byte more is taken.
+/// The origin of the bytes of a new file.
+pub(super) enum Source<'a> {
+    /// Bytes of ours that are small, or that were not looked at before.
+    Bytes(&'a [u8]),
+    /// The text of the document: its digest was made when it was parsed, and it cannot change.
+    Text(&'a [u8]),
+    /// Contents of the document, measured when they were parsed: neither they nor their digest can change.
+    Contents(Box<dyn Read + Send + 'a>),
+    /// Another file, which may change at any time.
+    File(&'a File),
+}
+
+impl Source<'_> {
+    /// Returns true if the digest that the plan has is that of these bytes for sure.
+    fn is_measured(&self) -> bool {
+        matches!(self, Self::Text(_) | Self::Contents(_))
+    }
+}
+
+/// Makes a new file, 0600 until it is whole, from `source`; gives what was written, and its stat. Of a source that has
+/// more than is wanted, one byte more is taken.
+///
+/// The digest of large contents that were measured already is that of `wanted`; else it is that of the written bytes.
 pub(super) fn write_file(
     dir: BorrowedFd<'_>,
     name: &str,
-    reader: impl Read,
+    source: Source<'_>,
     wanted: &Object,
     sync: bool,
-) -> io::Result<Kind> {
+) -> io::Result<(Kind, FileStat)> {
     let flags =
         OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mode = Mode::from_bits_truncate(0o600);
-    let mut file = File::from(uninterrupted(|| openat(dir, name, flags, mode))?);
-    let mut hash = Sha256::new();
-    let mut size = 0;
-    // Room for one byte more than there should be: then the end is seen at once.
-    let expected = match wanted.kind {
-        Kind::File { size, .. } => usize::try_from(size).unwrap_or(PIECE),
-        _ => PIECE,
+    let file = File::from(uninterrupted(|| openat(dir, name, flags, mode))?);
+    let mut written = Written::new(&file, &source, wanted);
+    // One byte more than there should be is enough to see that there are more.
+    let (expected, most) = match wanted.kind {
+        Kind::File { size, .. } => (size, size.saturating_add(1)),
+        _ => (0, u64::MAX),
     };
-    let mut buffer = vec![0; PIECE.min(expected.saturating_add(1))];
-    let mut reader = reader.take(match wanted.kind {
-        Kind::File { size, .. } => size.saturating_add(1),
-        _ => u64::MAX,
-    });
-    loop {
-        let n = fill_buffer(&mut reader, &mut buffer)?;
-        let chunk = buffer.get(..n).unwrap_or_default();
-        hash.update(chunk);
-        file.write_all(chunk)?;
-        size += n as u64;
-        progress::advance(n as u64);
-        if n < buffer.len() {
-            break;
+    match source {
+        Source::Bytes(bytes) | Source::Text(bytes) => {
+            let most = usize::try_from(most).unwrap_or(usize::MAX);
+            let bytes = bytes.get(..most).unwrap_or(bytes);
+            bytes
+                .chunks(PIECE)
+                .try_for_each(|piece| written.add(piece))?;
+        }
+        Source::Contents(contents) => {
+            let contents = contents.take(most);
+            parallel::read_pieces(contents, expected, |piece| written.add(piece))?;
+        }
+        Source::File(source) => {
+            let source = source.take(most);
+            parallel::read_pieces(source, expected, |piece| written.add(piece))?;
         }
     }
-    set_owner(&file, wanted.owner())?;
+    let kind = written.finish(wanted);
+    let stat = set_owner(&file, wanted.owner())?;
     fchmod(&file, Mode::from_bits_truncate(wanted.mode))?;
     if sync {
         uninterrupted(|| fsync(&file))?;
     }
-    Ok(Kind::File {
-        size,
-        sha256: hex(&hash.finalize()),
-    })
+    Ok((kind, stat))
 }
 
-/// Reads until the buffer is full or the input ends: decoders return few bytes at a time. Returns the number of bytes.
-fn fill_buffer(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match reader.read(rest) {
-            Ok(0) => break,
-            Ok(n) => filled += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
+/// Bytes at hand are written in pieces of this size.
+const PIECE: usize = 1 << 20;
+
+/// A file that is being written.
+struct Written<'a> {
+    file: &'a File,
+    size: u64,
+    /// None for large contents whose digest is known.
+    hash: Option<Sha256>,
+}
+
+impl<'a> Written<'a> {
+    fn new(file: &'a File, source: &Source<'_>, wanted: &Object) -> Self {
+        let known = source.is_measured() && wanted.size() >= PIECE as u64;
+        Self {
+            file,
+            size: 0,
+            hash: (!known).then(Sha256::new),
         }
     }
-    Ok(filled)
+
+    fn add(&mut self, piece: &[u8]) -> io::Result<()> {
+        if let Some(hash) = &mut self.hash {
+            hash.update(piece);
+        }
+        let mut file = self.file;
+        file.write_all(piece)?;
+        let before = self.size / BEHIND;
+        self.size += piece.len() as u64;
+        progress::advance(piece.len() as u64);
+        if self.size / BEHIND > before {
+            begin_flush(self.file, before * BEHIND);
+        }
+        Ok(())
+    }
+
+    fn finish(self, wanted: &Object) -> Kind {
+        let sha256 = match (self.hash, &wanted.kind) {
+            (Some(hash), _) => hex(&hash.finalize()).into(),
+            (None, Kind::File { sha256, .. }) => sha256.clone(),
+            (None, _) => HexDigest::default(),
+        };
+        Kind::File {
+            size: self.size,
+            sha256,
+        }
+    }
 }
 
-/// Sets the owner of a file, unless the owner is right already.
-fn set_owner(file: &File, (uid, gid): (u32, u32)) -> Result<(), Errno> {
+/// Lets the disk begin to write a file from `offset` on. It is only sooner than else: a barrier waits for it, and reports
+/// its errors.
+fn begin_flush(file: &File, offset: u64) {
+    let Ok(offset) = i64::try_from(offset) else {
+        return;
+    };
+    // SAFETY: the descriptor is open for the call, and it takes no pointer.
+    let _ =
+        unsafe { libc::sync_file_range(file.as_raw_fd(), offset, 0, libc::SYNC_FILE_RANGE_WRITE) };
+}
+
+/// Sets the owner of a file, unless the owner is right already. Returns the stat before that.
+fn set_owner(file: &File, (uid, gid): (u32, u32)) -> Result<FileStat, Errno> {
     let stat = fstat(file)?;
-    if (stat.st_uid, stat.st_gid) == (uid, gid) {
-        return Ok(());
+    if (stat.st_uid, stat.st_gid) != (uid, gid) {
+        fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
     }
-    fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
+    Ok(stat)
 }
 
 /// Makes a symbolic link.
@@ -211,7 +277,7 @@ pub(super) fn copy_object(
         return Ok(copy_label(place, dir, name)?);
     }
     let source = place.open()?;
-    let kind = write_file(dir, name, &source, object, sync)?;
+    let (kind, _) = write_file(dir, name, Source::File(&source), object, sync)?;
     if !object.kind.is_copied_as(&kind) {
         return Err(io::Error::other("changed while it was copied"));
     }
@@ -525,7 +591,7 @@ fn write_own(dir: &File, temporary: &str, bytes: &[u8], sync: bool) -> io::Resul
         uid: stat.st_uid,
         gid: stat.st_gid,
     };
-    write_file(dir.as_fd(), temporary, bytes, &object, sync)?;
+    write_file(dir.as_fd(), temporary, Source::Bytes(bytes), &object, sync)?;
     // As the kernel would label it: like its directory.
     let own = Place {
         dir: dir.as_fd().try_clone_to_owned()?.into(),

@@ -251,7 +251,8 @@ fn write_and_rename(
     if let Kind::Symlink { target } = &object.kind {
         disk::write_link(dir.as_fd(), temporary, target, object.owner())?;
     } else {
-        let written = disk::write_file(dir.as_fd(), temporary, placement.bytes, object, true)?;
+        let source = disk::Source::Bytes(placement.bytes);
+        let (written, _) = disk::write_file(dir.as_fd(), temporary, source, object, true)?;
         if written != object.kind {
             return Err(Reason::from(io::Error::other("not all bytes arrived")));
         }

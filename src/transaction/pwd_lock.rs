@@ -67,7 +67,7 @@ fn acquire_password_lock(root: &Root, labels: &Labels) -> Result<PasswordLock, P
 fn label_lock_file(place: &Place, path: &RootPath, labels: &Labels) -> Result<(), Errno> {
     let file = Kind::File {
         size: 0,
-        sha256: String::new(),
+        sha256: String::new().into(),
     };
     let Some(label) = labels.wanted(path, &file) else {
         return Ok(());

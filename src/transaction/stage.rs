@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
@@ -352,16 +351,19 @@ impl StageContext<'_> {
                     .root
                     .open_file(source)?
                     .ok_or_else(|| StageError::Changed(source.clone()))?;
-                let written = disk::write_file(dir, &name, &source_file, new, self.sync_each);
-                let written = written.map_err(|e| io_error(path, e))?;
+                let source = disk::Source::File(&source_file);
+                let written = disk::write_file(dir, &name, source, new, self.sync_each);
+                let (written, _) = written.map_err(|e| io_error(path, e))?;
                 disk::copy_extended(&source_file, dir, &name).map_err(|e| io_error(path, e))?;
                 disk::copy_times(&source_file, dir, &name).map_err(|e| io_error(path, e))?;
                 written
             }
             payload => {
-                let bytes = payload_reader(payload).map_err(|e| io_error(path, e))?;
-                disk::write_file(dir, &name, bytes, new, self.sync_each)
-                    .map_err(|e| io_error(path, e))?
+                let source = payload_source(payload).map_err(|e| io_error(path, e))?;
+                let (kind, stat) = disk::write_file(dir, &name, source, new, self.sync_each)
+                    .map_err(|e| io_error(path, e))?;
+                self.root.digests().learn_written(&stat, &kind);
+                kind
             }
         };
         if !new.kind.is_copied_as(&kind) {
@@ -514,11 +516,14 @@ fn stat_attributes(stat: &FileStat) -> Attributes {
     }
 }
 
-fn payload_reader(payload: &Payload) -> Result<Box<dyn Read + '_>, String> {
+fn payload_source(payload: &Payload) -> Result<disk::Source<'_>, String> {
     match payload {
-        Payload::Bytes(bytes) => Ok(Box::new(bytes.as_slice())),
-        Payload::Record(text) => Ok(Box::new(text.as_bytes())),
-        Payload::Contents(contents) => contents.reader().map_err(|e| e.to_string()),
+        Payload::Bytes(bytes) => Ok(disk::Source::Bytes(bytes)),
+        Payload::Record(text) => Ok(disk::Source::Text(text.as_bytes())),
+        Payload::Contents(contents) => {
+            let reader = contents.reader().map_err(|e| e.to_string())?;
+            Ok(disk::Source::Contents(reader))
+        }
         Payload::None | Payload::CopyOf(_) | Payload::TreeOf(_) | Payload::LinkTo(_) => {
             Err("nothing to be written".to_owned())
         }

@@ -643,7 +643,7 @@ fn kind(letter: char) -> Kind {
         'b' => special(libc::S_IFBLK),
         _ => Kind::File {
             size: 0,
-            sha256: String::new(),
+            sha256: String::new().into(),
         },
     }
 }

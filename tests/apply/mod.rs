@@ -8,6 +8,7 @@ mod full_disk;
 mod guards;
 mod ignition;
 mod labels;
+mod large;
 mod lock;
 mod machine;
 mod meanwhile;

@@ -1,0 +1,146 @@
+//! Digests of files that this process has read or written already: none is read twice for the same bytes.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::sys::stat::FileStat;
+
+use crate::object::{HexDigest, Kind, Stamp};
+
+/// Digests by inode, each with the stamp that the file had.
+///
+/// A digest counts only as long as the stamp is the same. It is never stored on disk.
+#[derive(Debug, Default)]
+pub struct KnownDigests(Mutex<BTreeMap<(u64, u64), Known>>);
+
+#[derive(Debug)]
+struct Known {
+    stamp: Stamp,
+    sha256: [u8; 32],
+    /// This process made the file: since then it gets other names and attributes, which change its change time.
+    written: bool,
+}
+
+/// A smaller file is read again sooner than its digest would be worth the memory.
+const LEAST: u64 = 64 << 10;
+
+/// Seconds within which a second change may leave the time of the last change as it is.
+const RACY: i64 = 2;
+
+impl KnownDigests {
+    /// Adds a file that was read. A file that was changed just before could change again without a new stamp, so it is
+    /// not taken.
+    pub fn learn_read(&self, stat: &FileStat, kind: &Kind) {
+        if !matches!(kind, Kind::File { size, .. } if *size >= LEAST) {
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or_default());
+        if stat.st_mtime.max(stat.st_ctime) < now.saturating_sub(RACY) {
+            self.learn(stat, kind, false);
+        }
+    }
+
+    /// Adds a file that this process has just made.
+    pub fn learn_written(&self, stat: &FileStat, kind: &Kind) {
+        self.learn(stat, kind, true);
+    }
+
+    fn learn(&self, stat: &FileStat, kind: &Kind, written: bool) {
+        let Kind::File { size, sha256 } = kind else {
+            return;
+        };
+        let same_size = u64::try_from(stat.st_size).is_ok_and(|found| found == *size);
+        let stamp = Stamp::from(stat);
+        // An empty file is not read anyway.
+        if let (true, Some(sha256)) = (same_size && *size > 0, from_hex(sha256)) {
+            let known = Known {
+                stamp,
+                sha256,
+                written,
+            };
+            self.lock().insert(stamp.inode(), known);
+        }
+    }
+
+    /// Returns the digest of a file that is still as it was.
+    pub fn find(&self, stat: &FileStat) -> Option<HexDigest> {
+        let stamp = Stamp::from(stat);
+        let all = self.lock();
+        let known = all.get(&stamp.inode())?;
+        let same = match known.written {
+            true => known.stamp.same_but_change_time(&stamp),
+            false => known.stamp == stamp,
+        };
+        same.then(|| super::hex(&known.sha256).into())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(u64, u64), Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    let digit = |at: usize| char::from(*text.as_bytes().get(at)?).to_digit(16);
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::try_from(digit(2 * index)? << 4 | digit(2 * index + 1)?).ok()?;
+    }
+    (text.len() == 64).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::{hex, sha256};
+
+    const SIZE: i64 = LEAST as i64;
+
+    fn stat(modified: i64, changed: i64) -> FileStat {
+        let mut stat = nix::sys::stat::stat("/").unwrap();
+        (stat.st_dev, stat.st_ino, stat.st_size) = (1, 2, SIZE);
+        (stat.st_mtime, stat.st_mtime_nsec) = (modified, 0);
+        (stat.st_ctime, stat.st_ctime_nsec) = (changed, 0);
+        stat
+    }
+
+    fn kind() -> Kind {
+        Kind::File {
+            size: LEAST,
+            sha256: sha256(b"abc").into(),
+        }
+    }
+
+    #[test]
+    fn a_digest_counts_as_long_as_the_stamp_is_the_same() {
+        let known = KnownDigests::default();
+        known.learn_read(&stat(100, 100), &kind());
+        assert_eq!(known.find(&stat(100, 100)), Some(sha256(b"abc").into()));
+        assert_eq!(known.find(&stat(101, 101)), None);
+        assert_eq!(known.find(&stat(100, 101)), None);
+    }
+
+    #[test]
+    fn a_file_of_ours_may_get_another_name_but_no_other_bytes() {
+        let known = KnownDigests::default();
+        known.learn_written(&stat(100, 100), &kind());
+        assert_eq!(known.find(&stat(100, 200)), Some(sha256(b"abc").into()));
+        assert_eq!(known.find(&stat(200, 200)), None);
+    }
+
+    #[test]
+    fn a_file_that_was_just_changed_is_not_taken() {
+        let known = KnownDigests::default();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let now = i64::try_from(now.as_secs()).unwrap();
+        known.learn_read(&stat(now, now), &kind());
+        assert_eq!(known.find(&stat(now, now)), None);
+    }
+
+    #[test]
+    fn a_digest_in_hex_comes_back() {
+        assert_eq!(from_hex(&sha256(b"")).map(|b| hex(&b)), Some(sha256(b"")));
+        assert!(from_hex("").is_none() && from_hex(&"g".repeat(64)).is_none());
+    }
+}
