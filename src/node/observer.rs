@@ -1,7 +1,7 @@
 //! Reading objects at paths, in order: a directory is opened once for all its entries, and a missing one is looked up once.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::{Directory, NodeState, at};
@@ -202,14 +202,15 @@ impl<'r> Observer<'r> {
             }
             unknown.push(above);
         }
-        match self.root.place(path) {
-            Ok(Some(place)) => {
-                let mut opened = Some(Arc::clone(&place.dir));
+        match self.root.parent_and_end(path) {
+            Ok(Some((dir, end))) => {
+                let dir = Arc::new(dir);
+                let mut opened = Some((Arc::clone(&dir), end));
                 for above in &unknown {
                     self.directory(above, opened.take())?;
                 }
                 Ok(Parent {
-                    dir: Some(place.dir),
+                    dir: Some(dir),
                     obstacle: None,
                 })
             }
@@ -252,11 +253,12 @@ impl<'r> Observer<'r> {
         }
     }
 
-    /// Reads a directory, which may be open already; returns true if it exists.
+    /// Reads a directory, which may be open already, with its real path where a link leads to it; returns true if it
+    /// exists.
     pub(super) fn directory(
         &mut self,
         path: &RootPath,
-        opened: Option<Arc<OwnedFd>>,
+        opened: Option<(Arc<OwnedFd>, Option<RootPath>)>,
     ) -> Result<bool, RootError> {
         if self.seen.directories.contains_key(path) {
             return Ok(true);
@@ -264,10 +266,10 @@ impl<'r> Observer<'r> {
         if self.missing.contains_key(path) {
             return Ok(false);
         }
-        let dir = match opened {
-            Some(dir) => dir,
-            None => match self.root.directory(path) {
-                Ok(Some(dir)) => Arc::new(dir),
+        let (dir, end) = match opened {
+            Some(opened) => opened,
+            None => match self.root.directory_and_end(path) {
+                Ok(Some((dir, end))) => (Arc::new(dir), end),
                 Ok(None) => return Ok(false),
                 // The obstacle is recorded with the path that was read.
                 Err(error) if error.cause.is_obstacle() => return Ok(false),
@@ -286,9 +288,7 @@ impl<'r> Observer<'r> {
             let mount = mount_of(&dir).map_err(|errno| at(path, errno))?;
             self.seen.mounts.insert(mount.id, mount);
         }
-        let real = self.root.real_path(dir.as_fd());
-        let real = real.filter(|real| real != path);
-        let elsewhere = real.map(|real| (path.clone(), real));
+        let elsewhere = end.map(|real| (path.clone(), real));
         self.seen.elsewhere.extend(elsewhere);
         Ok(true)
     }

@@ -35,6 +35,7 @@ pub use obstacle::{Obstacle, Tree};
 pub use path::{RootPath, RootPathError};
 pub use places::{Recent, RecentPlaces};
 pub use resolve::{Follow, ResolveError};
+use resolve::{Opened, open_directory};
 
 use crate::object::{HexDigest, Kind, Object, Stamp};
 use crate::paths;
@@ -173,7 +174,26 @@ impl Root {
 
     /// Opens a directory; `None` when it does not exist.
     pub fn directory(&self, path: &RootPath) -> Result<Option<OwnedFd>, RootError> {
-        self.resolve_directory(path.relative(), &path.to_string())
+        let opened = self.resolve_directory(path.relative(), || path.to_string())?;
+        Ok(opened.map(|opened| opened.dir))
+    }
+
+    /// The same, with its real path where a link leads to it.
+    pub fn directory_and_end(
+        &self,
+        path: &RootPath,
+    ) -> Result<Option<(OwnedFd, Option<RootPath>)>, RootError> {
+        let opened = self.resolve_directory(path.relative(), || path.to_string())?;
+        Ok(opened.map(|opened| {
+            let end = self.end_of(&opened).filter(|real| real != path);
+            (opened.dir, end)
+        }))
+    }
+
+    /// Returns the real path of a directory that a link leads to.
+    fn end_of(&self, opened: &Opened) -> Option<RootPath> {
+        let linked = !opened.straight;
+        linked.then(|| self.real_path(opened.dir.as_fd())).flatten()
     }
 
     /// The nearest directory at or above `path`, if this process may not use it so. Other obstacles are none here.
@@ -202,12 +222,24 @@ impl Root {
 
     /// The parent of `path` and its last name; `None` when the parent does not exist.
     pub fn place(&self, path: &RootPath) -> Result<Option<Place>, RootError> {
-        let parent = path.parent();
-        let relative = parent.as_ref().map_or(".", RootPath::relative);
-        let dir = self.resolve_directory(relative, &path.to_string())?;
-        Ok(dir.map(|dir| Place {
-            dir: dir.into(),
+        let opened = self.resolve_directory(path.above().unwrap_or("."), || path.to_string())?;
+        Ok(opened.map(|opened| Place {
+            dir: opened.dir.into(),
             name: path.name().to_owned(),
+        }))
+    }
+
+    /// The parent of `path`, with its real path where a link leads to it; `None` when it does not exist.
+    pub fn parent_and_end(
+        &self,
+        path: &RootPath,
+    ) -> Result<Option<(OwnedFd, Option<RootPath>)>, RootError> {
+        let above = path.above();
+        let opened = self.resolve_directory(above.unwrap_or("."), || path.to_string())?;
+        Ok(opened.map(|opened| {
+            let end = self.end_of(&opened);
+            let end = end.filter(|real| Some(real.relative()) != above);
+            (opened.dir, end)
         }))
     }
 
@@ -238,21 +270,30 @@ impl Root {
     }
 
     /// The home of a user may be behind a link of the OS; below it nothing is followed, as its owner could point anywhere.
-    fn resolve_directory(&self, relative: &str, shown: &str) -> Result<Option<OwnedFd>, RootError> {
+    fn resolve_directory(
+        &self,
+        relative: &str,
+        shown: impl FnOnce() -> String,
+    ) -> Result<Option<Opened>, RootError> {
         let home = paths::CORE_HOME;
         let below = relative
             .strip_prefix(home)
             .and_then(|rest| rest.strip_prefix('/'));
         let result = match below {
-            Some(below) => resolve::open_directory(self.dir.as_fd(), home, Follow::Trusted)
-                .and_then(|home| resolve::open_directory(home.as_fd(), below, Follow::Never)),
-            None => resolve::open_directory(self.dir.as_fd(), relative, Follow::Trusted),
+            Some(below) => open_directory(self.as_fd(), home, Follow::Trusted).and_then(|home| {
+                let opened = open_directory(home.dir.as_fd(), below, Follow::Never)?;
+                Ok(Opened {
+                    straight: opened.straight && home.straight,
+                    ..opened
+                })
+            }),
+            None => open_directory(self.as_fd(), relative, Follow::Trusted),
         };
         match result {
-            Ok(dir) => Ok(Some(dir)),
+            Ok(opened) => Ok(Some(opened)),
             Err(error) if error.is_missing() => Ok(None),
             Err(cause) => Err(RootError {
-                path: shown.to_owned(),
+                path: shown(),
                 cause,
             }),
         }
@@ -425,9 +466,9 @@ impl Root {
             }
         }
         let own = self
-            .resolve_directory(".", "/")?
+            .resolve_directory(".", || "/".to_owned())?
             .ok_or_else(|| at_root(Errno::ENOENT))?;
-        Ok((None, own))
+        Ok((None, own.dir))
     }
 
     /// Opens the file at `place` of `path` for reading, without following it.

@@ -96,20 +96,29 @@ pub enum Follow {
     Never,
 }
 
-/// Opens the directory at `path` below `root` as an `O_PATH` descriptor.
+/// A directory that is open.
+pub(super) struct Opened {
+    /// Its `O_PATH` descriptor.
+    pub(super) dir: OwnedFd,
+    /// True if no link was on the way: its path is its real path.
+    pub(super) straight: bool,
+}
+
+/// Opens the directory at `path` below `root`.
 pub(super) fn open_directory(
     root: BorrowedFd<'_>,
     path: &str,
     follow: Follow,
-) -> Result<OwnedFd, ResolveError> {
+) -> Result<Opened, ResolveError> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    match open_in_root(root, path, flags, ResolveFlag::RESOLVE_NO_SYMLINKS) {
+    let (dir, straight) = match open_in_root(root, path, flags, ResolveFlag::RESOLVE_NO_SYMLINKS) {
         // Only the rare path with a link on it pays for the walk.
         Err(ResolveError::System(Errno::ELOOP)) if follow == Follow::Trusted => {
-            walk_links(root, path)
+            (walk_links(root, path)?, false)
         }
-        other => other,
-    }
+        other => (other?, true),
+    };
+    Ok(Opened { dir, straight })
 }
 
 /// Opens the directory at `path` below `root`, which no link may be on the way to: it can be listed and mounted on.
