@@ -97,12 +97,10 @@ fn unit_file(name: &str) -> String {
 
 /// Plays the update from `old` (unknown: everything is new) to `desired`.
 pub fn simulate_update(desired: &Desired, old: Option<&Desired>, node: &NodeState) -> Simulated {
-    let changed = |unit: &Unit| old.is_none_or(|old| !old.units.contains(unit));
-    let changed = desired.units.iter().filter(|unit| changed(unit));
     let mut play = Play {
         tree: node.units.clone(),
         support: node.systemd,
-        changed: changed.map(|unit| unit.name.as_str()).collect(),
+        changed: changed_units(desired, old),
         first_boot: desired.bare || node.host.never_booted,
         failures: Vec::new(),
         unjudged: Vec::new(),
@@ -141,6 +139,29 @@ pub fn simulate_update(desired: &Desired, old: Option<&Desired>, node: &NodeStat
         unjudged: play.unjudged,
         notices: play.notices,
     }
+}
+
+/// Returns the names of the units that are new or changed.
+fn changed_units<'d>(desired: &'d Desired, old: Option<&Desired>) -> BTreeSet<&'d str> {
+    let known = match old {
+        Some(old) if std::ptr::eq(old, desired) => return BTreeSet::new(),
+        Some(old) => units_by_name(old),
+        None => BTreeMap::new(),
+    };
+    let is_known = |unit: &Unit| {
+        let known = known.get(unit.name.as_str());
+        known.is_some_and(|known| known.contains(&unit))
+    };
+    let changed = desired.units.iter().filter(|unit| !is_known(unit));
+    changed.map(|unit| unit.name.as_str()).collect()
+}
+
+fn units_by_name(config: &Desired) -> BTreeMap<&str, Vec<&Unit>> {
+    let mut units: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for unit in &config.units {
+        units.entry(unit.name.as_str()).or_default().push(unit);
+    }
+    units
 }
 
 /// Returns true for a unit of which the OS's own file is restored.
@@ -204,8 +225,12 @@ impl Play<'_> {
 
     /// Removes drop-ins of the old config that are missing in the new one.
     fn remove_stale_dropins(&mut self, desired: &Desired, old: Option<&Desired>) {
-        for unit in old.iter().flat_map(|old| &old.units) {
-            let now = desired.units.iter().find(|now| now.name == unit.name);
+        let Some(old) = old.filter(|old| !std::ptr::eq(*old, desired)) else {
+            return;
+        };
+        let units = units_by_name(desired);
+        for unit in &old.units {
+            let now = units.get(unit.name.as_str()).and_then(|now| now.first());
             let kept =
                 |name: &str| now.is_some_and(|now| now.dropins.iter().any(|d| d.name == name));
             for dropin in unit.dropins.iter().filter(|dropin| !kept(&dropin.name)) {
@@ -235,13 +260,16 @@ impl Play<'_> {
 
     /// Writes the files: the daemon writes them before units, so units and presets among them count.
     fn write_files(&mut self, desired: &Desired, old: Option<&Desired>) {
-        for (path, _) in old.into_iter().flat_map(files_among_units) {
-            let mut files = desired.files.iter();
-            if files.all(|file| file.path.to_string() != path) {
-                self.remove_entry(&path);
+        let written = files_among_units(desired);
+        if let Some(old) = old.filter(|old| !std::ptr::eq(*old, desired)) {
+            let kept: BTreeSet<&str> = written.iter().map(|(path, _)| path.as_str()).collect();
+            for (path, _) in files_among_units(old) {
+                if !kept.contains(path.as_str()) {
+                    self.remove_entry(&path);
+                }
             }
         }
-        for (path, entry) in files_among_units(desired) {
+        for (path, entry) in written {
             self.put_entry(&path, entry);
         }
     }

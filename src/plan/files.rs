@@ -1,9 +1,10 @@
 //! Files, their originals, and files that the config has no more (docs/agreement.md: Files, Units).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::claims::{NAME_MAX, longest_name};
 use super::{Builder, Payload, Section};
+use crate::document::ignition::Unit;
 use crate::document::{Desired, DesiredFile, KernelType};
 use crate::drift::originals::{NOORIG_SUFFIX, OriginalPaths};
 use crate::drift::{dropin_path, is_exempt, kind_noun, text_object, unit_path, wanted_file};
@@ -277,8 +278,12 @@ impl Builder<'_> {
                 self.stale_path(&file.path, true);
             }
         }
+        let mut units: BTreeMap<&str, &Unit> = BTreeMap::new();
+        for unit in &desired.units {
+            units.entry(&unit.name).or_insert(unit);
+        }
         for unit in &old.units {
-            let now = desired.units.iter().find(|now| now.name == unit.name);
+            let now = units.get(unit.name.as_str());
             for dropin in &unit.dropins {
                 let kept = now.is_some_and(|now| now.dropins.iter().any(|d| d.name == dropin.name));
                 if let Some(path) = dropin_path(&unit.name, &dropin.name).filter(|_| !kept) {

@@ -71,6 +71,7 @@ pub(super) struct InfoId(usize);
 pub(super) struct Context<'s> {
     support: &'s Support,
     infos: Vec<Info>,
+    by_name: BTreeMap<String, InfoId>,
     processed: usize,
 }
 
@@ -79,6 +80,7 @@ impl<'s> Context<'s> {
         Context {
             support,
             infos: Vec::new(),
+            by_name: BTreeMap::new(),
             processed: 0,
         }
     }
@@ -92,10 +94,7 @@ impl<'s> Context<'s> {
     }
 
     pub(super) fn find(&self, name: &str) -> Option<InfoId> {
-        self.infos
-            .iter()
-            .position(|info| info.name == name)
-            .map(InfoId)
+        self.by_name.get(name).copied()
     }
 
     /// Returns the next unit that was not yet processed. Processing can add more.
@@ -115,6 +114,8 @@ impl<'s> Context<'s> {
             self.info_mut(id).auxiliary &= auxiliary;
             return Ok(id);
         }
+        let id = InfoId(self.infos.len());
+        self.by_name.insert(name.to_owned(), id);
         self.infos.push(Info {
             name: name.to_owned(),
             path: String::new(),
@@ -123,7 +124,7 @@ impl<'s> Context<'s> {
             section: InstallSection::default(),
             link_target: String::new(),
         });
-        Ok(InfoId(self.infos.len() - 1))
+        Ok(id)
     }
 
     /// Adds a unit and finds the unit it finally stands for.
