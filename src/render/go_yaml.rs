@@ -160,12 +160,12 @@ impl Writer<'_> {
     fn write_scalar(&mut self, text: &str, style: ScalarStyle, is_key: bool) {
         let outer = self.indent;
         self.indent = Some(outer.map_or(STEP, |indent| indent + STEP));
-        let chars: Vec<char> = text.chars().collect();
+        let chars = || text.chars().collect::<Vec<char>>();
         match style {
-            ScalarStyle::Plain => self.plain_text(&chars, !is_key),
-            ScalarStyle::Single => self.single_quoted(&chars, !is_key),
-            ScalarStyle::Double => self.double_quoted(&chars, !is_key),
-            ScalarStyle::Literal => self.write_literal(&chars),
+            ScalarStyle::Plain => self.plain_text(&chars(), !is_key),
+            ScalarStyle::Single => self.single_quoted(&chars(), !is_key),
+            ScalarStyle::Double => self.double_quoted(&chars(), !is_key),
+            ScalarStyle::Literal => self.write_literal(text),
         }
         self.indent = outer;
     }
@@ -243,25 +243,30 @@ impl Writer<'_> {
         self.write_indicator("\"", false, false);
     }
 
-    fn write_literal(&mut self, chars: &[char]) {
-        self.write_indicator(&format!("|{}", block_hints(chars)), true, false);
+    fn write_literal(&mut self, text: &str) {
+        self.write_indicator(&format!("|{}", block_hints(text)), true, false);
         self.put_break('\n');
         self.indention = true;
         self.whitespace = true;
         let mut breaks = true;
-        for &c in chars {
-            if is_break(c) {
-                self.put_break(c);
+        let mut rest = text;
+        while let Some(first) = rest.chars().next() {
+            if is_break(first) {
+                self.put_break(first);
                 self.indention = true;
                 breaks = true;
+                rest = rest.strip_prefix(first).unwrap_or_default();
                 continue;
             }
             if breaks {
                 self.new_line();
             }
-            self.put_char(c);
+            let (line, behind) = rest.split_at(rest.find(is_break).unwrap_or(rest.len()));
+            self.out.push_str(line);
+            self.column += line.chars().count();
             self.indention = false;
             breaks = false;
+            rest = behind;
         }
     }
 
@@ -342,9 +347,10 @@ fn is_one_word(text: &str) -> bool {
 /// The wanted style, or the next one that can hold the text.
 fn allowed_style(text: &str, wanted: ScalarStyle, is_key: bool) -> ScalarStyle {
     let multiline = text.contains(is_break);
+    let is_special = |c: char| !matches!(c, '\n' | ' '..='~') && !is_printable(c);
     let special =
-        text.contains(|c| !is_printable(c)) || is_before(text, |a, b| a == ' ' && is_break(b));
-    let unquotable = special || is_before(text, |a, b| is_break(a) && b == ' ');
+        text.contains(is_special) || multiline && is_before(text, |a, b| a == ' ' && is_break(b));
+    let unquotable = special || multiline && is_before(text, |a, b| is_break(a) && b == ' ');
     let mut style = wanted;
     if is_key && multiline {
         style = ScalarStyle::Double;
@@ -388,9 +394,9 @@ fn needs_quotes(text: &str) -> bool {
 }
 
 /// Indentation and line ends of a literal block, as far as the reader cannot see them.
-fn block_hints(chars: &[char]) -> String {
-    let leading = chars.first().is_some_and(|c| *c == ' ' || is_break(*c));
-    let mut last = chars.iter().rev().map(|c| is_break(*c));
+fn block_hints(text: &str) -> String {
+    let leading = text.starts_with(|c| c == ' ' || is_break(c));
+    let mut last = text.chars().rev().map(is_break);
     let end = match (last.next(), last.next()) {
         (Some(true), Some(true) | None) => "+",
         (Some(true), Some(false)) => "",
@@ -443,6 +449,12 @@ fn in_natural_order<'n, 't>(
 
 /// Numbers inside keys by value, other characters before letters.
 fn compare_natural(a: &str, b: &str) -> Ordering {
+    // Nearly all keys differ in a letter, or one begins the other.
+    match a.bytes().zip(b.bytes()).find(|(a, b)| a != b) {
+        None => return a.len().cmp(&b.len()),
+        Some((x, y)) if x.is_ascii_alphabetic() && y.is_ascii_alphabetic() => return x.cmp(&y),
+        Some(_) => {}
+    }
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let differing = a.iter().zip(&b).position(|(a, b)| a != b);
     let Some(at) = differing else {
