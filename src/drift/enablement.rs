@@ -170,8 +170,7 @@ fn comes_back(unit: &Unit, node: &NodeState) -> bool {
         return false;
     };
     let keeping = OriginalPaths::of_path(&path);
-    let is_there = |path: Option<RootPath>| path.is_some_and(|path| node.object(&path).is_some());
-    is_there(keeping.orig) && !is_there(keeping.noorig)
+    node.object(&keeping.orig).is_some() && node.object(&keeping.noorig).is_none()
 }
 
 /// Returns the units of `old` that are missing in `new`.

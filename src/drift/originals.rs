@@ -10,9 +10,9 @@ pub const NOORIG_SUFFIX: &str = ".mcdnoorig";
 #[derive(Debug, Clone)]
 pub struct OriginalPaths {
     /// The copy of the original.
-    pub orig: Option<RootPath>,
+    pub orig: RootPath,
     /// The stamp for "there was no original".
-    pub noorig: Option<RootPath>,
+    pub noorig: RootPath,
     /// The OS's own copy below `usr`, for paths below `etc`.
     pub twin: Option<RootPath>,
 }
@@ -20,22 +20,15 @@ pub struct OriginalPaths {
 impl OriginalPaths {
     /// Returns the three paths for one file.
     pub fn of_path(path: &RootPath) -> Self {
-        let below = |directory: &str, suffix: &str| {
-            RootPath::parse(&format!("/{directory}{path}{suffix}")).ok()
-        };
         Self {
-            orig: below(paths::ORIG, ".mcdorig"),
-            noorig: below(paths::NOORIG, NOORIG_SUFFIX),
-            twin: if path.is_in("etc") {
-                below("usr", "")
-            } else {
-                None
-            },
+            orig: path.moved_below(paths::ORIG, ".mcdorig"),
+            noorig: path.moved_below(paths::NOORIG, NOORIG_SUFFIX),
+            twin: path.is_in("etc").then(|| path.moved_below("usr", "")),
         }
     }
 
     /// Returns all of these paths.
     pub fn paths(self) -> impl Iterator<Item = RootPath> {
-        [self.orig, self.noorig, self.twin].into_iter().flatten()
+        [self.orig, self.noorig].into_iter().chain(self.twin)
     }
 }

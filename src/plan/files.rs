@@ -151,15 +151,8 @@ impl Builder<'_> {
 
     /// Keeps the original of a file that is about to be ours, or stamps that there was none.
     fn plan_original(&mut self, path: &RootPath) {
-        let OriginalPaths {
-            orig: Some(orig),
-            noorig: Some(noorig),
-            ..
-        } = OriginalPaths::of_path(path)
-        else {
-            return;
-        };
-        match self.origin(path) {
+        let OriginalPaths { orig, noorig, twin } = OriginalPaths::of_path(path);
+        match self.origin(path, twin) {
             Origin::Os(source) => {
                 if self.node().object(&orig).is_none() {
                     self.plan_copy(
@@ -206,7 +199,7 @@ impl Builder<'_> {
     }
 
     /// rpm is asked on a live root only; a stamp over an OS file would delete it one day, so doubt means no stamp.
-    fn origin(&self, path: &RootPath) -> Origin {
+    fn origin(&self, path: &RootPath, twin: Option<RootPath>) -> Origin {
         let node = self.node();
         if node.object(path).is_none() {
             return Origin::None;
@@ -215,9 +208,7 @@ impl Builder<'_> {
             .inputs
             .old
             .is_some_and(|old| old.file_at(path).is_some());
-        let twin = OriginalPaths::of_path(path)
-            .twin
-            .filter(|twin| node.object(twin).is_some());
+        let twin = twin.filter(|twin| node.object(twin).is_some());
         match (node.packaged.get(path), twin) {
             // What is on disk is the config's by now; the OS's own copy is the original.
             (_, Some(twin)) if ours => Origin::Os(twin),
@@ -350,14 +341,7 @@ impl Builder<'_> {
 
     /// Stamp: delete. Original: restore it unless it is known to be none. Neither: delete (docs/agreement.md: Units).
     fn stale_path(&mut self, path: &RootPath, check_origin: bool) {
-        let OriginalPaths {
-            orig: Some(orig),
-            noorig: Some(noorig),
-            twin,
-        } = OriginalPaths::of_path(path)
-        else {
-            return;
-        };
+        let OriginalPaths { orig, noorig, twin } = OriginalPaths::of_path(path);
         let node = self.node();
         let why = "the config has it no more";
         let stamped = node.object(&noorig).is_some();

@@ -91,7 +91,7 @@ impl Builder<'_> {
             return;
         }
         let OriginalPaths {
-            orig: Some(orig),
+            orig,
             twin: Some(twin),
             ..
         } = OriginalPaths::of_path(path)

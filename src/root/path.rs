@@ -98,6 +98,14 @@ impl RootPath {
         Self::parse(&joined)
     }
 
+    /// Returns the path of the same name below another directory, with `suffix` at its end.
+    ///
+    /// Like [`RootPath::fixed`], for a directory known at compile time.
+    pub fn moved_below(&self, directory: &'static str, suffix: &'static str) -> Self {
+        let parts = [directory, "/", &self.0, suffix];
+        Self(parts.concat().into())
+    }
+
     /// Returns true if this path is `directory` or lies below it, component by component.
     pub fn is_in(&self, directory: &str) -> bool {
         *self.0 == *directory

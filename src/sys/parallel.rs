@@ -1,6 +1,7 @@
 //! Work on many things at once: as many threads as there are processors, where there is enough for each.
 
 use std::io::{self, Read};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -11,14 +12,24 @@ const MOST: usize = 8;
 /// Parts for each thread: some items cost more than others, and a thread that is done takes the next part.
 const PARTS: usize = 8;
 
+/// Returns the number of processors that may be used, but no more than [`MOST`]. Several files are read for it, once.
+fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    let count = || thread::available_parallelism().map_or(1, usize::from);
+    *PROCESSORS.get_or_init(|| count().min(MOST))
+}
+
 /// Calls `work` for parts of `items`, each of about `least` items or more, and gives what came of them, in order.
 pub fn in_parts<'t, T: Sync, R: Send>(
     items: &'t [T],
     least: usize,
     work: impl Fn(&'t [T]) -> R + Sync,
 ) -> Vec<R> {
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    let threads = processors.min(MOST).min(items.len() / least.max(1));
+    let most = items.len() / least.max(1);
+    let threads = match most {
+        0 | 1 => 1,
+        most => most.min(processors()),
+    };
     if threads < 2 {
         return vec![work(items)];
     }
@@ -69,9 +80,8 @@ pub fn read_pieces(
     expected: u64,
     mut take: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
-    let several = || thread::available_parallelism().is_ok_and(|count| count.get() > 1);
     if expected >= LARGE
-        && several()
+        && processors() > 1
         && let Some(read) = read_ahead(&mut reader, &mut take)
     {
         return read;
