@@ -257,20 +257,19 @@ impl<'a> Executor<'a> {
         seen: Option<&Stamp>,
     ) -> Result<(), StepError> {
         let path = step.step.path();
-        // A directory may be reached another way from here on.
-        let moves = !matches!(&step.step, Step::Put { old: None, .. });
-        if moves {
+        // A directory may be reached another way from here on, unless the step only adds a name.
+        let adds = matches!(
+            &step.step,
+            Step::MakeDirectory { .. } | Step::Put { old: None, .. }
+        );
+        if !adds {
             self.places.borrow_mut().forget_all();
         }
         let place = self.places.borrow_mut().of(self.root, path)?;
         let place = place.ok_or_else(|| StepError::Io(path.clone(), Errno::ENOENT.into()))?;
-        // Where nothing was, the kernel sees to it that nothing is.
-        let is_new = matches!(
-            &step.step,
-            Step::MakeDirectory { .. } | Step::Put { old: None, .. }
-        );
         let mut is_absent = false;
-        if !is_new {
+        // Where nothing was, the kernel sees to it that nothing is.
+        if !adds {
             match self.progress_since(&place, path, &step.step, seen)? {
                 StepProgress::Before | StepProgress::Between => {}
                 // Of a run that was interrupted; in a run of our own something took it away just now.
@@ -280,7 +279,7 @@ impl<'a> Executor<'a> {
         }
         let stage = || self.stage_dir(step, path);
         let result = match &step.step {
-            Step::MakeDirectory { .. } | Step::Put { .. } if is_new || is_absent => {
+            Step::MakeDirectory { .. } | Step::Put { .. } if adds || is_absent => {
                 match disk::place_new(stage()?, &new_name(index), &place) {
                     Err(Errno::EEXIST) => return Err(StepError::Conflict(path.clone())),
                     other => other,

@@ -128,36 +128,51 @@ fn by_mount(
     let mut known: BTreeMap<Option<RootPath>, usize> = BTreeMap::new();
     // By the directory that a path is to be in, there or not.
     let mut by_parent: BTreeMap<Option<RootPath>, usize> = BTreeMap::new();
+    // A directory that is still to be made will be on the mount of the one above it.
+    let mut made: BTreeMap<&RootPath, usize> = BTreeMap::new();
     let mut used = Vec::new();
     for planned in steps {
         let path = planned.step.path();
         let parent = path.parent();
-        if let Some(&index) = by_parent.get(&parent) {
-            used.push(index);
-            continue;
-        }
-        let (nearest, dir) = root.nearest(path)?;
-        if let Some(&index) = known.get(&nearest) {
-            by_parent.insert(parent, index);
-            used.push(index);
-            continue;
-        }
-        let mount = mount_id(&dir).map_err(|e| io_error(path, e))?;
-        let index = match sets.iter().position(|set| set.mount == mount) {
-            Some(index) => index,
+        let of_made = || made.get(parent.as_ref()?);
+        let index = match by_parent.get(&parent).or_else(of_made) {
+            Some(&index) => index,
             None => {
-                sets.push(Candidates {
-                    mount,
-                    paths: on_mount(root, &nearest, mount, id)?,
-                });
-                sets.len() - 1
+                let (nearest, dir) = root.nearest(path)?;
+                let index = match known.get(&nearest) {
+                    Some(&index) => index,
+                    None => {
+                        let mount = mount_id(&dir).map_err(|e| io_error(path, e))?;
+                        set_on_mount(root, &nearest, mount, id, &mut sets)?
+                    }
+                };
+                known.insert(nearest, index);
+                by_parent.insert(parent, index);
+                index
             }
         };
-        known.insert(nearest, index);
-        by_parent.insert(parent, index);
+        if matches!(planned.step, Step::MakeDirectory { .. }) {
+            made.insert(path, index);
+        }
         used.push(index);
     }
     Ok((sets, used))
+}
+
+/// Returns the index of the set of a mount, which is added if it is missing.
+fn set_on_mount(
+    root: &Root,
+    nearest: &Option<RootPath>,
+    mount: u64,
+    id: &str,
+    sets: &mut Vec<Candidates>,
+) -> Result<usize, StageError> {
+    if let Some(index) = sets.iter().position(|set| set.mount == mount) {
+        return Ok(index);
+    }
+    let paths = on_mount(root, nearest, mount, id)?;
+    sets.push(Candidates { mount, paths });
+    Ok(sets.len() - 1)
 }
 
 /// Returns the candidates from the top of the mount down to the directory: the top may be immutable, as a deployment's
