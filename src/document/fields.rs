@@ -33,22 +33,27 @@ fn drop_in(
         return;
     };
     for field in fields {
-        let path = path_below(at, field.name);
+        // A large config has many objects: a place is written down only for what may be dropped.
+        let path = || path_below(at, field.name);
         if field.since > minor {
             let old = map.shift_remove(field.name);
             if old.is_some_and(|old| !old.is_null()) {
-                gone.push((path, field.since));
+                gone.push((path(), field.since));
             }
             continue;
         }
+        if matches!(field.kind, FieldKind::Scalar) {
+            continue;
+        }
         match (&field.kind, map.get_mut(field.name)) {
-            (FieldKind::Object(inner), Some(value)) => drop_in(value, inner, minor, &path, gone),
+            (FieldKind::Object(inner), Some(value)) => drop_in(value, inner, minor, &path(), gone),
             (
                 FieldKind::List(_, inner)
                 | FieldKind::Shared(_, inner)
                 | FieldKind::Appended(inner),
                 Some(Value::Array(items)),
             ) => {
+                let path = path();
                 for (index, item) in items.iter_mut().enumerate() {
                     drop_in(item, inner, minor, &format!("{path}[{index}]"), gone);
                 }
@@ -74,6 +79,9 @@ fn find_in_object(value: &Value, fields: &[Field], at: &str, here: &str, found: 
     };
     let mut shared = SeenKeys::new();
     for field in fields {
+        if matches!(field.kind, FieldKind::Scalar) {
+            continue;
+        }
         let Some(value) = map.get(field.name) else {
             continue;
         };

@@ -551,59 +551,73 @@ impl Play<'_> {
 /// Returns the links below [`LINK_DIRS`] that differ. Links that become files, and files that
 /// become links, are distinguished by the caller through what is on disk.
 pub fn link_changes(before: &UnitTree, after: &UnitTree) -> Vec<LinkStep> {
-    let (before, after) = (flatten_links(before), flatten_links(after));
-    let mut steps = Vec::new();
-    for (path, entry) in &after {
-        if let Leaf::Link(target) = entry
-            && before.get(path) != Some(entry)
-            && let Ok(path) = RootPath::parse(path)
-        {
-            steps.push(LinkStep {
-                path,
-                target: Some(target.clone()),
-            });
-        }
+    let mut changes = LinkChanges::default();
+    for dir in LINK_DIRS {
+        let (before, after) = (entries_in(before, dir), entries_in(after, dir));
+        changes.compare(&mut vec![dir], before, after);
     }
-    for (path, entry) in &before {
-        if matches!(entry, Leaf::Link(_))
-            && !after.contains_key(path)
-            && let Ok(path) = RootPath::parse(path)
-        {
-            steps.push(LinkStep { path, target: None });
-        }
-    }
-    steps
+    changes.made.sort_by(|a, b| a.path.cmp(&b.path));
+    changes.removed.sort_by(|a, b| a.path.cmp(&b.path));
+    changes.made.append(&mut changes.removed);
+    changes.made
 }
 
-#[derive(PartialEq, Eq)]
-enum Leaf {
-    Link(String),
-    Other,
+/// What is in a directory.
+type Entries = BTreeMap<String, UnitEntry>;
+
+fn entries_in<'t>(tree: &'t UnitTree, dir: &str) -> Option<&'t Entries> {
+    let found = tree.dirs.iter().find(|found| found.path == dir);
+    found.map(|found| &found.entries)
 }
 
-fn flatten_links(tree: &UnitTree) -> BTreeMap<String, Leaf> {
-    let mut leaves = BTreeMap::new();
-    for dir in tree
-        .dirs
-        .iter()
-        .filter(|dir| LINK_DIRS.contains(&dir.path.as_str()))
-    {
-        flatten_into(&dir.path, &dir.entries, &mut leaves);
-    }
-    leaves
+#[derive(Default)]
+struct LinkChanges {
+    made: Vec<LinkStep>,
+    removed: Vec<LinkStep>,
 }
 
-fn flatten_into(
-    dir: &str,
-    entries: &BTreeMap<String, UnitEntry>,
-    leaves: &mut BTreeMap<String, Leaf>,
-) {
-    for (name, entry) in entries {
-        let path = format!("{dir}/{name}");
-        match entry {
-            UnitEntry::Directory(children) => flatten_into(&path, children, leaves),
-            UnitEntry::Link(target) => drop(leaves.insert(path, Leaf::Link(target.clone()))),
-            _ => drop(leaves.insert(path, Leaf::Other)),
+impl LinkChanges {
+    /// Compares the directory at a path, before and after, with all that is below it.
+    fn compare<'t>(
+        &mut self,
+        at: &mut Vec<&'t str>,
+        before: Option<&'t Entries>,
+        after: Option<&'t Entries>,
+    ) {
+        let was = |name: &str| before.and_then(|before| before.get(name));
+        let is = |name: &str| after.and_then(|after| after.get(name));
+        for (name, entry) in after.into_iter().flatten() {
+            at.push(name);
+            match (was(name), entry) {
+                (Some(UnitEntry::Directory(before)), UnitEntry::Directory(after)) => {
+                    self.compare(at, Some(before), Some(after));
+                }
+                (_, UnitEntry::Directory(after)) => self.compare(at, None, Some(after)),
+                (Some(UnitEntry::Link(before)), UnitEntry::Link(after)) if before == after => {}
+                (_, UnitEntry::Link(target)) => self.made.extend(link_step(at, Some(target))),
+                _ => {}
+            }
+            at.pop();
+        }
+        for (name, entry) in before.into_iter().flatten() {
+            at.push(name);
+            match (entry, is(name)) {
+                (UnitEntry::Link(_), None | Some(UnitEntry::Directory(_))) => {
+                    self.removed.extend(link_step(at, None));
+                }
+                (UnitEntry::Directory(_), Some(UnitEntry::Directory(_))) => {}
+                (UnitEntry::Directory(before), _) => self.compare(at, Some(before), None),
+                _ => {}
+            }
+            at.pop();
         }
     }
+}
+
+fn link_step(at: &[&str], target: Option<&str>) -> Option<LinkStep> {
+    let path = RootPath::parse(&at.join("/")).ok()?;
+    Some(LinkStep {
+        path,
+        target: target.map(str::to_owned),
+    })
 }

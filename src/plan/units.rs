@@ -1,6 +1,6 @@
 //! Units, drop-ins, masks and enablement links (docs/agreement.md: Units).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Builder, Payload, Section, files};
 use crate::document::ignition::Unit;
@@ -146,7 +146,7 @@ impl Builder<'_> {
             .units
             .iter()
             .chain(self.inputs.old.iter().flat_map(|old| &old.units));
-        let known: Vec<&str> = known.map(|unit| unit.name.as_str()).collect();
+        let known: BTreeSet<&str> = known.map(|unit| unit.name.as_str()).collect();
         let text = merged_presets(before, &known, &desired.units);
         if text.is_empty() {
             return;
@@ -165,7 +165,7 @@ impl Builder<'_> {
 
 /// Returns the preset lines with those of the config written anew, one unit a line, instances by template. Lines about
 /// other units stay.
-fn merged_presets(before: &str, known: &[&str], units: &[Unit]) -> String {
+fn merged_presets(before: &str, known: &BTreeSet<&str>, units: &[Unit]) -> String {
     let ours = |line: &str| {
         let mut words = line.split_whitespace();
         let (_, Some(name)) = (words.next(), words.next()) else {
@@ -177,9 +177,9 @@ fn merged_presets(before: &str, known: &[&str], units: &[Unit]) -> String {
             })
             .collect();
         if instances.is_empty() {
-            known.contains(&name)
+            known.contains(name)
         } else {
-            instances.iter().any(|i| known.contains(&i.as_str()))
+            instances.iter().any(|i| known.contains(i.as_str()))
         }
     };
     let mut text: String = before
@@ -247,7 +247,7 @@ mod tests {
             unit("t@x.service", Some(true)),
             unit("p.service", None),
         ];
-        let known = ["a.service", "t@x.service", "p.service"];
+        let known = BTreeSet::from(["a.service", "t@x.service", "p.service"]);
         let after = merged_presets(before, &known, &units);
         assert_eq!(
             after,
@@ -275,7 +275,7 @@ mod tests {
             unit("t@a.service", Some(true)),
             unit("t@c.service", Some(false)),
         ];
-        let known = ["t@a.service", "t@b.service", "t@c.service"];
+        let known = BTreeSet::from(["t@a.service", "t@b.service", "t@c.service"]);
         let text = merged_presets("", &known, &units);
         assert_eq!(text, "disable t@.service c\nenable t@.service b a\n");
         assert_eq!(merged_presets(&text, &known, &units), text);
