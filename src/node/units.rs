@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{Interest, NodeState, Observer, at};
 use crate::object::Kind;
 use crate::root::{EntryType, Place, Root, RootError, RootPath, sha256};
+use crate::sys::parallel;
 use crate::systemd::{LINK_DIRS, Support, UnitEntry, UnitTree, read_units, unit_text};
 
 /// Reads what decides the enablement of the units in `interest`. Links in directories where links change go to
@@ -73,6 +74,9 @@ pub(super) fn systemd_support(root: &Root) -> Result<Support, RootError> {
     Ok(Support::of_version(version.unwrap_or(252)))
 }
 
+/// Number of directories below which one thread lists them.
+const PART: usize = 64;
+
 /// Lists a directory and those below it, without the contents of files. Links that may change are observed.
 fn list_entries(
     root: &Root,
@@ -80,16 +84,39 @@ fn list_entries(
     has_links: bool,
     observer: &mut Observer<'_>,
 ) -> Result<BTreeMap<String, UnitEntry>, RootError> {
+    let listed = root.list_types(dir)?;
+    entries_below(root, dir, listed, has_links, observer)
+}
+
+/// The same for a directory that is listed already. Most units have a directory for drop-ins.
+fn entries_below(
+    root: &Root,
+    dir: &RootPath,
+    listed: Vec<(String, EntryType)>,
+    has_links: bool,
+    observer: &mut Observer<'_>,
+) -> Result<BTreeMap<String, UnitEntry>, RootError> {
     let mut found = BTreeMap::new();
     if has_links {
         observer.directory(dir, None)?;
     }
-    for (name, entry_type) in root.list_types(dir)? {
+    let directories = listed
+        .iter()
+        .filter(|(_, kind)| *kind == EntryType::Directory);
+    let directories: Vec<RootPath> = directories
+        .filter_map(|(name, _)| dir.join(name).ok())
+        .collect();
+    let list_all =
+        |part: &[RootPath]| -> Vec<_> { part.iter().map(|path| root.list_types(path)).collect() };
+    let lists = parallel::in_parts(&directories, PART, list_all);
+    let mut lists = lists.into_iter().flatten();
+    for (name, entry_type) in listed {
         let Ok(path) = dir.join(&name) else { continue };
         let entry = match entry_type {
             EntryType::File => UnitEntry::File(None),
             EntryType::Directory => {
-                UnitEntry::Directory(list_entries(root, &path, has_links, observer)?)
+                let listed = lists.next().transpose()?.unwrap_or_default();
+                UnitEntry::Directory(entries_below(root, &path, listed, has_links, observer)?)
             }
             EntryType::Link => match link_target(observer, &path, has_links)? {
                 Some(target) => UnitEntry::Link(target),
