@@ -24,7 +24,6 @@ file               -                                             file
 nm                 -                                             binutils
 readelf            -                                             binutils
 python3            -                                             python3
-strace             -                                             strace
 cpio               -                                             cpio
 strip              -                                             binutils
 rpm                -                                             rpm
