@@ -14,6 +14,8 @@ bother() {
         usleep "$PAUSE"
         for path in etc var; do
             dd if=/dev/zero of="/mnt/$path/of-others" bs=1 count=1 conv=notrunc,fsync 2>/dev/null
+            # The names in it as well.
+            sync "/mnt/$path"
         done
     done
 }
@@ -59,6 +61,6 @@ story() {
     rmdir /disks/*
 }
 
-if [ "$FS" = xfs ]; then
-    load xfs
+if [ "$FS" != ext4 ]; then
+    load "$FS"
 fi

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
 use std::fs;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::os::unix::fs::FileExt;
 
 use super::Story;
@@ -11,11 +11,16 @@ use crate::lab::random::Random;
 use crate::lab::recorded::{Fate, Kind, Recording};
 use crate::support::mounts::Disk;
 
+/// Lost writes of an image that are shown.
+const SHOWN: usize = 12;
+
 /// A recorded run, and the disks before it.
 pub struct Recorded<'a> {
     pub story: Story<'a>,
     pub before: Vec<Content>,
     pub log: Recording,
+    /// Never torn at 512 bytes.
+    pub superblock: Range<u64>,
     /// Since when everything before the run is on the disks.
     pub begin: usize,
     /// When the run had ended with 0.
@@ -79,10 +84,17 @@ impl Recorded<'_> {
 
     /// Some parts of a write, where it has several.
     fn torn(&self, number: usize, random: &mut Random) -> Option<Fate> {
-        let Kind::Write { data, .. } = &self.log.request(number).kind else {
+        let Kind::Write { offset, data, .. } = &self.log.request(number).kind else {
             return None;
         };
-        let size = [512, 4096][random.below(2)];
+        let end = offset + data.len() as u64;
+        let is_superblock = *offset < self.superblock.end && self.superblock.start < end;
+        let sizes = if is_superblock {
+            [4096; 2]
+        } else {
+            [512, 4096]
+        };
+        let size = sizes[random.below(2)];
         let parts = data.len().div_ceil(size);
         let until = random.below(parts);
         let kept: Vec<bool> = match random.below(3) {
@@ -114,7 +126,10 @@ impl Recorded<'_> {
         let mut text = format!(
             "cut {when} (at {moment}; begun at {begin}, done at {done}); of {cached} writes in the caches not:"
         );
-        for (number, fate) in &image.fates {
+        if image.fates.len() > SHOWN {
+            let _ = write!(text, " {} of them, the first:", image.fates.len());
+        }
+        for (number, fate) in image.fates.iter().take(SHOWN) {
             let request = self.log.request(*number);
             let Kind::Write { offset, data, .. } = &request.kind else {
                 continue;

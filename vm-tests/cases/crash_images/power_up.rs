@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::image::{Image, Recorded};
 use super::{FileSystem, Layout};
-use crate::support::faults::on_threads;
+use crate::support::faults::{demand, on_threads};
 use crate::support::mounts::{Disk, mount, unmount};
 use crate::support::{Run, TestRoot, flat};
 
@@ -153,7 +153,11 @@ impl Recorded<'_> {
         };
         let (root, scene) = (&mounted.root, self.story.scene);
         let names = root.everything().into_keys();
-        let ours = names.filter(|name| name.contains("mco-rescue") && !name.contains("/history/"));
+        let is_shown = |name: &String| {
+            let kept = name.contains("/history/") && name.contains("/old-");
+            name.contains("mco-rescue") && !kept
+        };
+        let ours = names.filter(is_shown);
         verdict.ours = ours.collect();
         verdict.torn.extend(scene.torn(root));
         match led_out(root) {
@@ -171,6 +175,14 @@ impl Recorded<'_> {
                 }
             }
             Err(said) => verdict.stuck.push(said),
+        }
+        if scene.unlike_new(root).is_empty() {
+            verdict
+                .stuck
+                .extend(demand(root, &["rollback", "--yes"], 0));
+            let back = scene.unlike_old(root).into_iter();
+            let complain = |problem| format!("after a rollback {problem}");
+            verdict.stuck.extend(back.map(complain));
         }
         verdict.stuck.extend(scene.applied_afterwards(root));
         verdict
