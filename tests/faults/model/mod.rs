@@ -16,13 +16,15 @@ mod world;
 
 use std::time::Instant;
 
+use crate::support::faults::{Scene, copy_tree};
 use crate::support::mounts::{mount, unmount, with_mounts};
 use crate::support::say;
 use crate::support::scenes::{bare, can_disturb, everything_is_asked_for, update};
-use crate::support::{TestRoot, faults::copy_tree};
+use crate::support::{STATE, TestRoot};
 use random::{Allowed, Story};
 use recover::recover;
 use run::Fault;
+use traced::Accident;
 use world::{Dice, World};
 
 /// Accidents of one story.
@@ -233,7 +235,23 @@ const LAYOUTS: [&[&str]; 5] = [
     &["var/lib/mco-rescue/stage", "etc"],
 ];
 
-/// The real program's order, with the directories of a layout on file systems of their own.
+/// Records a run of the real program, with the directories of a layout on file systems of their own.
+fn record(scene: &Scene, layout: &[&str], accident: Option<&Accident>) -> Option<Story> {
+    let root = TestRoot::empty();
+    for path in layout {
+        let at = root.path(path);
+        std::fs::create_dir_all(&at).unwrap();
+        let at = at.to_str().unwrap();
+        mount(&["-t", "tmpfs", "-o", "mode=755", "tmpfs", at]);
+    }
+    copy_tree(scene.template(), root.dir());
+    let story = traced::record(&root, scene, accident);
+    let mounts = layout.iter().rev();
+    mounts.for_each(|path| unmount(&root.path(path)));
+    story
+}
+
+/// The real program's order, on every layout.
 fn with_recordings(act: impl Fn(&str, &Story) + Sync) {
     if !can_disturb() {
         return;
@@ -241,24 +259,13 @@ fn with_recordings(act: impl Fn(&str, &Story) + Sync) {
     with_mounts(|| {
         for (what, scene) in [("an update", update(&[])), ("overwriting", bare())] {
             // A state directory that holds a mount and no marker is not taken for one.
-            let has_state = scene.template().join(crate::support::STATE).exists();
+            let has_state = scene.template().join(STATE).exists();
             let below = |layout: &&&[&str]| {
-                let state = format!("{}/", crate::support::STATE);
+                let state = format!("{STATE}/");
                 layout.iter().any(|path| path.starts_with(&state))
             };
             for layout in LAYOUTS.iter().filter(|layout| has_state || !below(layout)) {
-                let root = TestRoot::empty();
-                for path in *layout {
-                    let at = root.path(path);
-                    std::fs::create_dir_all(&at).unwrap();
-                    mount(&["-t", "tmpfs", "tmpfs", at.to_str().unwrap()]);
-                }
-                copy_tree(scene.template(), root.dir());
-                let story = traced::record(&root, &scene);
-                layout
-                    .iter()
-                    .rev()
-                    .for_each(|path| unmount(&root.path(path)));
+                let story = record(&scene, layout, None).unwrap();
                 act(&format!("{what}, mounts {layout:?}"), &story);
             }
         }
@@ -291,6 +298,59 @@ fn a_power_cut_in_the_order_of_the_program_leaves_the_old_tree_or_the_new_one() 
         if let Err(broken) = done {
             panic!("{what}: MCO_RESCUE_SEED={seed}: {broken}");
         }
+    });
+}
+
+/// A run that is killed, and recovered to either side; a run that meets an error, and undoes itself.
+const ACCIDENTS_OF_RUNS: [(&str, Option<&[&str]>); 3] = [
+    ("signal=KILL", Some(&["recover"])),
+    ("error=EIO", None),
+    ("signal=KILL", Some(&["recover", "--back"])),
+];
+
+#[test]
+fn a_power_cut_after_a_kill_or_an_error_leaves_the_old_tree_or_the_new_one() {
+    if !can_disturb() {
+        return;
+    }
+    let seed = seed();
+    let (each, cuts_of_each) = if everything_is_asked_for() {
+        (1, 20_000)
+    } else {
+        (5, 2_000)
+    };
+    with_mounts(|| {
+        let (mut stories, mut cuts) = (0, 0);
+        for scene in [update(&[]), bare()] {
+            let from = scene.nth("renameat", |line| line.contains(".journal.json.new"));
+            let calls = (from..=scene.count("renameat")).map(|nth| ("renameat", nth));
+            let others = (1..=scene.count("renameat2")).map(|nth| ("renameat2", nth));
+            let flushes = (1..=scene.count("syncfs")).map(|nth| ("syncfs", nth));
+            let points: Vec<_> = calls.chain(others).chain(flushes).collect();
+            for (number, (call, nth)) in points.into_iter().enumerate().step_by(each) {
+                let turn = number / each;
+                let (fault, recover) = ACCIDENTS_OF_RUNS[turn % ACCIDENTS_OF_RUNS.len()];
+                let accident = Accident {
+                    call,
+                    nth,
+                    fault,
+                    recover,
+                };
+                let layout = LAYOUTS[turn % 3];
+                let Some(story) = record(&scene, layout, Some(&accident)) else {
+                    continue;
+                };
+                stories += 1;
+                let mut dice = Dice::new(seed);
+                let done = cut_story(&story, &mut dice, cuts_of_each, Fault::Nothing, &mut cuts);
+                if let Err(broken) = done {
+                    panic!("{accident:?}, mounts {layout:?}: MCO_RESCUE_SEED={seed}: {broken}");
+                }
+            }
+        }
+        say(&format!(
+            "the model of {stories} disturbed runs and their recoveries: {cuts} power cuts (seed {seed})"
+        ));
     });
 }
 

@@ -381,25 +381,27 @@ impl Story {
         Allowed { from, to: from }
     }
 
-    /// The story of one run that was recorded; `paths` are those that count.
-    pub fn of_run(
-        before: &World,
-        world: World,
-        plan: Plan,
-        good_at: usize,
-        paths: Vec<Path>,
-    ) -> Self {
+    /// The story of one run that was recorded, with the objects at these paths before it and after it.
+    pub fn of_run(world: World, plan: Plan, paths: Vec<Path>, states: [Vec<Object>; 2]) -> Self {
+        let [old, new] = states;
+        let promised = world.promised(plan.mark);
         let mut story = Self {
             world,
             plans: vec![plan],
-            ends: vec![Ended {
-                at: good_at,
-                good: true,
-            }],
-            states: Vec::new(),
+            ends: Vec::new(),
+            states: vec![old.clone(), new.clone(), old],
             paths,
         };
-        story.states = vec![story.objects(before), story.objects(&story.world)];
+        let found = story.objects(&story.world);
+        let good = found == new;
+        let all = Allowed { from: 0, to: 1 };
+        assert!(
+            good || found == story.states[0],
+            "half of the paths are new: {}",
+            story.differences(&story.world, all)
+        );
+        let at = promised.filter(|_| good).unwrap_or(story.world.moment());
+        story.ends.push(Ended { at, good });
         story
     }
 

@@ -168,11 +168,14 @@ fn recover_run(world: &mut World, plans: &[Plan], state: Node, fault: Fault) -> 
     }
     match (of_journal, is_marked, of_intent) {
         (Some(plan), true, _) => {
+            // Of a run that was killed before its last flush.
+            world.flush_fs(world.fs_of(state));
             tidy_up(world, plan, state, fault);
             Ok(Way::Tidied)
         }
         (Some(plan), false, _) => resolve(world, plan, state, fault),
         (None, true, Some(plan)) => {
+            world.flush_fs(world.fs_of(state));
             close(world, plan, state, fault);
             Ok(Way::Tidied)
         }

@@ -1,7 +1,7 @@
 //! Runs of the real program, call by call, in the model: strace tells the order of the calls, and the journal what the
 //! run was to do.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
@@ -170,7 +170,8 @@ fn calls_of(log: &str) -> Vec<Call> {
         let Some((name, args)) = call.trim_end().split_once('(') else {
             continue;
         };
-        if result.starts_with('-') {
+        // It failed, or the process was killed at it.
+        if result.starts_with(['-', '?']) {
             continue;
         }
         let args = args.strip_suffix(')').unwrap_or(args);
@@ -228,24 +229,70 @@ struct Recording {
     plan: Plan,
 }
 
-/// Runs the program on a root, and gives the story that the model makes of it.
-pub fn record(root: &TestRoot, scene: &Scene) -> Story {
+/// What happens to a run at one of its calls.
+#[derive(Debug, Clone, Copy)]
+pub struct Accident {
+    pub call: &'static str,
+    pub nth: usize,
+    /// In the words of strace.
+    pub fault: &'static str,
+    /// What leads out of it; a run that was not killed ends by itself.
+    pub recover: Option<&'static [&'static str]>,
+}
+
+/// Runs the program under strace and gives its log.
+fn trace(root: &TestRoot, accident: Option<&Accident>, args: &[&str]) -> String {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("strace");
+    command.args(["-f", "-y", "-qq", "-s", "1000000", "-o"]);
+    command.arg(log.path()).arg("-e");
+    command.arg(format!("trace={}", if knows_all() { CALLS } else { "all" }));
+    if let Some(Accident {
+        call, nth, fault, ..
+    }) = accident
+    {
+        command.arg("-e");
+        command.arg(format!("inject={call}:{fault}:when={nth}"));
+    }
+    command.args([PROGRAM, "--quiet", "--root"]).arg(root.dir());
+    command.args(args);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let wanted: &[Option<i32>] = match accident {
+        None => &[Some(0)],
+        Some(Accident {
+            recover: Some(_), ..
+        }) => &[None],
+        // An error while it tidies up is none of the run.
+        Some(_) => &[Some(0), Some(1), Some(4)],
+    };
+    let code = output.status.code();
+    assert!(
+        wanted.contains(&code),
+        "{args:?} {accident:?}: {code:?} {said}"
+    );
+    fs::read_to_string(log.path()).unwrap()
+}
+
+/// Runs the program on a root, and gives the story that the model makes of it. If the run is killed, its recovery follows
+/// in the same story, without a power cut in between. Nothing if the run ended before it wrote a journal.
+pub fn record(root: &TestRoot, scene: &Scene, accident: Option<&Accident>) -> Option<Story> {
     let top = fs::canonicalize(root.dir()).unwrap();
     let top = top.to_str().unwrap().to_owned();
     let mut dictionary = Dictionary::new();
     let before = Tree::read(&top, &mut dictionary);
     let config = root.config(scene.new.as_ref().unwrap_or(&Value::Null));
-    let log = tempfile::NamedTempFile::new().unwrap();
-    let mut command = Command::new("strace");
-    command.args(["-f", "-y", "-qq", "-s", "4096", "-o"]);
-    command.arg(log.path()).arg("-e");
-    command.arg(format!("trace={}", if knows_all() { CALLS } else { "all" }));
-    command.args([PROGRAM, "--quiet", "--root"]).arg(root.dir());
-    command.args(arguments(scene.new.as_ref(), &config));
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    let calls = calls_of(&fs::read_to_string(log.path()).unwrap());
+    let args = arguments(scene.new.as_ref(), &config);
+    let mut log = trace(root, accident, &args);
+    if let Some(recover) = accident.and_then(|accident| accident.recover) {
+        log += &trace(root, None, recover);
+    }
+    let found = Tree::read(&top, &mut dictionary);
+    // Where the run leads to without an accident.
+    let other = scene.root();
+    other.run(&args).exits(0);
+    let after = Tree::read(other.dir().to_str().unwrap(), &mut dictionary);
+    let calls = calls_of(&log);
     let calls = calls.iter().filter(|call| {
         let text = call.args.join(" ") + &call.result;
         let is_known = CALLS.split([',', '?']).any(|known| known == call.name);
@@ -254,7 +301,8 @@ pub fn record(root: &TestRoot, scene: &Scene) -> Story {
     });
     let calls: Vec<&Call> = calls.collect();
     // Every name of the calls, before there is a table for them.
-    for arg in calls.iter().flat_map(|call| &call.args) {
+    let named = calls.iter().filter(|call| call.name != "write");
+    for arg in named.flat_map(|call| &call.args) {
         if arg.starts_with('"') && !arg.contains('/') && arg.len() < 200 {
             dictionary.name(quoted(arg));
         }
@@ -263,7 +311,7 @@ pub fn record(root: &TestRoot, scene: &Scene) -> Story {
             dictionary.path(path);
         }
     }
-    let journal = journal_of(&top);
+    let journal = journal_of(&calls)?;
     let mut plan = plan_of(&journal, &mut dictionary);
     let makes = calls.iter().filter(|call| call.name == "mkdirat").count();
     let creates = calls
@@ -280,8 +328,6 @@ pub fn record(root: &TestRoot, scene: &Scene) -> Story {
     before.build(&mut world);
     world.settle();
     know_what_changes_attributes(&mut plan, &world);
-    let mut start = World::default();
-    start.copy_from(&world);
     let mut recording = Recording {
         dictionary,
         top,
@@ -294,7 +340,7 @@ pub fn record(root: &TestRoot, scene: &Scene) -> Story {
     for call in &calls {
         recording.replay(call);
     }
-    recording.into_story(&start, &before)
+    Some(recording.into_story(&before, &after, &found))
 }
 
 /// A change of attributes is of what was there, or of what an earlier step puts there; the journal does not say it again.
@@ -392,6 +438,25 @@ impl Tree {
         }
     }
 
+    fn objects(&self) -> impl Iterator<Item = (Path, Object)> + '_ {
+        let all = self.entries.iter();
+        all.map(|(path, stat, attr, content)| {
+            let object = Object {
+                there: true,
+                is_dir: stat.is_dir(),
+                attr: *attr,
+                content: *content,
+            };
+            (*path, object)
+        })
+    }
+
+    fn by_path(&self) -> BTreeMap<(u8, [Name; 8]), Object> {
+        let all = self.objects();
+        all.map(|(path, object)| (path.len_and_parts(), object))
+            .collect()
+    }
+
     fn dirs(&self) -> usize {
         let dirs = self.entries.iter().filter(|(_, stat, ..)| stat.is_dir());
         1 + dirs.count()
@@ -420,12 +485,45 @@ impl Tree {
     }
 }
 
-/// The journal of the run that has just ended: the newest one of the history.
-fn journal_of(top: &str) -> Value {
-    let all = fs::read_dir(format!("{top}/{STATE}/history")).unwrap();
-    let all = all.map(|entry| entry.unwrap().path().join("journal.json"));
-    let newest = all.max_by_key(|path| fs::metadata(path).unwrap().modified().unwrap());
-    serde_json::from_slice(&fs::read(newest.unwrap()).unwrap()).unwrap()
+/// The journal of a run, if it was written.
+fn journal_of(calls: &[&Call]) -> Option<Value> {
+    let is_its = |call: &&&Call| {
+        let path = of_descriptor(&call.args[0]).unwrap_or_default();
+        call.name == "write" && path.ends_with("/.journal.json.new")
+    };
+    let pieces = calls.iter().filter(is_its);
+    let bytes: Vec<u8> = pieces.flat_map(|call| unescaped(&call.args[1])).collect();
+    (!bytes.is_empty()).then(|| serde_json::from_slice(&bytes).unwrap())
+}
+
+/// The bytes of a string of strace.
+fn unescaped(arg: &str) -> Vec<u8> {
+    let text = arg
+        .strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'));
+    let mut rest = text.unwrap().bytes().peekable();
+    let mut bytes = Vec::new();
+    while let Some(byte) = rest.next() {
+        let is_digit = |byte: &u8| (b'0'..=b'7').contains(byte);
+        bytes.push(match byte {
+            b'\\' => match rest.next().unwrap() {
+                b'n' => b'\n',
+                b't' => b'\t',
+                b'r' => b'\r',
+                digit if is_digit(&digit) => {
+                    let mut number = u32::from(digit - b'0');
+                    for _ in 0..2 {
+                        let next = rest.next_if(is_digit);
+                        number = next.map_or(number, |next| number * 8 + u32::from(next - b'0'));
+                    }
+                    number as u8
+                }
+                other => other,
+            },
+            other => other,
+        });
+    }
+    bytes
 }
 
 fn plan_of(journal: &Value, dictionary: &mut Dictionary) -> Plan {
@@ -560,21 +658,21 @@ impl Recording {
                 let (dir, name) = self.place(call, 0)?;
                 self.set_mode(self.world.find(dir, name), Self::mode(&args[2]));
             }
-            // It is for the step that is next.
+            // It is for the step whose object has not got this mode yet.
             name if NAMELESS.contains(&name) => {
+                let mode = match args[2..].first().and_then(|arg| arg.strip_prefix("0x")) {
+                    Some(mode) => u32::from_str_radix(mode, 16).unwrap(),
+                    None => Self::mode(&args[1]),
+                };
                 let world = &self.world;
-                let steps = self.plan.steps.iter();
-                let mut steps = steps.filter(|step| step.kind == Kind::Attr);
-                let step = steps.find(|step| Object::at(world, &step.path) != step.new)?;
-                let (node, mode) = (step.path.at(world), step.new.attr & MODE);
-                let is_its = [
-                    format!("{mode:#x}"),
-                    format!("{mode:#05o}").replace("0o", "0"),
-                ];
-                assert!(
-                    args.iter().any(|arg| is_its.contains(arg)),
-                    "{args:?} for {mode:o}"
-                );
+                let needs = |step: &&Step| {
+                    let sides = [step.old.attr & MODE, step.new.attr & MODE];
+                    let node = step.path.at(world);
+                    step.kind == Kind::Attr
+                        && sides.contains(&mode)
+                        && world.attr(node) & MODE != mode
+                };
+                let node = self.plan.steps.iter().find(needs)?.path.at(world);
                 self.set_mode(node, mode);
             }
             "fchown" => {
@@ -655,7 +753,7 @@ impl Recording {
         found.unwrap_or_else(|| format!("all of {path:?}"))
     }
 
-    fn into_story(self, start: &World, before: &Tree) -> Story {
+    fn into_story(self, before: &Tree, after: &Tree, found: &Tree) -> Story {
         let Self {
             world,
             plan,
@@ -663,22 +761,27 @@ impl Recording {
             ..
         } = self;
         assert!(writes.iter().all(|left| *left == 0), "{writes:?}");
-        let mut paths: Vec<Path> = plan.steps.iter().map(|step| step.path).collect();
-        let changed = before.entries.iter().map(|(path, ..)| *path);
-        paths.extend(changed.filter(|path| {
-            Object::at(start, path) != Object::at(&world, path) && !path.is_in(&plan.state)
-        }));
-        let mut seen = BTreeSet::new();
-        paths.retain(|path| seen.insert(path.len_and_parts()));
-        // What the journal says has come to be, in the model as well; of two steps for one path the last counts.
-        for (index, step) in plan.steps.iter().enumerate() {
-            let later = &plan.steps[index + 1..];
-            if !later.iter().any(|later| later.path == step.path) {
-                assert_eq!(Object::at(&world, &step.path), step.new, "{step:?}");
-            }
+        // The model has come to what is on disk.
+        for (path, object) in found.objects().filter(|(path, _)| !path.is_in(&plan.state)) {
+            assert_eq!(Object::at(&world, &path), object, "{path:?}");
         }
-        let good_at = world.promised(plan.mark);
-        Story::of_run(start, world, plan, good_at, paths)
+        let all = before.objects().chain(after.objects());
+        let all: BTreeMap<_, Path> = all
+            .map(|(path, _)| (path.len_and_parts(), path))
+            .filter(|(_, path)| !path.is_in(&plan.state))
+            .collect();
+        let (old, new) = (before.by_path(), after.by_path());
+        let of = |tree: &BTreeMap<(u8, [Name; 8]), Object>, path: &Path| {
+            tree.get(&path.len_and_parts()).copied().unwrap_or_default()
+        };
+        let paths: Vec<Path> = all
+            .into_values()
+            .filter(|path| of(&old, path) != of(&new, path))
+            .collect();
+        assert!(!paths.is_empty());
+        let state = |tree| paths.iter().map(|path| of(tree, path)).collect();
+        let states = [state(&old), state(&new)];
+        Story::of_run(world, plan, paths, states)
     }
 }
 

@@ -473,19 +473,19 @@ impl World {
         then
     }
 
-    /// The moment from which on the file with this content is durable with its last name: after the last flush of its
-    /// file system before one of its names is removed.
-    pub fn promised(&self, content: u32) -> usize {
-        let is_written = |change: &&Change| change.what == What::Write && change.value == content;
-        let node = self.log.iter().find(is_written).map(|change| change.node);
-        let fs = node.map(|node| self.fs_of[node as usize]);
-        let is_named = |change: &Change| change.what == What::Names && Some(change.first.1) == node;
-        let named = self.log.iter().rposition(is_named).unwrap_or_default();
+    /// The moment from which on the file with this content is durable with its last name: after the first flush of its
+    /// file system that follows. Nothing if there is no such file.
+    pub fn promised(&self, content: u32) -> Option<usize> {
+        let mut all = self.log.iter().rev();
+        let written = all.find(|change| change.what == What::Write && change.value == content)?;
+        let is_named =
+            |change: &Change| change.what == What::Names && change.first.1 == written.node;
+        let named = self.log.iter().rposition(is_named)?;
         let flushes = |change: &Change| {
-            Some(change.fs) == fs && matches!(change.what, What::FlushAll | What::FlushNode)
+            change.fs == written.fs && matches!(change.what, What::FlushAll | What::FlushNode)
         };
-        let flushed = self.log[named..].iter().position(flushes);
-        flushed.map_or(self.log.len(), |at| named + at + 1)
+        let flushed = self.log[named..].iter().position(flushes)?;
+        Some(named + flushed + 1)
     }
 
     /// The moments of all flushes.
