@@ -334,6 +334,7 @@ fn recover_run(
     let stages: Vec<RootPath> = stages.collect();
     match (files.journal, files.committed, files.intent) {
         (Some(journal), true, _) => {
+            flush_mark(state)?;
             freeze::kill_cgroups(&journal.freeze);
             tidy_up(root, state, &journal, &union_of(&stages, &journal.stages));
             Ok(Recovered::Finished(journal.config, Changes::default()))
@@ -349,6 +350,7 @@ fn recover_run(
             unfinished.resolve_run(wanted)
         }
         (None, true, Some(intent)) => {
+            flush_mark(state)?;
             warn_only(close_run(root, state, &intent.id, &stages));
             Ok(Recovered::Finished(intent.config, Changes::default()))
         }
@@ -373,6 +375,12 @@ fn drop_torn_status(root: &Root, state: &StateDirectory) -> Result<(), StateErro
         state.unlink_file(paths::STATUS)?;
     }
     Ok(())
+}
+
+/// Flushes the file system of the state. A run that was killed before its last flush has left a mark that a power cut
+/// would take back; names on other file systems were flushed before the mark was written.
+fn flush_mark(state: &StateDirectory) -> Result<(), RecoverError> {
+    disk::sync_file_system(state.dir()).map_err(|errno| RecoverError::Sync(errno.into()))
 }
 
 /// Gives up a run whose journal is damaged: the tree stays as it is, with files from before and of the run. Its backup
