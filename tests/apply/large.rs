@@ -15,7 +15,7 @@ use crate::support::{TestRoot, machine_config};
 /// Bytes that do not repeat in step with any piece.
 fn bytes(size: usize) -> Vec<u8> {
     (0_u64..)
-        .flat_map(|n| (n * n ^ n << 7).to_le_bytes())
+        .flat_map(|n| ((n * n) ^ (n << 7)).to_le_bytes())
         .take(size)
         .collect()
 }
