@@ -289,6 +289,7 @@ fn recover_state(
         for path in stray_stages::sweep_stages(root, id.as_deref()) {
             log::warn!("{path} of an earlier run was stale and is removed");
         }
+        remove_if_empty(root, &RootPath::fixed(paths::STAGE));
     }
     Ok(recovered)
 }
