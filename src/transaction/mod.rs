@@ -324,6 +324,17 @@ impl<'a> TransactionRun<'a> {
             .collect()
     }
 
+    /// Returns true if something is staged on another file system than the state's, or that cannot be seen.
+    fn stages_elsewhere(&self) -> bool {
+        let own = fstat(self.state.dir()).map(|stat| stat.st_dev);
+        let device = |path: &RootPath| {
+            let (_, dir) = self.request.root.nearest(path).ok()?;
+            fstat(&dir).ok().map(|stat| stat.st_dev)
+        };
+        let first = self.candidates.iter().filter_map(|set| set.paths.first());
+        first.map(device).any(|device| device != own.ok())
+    }
+
     /// Stages every new object and keeps a second name of every old one, then barrier 1.
     fn stage_steps(&mut self) -> Result<(), TransactionError> {
         let first: Vec<RootPath> = self
@@ -342,6 +353,10 @@ impl<'a> TransactionRun<'a> {
         };
         if !strays::are_searched(self.request.root, &first) {
             list_elsewhere(&RootPath::fixed(paths::INTENT))?;
+        }
+        if self.state.is_new() && self.stages_elsewhere() {
+            // Without its state directory, a later run does not know whether what is staged is still needed.
+            self.state.sync_names()?;
         }
         for set in &self.candidates {
             let stage = stage::make_stage(self.request.root, set, &mut list_elsewhere);

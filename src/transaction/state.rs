@@ -21,6 +21,7 @@ use crate::sealed;
 #[derive(Debug)]
 pub(super) struct StateDirectory {
     dir: File,
+    is_new: bool,
 }
 
 /// An error of the state directory.
@@ -70,7 +71,7 @@ impl StateDirectory {
         if linked.is_some() || !marker.is_some_and(|text| is_ours(&text)) {
             return Err(StateError::NoMarker);
         }
-        Ok(Some(Self { dir }))
+        Ok(Some(Self { dir, is_new: false }))
     }
 
     /// Opens the state directory, and makes it first if it is missing. A new one is durable with the next flush.
@@ -95,7 +96,12 @@ impl StateDirectory {
         disk::write_temporary(&dir, marker.name(), MARKER_TEXT.as_bytes(), false)
             .and_then(|()| disk::commit_temporary(&dir, marker.name()))
             .map_err(|error| system_error(&marker, error))?;
-        Ok(Self { dir })
+        Ok(Self { dir, is_new: true })
+    }
+
+    /// Returns true if it was made now: it is not durable before the next flush.
+    pub(super) fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// The open directory.
