@@ -242,8 +242,10 @@ pub fn find_pending(root: &Root) -> Result<Pending, StateError> {
     Ok(match (files.journal, files.committed, files.intent) {
         (Some(journal), true, _) => Pending::Committed(journal.config),
         (Some(journal), false, _) => Pending::Unfinished(journal.config, journal.deployment),
-        (None, true, Some(intent)) => Pending::Committed(intent.config),
-        (None, false, Some(intent)) => Pending::Staged(intent.config),
+        (None, committed, Some(intent)) if committed || is_closed(root, &intent.id) => {
+            Pending::Committed(intent.config)
+        }
+        (None, _, Some(intent)) => Pending::Staged(intent.config),
         (None, _, None) if files.lost_intent => Pending::Staged(ConfigRef::unknown()),
         (None, _, None) => Pending::Nothing,
     })
@@ -292,6 +294,14 @@ fn recover_state(
         remove_if_empty(root, &RootPath::fixed(paths::STAGE));
     }
     Ok(recovered)
+}
+
+/// Returns true if the journal of a run is in its history: only a run that is committed moves it there. btrfs can forget
+/// the removal of the intent and keep that of the mark.
+fn is_closed(root: &Root, id: &str) -> bool {
+    let name = RootPath::fixed(paths::JOURNAL);
+    let path = history_path(id).join(name.name());
+    path.is_ok_and(|path| matches!(root.exists(&path), Ok(true)))
 }
 
 /// Returns the id of the run that still needs its staging directories.
@@ -350,12 +360,12 @@ fn recover_run(
             };
             unfinished.resolve_run(wanted)
         }
-        (None, true, Some(intent)) => {
+        (None, committed, Some(intent)) if committed || is_closed(root, &intent.id) => {
             flush_mark(state)?;
             warn_only(close_run(root, state, &intent.id, &stages));
             Ok(Recovered::Finished(intent.config, Changes::default()))
         }
-        (None, false, Some(intent)) => {
+        (None, _, Some(intent)) => {
             warn_only(discard_run(root, state, &intent.id, &stages));
             Ok(Recovered::Swept(intent.config))
         }
