@@ -82,6 +82,14 @@ const XFS: FileSystem = FileSystem {
     superblock: 0..512,
 };
 
+const BTRFS: FileSystem = FileSystem {
+    kind: "btrfs",
+    mkfs: &["mkfs.btrfs", "-q", "-f", "-m", "single"],
+    mebibytes: 128,
+    options: "rw",
+    superblock: 65536..69632,
+};
+
 /// Which directory of which disk is where in the root.
 struct Layout {
     name: &'static str,
@@ -159,6 +167,11 @@ fn every_crash_image_is_the_old_or_the_new_node_on_ext4_with_its_data_in_the_jou
 #[test]
 fn every_crash_image_is_the_old_or_the_new_node_on_xfs() {
     every_image("7 crash images, xfs", &XFS);
+}
+
+#[test]
+fn every_crash_image_is_the_old_or_the_new_node_on_btrfs() {
+    every_image("7 crash images, btrfs", &BTRFS);
 }
 
 /// What shows that the tests above can fail.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tiny.sh OUT KERNEL INIT: the initramfs of the tiny guests: a static busybox,
-# the kernel modules for a virtual disk, and INIT as /init. Two megabytes;
+# the kernel modules for a virtual disk, and INIT as /init. Three megabytes;
 # the kernel takes further archives after it (the binary, a case's files).
 set -euo pipefail
 
@@ -21,10 +21,11 @@ list() {
         modprobe -d "$kernel" -S "$version" --show-depends "$module"
     done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++'
 }
-for name in disk xfs; do
+for name in disk xfs btrfs; do
     case $name in
         disk) modules=(virtio_pci virtio_blk) ;;
         xfs) modules=(xfs) ;;
+        btrfs) modules=(btrfs) ;;
     esac
     list "${modules[@]}" | while IFS= read -r path; do
         cp "$path" "$tree/lib/modules/"
