@@ -174,12 +174,31 @@ impl<'a> Executor<'a> {
         let is_after = progress == Some(StepProgress::After);
         let is_kept = || matches!(self.find_kept(index, step), Ok(KeptObject::As(_)));
         let is_staged = || !matches!(self.find_staged(index, step), Ok(KeptObject::Missing));
+        // btrfs may forget that a name has left the stage, and keep that it has come to its target.
+        let has_left = || !is_staged() || self.is_staged_object(index, step);
         match &step.step {
             put if put.exchanges() => is_after && is_kept(),
-            Step::Put { .. } | Step::MakeDirectory { .. } => is_after && !is_staged(),
+            Step::Put { .. } | Step::MakeDirectory { .. } => is_after && has_left(),
             Step::Remove { .. } | Step::RemoveDirectory { .. } => is_after && is_kept(),
             Step::Metadata { .. } => is_after || progress == Some(StepProgress::Between),
         }
+    }
+
+    /// Returns true if the target and the staged new object of a step are two names of one object.
+    fn is_staged_object(&self, index: usize, step: &JournalStep) -> bool {
+        let stage = self.stages.get(step.stage).copied().flatten();
+        let stage = stage.and_then(|dir| dir.try_clone_to_owned().ok());
+        let staged = stage.map(|dir| Place {
+            dir: dir.into(),
+            name: new_name(index),
+        });
+        let target = self.root.place(step.step.path()).ok().flatten();
+        let of = |place: Option<Place>| {
+            let stat = place?.stat().ok().flatten()?;
+            Some((stat.st_dev, stat.st_ino))
+        };
+        let staged = of(staged);
+        staged.is_some() && staged == of(target)
     }
 
     /// Returns the name of a step's staged new object, if it is present and whole; a step without one needs
