@@ -288,10 +288,13 @@ fn recover_state(
     state.sweep_temporaries(root);
     let recovered = recover_run(root, &state, wanted, running)?;
     if let Ok(id) = pending_id(root, &state) {
-        for path in stray_stages::sweep_stages(root, id.as_deref()) {
+        let swept = stray_stages::sweep_stages(root, id.as_deref());
+        for path in &swept {
             log::warn!("{path} of an earlier run was stale and is removed");
         }
-        remove_if_empty(root, &RootPath::fixed(paths::STAGE));
+        if !swept.is_empty() {
+            remove_if_empty(root, &RootPath::fixed(paths::STAGE));
+        }
     }
     Ok(recovered)
 }
