@@ -213,7 +213,7 @@ enum TransactionError {
 }
 
 /// Fewer steps than this are staged by one thread.
-const PART: usize = 512;
+const PART: usize = 96;
 
 /// The result of staging some steps.
 #[derive(Default)]

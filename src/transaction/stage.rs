@@ -85,7 +85,7 @@ pub(super) fn stage_candidates(
 }
 
 /// Steps that share a directory: a directory takes one new name at a time, however many threads make names.
-const SHARE: usize = 512;
+const SHARE: usize = 96;
 
 /// Upper limit of sets: more do not make staging faster.
 const MOST_SETS: usize = 64;
