@@ -421,20 +421,24 @@ pub fn give_up_run(root: &Root, _lock: &Lock) -> Result<Recovered, RecoverError>
     let (config, id) = intent.map_or((ConfigRef::unknown(), None), |intent| {
         (intent.config, Some(intent.id))
     });
-    let mut kept = None;
-    if let Some(path) = id.map(|id| history_path(&id)) {
-        let dir = open_own(root, &path).map_err(|e| StateError::System(path.to_string(), e))?;
-        if let Some(dir) = dir {
-            disk::replace_durably(&dir, GIVEN_UP, b"")
-                .map_err(|e| StateError::System(path.to_string(), e.into()))?;
-            kept = Some(path);
-        }
-    }
+    let kept = id.map(|id| history_path(&id));
+    let kept = kept.filter(|path| mark_given_up(root, path));
     Ok(Recovered::GivenUp(config, kept))
 }
 
 /// Name of the file that marks the backup copies of a run that was given up: they have no journal, and stay.
 const GIVEN_UP: &str = "given-up";
+
+/// Marks the backup copies below a path. Returns false if there are none. The run is given up even on a full disk.
+fn mark_given_up(root: &Root, path: &RootPath) -> bool {
+    let Ok(Some(dir)) = open_own(root, path) else {
+        return false;
+    };
+    if let Err(error) = disk::replace_durably(&dir, GIVEN_UP, b"") {
+        log::warn!("marking {path} to be kept: {}", Reason::from(error));
+    }
+    true
+}
 
 /// Removes the backup copies of a run that changed no name, and whose intent is lost.
 fn sweep_unnamed_history(root: &Root) {
