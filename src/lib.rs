@@ -74,6 +74,8 @@ pub mod drift;
 
 pub mod daemon;
 
+pub mod crossing;
+
 // From a config to a changed node.
 
 pub mod source;

@@ -20,6 +20,10 @@ pub(super) const PIVOT: &str = "Examples:
   mco-rescue pivot
   mco-rescue pivot --os-from /run/media/stick/image --reboot";
 
+pub(super) const PREFLIGHT: &str = "Examples:
+  mco-rescue preflight --os-from /run/media/stick/image
+  mco-rescue preflight --os-from /run/media/stick/image --output json";
+
 pub(super) const SHOW: &str = "Examples:
   mco-rescue show
   mco-rescue show worker.yaml /etc/kubernetes/kubelet.conf

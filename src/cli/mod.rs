@@ -21,6 +21,7 @@ mod pivot;
 mod plan;
 mod policies;
 mod predict;
+mod preflight;
 mod recover;
 mod render;
 mod rollback;
@@ -148,6 +149,14 @@ pub enum Command {
     /// boot; nothing reboots without --reboot.
     #[command(after_long_help = examples::PIVOT)]
     Pivot(PivotArgs),
+
+    /// Say if this node can run another OS image, before it is staged
+    ///
+    /// Changes nothing. Reads the image unbooted, and this node: processor, network interfaces, boot loader, drivers,
+    /// disks, kernel arguments, container runtime. Each finding has its evidence, the words of the failure that it
+    /// prevents, and the cure. Ends with exit code 1 when something stands against the image.
+    #[command(after_long_help = examples::PREFLIGHT)]
+    Preflight(PreflightArgs),
 
     /// List what is in CONFIG, or print one decoded file
     ///
@@ -323,6 +332,14 @@ impl ConfigArgs {
             self.config.as_deref()
         }
     }
+}
+
+/// Which image is looked at before a crossing.
+#[derive(Debug, Default, Args)]
+pub struct PreflightArgs {
+    /// The image: an OCI directory or archive, or a directory that holds its files, such as a staged deployment
+    #[arg(long, value_name = "PATH")]
+    pub os_from: Option<PathBuf>,
 }
 
 /// Which config, and what is allowed.
@@ -943,6 +960,7 @@ fn run_command(ui: &Ui<'_>, command: &Command) -> anyhow::Result<ExitCode> {
         },
         Command::Pivot(args) => pivot::run(ui, args),
         Command::Plan(args) => plan::run(ui, args),
+        Command::Preflight(args) => preflight::run(ui, args),
         Command::Verify(args) => verify::run(ui, args),
         Command::Show(args) => show::run(ui, args),
         Command::Doctor(args) => doctor::run(ui, args),

@@ -12,6 +12,7 @@ pub mod policy;
 pub mod pull;
 pub mod registries;
 pub mod storage;
+pub mod tree;
 
 use std::fmt;
 

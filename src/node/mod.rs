@@ -21,6 +21,7 @@ pub mod network;
 mod observer;
 pub mod os;
 pub mod os_release;
+pub mod platform;
 mod records;
 pub mod requests;
 pub mod shadow_lines;
@@ -46,6 +47,7 @@ pub use labels::{Labels, Mislabelled};
 pub use machine::Machine;
 use observer::{Observer, SeenObjects};
 pub use os::Os;
+pub use os_release::OsRelease;
 pub use records::{Baseline, Recorded, Records};
 pub use system::System;
 

@@ -15,6 +15,7 @@ pub mod install;
 pub mod kept;
 pub mod key;
 pub mod plan;
+pub mod preflight;
 pub mod question;
 pub mod recover;
 pub mod rollback;

@@ -1,0 +1,111 @@
+//! The file tree of an OS image that no node runs: read from an OCI directory or archive, from a directory that holds the
+//! tree, or from containers-storage. Nothing is unpacked; only the files that [`wanted`] lists are kept.
+
+mod directory;
+mod initramfs;
+mod wanted;
+
+pub use directory::read_directory;
+pub use initramfs::module_name;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A file of the tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TreeFile {
+    /// Size in bytes.
+    pub size: u64,
+    /// Content, if [`wanted`] asks for it and it is within the limit there.
+    pub bytes: Option<Vec<u8>>,
+    /// Target, if it is a symbolic link.
+    pub link: Option<String>,
+}
+
+/// The kernel modules inside an initramfs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Initramfs {
+    /// Names of the modules, such as `virtio_blk`: without directory and ending, with `_` for `-`.
+    pub modules: BTreeSet<String>,
+    /// The reason why its content is unknown, such as an unknown compression.
+    pub problem: Option<String>,
+}
+
+/// The parts of an image's file tree that matter before a node boots it.
+///
+/// Paths have no slash at the beginning. The tree's `/etc` is below `usr/etc`, in all forms of an image.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImageTree {
+    /// The source, such as `oci:/mnt/os`.
+    pub source: String,
+    /// Labels of the image's config; empty for a directory.
+    pub labels: BTreeMap<String, String>,
+    /// Architecture as Go names it, such as `amd64`; `None` for a directory.
+    pub architecture: Option<String>,
+    /// Files by path.
+    pub files: BTreeMap<String, TreeFile>,
+    /// The initramfs of the kernel; `None` if the tree has none.
+    pub initramfs: Option<Initramfs>,
+}
+
+impl ImageTree {
+    /// Returns true if a file, a link or a directory with kept files exists.
+    pub fn exists(&self, path: &str) -> bool {
+        self.files.contains_key(path) || self.below(path).next().is_some()
+    }
+
+    /// Returns the content of a file, following links within the tree.
+    pub fn bytes(&self, path: &str) -> Option<&[u8]> {
+        self.file(path)?.bytes.as_deref()
+    }
+
+    /// Returns the content of a text file, following links within the tree.
+    pub fn text(&self, path: &str) -> Option<String> {
+        let bytes = self.bytes(path)?;
+        Some(String::from_utf8_lossy(bytes).into_owned())
+    }
+
+    /// Returns a file, following up to eight links within the tree.
+    pub fn file(&self, path: &str) -> Option<&TreeFile> {
+        let mut at = path.to_owned();
+        for _ in 0..8 {
+            let file = self.files.get(&at)?;
+            let Some(link) = &file.link else {
+                return Some(file);
+            };
+            at = followed(&at, link);
+        }
+        None
+    }
+
+    /// Returns the paths of the files below a directory, in order.
+    pub fn below<'a>(&'a self, directory: &str) -> impl Iterator<Item = &'a str> {
+        let prefix = format!("{directory}/");
+        let start = prefix.clone();
+        self.files
+            .range(start..)
+            .map(|(path, _)| path.as_str())
+            .take_while(move |path| path.starts_with(&prefix))
+    }
+}
+
+/// Returns the path that a link leads to.
+fn followed(path: &str, link: &str) -> String {
+    let base = match link.starts_with('/') {
+        true => "",
+        false => path.rsplit_once('/').map_or("", |(above, _)| above),
+    };
+    let mut parts: Vec<&str> = base.split('/').filter(|part| !part.is_empty()).collect();
+    for part in link.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            name => parts.push(name),
+        }
+    }
+    parts.join("/")
+}
+
+/// Returns true for the initramfs of a kernel.
+fn is_initramfs(path: &str) -> bool {
+    path.starts_with("usr/lib/modules/") && path.ends_with("/initramfs.img")
+}

@@ -1,0 +1,45 @@
+//! The facts about a node that decide if it can run another OS image: processor, network interfaces and their
+//! configuration, disks, boot loader, container runtime.
+//!
+//! Everything is read below one root: `/proc`, `/sys` and `/run` of a root that does not run are empty, and then the facts
+//! of the hardware are missing, with the reason.
+
+use crate::kargs::Kargs;
+use crate::node::OsRelease;
+use crate::root::{Root, RootPath};
+
+/// A fact, or the reason why it is missing.
+pub type Seen<T> = Result<T, String>;
+
+/// The facts about a node.
+#[derive(Debug, Clone)]
+pub struct Platform {
+    /// The operating system that the root holds.
+    pub os_release: OsRelease,
+    /// The machine's architecture as Go names it, such as `amd64`.
+    pub architecture: Seen<String>,
+    /// The kernel command line.
+    pub command_line: Seen<Kargs>,
+}
+
+impl Platform {
+    /// Reads all facts. A fact that cannot be read is missing with its reason; it is no error.
+    pub fn observe(root: &Root) -> Self {
+        Self {
+            os_release: OsRelease::read(root).unwrap_or_default(),
+            architecture: Ok(
+                crate::images::manifest::go_architecture(std::env::consts::ARCH).to_owned(),
+            ),
+            command_line: read_text(root, "proc/cmdline").map(|text| Kargs::parse(text.trim())),
+        }
+    }
+}
+
+/// Reads a text file, or says why it is missing.
+pub(super) fn read_text(root: &Root, path: &'static str) -> Seen<String> {
+    match root.read_small(&RootPath::fixed(path)) {
+        Ok(Some(bytes)) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Ok(None) => Err(format!("/{path} is missing below this root")),
+        Err(error) => Err(error.to_string()),
+    }
+}

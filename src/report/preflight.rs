@@ -1,0 +1,133 @@
+//! The findings before a crossing, as text and as JSON (`mco-rescue/preflight/v1`).
+
+use serde::Serialize;
+
+use super::plan::{Heading, machine};
+use super::wrap;
+use crate::crossing::{CrossingFinding, CrossingSeverity, Evidence, Target};
+use crate::text::inline;
+
+#[derive(Serialize)]
+struct PreflightDocument<'a> {
+    schema: &'static str,
+    node: &'a str,
+    system: &'a str,
+    root: &'a str,
+    target: TargetEntry<'a>,
+    findings: Vec<FindingEntry<'a>>,
+}
+
+#[derive(Serialize)]
+struct TargetEntry<'a> {
+    source: &'a str,
+    system: &'a str,
+    kernel: Option<&'a str>,
+    architecture: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct FindingEntry<'a> {
+    check: &'static str,
+    severity: CrossingSeverity,
+    subject: &'a str,
+    what: &'a str,
+    evidence: &'a [Evidence],
+    prevents: Option<&'a str>,
+    next: &'a [String],
+}
+
+/// Returns the document.
+///
+/// # Errors
+/// The text cannot be made.
+pub fn to_json(
+    heading: &Heading,
+    target: &Target,
+    findings: &[CrossingFinding],
+) -> serde_json::Result<String> {
+    let findings = findings.iter().map(|finding| FindingEntry {
+        check: finding.check,
+        severity: finding.severity,
+        subject: &finding.subject,
+        what: &finding.what,
+        evidence: &finding.evidence,
+        prevents: finding.prevents.as_deref(),
+        next: &finding.next,
+    });
+    let document = PreflightDocument {
+        schema: "mco-rescue/preflight/v1",
+        node: &heading.node,
+        system: &heading.system,
+        root: &heading.root,
+        target: TargetEntry {
+            source: &target.tree.source,
+            system: target.os_release.name(),
+            kernel: target.kernel.as_deref(),
+            architecture: target.tree.architecture.as_deref(),
+        },
+        findings: findings.collect(),
+    };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+/// Returns the text.
+pub fn to_text(heading: &Heading, target: &Target, findings: &[CrossingFinding]) -> String {
+    let mut text = machine(heading) + "\n";
+    let name = match target.os_release.name() {
+        "" => "an unknown system",
+        name => name,
+    };
+    text += &wrap(
+        &format!("Target: {} ({})", inline(name), target.tree.source),
+        2,
+    );
+    for (severity, title) in [
+        (CrossingSeverity::Inhibitor, "Inhibitors"),
+        (CrossingSeverity::Cured, "Cured by the run"),
+        (CrossingSeverity::Warning, "Warnings"),
+        (CrossingSeverity::Unknown, "Not known"),
+    ] {
+        let of_it: Vec<_> = findings
+            .iter()
+            .filter(|one| one.severity == severity)
+            .collect();
+        if of_it.is_empty() {
+            continue;
+        }
+        text += &format!("\n{title}:\n");
+        for finding in of_it {
+            text += &finding_text(finding);
+        }
+    }
+    text += match findings.first().map(|finding| finding.severity) {
+        None => "\nNothing stands against this image.\n",
+        Some(CrossingSeverity::Inhibitor) => {
+            "\nThe image is not staged until the inhibitors are gone.\n"
+        }
+        Some(_) => "\nNothing stops this image.\n",
+    };
+    text
+}
+
+fn finding_text(finding: &CrossingFinding) -> String {
+    let mut text = wrap(
+        &format!(
+            "{}: {} [{}]",
+            inline(&finding.subject),
+            inline(&finding.what),
+            finding.check
+        ),
+        2,
+    );
+    for evidence in &finding.evidence {
+        let line = format!("{}: {}", inline(&evidence.place), inline(&evidence.said));
+        text += &wrap(&line, 6);
+    }
+    if let Some(words) = &finding.prevents {
+        text += &wrap(&format!("Otherwise: {}", inline(words)), 6);
+    }
+    for next in &finding.next {
+        text += &wrap(&format!("Next: {next}"), 6);
+    }
+    text
+}

@@ -1,0 +1,1 @@
+//! Is it an image for nodes, for this machine, and not older than the node's?

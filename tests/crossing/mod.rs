@@ -1,0 +1,96 @@
+//! Crossings: a node, an image that it is to run, and `preflight` between them.
+//!
+//! [`Lab::healthy`] is a node and an image on which `preflight` finds nothing. Each test breaks one thing of it, and expects
+//! exactly the finding of that breakage.
+
+mod identity;
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::{TestRoot, flat_run};
+
+/// Version of the target's kernel.
+pub const KERNEL: &str = "6.12.0-55.el10.x86_64";
+
+/// A node and a target image, which lies unpacked in a directory.
+pub struct Lab {
+    pub node: TestRoot,
+    pub target: TestRoot,
+}
+
+/// A finding, as the program prints it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    pub check: String,
+    pub severity: String,
+    pub subject: String,
+    /// The whole finding as JSON, to look for words.
+    pub text: String,
+}
+
+impl Lab {
+    /// A node of EL 9 and an image of EL 10 that suit each other.
+    pub fn healthy() -> Self {
+        let lab = Self {
+            node: TestRoot::new(),
+            target: TestRoot::empty(),
+        };
+        lab.node.write(
+            "proc/cmdline",
+            "rw root=UUID=1 ostree=/ostree/boot.1/rhcos/aa/0\n",
+        );
+        lab.target.write(
+            "usr/lib/os-release",
+            "NAME=\"Red Hat Enterprise Linux CoreOS\"\nID=\"rhel\"\nVARIANT_ID=coreos\nVERSION_ID=\"10.0\"\n\
+             RHEL_VERSION=10.0\nOPENSHIFT_VERSION=\"5.0\"\nPRETTY_NAME=\"Red Hat Enterprise Linux CoreOS 10.0\"\n",
+        );
+        for name in ["vmlinuz", "initramfs.img"] {
+            lab.target
+                .write(&format!("usr/lib/modules/{KERNEL}/{name}"), name);
+        }
+        lab
+    }
+
+    /// What `preflight` finds; the document is checked against its schema.
+    pub fn findings(&self) -> Vec<Finding> {
+        let target = self.target.dir().to_str().unwrap();
+        let args = ["preflight", "--output", "json", "--os-from", target];
+        let document = self.node.run(&args).json();
+        let all = document["findings"].as_array().unwrap().iter();
+        let text = |one: &Value, key: &str| one[key].as_str().unwrap().to_owned();
+        all.map(|one| Finding {
+            check: text(one, "check"),
+            severity: text(one, "severity"),
+            subject: text(one, "subject"),
+            text: one.to_string(),
+        })
+        .collect()
+    }
+
+    /// The findings in short: check, severity and subject.
+    pub fn short(&self) -> Vec<String> {
+        let all = self.findings().into_iter();
+        all.map(|one| format!("{} {} {}", one.check, one.severity, one.subject))
+            .collect()
+    }
+}
+
+#[test]
+fn nothing_is_found_on_a_healthy_node() {
+    assert_eq!(Lab::healthy().short(), Vec::<String>::new());
+}
+
+#[test]
+fn a_target_that_is_no_image_is_an_error() {
+    let lab = Lab::healthy();
+    fs::remove_dir_all(lab.target.path("usr")).unwrap();
+    let target = lab.target.dir().to_str().unwrap();
+    let run = lab.node.run(&["preflight", "--os-from", target]).exits(1);
+    assert!(
+        flat_run(&run).contains("holds no image"),
+        "{}",
+        flat_run(&run)
+    );
+}
