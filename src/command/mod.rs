@@ -4,10 +4,13 @@
 //! submodule of each program; policy and retries are decided elsewhere.
 
 pub mod blkid;
+pub mod bootc;
 pub mod crictl;
 mod host;
 pub mod ignition;
 pub mod job;
+pub mod origin;
+pub mod ostree;
 pub mod rpm;
 pub mod rpm_ostree;
 pub mod shadow;

@@ -1,6 +1,6 @@
 //! The operating system of the root: its image and kernel arguments, from files.
 
-use crate::command::rpm_ostree::reference::image_of;
+use crate::command::origin::Origin;
 use crate::kargs::Kargs;
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
@@ -30,7 +30,7 @@ impl Os {
         };
         Ok(Self {
             image: origin.as_deref().map(of_origin),
-            packages: origin.as_deref().map(packages_of_origin),
+            packages: origin.as_deref().map(|text| Origin::parse(text).packages),
             kernel_arguments: arguments.map(|line| Kargs::parse(line.trim())),
         })
     }
@@ -51,43 +51,14 @@ fn origin(root: &Root, deployment: &str) -> Result<Option<String>, RootError> {
     Ok(None)
 }
 
-/// Returns the packages that an origin file requests: `requested` of its section `packages`.
-fn packages_of_origin(origin: &str) -> Vec<String> {
-    let lines = origin.lines().map(str::trim);
-    let section = lines.skip_while(|line| *line != "[packages]").skip(1);
-    let mut section = section.take_while(|line| !line.starts_with('['));
-    let pair = |line: &'_ str| {
-        let (key, value) = line.split_once('=')?;
-        (key.trim() == "requested").then(|| value.to_owned())
-    };
-    let requested = section.find_map(pair).unwrap_or_default();
-    let names = requested.split(';').map(str::trim);
-    let names = names.filter(|name| !name.is_empty());
-    names.map(str::to_owned).collect()
-}
-
 /// Returns the pull specification in an origin file, as the daemon compares it with `osImageURL`: byte for byte.
 pub fn of_origin(origin: &str) -> String {
-    let value = |key: &str| {
-        let line = origin
-            .lines()
-            .find_map(|line| line.trim().strip_prefix(key));
-        line.and_then(|rest| rest.trim_start().strip_prefix('='))
-            .map(str::trim)
-    };
-    image_of(value("container-image-reference"), value("custom-url"))
+    Origin::parse(origin).image()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn requested_packages_are_those_of_their_section_alone() {
-        let origin = "[origin]\nrequested=no\n[packages]\nrequested=usbguard;kata-containers;\n[x]\nrequested=no\n";
-        assert_eq!(packages_of_origin(origin), ["usbguard", "kata-containers"]);
-        assert!(packages_of_origin("[origin]\nx=y\n").is_empty());
-    }
 
     #[test]
     fn every_form_of_reference_gives_the_string_that_the_daemon_compares() {

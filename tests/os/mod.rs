@@ -2,6 +2,7 @@
 
 mod arrival;
 mod attached_disk;
+mod bootc;
 mod edges;
 mod facts;
 mod images;

@@ -4,6 +4,9 @@
 use std::sync::OnceLock;
 
 use mco_rescue::command::HostRunner;
+use mco_rescue::command::bootc::BootcStatus;
+use mco_rescue::command::origin::Origin;
+use mco_rescue::command::ostree::StagedFile;
 use mco_rescue::command::rpm_ostree::arguments::Version;
 use mco_rescue::command::rpm_ostree::cause::RpmOstreeError;
 use mco_rescue::command::rpm_ostree::status::{self, Deployments, StatusText};
@@ -338,7 +341,12 @@ pub fn answers(data: &[u8]) {
         StatusText::read(&text),
     );
     let _ = (status::finalize_failure(&text), status::begun(&text));
-    let _ = status::is_finalization_locked(data);
+    let _ = (StagedFile::parse(data), Origin::parse(&text));
+    if let Ok(here) = BootcStatus::read(&text) {
+        let all = here.deployments(&|_| None).all;
+        assert!(all.iter().filter(|one| one.booted).count() <= 1);
+        assert!(all.iter().enumerate().all(|(at, one)| one.index == at));
+    }
     if let Ok(here) = Deployments::read(&text) {
         assert!(here.all.iter().filter(|one| one.booted).count() <= 1);
         let _ = (here.rollback(), here.layers(), here.pinned_copy_of_booted());

@@ -397,19 +397,6 @@ pub fn finalize_failure(journal: &str) -> Option<String> {
     messages.find_map(|message| Some(message.strip_prefix("error:")?.trim().to_owned()))
 }
 
-/// Returns true if `run/ostree/staged-deployment` shows that the staged deployment waits for `finalize-deployment`: some
-/// versions of rpm-ostree do not have it in their answer.
-///
-/// The file is a GVariant of names and values: a name ends in NUL, and its value is aligned to eight bytes.
-pub fn is_finalization_locked(staged_file: &[u8]) -> bool {
-    const NAME: &[u8] = b"locked\0";
-    let mut places = staged_file.windows(NAME.len()).enumerate();
-    places.any(|(at, window)| {
-        let value = (at + NAME.len()).next_multiple_of(8);
-        window == NAME && staged_file.get(value..value + 3) == Some(b"\x01\0b".as_slice())
-    })
-}
-
 /// Returns start (microseconds since 1970) and client of the running transaction, from the daemon's journal as `-o json`.
 pub fn begun(journal: &str) -> Option<(u64, String)> {
     let begin = |line: &str| {
@@ -793,20 +780,6 @@ mod tests {
             );
         }
         assert_eq!(finalize_failure("Finalized deployment\n"), None);
-    }
-
-    #[test]
-    fn a_lock_is_a_true_value_of_that_name() {
-        let file = |value: u8| {
-            // As GLib writes it.
-            let mut bytes = b"kargs\0\0\0root=x\0\x07\0as\0\0\0\0\0locked\0\0".to_vec();
-            bytes.extend([value, 0, b'b', 7]);
-            bytes
-        };
-        assert!(is_finalization_locked(&file(1)));
-        assert!(!is_finalization_locked(&file(0)));
-        assert!(!is_finalization_locked(b"locked\0"));
-        assert!(!is_finalization_locked(b""));
     }
 
     #[test]
