@@ -69,6 +69,25 @@ impl OsRelease {
         is_el && base.is_some_and(|base| base.starts_with('8'))
     }
 
+    /// Returns the major version of the Enterprise Linux that the system is made of; `None` for another system.
+    pub fn el_major(&self) -> Option<u32> {
+        if !["rhcos", "scos", "rhel", "centos"].contains(&self.get("ID")) {
+            return None;
+        }
+        // An older CoreOS has the version of OpenShift: `418.94.DATE` is made of EL 9.4, `419.9.DATE` of EL 9.
+        let mut parts = self.get("VERSION").split('.');
+        let (openshift, base) = (parts.next(), parts.next());
+        let version = match self.get("RHEL_VERSION") {
+            "" if openshift.is_some_and(|first| first.len() > 2) => {
+                let base = base?;
+                base.get(..if base.starts_with('1') { 2 } else { 1 })?
+            }
+            "" => self.get("VERSION_ID"),
+            version => version,
+        };
+        version.split('.').next()?.parse().ok()
+    }
+
     /// Returns the short name of the system, such as `RHCOS 9.6`.
     pub fn short_name(&self) -> String {
         let name = match (self.get("ID"), self.get("VARIANT_ID")) {
@@ -166,6 +185,36 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(OsRelease::parse(text).is_el8(), is, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_major_version_is_that_of_the_base() {
+        for (text, major) in [
+            ("ID=rhcos\nVERSION_ID=4.12\nRHEL_VERSION=8.6\n", Some(8)),
+            (
+                "ID=rhcos\nVERSION=418.94.202501-0\nVERSION_ID=4.18\n",
+                Some(9),
+            ),
+            (
+                "ID=scos\nVERSION=419.9.202505-0\nVERSION_ID=4.19\n",
+                Some(9),
+            ),
+            (
+                "ID=rhcos\nVERSION=422.100.202601-0\nVERSION_ID=4.22\n",
+                Some(10),
+            ),
+            (
+                "ID=rhel\nVERSION=9.6.20250611-0\nVERSION_ID=9.6\nRHEL_VERSION=9.6\n",
+                Some(9),
+            ),
+            ("ID=centos\nVERSION_ID=10\n", Some(10)),
+            ("ID=scos\nVERSION_ID=10\n", Some(10)),
+            ("ID=fedora\nVERSION_ID=42\n", None),
+            ("ID=rhel\n", None),
+            ("", None),
+        ] {
+            assert_eq!(OsRelease::parse(text).el_major(), major, "{text}");
         }
     }
 }

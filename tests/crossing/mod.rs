@@ -4,6 +4,7 @@
 //! exactly the finding of that breakage.
 
 mod identity;
+mod kernel_arguments;
 
 use std::fs;
 
@@ -50,7 +51,28 @@ impl Lab {
             lab.target
                 .write(&format!("usr/lib/modules/{KERNEL}/{name}"), name);
         }
+        lab.add_boot();
         lab
+    }
+
+    /// `/boot` of the node: one entry, and its kernel.
+    fn add_boot(&self) {
+        self.node.link("boot/loader", "loader.1");
+        self.write_entry("rw root=UUID=1");
+        for name in ["vmlinuz-5.14", "initramfs-5.14.img"] {
+            self.node
+                .write(&format!("boot/ostree/rhcos-aa/{name}"), name);
+        }
+    }
+
+    /// Writes the boot entry of the node with these kernel arguments.
+    pub fn write_entry(&self, arguments: &str) {
+        let entry = format!(
+            "title RHCOS (ostree:0)\nversion 1\noptions {arguments} ostree=/ostree/boot.1/rhcos/aa/0\n\
+             linux /ostree/rhcos-aa/vmlinuz-5.14\ninitrd /ostree/rhcos-aa/initramfs-5.14.img\n"
+        );
+        self.node
+            .write("boot/loader.1/entries/ostree-1.conf", &entry);
     }
 
     /// What `preflight` finds; the document is checked against its schema.

@@ -1,8 +1,9 @@
 //! The checks before a node boots another OS image, one file each.
 
 mod identity;
+mod kernel_arguments;
 
 use super::CrossingCheck;
 
 /// All checks, in the order of a boot.
-pub const ALL: &[CrossingCheck] = &[identity::CHECK];
+pub const ALL: &[CrossingCheck] = &[identity::CHECK, kernel_arguments::CHECK];

@@ -4,6 +4,12 @@
 //! Everything is read below one root: `/proc`, `/sys` and `/run` of a root that does not run are empty, and then the facts
 //! of the hardware are missing, with the reason.
 
+mod boot;
+mod record;
+
+pub use boot::BootFiles;
+pub use record::RecordedConfig;
+
 use crate::kargs::Kargs;
 use crate::node::OsRelease;
 use crate::root::{Root, RootPath};
@@ -20,6 +26,10 @@ pub struct Platform {
     pub architecture: Seen<String>,
     /// The kernel command line.
     pub command_line: Seen<Kargs>,
+    /// Boot loader entries and kernels.
+    pub boot: BootFiles,
+    /// The config that the node is in.
+    pub record: RecordedConfig,
 }
 
 impl Platform {
@@ -31,6 +41,8 @@ impl Platform {
                 crate::images::manifest::go_architecture(std::env::consts::ARCH).to_owned(),
             ),
             command_line: read_text(root, "proc/cmdline").map(|text| Kargs::parse(text.trim())),
+            boot: BootFiles::observe(root),
+            record: RecordedConfig::observe(root),
         }
     }
 }

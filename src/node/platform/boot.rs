@@ -1,0 +1,47 @@
+//! The boot loader entries of the node, and the kernels beside them.
+
+use super::Seen;
+use crate::kargs::Kargs;
+use crate::node::bootloader::{self, BootEntry, KernelDirectory};
+use crate::root::Root;
+
+/// The keys that belong to one boot entry, and not to the arguments that the next deployment inherits.
+const OF_ENTRY: [&str; 3] = ["ostree", "BOOT_IMAGE", "initrd"];
+
+/// The content of `/boot` that ostree manages.
+#[derive(Debug, Clone)]
+pub struct BootFiles {
+    /// The entries, default first; empty if there are none.
+    pub entries: Seen<Vec<BootEntry>>,
+    /// The kernels below `boot/ostree`.
+    pub kernels: Seen<Vec<KernelDirectory>>,
+}
+
+impl BootFiles {
+    /// Reads the files of a root.
+    pub(super) fn observe(root: &Root) -> Self {
+        Self {
+            entries: bootloader::read(root).map_err(|error| error.to_string()),
+            kernels: bootloader::kernels(root).map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Returns the entry of the running kernel. The default entry stands in for it where the command line is missing.
+    pub fn booted(&self, command_line: &Seen<Kargs>) -> Option<&BootEntry> {
+        let entries = self.entries.as_ref().ok()?;
+        match command_line {
+            Ok(line) => bootloader::booted(entries, line),
+            Err(_) => entries.first(),
+        }
+    }
+
+    /// Returns the arguments that a new deployment inherits, with the place that they are from.
+    pub fn inherited_arguments(&self, command_line: &Seen<Kargs>) -> Seen<(String, Kargs)> {
+        if let Some(entry) = self.booted(command_line) {
+            let place = format!("/boot/loader/entries/{}.conf", entry.file);
+            return Ok((place, entry.options.without(&OF_ENTRY)));
+        }
+        let line = command_line.as_ref().map_err(Clone::clone)?;
+        Ok(("/proc/cmdline".to_owned(), line.without(&OF_ENTRY)))
+    }
+}

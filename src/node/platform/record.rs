@@ -1,0 +1,80 @@
+//! The parts of the daemon's record of the current config that a crossing touches.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+use crate::kargs::Kargs;
+use crate::paths;
+use crate::root::{Root, RootPath};
+
+/// What the recorded config asks for; empty if there is no record, or an unreadable one.
+#[derive(Debug, Clone, Default)]
+pub struct RecordedConfig {
+    /// Its kernel arguments.
+    pub kernel_arguments: Kargs,
+    /// Paths of its files.
+    pub files: BTreeSet<String>,
+    /// Version of the release that made it, such as `4.18.3`; empty if it does not say.
+    pub release: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Config {
+    metadata: Metadata,
+    spec: Spec,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Metadata {
+    annotations: Annotations,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Annotations {
+    #[serde(rename = "machineconfiguration.openshift.io/release-image-version")]
+    release: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    kernel_arguments: Option<Vec<String>>,
+    config: Ignition,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Ignition {
+    storage: Storage,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Storage {
+    files: Option<Vec<File>>,
+}
+
+#[derive(Deserialize)]
+struct File {
+    path: String,
+}
+
+impl RecordedConfig {
+    /// Reads the record of a root.
+    pub(super) fn observe(root: &Root) -> Self {
+        let path = RootPath::fixed(paths::CURRENT_CONFIG);
+        let bytes = root.read(&path).ok().flatten().unwrap_or_default();
+        let config: Config = serde_json::from_slice(&bytes).unwrap_or_default();
+        let arguments = config.spec.kernel_arguments.unwrap_or_default();
+        let files = config.spec.config.storage.files.unwrap_or_default();
+        Self {
+            kernel_arguments: Kargs::from_entries(&arguments),
+            files: files.into_iter().map(|file| file.path).collect(),
+            release: config.metadata.annotations.release.unwrap_or_default(),
+        }
+    }
+}
