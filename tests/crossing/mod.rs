@@ -3,6 +3,7 @@
 //! [`Lab::healthy`] is a node and an image on which `preflight` finds nothing. Each test breaks one thing of it, and expects
 //! exactly the finding of that breakage.
 
+mod container_runtime;
 mod identity;
 mod kernel_arguments;
 
@@ -52,6 +53,7 @@ impl Lab {
                 .write(&format!("usr/lib/modules/{KERNEL}/{name}"), name);
         }
         lab.add_boot();
+        lab.add_runtime();
         lab
     }
 
@@ -62,6 +64,18 @@ impl Lab {
         for name in ["vmlinuz-5.14", "initramfs-5.14.img"] {
             self.node
                 .write(&format!("boot/ostree/rhcos-aa/{name}"), name);
+        }
+    }
+
+    /// CRI-O's configuration as the daemon writes it, and the runtime in the image.
+    fn add_runtime(&self) {
+        self.node.write(
+            "etc/crio/crio.conf.d/00-default",
+            "[crio]\n[crio.runtime]\ndefault_runtime = \"crun\"\n[crio.runtime.runtimes.runc]\nruntime_path = \"\"\n\
+             [crio.runtime.runtimes.crun]\nruntime_path = \"\"\n",
+        );
+        for name in ["crio", "crun", "kubelet"] {
+            self.target.write(&format!("usr/bin/{name}"), name);
         }
     }
 

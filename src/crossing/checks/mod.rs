@@ -1,9 +1,14 @@
 //! The checks before a node boots another OS image, one file each.
 
+mod container_runtime;
 mod identity;
 mod kernel_arguments;
 
 use super::CrossingCheck;
 
 /// All checks, in the order of a boot.
-pub const ALL: &[CrossingCheck] = &[identity::CHECK, kernel_arguments::CHECK];
+pub const ALL: &[CrossingCheck] = &[
+    identity::CHECK,
+    kernel_arguments::CHECK,
+    container_runtime::CHECK,
+];

@@ -5,9 +5,11 @@
 //! of the hardware are missing, with the reason.
 
 mod boot;
+mod crio;
 mod record;
 
 pub use boot::BootFiles;
+pub use crio::{Crio, CrioFile};
 pub use record::RecordedConfig;
 
 use crate::kargs::Kargs;
@@ -28,6 +30,8 @@ pub struct Platform {
     pub command_line: Seen<Kargs>,
     /// Boot loader entries and kernels.
     pub boot: BootFiles,
+    /// Configuration of CRI-O.
+    pub crio: Crio,
     /// The config that the node is in.
     pub record: RecordedConfig,
 }
@@ -42,6 +46,7 @@ impl Platform {
             ),
             command_line: read_text(root, "proc/cmdline").map(|text| Kargs::parse(text.trim())),
             boot: BootFiles::observe(root),
+            crio: Crio::observe(root),
             record: RecordedConfig::observe(root),
         }
     }

@@ -1,0 +1,150 @@
+//! The files that configure CRI-O on the node, and those that the next image would change.
+
+use std::collections::BTreeMap;
+
+use super::Seen;
+use crate::images::tree::ImageTree;
+use crate::root::{EntryType, Root, RootError, RootPath};
+
+const MAIN: &str = "crio.conf";
+const DROP_INS: &str = "crio.conf.d";
+/// Directories below each other, at most.
+const MAX_DEPTH: usize = 8;
+
+/// The files of CRI-O.
+#[derive(Debug, Clone)]
+pub struct Crio {
+    /// Files of the node below `etc/crio`, by path below it.
+    pub files: Seen<BTreeMap<String, Vec<u8>>>,
+    /// Files of the booted image below `usr/etc/crio`; empty if the root has none.
+    pub defaults: BTreeMap<String, Vec<u8>>,
+    /// Unit files, drop-ins and the environment file of `crio.service`, with options of its command line.
+    pub service: Vec<(String, String)>,
+    /// Names of the programs of the node itself, in `/usr/local/bin` and `/usr/local/sbin`.
+    pub local_programs: Vec<String>,
+}
+
+/// A file of the configuration that the next boot has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CrioFile {
+    /// Path below `/etc/crio`.
+    pub path: String,
+    /// True if it is the target's, false if it is the node's.
+    pub is_targets: bool,
+    /// Content.
+    pub text: String,
+}
+
+impl Crio {
+    /// Reads the files of a root.
+    pub(super) fn observe(root: &Root) -> Self {
+        let mut service = Vec::new();
+        let mut read = |path: RootPath| {
+            if let Ok(Some(bytes)) = root.read_small(&path) {
+                service.push((path.to_string(), String::from_utf8_lossy(&bytes).into()));
+            }
+        };
+        read(RootPath::fixed("etc/sysconfig/crio"));
+        read(RootPath::fixed("etc/systemd/system/crio.service"));
+        let drop_ins = RootPath::fixed("etc/systemd/system/crio.service.d");
+        for name in root.list(&drop_ins).unwrap_or_default() {
+            if let (true, Ok(path)) = (name.ends_with(".conf"), drop_ins.join(&name)) {
+                read(path);
+            }
+        }
+        let local = ["usr/local/bin", "usr/local/sbin"].map(RootPath::fixed);
+        let local = local
+            .iter()
+            .flat_map(|path| root.list(path).unwrap_or_default());
+        Self {
+            files: read_tree(root, "etc/crio").map_err(|error| error.to_string()),
+            defaults: read_tree(root, "usr/etc/crio").unwrap_or_default(),
+            service,
+            local_programs: local.collect(),
+        }
+    }
+
+    /// Returns the files of the next boot in the order in which CRI-O reads them: `/etc` of the node where it differs from
+    /// its image, else the target's.
+    ///
+    /// # Errors
+    /// The node's files are unknown.
+    pub fn merged(&self, target: &ImageTree) -> Seen<Vec<CrioFile>> {
+        let files = self.files.as_ref().map_err(Clone::clone)?;
+        let mut merged: BTreeMap<Vec<String>, CrioFile> = BTreeMap::new();
+        let mut put = |path: &str, is_targets: bool, bytes: &[u8]| {
+            if path == MAIN || path.starts_with("crio.conf.d/") {
+                let file = CrioFile {
+                    path: path.to_owned(),
+                    is_targets,
+                    text: String::from_utf8_lossy(bytes).into_owned(),
+                };
+                merged.insert(rank(path), file);
+            }
+        };
+        for path in target.below("usr/etc/crio") {
+            let name = path.strip_prefix("usr/etc/crio/").unwrap_or(path);
+            // A file that the node deleted stays deleted.
+            if !self.defaults.contains_key(name) || self.is_unchanged(files, name) {
+                put(name, true, target.bytes(path).unwrap_or_default());
+            }
+        }
+        for (path, bytes) in files {
+            if !self.is_unchanged(files, path) {
+                put(path, false, bytes);
+            }
+        }
+        Ok(merged.into_values().collect())
+    }
+
+    fn is_unchanged(&self, files: &BTreeMap<String, Vec<u8>>, name: &str) -> bool {
+        self.defaults.contains_key(name) && self.defaults.get(name) == files.get(name)
+    }
+}
+
+/// CRI-O walks a directory name by name, and reads `crio.conf` before all of it.
+fn rank(path: &str) -> Vec<String> {
+    match path {
+        MAIN => Vec::new(),
+        path => path.split('/').map(str::to_owned).collect(),
+    }
+}
+
+fn read_tree(root: &Root, directory: &'static str) -> Result<BTreeMap<String, Vec<u8>>, RootError> {
+    let base = RootPath::fixed(directory);
+    let mut files = BTreeMap::new();
+    if let Ok(main) = base.join(MAIN)
+        && let Some(bytes) = root.read_small(&main)?
+    {
+        files.insert(MAIN.to_owned(), bytes);
+    }
+    if let Ok(drop_ins) = base.join(DROP_INS) {
+        read_below(root, &drop_ins, DROP_INS, MAX_DEPTH, &mut files)?;
+    }
+    Ok(files)
+}
+
+fn read_below(
+    root: &Root,
+    directory: &RootPath,
+    shown: &str,
+    depth: usize,
+    files: &mut BTreeMap<String, Vec<u8>>,
+) -> Result<(), RootError> {
+    for (name, kind) in root.list_types(directory)? {
+        let Ok(path) = directory.join(&name) else {
+            continue;
+        };
+        let shown = format!("{shown}/{name}");
+        match kind {
+            EntryType::Directory if depth > 0 => read_below(root, &path, &shown, depth - 1, files)?,
+            EntryType::File | EntryType::Link => {
+                if let Some(bytes) = root.read_small(&path)? {
+                    files.insert(shown, bytes);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
