@@ -6,10 +6,13 @@
 mod container_runtime;
 mod identity;
 mod kernel_arguments;
+mod kubelet_skew;
+mod packages;
 
 use std::fs;
 
-use serde_json::Value;
+use base64::Engine;
+use serde_json::{Value, json};
 
 use crate::support::{TestRoot, flat_run};
 
@@ -54,6 +57,9 @@ impl Lab {
         }
         lab.add_boot();
         lab.add_runtime();
+        lab.write_origin("");
+        lab.write_packages(&[("openshift-kubelet", "5.0.0"), ("systemd", "257")]);
+        lab.write_api_server("v5.0.1", "kubernetes=1.36.1");
         lab
     }
 
@@ -77,6 +83,55 @@ impl Lab {
         for name in ["crio", "crun", "kubelet"] {
             self.target.write(&format!("usr/bin/{name}"), name);
         }
+    }
+
+    /// The booted deployment's origin, with sections of rpm-ostree.
+    pub fn write_origin(&self, sections: &str) {
+        let name = format!("{}.0", "cd".repeat(32));
+        let below = "sysroot/ostree/deploy/rhcos/deploy";
+        fs::create_dir_all(self.node.path(&format!("{below}/{name}"))).unwrap();
+        let origin = format!(
+            "[origin]\ncontainer-image-reference=ostree-unverified-registry:quay.example/os@sha256:1\n{sections}"
+        );
+        self.node.write(&format!("{below}/{name}.origin"), &origin);
+        if !self.node.exists("sysroot/ostree/boot.1") {
+            self.node.link("sysroot/ostree/boot.1", "boot.1.1");
+            self.node.link(
+                "sysroot/ostree/boot.1.1/rhcos/aa/0",
+                &format!("../../../deploy/rhcos/deploy/{name}"),
+            );
+        }
+    }
+
+    /// The list of packages in the image.
+    pub fn write_packages(&self, packages: &[(&str, &str)]) {
+        let all = packages.iter();
+        let all: Vec<_> = all
+            .map(|(name, version)| json!([name, "0", version, "1.el10", "x86_64"]))
+            .collect();
+        let text = json!({"rpmdb.pkglist": all}).to_string();
+        self.target
+            .write("usr/share/openshift/base/meta.json", &text);
+    }
+
+    /// The static pod of the API server, and its image in containers-storage with these labels.
+    pub fn write_api_server(&self, version: &str, versions: &str) {
+        let (image, id) = ("quay.example/k@sha256:77", "ef".repeat(32));
+        let pod = json!({"spec": {"containers": [
+            {"name": "setup", "image": "quay.example/other@sha256:1"},
+            {"name": "kube-apiserver", "image": image},
+        ]}});
+        let manifest = "etc/kubernetes/manifests/kube-apiserver-pod.yaml";
+        self.node.write(manifest, &pod.to_string());
+        let images = "var/lib/containers/storage/overlay-images";
+        let stored = json!([{"id": id, "digest": "sha256:77", "names": [image]}]);
+        self.node
+            .write(&format!("{images}/images.json"), &stored.to_string());
+        let labels = json!({"version": version, "io.openshift.build.versions": versions});
+        let config = json!({"config": {"Labels": labels}}).to_string();
+        // The storage names a file by its key in base64.
+        let key = base64::engine::general_purpose::STANDARD.encode(format!("sha256:{id}"));
+        self.node.write(&format!("{images}/{id}/={key}"), &config);
     }
 
     /// Writes the boot entry of the node with these kernel arguments.

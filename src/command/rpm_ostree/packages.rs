@@ -116,6 +116,12 @@ pub fn package_sets(extension: &str) -> Vec<PackageSet> {
         .collect()
 }
 
+/// Returns the extension that brings a package.
+pub fn extension_with(package: &str) -> Option<&'static str> {
+    let found = EXTENSIONS.iter().find(|(_, all)| all.contains(&package));
+    found.map(|(name, _)| *name)
+}
+
 /// The packages of these extensions.
 ///
 /// # Errors

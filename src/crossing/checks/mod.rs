@@ -3,6 +3,8 @@
 mod container_runtime;
 mod identity;
 mod kernel_arguments;
+mod kubelet_skew;
+mod packages;
 
 use super::CrossingCheck;
 
@@ -11,4 +13,6 @@ pub const ALL: &[CrossingCheck] = &[
     identity::CHECK,
     kernel_arguments::CHECK,
     container_runtime::CHECK,
+    kubelet_skew::CHECK,
+    packages::CHECK,
 ];

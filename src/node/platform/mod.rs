@@ -5,11 +5,15 @@
 //! of the hardware are missing, with the reason.
 
 mod boot;
+mod control_plane;
 mod crio;
+mod origin;
 mod record;
 
 pub use boot::BootFiles;
+pub use control_plane::ApiServer;
 pub use crio::{Crio, CrioFile};
+pub use origin::Origin;
 pub use record::RecordedConfig;
 
 use crate::kargs::Kargs;
@@ -30,6 +34,10 @@ pub struct Platform {
     pub command_line: Seen<Kargs>,
     /// Boot loader entries and kernels.
     pub boot: BootFiles,
+    /// Changes that rpm-ostree makes to the image.
+    pub origin: Seen<Origin>,
+    /// The API server that runs here; `None` if none does.
+    pub api_server: Seen<Option<ApiServer>>,
     /// Configuration of CRI-O.
     pub crio: Crio,
     /// The config that the node is in.
@@ -39,13 +47,17 @@ pub struct Platform {
 impl Platform {
     /// Reads all facts. A fact that cannot be read is missing with its reason; it is no error.
     pub fn observe(root: &Root) -> Self {
+        let command_line = read_text(root, "proc/cmdline").map(|text| Kargs::parse(text.trim()));
+        let boot = BootFiles::observe(root);
         Self {
             os_release: OsRelease::read(root).unwrap_or_default(),
             architecture: Ok(
                 crate::images::manifest::go_architecture(std::env::consts::ARCH).to_owned(),
             ),
-            command_line: read_text(root, "proc/cmdline").map(|text| Kargs::parse(text.trim())),
-            boot: BootFiles::observe(root),
+            origin: Origin::observe(root, &boot, &command_line),
+            command_line,
+            api_server: ApiServer::observe(root),
+            boot,
             crio: Crio::observe(root),
             record: RecordedConfig::observe(root),
         }

@@ -1,0 +1,133 @@
+//! The origin file of the booted deployment: what rpm-ostree does to the image on this node.
+
+use super::{BootFiles, Seen};
+use crate::kargs::Kargs;
+use crate::node::deploy_directories::is_name;
+use crate::paths;
+use crate::root::{Root, RootPath};
+
+/// The sections of rpm-ostree in the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Path of the file.
+    pub place: String,
+    /// Requested packages, by name.
+    pub requested: Vec<String>,
+    /// Packages that were installed from files, by name, version, release and architecture.
+    pub local: Vec<String>,
+    /// Packages of the image that are removed.
+    pub removed: Vec<String>,
+    /// Packages that replace those of the image, from files.
+    pub replaced: Vec<String>,
+}
+
+impl Origin {
+    /// Reads the file of the deployment that the kernel, or else the default boot entry, names.
+    pub(super) fn observe(root: &Root, boot: &BootFiles, command_line: &Seen<Kargs>) -> Seen<Self> {
+        let of_line = |line: &Kargs| {
+            let mut tokens = line.tokens().iter();
+            tokens.find_map(|token| Some(token.strip_prefix("ostree=")?.to_owned()))
+        };
+        let of_kernel = command_line.as_ref().ok().and_then(of_line);
+        let of_entry = || boot.booted(command_line)?.ostree().map(str::to_owned);
+        let link = of_kernel
+            .or_else(of_entry)
+            .ok_or("no boot entry and no kernel argument names the deployment")?;
+        let file = origin_of_link(root, &link)
+            .ok_or_else(|| format!("{link} leads to no deployment below /sysroot"))?;
+        match root.read_small(&file) {
+            Ok(Some(bytes)) => Ok(Self::parse(
+                file.to_string(),
+                &String::from_utf8_lossy(&bytes),
+            )),
+            Ok(None) => Err(format!("{file} is missing below this root")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn parse(place: String, text: &str) -> Self {
+        let mut origin = Self {
+            place,
+            ..Self::default()
+        };
+        let mut section = "";
+        for line in text.lines().map(str::trim) {
+            if let Some(name) = line
+                .strip_prefix('[')
+                .and_then(|rest| rest.strip_suffix(']'))
+            {
+                section = name;
+                continue;
+            }
+            let Some((key, value)) = line.split_once('=') else {
+                continue;
+            };
+            let list = match (section, key.trim()) {
+                ("packages", "requested") => &mut origin.requested,
+                ("packages", "requested-local" | "requested-local-fileoverride") => {
+                    &mut origin.local
+                }
+                ("overrides", "remove") => &mut origin.removed,
+                ("overrides", "replace-local") => &mut origin.replaced,
+                _ => continue,
+            };
+            let words = value
+                .split(';')
+                .map(str::trim)
+                .filter(|word| !word.is_empty());
+            list.extend(words.map(|word| without_digest(word).to_owned()));
+        }
+        origin
+    }
+}
+
+/// Local packages are written with the digest of their header before the name.
+fn without_digest(word: &str) -> &str {
+    let word = word.strip_prefix("sha256:").unwrap_or(word);
+    match word.split_once(':') {
+        Some((digest, name)) if digest.len() == 64 => name,
+        _ => word,
+    }
+}
+
+/// `/ostree/boot.N/STATEROOT/CHECKSUM/INDEX` is a link to the directory of the deployment, beside which the file is. The
+/// link of a running kernel may be gone already; a single deployment of the stateroot stands in for it.
+fn origin_of_link(root: &Root, link: &str) -> Option<RootPath> {
+    let stateroot = link.split('/').nth(3)?;
+    let folder = RootPath::fixed(paths::STATEROOTS)
+        .join(&format!("{stateroot}/deploy"))
+        .ok()?;
+    let at = RootPath::fixed(paths::SYSROOT).join(link).ok()?;
+    let target = root.read_link(&at).ok().flatten();
+    let name = target.and_then(|target| Some(target.rsplit('/').next()?.to_owned()));
+    let only = || {
+        let mut all = root.list(&folder).ok()?;
+        all.retain(|name| is_name(name));
+        all.pop().filter(|_| all.is_empty())
+    };
+    let name = name.filter(|name| is_name(name)).or_else(only)?;
+    folder.join(&format!("{name}.origin")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sections_of_rpm_ostree_are_read() {
+        let digest = "a".repeat(64);
+        let text = format!(
+            "[origin]\nrequested=no\n[packages]\nrequested=usbguard;sysstat;\nrequested-local={digest}:x-1-1.el9.x86_64;\n\
+             [overrides]\nremove=y;\nreplace-local=sha256:{digest}:z-2-1.noarch\n[x]\nremove=no\n"
+        );
+        let read = Origin::parse("p".to_owned(), &text);
+        let wanted = Origin {
+            place: "p".to_owned(),
+            requested: vec!["usbguard".to_owned(), "sysstat".to_owned()],
+            local: vec!["x-1-1.el9.x86_64".to_owned()],
+            removed: vec!["y".to_owned()],
+            replaced: vec!["z-2-1.noarch".to_owned()],
+        };
+        assert_eq!(read, wanted);
+    }
+}
