@@ -86,6 +86,16 @@ pub const SELINUX_CONFIG: &str = "etc/selinux/config";
 pub const OSTREE_BOOTED: &str = "run/ostree-booted";
 /// Exists while a deployment waits for the next reboot.
 pub const STAGED_DEPLOYMENT: &str = "run/ostree/staged-deployment";
+/// Exists while that deployment is locked, in an older way than the file itself tells: no shutdown writes it.
+pub const STAGED_LOCK: &str = "run/ostree/staged-deployment-locked";
+/// Exists while a soft reboot into another deployment is prepared.
+pub const NEXT_ROOT_BOOTED: &str = "run/ostree/nextroot-booted";
+/// Objects and images of bootc's composefs backend, as the running system sees them.
+pub const COMPOSEFS: &str = "sysroot/composefs";
+/// The same on a disk that is not booted.
+pub const PHYSICAL_COMPOSEFS: &str = "composefs/images";
+/// Its deployments on such a disk.
+pub const PHYSICAL_COMPOSEFS_STATE: &str = "state/deploy";
 /// Boot loader entries.
 pub const BOOT_ENTRIES: &str = "boot/loader/entries";
 /// Kernels of the deployments, one directory for each that differs.
@@ -339,6 +349,11 @@ mod tests {
             INITRD_RELEASE,
             SELINUX_CONFIG,
             STAGED_DEPLOYMENT,
+            STAGED_LOCK,
+            NEXT_ROOT_BOOTED,
+            COMPOSEFS,
+            PHYSICAL_COMPOSEFS,
+            PHYSICAL_COMPOSEFS_STATE,
             OSTREE_BOOTED,
             SCHEDULED_SHUTDOWN,
             BOOT,

@@ -5,10 +5,10 @@ use anyhow::{Result, anyhow, bail};
 use nix::unistd::AccessFlags;
 
 use crate::error::RunError;
-use crate::node::NodeState;
+use crate::node::{Host, NodeState, booted};
 use crate::notice::Notice;
 use crate::paths;
-use crate::plan::Plan;
+use crate::plan::{Plan, of_composefs};
 use crate::root::{Root, RootPath};
 use crate::sys::privileges;
 use crate::text::count;
@@ -31,8 +31,14 @@ const KEPT: [&str; 2] = ["etc", paths::STATE];
 /// What a run writes beside the paths of its plan.
 const WRITTEN: [&str; 3] = [paths::PWD_LOCK, paths::HISTORY, paths::CACHE];
 
-/// Refuses where an ordinary user may not use this root so.
+/// Refuses where an ordinary user may not use this root so, and to write on a system of bootc's composefs backend.
 pub(super) fn expect_access(root: &Root, need: AccessNeed) -> Result<()> {
+    if need == AccessNeed::Write
+        && let Some(traces) = booted::composefs_traces(root, &Host::observe(root)?)?
+    {
+        let Notice { subject, message } = of_composefs(&traces);
+        bail!("{subject}: {message}. Nothing was changed");
+    }
     if privileges::opens_all() {
         return Ok(());
     }

@@ -64,7 +64,7 @@ fn not_yet(
     booted: &Booted,
 ) -> Result<Completed> {
     let history = state::summarise_runs(&transaction::read_history(root)?);
-    let next = deployments::read_deployments(runner).ok();
+    let next = deployments::read_deployments(root, runner).ok();
     let next = next.as_ref().and_then(Deployments::next_boot);
     let next = next.map(Deployment::name);
     let scene = Scene {

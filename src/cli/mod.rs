@@ -579,7 +579,8 @@ pub struct GuardArgs {
     #[arg(long)]
     pub clear_immutable: bool,
 
-    /// Force the run while an update of this node seems to be under way [default: refuse]
+    /// Force the run while an update of this node seems to be under way, and drop what somebody
+    /// else staged where it is in the way [default: refuse]
     #[arg(long)]
     pub takeover: bool,
 
@@ -660,7 +661,7 @@ impl GuardArgs {
             clear_immutable: self.clear_immutable,
             takeover: self.takeover,
             first_boot: self.first_boot,
-            staged: false,
+            ..Allowed::default()
         }
     }
 }

@@ -50,12 +50,13 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
     let facts = match &node.system {
         System::Known(facts) => facts,
         System::Silent(why) => bail!("{why}"),
-        System::NotAsked => {
+        System::NotAsked | System::Composefs(_) => {
             bail!("this system was not booted by OSTree, so there is no image to change")
         }
     };
     let mut allowed = args.guards.allowed();
-    allowed.staged = deployments::is_staged_by_us(&root, ui.runner)?;
+    allowed.ours = deployments::is_staged_by_us(&root, ui.runner)?;
+    allowed.staged = allowed.ours;
     let request = PlanRequest {
         allowed,
         accepted: Accepted {

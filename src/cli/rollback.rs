@@ -87,7 +87,11 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
     let run = runs.remove(0);
     runs.truncate(older);
     let older = runs;
+    let ours = deployments::is_staged_by_us(&root, ui.runner)?;
     let allowed = Allowed {
+        ours,
+        leaves_staged: args.files_only && !ours,
+        has_files_only: true,
         staged: !args.files_only && deployments::is_staged_by_run(&root, ui.runner, &run.id)?,
         ..args.guards.allowed()
     };
@@ -332,7 +336,7 @@ fn is_done(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
     };
     let records = Records::read(root).context("reading the daemon's records")?;
     let deployments =
-        deployments::read_deployments(runner).map_err(|cause| anyhow!(cause.to_line()))?;
+        deployments::read_deployments(root, runner).map_err(|cause| anyhow!(cause.to_line()))?;
     Ok(
         annotations.seen > sysinfo::System::boot_time().unwrap_or(u64::MAX)
             && pins::is_done(&annotations, &records, &deployments),

@@ -334,7 +334,10 @@ impl<'a> Session<'a> {
         self.cluster(args.policy.as_deref())?;
         let mut allowed = args.guards.allowed();
         // The plan says that it is dropped, or goes on from there.
-        allowed.staged = !args.files_only && deployments::is_staged_by_us(&self.root, self.runner)?;
+        allowed.ours = deployments::is_staged_by_us(&self.root, self.runner)?;
+        allowed.staged = !args.files_only && allowed.ours;
+        allowed.leaves_staged = args.files_only && !allowed.ours;
+        allowed.has_files_only = true;
         let request = PlanRequest {
             options: args.options(),
             allowed,

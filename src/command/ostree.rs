@@ -2,6 +2,51 @@
 //!
 //! Only what is needed of the format is read, and nothing is ever written. Every part is bounded by its own end, so a
 //! damaged file gives less, and never something else.
+//!
+//! Beside them the answer of `ostree admin status`, for the places of deployments.
+
+use std::time::Duration;
+
+use super::CommandLine;
+use super::rpm_ostree::status::Deployments;
+
+/// `ostree admin status`.
+pub fn list_deployments() -> CommandLine {
+    CommandLine {
+        program: "ostree".to_owned(),
+        args: vec!["admin".to_owned(), "status".to_owned()],
+        timeout: Duration::from_secs(60),
+        capabilities: &[],
+    }
+}
+
+/// Returns `CHECKSUM.SERIAL` of each deployment in the answer of `ostree admin status`, in the order of the boot menu.
+pub fn names_in_order(status: &str) -> Vec<String> {
+    let is_name = |word: &&str| {
+        word.split_once('.').is_some_and(|(checksum, serial)| {
+            checksum.len() == 64
+                && checksum.bytes().all(|byte| byte.is_ascii_hexdigit())
+                && serial.bytes().all(|byte| byte.is_ascii_digit())
+        })
+    };
+    let name = |line: &str| {
+        let mut words = line.trim_start_matches('*').split_whitespace();
+        words.nth(1).filter(is_name).map(str::to_owned)
+    };
+    status.lines().filter_map(name).collect()
+}
+
+/// Puts deployments into the order of these names. They stay as they are where a name of theirs is missing.
+pub fn in_order(all: &mut Deployments, names: &[String]) {
+    let place = |name: &str| names.iter().position(|other| other == name);
+    if all.all.iter().any(|one| place(&one.name()).is_none()) {
+        return;
+    }
+    all.all.sort_by_key(|one| place(&one.name()));
+    for one in &mut all.all {
+        one.index = place(&one.name()).unwrap_or(one.index);
+    }
+}
 
 /// The content of `/run/ostree/staged-deployment`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -111,6 +156,7 @@ fn string(bytes: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::rpm_ostree::status::Deployment;
 
     /// As `ostree-prepare-root` 2025.2 wrote `/run/ostree-booted`.
     const WRITTEN: &[u8] = b"backing-root-device-inode\0\0\0\0\0\0\0\
@@ -195,6 +241,38 @@ mod tests {
         let long = array(&[text(&"x".repeat(400))], 1);
         let long = StagedFile::parse(&staged(&[entry("kargs", &long, "as")])).unwrap();
         assert_eq!(long.arguments.map(|line| line.len()), Some(400));
+    }
+
+    #[test]
+    fn places_are_those_of_ostree() {
+        let name = |letter: &str, serial: u64| Deployment {
+            checksum: letter.repeat(64),
+            serial,
+            ..Deployment::default()
+        };
+        // As libostree 2025.2 prints it.
+        let text = format!(
+            "  rhcos {}.0 (staged)\n    origin: <unknown origin type>\n* rhcos {}.1\n    Version: 9\n  other {}.0 (pinned)\n",
+            "b".repeat(64),
+            "a".repeat(64),
+            "d".repeat(64)
+        );
+        let names = names_in_order(&text);
+        assert_eq!(names.len(), 3);
+        let mut all = Deployments {
+            all: vec![name("d", 0), name("a", 1), name("b", 0)],
+            ..Deployments::default()
+        };
+        in_order(&mut all, &names);
+        let found: Vec<(usize, &str)> = all
+            .all
+            .iter()
+            .map(|one| (one.index, &one.checksum[..1]))
+            .collect();
+        assert_eq!(found, [(0, "b"), (1, "a"), (2, "d")]);
+        let before = all.clone();
+        in_order(&mut all, &names[1..]);
+        assert_eq!(all, before, "one is not in the list");
     }
 
     #[test]

@@ -300,6 +300,10 @@ impl DoctorEvidence {
         match &self.system {
             System::Known(facts) => Ok(facts),
             System::Silent(why) => Err(why.clone()),
+            System::Composefs(system) => Err(format!(
+                "no OSTree node; bootc's composefs backend: {}",
+                system.traces
+            )),
             System::NotAsked => {
                 Err("rpm-ostree answers only on the node itself, booted by ostree".to_owned())
             }

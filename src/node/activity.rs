@@ -5,10 +5,16 @@ use std::path::{Path, PathBuf};
 
 use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System, UpdateKind};
 
+use crate::command::origin::Origin;
+use crate::command::ostree::StagedFile;
+use crate::command::rpm_ostree::arguments;
+use crate::command::rpm_ostree::status::staged_by;
 use crate::command::systemctl::UnitActivity;
-use crate::command::{CommandRunner, rpm_ostree, systemctl};
+use crate::command::{CommandRunner, bootc, rpm_ostree, systemctl};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath};
+
+use super::system::staged_file;
 
 /// The service that pulls the operator's image at a first boot, and retries for ever.
 pub const FIRST_BOOT_PULL: &str = "machine-config-daemon-pull.service";
@@ -20,7 +26,7 @@ pub const DAEMON: &str = "machine-config-daemon";
 /// The command that restarts the daemon by hand.
 pub const START_ANEW: &str = "crictl stop $(crictl ps -q --name machine-config-daemon)";
 /// Units that update a node, or reboot it for an update.
-const UNITS: [&str; 7] = [
+const UNITS: [&str; 10] = [
     FIRST_BOOT_PULL,
     FIRST_BOOT_SERVICE,
     "machine-config-daemon-host.service",
@@ -28,6 +34,14 @@ const UNITS: [&str; 7] = [
     "machine-config-daemon-update-rpmostree-via-container.service",
     "machine-config-daemon-reboot.service",
     "ostree-finalize-staged.service",
+    "bootc-operator-switch.service",
+    "bootc-fetch-apply-updates.service",
+    bootc::UNIT,
+];
+/// Units of programs that stage by themselves.
+const STAGERS: [&str; 2] = [
+    "bootc-operator-switch.service",
+    "bootc-fetch-apply-updates.timer",
 ];
 
 /// The activity of a live node; empty on a root that is not live.
@@ -43,10 +57,68 @@ pub struct Activity {
     pub units: Vec<UnitActivity>,
     /// Title of rpm-ostree's running transaction.
     pub transaction: Option<String>,
-    /// A deployment waits for the next reboot.
-    pub staged: bool,
+    /// A deployment waits for the next reboot, with the evidence of who staged it.
+    pub staged: Option<StagedEvidence>,
+    /// A soft reboot into a deployment is prepared.
+    pub soft_reboot: bool,
     /// A shutdown is scheduled.
     pub shutdown: bool,
+}
+
+/// The evidence of a staged deployment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StagedEvidence {
+    /// The file by which ostree writes it at shutdown; `None` if it has another form.
+    pub file: Option<StagedFile>,
+    /// Its origin file.
+    pub origin: Option<Origin>,
+    /// The last staging of this boot in the journal, in words.
+    pub client: Option<String>,
+    /// Units of programs that stage by themselves, as far as they run.
+    pub units: Vec<UnitActivity>,
+}
+
+impl StagedEvidence {
+    /// Reads the evidence; `None` if nothing is staged.
+    ///
+    /// # Errors
+    /// The root cannot be read. A missing or failed program is only logged.
+    pub fn observe(root: &Root, runner: &dyn CommandRunner) -> Result<Option<Self>, RootError> {
+        if !root.is_live() || !root.exists(&RootPath::fixed(paths::STAGED_DEPLOYMENT))? {
+            return Ok(None);
+        }
+        let file = staged_file(root)?;
+        let origin = match &file {
+            Some(file) => origin_of(root, file)?,
+            None => None,
+        };
+        let units = systemctl::query_activity(runner, &STAGERS).unwrap_or_else(|error| {
+            log::info!("querying systemd: {error}");
+            Vec::new()
+        });
+        let journal = runner.run(&arguments::staging_journal());
+        let journal = journal.inspect_err(|error| log::info!("reading the journal: {error}"));
+        Ok(Some(Self {
+            file,
+            origin,
+            client: journal.ok().and_then(|journal| staged_by(&journal.stdout)),
+            units: units.into_iter().filter(UnitActivity::is_running).collect(),
+        }))
+    }
+}
+
+fn origin_of(root: &Root, file: &StagedFile) -> Result<Option<Origin>, RootError> {
+    let path = format!(
+        "/{}/{}/deploy/{}.origin",
+        paths::STATEROOTS,
+        file.stateroot,
+        file.name
+    );
+    let Ok(path) = RootPath::parse(&path) else {
+        return Ok(None);
+    };
+    let bytes = root.read(&path)?;
+    Ok(bytes.map(|bytes| Origin::parse(&String::from_utf8_lossy(&bytes))))
 }
 
 /// The kernel's abilities for a cgroup and all below it.
@@ -123,7 +195,8 @@ impl Activity {
             own_cgroup: cgroup("self"),
             units,
             transaction,
-            staged: root.exists(&RootPath::fixed(paths::STAGED_DEPLOYMENT))?,
+            staged: StagedEvidence::observe(root, runner)?,
+            soft_reboot: root.exists(&RootPath::fixed(paths::NEXT_ROOT_BOOTED))?,
             shutdown: root.exists(&RootPath::fixed(paths::SCHEDULED_SHUTDOWN))?,
         })
     }

@@ -4,6 +4,7 @@ use crate::paths;
 use crate::root::{Root, RootError, RootPath};
 
 use super::Host;
+use super::booted;
 use super::os_release::{Class, OsRelease};
 
 /// Files of the daemon and of the first boot.
@@ -41,6 +42,8 @@ pub struct Machine {
     pub is_coreos: bool,
     /// It was booted by OSTree, or the root is a deployment.
     pub is_deployment: bool,
+    /// The traces of bootc's composefs backend, which is no OSTree system.
+    pub composefs: Option<String>,
     /// The first file of the daemon, or of a run.
     pub record: Option<String>,
     /// There is an `/etc` or a `/usr`.
@@ -76,6 +79,7 @@ impl Machine {
             short_system: release.short_name(),
             is_coreos: is_coreos(&release),
             is_deployment: host.deployment.is_some() || host.live && exists(paths::OSTREE_BOOTED),
+            composefs: booted::composefs_traces(root, &host)?,
             record: record.map(|path| format!("/{path}")),
             has_system: exists("etc") || exists("usr"),
             is_etc: ["passwd", "machine-id", "hostname"].into_iter().any(exists),

@@ -1,8 +1,12 @@
-//! The operating system of a live OSTree node, from rpm-ostree and the boot partition.
+//! The operating system of a live OSTree node, from rpm-ostree and the boot partition; where rpm-ostree is missing, from
+//! bootc.
 
+use crate::command::bootc::{self, BootcStatus, OstreeEntry};
+use crate::command::origin::Origin;
+use crate::command::ostree::{StagedFile, in_order, list_deployments, names_in_order};
 use crate::command::rpm_ostree::arguments::{self, Version};
 use crate::command::rpm_ostree::cause::RpmOstreeError;
-use crate::command::{CommandLine, CommandRunner};
+use crate::command::{CommandError, CommandLine, CommandRunner};
 use crate::kargs::Kargs;
 use crate::node::requests::Asked;
 use crate::paths;
@@ -26,15 +30,50 @@ pub enum System {
     /// rpm-ostree was not queried, as the root is not that of a running OSTree system.
     #[default]
     NotAsked,
+    /// bootc's composefs backend runs this system, which is no OSTree system.
+    Composefs(ComposefsSystem),
     /// rpm-ostree was queried without an answer: the reason, and the next step.
     Silent(String),
     /// The answers of rpm-ostree.
     Known(Box<Facts>),
 }
 
+/// A system of bootc's composefs backend.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ComposefsSystem {
+    /// The traces that it was told by.
+    pub traces: String,
+    /// Its image, where bootc tells it.
+    pub image: Option<String>,
+}
+
+/// The program that stages an operating system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Engine {
+    /// rpm-ostree, the engine of the daemon.
+    #[default]
+    RpmOstree,
+    /// bootc, where rpm-ostree is missing: images alone, without packages and kernel arguments.
+    Bootc,
+}
+
+impl Engine {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RpmOstree => "rpm-ostree",
+            Self::Bootc => "bootc",
+        }
+    }
+}
+
 /// The answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
+    /// The program that answered, and that stages.
+    pub engine: Engine,
+    /// A soft reboot into another deployment is prepared: `systemctl reboot` enters it without the kernel's start.
+    pub soft_reboot: bool,
     /// The deployments.
     pub deployments: Deployments,
     /// The kernel arguments of the next boot.
@@ -62,28 +101,30 @@ impl System {
         host: &Host,
         runner: &dyn CommandRunner,
     ) -> Result<Self, RootError> {
+        if let Some(traces) = booted::composefs_traces(root, host)? {
+            let image = host.live.then(|| composefs_image(runner)).flatten();
+            return Ok(Self::Composefs(ComposefsSystem { traces, image }));
+        }
         if !host.live || (host.deployment.is_none() && !booted::by_ostree()) {
             return Ok(Self::NotAsked);
         }
-        let answers = match answers(runner) {
+        let answers = match answers(root, runner) {
             Ok(answers) => answers,
             Err(cause) => return Ok(Self::Silent(cause.to_line())),
         };
-        let deployments = match Deployments::read(&answers.status) {
-            Ok(deployments) => deployments,
-            Err(error) => return Ok(Self::Silent(error.to_string())),
-        };
         let booted = super::host::kernel_command_line().unwrap_or_default();
         let facts = Facts {
-            boot: room_on_boot(root, &deployments)?,
+            engine: answers.engine,
+            soft_reboot: root.exists(&RootPath::fixed(paths::NEXT_ROOT_BOOTED))?,
+            boot: room_on_boot(root, &answers.deployments)?,
             sysroot: Space::of(root, &RootPath::fixed(paths::SYSROOT))?,
-            deployments,
-            arguments: Kargs::parse(answers.arguments.trim()).without(&OF_DEPLOYMENTS),
+            deployments: answers.deployments,
+            arguments: answers.arguments,
             booted_arguments: Kargs::parse(booted.trim()).without(&OF_DEPLOYMENTS),
             asked: asked(root)?,
-            version: Version::parse_answer(&answers.version),
+            version: answers.version,
             class: OsRelease::read(root)?.class(),
-            finalize_error: StatusText::read(&answers.text).finalize_error,
+            finalize_error: answers.finalize_error,
         };
         Ok(Self::Known(Box::new(facts)))
     }
@@ -92,9 +133,15 @@ impl System {
     pub fn facts(&self) -> Option<&Facts> {
         match self {
             Self::Known(facts) => Some(facts),
-            Self::NotAsked | Self::Silent(_) => None,
+            Self::NotAsked | Self::Silent(_) | Self::Composefs(_) => None,
         }
     }
+}
+
+fn composefs_image(runner: &dyn CommandRunner) -> Option<String> {
+    let answer = ask(runner, &bootc::status_json()).ok()?;
+    let status = BootcStatus::read(&answer).ok()?;
+    Some(status.booted?.image?.image.image)
 }
 
 /// Reads the package requests of the configs of deployments.
@@ -108,20 +155,146 @@ pub fn asked(root: &Root) -> Result<Asked, RootError> {
 }
 
 struct Answers {
-    status: String,
-    text: String,
-    arguments: String,
-    version: String,
+    engine: Engine,
+    deployments: Deployments,
+    arguments: Kargs,
+    version: Version,
+    finalize_error: Option<String>,
 }
 
-fn answers(runner: &dyn CommandRunner) -> Result<Answers, RpmOstreeError> {
-    let ask = |line: CommandLine| ask(runner, &line);
+fn answers(root: &Root, runner: &dyn CommandRunner) -> Result<Answers, RpmOstreeError> {
+    let (engine, deployments) = read_deployments(root, runner)?;
+    let (text, version) = match engine {
+        Engine::RpmOstree => (
+            ask(runner, &arguments::status_text())?,
+            ask(runner, &arguments::show_version())?,
+        ),
+        Engine::Bootc => Default::default(),
+    };
     Ok(Answers {
-        status: ask(arguments::status_json())?,
-        text: ask(arguments::status_text())?,
-        arguments: ask(arguments::show_kargs())?,
-        version: ask(arguments::show_version())?,
+        engine,
+        arguments: next_arguments(root, runner, engine, &deployments)?,
+        deployments,
+        version: Version::parse_answer(&version),
+        finalize_error: StatusText::read(&text).finalize_error,
     })
+}
+
+/// Returns the deployments as they are now, and the program that told them: rpm-ostree; where it is missing, bootc.
+///
+/// # Errors
+/// Neither of them gives an answer that can be used.
+pub fn read_deployments(
+    root: &Root,
+    runner: &dyn CommandRunner,
+) -> Result<(Engine, Deployments), RpmOstreeError> {
+    let (engine, mut all) = match ask(runner, &arguments::status_json()) {
+        Ok(answer) => {
+            let all = Deployments::read(&answer);
+            let all = all.map_err(|error| RpmOstreeError::Unknown(error.to_string()))?;
+            (Engine::RpmOstree, all)
+        }
+        Err(RpmOstreeError::NotInstalled(program)) => match ask_bootc(root, runner)? {
+            Some(all) => (Engine::Bootc, all),
+            None => return Err(RpmOstreeError::NotInstalled(program)),
+        },
+        Err(cause) => return Err(cause),
+    };
+    // Some versions of rpm-ostree do not tell the lock, and none tells that of the older way.
+    let staged = staged_file(root).map_err(|error| RpmOstreeError::Unknown(error.to_string()))?;
+    if let (Some(file), Some(one)) = (staged, all.all.iter_mut().find(|one| one.staged))
+        && file.name == one.name()
+    {
+        one.finalization_locked |= file.locked;
+    }
+    Ok((engine, all))
+}
+
+/// Returns the deployments that bootc tells; `None` where it is missing, too.
+fn ask_bootc(
+    root: &Root,
+    runner: &dyn CommandRunner,
+) -> Result<Option<Deployments>, RpmOstreeError> {
+    let unknown = |error: String| RpmOstreeError::Unknown(error);
+    let answer = match ask(runner, &bootc::status_json()) {
+        Ok(answer) => answer,
+        Err(RpmOstreeError::NotInstalled(_)) => return Ok(None),
+        Err(cause) => return Err(cause),
+    };
+    let status = BootcStatus::read(&answer).map_err(|error| unknown(error.to_string()))?;
+    let origin = |entry: &OstreeEntry| origin_of(root, entry);
+    let mut all = status.deployments(&origin);
+    // bootc does not say at which place the deployments of other stateroots stand, and ostree takes places.
+    match runner.run(&list_deployments()) {
+        Ok(answer) if answer.status == Some(0) => {
+            in_order(&mut all, &names_in_order(&answer.stdout))
+        }
+        Ok(_) | Err(CommandError::Missing(_)) => {}
+        Err(error) => log::info!("asking ostree: {error}"),
+    }
+    Ok(Some(all))
+}
+
+/// Returns the origin file of a deployment; one that cannot be read is as good as missing.
+fn origin_of(root: &Root, entry: &OstreeEntry) -> Option<Origin> {
+    let file = format!(
+        "/{}/{}/deploy/{}.{}.origin",
+        paths::STATEROOTS,
+        entry.stateroot,
+        entry.checksum,
+        entry.deploy_serial
+    );
+    let bytes = root.read(&RootPath::parse(&file).ok()?).ok()??;
+    Some(Origin::parse(&String::from_utf8_lossy(&bytes)))
+}
+
+/// Reads the file of the staged deployment, with both ways of its lock.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn staged_file(root: &Root) -> Result<Option<StagedFile>, RootError> {
+    let Some(bytes) = root.read(&RootPath::fixed(paths::STAGED_DEPLOYMENT))? else {
+        return Ok(None);
+    };
+    let lock = root.exists(&RootPath::fixed(paths::STAGED_LOCK))?;
+    Ok(StagedFile::parse(&bytes).map(|file| StagedFile {
+        locked: file.locked || lock,
+        ..file
+    }))
+}
+
+/// Returns the kernel arguments of the next boot, without those that belong to a deployment.
+///
+/// # Errors
+/// rpm-ostree gives no answer, or a file cannot be read.
+pub fn next_arguments(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    engine: Engine,
+    all: &Deployments,
+) -> Result<Kargs, RpmOstreeError> {
+    let line = match engine {
+        Engine::RpmOstree => ask(runner, &arguments::show_kargs())?,
+        Engine::Bootc => line_of_next(root, all)
+            .map_err(|error| RpmOstreeError::Unknown(error.to_string()))?
+            .unwrap_or_default(),
+    };
+    Ok(Kargs::parse(line.trim()).without(&OF_DEPLOYMENTS))
+}
+
+/// Returns the kernel command line of the next boot from files: bootc does not tell it.
+fn line_of_next(root: &Root, all: &Deployments) -> Result<Option<String>, RootError> {
+    match all.next_boot() {
+        Some(next) if next.staged => {
+            let file = staged_file(root)?.filter(|file| file.name == next.name());
+            Ok(file.and_then(|file| file.arguments))
+        }
+        Some(next) if !next.booted => {
+            let first = bootloader::read(root)?.into_iter().next();
+            Ok(first.map(|entry| entry.options.tokens().join(" ")))
+        }
+        _ => Ok(super::host::kernel_command_line()),
+    }
 }
 
 /// Returns the output of a program, or the cause of its failure.

@@ -7,8 +7,11 @@ use std::collections::BTreeMap;
 
 use crate::invocation::mco_rescue;
 use crate::node::activity::{Controls, DAEMON, START_ANEW, container_of};
+use crate::node::system::Facts;
 use crate::node::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process};
 use crate::notice::Notice;
+
+use super::staged::{SOFT_REBOOT, enter_command, is_locked, what_is_staged, who_staged};
 
 /// Its subcommand that completes a first boot.
 const FIRST_BOOT: &str = "firstboot-complete-machineconfig";
@@ -22,10 +25,38 @@ pub(super) struct ActivityEvidence {
     pub notice: Notice,
     /// Of the first-boot service or its pull, which try for ever where there is no registry.
     pub first_boot: bool,
+    /// The ways out of a staged deployment, in words; `None` for everything else.
+    pub ways: Option<StagedWays>,
 }
 
-/// Each piece of evidence. What is staged is none where it is what is `wanted`.
-pub(super) fn find_activity(activity: &Activity, wanted: bool) -> Vec<ActivityEvidence> {
+/// The ways out of what somebody staged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StagedWays {
+    /// The command by which it comes into force.
+    pub enter: String,
+    /// `--takeover` drops it.
+    pub drops: bool,
+    /// Files alone can come before it.
+    pub files_only: bool,
+}
+
+/// What is known of the staged deployment beside the activity.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct StagedScene<'a> {
+    /// The operating system.
+    pub facts: Option<&'a Facts>,
+    /// It is what is wanted, or a run of ours staged it and this one goes on from there.
+    pub wanted: bool,
+    /// A run of ours staged it.
+    pub ours: bool,
+    /// Files alone can be asked for.
+    pub files_only: bool,
+    /// The plan drops it.
+    pub drops: bool,
+}
+
+/// Each piece of evidence. What is staged is none where it is what is wanted.
+pub(super) fn find_activity(activity: &Activity, scene: StagedScene<'_>) -> Vec<ActivityEvidence> {
     let mut all = Vec::new();
     let by_pid: BTreeMap<u32, &Process> = activity
         .processes
@@ -38,38 +69,73 @@ pub(super) fn find_activity(activity: &Activity, wanted: bool) -> Vec<ActivityEv
         ActivityEvidence {
             notice: notice(&subject, format!("{} is at work", process.args.join(" "))),
             first_boot: completes_a_first_boot(process, &by_pid),
+            ways: None,
         }
     }));
     let busy = activity.units.iter().filter(|unit| unit.is_at_work());
     all.extend(busy.map(|unit| ActivityEvidence {
         notice: notice(&unit.name, format!("is {} ({})", unit.active, unit.sub)),
         first_boot: [FIRST_BOOT_PULL, FIRST_BOOT_SERVICE].contains(&unit.name.as_str()),
+        ways: None,
     }));
-    let others = system_wide(activity, wanted).into_iter();
-    all.extend(others.map(|notice| ActivityEvidence {
-        notice,
-        first_boot: false,
-    }));
+    all.extend(transaction(activity).map(ActivityEvidence::of));
+    all.extend(staged_evidence(activity, scene));
+    all.extend(shutdown(activity).map(ActivityEvidence::of));
     all
 }
 
-/// What is at work without a process or unit that could be told.
-fn system_wide(activity: &Activity, wanted: bool) -> Vec<Notice> {
-    let mut all = Vec::new();
-    all.extend(activity.transaction.as_ref().map(|method| {
+/// What is staged, and is not what is wanted; a prepared soft reboot alike.
+fn staged_evidence(activity: &Activity, scene: StagedScene<'_>) -> Option<ActivityEvidence> {
+    let place = "/run/ostree/staged-deployment";
+    let (subject, message, enter) = match &activity.staged {
+        _ if scene.wanted => return None,
+        None if activity.soft_reboot => {
+            let enter = "systemctl reboot enters it".to_owned();
+            ("/run/nextroot", SOFT_REBOOT.to_owned(), enter)
+        }
+        None => return None,
+        Some(staged) => {
+            let what = what_is_staged(staged, scene.facts);
+            let locked = is_locked(staged, scene.facts);
+            let who = match scene.ours {
+                true => "a run of mco-rescue".to_owned(),
+                false => who_staged(staged, scene.facts),
+            };
+            let next = match locked {
+                true => "It is locked (a download only): no reboot enters it as it is",
+                false => "The next reboot takes /etc as it is then along into it",
+            };
+            let mut message = format!("an OS deployment is staged: {what}, by {who}. {next}");
+            if activity.soft_reboot {
+                message += &format!("; {SOFT_REBOOT}");
+            }
+            (place, message, enter_command(locked, scene.facts))
+        }
+    };
+    Some(ActivityEvidence {
+        notice: notice(subject, message),
+        first_boot: false,
+        ways: Some(StagedWays {
+            enter,
+            drops: scene.drops,
+            files_only: scene.files_only,
+        }),
+    })
+}
+
+/// A transaction, which has no process or unit that could be told.
+fn transaction(activity: &Activity) -> Option<Notice> {
+    activity.transaction.as_ref().map(|method| {
         let words = format!("a transaction is running ({method}); see `rpm-ostree status`");
         notice("rpm-ostree", words)
-    }));
-    if activity.staged && !wanted {
-        let words =
-            "an OS deployment is staged: the next reboot takes /etc as it is then along into it";
-        all.push(notice("/run/ostree/staged-deployment", words.to_owned()));
-    }
-    if activity.shutdown {
+    })
+}
+
+fn shutdown(activity: &Activity) -> Option<Notice> {
+    activity.shutdown.then(|| {
         let words = "a shutdown is scheduled; see `shutdown --show`, and `shutdown -c`";
-        all.push(notice("/run/systemd/shutdown/scheduled", words.to_owned()));
-    }
-    all
+        notice("/run/systemd/shutdown/scheduled", words.to_owned())
+    })
 }
 
 /// The cgroups of the daemon's containers, each with all below it. Only what is a container for sure, what can be
@@ -141,7 +207,20 @@ fn frozen_with<'a>(
 
 /// Evidence that stands against a run.
 pub(super) fn refused(evidence: ActivityEvidence) -> Notice {
-    let next = if evidence.first_boot {
+    let next = if let Some(ways) = &evidence.ways {
+        let over = match ways.drops {
+            true => "--takeover drops it",
+            false => "--takeover leaves it staged and goes on",
+        };
+        let alone = match ways.files_only {
+            true => "; leave the operating system alone: --files-only",
+            false => "",
+        };
+        format!(
+            "It is not dropped unasked. Wait: {}, then run this again; take over: {over}{alone}",
+            ways.enter
+        )
+    } else if evidence.first_boot {
         format!(
             "The first boot is not completed yet: let it end; or, where it cannot, do its work in its place: {}; or \
              use --takeover",
@@ -158,12 +237,38 @@ pub(super) fn taken_over(evidence: ActivityEvidence) -> Notice {
     evidence.with(|message| format!("{message}; passed over as asked (--takeover)"))
 }
 
+/// What somebody staged, where files alone are asked for.
+pub(super) fn left_alone(evidence: ActivityEvidence) -> Notice {
+    let enter = evidence.ways.as_ref().map(|ways| ways.enter.clone());
+    let enter = enter.unwrap_or_default();
+    evidence
+        .with(|message| format!("{message}. It is left alone, as asked (--files-only): {enter}"))
+}
+
+/// What this config wants, and somebody else staged.
+pub(super) fn note_staged_by_others(activity: &Activity, facts: Option<&Facts>) -> Option<Notice> {
+    let staged = activity.staged.as_ref()?;
+    let who = who_staged(staged, facts);
+    Some(notice(
+        "/run/ostree/staged-deployment",
+        format!("what this config wants is staged already, by {who}; nothing is staged again"),
+    ))
+}
+
 /// Evidence of the service whose work this run does.
 pub(super) fn stood_in_for(evidence: ActivityEvidence) -> Notice {
     evidence.with(|message| format!("{message}; its work is done here, in its place"))
 }
 
 impl ActivityEvidence {
+    fn of(notice: Notice) -> Self {
+        Self {
+            notice,
+            first_boot: false,
+            ways: None,
+        }
+    }
+
     fn with(self, message: impl FnOnce(&str) -> String) -> Notice {
         Notice {
             message: message(&self.notice.message),
@@ -172,8 +277,15 @@ impl ActivityEvidence {
     }
 }
 
+/// Commands of bootc that stage, or change what the next boot enters.
+const BOOTC: [&str; 5] = ["switch", "upgrade", "update", "rollback", "edit"];
+
 fn is_work(process: &Process, all: &BTreeMap<u32, &Process>) -> bool {
     let argument = process.args.get(1).map_or("", String::as_str);
+    // It has no transaction by which others could be told.
+    if process.program() == "bootc" {
+        return BOOTC.contains(&argument);
+    }
     if process.program() == DAEMON {
         return WORKING.contains(&argument);
     }
@@ -229,7 +341,7 @@ fn changes_the_node(process: &Process) -> bool {
         ),
         "nmstatectl" => command == "persist-nic-names",
         "bootupctl" => matches!(command, "update" | "adopt-and-update"),
-        "bootc" => matches!(command, "switch" | "upgrade"),
+        "bootc" => BOOTC.contains(&command),
         "skopeo" => command == "copy",
         "systemd-run" | "update-ca-trust" | "usermod" | "chcon" | "setenforce" => true,
         _ => false,
@@ -247,6 +359,7 @@ fn notice(subject: &str, message: String) -> Notice {
 mod tests {
     use super::*;
     use crate::command::systemctl::UnitActivity;
+    use crate::node::activity::StagedEvidence;
 
     fn process(pid: u32, parent: u32, line: &str) -> Process {
         Process {
@@ -281,7 +394,11 @@ mod tests {
                 process(20, 1, daemon),
                 process(21, 20, child),
             ]);
-            assert_eq!(find_activity(&activity, false), [], "{child}");
+            assert_eq!(
+                find_activity(&activity, StagedScene::default()),
+                [],
+                "{child}"
+            );
         }
     }
 
@@ -302,7 +419,7 @@ mod tests {
                 process(21, 20, "chroot /rootfs sh"),
                 process(22, 21, child),
             ]);
-            let found = find_activity(&activity, false);
+            let found = find_activity(&activity, StagedScene::default());
             assert_eq!(found.len(), 1, "{child}");
             assert_eq!(found[0].notice.subject, "process 22");
             assert!(found[0].notice.message.contains(child));
@@ -320,7 +437,7 @@ mod tests {
             process(13, 14, "podman pull x"),
             process(14, 13, "sh"),
         ]);
-        assert_eq!(find_activity(&activity, false), []);
+        assert_eq!(find_activity(&activity, StagedScene::default()), []);
     }
 
     /// A daemon in a cgroup, seen by a program in another.
@@ -398,7 +515,10 @@ mod tests {
     fn the_first_boot_run_is_evidence_by_itself() {
         let line = "machine-config-daemon firstboot-complete-machineconfig --persist-nics";
         let child = "rpm-ostree rebase --experimental ostree-unverified-registry:x";
-        let found = find_activity(&of(vec![process(5, 1, line), process(6, 5, child)]), false);
+        let found = find_activity(
+            &of(vec![process(5, 1, line), process(6, 5, child)]),
+            StagedScene::default(),
+        );
         assert_eq!(found.len(), 2);
         assert!(found.iter().all(|evidence| evidence.first_boot));
     }
@@ -424,7 +544,7 @@ mod tests {
                 ..Activity::default()
             };
             assert_eq!(
-                !find_activity(&activity, false).is_empty(),
+                !find_activity(&activity, StagedScene::default()).is_empty(),
                 busy,
                 "{active} {sub}"
             );
@@ -432,14 +552,90 @@ mod tests {
     }
 
     #[test]
+    fn what_somebody_staged_has_three_ways_out() {
+        let refuse = |activity: &Activity, scene| {
+            let found = find_activity(activity, scene);
+            assert_eq!(found.len(), 1);
+            (
+                refused(found[0].clone()).message,
+                left_alone(found[0].clone()).message,
+            )
+        };
+        let staged = Activity {
+            staged: Some(StagedEvidence::default()),
+            ..Activity::default()
+        };
+        let drops = StagedScene {
+            drops: true,
+            files_only: true,
+            ..StagedScene::default()
+        };
+        let (said, alone) = refuse(&staged, drops);
+        for words in [
+            "an OS deployment is staged: ",
+            "by an unknown program",
+            "Wait: systemctl reboot enters it",
+            "--takeover drops it",
+            "--files-only",
+        ] {
+            assert!(said.contains(words), "{said}");
+        }
+        assert!(
+            alone.contains("left alone, as asked (--files-only)"),
+            "{alone}"
+        );
+        let (said, _) = refuse(&staged, StagedScene::default());
+        assert!(said.contains("--takeover leaves it staged"), "{said}");
+        let ours = StagedScene {
+            ours: true,
+            files_only: false,
+            ..drops
+        };
+        let (said, _) = refuse(&staged, ours);
+        assert!(said.contains("by a run of mco-rescue"), "{said}");
+        assert!(!said.contains("--files-only"), "{said}");
+        let wanted = StagedScene {
+            wanted: true,
+            ..drops
+        };
+        assert_eq!(find_activity(&staged, wanted), []);
+        let soft = Activity {
+            soft_reboot: true,
+            ..Activity::default()
+        };
+        let (said, _) = refuse(&soft, StagedScene::default());
+        assert!(said.contains("prepare-soft-reboot --reset"), "{said}");
+        let both = Activity {
+            soft_reboot: true,
+            ..staged
+        };
+        let (said, _) = refuse(&both, drops);
+        assert!(said.contains("an OS deployment is staged"), "{said}");
+        assert!(said.contains("a soft reboot is prepared"), "{said}");
+    }
+
+    #[test]
+    fn a_switch_of_bootc_is_work_whoever_began_it() {
+        for (line, work) in [
+            ("bootc switch quay.example/os:2", true),
+            ("/usr/bin/bootc upgrade --download-only", true),
+            ("bootc status --json", false),
+        ] {
+            let activity = of(vec![process(10, 1, "bash"), process(11, 10, line)]);
+            let found = find_activity(&activity, StagedScene::default());
+            assert_eq!(!found.is_empty(), work, "{line}");
+        }
+    }
+
+    #[test]
     fn transaction_staged_deployment_and_shutdown_are_each_named() {
         let activity = Activity {
             transaction: Some("rebase".to_owned()),
-            staged: true,
+            staged: Some(StagedEvidence::default()),
             shutdown: true,
             ..Activity::default()
         };
-        let found = find_activity(&activity, false);
+        let found = find_activity(&activity, StagedScene::default());
         let subjects: Vec<_> = found.iter().map(|e| e.notice.subject.as_str()).collect();
         assert!(found.iter().all(|evidence| !evidence.first_boot));
         assert_eq!(

@@ -16,6 +16,12 @@ pub struct Allowed {
     pub first_boot: bool,
     /// What is staged does not matter: the run drops it.
     pub staged: bool,
+    /// A run of ours staged what is staged.
+    pub ours: bool,
+    /// What somebody else staged is left alone: only files are asked for.
+    pub leaves_staged: bool,
+    /// The command has an option for files alone.
+    pub has_files_only: bool,
 }
 
 /// Adds to a plan what stands against it. A plan without steps changes nothing, so nothing does.
@@ -32,9 +38,23 @@ pub(super) fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allo
             message: message.to_owned(),
         });
     }
-    for evidence in at_work::find_activity(activity, plan.os.is_staged() || allowed.staged) {
+    let facts = node.system.facts();
+    let scene = at_work::StagedScene {
+        facts,
+        wanted: plan.os.is_staged() || allowed.staged,
+        ours: allowed.ours,
+        files_only: allowed.has_files_only && !allowed.ours,
+        drops: plan.os.drops(),
+    };
+    if plan.os.is_staged() && !allowed.ours {
+        plan.notices
+            .extend(at_work::note_staged_by_others(activity, facts));
+    }
+    for evidence in at_work::find_activity(activity, scene) {
         if allowed.first_boot && evidence.first_boot {
             plan.notices.push(at_work::stood_in_for(evidence));
+        } else if allowed.leaves_staged && evidence.ways.is_some() {
+            plan.notices.push(at_work::left_alone(evidence));
         } else if allowed.takeover {
             plan.notices.push(at_work::taken_over(evidence));
         } else {

@@ -3,11 +3,15 @@
 //! A CoreOS, a system that OSTree booted, and a root with a record of the daemon are nodes; every other machine keeps its
 //! files. A directory without any system is no root at all: most often a disk is not mounted.
 
+use crate::invocation::mco_rescue;
 use crate::node::Machine;
 use crate::notice::Notice;
 
 /// Why a root must not be changed; nothing where it is a node, or is `meant` all the same.
 pub fn wrong_machine(machine: &Machine, meant: bool) -> Option<Notice> {
+    if let Some(traces) = &machine.composefs {
+        return Some(of_composefs(traces));
+    }
     if let Some(notice) = no_system(machine) {
         return Some(notice);
     }
@@ -37,6 +41,9 @@ pub fn wrong_machine(machine: &Machine, meant: bool) -> Option<Notice> {
 
 /// Why a root is none: it holds no system. Nothing overrides that.
 pub fn no_system(machine: &Machine) -> Option<Notice> {
+    if let (Some(traces), false) = (&machine.composefs, machine.has_system) {
+        return Some(of_composefs(traces));
+    }
     // A record without a system is still a reason to look twice, but not to write.
     if machine.has_system {
         return None;
@@ -51,6 +58,20 @@ pub fn no_system(machine: &Machine) -> Option<Notice> {
         subject: "there is no system at this root".to_owned(),
         message: format!("{} has neither /usr nor /etc. {next}", machine.root),
     })
+}
+
+/// Why a system of bootc's composefs backend is not changed: nothing that is known of a node holds there.
+pub fn of_composefs(traces: &str) -> Notice {
+    Notice {
+        subject: "no OSTree node; bootc's composefs backend".to_owned(),
+        message: format!(
+            "{traces}. Neither rpm-ostree nor the Machine Config Daemon can manage such a system, and its /etc and \
+             deployments lie elsewhere, so only commands that read work here: {}, {}, verify, show. Look at it: bootc \
+             status; change it: bootc switch IMAGE",
+            mco_rescue("status"),
+            mco_rescue("doctor")
+        ),
+    }
 }
 
 fn next(machine: &Machine) -> &'static str {
@@ -120,6 +141,23 @@ mod tests {
         };
         let refused = wrong_machine(&etc, false).unwrap();
         assert!(refused.message.contains("directory above"), "{refused:?}");
+    }
+
+    #[test]
+    fn a_system_of_the_composefs_backend_is_never_meant() {
+        let traces = Some("kernel argument composefs=ab".to_owned());
+        for (is_coreos, has_system) in [(true, true), (false, true), (false, false)] {
+            let node = Machine {
+                composefs: traces.clone(),
+                is_coreos,
+                has_system,
+                ..debian()
+            };
+            let refused = wrong_machine(&node, true).unwrap();
+            assert!(refused.subject.contains("bootc's composefs backend"));
+            assert!(refused.message.starts_with("kernel argument composefs=ab"));
+            assert_eq!(no_system(&node).is_some(), !has_system, "reading works");
+        }
     }
 
     #[test]

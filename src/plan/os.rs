@@ -12,7 +12,7 @@ use crate::kargs::{Kargs, KargsChange};
 use crate::node::os_release::Class;
 use crate::node::requests::AskedFor;
 use crate::node::space::{Fit, MIN_FREE_PERCENT};
-use crate::node::system::{Facts, System};
+use crate::node::system::{Engine, Facts, System};
 use crate::notice::Notice;
 
 /// One change of the operating system, which the next boot enters.
@@ -105,6 +105,9 @@ impl OsStep {
 /// What is to be done about the operating system.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct OsPlan {
+    /// The program that stages.
+    #[serde(skip)]
+    pub engine: Engine,
     /// In order.
     pub steps: Vec<OsStep>,
     /// The image that the next boot has to enter; `None`: the config does not say.
@@ -151,6 +154,7 @@ impl OsPlan {
             };
             plan.base_asked = asked.cloned();
             plan.repository = plan.changes_image() && booted.is_layered();
+            plan.fetch_for(facts.engine);
             plan.plan_pin(booted);
         }
         plan
@@ -178,6 +182,15 @@ impl OsPlan {
         }
     }
 
+    /// bootc has no command that stages a commit of the node.
+    fn fetch_for(&mut self, engine: Engine) {
+        self.engine = engine;
+        if engine == Engine::Bootc {
+            self.fetch_image();
+            self.repository = false;
+        }
+    }
+
     /// Returns the image that has to be fetched. With `from_storage` that is also the one of a deployment that is kept.
     pub fn image_to_fetch(&self, from_storage: bool) -> Option<String> {
         self.steps.iter().find_map(|step| match step {
@@ -197,6 +210,12 @@ impl OsPlan {
     fn towards(&mut self, facts: &Facts, wanted: &str, foreign: &[String]) -> Option<Notice> {
         self.image = Some(wanted.to_owned());
         let deployments = &facts.deployments;
+        // No reboot enters it, so waiting for one would wait for ever.
+        let locked = deployments
+            .staged()
+            .is_some_and(|one| one.finalization_locked);
+        let lock = locked.then(|| "a lock (a download only)".to_owned());
+        let foreign: Vec<String> = foreign.iter().cloned().chain(lock).collect();
         let standing = deployments.standing(wanted, None);
         let from = deployments.booted().map(Deployment::image);
         let from = from.unwrap_or_default();
@@ -301,6 +320,10 @@ impl Builder<'_> {
             System::Known(facts) if facts.class == Class::Other => {}
             System::Known(facts) => self.by_facts(facts),
             System::Silent(why) => self.silent(why),
+            System::Composefs(system) => {
+                let Notice { subject, message } = super::of_composefs(&system.traces);
+                self.block(subject, message);
+            }
             System::NotAsked => {
                 // Even the empty record of a first boot tells which OS the node was given.
                 if let crate::node::Recorded::Present(recorded) =
@@ -359,7 +382,11 @@ impl Builder<'_> {
             }
             return;
         }
+        plan.fetch_for(facts.engine);
         plan.plan_pin(booted);
+        for Notice { subject, message } in limits(facts, &plan) {
+            self.block(subject, format!("{message}. {REST}"));
+        }
         self.room(facts, &plan);
         self.plan.os = plan;
     }
@@ -524,6 +551,51 @@ impl Builder<'_> {
     }
 }
 
+/// The steps that bootc has no command for, or that would lose something under it; none under rpm-ostree.
+pub(super) fn limits(facts: &Facts, plan: &OsPlan) -> Vec<Notice> {
+    if facts.engine == Engine::RpmOstree {
+        return Vec::new();
+    }
+    let alone = "bootc stages this system, as rpm-ostree is missing, and it has no command for";
+    let mut all = Vec::new();
+    for step in &plan.steps {
+        match step {
+            OsStep::Arguments { changes } => all.push(change(
+                "spec.kernelArguments",
+                format!("{alone} kernel arguments: {}", changes.join(" ")),
+            )),
+            OsStep::Packages { what, command } => all.push(change(
+                match what {
+                    PackageChange::Extensions => "spec.extensions",
+                    PackageChange::KernelBack | PackageChange::Kernel => "spec.kernelType",
+                },
+                format!("{alone} packages: {}", command.join(" ")),
+            )),
+            _ => {}
+        }
+    }
+    if plan.changes_image()
+        && let Some(booted) = facts.deployments.booted()
+        && (booted.is_layered() || booted.own_initramfs)
+    {
+        let mut has = booted.requested_packages.clone();
+        has.extend(booted.local_packages.clone());
+        has.extend(booted.removals.iter().map(|name| format!("-{name}")));
+        let has = match has.is_empty() {
+            true => "overrides or an initramfs of its own".to_owned(),
+            false => has.join(" "),
+        };
+        all.push(change(
+            "what runs",
+            format!(
+                "it is layered by rpm-ostree ({has}), which bootc calls incompatible: bootc switch would lose that \
+                 without a word. Bring an image that has it, or rpm-ostree"
+            ),
+        ));
+    }
+    all
+}
+
 /// Blocks, or leaves it at a notice where only files are asked for.
 pub(super) fn or_blocked(builder: &mut Builder<'_>, path: &str, what: String) {
     if builder.options.files_only {
@@ -581,6 +653,8 @@ pub(super) mod tests {
             ..deployment
         };
         Facts {
+            engine: crate::node::system::Engine::RpmOstree,
+            soft_reboot: false,
             deployments: crate::command::rpm_ostree::status::Deployments {
                 all: all.into_iter().enumerate().map(number).collect(),
                 ..Default::default()

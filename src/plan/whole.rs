@@ -6,7 +6,7 @@ use anyhow::Result;
 use super::fit::{self, Accepted};
 use super::{
     Addition, After, Allowed, ImageEvidence, Inputs, Options, OsPlan, Plan, RollbackInputs, after,
-    changes, find_removals, guard, image, one_more_key, quorum, rollback,
+    changes, find_removals, guard, image, one_more_key, os, quorum, rollback,
 };
 use crate::daemon::policies::Cluster;
 use crate::invocation::mco_rescue;
@@ -141,6 +141,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
         Task::Image { node, facts, image } => {
             let os = OsPlan::of_image(facts, image);
             let plan = Plan {
+                blockers: os::limits(facts, &os),
                 os,
                 ..Plan::default()
             };

@@ -98,6 +98,18 @@ impl OsReport {
     pub fn of(system: &System, ours: &[String]) -> Option<Self> {
         match system {
             System::NotAsked => None,
+            System::Composefs(system) => Some(Self {
+                booted: system.image.clone().unwrap_or_default(),
+                pinned: false,
+                by_hand: Vec::new(),
+                staged_by_hand: Vec::new(),
+                kept: Vec::new(),
+                staged: None,
+                problem: Some(format!(
+                    "no OSTree node; bootc's composefs backend ({}). Only commands that read work here",
+                    system.traces
+                )),
+            }),
             System::Silent(why) => Some(Self {
                 booted: String::new(),
                 pinned: false,

@@ -10,12 +10,12 @@ use super::{quorum, state};
 use crate::command::rpm_ostree::arguments;
 use crate::command::rpm_ostree::cause::RpmOstreeError;
 use crate::command::rpm_ostree::status::{Deployment, Deployments};
-use crate::command::{CommandLine, CommandRunner, systemctl};
+use crate::command::{CommandLine, CommandRunner, bootc, systemctl};
 use crate::drift;
 use crate::invocation::mco_rescue;
 use crate::kargs::Kargs;
 use crate::node::host::boot_id;
-use crate::node::system::{OF_DEPLOYMENTS, ask};
+use crate::node::system::{self, Engine, ask};
 use crate::node::{Host, Records, System};
 use crate::progress::{self, Work};
 use crate::root::Root;
@@ -29,6 +29,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs what changes deployments. A client that is killed leaves its transaction to the daemon, so that has to end.
 pub fn run_transaction(
+    root: &Root,
     runner: &dyn CommandRunner,
     line: &CommandLine,
     ended: &dyn Fn() -> bool,
@@ -44,12 +45,25 @@ pub fn run_transaction(
         cause,
         RpmOstreeError::NoAnswer { .. } | RpmOstreeError::ClientKilled
     ) {
-        end_transaction(runner);
+        match line.args.iter().any(|word| word == "bootc") {
+            true => end_bootc(runner),
+            false => end_transaction(root, runner),
+        }
     }
     Err(cause)
 }
 
-fn end_transaction(runner: &dyn CommandRunner) {
+/// bootc works in a unit of ours, which goes on without its client.
+fn end_bootc(runner: &dyn CommandRunner) {
+    if let Err(error) = systemctl::stop_units(runner, &[bootc::UNIT]) {
+        log::warn!(
+            "stopping {unit}: {error}. Next: systemctl stop {unit}",
+            unit = bootc::UNIT
+        );
+    }
+}
+
+fn end_transaction(root: &Root, runner: &dyn CommandRunner) {
     if let Err(cause) = ask(runner, &arguments::cancel_transaction()) {
         log::warn!("cancelling the transaction: {cause}");
     }
@@ -57,7 +71,7 @@ fn end_transaction(runner: &dyn CommandRunner) {
     let _phase = progress::begin(waiting.within(CANCEL));
     let until = Instant::now() + CANCEL;
     while Instant::now() < until {
-        if read_deployments(runner).is_ok_and(|all| all.transaction.is_none()) {
+        if read_deployments(root, runner).is_ok_and(|all| all.transaction.is_none()) {
             return;
         }
         thread::sleep(ASK_AGAIN);
@@ -68,18 +82,46 @@ fn end_transaction(runner: &dyn CommandRunner) {
 }
 
 /// The deployments as they are now.
-pub fn read_deployments(runner: &dyn CommandRunner) -> Result<Deployments, RpmOstreeError> {
-    let answer = ask(runner, &arguments::status_json())?;
-    Deployments::read(&answer).map_err(|error| RpmOstreeError::Unknown(error.to_string()))
+pub fn read_deployments(
+    root: &Root,
+    runner: &dyn CommandRunner,
+) -> Result<Deployments, RpmOstreeError> {
+    Ok(system::read_deployments(root, runner)?.1)
 }
 
 /// Returns the kernel arguments of the next boot, without those that belong to a deployment.
 ///
 /// # Errors
-/// rpm-ostree gives no answer.
-pub fn next_arguments(runner: &dyn CommandRunner) -> Result<Kargs, RpmOstreeError> {
-    let answer = ask(runner, &arguments::show_kargs())?;
-    Ok(Kargs::parse(answer.trim()).without(&OF_DEPLOYMENTS))
+/// rpm-ostree gives no answer; where it is missing, bootc or a file.
+pub fn next_arguments(root: &Root, runner: &dyn CommandRunner) -> Result<Kargs, RpmOstreeError> {
+    // Where it is there, one question is enough.
+    match system::next_arguments(root, runner, Engine::RpmOstree, &Deployments::default()) {
+        Err(RpmOstreeError::NotInstalled(_)) => {
+            let (engine, all) = system::read_deployments(root, runner)?;
+            system::next_arguments(root, runner, engine, &all)
+        }
+        other => other,
+    }
+}
+
+/// Drops what is staged; nothing where nothing is. bootc has no command for it, so ostree does it there.
+///
+/// # Errors
+/// The program fails.
+pub fn drop_staged(root: &Root, runner: &dyn CommandRunner) -> Result<(), RpmOstreeError> {
+    match ask(runner, &arguments::drop_pending()) {
+        Err(RpmOstreeError::NotInstalled(program)) => {
+            let (engine, all) = system::read_deployments(root, runner)?;
+            match all.staged() {
+                Some(staged) if engine == Engine::Bootc => {
+                    ask(runner, &arguments::undeploy(staged.index)).map(drop)
+                }
+                None if engine == Engine::Bootc => Ok(()),
+                _ => Err(RpmOstreeError::NotInstalled(program)),
+            }
+        }
+        other => other.map(drop),
+    }
 }
 
 /// The way back of a run that changed the operating system.
@@ -98,7 +140,7 @@ pub fn is_staged_by_us(root: &Root, runner: &dyn CommandRunner) -> Result<bool> 
     let Some(awaited) = awaited.filter(waits) else {
         return Ok(false);
     };
-    let all = read_deployments(runner).map_err(said)?;
+    let all = read_deployments(root, runner).map_err(said)?;
     let is_its = |staged: &Deployment| {
         let image = awaited.image.as_ref();
         let name = awaited.staged.as_ref();
@@ -132,7 +174,7 @@ fn try_settle(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
     if !root.is_live() || state::read_awaited(root)?.is_none() {
         return Ok(());
     }
-    match read_deployments(runner) {
+    match read_deployments(root, runner) {
         Ok(all) if all.next_boot().is_some_and(|next| next.booted) => state::forget_awaited(root),
         Ok(_) => Ok(()),
         Err(cause) => {
@@ -165,7 +207,7 @@ pub fn go_back(
     leaving: &Leaving,
     config: &str,
 ) -> Result<WayBack> {
-    let mut all = read_deployments(runner).map_err(said)?;
+    let (engine, mut all) = system::read_deployments(root, runner).map_err(said)?;
     let booted = all.running()?.name();
     if booted != leaving.to && all.named(&leaving.to).is_none() {
         bail!(
@@ -184,10 +226,11 @@ pub fn go_back(
         _ => error,
     };
     if is_back || all.staged().is_some() {
-        ask(runner, &arguments::drop_pending()).map_err(|cause| failed(said(cause)))?;
-        all = read_deployments(runner).map_err(|cause| failed(said(cause)))?;
+        drop_staged(root, runner).map_err(|cause| failed(said(cause)))?;
+        all = read_deployments(root, runner).map_err(|cause| failed(said(cause)))?;
     }
-    enter_deployment(runner, &all, &leaving.to).map_err(|cause| failed(said(cause)))?;
+    enter_deployment(root, runner, engine, &all, &leaving.to)
+        .map_err(|cause| failed(said(cause)))?;
     Ok(if is_back {
         WayBack::StillHere
     } else {
@@ -197,7 +240,9 @@ pub fn go_back(
 
 /// Makes a deployment that is there, and not staged, the one of the next boot.
 fn enter_deployment(
+    root: &Root,
     runner: &dyn CommandRunner,
+    engine: Engine,
     all: &Deployments,
     name: &str,
 ) -> Result<(), RpmOstreeError> {
@@ -207,12 +252,15 @@ fn enter_deployment(
     // Where another deployment comes first already, rpm-ostree's rollback makes the one that runs the first again.
     let runs_first = all.booted().is_some_and(|booted| booted.index == 0);
     let rollback = all.rollback().filter(|_| runs_first);
-    let line = if rollback.is_some_and(|next| next.index == wanted.index) {
-        arguments::swap_rollback()
-    } else {
-        arguments::set_default(wanted.index)
+    let is_rollback = rollback.is_some_and(|next| next.index == wanted.index);
+    let line = match engine {
+        Engine::RpmOstree if is_rollback => arguments::swap_rollback(),
+        Engine::Bootc if is_rollback => bootc::queue_rollback(),
+        // A queued rollback is given up again.
+        Engine::Bootc if wanted.booted && wanted.index == 1 => bootc::queue_rollback(),
+        Engine::RpmOstree | Engine::Bootc => arguments::set_default(wanted.index),
     };
-    run_transaction(runner, &line, &|| false)
+    run_transaction(root, runner, &line, &|| false)
 }
 
 fn awaited_back(leaving: &Leaving, config: &str, booted: String) -> Result<Awaited> {
@@ -308,6 +356,11 @@ mod tests {
         }
     }
 
+    /// An empty root.
+    fn slash() -> Root {
+        Root::open(&std::env::temp_dir()).unwrap()
+    }
+
     const IDLE: &str = include_str!("../../tests/fixtures/rpm-ostree/idle.json");
     const BUSY: &str = include_str!("../../tests/fixtures/rpm-ostree/busy.json");
     const ROLLED_BACK: &str = include_str!("../../tests/fixtures/rpm-ostree/rolled-back.json");
@@ -317,7 +370,7 @@ mod tests {
         let mut host = Scripted::new(&[BUSY, IDLE]);
         let late = CommandError::TimedOut("rpm-ostree".to_owned(), 1);
         host.fault = Some(("rpm-ostree rollback", late));
-        let ended = run_transaction(&host, &arguments::swap_rollback(), &|| false);
+        let ended = run_transaction(&slash(), &host, &arguments::swap_rollback(), &|| false);
         assert!(
             matches!(ended, Err(RpmOstreeError::NoAnswer { .. })),
             "{ended:?}"
@@ -338,7 +391,7 @@ mod tests {
     fn a_missing_program_cancels_nothing() {
         let mut host = Scripted::new(&[]);
         host.fault = Some(("rpm-ostree", CommandError::Missing("rpm-ostree".to_owned())));
-        assert!(run_transaction(&host, &arguments::swap_rollback(), &|| false).is_err());
+        assert!(run_transaction(&slash(), &host, &arguments::swap_rollback(), &|| false).is_err());
         assert_eq!(host.changes(), ["rpm-ostree rollback"]);
     }
 
@@ -352,9 +405,9 @@ mod tests {
             (ROLLED_BACK, 1, &["ostree admin set-default 1"]),
         ] {
             let host = Scripted::new(&[status]);
-            let all = read_deployments(&host).unwrap();
+            let all = read_deployments(&slash(), &host).unwrap();
             let name = all.all[index].name();
-            enter_deployment(&host, &all, &name).unwrap();
+            enter_deployment(&slash(), &host, Engine::RpmOstree, &all, &name).unwrap();
             assert_eq!(host.changes(), wanted, "{name}");
         }
     }

@@ -11,11 +11,19 @@ use crate::images::policy::Ruling;
 use crate::images::pull::{self, Trace};
 use crate::images::{ImageName, extensions, storage};
 use crate::node::deploy_directories;
+use crate::node::system::Engine;
 use crate::notice::Notice;
 use crate::paths;
 use crate::plan::fit::{Doubt, Doubtful};
 use crate::plan::{ImageEvidence, OsPlan, OsStep, Repository};
-use crate::root::Root;
+use crate::root::{Root, RootPath};
+
+/// Files of credentials that bootc takes; the first that exists counts.
+const BOOTC_SECRETS: [&str; 3] = [
+    "run/ostree/auth.json",
+    "etc/ostree/auth.json",
+    "usr/lib/ostree/auth.json",
+];
 
 /// The source of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +83,9 @@ pub fn find_image_source(
     search.found.from_storage = options.source() == ImageSource::Storage;
     if let Some(image) = os.image_to_fetch(search.found.from_storage) {
         search.image(&image, options);
+        if os.engine == Engine::Bootc && options.source() == ImageSource::Registry {
+            search.credentials_of_bootc();
+        }
     }
     Ok(search.found)
 }
@@ -261,6 +272,23 @@ impl Search<'_> {
             },
             Err(error) => self.block("pull", error.to_string()),
         }
+    }
+
+    /// bootc does not look for the credentials of the kubelet, which rpm-ostree gets by the daemon's link.
+    fn credentials_of_bootc(&mut self) {
+        let has = |path| self.root.exists(&RootPath::fixed(path)).unwrap_or_default();
+        if BOOTC_SECRETS.into_iter().any(has) {
+            return;
+        }
+        let places = BOOTC_SECRETS.map(|path| format!("/{path}")).join(", ");
+        self.found.notices.push(Notice {
+            subject: "credentials".to_owned(),
+            message: format!(
+                "bootc takes them from {places} alone, and none of these is there. If the registry wants some: mkdir -p \
+                 /run/ostree && ln -s /{} /{}",
+                paths::PULL_SECRETS[2], BOOTC_SECRETS[0]
+            ),
+        });
     }
 
     fn block(&mut self, subject: &str, message: String) {

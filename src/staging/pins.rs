@@ -71,7 +71,7 @@ pub fn unpin_deployments(
     let mut kept = read_pins(root)?;
     let mut gone = Vec::new();
     for name in kept.clone() {
-        let all = read_deployments(runner).map_err(said)?;
+        let all = read_deployments(root, runner).map_err(said)?;
         match all.named(&name) {
             Some(deployment) if !wanted(deployment) => continue,
             Some(deployment) if deployment.pinned => {

@@ -5,7 +5,9 @@ use std::cell::RefCell;
 use anyhow::{Context, Result};
 
 use super::awaited::{Awaited, Booted, Inherited, PIVOT, VERSION, Way};
-use super::deployments::{next_arguments, read_deployments, run_transaction, settle_awaited};
+use super::deployments::{
+    drop_staged, next_arguments, read_deployments, run_transaction, settle_awaited,
+};
 use super::image_source::ImageSource;
 use super::lease::Lease;
 use super::{pins, state};
@@ -13,14 +15,14 @@ use crate::command::rpm_ostree::arguments::{self, RebaseTarget, Version};
 use crate::command::rpm_ostree::cause::RpmOstreeError;
 use crate::command::rpm_ostree::packages::kernel_type_of;
 use crate::command::rpm_ostree::status::Deployment;
-use crate::command::{CommandLine, CommandRunner};
+use crate::command::{CommandLine, CommandRunner, bootc};
 use crate::error::RunError;
 use crate::images::storage;
 use crate::invocation::mco_rescue;
 use crate::kargs::{Kargs, KargsChange};
 use crate::node::host::boot_id;
 use crate::node::requests::AskedFor;
-use crate::node::system::{Facts, ask};
+use crate::node::system::{Engine, Facts, staged_file};
 use crate::plan::{OsPlan, OsStep, PackageChange};
 use crate::root::Root;
 use crate::sys::signals::{self, DeferredSignals, SignalAnswer};
@@ -112,7 +114,10 @@ impl Staging<'_> {
         }
         let staged = self.take_steps(facts, &lease, &signals);
         let taken_back = lease.take_back();
-        let failed = match (staged.and_then(|()| self.prove_staged()), taken_back) {
+        let failed = match (
+            staged.and_then(|()| self.prove_staged(facts.engine)),
+            taken_back,
+        ) {
             (Ok(()), Ok(())) => {
                 signals::answer(SignalAnswer::SeeStatus);
                 return self.is_staged();
@@ -203,7 +208,7 @@ impl Staging<'_> {
     /// The files could not be applied: what we staged goes, and what was awaited before is again.
     pub fn take_back(&self) -> Result<()> {
         if self.plan.steps.iter().any(OsStep::is_staging) {
-            ask(self.runner, &arguments::drop_pending()).map_err(|cause| {
+            drop_staged(self.root, self.runner).map_err(|cause| {
                 anyhow::anyhow!("dropping what was staged: {}", cause.to_line())
             })?;
         }
@@ -278,13 +283,20 @@ impl Staging<'_> {
                 pins::remember_pin(self.root, deployment)
                     .map_err(|error| RpmOstreeError::of_failure(&error))?;
             }
-            OsStep::Image { to, .. } if self.source == ImageSource::Storage => {
+            OsStep::DropStaged { .. } if facts.engine == Engine::Bootc => {
+                (self.print)(&format!("{}\n", step_gerund(step)));
+                return drop_staged(self.root, self.runner);
+            }
+            // The exception is rpm-ostreed's; bootc asks the policy of the node as it is.
+            OsStep::Image { to, .. }
+                if self.source == ImageSource::Storage && facts.engine == Engine::RpmOstree =>
+            {
                 let lending = lease.lease_exception(to);
                 lending.map_err(|error| RpmOstreeError::of_failure(&error))?;
             }
             _ => {}
         }
-        let Some(line) = self.step_command(step, &facts.version)? else {
+        let Some(line) = self.step_command(step, facts)? else {
             return Ok(());
         };
         (self.print)(&format!(
@@ -293,7 +305,16 @@ impl Staging<'_> {
             line.program,
             line.args.join(" ")
         ));
-        match run_transaction(self.runner, &line, &|| signals.waiting().is_some()) {
+        match run_transaction(self.root, self.runner, &line, &|| {
+            signals.waiting().is_some()
+        }) {
+            // bootc keeps what runs as the way back by itself.
+            Err(RpmOstreeError::NotInstalled(program))
+                if facts.engine == Engine::Bootc && matches!(step, OsStep::Pin { .. }) =>
+            {
+                log::warn!("what runs is not pinned: {program} is not installed");
+                Ok(())
+            }
             // It may have been staged all the same: whoever asks for a proof later finds out.
             Err(cause) if signals.waiting().is_none() && self.is_done(step) => {
                 log::warn!("{cause}; but it is staged");
@@ -306,9 +327,17 @@ impl Staging<'_> {
     fn step_command(
         &self,
         step: &OsStep,
-        version: &Version,
+        facts: &Facts,
     ) -> Result<Option<CommandLine>, RpmOstreeError> {
+        let version: &Version = &facts.version;
         Ok(match step {
+            OsStep::Image { to, .. } | OsStep::Kept { to, .. } if facts.engine == Engine::Bootc => {
+                let transport = match self.source {
+                    ImageSource::Registry => bootc::Transport::Registry,
+                    ImageSource::Storage => bootc::Transport::Storage,
+                };
+                Some(bootc::switch_to(transport, to))
+            }
             OsStep::Pin { index, .. } => Some(arguments::pin_deployment(*index)),
             OsStep::DropStaged { .. } => Some(arguments::drop_pending()),
             OsStep::Bring { from, image } => Some(storage::copy_into_storage(from, image)),
@@ -328,7 +357,7 @@ impl Staging<'_> {
             }
             // What was staged before may have brought its own: only now it is known what is missing.
             OsStep::Arguments { .. } => {
-                let present = next_arguments(self.runner)?;
+                let present = next_arguments(self.root, self.runner)?;
                 let wanted = present.after_change(&self.plan.old_arguments, &self.plan.arguments);
                 let changes = present.changes_to(&wanted);
                 self.expected.replace(Some(wanted));
@@ -341,10 +370,12 @@ impl Staging<'_> {
 
     fn is_done(&self, step: &OsStep) -> bool {
         match step {
-            OsStep::Image { to, .. } | OsStep::Kept { to, .. } => read_deployments(self.runner)
-                .is_ok_and(|all| all.next_boot().is_some_and(|next| next.image() == *to)),
+            OsStep::Image { to, .. } | OsStep::Kept { to, .. } => {
+                read_deployments(self.root, self.runner)
+                    .is_ok_and(|all| all.next_boot().is_some_and(|next| next.image() == *to))
+            }
             OsStep::Arguments { .. } => self.wrong_arguments().is_ok_and(|wrong| wrong.is_none()),
-            OsStep::Packages { .. } => read_deployments(self.runner)
+            OsStep::Packages { .. } => read_deployments(self.root, self.runner)
                 .is_ok_and(|all| self.lacks_packages(all.next_boot()).is_none()),
             OsStep::Pin { .. }
             | OsStep::DropStaged { .. }
@@ -355,7 +386,7 @@ impl Staging<'_> {
 
     /// Names wrong arguments of the next boot: a wanted one is missing, or one that is to go is there.
     fn wrong_arguments(&self) -> Result<Option<String>, RpmOstreeError> {
-        let present = next_arguments(self.runner)?;
+        let present = next_arguments(self.root, self.runner)?;
         let mut expected = self.expected.borrow_mut();
         let changes = match expected.as_ref() {
             Some(expected) => present.changes_to(expected),
@@ -409,14 +440,47 @@ impl Staging<'_> {
         wanted.map(|wanted| format!("the next boot has kernel type {kernel}, and not {wanted}"))
     }
 
+    /// Names what is wrong with the file by which ostree writes the staged deployment at shutdown. Under rpm-ostree it may
+    /// be missing where the status is right; bootc's word has to be in it.
+    fn wrong_file(
+        &self,
+        engine: Engine,
+        next: Option<&Deployment>,
+    ) -> Result<Option<String>, RpmOstreeError> {
+        let Some(next) = next.filter(|next| next.staged) else {
+            return Ok(None);
+        };
+        let file = staged_file(self.root);
+        let file = file.map_err(|error| RpmOstreeError::Unknown(error.to_string()))?;
+        let place = "/run/ostree/staged-deployment";
+        Ok(match file {
+            _ if next.finalization_locked => Some(format!(
+                "{} is staged, but locked: no reboot would enter it",
+                next.name()
+            )),
+            Some(file) if file.name != next.name() => Some(format!(
+                "{place} names {}, and not {}",
+                file.name,
+                next.name()
+            )),
+            None if engine == Engine::Bootc => {
+                Some(format!("{place} does not name {}", next.name()))
+            }
+            _ if engine == Engine::Bootc && next.digest.is_none() => {
+                Some(format!("bootc tells no digest of {}", next.name()))
+            }
+            _ => None,
+        })
+    }
+
     /// Exit codes prove nothing: the next boot has to have what is wanted. Else what is wrong, and what to do.
-    fn prove_staged(&self) -> Result<(), (String, String)> {
+    fn prove_staged(&self, engine: Engine) -> Result<(), (String, String)> {
         let said = |cause: RpmOstreeError| {
             let words = format!("looking at what is staged: {cause}");
             (words, cause.next_step())
         };
-        let all = read_deployments(self.runner).map_err(said)?;
-        let look = || "look at it: rpm-ostree status".to_owned();
+        let all = read_deployments(self.root, self.runner).map_err(said)?;
+        let look = || format!("look at it: {} status", engine.name());
         if !self.plan.needs_reboot() {
             let stays = all.next_boot().is_some_and(|next| next.booted);
             let words = "the next boot would still not enter what runs".to_owned();
@@ -431,8 +495,12 @@ impl Staging<'_> {
             && next != *wanted
         {
             let words = format!(
-                "the next boot would enter {next:?}, not {wanted:?}, although rpm-ostree said nothing"
+                "the next boot would enter {next:?}, not {wanted:?}, although {} said nothing",
+                engine.name()
             );
+            return Err((words, look()));
+        }
+        if let Some(words) = self.wrong_file(engine, all.next_boot()).map_err(said)? {
             return Err((words, look()));
         }
         match self.wrong_arguments().map_err(said)? {
@@ -447,7 +515,7 @@ impl Staging<'_> {
     /// Only what we staged is dropped, and what was awaited before is again.
     fn drop_staged(&self, words: &str, next: &str) -> anyhow::Error {
         let dropped = match self.plan.steps.iter().any(OsStep::is_staging) {
-            true => ask(self.runner, &arguments::drop_pending()).map(drop),
+            true => drop_staged(self.root, self.runner),
             false => Ok(()),
         };
         self.unpin();

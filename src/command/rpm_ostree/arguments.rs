@@ -211,11 +211,34 @@ pub fn finalize_journal() -> CommandLine {
     journal_query(&["-b", "-1", "-u", "ostree-finalize-staged.service"])
 }
 
+/// The log of this boot's stagings: transactions of rpm-ostreed, and what bootc says when it has staged; one JSON object per
+/// line.
+pub fn staging_journal() -> CommandLine {
+    journal_query(&[
+        "-b",
+        "_SYSTEMD_UNIT=rpm-ostreed.service",
+        "+",
+        &format!("MESSAGE_ID={BOOTC_STAGED}"),
+    ])
+}
+
+/// The id of bootc's message about a staged image.
+pub const BOOTC_STAGED: &str = "8f7a2b1c3d4e5f6a7b8c9d0e1f2a3b4c";
+
 /// Makes the deployment at this place the one of the next boot.
 pub fn set_default(index: usize) -> CommandLine {
     ostree_line(vec![
         "admin".to_owned(),
         "set-default".to_owned(),
+        index.to_string(),
+    ])
+}
+
+/// Removes the deployment at this place: the staged one, where bootc has no command for it.
+pub fn undeploy(index: usize) -> CommandLine {
+    ostree_line(vec![
+        "admin".to_owned(),
+        "undeploy".to_owned(),
         index.to_string(),
     ])
 }

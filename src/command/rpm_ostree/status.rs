@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::reference;
+use super::{arguments, reference};
 
 /// The content of `status --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -409,6 +409,23 @@ pub fn begun(journal: &str) -> Option<(u64, String)> {
     journal.lines().rev().find_map(begin)
 }
 
+/// Returns the program that staged last, in words, from the journal of the stagings as `-o json`.
+pub fn staged_by(journal: &str) -> Option<String> {
+    let staging = |line: &str| {
+        let entry: Value = serde_json::from_str(line).ok()?;
+        let id = entry.get("MESSAGE_ID").and_then(Value::as_str);
+        if id == Some(arguments::BOOTC_STAGED) {
+            return Some(format!("bootc: {}", message(line)?));
+        }
+        let who = message(line)?;
+        let who = who.strip_prefix("Initiated txn ")?;
+        let (who, _) = who.rsplit_once(": /").unwrap_or((who, ""));
+        // A clean-up stages nothing, and nothing was staged when a transaction only looked.
+        (!who.starts_with("Cleanup")).then(|| format!("rpm-ostree: {who}"))
+    };
+    journal.lines().rev().find_map(staging)
+}
+
 /// Returns the message of a journal line. systemd writes bytes as numbers if they are not text.
 fn message(line: &str) -> Option<String> {
     if !line.starts_with('{') {
@@ -780,6 +797,40 @@ mod tests {
             );
         }
         assert_eq!(finalize_failure("Finalized deployment\n"), None);
+    }
+
+    #[test]
+    fn the_journal_tells_who_staged_last() {
+        let begun = |who: &str| {
+            format!(
+                "{{\"MESSAGE\":\"Initiated txn {who}: /org/projectatomic/rpmostree1/rhcos\"}}\n"
+            )
+        };
+        let person = begun("Rebase for client(id:cli dbus:1.5 unit:session-12.scope uid:0)");
+        let cleanup = begun("Cleanup for client(id:cli uid:0)");
+        let bootc = format!(
+            "{{\"MESSAGE_ID\":\"{}\",\"MESSAGE\":\"Staged image: quay.example/os:2\"}}\n",
+            arguments::BOOTC_STAGED
+        );
+        let person_said =
+            "rpm-ostree: Rebase for client(id:cli dbus:1.5 unit:session-12.scope uid:0)";
+        for (journal, said) in [
+            (person.clone(), Some(person_said)),
+            (
+                format!("{person}{cleanup}{{\"MESSAGE\":\"Txn Cleanup successful\"}}\n"),
+                Some(person_said),
+            ),
+            (
+                format!("{person}{bootc}"),
+                Some("bootc: Staged image: quay.example/os:2"),
+            ),
+            (format!("{bootc}{person}"), Some(person_said)),
+            (cleanup, None),
+            ("no JSON\n".to_owned(), None),
+            (String::new(), None),
+        ] {
+            assert_eq!(staged_by(&journal).as_deref(), said, "{journal}");
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn judge_rpm_ostree(evidence: &DoctorEvidence) -> CheckVerdict {
         System::NotAsked if evidence.deployment.is_some() => {
             return verdict.and_unseen("rpm-ostree: it answers only on the booted node");
         }
-        System::NotAsked => return verdict,
+        System::NotAsked | System::Composefs(_) => return verdict,
     };
     // One cause is reported once.
     if !verdict.findings.is_empty() {
