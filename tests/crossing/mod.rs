@@ -3,6 +3,7 @@
 //! [`Lab::healthy`] is a node and an image on which `preflight` finds nothing. Each test breaks one thing of it, and expects
 //! exactly the finding of that breakage.
 
+mod boot_filesystem;
 mod container_runtime;
 mod identity;
 mod kernel_arguments;
@@ -18,6 +19,24 @@ use crate::support::{TestRoot, flat_run};
 
 /// Version of the target's kernel.
 pub const KERNEL: &str = "6.12.0-55.el10.x86_64";
+
+/// UUID of the node's root file system.
+pub const ROOT_UUID: &str = "11111111-0000-4000-8000-000000000001";
+/// UUID of its `/boot`.
+pub const BOOT_UUID: &str = "22222222-0000-4000-8000-000000000002";
+
+/// A block device.
+#[derive(Default)]
+pub struct Device<'a> {
+    /// Such as `8:3`.
+    pub number: &'a str,
+    /// Such as `sda3`.
+    pub name: &'a str,
+    /// Number of the disk that it is a partition of.
+    pub disk: &'a str,
+    /// What udev found out.
+    pub properties: &'a [(&'a str, &'a str)],
+}
 
 /// A node and a target image, which lies unpacked in a directory.
 pub struct Lab {
@@ -56,6 +75,7 @@ impl Lab {
                 .write(&format!("usr/lib/modules/{KERNEL}/{name}"), name);
         }
         lab.add_boot();
+        lab.add_disk();
         lab.add_runtime();
         lab.write_origin("");
         lab.write_packages(&[("openshift-kubelet", "5.0.0"), ("systemd", "257")]);
@@ -64,12 +84,82 @@ impl Lab {
     }
 
     /// `/boot` of the node: one entry, and its kernel.
-    fn add_boot(&self) {
+    pub fn add_boot(&self) {
         self.node.link("boot/loader", "loader.1");
-        self.write_entry("rw root=UUID=1");
+        self.write_entry(&format!("rw root=UUID={ROOT_UUID} boot=UUID={BOOT_UUID}"));
         for name in ["vmlinuz-5.14", "initramfs-5.14.img"] {
             self.node
                 .write(&format!("boot/ostree/rhcos-aa/{name}"), name);
+        }
+        self.node
+            .write("boot/.root_uuid", &format!("{ROOT_UUID}\n"));
+    }
+
+    /// The disk of the node, as the installer makes it, and its mounts.
+    fn add_disk(&self) {
+        self.add_device(&Device {
+            number: "8:0",
+            name: "sda",
+            ..Device::default()
+        });
+        self.add_device(&Device {
+            number: "8:3",
+            name: "sda3",
+            disk: "8:0",
+            properties: &[
+                ("ID_SERIAL", "disk-1"),
+                ("ID_FS_LABEL", "boot"),
+                ("ID_FS_TYPE", "ext4"),
+                ("ID_FS_UUID", BOOT_UUID),
+            ],
+        });
+        self.add_device(&Device {
+            number: "8:4",
+            name: "sda4",
+            disk: "8:0",
+            properties: &[
+                ("ID_SERIAL", "disk-1"),
+                ("ID_FS_LABEL", "root"),
+                ("ID_FS_TYPE", "xfs"),
+                ("ID_FS_UUID", ROOT_UUID),
+            ],
+        });
+        self.write_mounts("8:3", "8:4");
+    }
+
+    /// The mounts of the first process: the numbers of the devices with `/boot` and with the root file system.
+    pub fn write_mounts(&self, boot: &str, root: &str) {
+        let lines = format!(
+            "22 1 0:30 / / rw,relatime shared:1 - overlay composefs ro\n\
+             23 22 {root} / /sysroot rw,relatime shared:2 - xfs /dev/sda4 rw\n\
+             24 22 {root} /ostree/deploy/rhcos/var /var rw,relatime shared:3 - xfs /dev/sda4 rw\n\
+             25 22 {boot} / /boot ro,nosuid,nodev,relatime shared:4 - ext4 /dev/sda3 rw\n"
+        );
+        self.node.write("proc/1/mountinfo", &lines);
+    }
+
+    /// Adds a block device, or changes one: udev's record of it, and its place in `/sys`.
+    pub fn add_device(&self, device: &Device) {
+        let Device {
+            number, name, disk, ..
+        } = device;
+        let mut record = format!("I:1000\nE:ID_BUS=ata\nS:disk/by-x/{name}\n");
+        if !disk.is_empty() {
+            record += &format!("E:ID_PART_ENTRY_DISK={disk}\n");
+        }
+        for (key, value) in device.properties {
+            record += &format!("E:{key}={value}\n");
+        }
+        self.node
+            .write(&format!("run/udev/data/b{number}"), &record);
+        let at = format!("sys/devices/pci0000:00/0000:00:05.0/block/{name}");
+        self.node
+            .write(&format!("{at}/uevent"), &format!("DEVNAME={name}\n"));
+        self.node
+            .write(&format!("{at}/dev"), &format!("{number}\n"));
+        let link = format!("sys/dev/block/{number}");
+        if !self.node.exists(&link) {
+            self.node.link(&link, &format!("../../../{at}"));
         }
     }
 

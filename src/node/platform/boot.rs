@@ -1,9 +1,11 @@
 //! The boot loader entries of the node, and the kernels beside them.
 
-use super::Seen;
+use super::{Seen, read_text};
 use crate::kargs::Kargs;
 use crate::node::bootloader::{self, BootEntry, KernelDirectory};
-use crate::root::Root;
+use crate::node::space::Space;
+use crate::paths;
+use crate::root::{Root, RootPath};
 
 /// The keys that belong to one boot entry, and not to the arguments that the next deployment inherits.
 const OF_ENTRY: [&str; 3] = ["ostree", "BOOT_IMAGE", "initrd"];
@@ -15,6 +17,10 @@ pub struct BootFiles {
     pub entries: Seen<Vec<BootEntry>>,
     /// The kernels below `boot/ostree`.
     pub kernels: Seen<Vec<KernelDirectory>>,
+    /// UUID of the root file system that this `/boot` belongs to, as the first boot wrote it.
+    pub root_uuid: Option<String>,
+    /// The space of the file system; `None` if the root has no `/boot`.
+    pub space: Seen<Option<Space>>,
 }
 
 impl BootFiles {
@@ -23,6 +29,12 @@ impl BootFiles {
         Self {
             entries: bootloader::read(root).map_err(|error| error.to_string()),
             kernels: bootloader::kernels(root).map_err(|error| error.to_string()),
+            root_uuid: read_text(root, "boot/.root_uuid")
+                .ok()
+                .map(|text| text.trim().to_owned())
+                .filter(|text| !text.is_empty()),
+            space: Space::of(root, &RootPath::fixed(paths::BOOT))
+                .map_err(|error| error.to_string()),
         }
     }
 

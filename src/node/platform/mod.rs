@@ -4,12 +4,14 @@
 //! Everything is read below one root: `/proc`, `/sys` and `/run` of a root that does not run are empty, and then the facts
 //! of the hardware are missing, with the reason.
 
+mod block;
 mod boot;
 mod control_plane;
 mod crio;
 mod origin;
 mod record;
 
+pub use block::{BlockDevice, Mounted, Storage};
 pub use boot::BootFiles;
 pub use control_plane::ApiServer;
 pub use crio::{Crio, CrioFile};
@@ -18,6 +20,8 @@ pub use record::RecordedConfig;
 
 use crate::kargs::Kargs;
 use crate::node::OsRelease;
+use crate::node::space::Space;
+use crate::paths;
 use crate::root::{Root, RootPath};
 
 /// A fact, or the reason why it is missing.
@@ -34,6 +38,10 @@ pub struct Platform {
     pub command_line: Seen<Kargs>,
     /// Boot loader entries and kernels.
     pub boot: BootFiles,
+    /// Mounts and block devices.
+    pub storage: Storage,
+    /// The space of the file system with the deployments; `None` if the root has no `/sysroot`.
+    pub sysroot_space: Seen<Option<Space>>,
     /// Changes that rpm-ostree makes to the image.
     pub origin: Seen<Origin>,
     /// The API server that runs here; `None` if none does.
@@ -58,6 +66,9 @@ impl Platform {
             command_line,
             api_server: ApiServer::observe(root),
             boot,
+            storage: Storage::observe(root),
+            sysroot_space: Space::of(root, &RootPath::fixed(paths::SYSROOT))
+                .map_err(|error| error.to_string()),
             crio: Crio::observe(root),
             record: RecordedConfig::observe(root),
         }

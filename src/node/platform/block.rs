@@ -1,0 +1,179 @@
+//! Mounts and block devices of the machine: `mountinfo`, the database of udev and `/sys`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Seen;
+use crate::root::{Root, RootPath};
+
+/// A mounted file system.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mounted {
+    /// Number of its device, such as `8:3`.
+    pub number: String,
+    /// Mount point, such as `/boot`.
+    pub point: String,
+    /// Type, such as `xfs`.
+    pub kind: String,
+    /// Source, such as `/dev/sda3`.
+    pub source: String,
+}
+
+/// A block device, as udev describes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BlockDevice {
+    /// Number, such as `8:3`.
+    pub number: String,
+    /// Name, such as `sda3`.
+    pub name: String,
+    /// Properties, such as `ID_FS_LABEL`.
+    pub properties: BTreeMap<String, String>,
+    /// Numbers of the devices that it is made of: the disk of a partition, the members of an array.
+    pub below: Vec<String>,
+}
+
+/// The mounts and block devices.
+#[derive(Debug, Clone)]
+pub struct Storage {
+    /// Mounts in order; the last one of a mount point is the visible one.
+    pub mounts: Seen<Vec<Mounted>>,
+    /// Block devices.
+    pub devices: Seen<Vec<BlockDevice>>,
+    /// Mount points in `/etc/fstab`.
+    pub fstab: BTreeSet<String>,
+}
+
+const UDEV: &str = "run/udev/data";
+
+impl BlockDevice {
+    /// Returns a property; empty if it is missing.
+    pub fn get(&self, key: &str) -> &str {
+        self.properties.get(key).map_or("", String::as_str)
+    }
+
+    /// Returns the path of its device file.
+    pub fn path(&self) -> String {
+        format!("/dev/{}", self.name)
+    }
+}
+
+impl Storage {
+    /// Reads the files of a root.
+    pub(super) fn observe(root: &Root) -> Self {
+        let fstab = text(root, "etc/fstab").unwrap_or_default();
+        let points = fstab
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.starts_with('#'));
+        let points = points.filter_map(|line| line.split_whitespace().nth(1));
+        Self {
+            mounts: read_mounts(root),
+            devices: read_devices(root),
+            fstab: points.map(str::to_owned).collect(),
+        }
+    }
+
+    /// Returns the mount that is visible at a mount point.
+    pub fn mounted_at(&self, point: &str) -> Option<&Mounted> {
+        let mounts = self.mounts.as_ref().ok()?;
+        mounts.iter().rev().find(|mount| mount.point == point)
+    }
+
+    /// Returns a device by its number.
+    pub fn device(&self, number: &str) -> Option<&BlockDevice> {
+        let mut devices = self.devices.as_ref().ok()?.iter();
+        devices.find(|device| device.number == number)
+    }
+
+    /// Returns the numbers of the disks that a device is made of.
+    pub fn disks_of(&self, number: &str) -> BTreeSet<String> {
+        let (mut waiting, mut seen) = (vec![number.to_owned()], BTreeSet::new());
+        let mut disks = BTreeSet::new();
+        while let Some(number) = waiting.pop() {
+            if !seen.insert(number.clone()) {
+                continue;
+            }
+            match self.device(&number) {
+                Some(device) if !device.below.is_empty() => waiting.extend(device.below.clone()),
+                Some(_) => drop(disks.insert(number)),
+                None => {}
+            }
+        }
+        disks
+    }
+}
+
+fn text(root: &Root, path: &str) -> Option<String> {
+    let path = RootPath::parse(&format!("/{path}")).ok()?;
+    let bytes = root.read_small(&path).ok()??;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The mounts of the first process are those of the host.
+fn read_mounts(root: &Root) -> Seen<Vec<Mounted>> {
+    for file in ["proc/1/mountinfo", "proc/self/mountinfo"] {
+        let text = text(root, file).unwrap_or_default();
+        let mounts: Vec<Mounted> = text.lines().filter_map(parse_mount).collect();
+        if !mounts.is_empty() {
+            return Ok(mounts);
+        }
+    }
+    Err("/proc/self/mountinfo is missing below this root".to_owned())
+}
+
+/// Parses a line like `36 35 8:3 / /boot rw,noatime shared:1 - ext4 /dev/sda3 rw`.
+fn parse_mount(line: &str) -> Option<Mounted> {
+    let (before, after) = line.split_once(" - ")?;
+    let mut before = before.split(' ').skip(2);
+    let mut after = after.split(' ');
+    Some(Mounted {
+        number: before.next()?.to_owned(),
+        point: before.nth(1)?.to_owned(),
+        kind: after.next()?.to_owned(),
+        source: after.next()?.to_owned(),
+    })
+}
+
+fn read_devices(root: &Root) -> Seen<Vec<BlockDevice>> {
+    let names = root
+        .list(&RootPath::fixed(UDEV))
+        .map_err(|error| error.to_string())?;
+    let mut devices = Vec::new();
+    for number in names.iter().filter_map(|name| name.strip_prefix('b')) {
+        let Some(text) = text(root, &format!("{UDEV}/b{number}")) else {
+            continue;
+        };
+        let pairs = text.lines().filter_map(|line| {
+            let (key, value) = line.strip_prefix("E:")?.split_once('=')?;
+            Some((key.to_owned(), value.to_owned()))
+        });
+        let properties: BTreeMap<String, String> = pairs.collect();
+        let mut below = slaves(root, number);
+        below.extend(properties.get("ID_PART_ENTRY_DISK").cloned());
+        devices.push(BlockDevice {
+            number: number.to_owned(),
+            name: name_of(root, number).unwrap_or_else(|| format!("block/{number}")),
+            properties,
+            below,
+        });
+    }
+    if devices.is_empty() {
+        return Err(format!("/{UDEV} is empty below this root"));
+    }
+    Ok(devices)
+}
+
+fn name_of(root: &Root, number: &str) -> Option<String> {
+    let uevent = text(root, &format!("sys/dev/block/{number}/uevent"))?;
+    let mut lines = uevent.lines();
+    lines.find_map(|line| Some(line.strip_prefix("DEVNAME=")?.to_owned()))
+}
+
+/// Returns the numbers of the members of an array, a mapping or a volume.
+fn slaves(root: &Root, number: &str) -> Vec<String> {
+    let Ok(directory) = RootPath::parse(&format!("/sys/dev/block/{number}/slaves")) else {
+        return Vec::new();
+    };
+    let names = root.list(&directory).unwrap_or_default().into_iter();
+    let numbers = names.filter_map(|name| text(root, &format!("sys/class/block/{name}/dev")));
+    numbers.map(|number| number.trim().to_owned()).collect()
+}
