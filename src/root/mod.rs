@@ -369,6 +369,20 @@ impl Root {
     /// Opens the file at `path` for reading, links followed in root; `None` when there is no such file, or only a
     /// device, pipe or socket.
     pub fn open_followed(&self, path: &RootPath) -> Result<Option<File>, RootError> {
+        // Opening a device may do something by itself; reading one, or a pipe, may never end.
+        self.open_of_kinds(path, &[SFlag::S_IFREG, SFlag::S_IFDIR])
+    }
+
+    /// Opens the block device at `path` for reading, or a regular file in its place, such as that of a copied disk; `None`
+    /// when there is neither. The only place that opens a device: a disk has no other side to wait for.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn open_block_device(&self, path: &RootPath) -> Result<Option<File>, RootError> {
+        self.open_of_kinds(path, &[SFlag::S_IFBLK, SFlag::S_IFREG])
+    }
+
+    fn open_of_kinds(&self, path: &RootPath, kinds: &[SFlag]) -> Result<Option<File>, RootError> {
         let open = |flags: OFlag| {
             let flags = flags | OFlag::O_CLOEXEC;
             let (dir, extra) = (self.dir.as_fd(), ResolveFlag::empty());
@@ -381,10 +395,10 @@ impl Root {
         let Some(found) = open(OFlag::O_PATH)? else {
             return Ok(None);
         };
-        match resolve::kind(&fstat(&found).map_err(|errno| error_at(path, errno))?) {
-            SFlag::S_IFREG | SFlag::S_IFDIR => open(OFlag::O_RDONLY | OFlag::O_NONBLOCK),
-            // Opening a device may do something by itself; reading one, or a pipe, may never end.
-            _ => Ok(None),
+        let kind = resolve::kind(&fstat(&found).map_err(|errno| error_at(path, errno))?);
+        match kinds.contains(&kind) {
+            true => open(OFlag::O_RDONLY | OFlag::O_NONBLOCK),
+            false => Ok(None),
         }
     }
 

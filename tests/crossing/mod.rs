@@ -5,6 +5,7 @@
 
 mod boot_filesystem;
 mod container_runtime;
+mod disks;
 mod identity;
 mod kernel_arguments;
 mod kubelet_skew;
@@ -127,12 +128,27 @@ impl Lab {
         self.write_mounts("8:3", "8:4");
     }
 
+    /// Writes the superblock of an XFS in place of a device.
+    pub fn write_xfs(&self, device: &str, version: u16) {
+        let mut block = vec![0; 512];
+        block[..4].copy_from_slice(b"XFSB");
+        // The upper bits are features.
+        block[100..102].copy_from_slice(&(0xb4a0 | version).to_be_bytes());
+        self.node.write(device, "");
+        fs::write(self.node.path(device), block).unwrap();
+    }
+
     /// The mounts of the first process: the numbers of the devices with `/boot` and with the root file system.
     pub fn write_mounts(&self, boot: &str, root: &str) {
+        let source = match root {
+            "8:4" => "/dev/sda4",
+            _ => "/dev/mapper/root",
+        };
+        self.write_xfs(source, 5);
         let lines = format!(
             "22 1 0:30 / / rw,relatime shared:1 - overlay composefs ro\n\
-             23 22 {root} / /sysroot rw,relatime shared:2 - xfs /dev/sda4 rw\n\
-             24 22 {root} /ostree/deploy/rhcos/var /var rw,relatime shared:3 - xfs /dev/sda4 rw\n\
+             23 22 {root} / /sysroot rw,relatime shared:2 - xfs {source} rw\n\
+             24 22 {root} /ostree/deploy/rhcos/var /var rw,relatime shared:3 - xfs {source} rw\n\
              25 22 {boot} / /boot ro,nosuid,nodev,relatime shared:4 - ext4 /dev/sda3 rw\n"
         );
         self.node.write("proc/1/mountinfo", &lines);
@@ -160,6 +176,8 @@ impl Lab {
         let link = format!("sys/dev/block/{number}");
         if !self.node.exists(&link) {
             self.node.link(&link, &format!("../../../{at}"));
+            let class = format!("sys/class/block/{name}");
+            self.node.link(&class, &format!("../../../{at}"));
         }
     }
 

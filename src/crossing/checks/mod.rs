@@ -3,10 +3,13 @@
 mod boot_filesystem;
 mod boot_space;
 mod container_runtime;
+mod encrypted_root;
 mod identity;
 mod kernel_arguments;
 mod kubelet_skew;
+mod multipath;
 mod packages;
+mod xfs_format;
 
 use super::CrossingCheck;
 
@@ -16,6 +19,9 @@ pub const ALL: &[CrossingCheck] = &[
     boot_filesystem::CHECK,
     boot_space::CHECK,
     boot_space::SYSROOT,
+    xfs_format::CHECK,
+    multipath::CHECK,
+    encrypted_root::CHECK,
     kernel_arguments::CHECK,
     container_runtime::CHECK,
     kubelet_skew::CHECK,

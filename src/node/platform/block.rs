@@ -84,21 +84,29 @@ impl Storage {
         devices.find(|device| device.number == number)
     }
 
+    /// Returns the numbers of a device and of all that it is made of.
+    pub fn chain_of(&self, number: &str) -> Vec<String> {
+        let mut chain = vec![number.to_owned()];
+        let mut at = 0;
+        while let Some(number) = chain.get(at) {
+            let below = self.device(number).map(|device| device.below.clone());
+            for one in below.unwrap_or_default() {
+                if !chain.contains(&one) {
+                    chain.push(one);
+                }
+            }
+            at += 1;
+        }
+        chain
+    }
+
     /// Returns the numbers of the disks that a device is made of.
     pub fn disks_of(&self, number: &str) -> BTreeSet<String> {
-        let (mut waiting, mut seen) = (vec![number.to_owned()], BTreeSet::new());
-        let mut disks = BTreeSet::new();
-        while let Some(number) = waiting.pop() {
-            if !seen.insert(number.clone()) {
-                continue;
-            }
-            match self.device(&number) {
-                Some(device) if !device.below.is_empty() => waiting.extend(device.below.clone()),
-                Some(_) => drop(disks.insert(number)),
-                None => {}
-            }
-        }
-        disks
+        let is_disk = |number: &String| {
+            let device = self.device(number);
+            device.is_some_and(|device| device.below.is_empty())
+        };
+        self.chain_of(number).into_iter().filter(is_disk).collect()
     }
 }
 

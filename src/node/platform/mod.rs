@@ -8,6 +8,7 @@ mod block;
 mod boot;
 mod control_plane;
 mod crio;
+mod filesystems;
 mod origin;
 mod record;
 
@@ -15,6 +16,7 @@ pub use block::{BlockDevice, Mounted, Storage};
 pub use boot::BootFiles;
 pub use control_plane::ApiServer;
 pub use crio::{Crio, CrioFile};
+pub use filesystems::{Encrypted, Pin, Xfs};
 pub use origin::Origin;
 pub use record::RecordedConfig;
 
@@ -40,6 +42,12 @@ pub struct Platform {
     pub boot: BootFiles,
     /// Mounts and block devices.
     pub storage: Storage,
+    /// The mounted XFS.
+    pub xfs: Vec<Xfs>,
+    /// The encrypted devices below the root file system.
+    pub encrypted: Vec<Encrypted>,
+    /// Files with settings of multipath: path and text.
+    pub multipath_settings: Vec<(String, String)>,
     /// The space of the file system with the deployments; `None` if the root has no `/sysroot`.
     pub sysroot_space: Seen<Option<Space>>,
     /// Changes that rpm-ostree makes to the image.
@@ -57,6 +65,7 @@ impl Platform {
     pub fn observe(root: &Root) -> Self {
         let command_line = read_text(root, "proc/cmdline").map(|text| Kargs::parse(text.trim()));
         let boot = BootFiles::observe(root);
+        let storage = Storage::observe(root);
         Self {
             os_release: OsRelease::read(root).unwrap_or_default(),
             architecture: Ok(
@@ -66,13 +75,31 @@ impl Platform {
             command_line,
             api_server: ApiServer::observe(root),
             boot,
-            storage: Storage::observe(root),
+            xfs: filesystems::read_xfs(root, &storage),
+            encrypted: filesystems::read_encrypted(root, &storage),
+            multipath_settings: read_multipath(root),
+            storage,
             sysroot_space: Space::of(root, &RootPath::fixed(paths::SYSROOT))
                 .map_err(|error| error.to_string()),
             crio: Crio::observe(root),
             record: RecordedConfig::observe(root),
         }
     }
+}
+
+/// Reads the files with settings of multipath.
+fn read_multipath(root: &Root) -> Vec<(String, String)> {
+    let folder = RootPath::fixed("etc/multipath/conf.d");
+    let names = root.list(&folder).unwrap_or_default().into_iter();
+    let names = names.filter(|name| name.ends_with(".conf"));
+    let files = names.filter_map(|name| folder.join(&name).ok());
+    let files = std::iter::once(RootPath::fixed("etc/multipath.conf")).chain(files);
+    let read = files.filter_map(|path| {
+        let bytes = root.read_small(&path).ok()??;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        Some((path.to_string(), text))
+    });
+    read.collect()
 }
 
 /// Reads a text file, or says why it is missing.
