@@ -15,12 +15,20 @@ use crate::command::rpm_ostree::status::Deployment;
 use crate::daemon::{annotations, pod_log, policies};
 use crate::drift;
 use crate::error::ExitCode;
+use crate::invocation::mco_rescue;
+use crate::node::activity::StagedEvidence;
+use crate::node::system::Facts;
 use crate::node::{Baseline, Host, Recorded, Records, System};
+use crate::plan::staged::{enter_command, who_staged};
 use crate::report;
 use crate::report::fetch::ClusterReport;
-use crate::report::status::{CacheCounts, Half, OsReport, StatusReport, pending_words};
+use crate::report::status::{
+    CacheCounts, Half, OsReport, StagedReport, StatusReport, pending_words,
+};
 use crate::root::Root;
+use crate::source::cache;
 use crate::staging::awaited::{Awaited, Scene, Verdict};
+use crate::staging::deployments::is_staged_for;
 use crate::sys::runtime;
 use crate::time::now;
 use crate::transaction::LastRun;
@@ -72,12 +80,8 @@ pub(super) fn document(
         None | Some(Verdict::Failed) => system.facts(),
         Some(_) => None,
     };
-    let half = half.and_then(|facts| {
-        Some(Half {
-            words: drift::os_mismatch(&records, facts)?,
-            reboot: drift::is_next(&records, facts),
-        })
-    });
+    let seen = seen(root)?;
+    let half = half.and_then(|facts| half_of(root, &records, facts, &seen));
     // A failure that the next boot mends is told as that half.
     let is_told = awaited.as_ref().is_some_and(|one| one.half);
     let is_told = is_told && !half.as_ref().is_some_and(|half| half.reboot);
@@ -85,7 +89,11 @@ pub(super) fn document(
         schema: "mco-rescue/status/v1",
         now: now(),
         root: root.shown().display().to_string(),
-        os: OsReport::of(&system, &pins::read_pins(root)?),
+        os: OsReport::of(
+            &system,
+            &pins::read_pins(root)?,
+            staged(root, runner, &system, awaited.as_ref())?,
+        ),
         // What failed tells its half itself.
         verdict: verdict.filter(|_| half.is_none() || is_told || !half_only(&awaited)),
         half: half.filter(|_| !is_told),
@@ -95,7 +103,7 @@ pub(super) fn document(
         recorded_digest,
         record_note,
         recorded_image: records.current_image.clone(),
-        seen: seen(root)?,
+        seen,
         pending: word,
         frozen: frozen(root)?,
         pending_config: config.map(|config| config.name.clone()),
@@ -118,6 +126,104 @@ pub(super) fn document(
             }
         },
     })
+}
+
+/// What is staged, who did it, and the command that enters it.
+fn staged(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    system: &System,
+    awaited: Option<&Awaited>,
+) -> Result<Option<StagedReport>> {
+    let Some(facts) = system.facts() else {
+        return Ok(None);
+    };
+    if facts.deployments.staged().is_none() {
+        return Ok(None);
+    }
+    let is_ours = awaited.is_some_and(|one| is_staged_for(one, &facts.deployments));
+    let by = match is_ours {
+        true => None,
+        false => {
+            let evidence = StagedEvidence::observe(root, runner).context("looking at the node")?;
+            Some(who_staged(&evidence.unwrap_or_default(), Some(facts)))
+        }
+    };
+    let locked = facts
+        .deployments
+        .staged()
+        .is_some_and(|one| one.finalization_locked);
+    Ok(Some(StagedReport {
+        by,
+        enter: enter_command(locked, Some(facts)),
+    }))
+}
+
+/// The operating system that runs is not that of the record: the files are old, or it is.
+fn half_of(root: &Root, records: &Records, facts: &Facts, seen: &ClusterReport) -> Option<Half> {
+    let mut words = drift::os_mismatch(records, facts)?;
+    let reboot = drift::is_next(records, facts);
+    let runs = config_of(root, records, facts, seen);
+    if let Some(name) = &runs {
+        words += &format!(
+            ". What runs is the image of {name}: the node was booted into it before its files were written"
+        );
+    }
+    let locked = facts.deployments.staged().filter(|one| {
+        one.finalization_locked
+            && records
+                .recorded()
+                .is_some_and(|config| config.os_image_url == one.image())
+    });
+    let next = match (&runs, locked) {
+        _ if reboot => "systemctl reboot".to_owned(),
+        (_, Some(_)) => format!(
+            "{}; or {}",
+            enter_command(true, Some(facts)),
+            mco_rescue("apply --takeover")
+        ),
+        (Some(name), None) => format!(
+            "{}, or {}",
+            mco_rescue(&format!("apply cached:{name}")),
+            mco_rescue("pivot")
+        ),
+        (None, None) => mco_rescue("apply"),
+    };
+    Some(Half {
+        words,
+        reboot,
+        runs,
+        next,
+    })
+}
+
+/// The config of the cache whose image runs and that is not recorded: what the cluster wants, else the only one.
+fn config_of(
+    root: &Root,
+    records: &Records,
+    facts: &Facts,
+    seen: &ClusterReport,
+) -> Option<String> {
+    let runs = facts.deployments.booted()?.image();
+    let recorded = records.recorded()?;
+    if runs.is_empty() || recorded.os_image_url == runs {
+        return None;
+    }
+    let cached = cache::read(root).unwrap_or_default();
+    let configs = cache::whole(&cached).filter_map(|entry| entry.config().ok());
+    let its: Vec<String> = configs
+        .filter(|config| config.os_image_url == runs && config.name != recorded.name)
+        .map(|config| config.name)
+        .collect();
+    let desired = seen
+        .annotations
+        .as_ref()
+        .and_then(|one| one.desired.clone());
+    match desired.filter(|desired| its.contains(desired)) {
+        Some(desired) => Some(desired),
+        None if its.len() == 1 => its.into_iter().next(),
+        None => None,
+    }
 }
 
 /// The files that thaw what an interrupted run has left standing still.

@@ -157,7 +157,8 @@ pub fn os_mismatch(records: &Records, facts: &Facts) -> Option<String> {
 
 /// Returns true if the next boot enters the operating system of the recorded config.
 pub fn is_next(records: &Records, facts: &Facts) -> bool {
-    let next = facts.deployments.next_boot().filter(|next| !next.booted);
+    let next = facts.deployments.next_boot();
+    let next = next.filter(|next| !next.booted && !next.finalization_locked);
     let (Some(config), Some(next)) = (records.recorded(), next) else {
         return false;
     };

@@ -1,6 +1,7 @@
 //! Guards around a run: what stands against carrying a plan out on this node as it is now. No part of the
 //! comparison with a config; `verify` does not ask.
 
+use super::staged::SOFT_REBOOT;
 use super::{Plan, at_work, capabilities, held};
 use crate::node::{Activity, NodeState};
 use crate::notice::Notice;
@@ -49,6 +50,12 @@ pub(super) fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allo
     if plan.os.is_staged() && !allowed.ours {
         plan.notices
             .extend(at_work::note_staged_by_others(activity, facts));
+    }
+    if scene.wanted && activity.soft_reboot {
+        plan.notices.push(Notice {
+            subject: "/run/nextroot".to_owned(),
+            message: SOFT_REBOOT.to_owned(),
+        });
     }
     for evidence in at_work::find_activity(activity, scene) {
         if allowed.first_boot && evidence.first_boot {

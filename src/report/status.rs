@@ -11,6 +11,7 @@ use crate::daemon::forecast::Forecast;
 use crate::first_boot::FirstBootResult;
 use crate::invocation::mco_rescue;
 use crate::node::System;
+use crate::plan::staged::SOFT_REBOOT;
 use crate::staging::awaited::{Awaited, Verdict, Way};
 use crate::text::{inline, one_line};
 use crate::time::{ago, utc};
@@ -72,10 +73,24 @@ pub struct Half {
     pub words: String,
     /// The next boot enters the recorded one.
     pub reboot: bool,
+    /// The config whose image runs, if that is known: the node was booted into it before its files were written.
+    pub runs: Option<String>,
+    /// The commands that lead out.
+    #[serde(skip)]
+    pub next: String,
+}
+
+/// The staged deployment, beside the answer of the engine.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StagedReport {
+    /// The program that staged it; `None` if a run of ours did.
+    pub by: Option<String>,
+    /// The command that lets it come into force.
+    pub enter: String,
 }
 
 /// The running operating system, and the one of the next boot.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct OsReport {
     /// The running image.
     pub booted: String,
@@ -89,38 +104,42 @@ pub struct OsReport {
     pub kept: Vec<String>,
     /// The image that is staged.
     pub staged: Option<String>,
+    /// The program or person that staged it, if no run of ours did.
+    pub staged_by: Option<String>,
+    /// No reboot enters it: a download only, or it waits to be finalized.
+    pub staged_locked: bool,
+    /// The command that lets it come into force.
+    #[serde(skip)]
+    pub enter: String,
+    /// A soft reboot into a deployment is prepared.
+    pub soft_reboot: bool,
+    /// The program that stages: `rpm-ostree` or `bootc`; `composefs` on a system of bootc's composefs backend.
+    pub engine: Option<&'static str>,
     /// The error with which the last shutdown failed to write the staged deployment, or the reason why nothing is known.
     pub problem: Option<String>,
 }
 
 impl OsReport {
     /// Creates the report from the state of rpm-ostree; None if rpm-ostree was not queried.
-    pub fn of(system: &System, ours: &[String]) -> Option<Self> {
+    pub fn of(system: &System, ours: &[String], staged: Option<StagedReport>) -> Option<Self> {
         match system {
             System::NotAsked => None,
             System::Composefs(system) => Some(Self {
                 booted: system.image.clone().unwrap_or_default(),
-                pinned: false,
-                by_hand: Vec::new(),
-                staged_by_hand: Vec::new(),
-                kept: Vec::new(),
-                staged: None,
+                engine: Some("composefs"),
                 problem: Some(format!(
                     "no OSTree node; bootc's composefs backend ({}). Only commands that read work here",
                     system.traces
                 )),
+                ..Self::default()
             }),
             System::Silent(why) => Some(Self {
-                booted: String::new(),
-                pinned: false,
-                by_hand: Vec::new(),
-                staged_by_hand: Vec::new(),
-                kept: Vec::new(),
-                staged: None,
                 problem: Some(why.clone()),
+                ..Self::default()
             }),
             System::Known(facts) => {
                 let all = &facts.deployments;
+                let staged = staged.unwrap_or_default();
                 Some(Self {
                     booted: all.booted().map(Deployment::image).unwrap_or_default(),
                     pinned: all.pinned_copy_of_booted().is_some(),
@@ -128,6 +147,11 @@ impl OsReport {
                     staged_by_hand: all.staged().map(Deployment::by_hand).unwrap_or_default(),
                     kept: kept(all, ours),
                     staged: all.staged().map(Deployment::image),
+                    staged_by: staged.by,
+                    staged_locked: all.staged().is_some_and(|one| one.finalization_locked),
+                    enter: staged.enter,
+                    soft_reboot: facts.soft_reboot,
+                    engine: Some(facts.engine.name()),
                     problem: facts.finalize_error.clone(),
                 })
             }
@@ -188,12 +212,10 @@ pub fn to_text(report: &StatusReport) -> String {
         out.push_str(&wrapped("Awaited", &format!("{words}{when}. Next: {next}")));
     }
     if let Some(half) = &report.half {
-        let next = if half.reboot {
-            "systemctl reboot".to_owned()
-        } else {
-            mco_rescue("apply")
-        };
-        out.push_str(&wrapped("Mixed", &format!("{}. Next: {next}", half.words)));
+        out.push_str(&wrapped(
+            "Mixed",
+            &format!("{}. Next: {}", half.words, half.next),
+        ));
     }
     let mut line =
         |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", one_line(value)));
@@ -258,16 +280,28 @@ fn deployments(os: &OsReport) -> String {
         );
     }
     if let Some(staged) = &os.staged {
-        line(
-            "Staged",
-            &format!("{} (runs after a reboot)", or_unknown(staged)),
-        );
+        let when = match os.staged_locked {
+            true => "locked: no reboot enters it",
+            false => "runs after a reboot",
+        };
+        line("Staged", &format!("{} ({when})", or_unknown(staged)));
         for words in &os.staged_by_hand {
             line("", &format!("changed by hand: {words}"));
         }
     }
     if let Some(problem) = &os.problem {
         line("", problem);
+    }
+    match &os.staged_by {
+        Some(by) => {
+            let words = format!("not by mco-rescue, but by {by}; {}", os.enter);
+            out.push_str(&wrapped("", &words));
+        }
+        None if os.staged_locked => out.push_str(&wrapped("", &os.enter)),
+        None => {}
+    }
+    if os.soft_reboot {
+        out.push_str(&wrapped("", SOFT_REBOOT));
     }
     out
 }

@@ -141,6 +141,11 @@ pub fn is_staged_by_us(root: &Root, runner: &dyn CommandRunner) -> Result<bool> 
         return Ok(false);
     };
     let all = read_deployments(root, runner).map_err(said)?;
+    Ok(is_staged_for(&awaited, &all))
+}
+
+/// True where the staged deployment is the one that is awaited.
+pub fn is_staged_for(awaited: &Awaited, all: &Deployments) -> bool {
     let is_its = |staged: &Deployment| {
         let image = awaited.image.as_ref();
         let name = awaited.staged.as_ref();
@@ -148,7 +153,7 @@ pub fn is_staged_by_us(root: &Root, runner: &dyn CommandRunner) -> Result<bool> 
         image.is_none_or(|image| *image == staged.image())
             && name.is_none_or(|name| *name == staged.name())
     };
-    Ok(all.staged().is_some_and(is_its))
+    all.staged().is_some_and(is_its)
 }
 
 /// True where taking this run back drops the staged deployment, too.

@@ -4,6 +4,7 @@ mod arrival;
 mod attached_disk;
 mod bootc;
 mod edges;
+mod engines;
 mod facts;
 mod images;
 mod kargs;

@@ -63,7 +63,7 @@ if [ -n "$fails" ]; then case $* in $fails*) echo 'error: Packages not found: no
 verb=$1; shift
 case $verb in
     cleanup)
-        rm -f staged
+        rm -f staged /run/ostree/staged-deployment /run/ostree/nextroot-booted
         if [ -e kargs-before ]; then read -r kargs <kargs-before; echo "$kargs" >kargs; rm -f kargs-before; fi ;;
     cancel) ;;
     rebase)
@@ -111,6 +111,104 @@ case $verb in
 esac
 if [ -n "$hangs" ]; then case $all in $hangs*) echo waiting >now; read -r word <never ;; esac; fi
 "#;
+
+/// Checksum of what the stub of bootc stages.
+pub const STAGED: &str = "5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed";
+
+/// STUB of bootc: what is booted, staged and left for a rollback is a file each with checksum, image, transport, and
+/// `yes` where the system is layered. `fails` holds the first word of a command that fails, `changes-nothing` makes a
+/// switch stage nothing. What is staged gets the file of ostree that lies prepared.
+const BOOTC: &str = r#"
+cd /stub
+entry() {
+    [ -e "$1" ] || { printf null; return; }
+    read -r sum image transport layered <"$1"
+    own="{\"image\": {\"image\": \"$image\", \"transport\": \"$transport\"}, \"version\": \"9.8\", \"imageDigest\": \"sha256:${image##*:}\"}"
+    is=false; [ "$layered" != yes ] || { is=true; own=null; }
+    lock=false; [ "$1" != bootc-staged ] || [ ! -e bootc-locked ] || lock=true
+    printf '{"image": %s, "incompatible": %s, "pinned": false, "downloadOnly": %s, "ostree": {"stateroot": "rhcos", "checksum": "%s", "deploySerial": 0}}' "$own" "$is" "$lock" "$sum"
+}
+case $* in
+    "status --json --format-version 1")
+        printf '{"apiVersion": "org.containers.bootc/v1", "kind": "BootcHost", "spec": {"image": null, "bootOrder": "default"}, "status": {"staged": '
+        entry bootc-staged; printf ', "booted": '; entry bootc-booted; printf ', "rollback": '; entry bootc-rollback
+        queued=false; [ ! -e bootc-queued ] || queued=true
+        printf ', "rollbackQueued": %s}}\n' "$queued"; exit ;;
+esac
+echo "bootc $*" >>log
+read -r fails <fails
+[ -z "$fails" ] || case $* in $fails*) echo 'error: Switching: Pulling: pinging container registry: dial tcp: connect: connection refused' >&2; exit 1 ;; esac
+case $* in
+    "switch --transport "*)
+        if [ -e changes-nothing ]; then echo 'Image specification is unchanged.'; exit; fi
+        sum=5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed
+        echo "$sum $4 $3 no" >bootc-staged
+        cat staged-file >/run/ostree/staged-deployment
+        case $3 in registry) scheme=ostree-unverified-registry ;; *) scheme=ostree-unverified-image:$3 ;; esac
+        printf '[origin]\ncontainer-image-reference=%s:%s\n' "$scheme" "$4" >/sysroot/ostree/deploy/rhcos/deploy/$sum.0.origin
+        echo "Queued for next boot: $4" ;;
+    rollback)
+        rm -f bootc-staged /run/ostree/staged-deployment
+        if [ -e bootc-queued ]; then rm -f bootc-queued; else echo >bootc-queued; fi ;;
+    *) echo "error: unrecognized subcommand '$1'" >&2; exit 2 ;;
+esac
+"#;
+
+/// STUB of ostree on such a node: places of the deployments, pins, and the staged one that is removed.
+const OSTREE_OF_BOOTC: &str = r#"
+cd /stub
+line() { [ ! -e "$1" ] || { read -r sum rest <"$1"; printf '%s rhcos %s.0%s\n    origin: <unknown origin type>\n' "$2" "$sum" "$3"; }; }
+if [ "$*" = 'admin status' ]; then line bootc-staged ' ' ' (staged)'; line bootc-booted '*' ''; line bootc-rollback ' ' ''; exit; fi
+echo "ostree $*" >>log
+case $* in 'admin undeploy 0') rm -f bootc-staged bootc-locked /run/ostree/staged-deployment /run/ostree/nextroot-booted ;; esac
+"#;
+
+/// The bytes of `/run/ostree/staged-deployment` as ostree writes them: a dictionary of GVariant.
+pub fn staged_file(name: &str, locked: bool, arguments: &[&str]) -> Vec<u8> {
+    fn text(value: &str) -> Vec<u8> {
+        [value.as_bytes(), b"\0"].concat()
+    }
+    fn entry(key: &str, value: &[u8], kind: &str) -> Vec<u8> {
+        let mut bytes = text(key);
+        let end = bytes.len();
+        bytes.resize(end.next_multiple_of(8), 0);
+        bytes.extend(value);
+        bytes.push(0);
+        bytes.extend(kind.as_bytes());
+        let width = if bytes.len() < 0xff { 1 } else { 2 };
+        bytes.extend(&end.to_le_bytes()[..width]);
+        bytes
+    }
+    fn array(all: &[Vec<u8>], alignment: usize) -> Vec<u8> {
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        for one in all {
+            bytes.resize(usize::next_multiple_of(bytes.len(), alignment), 0);
+            bytes.extend(one);
+            ends.push(bytes.len());
+        }
+        let width = if bytes.len() + ends.len() <= 0xff {
+            1
+        } else {
+            2
+        };
+        ends.iter()
+            .for_each(|end| bytes.extend(&end.to_le_bytes()[..width]));
+        bytes
+    }
+    let names = [
+        entry("name", &text(name), "s"),
+        entry("osname", &text("rhcos"), "s"),
+    ];
+    let words: Vec<Vec<u8>> = arguments.iter().map(|word| text(word)).collect();
+    let mut all = vec![
+        entry("target", &array(&names, 8), "a{sv}"),
+        entry("kargs", &array(&words, 1), "as"),
+    ];
+    if locked {
+        all.push(entry("locked", &[1], "b"));
+    }
+    array(&all, 8)
+}
 
 /// The thread whose node runs programs now, and how often it took its turn. A node sees the processes of the machine:
 /// the rpm-ostree of another test would be an update at work to it.
@@ -205,6 +303,7 @@ impl OstreeNode {
         node.root.write("stub/kargs", "rw\n");
         install(PROGRAM.as_ref(), &node.root.path("usr/mco-rescue"));
         node.program("rpm-ostree", RPM_OSTREE);
+        fs::create_dir_all(node.root.path("run/ostree")).unwrap();
         // STUB of ostree: what is pinned is a checksum in a file.
         node.program(
             "ostree",
@@ -216,6 +315,72 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
             r#"case $* in daemon-reload | try-restart* | *reboot) echo "systemctl $*" >>/stub/log ;; *) exit 1 ;; esac"#,
         );
         node
+    }
+
+    /// The same with bootc in the place of rpm-ostree, which is missing. There is no real bootc in any test.
+    pub fn of_bootc() -> Self {
+        let node = Self::new();
+        copy_program(&node.root, "/bin/cat");
+        node.root.remove("usr/sbin/rpm-ostree");
+        node.program("bootc", BOOTC);
+        node.program("ostree", OSTREE_OF_BOOTC);
+        // STUB of systemd-run: what follows `--` is run at once.
+        node.program(
+            "systemd-run",
+            r#"while [ "$1" != -- ]; do shift; done; shift; exec "$@""#,
+        );
+        node.root.write(
+            "stub/bootc-booted",
+            &format!("{BOOTED} {IMAGE} registry no\n"),
+        );
+        let file = staged_file(&format!("{STAGED}.0"), false, &["rw"]);
+        fs::write(node.root.path("stub/staged-file"), file).unwrap();
+        node
+    }
+
+    /// As somebody else leaves it: an image is staged, by this engine, and locked or not.
+    pub fn is_staged_by_others(&self, bootc: bool, image: &str, locked: bool) {
+        // The serial that each stub gives what it stages.
+        let name = format!("{STAGED}.{}", if bootc { 0 } else { 1 });
+        let file = staged_file(&name, locked, &["rw"]);
+        fs::write(self.root.path("run/ostree/staged-deployment"), file).unwrap();
+        let reference = format!("ostree-unverified-registry:{image}");
+        let origin = format!("sysroot/ostree/deploy/rhcos/deploy/{name}.origin");
+        let text = format!("[origin]\ncontainer-image-reference={reference}\n");
+        self.root.write(&origin, &text);
+        if bootc {
+            let line = format!("{STAGED} {image} registry no\n");
+            self.root.write("stub/bootc-staged", &line);
+            if locked {
+                self.root.write("stub/bootc-locked", "\n");
+            }
+        } else {
+            let text = format!("image={reference}\npackages=\"\"\nremovals=\"\"\n");
+            self.root.write("stub/staged", &text);
+        }
+    }
+
+    /// As after a clean reboot into what is staged, with either engine.
+    pub fn reboots_into_staged(&self, bootc: bool, image: &str) {
+        if bootc {
+            let before = self.root.read("stub/bootc-booted");
+            self.root.write("stub/bootc-rollback", &before);
+            self.root.write(
+                "stub/bootc-booted",
+                &format!("{ARRIVED} {image} registry no\n"),
+            );
+        }
+        self.reboots_into(image);
+        for file in [
+            "stub/bootc-staged",
+            "stub/bootc-locked",
+            "run/ostree/staged-deployment",
+            "run/ostree/nextroot-booted",
+        ] {
+            if self.root.exists(file) {
+                self.root.remove(file);
+            }
+        }
     }
 
     /// Makes the kernel's `ostree=` lead to a deployment.
