@@ -4,6 +4,7 @@
 //! [`CrossingSeverity::Unknown`] and never counts as healthy.
 
 pub mod checks;
+mod sbat;
 pub mod target;
 
 use serde::Serialize;

@@ -6,6 +6,7 @@
 mod boot_filesystem;
 mod container_runtime;
 mod disks;
+mod firmware;
 mod identity;
 mod kernel_arguments;
 mod kubelet_skew;
@@ -25,6 +26,9 @@ pub const KERNEL: &str = "6.12.0-55.el10.x86_64";
 pub const ROOT_UUID: &str = "11111111-0000-4000-8000-000000000001";
 /// UUID of its `/boot`.
 pub const BOOT_UUID: &str = "22222222-0000-4000-8000-000000000002";
+
+/// Type of an EFI system partition.
+pub const ESP_TYPE: &str = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b";
 
 /// A block device.
 #[derive(Default)]
@@ -94,6 +98,31 @@ impl Lab {
         }
         self.node
             .write("boot/.root_uuid", &format!("{ROOT_UUID}\n"));
+        self.node
+            .write("boot/grub2/grub.cfg", "# by bootupd\nblscfg\n");
+        self.node.write(
+            "boot/bootupd-state.json",
+            r#"{"installed":{"EFI":{"meta":{"timestamp":"2025-01-01T00:00:00Z","version":"grub2-1,shim-1"}}}}"#,
+        );
+        // The boot loader of the node is that of the image.
+        for (name, content) in [
+            ("BOOT/BOOTX64.EFI", "shim"),
+            ("redhat/shimx64.efi", "shim"),
+            ("redhat/grubx64.efi", "grub"),
+        ] {
+            self.node.write(&format!("boot/efi/EFI/{name}"), content);
+            self.target
+                .write(&format!("usr/lib/bootupd/updates/EFI/{name}"), content);
+        }
+        self.target.write(
+            "usr/lib/bootupd/updates/EFI.json",
+            r#"{"timestamp":"2025-06-01T00:00:00Z","version":"grub2-2,shim-2"}"#,
+        );
+        self.node.write(
+            "boot/efi/EFI/redhat/grub.cfg",
+            "search --fs-uuid --set prefix --no-floppy $uuid\n",
+        );
+        self.node.write("sys/firmware/efi/fw_platform_size", "64\n");
     }
 
     /// The disk of the node, as the installer makes it, and its mounts.
@@ -102,6 +131,12 @@ impl Lab {
             number: "8:0",
             name: "sda",
             ..Device::default()
+        });
+        self.add_device(&Device {
+            number: "8:2",
+            name: "sda2",
+            disk: "8:0",
+            properties: &[("ID_PART_ENTRY_TYPE", ESP_TYPE), ("ID_FS_TYPE", "vfat")],
         });
         self.add_device(&Device {
             number: "8:3",
@@ -149,7 +184,8 @@ impl Lab {
             "22 1 0:30 / / rw,relatime shared:1 - overlay composefs ro\n\
              23 22 {root} / /sysroot rw,relatime shared:2 - xfs {source} rw\n\
              24 22 {root} /ostree/deploy/rhcos/var /var rw,relatime shared:3 - xfs {source} rw\n\
-             25 22 {boot} / /boot ro,nosuid,nodev,relatime shared:4 - ext4 /dev/sda3 rw\n"
+             25 22 {boot} / /boot ro,nosuid,nodev,relatime shared:4 - ext4 /dev/sda3 rw\n\
+             26 25 8:2 / /boot/efi ro,relatime shared:5 - vfat /dev/sda2 rw\n"
         );
         self.node.write("proc/1/mountinfo", &lines);
     }

@@ -165,7 +165,7 @@ fn value_of<'a>(arguments: &'a Kargs, key: &str) -> Option<&'a str> {
 
 /// Returns the file systems with the label by which `/boot` is found. Members of arrays and single paths of multipath do
 /// not count, nor a second path to the same disk.
-fn labelled(storage: &Storage) -> Vec<&BlockDevice> {
+pub(super) fn labelled(storage: &Storage) -> Vec<&BlockDevice> {
     let mut found: Vec<&BlockDevice> = Vec::new();
     for device in storage.devices.iter().flatten() {
         let is_member = device.get("ID_FS_TYPE").ends_with("_member")

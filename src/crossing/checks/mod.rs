@@ -1,6 +1,7 @@
 //! The checks before a node boots another OS image, one file each.
 
 mod boot_filesystem;
+mod boot_loader;
 mod boot_space;
 mod container_runtime;
 mod encrypted_root;
@@ -9,6 +10,7 @@ mod kernel_arguments;
 mod kubelet_skew;
 mod multipath;
 mod packages;
+mod secure_boot;
 mod xfs_format;
 
 use super::CrossingCheck;
@@ -16,6 +18,8 @@ use super::CrossingCheck;
 /// All checks, in the order of a boot.
 pub const ALL: &[CrossingCheck] = &[
     identity::CHECK,
+    boot_loader::CHECK,
+    secure_boot::CHECK,
     boot_filesystem::CHECK,
     boot_space::CHECK,
     boot_space::SYSROOT,

@@ -9,6 +9,7 @@ mod boot;
 mod control_plane;
 mod crio;
 mod filesystems;
+mod firmware;
 mod origin;
 mod record;
 
@@ -17,6 +18,7 @@ pub use boot::BootFiles;
 pub use control_plane::ApiServer;
 pub use crio::{Crio, CrioFile};
 pub use filesystems::{Encrypted, Pin, Xfs};
+pub use firmware::{BootupdState, Firmware, SystemPartition};
 pub use origin::Origin;
 pub use record::RecordedConfig;
 
@@ -42,6 +44,8 @@ pub struct Platform {
     pub boot: BootFiles,
     /// Mounts and block devices.
     pub storage: Storage,
+    /// Firmware and boot loader.
+    pub firmware: Firmware,
     /// The mounted XFS.
     pub xfs: Vec<Xfs>,
     /// The encrypted devices below the root file system.
@@ -75,6 +79,7 @@ impl Platform {
             command_line,
             api_server: ApiServer::observe(root),
             boot,
+            firmware: Firmware::observe(root, &storage),
             xfs: filesystems::read_xfs(root, &storage),
             encrypted: filesystems::read_encrypted(root, &storage),
             multipath_settings: read_multipath(root),

@@ -1,0 +1,269 @@
+//! Firmware and boot loader of the node: EFI variables, EFI system partitions, state of bootupd, GRUB's configuration.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+use serde_json::Value;
+
+use super::{Seen, Storage, read_text};
+use crate::root::{EntryType, Root, RootPath};
+
+/// Type of a partition that is an EFI system partition.
+const ESP: &str = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b";
+const SECURE_BOOT: &str =
+    "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
+const SBAT_LEVEL: &str =
+    "sys/firmware/efi/efivars/SbatLevelRT-605dab50-e046-4300-abb6-3dd810dd8b23";
+/// Attributes at the beginning of a variable.
+const ATTRIBUTES: usize = 4;
+/// A boot loader is a few MiB.
+const MAX_FILE: u64 = 16 << 20;
+/// Bytes that are read of one partition, at most: a damaged one may lead in circles.
+const MAX_READ: u64 = 128 << 20;
+const MAX_FILES: usize = 512;
+const MAX_DEPTH: usize = 3;
+
+/// The firmware and the boot loader.
+#[derive(Debug, Clone)]
+pub struct Firmware {
+    /// True on a machine that booted through EFI; unknown if the root does not run.
+    pub is_efi: Seen<bool>,
+    /// True if Secure Boot is on.
+    pub secure_boot: Seen<bool>,
+    /// The revocation level of shim, as text; empty if there is none.
+    pub sbat_level: String,
+    /// The EFI system partitions.
+    pub partitions: Vec<SystemPartition>,
+    /// The state of bootupd; `None` if there is no file.
+    pub state: Seen<Option<BootupdState>>,
+    /// `/boot/grub2/grub.cfg`; empty if it cannot be read.
+    pub grub_config: String,
+}
+
+/// An EFI system partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SystemPartition {
+    /// Its device, or the directory that it is mounted at.
+    pub place: String,
+    /// Its files below `EFI`, by path in small letters, such as `boot/bootx64.efi`.
+    pub files: Seen<BTreeMap<String, Vec<u8>>>,
+}
+
+/// The state file of bootupd. Its other keys do not matter here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BootupdState {
+    /// Version of the installed component `EFI`; empty if there is none.
+    pub version: String,
+    /// True if an update was interrupted.
+    pub is_pending: bool,
+}
+
+impl Firmware {
+    /// Reads the files and devices of a root.
+    pub(super) fn observe(root: &Root, storage: &Storage) -> Self {
+        let exists = |path| root.exists(&RootPath::fixed(path)).unwrap_or_default();
+        let is_efi = match exists("sys/firmware") {
+            true => Ok(exists("sys/firmware/efi")),
+            false => Err("/sys/firmware is missing below this root".to_owned()),
+        };
+        let variable = |path: &'static str| {
+            let bytes = root.read_small(&RootPath::fixed(path)).ok()??;
+            Some(bytes.get(ATTRIBUTES..).unwrap_or_default().to_vec())
+        };
+        let level = variable(SBAT_LEVEL).unwrap_or_default();
+        Self {
+            secure_boot: is_efi
+                .clone()
+                .map(|_| variable(SECURE_BOOT).is_some_and(|value| value.first() == Some(&1))),
+            is_efi,
+            sbat_level: String::from_utf8_lossy(&level)
+                .trim_end_matches('\0')
+                .to_owned(),
+            partitions: read_partitions(root, storage),
+            state: read_state(root),
+            grub_config: read_text(root, "boot/grub2/grub.cfg").unwrap_or_default(),
+        }
+    }
+}
+
+fn read_state(root: &Root) -> Seen<Option<BootupdState>> {
+    let file = "boot/bootupd-state.json";
+    let read = root.read_small(&RootPath::fixed(file));
+    let Some(bytes) = read.map_err(|error| error.to_string())? else {
+        return Ok(None);
+    };
+    let json: Value =
+        serde_json::from_slice(&bytes).map_err(|error| format!("/{file}: {error}"))?;
+    let version = json.pointer("/installed/EFI/meta/version");
+    Ok(Some(BootupdState {
+        version: version
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned(),
+        is_pending: json["pending"]
+            .as_object()
+            .is_some_and(|all| !all.is_empty()),
+    }))
+}
+
+fn read_partitions(root: &Root, storage: &Storage) -> Vec<SystemPartition> {
+    let devices = storage.devices.iter().flatten();
+    let own = devices.filter(|device| device.get("ID_PART_ENTRY_TYPE").eq_ignore_ascii_case(ESP));
+    let mut all: Vec<SystemPartition> = Vec::new();
+    for device in own {
+        let mut mounts = storage.mounts.iter().flatten();
+        let mounted = mounts.rfind(|mount| mount.number == device.number);
+        let files = match mounted {
+            Some(mount) => read_mounted(root, &mount.point),
+            None => read_device(
+                root,
+                &[device.path(), format!("/dev/block/{}", device.number)],
+            ),
+        };
+        all.push(SystemPartition {
+            place: device.path(),
+            files,
+        });
+    }
+    // Of a disk in another machine, a person mounts it there.
+    if all.is_empty()
+        && root
+            .exists(&RootPath::fixed("boot/efi/EFI"))
+            .unwrap_or_default()
+    {
+        all.push(SystemPartition {
+            place: "/boot/efi".to_owned(),
+            files: read_mounted(root, "/boot/efi"),
+        });
+    }
+    all
+}
+
+fn read_mounted(root: &Root, point: &str) -> Seen<BTreeMap<String, Vec<u8>>> {
+    let base = RootPath::parse(&format!("{point}/EFI")).map_err(|error| error.to_string())?;
+    let mut files = BTreeMap::new();
+    read_below(root, &base, "", MAX_DEPTH, &mut files).map_err(|error| error.to_string())?;
+    Ok(files)
+}
+
+fn read_below(
+    root: &Root,
+    directory: &RootPath,
+    shown: &str,
+    depth: usize,
+    files: &mut BTreeMap<String, Vec<u8>>,
+) -> Result<(), crate::root::RootError> {
+    for (name, kind) in root.list_types(directory)? {
+        let Ok(path) = directory.join(&name) else {
+            continue;
+        };
+        let shown = format!("{shown}{}", name.to_ascii_lowercase());
+        match kind {
+            EntryType::Directory if depth > 0 => {
+                read_below(root, &path, &format!("{shown}/"), depth - 1, files)?;
+            }
+            EntryType::File if files.len() < MAX_FILES => {
+                let bytes = root.read_within(&path, MAX_FILE)?;
+                files.extend(bytes.map(|bytes| (shown, bytes)));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Reads the file system of a device that is not mounted.
+fn read_device(root: &Root, names: &[String]) -> Seen<BTreeMap<String, Vec<u8>>> {
+    for name in names {
+        let Ok(path) = RootPath::parse(name) else {
+            continue;
+        };
+        let opened = root.open_block_device(&path);
+        if let Some(file) = opened.map_err(|error| error.to_string())? {
+            return read_fat(file).map_err(|error| format!("{name}: {error}"));
+        }
+    }
+    let first = names.first().map_or("", String::as_str);
+    Err(format!("{first} is missing below this root"))
+}
+
+fn read_fat(file: File) -> io::Result<BTreeMap<String, Vec<u8>>> {
+    let disk = ReadOnly {
+        file,
+        left: MAX_READ,
+    };
+    let system = fatfs::FileSystem::new(disk, fatfs::FsOptions::new())?;
+    let mut files = BTreeMap::new();
+    let top = system.root_dir();
+    for entry in top.iter() {
+        let entry = entry?;
+        if entry.is_dir() && entry.file_name().eq_ignore_ascii_case("EFI") {
+            read_fat_below(&entry.to_dir(), "", MAX_DEPTH, &mut files)?;
+        }
+    }
+    Ok(files)
+}
+
+fn read_fat_below(
+    directory: &fatfs::Dir<'_, ReadOnly>,
+    shown: &str,
+    depth: usize,
+    files: &mut BTreeMap<String, Vec<u8>>,
+) -> io::Result<()> {
+    for entry in directory.iter() {
+        let entry = entry?;
+        let name = entry.file_name().to_ascii_lowercase();
+        if name == "." || name == ".." {
+            continue;
+        }
+        let shown = format!("{shown}{name}");
+        if entry.is_dir() && depth > 0 {
+            read_fat_below(&entry.to_dir(), &format!("{shown}/"), depth - 1, files)?;
+        } else if entry.is_file() && entry.len() <= MAX_FILE && files.len() < MAX_FILES {
+            let mut bytes = Vec::new();
+            entry.to_file().take(MAX_FILE).read_to_end(&mut bytes)?;
+            files.insert(shown, bytes);
+        }
+    }
+    Ok(())
+}
+
+/// A disk that is only read, and not without end.
+struct ReadOnly {
+    file: File,
+    left: u64,
+}
+
+impl Read for ReadOnly {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.count(read as u64)?;
+        Ok(read)
+    }
+}
+
+impl ReadOnly {
+    fn count(&mut self, bytes: u64) -> io::Result<()> {
+        let left = self.left.checked_sub(bytes);
+        self.left = left.ok_or_else(|| io::Error::other("its file system leads in circles"))?;
+        Ok(())
+    }
+}
+
+impl Seek for ReadOnly {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.count(1)?;
+        self.file.seek(to)
+    }
+}
+
+impl Write for ReadOnly {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
