@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::images::tree::ImageTree;
+use crate::images::tree::{ImageTree, ModuleLists};
 use crate::node::OsRelease;
 
 /// The image that the node is to run.
@@ -14,6 +14,8 @@ pub struct Target {
     pub os_release: OsRelease,
     /// Version of its kernel, such as `6.12.0-55.el10.x86_64`; `None` if the tree has no kernel or several.
     pub kernel: Option<String>,
+    /// The modules of this kernel; empty if the tree has no lists of them.
+    pub modules: ModuleLists,
     /// Its packages, if the image lists them.
     pub packages: Option<Vec<Package>>,
 }
@@ -47,9 +49,18 @@ impl Target {
         let packages = tree
             .text(PACKAGE_LIST)
             .and_then(|text| parse_packages(&text));
+        let modules = kernel
+            .as_deref()
+            .map_or_else(ModuleLists::default, |version| {
+                ModuleLists::parse(|name| {
+                    let path = format!("usr/lib/modules/{version}/{name}");
+                    tree.bytes(&path).map(<[u8]>::to_vec)
+                })
+            });
         Self {
             os_release,
             kernel,
+            modules,
             packages,
             tree,
         }

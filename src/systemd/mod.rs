@@ -24,7 +24,7 @@ pub use evaluate::{Unresolved, eval_symlinks};
 pub use fault::{Fault, Problem};
 pub use install::{InstallError, InstallOutcome, disable_units, enable_units, preset_units};
 pub use install_section::{InstallSection, unit_text};
-pub use preset::{PresetDecision, Presets};
+pub use preset::{PresetDecision, Presets, glob_matches};
 pub use reading::read_units;
 pub use state::{UnitFileState, unit_file_state};
 pub use support::Support;

@@ -135,7 +135,7 @@ impl PresetRule {
 }
 
 /// Matches by shell globbing of bytes, with `*`, `?` and `[]`; a backslash is an ordinary character.
-fn glob_matches(pattern: &str, text: &str) -> bool {
+pub fn glob_matches(pattern: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (pattern.as_bytes(), text.as_bytes());
     let mut retry: Option<(&[u8], &[u8])> = None;
     loop {

@@ -3,10 +3,14 @@
 
 mod directory;
 mod initramfs;
+mod isa;
+mod modules;
 mod wanted;
 
 pub use directory::read_directory;
 pub use initramfs::module_name;
+pub use isa::x86_isa_needed;
+pub use modules::ModuleLists;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -15,7 +15,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 /// Directories whose files are kept: by name, or with their content up to a limit.
-const DIRECTORIES: [(&str, Want); 14] = [
+const DIRECTORIES: [(&str, Want); 15] = [
     ("usr/bin", Want::Presence),
     ("usr/sbin", Want::Presence),
     ("usr/libexec/crio", Want::Presence),
@@ -28,6 +28,7 @@ const DIRECTORIES: [(&str, Want); 14] = [
     ("usr/lib/systemd/network", Want::Content(64 * KIB)),
     ("usr/etc/systemd/network", Want::Content(64 * KIB)),
     ("usr/lib/NetworkManager", Want::Presence),
+    ("usr/lib64/NetworkManager", Want::Presence),
     ("usr/share/rpm", Want::Presence),
     ("usr/lib/sysimage/rpm", Want::Presence),
 ];
