@@ -69,23 +69,43 @@ impl OsRelease {
         is_el && base.is_some_and(|base| base.starts_with('8'))
     }
 
-    /// Returns the major version of the Enterprise Linux that the system is made of; `None` for another system.
+    /// Returns the major of the Enterprise Linux that the system is, by the daemon's test; `None` for any other system.
+    ///
+    /// Of an old CoreOS without `RHEL_VERSION` the daemon's test finds none. Then it is the base in its version, `9` of
+    /// `418.94.202501`.
     pub fn el_major(&self) -> Option<u32> {
-        if !["rhcos", "scos", "rhel", "centos"].contains(&self.get("ID")) {
-            return None;
-        }
-        // An older CoreOS has the version of OpenShift: `418.94.DATE` is made of EL 9.4, `419.9.DATE` of EL 9.
-        let mut parts = self.get("VERSION").split('.');
-        let (openshift, base) = (parts.next(), parts.next());
-        let version = match self.get("RHEL_VERSION") {
-            "" if openshift.is_some_and(|first| first.len() > 2) => {
-                let base = base?;
-                base.get(..if base.starts_with('1') { 2 } else { 1 })?
+        let version = self.el_version();
+        let is_el = ["rhcos", "scos", "rhel", "centos"].contains(&self.get("ID"));
+        match version.split_once('.') {
+            // The daemon takes a version without a dot from any system.
+            None if matches!(version.as_str(), "9" | "10") => version.parse().ok(),
+            Some((major, _)) if is_el && matches!(major, "8" | "9" | "10" | "11") => {
+                major.parse().ok()
             }
-            "" => self.get("VERSION_ID"),
-            version => version,
-        };
-        version.split('.').next()?.parse().ok()
+            _ if self.class() == Class::EnterpriseCoreos => self.base_of_version(),
+            _ => None,
+        }
+    }
+
+    /// Returns the version by which the daemon knows the Enterprise Linux.
+    fn el_version(&self) -> String {
+        let openshift = self.get("OPENSHIFT_VERSION").replace('.', "");
+        match (self.get("RHEL_VERSION"), openshift.as_str()) {
+            ("", "") => self.get("VERSION_ID").to_owned(),
+            ("", openshift) => {
+                let prefix = format!("{openshift}.");
+                let version = self.get("VERSION");
+                version.strip_prefix(&prefix).unwrap_or(version).to_owned()
+            }
+            (version, _) => version.to_owned(),
+        }
+    }
+
+    /// Returns the major in the second part of a version such as `418.94.202501`, `419.9.2025` or `420.100.2025`.
+    fn base_of_version(&self) -> Option<u32> {
+        let base = self.get("VERSION").split('.').nth(1)?;
+        let major = base.get(..if base.starts_with('1') { 2 } else { 1 })?;
+        major.parse().ok().filter(|major| (8..=11).contains(major))
     }
 
     /// Returns the short name of the system, such as `RHCOS 9.6`.
@@ -191,6 +211,15 @@ mod tests {
     #[test]
     fn the_major_version_is_that_of_the_base() {
         for (text, major) in [
+            (
+                "ID=rhel\nVARIANT_ID=coreos\nVERSION_ID=10.2\nOPENSHIFT_VERSION=5.0\nVERSION=50.10.2.2026-0\n",
+                Some(10),
+            ),
+            ("ID=rhel\nVERSION_ID=9.4\n", Some(9)),
+            ("ID=scos\nVERSION_ID=9\n", Some(9)),
+            // The daemon takes a version without a dot from any system.
+            ("ID=debian\nVERSION_ID=10\n", Some(10)),
+            ("ID=debian\nVERSION_ID=10.1\n", None),
             ("ID=rhcos\nVERSION_ID=4.12\nRHEL_VERSION=8.6\n", Some(8)),
             (
                 "ID=rhcos\nVERSION=418.94.202501-0\nVERSION_ID=4.18\n",

@@ -7,7 +7,9 @@ mod boot_filesystem;
 mod container_runtime;
 mod disks;
 mod firmware;
+mod hardware;
 mod identity;
+mod interface_names;
 mod kernel_arguments;
 mod kubelet_skew;
 mod packages;
@@ -85,6 +87,7 @@ impl Lab {
         lab.write_origin("");
         lab.write_packages(&[("openshift-kubelet", "5.0.0"), ("systemd", "257")]);
         lab.write_api_server("v5.0.1", "kubernetes=1.36.1");
+        lab.add_hardware();
         lab
     }
 

@@ -6,6 +6,7 @@ mod boot_space;
 mod container_runtime;
 mod encrypted_root;
 mod identity;
+mod interface_names;
 mod kernel_arguments;
 mod kubelet_skew;
 mod multipath;
@@ -27,6 +28,7 @@ pub const ALL: &[CrossingCheck] = &[
     multipath::CHECK,
     encrypted_root::CHECK,
     kernel_arguments::CHECK,
+    interface_names::CHECK,
     container_runtime::CHECK,
     kubelet_skew::CHECK,
     packages::CHECK,

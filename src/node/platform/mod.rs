@@ -8,20 +8,38 @@ mod block;
 mod boot;
 mod control_plane;
 mod crio;
+mod devices;
 mod filesystems;
 mod firmware;
+mod interface_names;
+mod interfaces;
+mod legacy_network;
+mod link_files;
 mod origin;
+mod own_modules;
+mod processor;
 mod record;
+mod sections;
 
 pub use block::{BlockDevice, Mounted, Storage};
 pub use boot::BootFiles;
 pub use control_plane::ApiServer;
 pub use crio::{Crio, CrioFile};
+pub use devices::{DeviceLevel, Disk};
 pub use filesystems::{Encrypted, Pin, Xfs};
 pub use firmware::{BootupdState, Firmware, SystemPartition};
+pub use interface_names::{
+    InterfaceNames, NameUse, PERSIST_STAMP, of_arguments, pinned_by_arguments,
+};
+pub use interfaces::{Interface, Mac};
+pub use legacy_network::{LegacyConnection, LegacyNetwork};
+pub use link_files::{Applies, LinkFile};
 pub use origin::Origin;
+pub use own_modules::OwnModules;
+pub use processor::Processor;
 pub use record::RecordedConfig;
 
+use crate::images::tree::ModuleLists;
 use crate::kargs::Kargs;
 use crate::node::OsRelease;
 use crate::node::space::Space;
@@ -62,6 +80,20 @@ pub struct Platform {
     pub crio: Crio,
     /// The config that the node is in.
     pub record: RecordedConfig,
+    /// Its processor.
+    pub processor: Seen<Processor>,
+    /// Its physical Ethernet interfaces.
+    pub interfaces: Seen<Vec<Interface>>,
+    /// The names of interfaces in its configuration.
+    pub interface_names: InterfaceNames,
+    /// Its network configuration in old forms.
+    pub legacy_network: LegacyNetwork,
+    /// The devices of `/` and `/boot`.
+    pub disks: Seen<Vec<Disk>>,
+    /// The modules of the kernel that runs now; empty if their lists cannot be read.
+    pub modules: ModuleLists,
+    /// Modules that do not come with the operating system.
+    pub own_modules: OwnModules,
 }
 
 impl Platform {
@@ -70,6 +102,9 @@ impl Platform {
         let command_line = read_text(root, "proc/cmdline").map(|text| Kargs::parse(text.trim()));
         let boot = BootFiles::observe(root);
         let storage = Storage::observe(root);
+        let interfaces = interfaces::read(root);
+        let kernel = read_text(root, "proc/sys/kernel/osrelease");
+        let kernel = kernel.map(|version| version.trim().to_owned()).ok();
         Self {
             os_release: OsRelease::read(root).unwrap_or_default(),
             architecture: Ok(
@@ -83,11 +118,22 @@ impl Platform {
             xfs: filesystems::read_xfs(root, &storage),
             encrypted: filesystems::read_encrypted(root, &storage),
             multipath_settings: read_multipath(root),
+            disks: devices::read_disks(root, &storage),
             storage,
             sysroot_space: Space::of(root, &RootPath::fixed(paths::SYSROOT))
                 .map_err(|error| error.to_string()),
             crio: Crio::observe(root),
             record: RecordedConfig::observe(root),
+            processor: read_text(root, "proc/cpuinfo").and_then(|text| processor::parse(&text)),
+            interface_names: InterfaceNames::observe(
+                root,
+                interfaces.as_deref().unwrap_or_default(),
+            ),
+            interfaces,
+            legacy_network: legacy_network::read(root),
+
+            modules: own_modules::read_lists(root, kernel.as_deref()),
+            own_modules: OwnModules::observe(root, kernel.as_deref()),
         }
     }
 }

@@ -1,0 +1,166 @@
+//! The devices of a machine from `/sys`: the chain from a disk or an interface up to the root of its bus, with the drivers
+//! that are bound.
+
+use super::{Mounted, Seen, Storage};
+use crate::root::{Root, RootPath};
+
+/// Devices that one chain holds, at most: each disk of an array is a branch.
+const MAX_DEVICES: usize = 256;
+
+/// A device of a chain to which a driver is bound.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeviceLevel {
+    /// Its path below `/sys/devices`.
+    pub path: String,
+    /// Its `modalias`, by which a driver is found.
+    pub modalias: String,
+    /// The driver's module; the driver itself where it is built in.
+    pub module: String,
+}
+
+/// The devices below a mounted file system.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Disk {
+    /// Mount point, such as `/boot`.
+    pub mount: String,
+    /// Source of the mount, such as `/dev/sda4`.
+    pub source: String,
+    /// Type of the file system.
+    pub kind: String,
+    /// Modules without a device of their own, such as `raid1`, with the file that asks for them.
+    pub layers: Vec<(String, String)>,
+    /// The devices, each with those above it.
+    pub levels: Vec<DeviceLevel>,
+}
+
+/// Reads the disks of the root file system, and of `/boot` if that is another mount.
+pub(super) fn read_disks(root: &Root, storage: &Storage) -> Seen<Vec<Disk>> {
+    storage.mounts.as_ref().map_err(Clone::clone)?;
+    let main = storage
+        .mounted_at("/sysroot")
+        .or_else(|| storage.mounted_at("/"));
+    let main = main.ok_or("no mount of / is listed in mountinfo")?;
+    let boot = storage.mounted_at("/boot");
+    let boot = boot.filter(|boot| boot.number != main.number);
+    [Some(main), boot]
+        .into_iter()
+        .flatten()
+        .map(|mount| read_disk(root, mount))
+        .collect()
+}
+
+fn read_disk(root: &Root, line: &Mounted) -> Seen<Disk> {
+    let mut disk = Disk {
+        mount: line.point.clone(),
+        source: line.source.clone(),
+        kind: line.kind.clone(),
+        ..Disk::default()
+    };
+    // Some file systems have a number of their own, and some no device at all.
+    let by_name = line
+        .source
+        .strip_prefix("/dev/")
+        .filter(|name| !name.contains('/'));
+    let by_name = by_name.map(|name| format!("/sys/class/block/{name}"));
+    let by_number = format!("/sys/dev/block/{}", line.number);
+    let candidates = [Some(by_number).filter(|_| !line.number.is_empty()), by_name];
+    let mut found = candidates.into_iter().flatten();
+    let start = found.find_map(|path| real_directory(root, &path));
+    let Some(start) = start else {
+        let reason = match root
+            .list(&RootPath::fixed("sys/dev"))
+            .unwrap_or_default()
+            .is_empty()
+        {
+            true => "/sys is missing below this root".to_owned(),
+            false => format!("{} on {} is no device in /sys", line.source, line.point),
+        };
+        return Err(reason);
+    };
+    let (mut waiting, mut seen) = (vec![start], 0);
+    while let Some(device) = waiting.pop() {
+        seen += 1;
+        if seen > MAX_DEVICES {
+            break;
+        }
+        // The disk of a partition is above it and has the same parents.
+        add_layer(root, &device, &mut disk.layers);
+        for level in levels_above(root, &device) {
+            if !disk.levels.contains(&level) {
+                disk.levels.push(level);
+            }
+        }
+        let slaves = device.join("slaves").ok();
+        let names = slaves.as_ref().and_then(|at| root.list(at).ok());
+        for name in names.unwrap_or_default() {
+            waiting.extend(real_directory(root, &format!("{device}/slaves/{name}")));
+        }
+    }
+    Ok(disk)
+}
+
+/// Adds the modules of a device that the kernel makes out of others.
+fn add_layer(root: &Root, device: &RootPath, layers: &mut Vec<(String, String)>) {
+    let read = |file: &str| {
+        let at = device.join(file).ok()?;
+        Some((text_of(root, &at)?, at.to_string()))
+    };
+    let mut add = |module: &str, place: &str| {
+        if !layers.iter().any(|(known, _)| known == module) {
+            layers.push((module.to_owned(), place.to_owned()));
+        }
+    };
+    if let Some((uuid, place)) = read("dm/uuid") {
+        add("dm_mod", &place);
+        match uuid.split('-').next().unwrap_or_default() {
+            "CRYPT" => add("dm_crypt", &place),
+            "mpath" => add("dm_multipath", &place),
+            _ => {}
+        }
+    }
+    if let Some((level, place)) = read("md/level") {
+        match level.as_str() {
+            "raid4" | "raid5" | "raid6" => add("raid456", &place),
+            "raid0" | "raid1" | "raid10" => add(&level, &place),
+            _ => {}
+        }
+    }
+}
+
+/// Returns the devices from this one up to the root of its bus, as far as they have a `modalias` and a driver.
+pub(super) fn levels_above(root: &Root, device: &RootPath) -> Vec<DeviceLevel> {
+    let start = real_directory(root, &device.to_string()).unwrap_or_else(|| device.clone());
+    let inside = start
+        .ancestors()
+        .take_while(|path| path.is_in("sys/devices"));
+    inside.filter_map(|path| read_level(root, &path)).collect()
+}
+
+fn read_level(root: &Root, path: &RootPath) -> Option<DeviceLevel> {
+    let modalias = text_of(root, &path.join("modalias").ok()?)?;
+    let name_at = |link: &str| {
+        let target = root.read_link(&path.join(link).ok()?).ok()??;
+        let (_, name) = target.rsplit_once('/').unwrap_or(("", &target));
+        Some(name.to_owned())
+    };
+    let driver = name_at("driver")?;
+    let module = name_at("driver/module").unwrap_or(driver);
+    Some(DeviceLevel {
+        path: path.to_string(),
+        modalias: Some(modalias).filter(|alias| !alias.is_empty())?,
+        module: module.replace('-', "_"),
+    })
+}
+
+/// Returns the real path of a directory; `None` if there is none.
+fn real_directory(root: &Root, path: &str) -> Option<RootPath> {
+    let path = RootPath::parse(path).ok()?;
+    let (_, end) = root.directory_and_end(&path).ok()??;
+    Some(end.unwrap_or(path))
+}
+
+/// Reads a small text, without the blanks around it; `None` if it cannot be read.
+pub(super) fn text_of(root: &Root, path: &RootPath) -> Option<String> {
+    let bytes = root.read_small(path).ok()??;
+    Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+}

@@ -1,0 +1,175 @@
+//! The physical network interfaces of a machine, from `/sys` and the database of udev.
+
+use super::Seen;
+use super::devices::{DeviceLevel, levels_above, text_of};
+use crate::root::{Root, RootPath};
+
+const CLASS: &str = "/sys/class/net";
+/// Type of an Ethernet interface for the kernel.
+const ETHERNET: &str = "1";
+
+/// A physical Ethernet interface.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Name.
+    pub name: String,
+    /// Its permanent address, if it is known; the one in use may be that of a bond.
+    pub mac: Option<Mac>,
+    /// Driver, as udev knows it.
+    pub driver: Option<String>,
+    /// Path of the device, as `ID_PATH` of udev has it.
+    pub path: Option<String>,
+    /// It is a virtual function of another device.
+    pub is_function: bool,
+    /// It is up, or a port of another interface.
+    pub is_used: bool,
+    /// Its device, and those above it up to the root of the bus, as far as a driver is bound.
+    pub levels: Vec<DeviceLevel>,
+}
+
+/// A permanent address.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mac {
+    /// The address, in upper case.
+    pub address: String,
+    /// The file that has it.
+    pub place: String,
+}
+
+/// Reads all physical Ethernet interfaces.
+pub(super) fn read(root: &Root) -> Seen<Vec<Interface>> {
+    let names = root.list(&RootPath::fixed("sys/class/net"));
+    let names = names.map_err(|error| error.to_string())?;
+    if names.is_empty() {
+        return Err(format!("{CLASS} is missing below this root"));
+    }
+    let all = names.into_iter().filter_map(|name| read_one(root, name));
+    Ok(all.collect())
+}
+
+fn read_one(root: &Root, name: String) -> Option<Interface> {
+    let at = |file: &str| RootPath::parse(&format!("{CLASS}/{name}/{file}")).ok();
+    let text = |file: &str| text_of(root, &at(file)?);
+    let there = |file: &str| at(file).is_some_and(|at| root.exists(&at).unwrap_or(false));
+    let device = at("device").filter(|_| there("device"))?;
+    if text("type")? != ETHERNET || there("wireless") || there("phy80211") {
+        return None;
+    }
+    let udev = Udev::read(root, text("ifindex"));
+    let levels = levels_above(root, &device);
+    let of_device = at("device/driver").and_then(|at| root.read_link(&at).ok().flatten());
+    let of_device = of_device.and_then(|link| Some(link.rsplit_once('/')?.1.to_owned()));
+    let is_used = there("master") || text("operstate").is_some_and(|state| state == "up");
+    Some(Interface {
+        mac: permanent_mac(&name, text, &udev),
+        driver: udev.get("ID_NET_DRIVER").map(str::to_owned).or(of_device),
+        path: udev.get("ID_PATH").map(str::to_owned),
+        is_function: there("device/physfn"),
+        is_used,
+        levels,
+        name,
+    })
+}
+
+/// Returns the permanent address. `address` of `/sys` is another one for a port of a bond, and where a program set it.
+fn permanent_mac(name: &str, text: impl Fn(&str) -> Option<String>, udev: &Udev) -> Option<Mac> {
+    let found = |address: &str, place: String| {
+        let address = parse_mac(address)?;
+        Some(Mac { address, place })
+    };
+    let of_port = "bonding_slave/perm_hwaddr";
+    if let Some(address) = text(of_port) {
+        return found(&address, format!("{CLASS}/{name}/{of_port}"));
+    }
+    let of_udev = udev.get("ID_NET_NAME_MAC").and_then(|name| {
+        let digits = name.get(name.len().checked_sub(12)?..)?;
+        let pairs: Vec<&str> = (0..6)
+            .filter_map(|i| digits.get(2 * i..2 * i + 2))
+            .collect();
+        found(&pairs.join(":"), udev.place.clone())
+    });
+    // The kernel says how the address came to be: 0 is the device's own.
+    let is_own = text("addr_assign_type").is_some_and(|kind| kind == "0");
+    of_udev.or_else(|| {
+        let address = text("address").filter(|_| is_own)?;
+        found(&address, format!("{CLASS}/{name}/address"))
+    })
+}
+
+/// Parses an address of six bytes, and returns it in upper case; `None` for that of no device.
+pub(super) fn parse_mac(text: &str) -> Option<String> {
+    let text = text.trim().to_ascii_uppercase().replace('-', ":");
+    let is_byte = |part: &str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
+    let valid = text.split(':').count() == 6 && text.split(':').all(is_byte);
+    (valid && text != "00:00:00:00:00:00").then_some(text)
+}
+
+/// A record of udev's database.
+#[derive(Debug, Default)]
+struct Udev {
+    place: String,
+    lines: String,
+}
+
+impl Udev {
+    fn read(root: &Root, index: Option<String>) -> Self {
+        let Some(place) = index.map(|index| format!("/run/udev/data/n{index}")) else {
+            return Self::default();
+        };
+        let at = RootPath::parse(&place).ok();
+        let lines = at.and_then(|at| text_of(root, &at)).unwrap_or_default();
+        Self { place, lines }
+    }
+
+    fn get(&self, key: &str) -> Option<&str> {
+        let mut lines = self.lines.lines();
+        let value = lines.find_map(|line| {
+            line.strip_prefix("E:")?
+                .strip_prefix(key)?
+                .strip_prefix('=')
+        });
+        value.filter(|value| !value.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_a_bond_is_never_taken_for_a_permanent_one() {
+        let address = |files: &[(&str, &str)], udev: &str| {
+            let udev = Udev {
+                place: "udev".to_owned(),
+                lines: udev.to_owned(),
+            };
+            let text = |file: &str| {
+                let found = files.iter().find(|(name, _)| *name == file);
+                found.map(|(_, text)| (*text).to_owned())
+            };
+            permanent_mac("x", text, &udev).map(|mac| mac.address)
+        };
+        let own = ("address", "52:54:00:aa:bb:cc");
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            address(&[own, ("addr_assign_type", "0")], ""),
+            some("52:54:00:AA:BB:CC")
+        );
+        assert_eq!(address(&[own, ("addr_assign_type", "3")], ""), None);
+        assert_eq!(address(&[own], ""), None);
+        assert_eq!(
+            address(
+                &[own, ("addr_assign_type", "3")],
+                "I:1\nE:ID_NET_NAME_MAC=enx525400ddeeff\n"
+            ),
+            some("52:54:00:DD:EE:FF")
+        );
+        let port = ("bonding_slave/perm_hwaddr", "52:54:00:11:22:33");
+        assert_eq!(
+            address(&[own, ("addr_assign_type", "0"), port], ""),
+            some("52:54:00:11:22:33")
+        );
+        let none = ("bonding_slave/perm_hwaddr", "00:00:00:00:00:00");
+        assert_eq!(address(&[own, ("addr_assign_type", "0"), none], ""), None);
+    }
+}

@@ -1,0 +1,209 @@
+//! Network configuration in old forms: files below `network-scripts`, and options of NetworkManager that went away.
+
+use super::devices::text_of;
+use super::interfaces::parse_mac;
+use super::sections::assignments;
+use crate::root::{Root, RootPath};
+
+const SCRIPTS: &str = "etc/sysconfig/network-scripts";
+const KEYFILES: &str = "etc/NetworkManager/system-connections";
+/// Endings of copies, which NetworkManager skips.
+const COPIES: [&str; 10] = [
+    "~", ".bak", ".orig", ".rej", ".rpmnew", ".rpmsave", ".rpmorig", ".augnew", ".augtmp", ".swp",
+];
+
+/// The old configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LegacyNetwork {
+    /// Connections.
+    pub connections: Vec<LegacyConnection>,
+    /// Files with rules of policy routing, each with the interface in its name.
+    pub rules: Vec<(String, String)>,
+    /// Files that choose `dhclient`.
+    pub dhclient: Vec<String>,
+    /// Files and directories that could not be read.
+    pub unseen: Vec<String>,
+}
+
+/// A connection in an `ifcfg-` file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LegacyConnection {
+    /// Path of its file.
+    pub path: String,
+    /// The part of its name after `ifcfg-`.
+    pub name: String,
+    /// `DEVICE`; without it the part of the name.
+    pub device: String,
+    /// `HWADDR`, in upper case.
+    pub mac: Option<String>,
+    /// It is started at boot.
+    pub on_boot: bool,
+    /// It is a single Ethernet interface with DHCP or fixed addresses.
+    pub is_simple: bool,
+    /// The connection that replaces it: a keyfile for the same device or with the same `uuid`.
+    pub replaced_by: Option<String>,
+}
+
+/// Reads the old configuration.
+pub(super) fn read(root: &Root) -> LegacyNetwork {
+    let mut found = LegacyNetwork::default();
+    let mut texts = Vec::new();
+    for (path, name) in files(root, SCRIPTS, &mut found.unseen) {
+        if COPIES.iter().any(|ending| name.ends_with(ending)) {
+            continue;
+        }
+        if let Some(interface) = name
+            .strip_prefix("rule-")
+            .or_else(|| name.strip_prefix("rule6-"))
+        {
+            found.rules.push((path.to_string(), interface.to_owned()));
+        } else if name.starts_with("ifcfg-") && name != "ifcfg-lo" {
+            texts.push((path.to_string(), text_of(root, &path)));
+        }
+    }
+    let keyfiles = files(root, KEYFILES, &mut found.unseen).into_iter();
+    let keyfiles: Vec<(String, String)> = keyfiles
+        .filter_map(|(path, _)| Some((path.to_string(), text_of(root, &path)?)))
+        .collect();
+    for (path, text) in texts {
+        match text {
+            Some(text) => found
+                .connections
+                .extend(connection(&path, &text, &keyfiles)),
+            None => found.unseen.push(path),
+        }
+    }
+    found.dhclient = dhclient(root, &mut found.unseen);
+    found
+}
+
+fn files(
+    root: &Root,
+    directory: &'static str,
+    unseen: &mut Vec<String>,
+) -> Vec<(RootPath, String)> {
+    let directory = RootPath::fixed(directory);
+    let names = root.list(&directory).unwrap_or_else(|error| {
+        unseen.push(error.to_string());
+        Vec::new()
+    });
+    let files = names
+        .into_iter()
+        .filter_map(|name| Some((directory.join(&name).ok()?, name)));
+    files.collect()
+}
+
+/// Parses a file of shell assignments; `None` if NetworkManager leaves it alone.
+fn connection(path: &str, text: &str, keyfiles: &[(String, String)]) -> Option<LegacyConnection> {
+    let value = |key: &str| {
+        let mut lines = text.lines().filter_map(|line| line.trim().split_once('='));
+        let (_, value) = lines.rfind(|(known, _)| *known == key)?;
+        let value = value.trim().trim_matches(['"', '\'']);
+        Some(value).filter(|value| !value.is_empty())
+    };
+    let is_no = |key: &str| {
+        value(key).is_some_and(|value| {
+            ["no", "false", "0", "n", "f"].contains(&value.to_ascii_lowercase().as_str())
+        })
+    };
+    if is_no("NM_CONTROLLED") {
+        return None;
+    }
+    let (_, name) = path.rsplit_once("ifcfg-")?;
+    let device = value("DEVICE").unwrap_or(name).to_owned();
+    let mac = value("HWADDR").and_then(parse_mac);
+    let kind = value("TYPE").unwrap_or("Ethernet");
+    let composed = [
+        "MASTER",
+        "BRIDGE",
+        "TEAM_MASTER",
+        "VLAN",
+        "PHYSDEV",
+        "OVS_BRIDGE",
+        "KEY_MGMT",
+        "BONDING_OPTS",
+    ];
+    let is_simple = kind == "Ethernet" && composed.iter().all(|key| value(key).is_none());
+    let replaced = keyfiles.iter().find(|(_, keyfile)| {
+        assignments(keyfile)
+            .iter()
+            .any(|one| match (one.section, one.key) {
+                ("connection", "interface-name") => one.value == device,
+                ("connection", "uuid") => value("UUID") == Some(one.value),
+                ("ethernet" | "802-3-ethernet", "mac-address") => {
+                    mac.is_some() && parse_mac(one.value) == mac
+                }
+                _ => false,
+            })
+    });
+    Some(LegacyConnection {
+        path: path.to_owned(),
+        name: name.to_owned(),
+        on_boot: !is_no("ONBOOT"),
+        replaced_by: replaced.map(|(path, _)| path.clone()),
+        device,
+        mac,
+        is_simple,
+    })
+}
+
+/// Returns the files whose `[main] dhcp=` is `dhclient`.
+fn dhclient(root: &Root, unseen: &mut Vec<String>) -> Vec<String> {
+    let main = "etc/NetworkManager/NetworkManager.conf";
+    let mut all = vec![(RootPath::fixed(main), "NetworkManager.conf".to_owned())];
+    all.extend(files(root, "etc/NetworkManager/conf.d", unseen));
+    let asks = |path: &RootPath| {
+        let text = text_of(root, path).unwrap_or_default();
+        let found = assignments(&text);
+        let mut main = found
+            .iter()
+            .filter(|one| one.section == "main" && one.key == "dhcp");
+        main.any(|one| one.value == "dhclient")
+    };
+    let all = all
+        .into_iter()
+        .filter(|(path, name)| name.ends_with(".conf") && asks(path));
+    all.map(|(path, _)| path.to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_replaced_by_a_keyfile_for_the_same_device() {
+        let text = "# x\nDEVICE=\"eno1\"\nUUID=u-1\nHWADDR=52:54:00:aa:bb:cc\nBOOTPROTO=dhcp\nONBOOT=yes\n";
+        let of = |keyfile: &str| {
+            let keyfiles = [("/k".to_owned(), keyfile.to_owned())];
+            connection("/x/ifcfg-lan", text, &keyfiles)
+                .unwrap()
+                .replaced_by
+                .is_some()
+        };
+        assert!(of("[connection]\ninterface-name=eno1\n"));
+        assert!(of("[connection]\nuuid=u-1\n"));
+        assert!(of("[ethernet]\nmac-address=52:54:00:AA:BB:CC\n"));
+        assert!(!of("[connection]\ninterface-name=eno2\nuuid=u-2\n"));
+    }
+
+    #[test]
+    fn a_connection_is_simple_or_composed() {
+        let read = |text: &str| connection("/x/ifcfg-lan", text, &[]);
+        let found = read("BOOTPROTO=none\nIPADDR=192.0.2.2\nONBOOT=no\n").unwrap();
+        assert_eq!(
+            (found.device.as_str(), found.is_simple, found.on_boot),
+            ("lan", true, false)
+        );
+        assert!(
+            !read("TYPE=Bond\nBONDING_OPTS='mode=1'\n")
+                .unwrap()
+                .is_simple
+        );
+        assert!(
+            !read("DEVICE=eno1\nMASTER=bond0\nSLAVE=yes\n")
+                .unwrap()
+                .is_simple
+        );
+        assert_eq!(read("DEVICE=eno1\nNM_CONTROLLED=no\n"), None);
+    }
+}

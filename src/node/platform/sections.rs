@@ -1,0 +1,38 @@
+//! Files of sections and assignments: keyfiles of NetworkManager, `.link` files of systemd.
+
+/// An assignment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Assignment<'a> {
+    /// Section, such as `connection`; empty before the first one.
+    pub(super) section: &'a str,
+    /// Key.
+    pub(super) key: &'a str,
+    /// Value, without blanks around it.
+    pub(super) value: &'a str,
+}
+
+/// Returns the assignments in order. Other lines are skipped.
+pub(super) fn assignments(text: &str) -> Vec<Assignment<'_>> {
+    let (mut section, mut all) = ("", Vec::new());
+    for line in text.lines().map(str::trim) {
+        if line.starts_with(['#', ';']) {
+            continue;
+        }
+        if let Some(name) = line
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+        {
+            section = name;
+            continue;
+        }
+        if let Some((key, value)) = line.split_once('=') {
+            let (key, value) = (key.trim(), value.trim());
+            all.push(Assignment {
+                section,
+                key,
+                value,
+            });
+        }
+    }
+    all
+}
