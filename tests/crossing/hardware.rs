@@ -30,6 +30,17 @@ pub const DEPENDENCIES: &str = "kernel/drivers/net/ethernet/intel/igb/igb.ko.xz:
     kernel/fs/xfs/xfs.ko.xz: kernel/lib/libcrc32c.ko.xz\n\
     kernel/lib/libcrc32c.ko.xz:\n";
 
+/// Modules in the initramfs of the image.
+pub const INITRAMFS: [&str; 7] = [
+    "ahci",
+    "lib-ahci",
+    "xfs",
+    "libcrc32c",
+    "igb",
+    "i2c-algo-bit",
+    "virtio_net",
+];
+
 impl Lab {
     /// Adds the hardware to the node, and its drivers to the image.
     pub fn add_hardware(&self) {
@@ -68,7 +79,7 @@ impl Lab {
             "[ethernet]\nmac-address=52:54:00:aa:bb:01\n",
         );
         self.add_drivers(ALIASES, DEPENDENCIES);
-        self.add_initramfs(&["ahci", "lib-ahci", "xfs", "libcrc32c"]);
+        self.add_initramfs(&INITRAMFS);
     }
 
     /// Adds a device to which a driver is bound.

@@ -200,6 +200,15 @@ fn names_of_the_kernel_are_no_names_where_there_are_several_interfaces() {
 }
 
 #[test]
+fn a_virtual_function_behind_its_interface_is_no_second_one() {
+    let lab = Lab::healthy();
+    lab.interface("eth0", ENO1, 2, "52:54:00:aa:bb:02");
+    lab.node.remove("sys/class/net/eno1");
+    lab.keyfile("lan", "type=ethernet\ninterface-name=eth0", "");
+    assert_eq!(lab.short(), ["interface-names cured eth0"]);
+}
+
+#[test]
 fn a_port_of_a_bond_is_not_pinned_by_the_address_of_the_bond() {
     let lab = lab_with_name();
     let at = format!("{ENO1}/net/eno1");

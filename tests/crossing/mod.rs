@@ -5,13 +5,17 @@
 
 mod boot_filesystem;
 mod container_runtime;
+mod cpu_level;
 mod disks;
+mod drivers;
 mod firmware;
 mod hardware;
 mod identity;
 mod interface_names;
 mod kernel_arguments;
 mod kubelet_skew;
+mod legacy_connections;
+mod own_modules;
 mod packages;
 
 use std::fs;

@@ -48,7 +48,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let mut unknown: Vec<&NameUse> = Vec::new();
     let guessed = guessed_interfaces(&uses);
     let interfaces = node.interfaces.as_ref().unwrap_or(&guessed);
-    let several = interfaces.iter().filter(|one| !one.is_function).count() > 1;
+    let several = has_several(interfaces);
     for interface in interfaces {
         let of_it = uses
             .iter()
@@ -373,6 +373,18 @@ fn guessed_interfaces(uses: &[NameUse]) -> Vec<Interface> {
         ..Interface::default()
     });
     all.collect()
+}
+
+/// Returns true if the kernel may find the interfaces in another order. On some clouds a virtual function has the address of
+/// the interface that it stands behind, and is none of its own.
+fn has_several(interfaces: &[Interface]) -> bool {
+    let all = interfaces.iter().filter(|one| !one.is_function);
+    let mut addresses: Vec<Option<&str>> = all
+        .map(|one| one.mac.as_ref().map(|mac| mac.address.as_str()))
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup_by(|one, other| one.is_some() && one == other);
+    addresses.len() > 1
 }
 
 /// The stamp comes with the first file.

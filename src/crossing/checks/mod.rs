@@ -4,13 +4,18 @@ mod boot_filesystem;
 mod boot_loader;
 mod boot_space;
 mod container_runtime;
+mod cpu_level;
 mod encrypted_root;
 mod identity;
+mod interface_drivers;
 mod interface_names;
 mod kernel_arguments;
 mod kubelet_skew;
+mod legacy_connections;
 mod multipath;
+mod own_modules;
 mod packages;
+mod root_drivers;
 mod secure_boot;
 mod xfs_format;
 
@@ -21,6 +26,9 @@ pub const ALL: &[CrossingCheck] = &[
     identity::CHECK,
     boot_loader::CHECK,
     secure_boot::CHECK,
+    cpu_level::CHECK,
+    root_drivers::CHECK,
+    own_modules::CHECK,
     boot_filesystem::CHECK,
     boot_space::CHECK,
     boot_space::SYSROOT,
@@ -28,7 +36,9 @@ pub const ALL: &[CrossingCheck] = &[
     multipath::CHECK,
     encrypted_root::CHECK,
     kernel_arguments::CHECK,
+    interface_drivers::CHECK,
     interface_names::CHECK,
+    legacy_connections::CHECK,
     container_runtime::CHECK,
     kubelet_skew::CHECK,
     packages::CHECK,

@@ -95,8 +95,28 @@ fn read_disk(root: &Root, line: &Mounted) -> Seen<Disk> {
         for name in names.unwrap_or_default() {
             waiting.extend(real_directory(root, &format!("{device}/slaves/{name}")));
         }
+        waiting.extend(controllers(root, &device));
     }
     Ok(disk)
+}
+
+/// Returns the controllers of an NVMe disk that the kernel makes of several paths: it is below its subsystem, which has a
+/// link to each.
+fn controllers(root: &Root, device: &RootPath) -> Vec<RootPath> {
+    let is_subsystem =
+        |path: &RootPath| path.name().starts_with("nvme-subsys") && path.name() != "nvme-subsystem";
+    let Some(subsystem) = device.ancestors().find(is_subsystem) else {
+        return Vec::new();
+    };
+    let names = root.list(&subsystem).unwrap_or_default();
+    let is_controller = |name: &String| {
+        let number = name.strip_prefix("nvme");
+        number
+            .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let all = names.into_iter().filter(is_controller);
+    all.filter_map(|name| real_directory(root, &format!("{subsystem}/{name}")))
+        .collect()
 }
 
 /// Adds the modules of a device that the kernel makes out of others.

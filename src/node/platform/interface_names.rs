@@ -32,7 +32,7 @@ const KEYS: [(&str, &str); 9] = [
 /// A place that names an interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NameUse {
-    /// The name, or a pattern of names.
+    /// The name, or a pattern of names; empty if it takes the interface by its address alone.
     pub name: String,
     /// The file, or the kernel command line.
     pub place: String,
@@ -154,6 +154,10 @@ fn of_keyfile(place: &str, text: &str) -> Vec<NameUse> {
     // `*` takes the interface under any name.
     let several = several.filter(|one| !one.is_empty() && !one.starts_with('!') && *one != "*");
     uses.extend(several.map(|one| entry(one, "match", "interface-name", patterns)));
+    // It takes an interface by its address, whatever the name is.
+    if uses.is_empty() {
+        uses.extend(mac.map(|mac| entry("", "ethernet", "mac-address", mac)));
+    }
     uses
 }
 
@@ -280,7 +284,7 @@ mod tests {
             ),
             (
                 "[connection]\ntype=ethernet\n[ethernet]\nmac-address=52:54:00:aa:bb:cc\n",
-                &[],
+                &[""],
             ),
             (
                 "[connection]\ntype=vlan\ninterface-name=v1\n[vlan]\nparent=eno1\n",

@@ -19,6 +19,8 @@ pub struct Origin {
     pub removed: Vec<String>,
     /// Packages that replace those of the image, from files.
     pub replaced: Vec<String>,
+    /// The initramfs is built on the node.
+    pub own_initramfs: bool,
 }
 
 impl Origin {
@@ -62,6 +64,10 @@ impl Origin {
             let Some((key, value)) = line.split_once('=') else {
                 continue;
             };
+            if (section, key.trim()) == ("rpmostree", "regenerate-initramfs") {
+                origin.own_initramfs = value.trim() == "true";
+                continue;
+            }
             let list = match (section, key.trim()) {
                 ("packages", "requested") => &mut origin.requested,
                 ("packages", "requested-local" | "requested-local-fileoverride") => {
@@ -118,7 +124,8 @@ mod tests {
         let digest = "a".repeat(64);
         let text = format!(
             "[origin]\nrequested=no\n[packages]\nrequested=usbguard;sysstat;\nrequested-local={digest}:x-1-1.el9.x86_64;\n\
-             [overrides]\nremove=y;\nreplace-local=sha256:{digest}:z-2-1.noarch\n[x]\nremove=no\n"
+             [overrides]\nremove=y;\nreplace-local=sha256:{digest}:z-2-1.noarch\n[x]\nremove=no\n\
+             [rpmostree]\nregenerate-initramfs=true\n"
         );
         let read = Origin::parse("p".to_owned(), &text);
         let wanted = Origin {
@@ -127,6 +134,7 @@ mod tests {
             local: vec!["x-1-1.el9.x86_64".to_owned()],
             removed: vec!["y".to_owned()],
             replaced: vec!["z-2-1.noarch".to_owned()],
+            own_initramfs: true,
         };
         assert_eq!(read, wanted);
     }
