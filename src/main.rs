@@ -25,6 +25,8 @@ fn main() -> ExitCode {
     // No timestamps: the system journal has them.
     env_logger::Builder::new()
         .filter_level(level)
+        // It remarks on partitions that the firmware starts every day.
+        .filter_module("fatfs", log::LevelFilter::Error)
         .format(|out, record| {
             let text = one_line(&record.args().to_string());
             progress::clear();

@@ -39,11 +39,6 @@ impl Level {
         level
     }
 
-    /// Returns the newer one of two levels: shim keeps it.
-    pub(super) fn newer(self, other: Self) -> Self {
-        if other.date > self.date { other } else { self }
-    }
-
     /// Returns the reason why shim refuses a program at this level.
     pub(super) fn refuses(&self, program: &[u8]) -> Option<String> {
         if self.components.is_empty() {
@@ -208,13 +203,6 @@ mod tests {
             assert_eq!(level_of_shim(&shim).unwrap().date, 2_023_012_900);
         }
         assert_eq!(level_of_shim(&program(&[(".sbatlev", b"\0\0")])), None);
-    }
-
-    #[test]
-    fn the_newer_level_stays() {
-        let (old, new) = (Level::parse("sbat,1,1\n"), Level::parse("sbat,1,2\ngrub,3"));
-        assert_eq!(old.clone().newer(new.clone()), new);
-        assert_eq!(new.clone().newer(old), new);
     }
 
     proptest! {

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use sha2::{Digest, Sha512};
 
 use super::boot_filesystem::labelled;
 use crate::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::images::tree::ImageTree;
 use crate::node::platform::{Platform, SystemPartition};
+use crate::root::hex;
 
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
@@ -109,14 +111,19 @@ fn judge_partition(
                 format!("EFI/{} ({missing} missing)", stale.join(", EFI/")),
             )
             .prevents("grub>");
-        finding = state_words(target, node, finding);
+        finding = state_words(target, node, files, finding);
         for command in update_commands(target, node, place) {
             finding = finding.next(command);
         }
         findings.push(finding);
     }
     findings.extend(judge_stubs(node, place, files, payload));
+    findings.extend(judge_leftovers(place, files));
     findings
+}
+
+fn sha512(bytes: &[u8]) -> String {
+    hex(&Sha512::digest(bytes))
 }
 
 fn payload_version(target: &Target) -> String {
@@ -126,18 +133,58 @@ fn payload_version(target: &Target) -> String {
     version.unwrap_or_default()
 }
 
-fn state_words(target: &Target, node: &Platform, finding: CrossingFinding) -> CrossingFinding {
+fn state_words(
+    target: &Target,
+    node: &Platform,
+    files: &BTreeMap<String, Vec<u8>>,
+    finding: CrossingFinding,
+) -> CrossingFinding {
     let said = match &node.firmware.state {
         Ok(Some(state)) if state.is_pending => "an update of bootupd was interrupted".to_owned(),
         Ok(Some(state)) => format!("bootupd installed {}", state.version),
         Ok(None) => "missing: bootupd does not know this boot loader".to_owned(),
         Err(reason) => reason.clone(),
     };
-    let finding = finding.seen("/boot/bootupd-state.json", said);
+    let mut finding = finding.seen("/boot/bootupd-state.json", said);
+    let state = node.firmware.state.as_ref().ok().and_then(Option::as_ref);
+    let installed = state.iter().flat_map(|state| &state.files);
+    let changed: Vec<&str> = installed
+        .filter(|(path, digest)| {
+            files.get(*path).map(|bytes| sha512(bytes)).as_ref() != Some(*digest)
+        })
+        .map(|(path, _)| path.as_str())
+        .collect();
+    if !changed.is_empty() {
+        let said = format!("not what bootupd installed: EFI/{}", changed.join(", EFI/"));
+        finding = finding.seen("/boot/bootupd-state.json", said);
+    }
     match payload_version(target).as_str() {
         "" => finding,
         version => finding.seen(&target.tree.source, version),
     }
+}
+
+/// bootupd exchanges a directory by a copy beside it, which stays where the update was interrupted.
+fn judge_leftovers(place: &str, files: &BTreeMap<String, Vec<u8>>) -> Option<CrossingFinding> {
+    let names = files.keys().filter_map(|path| path.split_once('/'));
+    let names = names
+        .map(|(name, _)| name)
+        .filter(|name| name.starts_with(".btmp."));
+    let names: BTreeSet<&str> = names.collect();
+    let first = names.first()?;
+    let all: Vec<String> = names
+        .iter()
+        .map(|name| format!("/boot/efi/EFI/{name}"))
+        .collect();
+    let what = "an update of the boot loader was interrupted on this partition, and its copy takes the room of the next one";
+    Some(
+        CrossingFinding::new(CrossingSeverity::Warning, place, what)
+            .seen(place, format!("EFI/{first}"))
+            .prevents("No space left on device")
+            .next(format!("mount {place} /boot/efi"))
+            .next(format!("rm -r {}", all.join(" ")))
+            .next("umount /boot/efi"),
+    )
 }
 
 /// The commands that update a partition. bootupd compares versions only: it does nothing where it knows no boot loader, and
@@ -147,12 +194,16 @@ fn update_commands(target: &Target, node: &Platform, place: &str) -> Vec<String>
     let state = node.firmware.state.as_ref().ok().and_then(Option::as_ref);
     let is_known = state.is_some_and(|state| !state.version.is_empty() && state.version != version);
     let is_directory = target.tree.source.starts_with('/');
+    let image = target
+        .tree
+        .source
+        .strip_prefix("containers-storage:")
+        .unwrap_or("IMAGE");
     if is_known && !is_directory {
-        return vec![
+        return vec![format!(
             "podman run --env INVOCATION_ID=1 --privileged --pid=host --net=host --rm -v /boot:/boot:rslave -v /dev:/dev \
-             IMAGE bootupctl update"
-                .to_owned(),
-        ];
+             {image} bootupctl update"
+        )];
     }
     let is_new = target.tree.below("usr/lib/efi").next().is_some();
     let below = if is_new {
@@ -162,17 +213,20 @@ fn update_commands(target: &Target, node: &Platform, place: &str) -> Vec<String>
     };
     let from = match is_directory {
         true => format!("{}/{below}", target.tree.source.trim_end_matches('/')),
-        false => format!("$(podman image mount IMAGE)/{below}"),
+        false => format!("$(podman image mount {image})/{below}"),
     };
     let name = place.trim_start_matches('/').replace('/', "-");
-    let mut all = Vec::new();
-    if place != "/boot/efi" {
-        all.push(format!("mount {place} /boot/efi"));
+    let copy = [
+        format!("cp -rp /boot/efi/EFI /var/tmp/EFI-{name}"),
+        format!("for d in {from}; do cp -rp $d /boot/efi/; done"),
+    ];
+    match place {
+        "/boot/efi" => [&copy[..], &["sync".to_owned()]].concat(),
+        _ => {
+            let mount = format!("mount {place} /boot/efi");
+            [&[mount], &copy[..], &["umount /boot/efi".to_owned()]].concat()
+        }
     }
-    all.push(format!("cp -rp /boot/efi/EFI /var/tmp/EFI-{name}"));
-    all.push(format!("for d in {from}; do cp -rp $d /boot/efi/; done"));
-    all.push("umount /boot/efi".to_owned());
-    all
 }
 
 /// The file beside the boot loader that leads it to `/boot`.

@@ -37,50 +37,24 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     }
     let current = Level::parse(&firmware.sbat_level);
     let mut findings = Vec::new();
-    // Shims that may boot next, and the level that each of them sets.
-    let mut highest = (current.clone(), LEVEL.to_owned());
-    let mut raise = |place: &str, files: &BTreeMap<String, Vec<u8>>| {
-        for (path, bytes) in files.iter().filter(|(path, _)| is_shim(path)) {
-            if let Some(level) = level_of_shim(bytes).filter(|level| level.date > highest.0.date) {
-                highest = (
-                    highest.0.clone().newer(level),
-                    format!("{place} EFI/{path}"),
-                );
-            }
-        }
-    };
+    // Shims that boot next, and the level that each of them sets.
+    let mut now = (current.clone(), LEVEL.to_owned());
     for partition in &firmware.partitions {
         if let Ok(files) = &partition.files {
-            raise(&partition.place, files);
+            raise(&mut now, &partition.place, files);
         }
     }
-    raise(&target.tree.source, &payload);
-    let (level, raised_by) = highest;
+    let mut later = now.clone();
+    raise(&mut later, &target.tree.source, &payload);
+    let is_single = firmware.partitions.len() == 1;
     for partition in &firmware.partitions {
         let Ok(files) = &partition.files else {
             continue;
         };
-        let refused = first_refused(files, &level);
-        let Some((path, reason)) = refused else {
-            continue;
-        };
-        let is_now = first_refused(files, &current).is_some();
-        let what = match is_now {
-            true => format!("shim refuses EFI/{path} on this partition already"),
-            false => format!(
-                "shim refuses EFI/{path} on this partition once the newer shim has booted and raised the level"
-            ),
-        };
-        findings.push(
-            CrossingFinding::new(CrossingSeverity::Inhibitor, &partition.place, what)
-                .seen(format!("{} EFI/{path}", partition.place), reason)
-                .seen(&raised_by, format!("level {}", level.date))
-                .prevents(WORDS)
-                .next(
-                    "Update shim and grub together on every EFI system partition, before the image is staged; boot-loader \
-                     has the commands.",
-                ),
-        );
+        let place = &partition.place;
+        findings.extend(judge_partition(
+            place, files, &current, &now, &later, is_single,
+        ));
     }
     if let Some((path, reason)) = first_refused(&payload, &current) {
         let what = format!(
@@ -95,6 +69,63 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
         );
     }
     findings
+}
+
+/// A level, and the place that it is from.
+type Raised = (Level, String);
+
+/// Raises a level to that of the newest shim among some files.
+fn raise(level: &mut Raised, place: &str, files: &BTreeMap<String, Vec<u8>>) {
+    for (path, bytes) in files.iter().filter(|(path, _)| is_shim(path)) {
+        let own = level_of_shim(bytes);
+        if let Some(own) = own.filter(|own| own.date > level.0.date) {
+            *level = (own, format!("{place} EFI/{path}"));
+        }
+    }
+}
+
+/// Judges the programs of a partition at the level of the next boot, and at that of the image's shim.
+fn judge_partition(
+    place: &str,
+    files: &BTreeMap<String, Vec<u8>>,
+    current: &Level,
+    now: &Raised,
+    later: &Raised,
+    is_single: bool,
+) -> Option<CrossingFinding> {
+    let (severity, (path, reason), (level, raised_by)) = match first_refused(files, &now.0) {
+        Some(refused) => (CrossingSeverity::Inhibitor, refused, now),
+        // An update brings shim and grub together, but not to each partition.
+        None if is_single => (
+            CrossingSeverity::Warning,
+            first_refused(files, &later.0)?,
+            later,
+        ),
+        None => (
+            CrossingSeverity::Inhibitor,
+            first_refused(files, &later.0)?,
+            later,
+        ),
+    };
+    let what = if first_refused(files, current).is_some() {
+        format!("shim refuses EFI/{path} on this partition already")
+    } else if is_single {
+        format!("the newer shim refuses EFI/{path}: both have to be replaced in one step")
+    } else {
+        format!(
+            "shim refuses EFI/{path} on this partition once the newer shim of another place has booted and raised the level"
+        )
+    };
+    Some(
+        CrossingFinding::new(severity, place, what)
+            .seen(format!("{place} EFI/{path}"), reason)
+            .seen(raised_by, format!("level {}", level.date))
+            .prevents(WORDS)
+            .next(
+                "Update shim and grub together on every EFI system partition, before the image is staged; boot-loader \
+                 has the commands.",
+            ),
+    )
 }
 
 /// The programs that shim starts, and shim itself, which checks its own generation.

@@ -57,6 +57,8 @@ pub struct BootupdState {
     pub version: String,
     /// True if an update was interrupted.
     pub is_pending: bool,
+    /// SHA-512 of the files that it installed, by path below `EFI` in small letters.
+    pub files: BTreeMap<String, String>,
 }
 
 impl Firmware {
@@ -96,6 +98,12 @@ fn read_state(root: &Root) -> Seen<Option<BootupdState>> {
     let json: Value =
         serde_json::from_slice(&bytes).map_err(|error| format!("/{file}: {error}"))?;
     let version = json.pointer("/installed/EFI/meta/version");
+    let tree = json.pointer("/installed/EFI/filetree/children");
+    let files = tree.and_then(Value::as_object).into_iter().flatten();
+    let files = files.filter_map(|(path, file)| {
+        let digest = file["sha512"].as_str()?.strip_prefix("sha512:")?;
+        Some((path.to_ascii_lowercase(), digest.to_owned()))
+    });
     Ok(Some(BootupdState {
         version: version
             .and_then(Value::as_str)
@@ -104,6 +112,7 @@ fn read_state(root: &Root) -> Seen<Option<BootupdState>> {
         is_pending: json["pending"]
             .as_object()
             .is_some_and(|all| !all.is_empty()),
+        files: files.collect(),
     }))
 }
 
