@@ -4,6 +4,7 @@
 
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The root as the command line named it, as a word for the shell. It is set once, before anything is printed.
 static ROOT: OnceLock<String> = OnceLock::new();
@@ -23,6 +24,33 @@ pub fn mco_rescue(arguments: &str) -> String {
         "" => format!("mco-rescue {arguments}"),
         root => format!("mco-rescue {arguments} --root {root}"),
     }
+}
+
+/// A soft reboot of the running system is prepared.
+static SOFT: AtomicBool = AtomicBool::new(false);
+
+/// Keeps that a soft reboot is prepared or not, for the commands that are printed.
+pub fn remember_soft_reboot(prepared: bool) {
+    SOFT.store(prepared, Ordering::Relaxed);
+}
+
+/// The command that reboots through the kernel, also where a soft reboot is prepared.
+pub fn reboot() -> &'static str {
+    match SOFT.load(Ordering::Relaxed) {
+        true => HARD_REBOOT,
+        false => "systemctl reboot",
+    }
+}
+
+/// Reboots through the kernel although a soft reboot is prepared.
+pub const HARD_REBOOT: &str = "SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1 systemctl reboot";
+
+/// Said where a soft reboot is prepared.
+pub fn soft_reboot_words() -> String {
+    format!(
+        "a soft reboot is prepared: a plain systemctl reboot would enter the tree at /run/nextroot and keep the kernel and \
+         its arguments. Reboot fully: {HARD_REBOOT}; or undo it first: ostree admin prepare-soft-reboot --reset"
+    )
 }
 
 /// A text as one word for the shell.

@@ -19,7 +19,8 @@ use super::{ApplyArgs, Output, PlanArgs, machine};
 use crate::command::job::{Done, Job};
 use crate::daemon::forecast::Forecast;
 use crate::error::ExitCode;
-use crate::invocation::{mco_rescue, shell_word};
+use crate::invocation::{mco_rescue, reboot, remember_soft_reboot, shell_word};
+use crate::node::boot::is_soft_prepared;
 use crate::node::host::systemd_runs;
 use crate::paths;
 use crate::plan::{After, Force, Options, Plan, PlannedStep};
@@ -227,7 +228,7 @@ fn stop_workloads<'a>(
     }
     quorum::allow_stopping(&session.root, apply.plan.guards.ignore_quorum)?;
     workloads::is_possible(session.runner)?;
-    workloads::note_stopped(&session.root)?;
+    workloads::note_stopped(&session.root, session.runner)?;
     let stopped = workloads::stop(session.runner)
         .inspect_err(|_| workloads::forget_stopped(&session.root))?;
     log::warn!("the kubelet and {} are stopped", count(stopped.pods, "pod"));
@@ -260,7 +261,10 @@ fn carry_out(
         config: session.config_ref(),
         source,
         files: !work.plan.steps.is_empty(),
-        over: Over::read_over(&session.root, &state::read_booted(&session.root)?)?,
+        over: Over::read_over(
+            &session.root,
+            &state::read_booted(&session.root, session.runner)?,
+        )?,
         expected: RefCell::default(),
         staged: RefCell::default(),
     };
@@ -399,18 +403,21 @@ fn done(
     if plan.is_empty() {
         return daemon.map(Forecast::text_with_next).unwrap_or_default();
     }
+    // Staging undoes a prepared soft reboot.
+    remember_soft_reboot(is_soft_prepared(&session.root));
+    let next = format!("Next: {}\n", reboot());
     let after = match &plan.after {
         _ if plan.os.needs_reboot() && by_hand => {
             "The operating system is staged. No unit completes the run: after the reboot run mco-rescue\n\
-             complete by hand, before the kubelet starts.\n\
-             Next: systemctl reboot\n"
+             complete by hand, before the kubelet starts.\n"
                 .to_owned()
+                + &next
         }
         _ if plan.os.needs_reboot() => {
             "The operating system is staged; the rest is done by mco-rescue-complete at the\n\
-             next boot.\n\
-             Next: systemctl reboot\n"
+             next boot.\n"
                 .to_owned()
+                + &next
         }
         Some(after) => report::after::done(after, told),
         None => String::new(),

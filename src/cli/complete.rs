@@ -17,6 +17,7 @@ use crate::command::rpm_ostree::status::{Deployment, Deployments, finalize_failu
 use crate::drift::Drift;
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
+use crate::node::boot::BootIdentity;
 use crate::plan::{FinishedRun, Options, PlanRequest, Step};
 use crate::report;
 use crate::report::complete::{self, Completed};
@@ -38,7 +39,7 @@ pub(super) fn run(ui: &Ui<'_>) -> Result<ExitCode> {
     };
     let lock = transaction::acquire_lock(&root)?;
     recover_first(&root, ui.runner, &lock)?;
-    let booted = state::read_booted(&root)?;
+    let booted = state::read_booted(&root, ui.runner)?;
     let boot = JudgedBoot {
         ui,
         root: &root,
@@ -50,7 +51,10 @@ pub(super) fn run(ui: &Ui<'_>) -> Result<ExitCode> {
         (Arrival::Arrived, Way::Forward) => boot.arrived(awaited)?,
         (Arrival::Arrived, Way::Back) => boot.back(awaited)?,
         (Arrival::Stayed, Way::Forward) => boot.stayed(awaited)?,
-        (Arrival::Stayed, Way::Back) => boot.not_taken(awaited, why_stayed(ui.runner))?,
+        (Arrival::Stayed, Way::Back) => {
+            let why = boot.why_stayed(&awaited);
+            boot.not_taken(awaited, why)?
+        }
         (Arrival::Elsewhere(what), _) => boot.not_taken(awaited, what)?,
     };
     say(ui, &completed)
@@ -167,7 +171,7 @@ struct JudgedBoot<'a> {
     ui: &'a Ui<'a>,
     root: &'a Root,
     lock: &'a Lock,
-    boot: &'a str,
+    boot: &'a BootIdentity,
 }
 
 impl JudgedBoot<'_> {
@@ -231,7 +235,7 @@ impl JudgedBoot<'_> {
         let history = state::summarise_runs(&transaction::read_history(self.root)?);
         match awaited.goes_back(&history) {
             GoesBack::Runs(runs) => {
-                let why = why_stayed(self.ui.runner);
+                let why = self.why_stayed(&awaited);
                 self.take_back(&awaited, &runs)?;
                 let cleared = Awaited {
                     // Its files are gone, so that they cannot be taken back again.
@@ -262,6 +266,11 @@ impl JudgedBoot<'_> {
         let why = half.map_or(why.clone(), |words| format!("{why}; {words}"));
         let failed = self.give_up(awaited, why, is_half)?;
         Ok(Completed::failed(&failed))
+    }
+
+    /// Returns the reason why the deployment from before runs.
+    fn why_stayed(&self, awaited: &Awaited) -> String {
+        why_stayed(self.ui.runner, self.boot.is_soft_after(&awaited.boot))
     }
 
     /// Asking is not possible at boot: what was changed since stays, and is said.
@@ -309,7 +318,7 @@ impl JudgedBoot<'_> {
     fn give_up(&self, awaited: Awaited, why: String, half: bool) -> Result<Awaited> {
         let newest = transaction::read_history(self.root)?.into_iter().next();
         let failed = Awaited {
-            boot: self.boot.to_owned(),
+            boot: self.boot.clone(),
             // Files that never came can still come.
             head: awaited
                 .head
@@ -328,11 +337,16 @@ fn differs(drift: &Drift) -> String {
     format!("{}: {}", drift.subject, drift.detail)
 }
 
+/// Said where a soft reboot did not leave the deployment.
+const SOFT: &str = "the reboot was soft, so the kernel and the deployment from before stayed; only a full reboot \
+                    (SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1 systemctl reboot) enters another boot entry";
+
 /// Why the deployment from before runs: what ostree said when the system went down, where the journal has it.
-fn why_stayed(runner: &dyn CommandRunner) -> String {
-    let answer = runner.run(&finalize_journal());
+fn why_stayed(runner: &dyn CommandRunner, soft: bool) -> String {
+    let answer = runner.run(&finalize_journal(soft));
     match answer.map(|answer| finalize_failure(&answer.stdout)) {
         Ok(Some(said)) => format!("the staged deployment was not finalized at shutdown: {said}"),
+        _ if soft => SOFT.to_owned(),
         Ok(None) => "the deployment from before was booted again (the staged one was lost at a power cut, or another boot entry was chosen)".to_owned(),
         Err(error) => format!("the deployment from before was booted again; why is not known ({error})"),
     }

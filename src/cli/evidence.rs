@@ -96,7 +96,7 @@ impl LiveEvidence for NodeEvidence<'_> {
     }
 
     fn full_history(&self) -> Result<Option<usize>> {
-        let over = Over::read_over(self.root, &state::read_booted(self.root)?)?;
+        let over = Over::read_over(self.root, &state::read_booted(self.root, self.runner)?)?;
         Ok(over.is_full().then_some(transaction::HISTORY_KEPT))
     }
 

@@ -25,7 +25,7 @@ use crate::install::{
     self, COMPLETE, FETCH, FoundItem, InstallScope, InstallSurvey, ItemStanding, RECOVER, cpio,
     managed_paths,
 };
-use crate::invocation::mco_rescue;
+use crate::invocation::{mco_rescue, reboot};
 use crate::node::space::Mounted;
 use crate::node::{Host, Labels, Records};
 use crate::notice::Notice;
@@ -489,7 +489,8 @@ fn remove(ui: &Ui<'_>, root: &Root) -> Result<ExitCode> {
     if state::read_awaited(root)?.is_some_and(|awaited| awaited.failed.is_none()) {
         bail!(
             "what an earlier run staged waits for the next boot, and removing would take away what completes it. \
-             Next: systemctl reboot, then {}; nothing was removed",
+             Next: {}, then {}; nothing was removed",
+            reboot(),
             mco_rescue("status")
         );
     }

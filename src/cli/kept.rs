@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use super::Output;
 use super::machine;
 use crate::error::ExitCode;
+use crate::invocation::reboot;
 use crate::plan::{FinishedRun, RecordBefore};
 use crate::report;
 use crate::report::kept::{Before, KeptRun, RunsDocument};
@@ -91,8 +92,9 @@ pub(super) fn separate_systems(
     if own && older.len() != together {
         bail!(
             "run {} changed the operating system too, so it goes back by itself, with a reboot. Nothing was changed. \
-             Next: mco-rescue rollback, then systemctl reboot, then this again",
-            newest.id
+             Next: mco-rescue rollback, then {}, then this again",
+            newest.id,
+            reboot()
         );
     }
     let mut later = newest;

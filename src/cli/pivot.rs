@@ -16,7 +16,8 @@ use crate::staging::stage::{Over, Staging};
 
 use super::{Output, PivotArgs, machine};
 use crate::error::ExitCode;
-use crate::invocation::mco_rescue;
+use crate::invocation::{mco_rescue, reboot, remember_soft_reboot};
+use crate::node::boot::is_soft_prepared;
 use crate::node::system::System;
 use crate::node::{self, Host, Interest, Records};
 use crate::plan::fit::Accepted;
@@ -140,7 +141,7 @@ fn staging<'a>(
         },
         source: args.bits.options().source(),
         files: false,
-        over: Over::read_over(root, &state::read_booted(root)?)?,
+        over: Over::read_over(root, &state::read_booted(root, ui.runner)?)?,
         expected: RefCell::default(),
         staged: RefCell::default(),
     })
@@ -165,10 +166,12 @@ fn end(ui: &Ui<'_>, root: &Root, plan: &Plan, args: &PivotArgs) -> Result<ExitCo
         let text = report::plan::os_json(&plan.os)?;
         report::print_result(text.as_bytes());
     }
+    // Staging undoes a prepared soft reboot.
+    remember_soft_reboot(is_soft_prepared(root));
     if plan.os.needs_reboot() && args.reboot {
         deployments::reboot_node(root, ui.runner, args.guards.ignore_quorum)?;
     } else if plan.os.needs_reboot() && ui.output == Output::Text {
-        report::print_result(b"Staged.\nNext: systemctl reboot\n");
+        report::print_result(format!("Staged.\nNext: {}\n", reboot()).as_bytes());
     } else if !plan.os.is_empty() && ui.output == Output::Text {
         report::print_result(b"What was staged is dropped; what runs stays.\n");
     }

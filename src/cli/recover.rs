@@ -10,7 +10,7 @@ use super::{Output, RecoverArgs, machine};
 use crate::command::{CommandError, CommandRunner, systemctl};
 use crate::error::{ExitCode, RunError};
 use crate::node::Host;
-use crate::node::host::boot_id;
+use crate::node::boot::BootIdentity;
 use crate::node::host::systemd_runs;
 use crate::notice::Notice;
 use crate::paths;
@@ -185,10 +185,13 @@ fn recover(
         progress::begin(Work::new("Recovering an interrupted run"))
     });
     let deployment = Host::observe(root)?.deployment;
-    let boot = root.is_live().then(boot_id).flatten();
+    let boot = match half_way {
+        true => BootIdentity::observe(root, deployment.clone(), runner),
+        false => None,
+    };
     let running = RunningSystem {
         runner,
-        boot: boot.as_deref(),
+        boot: boot.as_ref(),
     };
     let wanted = RecoverRequest {
         direction,

@@ -18,8 +18,9 @@ use crate::command::job::Job;
 use crate::daemon::annotations;
 use crate::error::ExitCode;
 use crate::invocation::mco_rescue;
+use crate::node::boot::BootIdentity;
 use crate::node::host::systemd_runs;
-use crate::node::{self, Interest, NodeState, Records};
+use crate::node::{self, Host, Interest, NodeState, Records};
 use crate::paths;
 use crate::plan::{self, Allowed, FinishedRun, Plan, PlanRequest, RollbackInputs, Task};
 use crate::report;
@@ -49,7 +50,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         return forget(ui, &root, args.if_done);
     }
     let whole = !args.files_only && root.is_live();
-    if whole && let Some((awaited, leaving)) = unfinished(&root)? {
+    if whole && let Some((awaited, leaving)) = unfinished(&root, ui.runner)? {
         if args.to.is_some() {
             bail!(
                 "what was staged for {} has to go first: {}; then run this again. Nothing was changed",
@@ -71,7 +72,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         if ui.output == Output::Text {
             report::print(words.as_bytes())?;
         }
-        way.is_completed(&root, args)?;
+        way.is_completed(ui, &root, args)?;
         ui.confirm("Go back to before it?")?;
         return way.leave(ui, &root, &lock, args);
     }
@@ -136,7 +137,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &RollbackArgs) -> Result<ExitCode> {
         );
     }
     if let Some(way) = &way {
-        way.is_completed(&root, args)?;
+        way.is_completed(ui, &root, args)?;
     }
     let oldest = older.last().unwrap_or(run);
     let asked = format!(
@@ -199,12 +200,12 @@ fn end(ui: &Ui<'_>, root: &Root, run: &Ran, steps: usize) -> Result<ExitCode> {
 }
 
 /// The last thing that was done, where that staged something and its files did not come, or it has none.
-fn unfinished(root: &Root) -> Result<Option<(Awaited, Leaving)>> {
+fn unfinished(root: &Root, runner: &dyn CommandRunner) -> Result<Option<(Awaited, Leaving)>> {
     let Some(awaited) = state::read_awaited(root)? else {
         return Ok(None);
     };
     let history = state::summarise_runs(&transaction::read_history(root)?);
-    let leaving = awaited.leaving(&state::read_booted(root)?, &history);
+    let leaving = awaited.leaving(&state::read_booted(root, runner)?, &history);
     Ok(leaving.map(|leaving| (awaited, leaving)))
 }
 
@@ -244,8 +245,8 @@ impl Together {
     }
 
     /// Files that go back at the next boot need the unit that completes.
-    fn is_completed(&self, root: &Root, args: &RollbackArgs) -> Result<()> {
-        let runs = state::read_booted(root)?.deployment;
+    fn is_completed(&self, ui: &Ui<'_>, root: &Root, args: &RollbackArgs) -> Result<()> {
+        let runs = state::read_booted(root, ui.runner)?.deployment;
         if runs.as_ref() == Some(&self.leaving.to) {
             return Ok(());
         }
@@ -337,10 +338,11 @@ fn is_done(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
     let records = Records::read(root).context("reading the daemon's records")?;
     let deployments =
         deployments::read_deployments(root, runner).map_err(|cause| anyhow!(cause.to_line()))?;
-    Ok(
-        annotations.seen > sysinfo::System::boot_time().unwrap_or(u64::MAX)
-            && pins::is_done(&annotations, &records, &deployments),
-    )
+    // A soft reboot keeps the time at which the kernel began.
+    let kernel = sysinfo::System::boot_time().unwrap_or(u64::MAX);
+    let boot = BootIdentity::observe(root, Host::observe(root)?.deployment, runner);
+    let since = boot.map_or(kernel, |boot| boot.began(kernel));
+    Ok(annotations.seen > since && pins::is_done(&annotations, &records, &deployments))
 }
 
 /// The files go back where their deployment runs again; here they belong to what is left.

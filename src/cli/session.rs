@@ -19,8 +19,9 @@ use crate::daemon::policies::{Cluster, Overrides};
 use crate::daemon::{annotations, pod_log};
 use crate::document::{Desired, Finding, MachineConfig, with_first_boot_files};
 use crate::drift::{self, Drift};
-use crate::invocation::mco_rescue;
+use crate::invocation::{self, mco_rescue};
 use crate::mounts;
+use crate::node::boot::is_soft_prepared;
 use crate::node::sysroot;
 use crate::node::{self, Machine, NodeState, Recorded, Records};
 use crate::object::Kind;
@@ -72,6 +73,7 @@ pub(super) struct Session<'a> {
 /// `var` (docs/fetch-and-cache.md).
 pub(super) fn open_root(ui: &Ui<'_>) -> Result<Root> {
     let root = Root::open(&ui.root).context("opening the root")?;
+    invocation::remember_soft_reboot(is_soft_prepared(&root));
     if !sysroot::is_physical(&root)? {
         return Ok(root);
     }

@@ -15,10 +15,12 @@ use crate::command::rpm_ostree::status::Deployment;
 use crate::daemon::{annotations, pod_log, policies};
 use crate::drift;
 use crate::error::ExitCode;
-use crate::invocation::mco_rescue;
+use crate::invocation::{self, mco_rescue};
 use crate::node::activity::StagedEvidence;
+use crate::node::boot::BootIdentity;
 use crate::node::system::Facts;
-use crate::node::{Baseline, Host, Recorded, Records, System};
+use crate::node::{Baseline, Host, Neighbours, Recorded, Records, System};
+use crate::plan;
 use crate::plan::staged::{enter_command, who_staged};
 use crate::report;
 use crate::report::fetch::ClusterReport;
@@ -74,7 +76,7 @@ pub(super) fn document(
     let awaited = state::read_awaited(root)?;
     let verdict = awaited
         .as_ref()
-        .map(|one| verdict(root, one, &system))
+        .map(|one| verdict(root, runner, one, &system))
         .transpose()?;
     let half = match &verdict {
         None | Some(Verdict::Failed) => system.facts(),
@@ -82,6 +84,15 @@ pub(super) fn document(
     };
     let seen = seen(root)?;
     let half = half.and_then(|facts| half_of(root, &records, facts, &seen));
+    let in_initramfs = host
+        .live
+        .then(|| runtime::read_json(runtime::FIRSTBOOT))
+        .flatten();
+    // The file is left over after a soft reboot, which has no initramfs.
+    let in_initramfs = in_initramfs.filter(|_| {
+        let boot = BootIdentity::observe(root, host.deployment.clone(), runner);
+        boot.and_then(|boot| boot.soft_reboots).unwrap_or_default() == 0
+    });
     // A failure that the next boot mends is told as that half.
     let is_told = awaited.as_ref().is_some_and(|one| one.half);
     let is_told = is_told && !half.as_ref().is_some_and(|half| half.reboot);
@@ -105,12 +116,10 @@ pub(super) fn document(
         recorded_image: records.current_image.clone(),
         seen,
         pending: word,
+        beside: plan::describe_neighbours(&Neighbours::observe(root)),
         frozen: frozen(root)?,
         pending_config: config.map(|config| config.name.clone()),
-        firstboot: host
-            .live
-            .then(|| runtime::read_json(runtime::FIRSTBOOT))
-            .flatten(),
+        firstboot: in_initramfs,
         last_run: last_run(root),
         history: history(root),
         daemon: match &pending {
@@ -176,7 +185,7 @@ fn half_of(root: &Root, records: &Records, facts: &Facts, seen: &ClusterReport) 
                 .is_some_and(|config| config.os_image_url == one.image())
     });
     let next = match (&runs, locked) {
-        _ if reboot => "systemctl reboot".to_owned(),
+        _ if reboot => invocation::reboot().to_owned(),
         (_, Some(_)) => format!(
             "{}; or {}",
             enter_command(true, Some(facts)),
@@ -238,7 +247,12 @@ fn half_only(awaited: &Option<Awaited>) -> bool {
 }
 
 /// How it stands with what is awaited.
-fn verdict(root: &Root, awaited: &Awaited, system: &System) -> Result<Verdict> {
+fn verdict(
+    root: &Root,
+    runner: &dyn CommandRunner,
+    awaited: &Awaited,
+    system: &System,
+) -> Result<Verdict> {
     let facts = system.facts();
     let history = state::summarise_runs(&transaction::read_history(root)?);
     let next = facts.and_then(|facts| facts.deployments.next_boot());
@@ -254,7 +268,7 @@ fn verdict(root: &Root, awaited: &Awaited, system: &System) -> Result<Verdict> {
         });
     }
     let scene = Scene {
-        booted: &state::read_booted(root)?,
+        booted: &state::read_booted(root, runner)?,
         next: next.as_deref(),
         history: &history,
         at_work: at_work && awaited.failed.is_none(),

@@ -8,7 +8,7 @@ use crate::error::RunError;
 use crate::invocation::mco_rescue;
 use crate::labels::LabelPolicy;
 use crate::node::NodeState;
-use crate::node::host::boot_id;
+use crate::node::boot::BootIdentity;
 use crate::plan::{self, Plan, restorecon_command};
 use crate::reason::Reason;
 use crate::report;
@@ -49,7 +49,8 @@ pub(super) struct RunWork<'a> {
 impl RunWork<'_> {
     /// Carries the plan out, all of it or nothing, and keeps what came of it for `status`.
     pub(super) fn transact(&self) -> Result<Finished> {
-        let boot = self.root.is_live().then(boot_id).flatten();
+        let deployment = self.node.host.deployment.clone();
+        let boot = BootIdentity::observe(self.root, deployment, self.runner);
         let request = TransactionRequest {
             root: self.root,
             lock: self.lock,
@@ -65,7 +66,7 @@ impl RunWork<'_> {
             jobs: self.jobs,
             running: RunningSystem {
                 runner: self.runner,
-                boot: boot.as_deref(),
+                boot: boot.as_ref(),
             },
         };
         self.limit();

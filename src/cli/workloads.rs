@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::job::Job;
 use crate::command::{CommandRunner, crictl, systemctl};
-use crate::node::host::boot_id;
+use crate::node::Host;
+use crate::node::boot::BootIdentity;
 use crate::paths;
 use crate::root::{Root, RootPath};
 use crate::state_file;
@@ -23,14 +24,20 @@ const VERSION: u32 = 1;
 struct Note {
     version: u32,
     /// The boot in which it was stopped.
-    boot: Option<String>,
+    #[serde(flatten)]
+    boot: Option<BootIdentity>,
+}
+
+fn this_boot(root: &Root, runner: &dyn CommandRunner) -> Result<Option<BootIdentity>> {
+    let deployment = Host::observe(root)?.deployment;
+    Ok(BootIdentity::observe(root, deployment, runner))
 }
 
 /// Durable before anything is stopped.
-pub(super) fn note_stopped(root: &Root) -> Result<()> {
+pub(super) fn note_stopped(root: &Root, runner: &dyn CommandRunner) -> Result<()> {
     let note = Note {
         version: VERSION,
-        boot: boot_id(),
+        boot: this_boot(root, runner)?,
     };
     store_value(root, paths::STOPPED, &note).context("noting that the kubelet is stopped")
 }
@@ -71,7 +78,13 @@ pub(super) fn start_again(root: &Root, runner: &dyn CommandRunner) -> Result<()>
     let Some(note) = note().with_context(unread)? else {
         return Ok(());
     };
-    let here = root.is_live() && note.is_none_or(|note| note.boot == boot_id());
+    let in_this_boot = || -> Result<bool> {
+        let Some(then) = note.and_then(|note| note.boot) else {
+            return Ok(true);
+        };
+        Ok(this_boot(root, runner)?.is_some_and(|now| now.is_same(&then)))
+    };
+    let here = root.is_live() && in_this_boot().with_context(unread)?;
     if here {
         systemctl::start_unit(runner, KUBELET).with_context(|| {
             format!("starting the kubelet, which an interrupted run had stopped. Next: systemctl start {KUBELET}")

@@ -158,6 +158,34 @@ const BUSY: Duration = Duration::from_secs(90);
 /// For a stop and a start, each of which systemd gives 90 s.
 const TWICE: Duration = Duration::from_secs(200);
 
+/// User space as the running manager knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UserSpace {
+    /// Number of soft reboots since the kernel started; `None` before systemd 256.
+    pub soft_reboots: Option<u32>,
+    /// Its start, in microseconds since the kernel started.
+    pub began: Option<u64>,
+}
+
+/// Returns the start of user space and the number of soft reboots.
+///
+/// # Errors
+/// systemctl is missing, or gives no answer.
+pub fn query_user_space(runner: &dyn CommandRunner) -> Result<UserSpace, CommandError> {
+    let options = [
+        "show",
+        "--property=SoftRebootsCount,UserspaceTimestampMonotonic",
+    ];
+    let answer = run_systemctl(runner, &systemctl_line(&options, &[], QUICK))?;
+    let value = |key| property_value(&answer.stdout, key);
+    Ok(UserSpace {
+        soft_reboots: value("SoftRebootsCount").and_then(|text| text.parse().ok()),
+        began: value("UserspaceTimestampMonotonic")
+            .and_then(|text| text.parse().ok())
+            .filter(|began| *began > 0),
+    })
+}
+
 fn activity_query(units: &[&str]) -> CommandLine {
     systemctl_line(
         &["show", "--property=Id,ActiveState,SubState"],
@@ -243,11 +271,15 @@ pub fn main_pid(runner: &dyn CommandRunner, unit: &str) -> Result<Option<i32>, C
     Ok(answer.stdout.trim().parse().ok().filter(|pid| *pid > 0))
 }
 
-/// The command that reboots in an orderly way; it returns before the reboot.
-pub fn reboot_node() -> CommandLine {
+/// The command that reboots in an orderly way; it returns before the reboot. `soft`: a soft reboot is prepared, which is passed
+/// over.
+pub fn reboot_node(soft: bool) -> CommandLine {
+    let words = ["SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1", "systemctl"];
+    let words: &[&str] = if soft { &words } else { &[] };
+    let args = words.iter().copied().chain(["--no-block", "reboot"]);
     CommandLine {
-        program: "systemctl".into(),
-        args: ["--no-block", "reboot"].map(str::to_owned).to_vec(),
+        program: if soft { "env" } else { "systemctl" }.into(),
+        args: args.map(str::to_owned).collect(),
         timeout: Duration::from_secs(60),
         capabilities: &[Capability::CAP_SYS_BOOT],
     }
@@ -311,6 +343,28 @@ mod tests {
         daemon_reload(&runner).unwrap();
         start_unit(&runner, "a.service").unwrap();
         stop_units(&runner, &["-b.service", "c.timer"]).unwrap();
+    }
+
+    #[test]
+    fn soft_reboots_are_counted_where_systemd_tells_them() {
+        let command = "systemctl show --property=SoftRebootsCount,UserspaceTimestampMonotonic";
+        for (answer, soft_reboots, began) in [
+            (
+                "UserspaceTimestampMonotonic=2000000\nSoftRebootsCount=3\n",
+                Some(3),
+                Some(2_000_000),
+            ),
+            ("UserspaceTimestampMonotonic=17\n", None, Some(17)),
+            ("UserspaceTimestampMonotonic=0\n", None, None),
+            ("", None, None),
+        ] {
+            let runner = script(&[(command, 0, answer)]);
+            let wanted = UserSpace {
+                soft_reboots,
+                began,
+            };
+            assert_eq!(query_user_space(&runner), Ok(wanted), "{answer}");
+        }
     }
 
     #[test]

@@ -768,6 +768,7 @@ mod tests {
             accounts: Accounts::default(),
             host,
             os: Os::default(),
+            neighbours: crate::node::Neighbours::default(),
             system: System::default(),
             labels: Labels::default(),
             elsewhere: BTreeMap::new(),

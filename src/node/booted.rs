@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use crate::paths;
 use crate::root::{Root, RootError, RootPath, descriptor_path, stat_of_open};
 
-use super::deploy_directories::{self, is_name};
+use super::deploy_directories::{self, DeployDirectory, is_name};
 use super::host::{Host, kernel_command_line};
 
 /// Device and inode of a directory.
@@ -94,10 +94,24 @@ fn composefs_argument(line: &str) -> Option<String> {
 /// Returns the deployment whose directory is the root, or became the root.
 fn of_identity(root: &Root) -> Option<String> {
     let (own, _) = stat_of_open(root.as_fd()).ok()?;
-    let known = [Some((own.st_dev, own.st_ino)), made_of()];
-    let mut all = deploy_directories::list(root).ok()?.into_iter();
-    let found = all.find(|one| known.contains(&Some(one.identity)))?;
-    Some(found.name)
+    let all = deploy_directories::list(root).ok()?;
+    let is_root = |one: &&DeployDirectory| one.identity == (own.st_dev, own.st_ino);
+    let named = |made_of| all.iter().find(|one| Some(one.identity) == made_of);
+    let found = all.iter().find(is_root).or_else(|| has_etc(root, &all));
+    Some(found.or_else(|| named(made_of()))?.name.clone())
+}
+
+/// Returns the deployment whose `etc` is mounted as that of the root. After a soft reboot into an image that composefs shows,
+/// `/run/ostree-booted` is of the deployment before until `ostree-boot-complete.service` replaces it.
+fn has_etc<'a>(root: &Root, all: &'a [DeployDirectory]) -> Option<&'a DeployDirectory> {
+    let identity = |path: &RootPath| -> Option<FileIdentity> {
+        let directory = root.directory(path).ok()??;
+        let (stat, _) = stat_of_open(&directory).ok()?;
+        Some((stat.st_dev, stat.st_ino))
+    };
+    let own = identity(&RootPath::parse("/etc").ok()?)?;
+    let mut all = all.iter();
+    all.find(|one| one.path.join("etc").ok().and_then(|etc| identity(&etc)) == Some(own))
 }
 
 #[allow(

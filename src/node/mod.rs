@@ -4,6 +4,7 @@ pub mod account_files;
 pub mod accounts;
 pub mod activity;
 pub mod authorities;
+pub mod boot;
 pub mod booted;
 pub mod bootloader;
 pub mod builds;
@@ -17,6 +18,7 @@ mod labels;
 pub mod login;
 mod machine;
 pub mod name_servers;
+pub mod neighbours;
 pub mod network;
 mod observer;
 pub mod os;
@@ -45,6 +47,7 @@ pub use activity::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process};
 pub use host::Host;
 pub use labels::{Labels, Mislabelled};
 pub use machine::Machine;
+pub use neighbours::Neighbours;
 use observer::{Observer, SeenObjects};
 pub use os::Os;
 pub use os_release::OsRelease;
@@ -90,6 +93,8 @@ pub struct NodeState {
     pub os: Os,
     /// The operating system, from rpm-ostree.
     pub system: System,
+    /// What else changes the node, where it runs.
+    pub neighbours: Neighbours,
     /// The SELinux policy of the root, and the labels of the objects.
     pub labels: Labels,
     /// Directories that are elsewhere than their path, through links.
@@ -175,6 +180,7 @@ pub fn observe(
             System::NotAsked
         },
         host,
+        neighbours: Neighbours::observe(root),
         labels: Labels::read(root),
         elsewhere: BTreeMap::new(),
         packaged: BTreeMap::new(),

@@ -6,10 +6,10 @@ use anyhow::Result;
 use super::fit::{self, Accepted};
 use super::{
     Addition, After, Allowed, ImageEvidence, Inputs, Options, OsPlan, Plan, RollbackInputs, after,
-    changes, find_removals, guard, image, one_more_key, os, quorum, rollback,
+    changes, find_removals, guard, image, neighbours, one_more_key, os, quorum, rollback,
 };
 use crate::daemon::policies::Cluster;
-use crate::invocation::mco_rescue;
+use crate::invocation::{mco_rescue, reboot};
 use crate::node::etcd::Etcd;
 use crate::node::system::Facts;
 use crate::node::{Activity, NodeState};
@@ -167,6 +167,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
             after::add(&mut plan, inputs, request.options, evidence)?;
         }
         add_quorum(&mut plan, request, evidence)?;
+        neighbours::add(&mut plan, &node.neighbours);
         let found = evidence.completion(&plan)?;
         plan.blockers.extend(found.blockers);
         plan.notices.extend(found.notices);
@@ -218,7 +219,8 @@ fn add_way_back(plan: &mut Plan, node: &NodeState, evidence: &dyn LiveEvidence) 
             subject: "history".to_owned(),
             message: format!(
                 "{waiting} runs wait for a reboot, and the history holds no more of them: the way back would be lost. \
-                 Reboot into the last one: systemctl reboot; or take them back: {}",
+                 Reboot into the last one: {}; or take them back: {}",
+                reboot(),
                 mco_rescue("rollback")
             ),
         });

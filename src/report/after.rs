@@ -7,6 +7,7 @@ use super::wrap;
 use crate::command::job::{Done, Job};
 use crate::daemon::policies;
 use crate::daemon::{Action, Queued};
+use crate::invocation::reboot;
 use crate::plan::After;
 use crate::text::inline;
 
@@ -98,7 +99,7 @@ pub fn done(after: &After, told: &JobsDone) -> String {
         let cause = after.queue.iter().map(|queued| queued.cause.to_string());
         let cause = cause.collect::<Vec<_>>().join(", ");
         out.push_str(&wrap(&format!("The new files need a reboot: {cause}."), 0));
-        return out + "Next: systemctl reboot\n";
+        return out + &format!("Next: {}\n", reboot());
     }
     let mut next: Vec<String> = told.left.iter().map(Job::systemctl_text).collect();
     if after.unread_units {

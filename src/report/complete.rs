@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::wrap;
-use crate::invocation::mco_rescue;
+use crate::invocation::{mco_rescue, reboot};
 use crate::staging::awaited::{Awaited, Way};
 
 /// The result of the awaited boot.
@@ -90,7 +90,7 @@ pub fn to_text(completed: &Completed) -> String {
     let name = completed.config.as_deref().unwrap_or_default();
     let failed = completed.failed.as_deref().unwrap_or_default();
     let next = match (completed.outcome, completed.way) {
-        ("not-yet", _) => "Next: systemctl reboot\n".to_owned(),
+        ("not-yet", _) => format!("Next: {}\n", reboot()),
         (_, Some(Way::Forward)) if completed.half => format!(
             "Next: {}\n      for all of it; or {}, back to before it\n",
             completed.apply,

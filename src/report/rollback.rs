@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::wrap;
 use crate::command::rpm_ostree::status::Deployment;
-use crate::invocation::mco_rescue;
+use crate::invocation::{mco_rescue, reboot};
 use crate::staging::awaited::Ran;
 use crate::text::count;
 
@@ -76,7 +76,7 @@ pub fn awaits(run: &Ran) -> String {
          (mco-rescue-complete.service).",
         run.config
     );
-    wrap(&said, 0) + "Next: systemctl reboot\n"
+    wrap(&said, 0) + &format!("Next: {}\n", reboot())
 }
 
 /// Returns the result as text.

@@ -9,8 +9,9 @@ use super::wrap;
 use crate::command::rpm_ostree::status::{Deployment, Deployments};
 use crate::daemon::forecast::Forecast;
 use crate::first_boot::FirstBootResult;
-use crate::invocation::mco_rescue;
+use crate::invocation::{mco_rescue, reboot};
 use crate::node::System;
+use crate::notice::Notice;
 use crate::plan::staged::SOFT_REBOOT;
 use crate::staging::awaited::{Awaited, Verdict, Way};
 use crate::text::{inline, one_line};
@@ -53,6 +54,8 @@ pub struct StatusReport {
     pub pending: &'static str,
     /// The config of the pending run.
     pub pending_config: Option<String>,
+    /// What else changes the running node.
+    pub beside: Vec<Notice>,
     /// Files that thaw the daemon's containers, which the pending run left frozen.
     pub frozen: Vec<String>,
     /// The result of this boot in the initramfs, on a live node whose initramfs has the module.
@@ -232,6 +235,11 @@ pub fn to_text(report: &StatusReport) -> String {
         Some(image) => line("Image", image),
     }
     out.push_str(&seen(&report.seen));
+    for (index, notice) in report.beside.iter().enumerate() {
+        let label = if index == 0 { "Beside" } else { "" };
+        let text = format!("{}: {}", notice.subject, notice.message);
+        out.push_str(&wrapped(label, &text));
+    }
     out.push_str(&wrapped("Pending", &pending_text(report.pending)));
     let mut line =
         |label: &str, value: &str| out.push_str(&format!("{label:<10}{}\n", one_line(value)));
@@ -360,7 +368,7 @@ pub fn awaited_next(awaited: &Awaited, verdict: &Verdict) -> String {
     let either = format!("{apply}, or {}", mco_rescue("rollback"));
     match (verdict, awaited.way) {
         (Verdict::AtWork, _) => format!("wait until it has ended: {}", mco_rescue("status")),
-        (Verdict::Waits, _) => "systemctl reboot".to_owned(),
+        (Verdict::Waits, _) => reboot().to_owned(),
         (Verdict::Due(_), _) => mco_rescue("complete"),
         (Verdict::Failed, Way::Back) if awaited.half => mco_rescue("apply"),
         (_, Way::Back) => mco_rescue("rollback"),

@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::invocation::mco_rescue;
+use crate::node::boot::BootIdentity;
 use crate::transaction::id_order;
 use crate::transaction::journal::ConfigRef;
 
@@ -39,8 +40,9 @@ pub struct Awaited {
     /// Runs before `run` whose deployments never ran either, the oldest first: their files go back with its own.
     #[serde(default)]
     pub earlier: Vec<String>,
-    /// The boot in which this was written (`/proc/sys/kernel/random/boot_id`).
-    pub boot: String,
+    /// The boot in which this was written.
+    #[serde(flatten)]
+    pub boot: BootIdentity,
     /// `CHECKSUM.SERIAL` of the deployment that ran then.
     pub from: String,
     /// `CHECKSUM.SERIAL` of the deployment that `rollback` leads to, where `from` is a half itself.
@@ -105,7 +107,7 @@ pub struct Ran {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Booted {
     /// The boot.
-    pub boot: String,
+    pub boot: BootIdentity,
     /// `CHECKSUM.SERIAL`.
     pub deployment: Option<String>,
     /// Its image.
@@ -187,7 +189,7 @@ pub struct Leaving {
 impl Awaited {
     /// Judges a boot.
     pub fn judge_boot(&self, booted: &Booted) -> Arrival {
-        if booted.boot == self.boot {
+        if booted.boot.is_same(&self.written_in()) {
             return Arrival::NotYet;
         }
         let deployment = booted.deployment.as_deref();
@@ -202,6 +204,16 @@ impl Awaited {
             (Way::Forward, _) => self
                 .missing(booted)
                 .map_or(Arrival::Arrived, Arrival::Elsewhere),
+        }
+    }
+
+    /// The boot in which this was written. A program that did not tell soft reboots apart kept no deployment with it; until
+    /// a boot was judged it is the one that ran.
+    fn written_in(&self) -> BootIdentity {
+        let ran = || self.failed.is_none().then(|| self.from.clone());
+        BootIdentity {
+            boot_deployment: self.boot.boot_deployment.clone().or_else(ran),
+            ..self.boot.clone()
         }
     }
 
@@ -250,7 +262,7 @@ impl Awaited {
     /// Gives the part that a run takes over which stages while `booted` runs.
     pub fn inherited(&self, booted: &Booted, history: &[Ran]) -> Inherited {
         let never_ran = booted.deployment.as_deref() == Some(self.from.as_str());
-        let was_judged = self.half && self.boot == booted.boot;
+        let was_judged = self.half && booted.boot.is_same(&self.boot);
         let is_half = was_judged
             || self.image.is_some() && booted.image == self.image && self.lacks_files(history);
         if self.way == Way::Back || !(never_ran || is_half) {
@@ -362,7 +374,7 @@ mod tests {
             files_after: None,
             head: None,
             earlier: Vec::new(),
-            boot: "then".into(),
+            boot: identity("then", 0),
             from: "aa.0".into(),
             way_back: None,
             staged: None,
@@ -375,9 +387,20 @@ mod tests {
         }
     }
 
+    fn identity(id: &str, soft_reboots: u32) -> BootIdentity {
+        BootIdentity {
+            id: id.to_owned(),
+            soft_reboots: Some(soft_reboots),
+            ..BootIdentity::default()
+        }
+    }
+
     fn booted(boot: &str, deployment: &str, image: &str, arguments: &[&str]) -> Booted {
         Booted {
-            boot: boot.into(),
+            boot: BootIdentity {
+                boot_deployment: Some(deployment.to_owned()),
+                ..identity(boot, 0)
+            },
             deployment: Some(deployment.into()),
             image: Some(image.into()),
             kernel_arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
@@ -418,6 +441,88 @@ mod tests {
         for (booted, wanted) in back {
             assert_eq!(awaited(Way::Back).judge_boot(&booted), wanted, "{booted:?}");
         }
+    }
+
+    /// As systemd shows a boot: the count from 256 on, the start of user space from 254 on.
+    fn shown(systemd: u32, soft: u32) -> BootIdentity {
+        BootIdentity {
+            id: "then".to_owned(),
+            soft_reboots: (systemd >= 256).then_some(soft),
+            user_space: (systemd > 0).then_some(5_000_000 + u64::from(soft)),
+            boot_deployment: None,
+        }
+    }
+
+    #[test]
+    fn every_kind_of_reboot_is_judged_with_every_systemd() {
+        let (new, old) = ("quay.example/os@sha256:b", "quay.example/os@sha256:a");
+        // 0: systemd gives no answer. 252 makes no soft reboots.
+        for systemd in [0, 252, 254, 255, 256, 257] {
+            for kind in ["none", "soft", "hard"] {
+                for entered in ["aa.0", "bb.0"] {
+                    let impossible = kind == "none" && entered == "bb.0";
+                    if impossible || kind == "soft" && systemd == 252 {
+                        continue;
+                    }
+                    let mut boot = shown(systemd, u32::from(kind == "soft"));
+                    if kind == "hard" {
+                        boot.id = "now".to_owned();
+                    }
+                    boot.boot_deployment = Some(entered.to_owned());
+                    let arguments = ["nosmt", "nosmt"];
+                    let (image, arguments): (_, &[&str]) = match entered {
+                        "aa.0" => (old, &[]),
+                        _ => (new, &arguments),
+                    };
+                    let booted = Booted {
+                        boot,
+                        ..booted("", entered, image, arguments)
+                    };
+                    let wanted = match (kind, entered) {
+                        ("none", _) => Arrival::NotYet,
+                        // Without an answer only another deployment tells a soft reboot.
+                        ("soft", "aa.0") if systemd == 0 => Arrival::NotYet,
+                        (_, "aa.0") => Arrival::Stayed,
+                        _ => Arrival::Arrived,
+                    };
+                    let mut kept = awaited(Way::Forward);
+                    kept.boot = shown(systemd, 0);
+                    kept.boot.boot_deployment = Some("aa.0".to_owned());
+                    let case = format!("systemd {systemd}, {kind}, {entered}");
+                    assert_eq!(kept.judge_boot(&booted), wanted, "{case}");
+                    // A program that did not tell soft reboots apart kept the id alone.
+                    kept.boot = BootIdentity {
+                        id: "then".to_owned(),
+                        ..BootIdentity::default()
+                    };
+                    let wanted = match (kind, entered) {
+                        ("soft", "aa.0") => Arrival::NotYet,
+                        _ => wanted,
+                    };
+                    assert_eq!(kept.judge_boot(&booted), wanted, "{case}, the id alone");
+                    let text = serde_json::to_value(&kept).unwrap();
+                    assert_eq!(text["boot"], "then", "{case}");
+                    let read: Awaited = serde_json::from_value(text).unwrap();
+                    assert_eq!(read, kept, "{case}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_half_that_was_judged_in_this_boot_is_known_by_its_boot_alone() {
+        // What runs is not what ran when it was staged.
+        let failed = Awaited {
+            failed: Some("half".into()),
+            half: true,
+            boot: BootIdentity {
+                id: "now".to_owned(),
+                ..BootIdentity::default()
+            },
+            ..awaited(Way::Forward)
+        };
+        let runs = booted("now", "bb.0", "quay.example/os@sha256:b", &[]);
+        assert_eq!(failed.judge_boot(&runs), Arrival::NotYet);
     }
 
     #[test]

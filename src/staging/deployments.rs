@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use super::awaited::{Awaited, Leaving, VERSION, Way};
 use super::{quorum, state};
@@ -12,9 +12,9 @@ use crate::command::rpm_ostree::cause::RpmOstreeError;
 use crate::command::rpm_ostree::status::{Deployment, Deployments};
 use crate::command::{CommandLine, CommandRunner, bootc, systemctl};
 use crate::drift;
-use crate::invocation::mco_rescue;
+use crate::invocation::{mco_rescue, reboot};
 use crate::kargs::Kargs;
-use crate::node::host::boot_id;
+use crate::node::boot::{BootIdentity, is_soft_prepared};
 use crate::node::system::{self, Engine, ask};
 use crate::node::{Host, Records, System};
 use crate::progress::{self, Work};
@@ -224,7 +224,8 @@ pub fn go_back(
     }
     let is_back = booted == leaving.to;
     if !is_back {
-        state::store_awaited(root, &awaited_back(leaving, config, booted)?)?;
+        let boot = state::read_booted(root, runner)?.boot;
+        state::store_awaited(root, &awaited_back(leaving, config, booted, boot))?;
     }
     let failed = |error: anyhow::Error| match state::forget_awaited(root) {
         Ok(()) if !is_back => error.context("making the deployment from before the next one"),
@@ -268,10 +269,10 @@ fn enter_deployment(
     run_transaction(root, runner, &line, &|| false)
 }
 
-fn awaited_back(leaving: &Leaving, config: &str, booted: String) -> Result<Awaited> {
+fn awaited_back(leaving: &Leaving, config: &str, booted: String, boot: BootIdentity) -> Awaited {
     let mut runs = leaving.runs.iter();
     let run = runs.next().cloned();
-    Ok(Awaited {
+    Awaited {
         version: VERSION,
         way: Way::Back,
         config: ConfigRef {
@@ -283,7 +284,7 @@ fn awaited_back(leaving: &Leaving, config: &str, booted: String) -> Result<Await
         files_after: None,
         head: None,
         earlier: runs.rev().cloned().collect(),
-        boot: boot_id().context("the kernel tells no boot id")?,
+        boot,
         from: booted,
         way_back: None,
         staged: Some(leaving.to.clone()),
@@ -293,18 +294,15 @@ fn awaited_back(leaving: &Leaving, config: &str, booted: String) -> Result<Await
         since: now(),
         failed: None,
         half: false,
-    })
+    }
 }
 
 /// Reboots, as asked, unless etcd would lose its quorum now.
 pub fn reboot_node(root: &Root, runner: &dyn CommandRunner, ignore_quorum: bool) -> Result<()> {
     quorum::allow_reboot(root, ignore_quorum)?;
-    let answer = runner.run(&systemctl::reboot_node())?;
+    let answer = runner.run(&systemctl::reboot_node(is_soft_prepared(root)))?;
     if answer.status != Some(0) {
-        bail!(
-            "rebooting: {}. Next: systemctl reboot",
-            answer.stderr.trim()
-        );
+        bail!("rebooting: {}. Next: {}", answer.stderr.trim(), reboot());
     }
     Ok(())
 }

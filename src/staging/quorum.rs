@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::invocation::reboot;
 use crate::net::{self, FetchRequest, FetchSettings};
 use crate::node::etcd::{self, Etcd, EtcdAccess, LOCAL, Member};
 use crate::plan::{self, Quorum};
@@ -28,7 +29,8 @@ pub fn allow_stopping(root: &Root, ignored: bool) -> Result<()> {
 pub fn allow_reboot(root: &Root, ignored: bool) -> Result<()> {
     match plan::judge_quorum(&read_etcd(root)?) {
         Quorum::Lost(why) if !ignored => Err(anyhow::anyhow!(
-            "not rebooting: {why}. What is staged stays. Next: systemctl reboot, as soon as they are"
+            "not rebooting: {why}. What is staged stays. Next: {}, as soon as they are",
+            reboot()
         )),
         _ => Ok(()),
     }

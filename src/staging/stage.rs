@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::awaited::{Awaited, Booted, Inherited, PIVOT, VERSION, Way};
 use super::deployments::{
@@ -20,7 +20,7 @@ use crate::error::RunError;
 use crate::images::storage;
 use crate::invocation::mco_rescue;
 use crate::kargs::{Kargs, KargsChange};
-use crate::node::host::boot_id;
+use crate::node::boot::BootIdentity;
 use crate::node::requests::AskedFor;
 use crate::node::system::{Engine, Facts, staged_file};
 use crate::plan::{OsPlan, OsStep, PackageChange};
@@ -63,6 +63,7 @@ pub struct Staging<'a> {
 /// The run that was awaited when another one began, and the part that is taken over from it.
 #[derive(Debug, Default)]
 pub struct Over {
+    boot: BootIdentity,
     before: Option<Awaited>,
     inherited: Inherited,
     head: String,
@@ -77,6 +78,7 @@ impl Over {
             .as_ref()
             .map(|before| before.inherited(booted, &history));
         Ok(Self {
+            boot: booted.boot.clone(),
             before,
             inherited: inherited.unwrap_or_default(),
             head: history
@@ -251,7 +253,7 @@ impl Staging<'_> {
             run,
             head: Some(self.over.head.clone()),
             earlier: self.over.inherited.earlier.clone(),
-            boot: boot_id().context("the kernel tells no boot id")?,
+            boot: self.over.boot.clone(),
             from: self.plan.booted.clone(),
             way_back: self.over.inherited.way_back.clone(),
             staged: self.staged.borrow().clone(),

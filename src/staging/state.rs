@@ -4,7 +4,8 @@
 use anyhow::{Context, Result, bail};
 
 use super::awaited::{Awaited, Booted, OsRun, OsRuns, Ran, VERSION};
-use crate::node::host::boot_id;
+use crate::command::CommandRunner;
+use crate::node::boot::BootIdentity;
 use crate::node::requests::AskedFor;
 use crate::node::system::asked;
 use crate::node::{Host, Os};
@@ -85,14 +86,15 @@ pub fn summarise_runs(history: &[FinishedRun]) -> Vec<Ran> {
 }
 
 /// What runs.
-pub fn read_booted(root: &Root) -> Result<Booted> {
+pub fn read_booted(root: &Root, runner: &dyn CommandRunner) -> Result<Booted> {
     let host = Host::observe(root).context("looking at the node")?;
     if !host.live {
         bail!("only the node itself can tell what booted; run this on it");
     }
     let os = Os::observe(root, &host).context("looking at the operating system")?;
     Ok(Booted {
-        boot: boot_id().context("the kernel tells no boot id")?,
+        boot: BootIdentity::observe(root, host.deployment.clone(), runner)
+            .context("the kernel tells no boot id")?,
         deployment: host.deployment,
         image: os.image,
         kernel_arguments: os.kernel_arguments.unwrap_or_default().tokens().to_vec(),

@@ -6,6 +6,7 @@
 use super::journal::Journal;
 use crate::command::job::{self, Done, Job};
 use crate::command::{CommandError, CommandRunner};
+use crate::node::boot::BootIdentity;
 use crate::systemd::changed::is_read_by_manager;
 
 /// The running system of a root.
@@ -13,8 +14,8 @@ use crate::systemd::changed::is_read_by_manager;
 pub struct RunningSystem<'a> {
     /// Starts programs on it.
     pub runner: &'a dyn CommandRunner,
-    /// Id of its boot; `None` if the root is not that of the running system.
-    pub boot: Option<&'a str>,
+    /// Its boot; `None` if the root is not that of the running system.
+    pub boot: Option<&'a BootIdentity>,
 }
 
 /// A job that failed.
@@ -73,7 +74,14 @@ pub(super) fn repeat_jobs(
 
 /// Returns the jobs that an interrupted run still needs: all of them in the same boot, none after another boot.
 pub(super) fn jobs_left<'a>(journal: &'a Journal, running: &RunningSystem<'_>) -> &'a [Job] {
-    let same = running.boot.is_some() && journal.boot.as_deref() == running.boot;
+    let boots = running.boot.zip(journal.boot.as_ref());
+    let same = boots.is_some_and(|(now, then)| {
+        let same_deployment = match (&now.boot_deployment, &journal.deployment) {
+            (Some(runs), Some(ran)) => runs == ran,
+            _ => true,
+        };
+        now.is_same(then) && same_deployment
+    });
     if same { &journal.jobs } else { &[] }
 }
 
@@ -141,7 +149,15 @@ mod tests {
             freeze: Vec::new(),
             undoes: None,
             jobs: jobs.to_vec(),
-            boot: Some("this".into()),
+            boot: Some(boot("this", 1)),
+        }
+    }
+
+    fn boot(id: &str, soft_reboots: u32) -> BootIdentity {
+        BootIdentity {
+            id: id.to_owned(),
+            soft_reboots: Some(soft_reboots),
+            ..BootIdentity::default()
         }
     }
 
@@ -158,10 +174,16 @@ mod tests {
     fn only_the_boot_of_the_run_is_told() {
         let journal = journal("/etc/a", &jobs());
         let runner = Manager::default();
-        for (boot, told) in [(Some("this"), 4), (Some("other"), 0), (None, 0)] {
+        for (boot, told) in [
+            (Some(boot("this", 1)), 4),
+            // A soft reboot keeps the id.
+            (Some(boot("this", 2)), 0),
+            (Some(boot("other", 1)), 0),
+            (None, 0),
+        ] {
             let running = RunningSystem {
                 runner: &runner,
-                boot,
+                boot: boot.as_ref(),
             };
             assert_eq!(jobs_left(&journal, &running).len(), told, "{boot:?}");
         }

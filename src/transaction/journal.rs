@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::command::job::Job;
+use crate::node::boot::BootIdentity;
 use crate::plan::{Held, Section, Step};
 use crate::root::RootPath;
 
@@ -105,9 +106,9 @@ pub struct Journal {
     /// Jobs for the running system, which run before the records are written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<Job>,
-    /// Id of the boot in which the jobs run: after another boot every service has read the files as they are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub boot: Option<String>,
+    /// The boot in which the jobs run: after another one every service has read the files as they are.
+    #[serde(flatten)]
+    pub boot: Option<BootIdentity>,
 }
 
 /// A step, and the directory in which its objects are staged.

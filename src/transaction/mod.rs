@@ -481,7 +481,7 @@ impl<'a> TransactionRun<'a> {
             freeze: self.request.freeze.to_vec(),
             undoes: self.request.undoes.clone(),
             jobs: self.request.jobs.to_vec(),
-            boot: self.request.running.boot.map(str::to_owned),
+            boot: self.request.running.boot.cloned(),
         };
         self.state
             .prepare_file(paths::JOURNAL, &journal, self.sync_each)?;

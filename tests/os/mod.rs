@@ -12,3 +12,4 @@ mod packages;
 mod pins;
 mod quorum;
 mod sequences;
+mod soft_reboot;

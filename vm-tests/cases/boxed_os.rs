@@ -13,6 +13,8 @@
 //! 5. `/boot` fills up before the shutdown: 1.0 comes up, the kubelet finds A, and the error of the finalization is told.
 //!    It still has no room, and this time that is said before anything is staged. With room B comes.
 //! 6. What a registry gives damaged, and a fetcher without credentials, are told for what they are (rpm-ostree alone).
+//! 7. A soft reboot keeps the kernel. Into the deployment from before: the kubelet finds A, and `status` says why. Into
+//!    the other one: it counts as the boot that was awaited.
 //!
 //! Besides: a box itself leaves nothing on the host, however its end comes.
 
@@ -26,7 +28,8 @@ use serde_json::{Value, json};
 use super::configs;
 use super::node::PROGRAM;
 use super::os::{
-    EVERYTHING, config_a, config_b, is_all_of_a, is_all_of_b, is_staged, runs, unwrapped,
+    EVERYTHING, config_a, config_b, config_b_soft, is_all_of_a, is_all_of_b, is_staged, runs,
+    unwrapped,
 };
 use crate::lab::boxes::{BoxNode, Engine, Registry, golden, groups_left, registry_of};
 use crate::lab::{Case, Shell};
@@ -260,6 +263,64 @@ fn a_box_leaves_nothing_on_the_host_also_when_its_keeper_is_killed() {
     assert_eq!(groups_left(), Vec::<PathBuf>::new());
 }
 
+#[test]
+fn a_box_that_reboots_softly_is_judged_by_the_deployment_that_came_up() {
+    let Some(case) = Case::begin_in_box("box: soft reboots") else {
+        return;
+    };
+    let mut story = Story::in_a(&case);
+    story.b = config_b_soft(KEY, &golden().b());
+    story
+        .node
+        .bring("/root/b.json", story.b.to_string().as_bytes());
+    let registry = story.registry();
+    story.applies_b("");
+    drop(registry);
+    story.node.reboot();
+    assert_eq!(runs(&story.node), "2.0");
+
+    // Back into the other deployment.
+    story.node.ask(&format!("{PROGRAM} rollback --yes"));
+    let said = unwrapped(&story.node.ask(&format!("{PROGRAM} status")));
+    assert!(said.contains("Next: systemctl reboot"), "{said}");
+    story.node.ask(NEXT_ROOT);
+    let said = unwrapped(&story.node.ask(&format!("{PROGRAM} status")));
+    let hard = "SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1 systemctl reboot";
+    assert!(said.contains(&format!("Next: {hard}")), "{said}");
+    assert!(said.contains("a soft reboot is prepared"), "{said}");
+    story.reboots_softly();
+    is_all_of_a(&story.node, &story.a);
+    story.awaits_nothing();
+
+    // The deployment from before stays, so its files come back before the kubelet starts.
+    let registry = story.registry();
+    story.applies_b("");
+    drop(registry);
+    story.reboots_softly();
+    is_all_of_a(&story.node, &story.a);
+    let status = story.node.ask(&format!("{PROGRAM} status"));
+    let said = unwrapped(&status);
+    assert!(
+        said.contains("did not come up: the reboot was soft"),
+        "{status}"
+    );
+    // Its boot entry was written all the same.
+    story.node.reboot();
+    assert_eq!(runs(&story.node), "2.0");
+    let verify = story.node.run(&format!("{PROGRAM} verify"));
+    assert_eq!(verify.code(), 0, "{}", verify.out());
+    story.awaits_nothing();
+}
+
+/// STAND-IN for `ostree admin prepare-soft-reboot`, which Debian's OSTree does not have: the other deployment is mounted where
+/// systemd looks, and what `/run/ostree-booted` says of the one that runs is gone.
+const NEXT_ROOT: &str = "for one in /sysroot/ostree/deploy/rhcos/deploy/*.[0-9]; do \
+    [ $(cat $one/usr/lib/os-version) = 2.0 ] || other=$one; done; \
+    mkdir -p /run/nextroot && mount --bind $other /run/nextroot && \
+    mount --bind $other/etc /run/nextroot/etc && mount -o remount,bind,rw /run/nextroot/etc && \
+    mount --bind /sysroot /run/nextroot/sysroot && mount --bind /boot /run/nextroot/boot && \
+    mount --bind /var /run/nextroot/var && : >/run/ostree-booted";
+
 /// Until the reboot the kernel's `ostree=` leads to a name that is gone, as the boot entries have changed places.
 fn knows_what_runs(node: &BoxNode) {
     let link = "/sysroot/$(tr ' ' '\\n' </proc/cmdline | sed -n 's/^ostree=//p')";
@@ -331,6 +392,14 @@ impl<'a> Story<'a> {
         assert!(said.contains(&words), "{status}");
         let next = format!(". Next: mco-rescue apply cached:{name}, or mco-rescue rollback");
         assert!(said.contains(&next), "{status}");
+    }
+
+    /// Starts user space alone anew.
+    fn reboots_softly(&mut self) {
+        let id = "cat /proc/sys/kernel/random/boot_id";
+        let before = self.node.ask(id);
+        self.node.soft_reboot();
+        assert_eq!(self.node.ask(id), before);
     }
 
     fn awaits_nothing(&self) {

@@ -536,6 +536,11 @@ pub fn config_b(key: &str, image: &str) -> Value {
     config(key, "b", image, 500, &["nosmt", "site.is=b"])
 }
 
+/// B with the kernel arguments of A, so that no other kernel is needed.
+pub fn config_b_soft(key: &str, image: &str) -> Value {
+    config(key, "b", image, 500, &["audit=0"])
+}
+
 fn config(key: &str, letter: &str, image: &str, max_pods: u32, arguments: &[&str]) -> Value {
     let witness = "[Unit]\nDescription=What the kubelet finds (stand-in)\n\
         After=kubelet-dependencies.target\nBefore=kubelet.service\n\

@@ -307,6 +307,32 @@ impl<'a> BoxNode<'a> {
         self.boot();
     }
 
+    /// `systemctl soft-reboot`, until the new user space has started everything. (In a box logind does not see `/run/nextroot`,
+    /// so that `systemctl reboot` never becomes soft by itself.)
+    pub fn soft_reboot(&mut self) {
+        let ask = |node: &Self, key: &str| node.try_run(&format!("systemctl show -P {key}"));
+        let count = |node: &Self| ask(node, "SoftRebootsCount").out();
+        let before = count(self);
+        self.try_run("systemctl --no-block soft-reboot");
+        let begun = Instant::now();
+        let is_up = |node: &Self| {
+            // The state of the new one, and not the last of the old one.
+            let is_new = ![before.as_str(), ""].contains(&count(node).as_str());
+            is_new
+                && matches!(
+                    ask(node, "SystemState").out().trim(),
+                    "running" | "degraded"
+                )
+        };
+        while !is_up(self) {
+            assert!(self.runs(), "it ended: {}", self.tail());
+            assert!(begun.elapsed() < PATIENCE, "it hangs: {}", self.tail());
+            thread::sleep(Duration::from_millis(20));
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        self.case.tell(&format!("soft reboot: {seconds:.1} s"));
+    }
+
     /// The power fails: everything inside ends at once.
     pub fn cut(&mut self) {
         if let Some(pid) = self.pid() {
@@ -389,10 +415,15 @@ impl<'a> BoxNode<'a> {
     }
 }
 
-impl Shell for BoxNode<'_> {
-    /// As root, in `/root`.
-    fn run(&self, command: &str) -> Run {
-        let mut shell = Command::new("nsenter");
+impl BoxNode<'_> {
+    /// Without waiting for ever: what ends all processes stops them first, and nsenter stays stopped.
+    fn try_run(&self, command: &str) -> Run {
+        let mut timeout = Command::new("timeout");
+        timeout.args(["--signal=KILL", "5", "nsenter"]);
+        self.run_by(timeout, command)
+    }
+
+    fn run_by(&self, mut shell: Command, command: &str) -> Run {
         let pid = self.pid().unwrap_or_default().to_string();
         shell
             .args(["-t", &pid])
@@ -400,6 +431,13 @@ impl Shell for BoxNode<'_> {
         shell.arg("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
         shell.args(["bash", "-c", &format!("cd /root; {command}")]);
         Run::of(shell.stdin(Stdio::null()).output().unwrap())
+    }
+}
+
+impl Shell for BoxNode<'_> {
+    /// As root, in `/root`.
+    fn run(&self, command: &str) -> Run {
+        self.run_by(Command::new("nsenter"), command)
     }
 }
 

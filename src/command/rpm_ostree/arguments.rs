@@ -206,9 +206,10 @@ pub fn unpin_deployment(index: usize) -> CommandLine {
     ostree_line(fixed.into_iter().chain([index.to_string()]).collect())
 }
 
-/// The log of the previous shutdown's finalization; one JSON object per line.
-pub fn finalize_journal() -> CommandLine {
-    journal_query(&["-b", "-1", "-u", "ostree-finalize-staged.service"])
+/// The log of the previous shutdown's finalization; one JSON object per line. `soft`: the shutdown was that of a soft reboot.
+pub fn finalize_journal(soft: bool) -> CommandLine {
+    let boot = if soft { "0" } else { "-1" };
+    journal_query(&["-b", boot, "-u", "ostree-finalize-staged.service"])
 }
 
 /// The log of this boot's stagings: transactions of rpm-ostreed, and what bootc says when it has staged; one JSON object per

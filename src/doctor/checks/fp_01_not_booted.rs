@@ -3,6 +3,7 @@
 use crate::doctor::{CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding};
 use crate::document::MachineConfig;
 use crate::drift::{self, Drift, DriftKind};
+use crate::invocation::reboot;
 use crate::node::Recorded;
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -120,7 +121,7 @@ fn gap(evidence: &DoctorEvidence, config: &MachineConfig, drifts: &[Drift]) -> D
     }
     let finding = finding.daemon(evidence.daemon_verdict(&config.name, drifts));
     if waits {
-        return finding.next("systemctl reboot");
+        return finding.next(reboot());
     }
     finding
         .next(evidence.command("plan"))

@@ -4,6 +4,7 @@ use crate::doctor::evidence::NamedConfig;
 use crate::doctor::{
     CheckSeverity, CheckVerdict, DoctorCheck, DoctorEvidence, DoctorFinding, Fact,
 };
+use crate::invocation::reboot;
 use crate::node::network::{Keyfile, Network, OVN};
 
 pub(super) const CHECK: DoctorCheck = DoctorCheck {
@@ -145,7 +146,7 @@ fn half_a_bridge(evidence: &DoctorEvidence, network: &Network) -> Option<DoctorF
         finding = finding.next(find_away_name(evidence, one));
     }
     Some(match evidence.live {
-        true => finding.next("systemctl reboot"),
+        true => finding.next(reboot()),
         false => finding,
     })
 }
