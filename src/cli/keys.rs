@@ -163,6 +163,7 @@ fn planned(
     let desired = Desired::from_config(&config);
     let records = Records::read(root).context("reading the daemon's records")?;
     let inputs = Inputs {
+        crossing: &[],
         config: &config,
         desired: &desired,
         baseline: records.baseline(),

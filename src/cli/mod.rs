@@ -41,11 +41,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use self::install::Completion;
 pub use self::tips::parse;
 use crate::command::HostRunner;
+use crate::crossing::checks;
 use crate::daemon::release::Release;
 use crate::error::ExitCode;
 use crate::invocation;
 use crate::plan::fit::Accepted;
-use crate::plan::{Allowed, Options};
+use crate::plan::{AcceptedRisks, Allowed, Options};
 use crate::source::LATEST;
 use crate::staging::image_source::SourceOptions;
 use crate::sys::privileges;
@@ -337,9 +338,19 @@ impl ConfigArgs {
 /// Which image is looked at before a crossing.
 #[derive(Debug, Default, Args)]
 pub struct PreflightArgs {
-    /// The image: an OCI directory or archive, or a directory that holds its files, such as a staged deployment
+    /// A config, as for apply, or the name of an image: HOST/PATH@sha256:DIGEST
+    /// [default: the image at --os-from, else that of the config which the cluster last wanted]
+    #[arg(value_name = "CONFIG|IMAGE")]
+    pub target: Option<String>,
+
+    /// Read the image here: an OCI directory or archive, or a directory that holds its files
+    /// [default: a deployment of this node, or containers-storage]
     #[arg(long, value_name = "PATH")]
     pub os_from: Option<PathBuf>,
+
+    /// Read the image in containers-storage, under this very name
+    #[arg(long, conflicts_with = "os_from")]
+    pub from_storage: bool,
 }
 
 /// Which config, and what is allowed.
@@ -390,6 +401,10 @@ pub struct PlanArgs {
     /// How an image is had.
     #[command(flatten)]
     pub bits: BitsArgs,
+
+    /// What may be passed over in another image.
+    #[command(flatten)]
+    pub risks: RiskArgs,
 
     /// What may be passed over on the node.
     #[command(flatten)]
@@ -558,6 +573,10 @@ pub struct PivotArgs {
     #[command(flatten)]
     pub bits: BitsArgs,
 
+    /// What may be passed over in the image.
+    #[command(flatten)]
+    pub risks: RiskArgs,
+
     /// Reboot at the end, where the image is staged for the next boot
     #[arg(long)]
     pub reboot: bool,
@@ -636,6 +655,29 @@ pub struct DoubtArgs {
     /// Apply a config whose contents do not match the hash in its name [default: refuse]
     #[arg(long)]
     pub edited_config: bool,
+}
+
+/// What may be passed over in another image.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RiskArgs {
+    /// Stage the image although this check of preflight found an inhibitor, such as
+    /// interface-names; may be given several times [default: refuse]
+    #[arg(long, value_name = "CHECK")]
+    pub accept_risk: Vec<String>,
+}
+
+impl RiskArgs {
+    fn accepted(&self) -> anyhow::Result<AcceptedRisks> {
+        let mut accepted = AcceptedRisks::default();
+        for check in &self.accept_risk {
+            accepted = accepted.with(check).ok_or_else(|| {
+                let known = checks::ALL.iter().map(|one| one.id);
+                let known = known.collect::<Vec<_>>().join(", ");
+                anyhow::anyhow!("--accept-risk {check}: there is no such check. These are: {known}")
+            })?;
+        }
+        Ok(accepted)
+    }
 }
 
 impl DoubtArgs {

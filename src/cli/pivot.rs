@@ -14,7 +14,8 @@ use super::session::open_root;
 use crate::staging::deployments;
 use crate::staging::stage::{Over, Staging};
 
-use super::{Output, PivotArgs, machine};
+use super::{Output, PivotArgs, machine, preflight};
+use crate::command::rpm_ostree::status::Deployment;
 use crate::error::ExitCode;
 use crate::invocation::{mco_rescue, reboot, remember_soft_reboot};
 use crate::node::boot::is_soft_prepared;
@@ -65,6 +66,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
             ..Accepted::default()
         },
         scope: PlanScope::Run,
+        risks: args.risks.accepted()?,
         reboots: true,
         ignores_quorum: args.guards.ignore_quorum,
         ..PlanRequest::default()
@@ -77,10 +79,16 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
         completion,
         ..NodeEvidence::of_node(&root, &node, ui.runner)
     };
+    let runs = facts.deployments.booted().map(Deployment::image);
+    let crossing = match runs.as_deref() == Some(image.as_str()) {
+        true => Vec::new(),
+        false => preflight::judge_image(&root, &image, &args.bits.options())?,
+    };
     let task = Task::Image {
         node: &node,
         facts,
         image: &image,
+        crossing: &crossing,
     };
     let plan = plan::plan(&task, &request, &evidence)?;
     show(ui, &root, &image, &plan)?;

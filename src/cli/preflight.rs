@@ -1,28 +1,36 @@
 //! `preflight`: can this node run another OS image?
 
-use std::path::Path;
-
 use anyhow::{Result, bail};
 
 use super::access::{self, AccessNeed};
-use super::session::open_root;
+use super::session::{Unnamed, choose_config, open_root};
 use super::{Output, PreflightArgs, machine};
 use crate::cli::ui::Ui;
-use crate::crossing::{self, CrossingSeverity, Target};
+use crate::crossing::{self, CrossingFinding, CrossingSeverity, Target};
 use crate::error::ExitCode;
-use crate::images::tree::{self, ImageTree};
+use crate::images::ImageName;
+use crate::node::Records;
 use crate::node::platform::Platform;
+use crate::progress::{self, Work};
 use crate::report;
 use crate::root::Root;
+use crate::staging::image_source::SourceOptions;
+use crate::staging::target::{describe_missing, find_target};
 
 /// Runs `preflight`.
 pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     access::expect_access(&root, AccessNeed::Read)?;
-    let Some(path) = &args.os_from else {
-        bail!("no image was given. Give it: --os-from PATH");
+    let image = find_image(&root, args)?;
+    let options = SourceOptions {
+        os_from: args.os_from.as_deref(),
+        from_storage: args.from_storage,
+        extensions_from: None,
     };
-    let target = Target::of(read_tree(path)?);
+    let Some(tree) = find_target(&root, image.as_deref(), &options)? else {
+        bail!("{}", describe_missing(image.as_deref().unwrap_or_default()));
+    };
+    let target = Target::of(tree);
     let node = Platform::observe(&root);
     let findings = crossing::judge(&target, &node);
     let heading = machine::heading(&machine::observe_machine(&root)?);
@@ -40,15 +48,53 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
     })
 }
 
-fn read_tree(path: &Path) -> Result<ImageTree> {
-    let root = Root::open(path)?;
-    let tree = tree::read_directory(&root, &path.display().to_string())?;
-    if tree.files.is_empty() {
-        bail!(
-            "{} holds no image: neither oci-layout and index.json, nor usr/lib/os-release; give the path of an OCI \
-             directory, of an OCI archive, or of a deployment",
-            path.display()
-        );
+/// Judges an image that the node is to run. One that is not at hand is a finding.
+pub(super) fn judge_image(
+    root: &Root,
+    image: &str,
+    options: &SourceOptions<'_>,
+) -> Result<Vec<CrossingFinding>> {
+    let _phase = progress::begin(Work::new("Looking at the image"));
+    let tree = match find_target(root, Some(image), options) {
+        Ok(Some(tree)) => tree,
+        Ok(None) => {
+            let missing = describe_missing(image);
+            return Ok(vec![CrossingFinding::new(
+                CrossingSeverity::Unknown,
+                "preflight",
+                missing,
+            )]);
+        }
+        // The plan refuses a medium that it cannot use, with the way out.
+        Err(error) => {
+            let missing = format!("the image cannot be looked at: {error:#}");
+            return Ok(vec![CrossingFinding::new(
+                CrossingSeverity::Unknown,
+                "preflight",
+                missing,
+            )]);
+        }
+    };
+    Ok(crossing::judge(&Target::of(tree), &Platform::observe(root)))
+}
+
+/// Returns the image that is meant: the argument, that of the config in the argument, or the one that the node is to run.
+/// With a medium alone it is the image there.
+fn find_image(root: &Root, args: &PreflightArgs) -> Result<Option<String>> {
+    let named = args.target.as_deref();
+    if let Some(name) = named
+        && ImageName::parse(name).is_ok()
+    {
+        return Ok(Some(name.to_owned()));
     }
-    Ok(tree)
+    if named.is_none() && args.os_from.is_some() {
+        return Ok(None);
+    }
+    let records = Records::read(root)?;
+    let chosen = choose_config(root, named, Unnamed::Wanted, &records)?;
+    let image = chosen.config.os_image_url;
+    if image.is_empty() {
+        bail!("the config names no image. Give one: preflight IMAGE, or --os-from PATH");
+    }
+    Ok(Some(image))
 }

@@ -11,10 +11,12 @@ use anyhow::{Context, Result, bail};
 use super::access;
 use super::evidence::NodeEvidence;
 use super::install::Beforehand;
-use super::policies;
 use super::{PlanArgs, keys, machine};
+use super::{policies, preflight};
 use crate::accounts::{self, Prepared};
 use crate::command::CommandRunner;
+use crate::command::rpm_ostree::status::Deployment;
+use crate::crossing::CrossingFinding;
 use crate::daemon::policies::{Cluster, Overrides};
 use crate::daemon::{annotations, pod_log};
 use crate::document::{Desired, Finding, MachineConfig, with_first_boot_files};
@@ -63,6 +65,8 @@ pub(super) struct Session<'a> {
     differs: OnceCell<Vec<Drift>>,
     /// How the hash in the config's name stands to its contents, once it was asked.
     name_hash: OnceCell<NameHash>,
+    /// The findings on another image than the one that runs, once they were judged.
+    crossing: OnceCell<Vec<CrossingFinding>>,
     /// The MachineConfiguration of the file that was given, once it was read.
     given_cluster: OnceCell<Cluster>,
     /// The MachineConfiguration that the node keeps, once it was read.
@@ -236,6 +240,7 @@ impl<'a> Session<'a> {
             accounts,
             differs: OnceCell::new(),
             name_hash: OnceCell::new(),
+            crossing: OnceCell::new(),
             given_cluster: OnceCell::new(),
             kept_cluster: OnceCell::new(),
         })
@@ -303,6 +308,7 @@ impl<'a> Session<'a> {
             node: &self.node,
             accounts: self.accounts.as_ref(),
             overrides: self.overrides(),
+            crossing: self.crossing.get().map_or(&[], Vec::as_slice),
         }
     }
 
@@ -340,7 +346,11 @@ impl<'a> Session<'a> {
         allowed.staged = !args.files_only && allowed.ours;
         allowed.leaves_staged = args.files_only && !allowed.ours;
         allowed.has_files_only = true;
+        if !args.files_only {
+            self.judge_crossing(args)?;
+        }
         let request = PlanRequest {
+            risks: args.risks.accepted()?,
             options: args.options(),
             allowed,
             accepted: args.doubts.accepted(),
@@ -358,6 +368,25 @@ impl<'a> Session<'a> {
             ..NodeEvidence::of_node(&self.root, &self.node, self.runner)
         };
         plan::plan(&Task::Config(self.inputs()), &request, &evidence)
+    }
+
+    /// Judges the image of the config, if another one runs.
+    fn judge_crossing(&self, args: &PlanArgs) -> Result<()> {
+        let Some(facts) = self.node.system.facts() else {
+            return Ok(());
+        };
+        let booted = facts.deployments.booted().map(Deployment::image);
+        let layered = self.records.current_image.as_deref().unwrap_or_default();
+        let wanted = match layered {
+            "" => self.chosen.config.os_image_url.as_str(),
+            layered => layered,
+        };
+        if wanted.is_empty() || booted.as_deref() == Some(wanted) {
+            return Ok(());
+        }
+        let findings = preflight::judge_image(&self.root, wanted, &args.bits.options())?;
+        let _ = self.crossing.set(findings);
+        Ok(())
     }
 
     /// How the hash in the config's name stands to its contents; all of them are read for that, once.

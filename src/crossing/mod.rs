@@ -49,11 +49,6 @@ pub enum Cure {
         /// Content.
         bytes: Vec<u8>,
     },
-    /// A file that goes.
-    RemoveFile {
-        /// Path on the node.
-        path: RootPath,
-    },
     /// Kernel arguments that are added, in the same staging as the image.
     AppendArguments(Vec<String>),
     /// Kernel arguments that go, in the same staging as the image.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::sync::Mutex;
+use std::os::unix::fs::FileExt;
 
 /// An archive of an image has some hundred files.
 const MAX_FILES: usize = 65_536;
@@ -11,7 +11,7 @@ const MAX_FILES: usize = 65_536;
 /// The list of an archive, and the archive.
 #[derive(Debug)]
 pub(super) struct Archive {
-    file: Mutex<File>,
+    file: File,
     places: BTreeMap<String, Span>,
 }
 
@@ -48,10 +48,7 @@ impl Archive {
         }
         file.rewind().map_err(read_error)?;
         let places = find_places(&file, length)?;
-        Ok(Self {
-            file: Mutex::new(file),
-            places,
-        })
+        Ok(Self { file, places })
     }
 
     /// Returns the number of bytes that are present of a file; `None` if it is not listed.
@@ -68,12 +65,30 @@ impl Archive {
         let Some(span) = self.places.get(name) else {
             return Ok(None);
         };
-        let mut file = self
-            .file
-            .lock()
-            .map_err(|_| io::Error::other("another reader ended"))?;
-        file.seek(SeekFrom::Start(span.offset))?;
-        with(&mut (&mut *file).take(span.there)).map(Some)
+        with(&mut SpanReader {
+            file: &self.file,
+            next: span.offset,
+            left: span.there,
+        })
+        .map(Some)
+    }
+}
+
+/// Reads a part of the archive by its position, so that several threads can read at once.
+struct SpanReader<'a> {
+    file: &'a File,
+    next: u64,
+    left: u64,
+}
+
+impl Read for SpanReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX);
+        let size = buffer.len().min(most);
+        let read = self.file.read_at(&mut buffer[..size], self.next)?;
+        self.next += read as u64;
+        self.left -= read as u64;
+        Ok(read)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A medium with an image: an OCI directory or archive, a `dir:` of skopeo, or an archive of Docker.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -75,6 +75,14 @@ pub enum MediumError {
          skopeo copy --all --preserve-digests docker://IMAGE oci:PATH", path = .0.display()
     )]
     NoImage(PathBuf),
+    /// It holds no image, or several and none was named.
+    #[error(
+        "{path} holds {1} images; name the one that is meant by its digest, as HOST/PATH@sha256:DIGEST", path = .0.display()
+    )]
+    NotOne(PathBuf, usize),
+    /// It holds a list without an image for this machine.
+    #[error("{path} has images for {1} and none for this machine; take the release of its architecture", path = .0.display())]
+    NoMachine(PathBuf, String),
     /// A file of it cannot be read.
     #[error("reading {file} of {path}: {reason}; copy the image to the medium again", path = .path.display())]
     Read {
@@ -95,6 +103,33 @@ pub enum MediumError {
         /// The error.
         error: ManifestError,
     },
+}
+
+/// An image on a medium: what its config says, and its layers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DescribedImage {
+    /// Digest of its manifest.
+    pub digest: Digest,
+    /// Architecture as Go names it; `None` if the config does not name it.
+    pub architecture: Option<String>,
+    /// Labels of its config.
+    pub labels: BTreeMap<String, String>,
+    /// Its layers, the lowest first.
+    pub layers: Vec<Descriptor>,
+}
+
+/// The parts of an image's config that are read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ImageConfig {
+    pub(super) architecture: String,
+    pub(super) config: InnerConfig,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(super) struct InnerConfig {
+    pub(super) labels: Option<BTreeMap<String, String>>,
 }
 
 /// An image that is on the medium and that no program would find.
@@ -384,6 +419,63 @@ impl Medium {
         let bytes = self.read_bounded(&self.blob_file(&config.digest)).ok()?;
         let config: Config = serde_json::from_slice(&bytes).ok()?;
         Some(config.architecture).filter(|name| !name.is_empty())
+    }
+
+    /// Returns the labels, the architecture and the layers of an image: of the wanted one, or else of the only one.
+    ///
+    /// # Errors
+    /// The medium cannot be read; it does not hold the wanted image, or several and none is wanted; its layers are not kept
+    /// as they were, as in an archive of Docker.
+    pub fn describe_image(
+        &self,
+        wanted: Option<&Digest>,
+        architecture: &str,
+    ) -> Result<DescribedImage, MediumError> {
+        let mut current = match wanted {
+            Some(wanted) => wanted.clone(),
+            None => match self.top_manifests()?.as_slice() {
+                [only] => only.digest.clone(),
+                several => return Err(MediumError::NotOne(self.path.clone(), several.len())),
+            },
+        };
+        for _ in 0..=MAX_DEPTH {
+            match self.read_manifest(&self.manifest_file(&current))? {
+                Manifest::List(all) => match select_machine(&all, architecture) {
+                    Some(inner) => current = inner.digest.clone(),
+                    None => {
+                        let machines = platform_names(&all).join(", ");
+                        return Err(MediumError::NoMachine(self.path.clone(), machines));
+                    }
+                },
+                Manifest::Image { config, layers } => {
+                    let bytes = self.read_bounded(&self.blob_file(&config.digest))?;
+                    let config: ImageConfig = serde_json::from_slice(&bytes).unwrap_or_default();
+                    let (architecture, layers) = (config.architecture, layers);
+                    return Ok(DescribedImage {
+                        digest: current,
+                        architecture: Some(architecture).filter(|name| !name.is_empty()),
+                        labels: config.config.labels.unwrap_or_default(),
+                        layers,
+                    });
+                }
+            }
+        }
+        Err(MediumError::NoImage(self.path.clone()))
+    }
+
+    /// Calls `with` on the bytes of a layer, as they lie on the medium. Several threads can read at once.
+    ///
+    /// # Errors
+    /// The layer is missing or cannot be read.
+    pub fn read_layer<T>(
+        &self,
+        layer: &Descriptor,
+        with: impl FnOnce(&mut dyn Read) -> io::Result<T>,
+    ) -> Result<T, MediumError> {
+        let file = self.blob_file(&layer.digest);
+        let read = self.files.read(&file, with);
+        let read = read.map_err(|error| self.read_error(&file, error.into()))?;
+        read.ok_or_else(|| self.read_error(&file, Errno::ENOENT.into()))
     }
 
     /// Adds a manifest and everything that it takes to the report, and judges.

@@ -13,6 +13,7 @@ mod bare;
 mod capabilities;
 mod carried_out;
 mod claims;
+mod crossing;
 mod emptied;
 mod files;
 pub mod fit;
@@ -44,6 +45,7 @@ use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::Prepared;
+use crate::crossing::CrossingFinding;
 use crate::daemon::policies::Overrides;
 use crate::document::{
     Contents, Desired, MachineConfig, Text, TransitionRefusal, find_refusals, override_of,
@@ -60,6 +62,7 @@ pub use after::{After, Rules};
 pub use as_drift::{account_drift, blocked_drifts, step_drifts};
 pub use capabilities::{CapabilityNeed, needs};
 pub use carried_out::{carried_out, is_carried_out};
+pub use crossing::AcceptedRisks;
 pub use guard::Allowed;
 use guard::guard;
 pub use held::Held;
@@ -368,6 +371,8 @@ pub struct Inputs<'a> {
     pub accounts: Option<&'a Prepared>,
     /// The changes of storage sections that the cluster lets pass, where that is known.
     pub overrides: Option<&'a Overrides>,
+    /// The findings on another image than the one that runs; empty if the image does not change.
+    pub crossing: &'a [CrossingFinding],
 }
 
 /// Returns the changes that a config needs on a node: the plan without any check of the moment.
@@ -388,6 +393,7 @@ pub fn changes(inputs: Inputs<'_>, options: Options) -> Plan {
     builder.plan_additions();
     builder.plan_links();
     builder.plan_units();
+    builder.cure_files();
     if !inputs.desired.bare {
         builder.plan_stale();
         builder.emptied_directories();

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Builder;
+use super::{Builder, crossing};
 use crate::command::rpm_ostree::packages::{layered_by, packages_of};
 use crate::command::rpm_ostree::status::{Deployment, Standing, is_of_kernel};
 use crate::kargs::{Kargs, KargsChange};
@@ -476,7 +476,10 @@ impl Builder<'_> {
         arguments.push(facts.booted_arguments.clone());
         let mut all = Vec::new();
         for token in facts.arguments.tokens() {
-            if !arguments.iter().any(|known| known.tokens().contains(token)) {
+            // A name that a run pinned before the system changes.
+            if !token.starts_with("ifname=")
+                && !arguments.iter().any(|known| known.tokens().contains(token))
+            {
                 all.push(format!("kernel argument {token}"));
             }
         }
@@ -512,12 +515,21 @@ impl Builder<'_> {
         };
         let wanted = present.after_change(&plan.old_arguments, &plan.arguments);
         let needed = present.changes_to(&wanted);
-        if needed.is_empty() {
+        let mut options: Vec<String> = needed.iter().map(KargsChange::command_option).collect();
+        if plan.changes_image() {
+            let cures = crossing::cure_arguments(self.inputs.crossing, &wanted);
+            options.extend(
+                cures
+                    .into_iter()
+                    .filter(|cure| !options.contains(cure))
+                    .collect::<Vec<_>>(),
+            );
+        }
+        if options.is_empty() {
             let waits = facts.booted_arguments != facts.arguments && !drops;
             plan.waits_for_reboot |= waits && facts.deployments.only_arguments_staged();
             return;
         }
-        let options: Vec<String> = needed.iter().map(KargsChange::command_option).collect();
         changes.push(change("spec.kernelArguments", options.join(" ")));
         plan.steps.push(OsStep::Arguments { changes: options });
     }

@@ -3,11 +3,13 @@
 
 use anyhow::Result;
 
+use super::crossing::{self, AcceptedRisks};
 use super::fit::{self, Accepted};
 use super::{
     Addition, After, Allowed, ImageEvidence, Inputs, Options, OsPlan, Plan, RollbackInputs, after,
     changes, find_removals, guard, image, neighbours, one_more_key, os, quorum, rollback,
 };
+use crate::crossing::CrossingFinding;
 use crate::daemon::policies::Cluster;
 use crate::invocation::{mco_rescue, reboot};
 use crate::node::etcd::Etcd;
@@ -30,6 +32,8 @@ pub enum Task<'a> {
         facts: &'a Facts,
         /// The wanted image.
         image: &'a str,
+        /// The findings on the image.
+        crossing: &'a [CrossingFinding],
     },
     /// Finished runs are taken back.
     Rollback(RollbackInputs<'a>),
@@ -66,6 +70,8 @@ pub struct PlanRequest {
     pub stops_workloads: bool,
     /// A lost quorum of etcd does not block.
     pub ignores_quorum: bool,
+    /// Checks of another image whose inhibitors are passed over.
+    pub risks: AcceptedRisks,
 }
 
 /// Blockers and notices of one check.
@@ -138,8 +144,22 @@ pub trait LiveEvidence {
 pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence) -> Result<Plan> {
     let (mut plan, node) = match *task {
         Task::Config(inputs) => (changes(inputs, request.options), inputs.node),
-        Task::Image { node, facts, image } => {
-            let os = OsPlan::of_image(facts, image);
+        Task::Image {
+            node,
+            facts,
+            image,
+            crossing,
+        } => {
+            let mut os = OsPlan::of_image(facts, image);
+            if os.changes_image() {
+                let present = if os.drops() {
+                    &facts.booted_arguments
+                } else {
+                    &facts.arguments
+                };
+                let options = crossing::cure_arguments(crossing, present);
+                crossing::add_arguments(&mut os, options);
+            }
             let plan = Plan {
                 blockers: os::limits(facts, &os),
                 os,
@@ -162,6 +182,14 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
     if request.scope == PlanScope::Run {
         let source = evidence.image(&plan.os)?;
         image::add(&mut plan, source, request.accepted);
+        if plan.os.changes_image() {
+            let (findings, writes_files) = match *task {
+                Task::Config(inputs) => (inputs.crossing, true),
+                Task::Image { crossing, .. } => (crossing, false),
+                Task::Rollback(_) | Task::Key(..) => (&[][..], true),
+            };
+            crossing::add_findings(&mut plan, findings, request.risks, writes_files);
+        }
         if let Task::Config(inputs) = task {
             add_way_back(&mut plan, node, evidence)?;
             after::add(&mut plan, inputs, request.options, evidence)?;

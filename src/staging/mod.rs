@@ -12,3 +12,4 @@ pub mod pins;
 pub mod quorum;
 pub mod stage;
 pub mod state;
+pub mod target;

@@ -1,11 +1,12 @@
 //! Is it an image for nodes, for this machine, and not older than the node's?
 
+use super::ARCHITECTURE;
 use crate::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::platform::Platform;
 
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
-    id: "architecture",
+    id: ARCHITECTURE,
     title: "the image is for this machine's architecture",
     judge,
 };

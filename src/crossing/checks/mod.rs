@@ -21,6 +21,9 @@ mod xfs_format;
 
 use super::CrossingCheck;
 
+/// Id of the check of the architecture.
+pub const ARCHITECTURE: &str = "architecture";
+
 /// All checks, in the order of a boot.
 pub const ALL: &[CrossingCheck] = &[
     identity::CHECK,

@@ -1,4 +1,4 @@
-//! The tree of an image that lies unpacked in a directory: a staged deployment, or a mounted image.
+//! The tree of an image that lies unpacked in directories: a deployment, a mounted image, or the layers of a storage.
 
 use super::wanted::{self, Want, find_want};
 use super::{ImageTree, TreeFile, initramfs, is_initramfs};
@@ -16,70 +16,99 @@ pub fn read_directory(root: &Root, source: &str) -> Result<ImageTree, RootError>
         source: source.to_owned(),
         ..ImageTree::default()
     };
-    let directories = wanted::directories();
-    for directory in directories {
-        read_below(root, directory, MAX_DEPTH, &mut tree)?;
+    add_layer(root, &mut tree)?;
+    Ok(tree)
+}
+
+/// Puts the files of a directory over a tree.
+pub(super) fn add_layer(root: &Root, tree: &mut ImageTree) -> Result<(), RootError> {
+    // A deployment has its own `etc`, which is the node's; an image has only that of the image.
+    let moved = !root.exists(&RootPath::fixed("usr/etc"))?;
+    let own_path = |path: &str| match path.strip_prefix("usr/etc") {
+        Some(rest) if moved => format!("etc{rest}"),
+        _ => path.to_owned(),
+    };
+    for directory in wanted::directories() {
+        read_below(root, &own_path(directory), directory, MAX_DEPTH, tree)?;
     }
     for file in wanted::single_files() {
-        read_link_or_file(root, file, &mut tree)?;
+        if let Some(at) = rooted(&own_path(file)) {
+            read_link_or_file(root, &at, file, tree)?;
+        }
     }
-    let image = tree.files.keys().find(|path| is_initramfs(path)).cloned();
-    if let Some(at) = image.as_deref().and_then(rooted)
-        && let Some(file) = root.open_followed(&at)?
-    {
-        tree.initramfs = Some(initramfs::list_modules(file));
-    }
-    Ok(tree)
+    Ok(())
 }
 
 fn rooted(path: &str) -> Option<RootPath> {
     RootPath::parse(&format!("/{path}")).ok()
 }
 
+/// Reads a directory: `own` is its path below the root, `directory` the one in the tree.
 fn read_below(
     root: &Root,
+    own: &str,
     directory: &str,
     depth: usize,
     tree: &mut ImageTree,
 ) -> Result<(), RootError> {
-    let Some(at) = rooted(directory) else {
+    let Some(at) = rooted(own) else {
         return Ok(());
     };
     for (name, kind) in root.list_types(&at)? {
         let path = format!("{directory}/{name}");
+        let own = format!("{own}/{name}");
         match kind {
-            // No list of modules lies deeper, and the modules themselves are many.
             EntryType::Directory if depth > 0 && !wanted::is_pruned(&path) => {
-                read_below(root, &path, depth - 1, tree)?;
+                read_below(root, &own, &path, depth - 1, tree)?;
             }
-            EntryType::Link | EntryType::File => read_link_or_file(root, &path, tree)?,
-            _ => {}
+            EntryType::Link | EntryType::File => {
+                if let Some(at) = rooted(&own) {
+                    read_link_or_file(root, &at, &path, tree)?;
+                }
+            }
+            // A device without numbers, by which the overlay of a storage hides what is below.
+            EntryType::Other => hide(tree, &path),
+            EntryType::Directory => {}
         }
     }
     Ok(())
 }
 
-fn read_link_or_file(root: &Root, path: &str, tree: &mut ImageTree) -> Result<(), RootError> {
+fn hide(tree: &mut ImageTree, path: &str) {
+    let inside = format!("{path}/");
+    tree.files
+        .retain(|other, _| other != path && !other.starts_with(&inside));
+}
+
+fn read_link_or_file(
+    root: &Root,
+    at: &RootPath,
+    path: &str,
+    tree: &mut ImageTree,
+) -> Result<(), RootError> {
     let want = find_want(path);
-    let Some(at) = rooted(path).filter(|_| want != Want::Nothing) else {
-        return Ok(());
-    };
-    let mut file = TreeFile {
-        link: root.read_link(&at)?,
-        ..TreeFile::default()
-    };
-    if file.link.is_none() && !root.exists(&at)? {
+    if want == Want::Nothing {
         return Ok(());
     }
+    let mut file = TreeFile {
+        link: root.read_link(at)?,
+        ..TreeFile::default()
+    };
     if file.link.is_none() {
-        let Some(opened) = root.open_file(&at)? else {
+        if !root.exists(at)? {
+            return Ok(());
+        }
+        let Some(opened) = root.open_file(at)? else {
             return Ok(());
         };
         file.size = opened.metadata().map_or(0, |data| data.len());
         file.bytes = match want {
-            Want::Content(limit) if file.size <= limit => root.read_within(&at, limit)?,
+            Want::Content(limit) if file.size <= limit => root.read_within(at, limit)?,
             _ => None,
         };
+        if is_initramfs(path) {
+            tree.initramfs = Some(initramfs::list_modules(opened));
+        }
     }
     tree.files.insert(path.to_owned(), file);
     Ok(())

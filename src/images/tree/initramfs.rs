@@ -4,6 +4,7 @@
 use std::io::{self, BufRead, BufReader, Read};
 
 use super::Initramfs;
+use super::zstd::ZstdFrames;
 
 /// Bytes of a header of the format newc.
 const HEADER: usize = 110;
@@ -35,8 +36,7 @@ fn read_image(reader: &mut impl BufRead, found: &mut Initramfs) -> io::Result<()
                 return read_archives(&mut BufReader::with_capacity(1 << 16, unpacked), found);
             }
             [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-                let unpacked =
-                    ruzstd::decoding::StreamingDecoder::new(reader).map_err(io::Error::other)?;
+                let unpacked = ZstdFrames::new(reader);
                 return read_archives(&mut BufReader::with_capacity(1 << 16, unpacked), found);
             }
             begin => {

@@ -5,12 +5,17 @@ mod directory;
 mod initramfs;
 mod isa;
 mod modules;
+mod layers;
+mod storage;
 mod wanted;
+mod zstd;
 
 pub use directory::read_directory;
 pub use initramfs::module_name;
 pub use isa::x86_isa_needed;
 pub use modules::ModuleLists;
+pub use layers::read_image;
+pub use storage::read_stored;
 
 use std::collections::{BTreeMap, BTreeSet};
 

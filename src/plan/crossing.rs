@@ -1,0 +1,157 @@
+//! The findings on another image, in the plan: what the run cures, what stands against it, and what has to be known.
+
+use std::borrow::Cow;
+
+use super::{Builder, OsPlan, OsStep, Payload, Plan, Section};
+use crate::crossing::checks::{self, ARCHITECTURE};
+use crate::crossing::{CrossingFinding, CrossingSeverity, Cure};
+use crate::kargs::{Kargs, KargsChange};
+use crate::notice::Notice;
+use crate::object::{Kind, Object};
+
+/// Checks whose inhibitors the user passed over by name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AcceptedRisks(u64);
+
+impl AcceptedRisks {
+    /// Adds a check; `None` if there is no check of this name.
+    pub fn with(self, check: &str) -> Option<Self> {
+        let place = checks::ALL.iter().position(|one| one.id == check)?;
+        Some(Self(self.0 | 1 << place))
+    }
+
+    /// Returns true if the inhibitors of a check are passed over.
+    pub fn has(self, check: &str) -> bool {
+        let place = checks::ALL.iter().position(|one| one.id == check);
+        place.is_some_and(|place| self.0 & (1 << place) != 0)
+    }
+}
+
+impl Builder<'_> {
+    /// Plans the files by which the run cures findings.
+    pub(super) fn cure_files(&mut self) {
+        let findings = self.inputs.crossing;
+        for finding in findings {
+            for cure in &finding.cures {
+                let Cure::PutFile { path, mode, bytes } = cure else {
+                    continue;
+                };
+                let (uid, gid) = self.node().host.attainable((0, 0));
+                let new = Object {
+                    kind: Kind::File {
+                        size: bytes.len() as u64,
+                        sha256: crate::root::sha256(bytes).into(),
+                    },
+                    mode: *mode,
+                    uid,
+                    gid,
+                };
+                let payload = Payload::Bytes(bytes.clone());
+                let why = format!("cures {}: {}", finding.check, finding.subject);
+                self.put(path, new, payload, Section::Files, &why);
+            }
+        }
+    }
+}
+
+/// Returns the changes of kernel arguments by which the run cures findings, as far as `present` needs them.
+pub(super) fn cure_arguments(findings: &[CrossingFinding], present: &Kargs) -> Vec<String> {
+    let is_there = |word: &String| present.tokens().contains(word);
+    let mut changes = Vec::new();
+    for cure in findings.iter().flat_map(|finding| &finding.cures) {
+        match cure {
+            Cure::AppendArguments(words) => {
+                let missing = words.iter().filter(|word| !is_there(word));
+                changes.extend(missing.map(|word| KargsChange::Append(word.clone())));
+            }
+            Cure::DeleteArguments(words) => {
+                let there = words.iter().filter(|word| is_there(word));
+                changes.extend(there.map(|word| KargsChange::Delete(word.clone())));
+            }
+            Cure::PutFile { .. } => {}
+        }
+    }
+    let mut options: Vec<String> = changes.iter().map(KargsChange::command_option).collect();
+    options.dedup();
+    options
+}
+
+/// Adds the changes of kernel arguments to the ones of the plan.
+pub(super) fn add_arguments(plan: &mut OsPlan, options: Vec<String>) {
+    if options.is_empty() {
+        return;
+    }
+    let changes = plan.steps.iter_mut().find_map(|step| match step {
+        OsStep::Arguments { changes } => Some(changes),
+        _ => None,
+    });
+    match changes {
+        Some(changes) => {
+            let new = |option: &String| !changes.contains(option);
+            let options: Vec<String> = options.into_iter().filter(new).collect();
+            changes.extend(options);
+        }
+        None => plan.steps.push(OsStep::Arguments { changes: options }),
+    }
+}
+
+/// Adds the findings to a plan. Without `writes_files` the run can put no file in place, so that a cure by a file stands
+/// against it.
+pub(super) fn add_findings(
+    plan: &mut Plan,
+    findings: &[CrossingFinding],
+    accepted: AcceptedRisks,
+    writes_files: bool,
+) {
+    for finding in findings {
+        // The doubt about the architecture has an option of its own.
+        if finding.check == ARCHITECTURE {
+            continue;
+        }
+        let needs_file = |cure: &Cure| matches!(cure, Cure::PutFile { .. });
+        let blocks = match finding.severity {
+            CrossingSeverity::Inhibitor => true,
+            CrossingSeverity::Cured => !writes_files && finding.cures.iter().any(needs_file),
+            CrossingSeverity::Warning | CrossingSeverity::Unknown => false,
+        };
+        let message = describe(finding, blocks);
+        let check = finding.check;
+        if blocks && !accepted.has(check) {
+            plan.blockers.push(Notice {
+                subject: finding.subject.clone(),
+                message: format!("{message}. To go on all the same: --accept-risk {check}"),
+            });
+        } else {
+            let suffix = match (blocks, finding.severity) {
+                (true, _) => Cow::Owned(format!(". Passed over as asked (--accept-risk {check})")),
+                (false, CrossingSeverity::Cured) => Cow::Borrowed(". This run cures it"),
+                _ => Cow::Borrowed(""),
+            };
+            plan.notices.push(Notice {
+                subject: finding.subject.clone(),
+                message: format!("{message}{suffix}"),
+            });
+        }
+    }
+}
+
+/// Returns the finding as sentences.
+fn describe(finding: &CrossingFinding, blocks: bool) -> String {
+    let mut text = finding.what.trim_end_matches('.').to_owned();
+    let evidence = finding.evidence.iter();
+    let evidence: Vec<String> = evidence
+        .map(|one| format!("{}: {}", one.place, one.said))
+        .collect();
+    if !evidence.is_empty() {
+        text += &format!(" ({})", evidence.join("; "));
+    }
+    if let Some(words) = &finding.prevents {
+        text += &format!(". Otherwise: {words}");
+    }
+    if blocks || finding.severity != CrossingSeverity::Cured {
+        for next in &finding.next {
+            text += &format!(". Next: {}", next.trim_end_matches('.'));
+        }
+    }
+    text
+}
