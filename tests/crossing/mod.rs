@@ -10,6 +10,7 @@ mod disks;
 mod drivers;
 mod firmware;
 mod hardware;
+mod forms;
 mod identity;
 mod interface_names;
 mod kernel_arguments;

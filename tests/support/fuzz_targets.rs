@@ -74,6 +74,7 @@ fn plan_on_a_node(config: &MachineConfig) {
         },
     ] {
         let inputs = Inputs {
+            crossing: &[],
             accounts: None,
             overrides: None,
             config,
