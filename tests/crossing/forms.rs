@@ -14,7 +14,7 @@ use mco_rescue::images::Digest;
 use mco_rescue::images::medium::Medium;
 use mco_rescue::images::tree::{ImageTree, read_directory, read_image, read_stored};
 use mco_rescue::root::Root;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{KERNEL, Lab};
 use crate::support::{TestRoot, flat_run};
@@ -29,13 +29,14 @@ enum Packing {
 }
 
 /// An entry of a layer.
-enum Entry<'a> {
+#[derive(Debug)]
+pub enum Entry<'a> {
     File(&'a str, &'a [u8]),
     Link(&'a str, &'a str),
     HardLink(&'a str, &'a str),
 }
 
-fn tar_of(entries: &[Entry<'_>]) -> Vec<u8> {
+pub fn tar_of(entries: &[Entry<'_>]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for entry in entries {
         let mut header = tar::Header::new_gnu();
@@ -81,18 +82,27 @@ fn pack(bytes: &[u8], packing: Packing) -> Vec<u8> {
 
 /// Makes an OCI directory of these layers.
 pub fn oci(dir: &Path, layers: &[Vec<u8>]) {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    oci_with(dir, layers, &[("containers.bootc", "1")], architecture);
+}
+
+/// Makes an OCI directory of these layers, labels, and this architecture.
+pub fn oci_with(dir: &Path, layers: &[Vec<u8>], labels: &[(&str, &str)], architecture: &str) {
     fs::create_dir_all(dir.join("blobs/sha256")).unwrap();
     let put = |bytes: &[u8], kind: &str| -> Value {
         let digest = Digest::of(bytes);
         fs::write(dir.join("blobs/sha256").join(digest.hex()), bytes).unwrap();
         json!({"mediaType": format!("application/vnd.oci.image.{kind}"), "digest": digest.to_string(), "size": bytes.len()})
     };
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    let config = json!({"architecture": architecture, "os": "linux", "config": {"Labels": {"containers.bootc": "1"}}});
+    let labels: Map<String, Value> = labels
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), json!(value)))
+        .collect();
+    let config = json!({"architecture": architecture, "os": "linux", "config": {"Labels": labels}});
     let layers: Vec<Value> = layers.iter().map(|one| put(one, "layer.v1.tar")).collect();
     let manifest = json!({
         "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",

@@ -232,8 +232,9 @@ impl Lab {
             "[crio]\n[crio.runtime]\ndefault_runtime = \"crun\"\n[crio.runtime.runtimes.runc]\nruntime_path = \"\"\n\
              [crio.runtime.runtimes.crun]\nruntime_path = \"\"\n",
         );
-        for name in ["crio", "crun", "kubelet"] {
+        for name in ["crio", "crun", "kubelet", "ovs-vsctl"] {
             self.target.write(&format!("usr/bin/{name}"), name);
+            self.node.write(&format!("usr/bin/{name}"), name);
         }
     }
 
@@ -298,26 +299,35 @@ impl Lab {
 
     /// What `preflight` finds; the document is checked against its schema.
     pub fn findings(&self) -> Vec<Finding> {
-        let target = self.target.dir().to_str().unwrap();
-        let args = ["preflight", "--output", "json", "--os-from", target];
-        let document = self.node.run(&args).json();
-        let all = document["findings"].as_array().unwrap().iter();
-        let text = |one: &Value, key: &str| one[key].as_str().unwrap().to_owned();
-        all.map(|one| Finding {
-            check: text(one, "check"),
-            severity: text(one, "severity"),
-            subject: text(one, "subject"),
-            text: one.to_string(),
-        })
-        .collect()
+        findings_of(&self.node, self.target.dir().to_str().unwrap())
     }
 
     /// The findings in short: check, severity and subject.
     pub fn short(&self) -> Vec<String> {
-        let all = self.findings().into_iter();
-        all.map(|one| format!("{} {} {}", one.check, one.severity, one.subject))
-            .collect()
+        short_of(&self.node, self.target.dir().to_str().unwrap())
     }
+}
+
+/// What `preflight` finds on a node for the image at a path.
+pub fn findings_of(node: &TestRoot, target: &str) -> Vec<Finding> {
+    let args = ["preflight", "--output", "json", "--os-from", target];
+    let document = node.run(&args).json();
+    let all = document["findings"].as_array().unwrap().iter();
+    let text = |one: &Value, key: &str| one[key].as_str().unwrap().to_owned();
+    all.map(|one| Finding {
+        check: text(one, "check"),
+        severity: text(one, "severity"),
+        subject: text(one, "subject"),
+        text: one.to_string(),
+    })
+    .collect()
+}
+
+/// The findings in short: check, severity and subject.
+pub fn short_of(node: &TestRoot, target: &str) -> Vec<String> {
+    let all = findings_of(node, target).into_iter();
+    all.map(|one| format!("{} {} {}", one.check, one.severity, one.subject))
+        .collect()
 }
 
 #[test]

@@ -26,7 +26,9 @@ pub const ARCHITECTURE: &str = "architecture";
 
 /// All checks, in the order of a boot.
 pub const ALL: &[CrossingCheck] = &[
-    identity::CHECK,
+    identity::MACHINE,
+    identity::NODE_IMAGE,
+    identity::RELEASE,
     boot_loader::CHECK,
     secure_boot::CHECK,
     cpu_level::CHECK,

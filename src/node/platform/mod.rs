@@ -40,6 +40,8 @@ pub use processor::Processor;
 pub use record::RecordedConfig;
 
 use crate::images::tree::ModuleLists;
+use std::collections::BTreeSet;
+
 use crate::kargs::Kargs;
 use crate::node::OsRelease;
 use crate::node::space::Space;
@@ -56,6 +58,8 @@ pub struct Platform {
     pub os_release: OsRelease,
     /// The machine's architecture as Go names it, such as `amd64`.
     pub architecture: Seen<String>,
+    /// Programs of a node that the root has, such as `usr/bin/kubelet`.
+    pub programs: BTreeSet<&'static str>,
     /// The kernel command line.
     pub command_line: Seen<Kargs>,
     /// Boot loader entries and kernels.
@@ -110,6 +114,7 @@ impl Platform {
             architecture: Ok(
                 crate::images::manifest::go_architecture(std::env::consts::ARCH).to_owned(),
             ),
+            programs: find_programs(root),
             origin: Origin::observe(root, &boot, &command_line),
             command_line,
             api_server: ApiServer::observe(root),
@@ -160,4 +165,12 @@ pub(super) fn read_text(root: &Root, path: &'static str) -> Seen<String> {
         Ok(None) => Err(format!("/{path} is missing below this root")),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// Programs without which a system is no node of a cluster.
+const PROGRAMS: [&str; 3] = ["usr/bin/kubelet", "usr/bin/crio", "usr/bin/ovs-vsctl"];
+
+fn find_programs(root: &Root) -> BTreeSet<&'static str> {
+    let exists = |path: &&'static str| root.exists(&RootPath::fixed(path)).unwrap_or_default();
+    PROGRAMS.into_iter().filter(exists).collect()
 }
