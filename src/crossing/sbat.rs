@@ -149,7 +149,7 @@ mod tests {
         bytes.extend(u16::try_from(sections.len()).unwrap().to_le_bytes());
         bytes.extend([0; 16]);
         let mut start = bytes.len() + sections.len() * SECTION;
-        let mut contents = Vec::new();
+        let mut contents = Vec::<u8>::new();
         for (name, content) in sections {
             let mut entry = name.as_bytes().to_vec();
             entry.resize(16, 0);

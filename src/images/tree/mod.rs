@@ -4,8 +4,8 @@
 mod directory;
 mod initramfs;
 mod isa;
-mod modules;
 mod layers;
+mod modules;
 mod storage;
 mod wanted;
 mod zstd;
@@ -13,8 +13,8 @@ mod zstd;
 pub use directory::read_directory;
 pub use initramfs::module_name;
 pub use isa::x86_isa_needed;
-pub use modules::ModuleLists;
 pub use layers::read_image;
+pub use modules::ModuleLists;
 pub use storage::read_stored;
 
 use std::collections::{BTreeMap, BTreeSet};
