@@ -139,6 +139,15 @@ pub const SYSROOT: &str = "sysroot";
 pub const STATEROOTS: &str = "sysroot/ostree/deploy";
 /// The static pod of etcd: a node that has it is of the control plane.
 pub const ETCD_POD: &str = "etc/kubernetes/manifests/etcd-pod.yaml";
+/// The pod of an etcd that Pacemaker starts (two nodes with fencing).
+pub const EXTERNAL_ETCD_POD: &str =
+    "etc/kubernetes/static-pod-resources/etcd-certs/configmaps/external-etcd-pod/pod.yaml";
+/// Configuration of a cluster that Pacemaker manages; written when it is set up.
+pub const COROSYNC: &str = "etc/corosync/corosync.conf";
+/// Files of the lifecycle agent, which upgrades and installs from seed images.
+pub const LIFECYCLE_AGENT: &str = "var/lib/lca";
+/// Time of its monitor.
+pub const AUTO_ROLLBACK: &str = "var/lib/lca/autorollback_config.json";
 /// Certificates by which members of etcd know each other.
 pub const ETCD_CERTIFICATES: &str =
     "etc/kubernetes/static-pod-resources/etcd-certs/secrets/etcd-all-certs";
@@ -406,6 +415,10 @@ mod tests {
             RUNTIME,
             CHECK,
             SYSTEMD_RUNS,
+            EXTERNAL_ETCD_POD,
+            COROSYNC,
+            LIFECYCLE_AGENT,
+            AUTO_ROLLBACK,
             CACHE,
             SERVER,
             SERVER_CLOCK,

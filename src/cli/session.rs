@@ -24,6 +24,7 @@ use crate::drift::{self, Drift};
 use crate::invocation::{self, mco_rescue};
 use crate::mounts;
 use crate::node::boot::is_soft_prepared;
+use crate::node::neighbours::image_based_evidence;
 use crate::node::sysroot;
 use crate::node::{self, Machine, NodeState, Recorded, Records};
 use crate::object::Kind;
@@ -402,6 +403,12 @@ impl<'a> Session<'a> {
                     let why = "the Machine Config Server put the image of a layered pool into it";
                     NameHash::Unknown(why.to_owned())
                 }
+                NameHash::Wrong => match image_based_evidence(&self.root, &self.node.host) {
+                    Ok(Some(evidence)) => NameHash::Unknown(format!(
+                        "recert rewrote the contents of configs on this node from a seed image ({evidence})"
+                    )),
+                    _ => NameHash::Wrong,
+                },
                 found => found,
             }
         })

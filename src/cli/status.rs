@@ -93,6 +93,8 @@ pub(super) fn document(
         let boot = BootIdentity::observe(root, host.deployment.clone(), runner);
         boot.and_then(|boot| boot.soft_reboots).unwrap_or_default() == 0
     });
+    let neighbours =
+        Neighbours::observe(root, &host, runner).context("looking for others at work")?;
     // A failure that the next boot mends is told as that half.
     let is_told = awaited.as_ref().is_some_and(|one| one.half);
     let is_told = is_told && !half.as_ref().is_some_and(|half| half.reboot);
@@ -116,7 +118,7 @@ pub(super) fn document(
         recorded_image: records.current_image.clone(),
         seen,
         pending: word,
-        beside: plan::describe_neighbours(&Neighbours::observe(root)),
+        beside: plan::describe_neighbours(&neighbours),
         frozen: frozen(root)?,
         pending_config: config.map(|config| config.name.clone()),
         firstboot: in_initramfs,

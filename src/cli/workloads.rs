@@ -9,6 +9,7 @@ use crate::command::job::Job;
 use crate::command::{CommandRunner, crictl, systemctl};
 use crate::node::Host;
 use crate::node::boot::BootIdentity;
+use crate::node::neighbours::has_fencing;
 use crate::paths;
 use crate::root::{Root, RootPath};
 use crate::state_file;
@@ -85,7 +86,8 @@ pub(super) fn start_again(root: &Root, runner: &dyn CommandRunner) -> Result<()>
         Ok(this_boot(root, runner)?.is_some_and(|now| now.is_same(&then)))
     };
     let here = root.is_live() && in_this_boot().with_context(unread)?;
-    if here {
+    let fencing = has_fencing(root).with_context(unread)?;
+    if here && !fencing {
         systemctl::start_unit(runner, KUBELET).with_context(|| {
             format!("starting the kubelet, which an interrupted run had stopped. Next: systemctl start {KUBELET}")
         })?;

@@ -38,6 +38,14 @@ impl fmt::Display for Job {
 }
 
 impl Job {
+    /// Returns its unit; `None` if it concerns the manager.
+    pub fn unit(&self) -> Option<&str> {
+        match self {
+            Self::DaemonReload => None,
+            Self::Reload(unit) | Self::Restart(unit) | Self::Start(unit) => Some(unit),
+        }
+    }
+
     /// Returns the command line that a person types for it.
     pub fn systemctl_text(&self) -> String {
         format!("systemctl {self}")

@@ -158,6 +158,32 @@ const BUSY: Duration = Duration::from_secs(90);
 /// For a stop and a start, each of which systemd gives 90 s.
 const TWICE: Duration = Duration::from_secs(200);
 
+/// Returns the start of a unit that runs, in microseconds since the kernel started; the inner `None` is an unknown time, the outer one a unit
+/// that does not run.
+///
+/// # Errors
+/// systemctl is missing, or gives no answer.
+pub fn query_start(
+    runner: &dyn CommandRunner,
+    unit: &str,
+) -> Result<Option<Option<u64>>, CommandError> {
+    let options = [
+        "show",
+        "--property=ActiveState,SubState,InactiveExitTimestampMonotonic",
+    ];
+    let answer = run_systemctl(runner, &systemctl_line(&options, &[unit], QUICK))?;
+    let value = |key| property_value(&answer.stdout, key).unwrap_or_default();
+    let state = UnitActivity {
+        name: unit.to_owned(),
+        active: value("ActiveState"),
+        sub: value("SubState"),
+    };
+    let began = value("InactiveExitTimestampMonotonic").parse().ok();
+    Ok(state
+        .is_at_work()
+        .then(|| began.filter(|began: &u64| *began > 0)))
+}
+
 /// User space as the running manager knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UserSpace {

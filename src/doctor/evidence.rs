@@ -80,6 +80,8 @@ pub struct DoctorEvidence {
     pub has_system: bool,
     /// The root is that of the running system.
     pub live: bool,
+    /// Pacemaker manages kubelet and etcd: two nodes with fencing.
+    pub fencing: bool,
     /// The root is the one that an initramfs is about to enter.
     pub in_initramfs: bool,
     /// The process runs as root and may read everything.
@@ -292,6 +294,33 @@ pub struct DeployedTree {
 }
 
 impl DoctorEvidence {
+    /// Returns the commands that stop kubelet and CRI-O. Where Pacemaker manages the kubelet, it has to do so.
+    pub fn stop_workloads(&self) -> Vec<&'static str> {
+        match self.fencing {
+            true => vec!["pcs node standby $(hostname)", "systemctl stop crio"],
+            false => vec!["systemctl stop kubelet crio"],
+        }
+    }
+
+    /// Returns the commands that start them again.
+    pub fn start_workloads(&self) -> Vec<&'static str> {
+        match self.fencing {
+            true => vec!["systemctl start crio", "pcs node unstandby $(hostname)"],
+            false => vec!["systemctl start crio kubelet"],
+        }
+    }
+
+    /// Returns the commands that start the kubelet anew.
+    pub fn restart_kubelet(&self) -> Vec<&'static str> {
+        match self.fencing {
+            true => vec![
+                "pcs node standby $(hostname)",
+                "pcs node unstandby $(hostname)",
+            ],
+            false => vec!["systemctl restart kubelet"],
+        }
+    }
+
     /// Returns the answer of rpm-ostree.
     ///
     /// # Errors

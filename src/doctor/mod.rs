@@ -197,6 +197,12 @@ impl DoctorFinding {
         self.next.push(command.into());
         self
     }
+
+    /// Adds commands to carry out next, in order.
+    pub fn next_all(mut self, commands: Vec<&'static str>) -> Self {
+        self.next.extend(commands.into_iter().map(str::to_owned));
+        self
+    }
 }
 
 /// Number of facts of one kind that a finding lists.

@@ -16,6 +16,7 @@ use crate::document::ignition::Unit;
 use crate::drift::originals::OriginalPaths;
 use crate::drift::unit_path;
 use crate::node::NodeState;
+use crate::node::neighbours::is_fenced;
 use crate::paths;
 use crate::root::RootPath;
 use crate::systemd::{
@@ -102,6 +103,7 @@ pub fn simulate_update(desired: &Desired, old: Option<&Desired>, node: &NodeStat
         support: node.systemd,
         changed: changed_units(desired, old),
         first_boot: desired.bare || node.host.never_booted,
+        fencing: node.neighbours.fencing,
         failures: Vec::new(),
         unjudged: Vec::new(),
         notices: Vec::new(),
@@ -111,7 +113,7 @@ pub fn simulate_update(desired: &Desired, old: Option<&Desired>, node: &NodeStat
     let listed = play.listed_units(&desired.units);
     for unit in &desired.units {
         play.write_unit(unit, desired.bare);
-        if unit.enabled.is_none() && play.is_changed(unit) {
+        if unit.enabled.is_none() && play.is_changed(unit) && !play.is_managed(&unit.name) {
             play.preset_unit(&unit.name);
         }
     }
@@ -204,6 +206,8 @@ struct Play<'d> {
     changed: BTreeSet<&'d str>,
     /// True if presets decide, at the first boot: nothing fails over a unit.
     first_boot: bool,
+    /// True if Pacemaker starts and stops some units: none of them is switched.
+    fencing: bool,
     failures: Vec<String>,
     unjudged: Vec<String>,
     notices: Vec<String>,
@@ -218,6 +222,11 @@ struct Refusal {
 }
 
 impl Play<'_> {
+    /// Returns true for a unit that Pacemaker starts: it disabled it, whatever the config says.
+    fn is_managed(&self, unit: &str) -> bool {
+        self.fencing && is_fenced(unit)
+    }
+
     fn is_changed(&self, unit: &Unit) -> bool {
         self.changed.contains(unit.name.as_str())
     }
@@ -316,7 +325,10 @@ impl Play<'_> {
         if unit.mask == Some(true) {
             self.mask_unit(unit, changed);
         } else if let Some(text) = unit.text() {
-            if changed && self.state_of(&unit.name) == Some(UnitFileState::Enabled) {
+            if changed
+                && !self.is_managed(&unit.name)
+                && self.state_of(&unit.name) == Some(UnitFileState::Enabled)
+            {
                 self.switch_off_before_writing(&unit.name);
             }
             self.put_entry(&path, UnitEntry::File(Some(text.to_owned())));
@@ -382,6 +394,9 @@ impl Play<'_> {
         let mut by_daemon = BTreeSet::new();
         for unit in units.iter().filter(|unit| unit.enabled == Some(on)) {
             let name = unit.name.as_str();
+            if self.is_managed(name) {
+                continue;
+            }
             if unit.text().is_none() && !self.can_be_found(unit) {
                 self.notices.push(format!(
                     "unit {name} is to be {} but has no file on this node; skipped, as {}",
@@ -493,7 +508,9 @@ impl Play<'_> {
     }
 
     fn remove_unit(&mut self, unit: &Unit, comes_back: bool) {
-        self.preset_unit(&unit.name);
+        if !self.is_managed(&unit.name) {
+            self.preset_unit(&unit.name);
+        }
         if comes_back {
             return;
         }

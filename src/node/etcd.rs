@@ -20,6 +20,8 @@ pub enum Etcd {
     Silent(String),
     /// Its members.
     Known(Vec<Member>),
+    /// Its members, of two nodes with fencing: Pacemaker lets the other one go on alone.
+    Fenced(Vec<Member>),
 }
 
 /// A member of the cluster.
@@ -71,7 +73,13 @@ pub struct EtcdAccess {
 /// # Errors
 /// The root cannot be read.
 pub fn is_here(root: &Root) -> Result<bool, RootError> {
-    root.exists(&RootPath::fixed(paths::ETCD_POD))
+    let pods = [paths::ETCD_POD, paths::EXTERNAL_ETCD_POD];
+    for pod in pods {
+        if root.exists(&RootPath::fixed(pod))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Reads the certificates of the node's etcd.

@@ -119,6 +119,16 @@ pub fn boot_id() -> Option<String> {
     Some(text.trim().to_owned())
 }
 
+/// Returns the seconds since the kernel started.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "procfs of the running kernel, not a path of the node's root"
+)]
+pub fn uptime() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/uptime").ok()?;
+    text.split('.').next()?.parse().ok()
+}
+
 /// Returns true if the root is that of the running system, and systemd runs it.
 pub fn systemd_runs(root: &Root) -> bool {
     let runs = root.exists(&RootPath::fixed(paths::SYSTEMD_RUNS));

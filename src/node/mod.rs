@@ -179,8 +179,8 @@ pub fn observe(
         } else {
             System::NotAsked
         },
+        neighbours: Neighbours::observe(root, &host, runner)?,
         host,
-        neighbours: Neighbours::observe(root),
         labels: Labels::read(root),
         elsewhere: BTreeMap::new(),
         packaged: BTreeMap::new(),

@@ -1,21 +1,179 @@
 //! What else changes this node beside its daemon: a prepared soft reboot, and programs that own a part of it.
 
-use crate::root::Root;
+use serde::Deserialize;
 
-use super::boot;
+use crate::command::CommandRunner;
+use crate::command::systemctl;
+use crate::paths;
+use crate::root::{Root, RootError, RootPath};
 
-/// Facts on the running node. All false on any other root.
+use super::booted;
+use super::deploy_directories;
+use super::host::{self, Host};
+
+/// Units that Pacemaker starts and stops on a node of two with fencing, and its own.
+const FENCED: [&str; 5] = [
+    "kubelet.service",
+    "etcd.service",
+    "corosync.service",
+    "pacemaker.service",
+    "pcsd.service",
+];
+
+/// Facts on the node; those on programs that run are missing for any other root.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Neighbours {
     /// A soft reboot is prepared.
     pub soft_prepared: bool,
+    /// The node was installed or upgraded from a seed image (IBI, IBU).
+    pub image_based: Option<ImageBased>,
+    /// Pacemaker manages kubelet and etcd: two nodes with fencing.
+    pub fencing: bool,
 }
+
+/// A node from a seed image.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ImageBased {
+    /// Evidence for it.
+    pub evidence: String,
+    /// Other stateroots than the one that runs: the way back of the upgrade.
+    pub stateroots: Vec<String>,
+    /// The unit that rolls an upgrade back, if it is at work.
+    pub monitor: Option<Monitor>,
+}
+
+/// `lca-init-monitor.service`: it boots the other stateroot if the upgrade is not complete in time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Monitor {
+    /// Its time, in seconds.
+    pub timeout: u64,
+    /// The seconds of it that are left; `None` if its start is not known.
+    pub left: Option<u64>,
+}
+
+/// The name of the monitor.
+pub const MONITOR: &str = "lca-init-monitor.service";
+/// Its time where its file names none.
+const DEFAULT_TIMEOUT: u64 = 30 * 60;
 
 impl Neighbours {
     /// Reads them.
-    pub fn observe(root: &Root) -> Self {
-        Self {
-            soft_prepared: boot::is_soft_prepared(root),
-        }
+    ///
+    /// # Errors
+    /// A path that cannot be read.
+    pub fn observe(
+        root: &Root,
+        host: &Host,
+        runner: &dyn CommandRunner,
+    ) -> Result<Self, RootError> {
+        Ok(Self {
+            soft_prepared: super::boot::is_soft_prepared(root),
+            image_based: image_based(root, host, runner)?,
+            fencing: has_fencing(root)?,
+        })
     }
+}
+
+/// Returns true if Pacemaker manages kubelet and etcd: the cluster is set up. Until then the kubelet is enabled as anywhere.
+///
+/// # Errors
+/// A path that cannot be read.
+pub fn has_fencing(root: &Root) -> Result<bool, RootError> {
+    root.exists(&RootPath::fixed(paths::COROSYNC))
+}
+
+/// Returns true for a unit that Pacemaker starts and stops there.
+pub fn is_fenced(unit: &str) -> bool {
+    FENCED.contains(&unit)
+}
+
+/// Returns the evidence that certificates and text in the node's config were rewritten in place (recert), so that the hash in a
+/// config's name proves nothing.
+///
+/// # Errors
+/// A path that cannot be read.
+pub fn image_based_evidence(root: &Root, host: &Host) -> Result<Option<String>, RootError> {
+    let words = host.live.then(host::kernel_command_line).flatten();
+    let words = words.unwrap_or_default();
+    if let Some(word) = words
+        .split_whitespace()
+        .find(|word| word.starts_with("ibu="))
+    {
+        return Ok(Some(format!("kernel argument {word}")));
+    }
+    if root.exists(&RootPath::fixed(paths::LIFECYCLE_AGENT))? {
+        return Ok(Some(format!("/{}", paths::LIFECYCLE_AGENT)));
+    }
+    let own = stateroots(root, host)?.0;
+    let named = own.filter(|name| name.starts_with("rhcos_"));
+    Ok(named.map(|name| format!("stateroot {name}")))
+}
+
+/// Returns the stateroot of the root's deployment, and the others that have one.
+fn stateroots(root: &Root, host: &Host) -> Result<(Option<String>, Vec<String>), RootError> {
+    let all = deploy_directories::list(root)?;
+    let runs =
+        |name: &&deploy_directories::DeployDirectory| Some(&name.name) == host.deployment.as_ref();
+    let own = all.iter().find(runs).map(|one| one.stateroot.clone());
+    // The same commit can be in several.
+    let linked = booted::ostree_link().filter(|_| host.live);
+    let linked = linked.and_then(|link| link.split('/').nth(3).map(str::to_owned));
+    let own = linked
+        .filter(|name| all.iter().any(|one| one.stateroot == *name))
+        .or(own);
+    let mut others: Vec<String> = all.into_iter().map(|one| one.stateroot).collect();
+    others.sort();
+    others.dedup();
+    others.retain(|name| Some(name) != own.as_ref());
+    Ok((own, others))
+}
+
+fn image_based(
+    root: &Root,
+    host: &Host,
+    runner: &dyn CommandRunner,
+) -> Result<Option<ImageBased>, RootError> {
+    let Some(evidence) = image_based_evidence(root, host)? else {
+        return Ok(None);
+    };
+    let monitor = match host.live && host::systemd_runs(root) {
+        true => monitor(root, runner)?,
+        false => None,
+    };
+    Ok(Some(ImageBased {
+        evidence,
+        stateroots: stateroots(root, host)?.1,
+        monitor,
+    }))
+}
+
+/// The keys of its file that count.
+#[derive(Debug, Default, Deserialize)]
+struct MonitorFile {
+    #[serde(default)]
+    monitor_timeout: u64,
+}
+
+fn monitor(root: &Root, runner: &dyn CommandRunner) -> Result<Option<Monitor>, RootError> {
+    let began = match systemctl::query_start(runner, MONITOR) {
+        Ok(Some(began)) => began,
+        Ok(None) => return Ok(None),
+        Err(error) => {
+            log::info!("{MONITOR}: {error}");
+            return Ok(None);
+        }
+    };
+    let text = root.read(&RootPath::fixed(paths::AUTO_ROLLBACK))?;
+    let file: MonitorFile = text
+        .and_then(|text| serde_json::from_slice(&text).ok())
+        .unwrap_or_default();
+    let timeout = match file.monitor_timeout {
+        0 => DEFAULT_TIMEOUT,
+        seconds => seconds,
+    };
+    let left = began.zip(host::uptime()).map(|(began, now)| {
+        let passed = now.saturating_sub(began / 1_000_000);
+        timeout.saturating_sub(passed)
+    });
+    Ok(Some(Monitor { timeout, left }))
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 
+use super::neighbours::BY_PACEMAKER;
 use super::{Inputs, LiveEvidence, Options, Plan, PlannedStep, Section, Step};
 use crate::command::job::Job;
 use crate::daemon::actions::{self, Changed};
@@ -13,6 +14,7 @@ use crate::daemon::registries::RegistryChange;
 use crate::daemon::{Action, Queued, Update, decide_taken};
 use crate::document::MachineConfig;
 use crate::node::Recorded;
+use crate::node::neighbours::is_fenced;
 use crate::notice::Notice;
 use crate::paths;
 use crate::root::RootPath;
@@ -33,6 +35,8 @@ pub struct After {
     pub unread_units: bool,
     /// Whose policies these are.
     pub policies: String,
+    /// Pacemaker manages kubelet and etcd: no job of theirs is done or printed.
+    pub fencing: bool,
 }
 
 /// What it is decided by.
@@ -55,7 +59,31 @@ impl After {
             return Vec::new();
         }
         let all = self.queue.iter().chain(&self.repairs);
-        all.filter_map(|queued| queued.action.job()).collect()
+        let jobs = all.filter_map(|queued| queued.action.job());
+        jobs.filter(|job| !self.is_spared(job)).collect()
+    }
+
+    /// Returns the units that Pacemaker has to start anew.
+    pub fn spared(&self) -> Vec<String> {
+        let all = self.queue.iter().chain(&self.repairs);
+        let jobs = all.filter_map(|queued| queued.action.job());
+        let mut units: Vec<String> = jobs
+            .filter(|job| !self.reboots() && self.is_spared(job))
+            .filter_map(|job| job.unit().map(str::to_owned))
+            .chain(
+                self.unserved
+                    .iter()
+                    .filter(|what| self.fencing && is_fenced(what))
+                    .cloned(),
+            )
+            .collect();
+        units.sort();
+        units.dedup();
+        units
+    }
+
+    fn is_spared(&self, job: &Job) -> bool {
+        self.fencing && job.unit().is_some_and(is_fenced)
     }
 
     /// Whether only a reboot makes the step complete.
@@ -101,7 +129,17 @@ pub(super) fn add(
         ..old.clone()
     };
     let never_ran = old.filter(|_| plan.os.drops()).map(same_os);
-    plan.after = Some(after(plan, never_ran.as_ref().or(old), new, rules));
+    let mut after = after(plan, never_ran.as_ref().or(old), new, rules);
+    after.fencing = inputs.node.neighbours.fencing;
+    let spared = after.spared();
+    after.unserved.retain(|what| !spared.contains(what));
+    if !spared.is_empty() {
+        plan.notices.push(Notice {
+            subject: spared.join(", "),
+            message: format!("is not started anew. {BY_PACEMAKER}"),
+        });
+    }
+    plan.after = Some(after);
     plan.notices.extend(refused_record(inputs));
     Ok(())
 }
@@ -151,6 +189,7 @@ fn after(plan: &Plan, old: Option<&MachineConfig>, new: &MachineConfig, rules: R
         unserved,
         unread_units: false,
         policies: rules.whose.to_owned(),
+        fencing: false,
     };
     let units = plan.steps.iter().any(|planned| {
         is_read_by_manager(planned.step.path())

@@ -544,10 +544,15 @@ impl Builder<'_> {
         if let Some((space, room)) = &facts.boot
             && let Fit::TooSmall { missing } = space.fit_kernel(*room)
         {
+            let seed = self.node().neighbours.image_based.as_ref();
+            let spared = seed.filter(|node| !node.stateroots.is_empty());
+            let spared = spared.map_or_else(String::new, |node| {
+                let all = node.stateroots.join(", ");
+                format!(", but none of the stateroot {all}, which is the way back of the upgrade")
+            });
             let message = format!(
-                "{} bytes are missing for another kernel: what is staged could not be written at shutdown, and the old \
-                 image would boot again. Remove an old deployment: rpm-ostree cleanup -r, or ostree admin undeploy INDEX",
-                missing
+                "{missing} bytes are missing for another kernel: what is staged could not be written at shutdown, and the old \
+                 image would boot again. Remove an old deployment: rpm-ostree cleanup -r, or ostree admin undeploy INDEX{spared}",
             );
             self.block("/boot", message);
         }

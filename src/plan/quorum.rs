@@ -25,6 +25,7 @@ pub fn judge_quorum(etcd: &Etcd) -> Quorum {
                  others can do without it. Before the reboot, on another member: etcdctl endpoint health --cluster"
             ));
         }
+        Etcd::Fenced(members) => return judge_fenced(members),
         Etcd::Known(members) => members,
     };
     let voters: Vec<&Member> = members.iter().filter(|member| !member.learner).collect();
@@ -64,6 +65,33 @@ pub fn judge_quorum(etcd: &Etcd) -> Quorum {
     ))
 }
 
+/// Judges two nodes with fencing: by arithmetic alone the second member could never leave. Pacemaker removes this one when it
+/// stops in order, and the other one goes on alone, if it has a vote and is well.
+fn judge_fenced(members: &[Member]) -> Quorum {
+    let lost = |why: String| {
+        Quorum::Lost(format!(
+            "{why}, so no etcd would be left that can go on alone. See: pcs status, etcdctl member list. Wait for it, or \
+             --ignore-quorum"
+        ))
+    };
+    let Some(other) = members.iter().find(|member| !member.own) else {
+        return Quorum::Told(
+            "the other node is no member of etcd now: the control plane is away while this one boots. Two nodes that both go on \
+             alone lose data: see pcs status first"
+                .to_owned(),
+        );
+    };
+    match &other.ill {
+        Some(why) => lost(format!("{} is not well ({why})", named(other))),
+        None if other.learner => lost(format!("{} has no vote yet (a learner)", named(other))),
+        None => Quorum::Told(format!(
+            "two nodes with fencing: while this one boots, {} goes on alone, as Pacemaker decides. Before the reboot: pcs node \
+             standby $(hostname), and afterwards pcs node unstandby $(hostname); never both nodes at once",
+            named(other)
+        )),
+    }
+}
+
 /// Adds it to a plan: against a reboot that is asked for, and told where one is only staged for.
 pub(super) fn add(plan: &mut Plan, etcd: &Etcd, blocks: bool) {
     let notice = |message| Notice {
@@ -91,6 +119,10 @@ mod tests {
 
     /// `o`: this node; `w`: well; `i`: ill; `l`: a learner that is well.
     fn of(members: &str) -> Quorum {
+        judge_quorum(&etcd(members))
+    }
+
+    fn etcd(members: &str) -> Etcd {
         let member = |kind: char| Member {
             name: format!("m{kind}"),
             urls: Vec::new(),
@@ -98,7 +130,7 @@ mod tests {
             learner: kind == 'l',
             ill: (kind == 'i').then(|| "no answer".to_owned()),
         };
-        judge_quorum(&Etcd::Known(members.chars().map(member).collect()))
+        Etcd::Known(members.chars().map(member).collect())
     }
 
     #[test]
@@ -125,6 +157,37 @@ mod tests {
             judge_quorum(&Etcd::Silent("x".into())),
             Quorum::Told(_)
         ));
+    }
+
+    #[test]
+    fn of_two_nodes_with_fencing_the_other_has_to_be_well_and_to_have_a_vote() {
+        let fenced = |members: &str| {
+            let Etcd::Known(all) = etcd(members) else {
+                panic!("members are known")
+            };
+            judge_quorum(&Etcd::Fenced(all))
+        };
+        for (members, words) in [
+            ("oi", "mi is not well (no answer)"),
+            ("ol", "ml has no vote yet"),
+        ] {
+            let Quorum::Lost(why) = fenced(members) else {
+                panic!("{members} would lose it")
+            };
+            assert!(why.contains(words), "{why}");
+            assert!(why.ends_with("--ignore-quorum"), "{why}");
+        }
+        for (members, words) in [("ow", "mw goes on alone"), ("o", "no member of etcd now")] {
+            let Quorum::Told(why) = fenced(members) else {
+                panic!("{members} can go on")
+            };
+            assert!(why.contains(words), "{why}");
+        }
+        // Two masters and an arbiter are three members, and count as any three.
+        assert_eq!(of("oww"), Quorum::Holds);
+        assert!(matches!(of("owi"), Quorum::Lost(_)));
+        // Without fencing two members never can.
+        assert!(matches!(of("ow"), Quorum::Lost(_)));
     }
 
     #[test]

@@ -195,7 +195,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
             after::add(&mut plan, inputs, request.options, evidence)?;
         }
         add_quorum(&mut plan, request, evidence)?;
-        neighbours::add(&mut plan, &node.neighbours);
+        neighbours::add(&mut plan, &node.neighbours, request);
         let found = evidence.completion(&plan)?;
         plan.blockers.extend(found.blockers);
         plan.notices.extend(found.notices);

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use crate::invocation::reboot;
 use crate::net::{self, FetchRequest, FetchSettings};
 use crate::node::etcd::{self, Etcd, EtcdAccess, LOCAL, Member};
+use crate::node::neighbours::has_fencing;
 use crate::plan::{self, Quorum};
 use crate::root::Root;
 use crate::source;
@@ -43,7 +44,11 @@ pub fn read_etcd(root: &Root) -> Result<Etcd> {
     }
     let known = etcd::access(root).map_err(anyhow::Error::from);
     let known = known.and_then(|access| members(&access));
-    Ok(known.map_or_else(|error| Etcd::Silent(format!("{error:#}")), Etcd::Known))
+    let kind = match has_fencing(root).context("looking for Pacemaker")? {
+        true => Etcd::Fenced,
+        false => Etcd::Known,
+    };
+    Ok(known.map_or_else(|error| Etcd::Silent(format!("{error:#}")), kind))
 }
 
 /// All members, each asked how it is.

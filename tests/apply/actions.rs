@@ -294,6 +294,31 @@ fn who_has_read_the_new_files_reads_the_old_ones_again() {
 }
 
 #[test]
+fn pacemakers_kubelet_is_neither_restarted_nor_stopped() {
+    with_mounts(|| {
+        let live = Live::new(&old());
+        live.root
+            .write("etc/corosync/corosync.conf", "totem {\n}\n");
+        let path = "/etc/kubernetes/credential-providers/a.yaml";
+        let files = json!([
+            file(&format!("/{POLICY}"), 0o644, "new\n"),
+            file(path, 0o644, "a\n"),
+        ]);
+        live.brings(&config("rendered-worker-new", files));
+        let plan = flat(&live.run(&["plan", "--takeover", "/config"]).ok().out());
+        assert!(
+            plan.contains("kubelet.service: is not started anew"),
+            "{plan}"
+        );
+        assert!(plan.contains("pcs node standby"), "{plan}");
+        let said = live.apply(&[]).ok().out();
+        assert!(!said.contains("systemctl restart kubelet"), "{said}");
+        assert_eq!(live.calls(), [RELOADED], "CRI-O alone");
+        assert!(live.root.exists(path.trim_start_matches('/')));
+    });
+}
+
+#[test]
 fn the_bundles_are_made_without_their_unit_where_it_fails() {
     with_mounts(|| {
         let live = Live::new(&old());

@@ -8,6 +8,7 @@ mod engines;
 mod facts;
 mod images;
 mod kargs;
+mod neighbours;
 mod packages;
 mod pins;
 mod quorum;

@@ -24,6 +24,7 @@ use crate::document::MachineConfig;
 use crate::images::ImageName;
 use crate::images::pull::{Trace, TraceError};
 use crate::node::clock::{self, Clock, Heard, Moment as Passed};
+use crate::node::neighbours::has_fencing;
 use crate::node::space::Space;
 use crate::node::system::OF_DEPLOYMENTS;
 use crate::node::{
@@ -65,6 +66,7 @@ pub(super) fn all(
         root: given.display().to_string(),
         has_system: exists(&root, "usr") || exists(&root, "etc"),
         live: root.is_live(),
+        fencing: has_fencing(&root).unwrap_or_default(),
         ..DoctorEvidence::default()
     };
     evidence.upkeep.directory = root.shown().display().to_string();

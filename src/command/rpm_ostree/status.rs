@@ -209,12 +209,19 @@ impl Deployments {
     pub fn pinned_copy_of_booted(&self) -> Option<&Deployment> {
         let booted = self.booted()?;
         self.pinned()
+            .filter(|deployment| deployment.osname == booted.osname)
             .find(|deployment| deployment.checksum == booted.checksum)
     }
 
-    /// Returns the deployment with a name `CHECKSUM.SERIAL`, as records store it; places in the list change.
+    /// Returns the deployment with a name `CHECKSUM.SERIAL`, as records store it; places in the list change. One of another stateroot
+    /// belongs to another state of the node, whatever its name is.
     pub fn named(&self, name: &str) -> Option<&Deployment> {
-        self.all.iter().find(|deployment| deployment.name() == name)
+        let own = self.booted().map(|booted| booted.osname.as_str());
+        let is_own = |one: &&Deployment| own.is_none_or(|own| one.osname == own);
+        self.all
+            .iter()
+            .filter(is_own)
+            .find(|deployment| deployment.name() == name)
     }
 
     /// Returns the deployments in our records.

@@ -146,7 +146,7 @@ fn ended(
             let finding = finding.seen("bootstrap", bootstrap(evidence));
             // Nothing runs on a mounted disk: its kubelet sends the request when that node boots.
             let (finding, when) = match evidence.live {
-                true => (finding.next("systemctl restart kubelet"), ""),
+                true => (finding.next_all(evidence.restart_kubelet()), ""),
                 false => (finding, " # once the node has booted"),
             };
             finding

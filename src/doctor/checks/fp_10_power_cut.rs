@@ -181,9 +181,9 @@ fn find_storage_damage(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
     let store = evidence.path(&format!("/{}", images_on_disk::STORE));
     Some(match evidence.live {
         true => finding
-            .next("systemctl stop kubelet crio")
+            .next_all(evidence.stop_workloads())
             .next("crio wipe --force")
-            .next("systemctl start crio kubelet"),
+            .next_all(evidence.start_workloads()),
         // The running system is another one; CRI-O creates the directory again.
         false => finding.next(format!("mv {store} {store}.damaged")),
     })

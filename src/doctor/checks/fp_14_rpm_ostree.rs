@@ -64,7 +64,11 @@ fn not_started(evidence: &DoctorEvidence) -> Option<DoctorFinding> {
         ),
         StartResult::Failed(how) if how.contains("oom") => (
             format!("{how}: out of memory"),
-            "systemctl stop kubelet crio",
+            evidence
+                .stop_workloads()
+                .first()
+                .copied()
+                .unwrap_or_default(),
         ),
         StartResult::Failed(how) => (how.clone(), "journalctl -b -u rpm-ostreed -n 30"),
     };

@@ -1,0 +1,181 @@
+//! Nodes that others change too: from a seed image (IBU, IBI), and two nodes with fencing (TNF). The programs are named
+//! stubs; only what this program leaves alone and says is tested here.
+
+use serde_json::{Value, json};
+
+use crate::support::mounts::with_mounts;
+use crate::support::ostree_node::{NEXT, OstreeNode};
+use crate::support::{TestRoot, file, flat, machine_config};
+
+const OTHER: &str = "sysroot/ostree/deploy/rhcos_4_17_9/deploy";
+const SUM: &str = "c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0.0";
+
+/// STUB of systemctl: the monitor has been at work since the kernel began.
+const MONITOR: &str = r#"case $* in
+    "show "*lca-init-monitor.service) echo "ActiveState=$(cat /stub/monitor)"; echo SubState=running; echo InactiveExitTimestampMonotonic=1 ;;
+    daemon-reload | try-restart* | *reboot) echo "systemctl $*" >>/stub/log ;;
+    stop* | start* | disable* | mask*) echo "systemctl $*" >>/stub/log ;;
+    *) exit 1 ;;
+esac"#;
+
+fn wants(image: &str) -> Value {
+    let files = json!({"storage": {"files": [file("/etc/site", 0o644, "new\n")]}});
+    let mut config = machine_config("rendered-master-next", files);
+    config["spec"]["osImageURL"] = json!(image);
+    config
+}
+
+/// Upgraded from a seed image; the stateroot from before is the way back.
+fn from_a_seed() -> OstreeNode {
+    let node = OstreeNode::new();
+    crate::support::copy_program(&node.root, "/bin/cat");
+    node.root.write("config", &wants(NEXT).to_string());
+    node.root
+        .write(&format!("{OTHER}/{SUM}/etc/old"), "of the other state\n");
+    node.root.write(
+        "sysroot/ostree/deploy/rhcos_4_17_9/var/lib/etcd/db",
+        "old\n",
+    );
+    // Longer than this machine runs, whenever that is.
+    let config = json!({"monitor_enabled": true, "monitor_timeout": 4_000_000_000_u64});
+    node.root
+        .write("var/lib/lca/autorollback_config.json", &config.to_string());
+    std::fs::create_dir_all(node.root.path("run/systemd/system")).unwrap();
+    node.root.write("stub/monitor", "active\n");
+    node.program("systemctl", MONITOR);
+    node
+}
+
+fn notice(document: &Value, subject: &str) -> Option<String> {
+    let all = document.as_array().unwrap().iter();
+    let found = all.clone().find(|one| one["subject"] == subject)?;
+    Some(found["message"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn the_other_stateroot_and_the_monitor_of_an_upgrade_are_told_and_left_alone() {
+    with_mounts(|| {
+        let node = from_a_seed();
+        let plan = node
+            .run(&["plan", "--output", "json", "/config"])
+            .ok()
+            .json();
+        let seed = notice(&plan["notices"], "seed image").unwrap();
+        assert!(seed.contains("/var/lib/lca"), "{seed}");
+        assert!(seed.contains("rhcos_4_17_9"), "{seed}");
+        let monitor = notice(&plan["notices"], "lca-init-monitor.service").unwrap();
+        for words in [
+            "boots the other stateroot in ",
+            "A run with a reboot, or a repair that takes longer, is undone",
+            "systemctl stop lca-init-monitor.service",
+        ] {
+            assert!(monitor.contains(words), "{monitor}");
+        }
+        // The stub cannot say that the unit which completes it starts.
+        let apply = ["apply", "--yes", "--complete-by-hand", "/config"];
+        node.run(&apply).ok();
+        let status = node.run(&["status", "--output", "json"]).ok().json();
+        assert!(
+            notice(&status["beside"], "seed image").is_some(),
+            "{status}"
+        );
+        let said = notice(&status["beside"], "lca-init-monitor.service");
+        assert!(said.is_some(), "{status}");
+        let log = node.root.read("stub/log");
+        for never in [
+            "cleanup -r",
+            "cleanup -b",
+            "undeploy",
+            "lca",
+            "systemctl stop",
+        ] {
+            assert!(!log.contains(never), "{log}");
+        }
+        assert_eq!(
+            node.root.read(&format!("{OTHER}/{SUM}/etc/old")),
+            "of the other state\n"
+        );
+
+        node.root.write("stub/monitor", "inactive\n");
+        let status = node.run(&["status", "--output", "json"]).ok().json();
+        let said = notice(&status["beside"], "lca-init-monitor.service");
+        assert_eq!(said, None, "a monitor that has ended boots nothing");
+    });
+}
+
+/// A config whose name has the hash of other contents.
+fn rewritten() -> Value {
+    let files = json!({"storage": {"files": [file("/etc/site", 0o644, "recert\n")]}});
+    machine_config("rendered-worker-0123456789abcdef0123456789abcdef", files)
+}
+
+#[test]
+fn a_hash_that_recert_made_wrong_is_no_corruption() {
+    let root = TestRoot::new();
+    root.write("config", &rewritten().to_string());
+    let config = root.path("config");
+    let plan = ["plan", "--output", "json", config.to_str().unwrap()];
+    let refused = root.run(&plan).exits(1).json();
+    assert_eq!(refused["name_hash"], "wrong", "{refused}");
+    root.write("var/lib/lca/workspace/initmonitor_mode", "ibu");
+    let found = root.run(&plan).ok().json();
+    assert_eq!(found["name_hash"], "unknown", "{found}");
+    assert_eq!(found["blockers"], json!([]));
+    let text = root.run(&["plan", config.to_str().unwrap()]).ok().out();
+    assert!(
+        flat(&text).contains("recert rewrote the contents"),
+        "{text}"
+    );
+}
+
+fn with_kubelet() -> Value {
+    let unit = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
+    let units = json!([{"name": "kubelet.service", "enabled": true, "contents": unit}]);
+    let files = json!([file("/etc/site", 0o644, "new\n")]);
+    machine_config(
+        "rendered-master-1",
+        json!({"storage": {"files": files}, "systemd": {"units": units}}),
+    )
+}
+
+const LINK: &str = "etc/systemd/system/multi-user.target.wants/kubelet.service";
+
+#[test]
+fn a_kubelet_that_pacemaker_disabled_stays_disabled_and_is_no_drift() {
+    let root = TestRoot::new();
+    root.write("config", &with_kubelet().to_string());
+    let config = root.path("config");
+    let config = config.to_str().unwrap();
+    root.run(&["apply", "--yes", config]).ok();
+    assert!(root.exists(LINK), "anywhere else it is enabled");
+    std::fs::remove_file(root.path(LINK)).unwrap();
+    root.run(&["verify", config]).exits(3);
+
+    // The cluster was set up, and its setup ended with `systemctl disable kubelet`.
+    root.write("etc/corosync/corosync.conf", "totem {\n}\n");
+    root.run(&["verify", config]).ok();
+    root.write("etc/site", "by hand\n");
+    let plan = root.run(&["plan", config]).ok().out();
+    assert!(
+        flat(&plan).contains("Pacemaker manages kubelet and etcd here"),
+        "{plan}"
+    );
+    root.run(&["apply", "--yes", config]).ok();
+    assert_eq!(root.read("etc/site"), "new\n");
+    assert!(!root.exists(LINK), "kubelet.service was enabled");
+}
+
+#[test]
+fn what_the_kubelet_is_given_outside_of_the_config_is_no_drift() {
+    let root = TestRoot::new();
+    root.write("config", &with_kubelet().to_string());
+    let config = root.path("config");
+    let config = config.to_str().unwrap();
+    root.run(&["apply", "--yes", config]).ok();
+    let sizes = "etc/openshift/kubelet.conf.d/20-auto-sizing.conf";
+    root.write(sizes, "kind: KubeletConfiguration\n");
+    root.write("etc/node-sizing-version.json", "{}\n");
+    root.run(&["verify", config]).ok();
+    let said = root.run(&["apply", "--yes", config]).ok().out();
+    assert!(root.exists(sizes), "{said}");
+}
