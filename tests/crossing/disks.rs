@@ -230,6 +230,26 @@ fn tang_needs_a_network_in_the_initramfs() {
 }
 
 #[test]
+fn an_encrypted_var_counts_but_needs_no_network_in_the_initramfs() {
+    for (pin, short) in [
+        (tpm("8"), vec!["encrypted-root inhibitor /dev/sda4"]),
+        (tang(), vec![]),
+    ] {
+        let lab = encrypted(&[pin]);
+        let mounts = lab.node.read("proc/1/mountinfo");
+        let root = mounts.replace("23 22 253:0 ", "23 22 8:5 ");
+        lab.node.write("proc/1/mountinfo", &root);
+        lab.add_device(&Device {
+            number: "8:5",
+            name: "sda5",
+            disk: "8:0",
+            properties: &[("ID_FS_UUID", ROOT_UUID), ("ID_FS_TYPE", "xfs")],
+        });
+        assert_eq!(lab.short(), short);
+    }
+}
+
+#[test]
 fn damaged_headers_are_not_judged() {
     let lab = encrypted(&[tang()]);
     lab.node.write("dev/sda4", "LUKS");

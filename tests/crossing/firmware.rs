@@ -354,6 +354,10 @@ fn a_new_shim_with_an_old_grub_does_not_boot() {
 #[test]
 fn without_secure_boot_nothing_is_refused() {
     let lab = outdated();
+    let unchecked = "sys/firmware/efi/efivars/MokSBStateRT-605dab50-e046-4300-abb6-3dd810dd8b23";
+    put(&lab.node, unchecked, &[6, 0, 0, 0, 1]);
+    assert_eq!(of(&lab, "secure-boot"), [""; 0], "shim checks nothing");
+    let lab = outdated();
     let variable = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
     put(&lab.node, variable, &[6, 0, 0, 0, 0]);
     assert_eq!(of(&lab, "secure-boot"), [""; 0]);

@@ -1,4 +1,4 @@
-//! Does the next boot open an encrypted root disk?
+//! Does the next boot open encrypted disks of the system?
 
 use crate::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Target};
 use crate::node::platform::{Encrypted, Pin, Platform};
@@ -6,7 +6,7 @@ use crate::node::platform::{Encrypted, Pin, Platform};
 /// The check.
 pub(super) const CHECK: CrossingCheck = CrossingCheck {
     id: "encrypted-root",
-    title: "the encrypted root disk opens at the next boot",
+    title: "encrypted disks of the system open at the next boot",
     judge,
 };
 
@@ -25,7 +25,7 @@ fn judge_device(node: &Platform, device: &Encrypted) -> Vec<CrossingFinding> {
     let pins = match &device.tokens {
         Ok(pins) => pins,
         Err(reason) => {
-            let what = format!("it is not known what opens the encrypted root disk: {reason}");
+            let what = format!("it is not known what opens this encrypted disk: {reason}");
             let finding = CrossingFinding::new(CrossingSeverity::Unknown, source, what);
             return vec![finding.next(format!("clevis luks list -d {source}"))];
         }
@@ -46,9 +46,9 @@ fn judge_device(node: &Platform, device: &Encrypted) -> Vec<CrossingFinding> {
     if let Some(severity) = severity {
         let what = match severity {
             CrossingSeverity::Inhibitor => {
-                "the TPM opens the root disk only for this boot loader and kernel, and the image brings others"
+                "the TPM opens this disk only for this boot loader and kernel, and the image brings others"
             }
-            _ => "the TPM may not open the root disk if the boot loader or its keys are updated",
+            _ => "the TPM may not open this disk if the boot loader or its keys are updated",
         };
         findings.push(
             CrossingFinding::new(severity, source, what)
@@ -70,7 +70,8 @@ fn judge_device(node: &Platform, device: &Encrypted) -> Vec<CrossingFinding> {
         let asks = |token: &String| token == "rd.neednet" || token == "rd.neednet=1";
         let has_network = arguments.tokens().iter().any(asks);
         let needs_tang = pins.iter().all(needs_network);
-        if needs_tang && !has_network {
+        // The network of the running system opens other disks.
+        if device.is_root && needs_tang && !has_network {
             let what = "Tang opens the root disk, and no kernel argument asks for a network in the initramfs";
             findings.push(
                 CrossingFinding::new(CrossingSeverity::Warning, source, what)

@@ -20,11 +20,13 @@ pub struct Xfs {
     pub version: Seen<u16>,
 }
 
-/// An encrypted device below the root file system.
+/// An encrypted device below the root file system or `/var`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Encrypted {
     /// Path of the device, such as `/dev/sda4`.
     pub source: String,
+    /// True if the initramfs opens it.
+    pub is_root: bool,
     /// The clevis tokens in its header.
     pub tokens: Seen<Vec<Pin>>,
     /// Key slots without a clevis token, such as a passphrase.
@@ -101,15 +103,18 @@ fn read_begin(root: &Root, names: &[&str], bytes: u64) -> Seen<Vec<u8>> {
     Err(format!("{first} is missing below this root"))
 }
 
-/// Reads the headers of the encrypted devices below the root file system.
+/// Reads the headers of the encrypted devices below the root file system and `/var`.
 pub(super) fn read_encrypted(root: &Root, storage: &Storage) -> Vec<Encrypted> {
-    let mount = storage
-        .mounted_at("/sysroot")
-        .or_else(|| storage.mounted_at("/"));
-    let chain = mount
-        .map(|mount| storage.chain_of(&mount.number))
-        .unwrap_or_default();
-    let devices = chain.iter().filter_map(|number| storage.device(number));
+    let chain_of = |mount: Option<&Mounted>| {
+        let chain = mount.map(|mount| storage.chain_of(&mount.number));
+        chain.unwrap_or_default()
+    };
+    let main = storage.mounted_at("/sysroot");
+    let main = chain_of(main.or_else(|| storage.mounted_at("/")));
+    let mut all = main.clone();
+    let var = chain_of(storage.mounted_at("/var")).into_iter();
+    all.extend(var.filter(|number| !main.contains(number)));
+    let devices = all.iter().filter_map(|number| storage.device(number));
     let encrypted = devices.filter(|device| device.get("ID_FS_TYPE") == "crypto_LUKS");
     encrypted
         .map(|device| {
@@ -122,6 +127,7 @@ pub(super) fn read_encrypted(root: &Root, storage: &Storage) -> Vec<Encrypted> {
             };
             Encrypted {
                 source,
+                is_root: main.contains(&device.number),
                 tokens,
                 other_slots,
             }

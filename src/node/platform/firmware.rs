@@ -15,6 +15,9 @@ const SECURE_BOOT: &str =
     "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
 const SBAT_LEVEL: &str =
     "sys/firmware/efi/efivars/SbatLevelRT-605dab50-e046-4300-abb6-3dd810dd8b23";
+/// 1 where a person turned shim's checks off.
+const UNCHECKED: &str =
+    "sys/firmware/efi/efivars/MokSBStateRT-605dab50-e046-4300-abb6-3dd810dd8b23";
 /// Attributes at the beginning of a variable.
 const ATTRIBUTES: usize = 4;
 /// A boot loader is a few MiB.
@@ -29,7 +32,7 @@ const MAX_DEPTH: usize = 3;
 pub struct Firmware {
     /// True on a machine that booted through EFI; unknown if the root does not run.
     pub is_efi: Seen<bool>,
-    /// True if Secure Boot is on.
+    /// True if Secure Boot is on, and shim checks what it starts.
     pub secure_boot: Seen<bool>,
     /// The revocation level of shim, as text; empty if there is none.
     pub sbat_level: String,
@@ -73,11 +76,12 @@ impl Firmware {
             let bytes = root.read_small(&RootPath::fixed(path)).ok()??;
             Some(bytes.get(ATTRIBUTES..).unwrap_or_default().to_vec())
         };
+        let is_on = |path| variable(path).is_some_and(|value| value.first() == Some(&1));
         let level = variable(SBAT_LEVEL).unwrap_or_default();
         Self {
             secure_boot: is_efi
                 .clone()
-                .map(|_| variable(SECURE_BOOT).is_some_and(|value| value.first() == Some(&1))),
+                .map(|_| is_on(SECURE_BOOT) && !is_on(UNCHECKED)),
             is_efi,
             sbat_level: String::from_utf8_lossy(&level)
                 .trim_end_matches('\0')

@@ -70,7 +70,7 @@ pub struct Platform {
     pub firmware: Firmware,
     /// The mounted XFS.
     pub xfs: Vec<Xfs>,
-    /// The encrypted devices below the root file system.
+    /// The encrypted devices below the root file system and `/var`.
     pub encrypted: Vec<Encrypted>,
     /// Files with settings of multipath: path and text.
     pub multipath_settings: Vec<(String, String)>,
