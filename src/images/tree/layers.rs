@@ -127,7 +127,10 @@ fn unpack<'a>(reader: &'a mut dyn Read) -> io::Result<Box<dyn Read + 'a>> {
 struct LastObject {
     name: String,
     size: u64,
-    bytes: Option<Vec<u8>>,
+    /// Content of an object that is small enough; the memory is that of the object before.
+    bytes: Vec<u8>,
+    /// The content is all in `bytes`.
+    is_whole: bool,
     initramfs: Option<Initramfs>,
 }
 
@@ -145,7 +148,7 @@ fn read_entries(reader: &mut dyn Read, layer: &mut Layer) -> io::Result<()> {
         if kind.is_file() && is_object(&name) {
             let size = entry.size();
             sizes.insert(name.clone(), size);
-            last = read_object(&mut entry, name, size)?;
+            last.read(&mut entry, name, size)?;
             continue;
         }
         let Some(path) = tree_path(&name) else {
@@ -179,8 +182,8 @@ fn read_entries(reader: &mut dyn Read, layer: &mut Layer) -> io::Result<()> {
             }
             kind if kind.is_file() => {
                 let size = entry.size();
-                let object = read_object(&mut entry, String::new(), size)?;
-                add_content(layer, path, want, &object);
+                last.read(&mut entry, String::new(), size)?;
+                add_content(layer, path, want, &last);
             }
             _ => {}
         }
@@ -195,27 +198,27 @@ fn linked(to: String) -> TreeFile {
     }
 }
 
-/// Reads the content of an entry as far as a wanted path may need it.
-fn read_object(entry: &mut impl Read, name: String, size: u64) -> io::Result<LastObject> {
-    let mut object = LastObject {
-        name,
-        size,
-        ..LastObject::default()
-    };
-    if size <= MAX_KEPT {
-        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
-        entry.take(MAX_KEPT).read_to_end(&mut bytes)?;
-        object.bytes = Some(bytes);
-        return Ok(object);
+impl LastObject {
+    /// Reads the content of an entry as far as a wanted path may need it.
+    fn read(&mut self, entry: &mut impl Read, name: String, size: u64) -> io::Result<()> {
+        self.name = name;
+        self.size = size;
+        self.bytes.clear();
+        self.is_whole = size <= MAX_KEPT;
+        self.initramfs = None;
+        if self.is_whole {
+            entry.take(MAX_KEPT).read_to_end(&mut self.bytes)?;
+            return Ok(());
+        }
+        // Of larger files only the initramfs matters: an archive of cpio, plain or compressed.
+        let mut begin = [0; 6];
+        entry.read_exact(&mut begin)?;
+        if is_packed(&begin) {
+            let whole = io::Cursor::new(begin).chain(entry);
+            self.initramfs = Some(initramfs::list_modules(whole));
+        }
+        Ok(())
     }
-    // Of larger files only the initramfs matters: an archive of cpio, plain or compressed.
-    let mut begin = [0; 6];
-    entry.read_exact(&mut begin)?;
-    if is_packed(&begin) {
-        let whole = io::Cursor::new(begin).chain(entry);
-        object.initramfs = Some(initramfs::list_modules(whole));
-    }
-    Ok(object)
 }
 
 /// Returns true for the first bytes of an initramfs.
@@ -257,10 +260,10 @@ fn add_link(
 /// Adds a path with the content that was read.
 fn add_content(layer: &mut Layer, path: String, want: Want, object: &LastObject) {
     if is_initramfs(&path) {
-        let found = match (&object.initramfs, &object.bytes) {
-            (Some(found), _) => found.clone(),
-            (None, Some(bytes)) => initramfs::list_modules(bytes.as_slice()),
-            (None, None) => Initramfs {
+        let found = match &object.initramfs {
+            Some(found) => found.clone(),
+            None if object.is_whole => initramfs::list_modules(object.bytes.as_slice()),
+            None => Initramfs {
                 problem: Some("the initramfs has an unknown form".to_owned()),
                 ..Initramfs::default()
             },
@@ -268,7 +271,9 @@ fn add_content(layer: &mut Layer, path: String, want: Want, object: &LastObject)
         layer.initramfs.insert(path.clone(), found);
     }
     let bytes = match want {
-        Want::Content(limit) if object.size <= limit => object.bytes.clone(),
+        Want::Content(limit) if object.size <= limit && object.is_whole => {
+            Some(object.bytes.clone())
+        }
         _ => None,
     };
     let file = TreeFile {
@@ -286,6 +291,7 @@ fn read_objects(
     layer: &mut Layer,
 ) -> io::Result<()> {
     let mut archive = tar::Archive::new(unpack(reader)?);
+    let mut object = LastObject::default();
     for entry in archive.entries()? {
         let mut entry = entry?;
         let name = plain_name(&entry.path_bytes());
@@ -293,7 +299,7 @@ fn read_objects(
             continue;
         }
         let size = entry.size();
-        let object = read_object(&mut entry, name, size)?;
+        object.read(&mut entry, name, size)?;
         for (path, _) in unresolved.iter().filter(|one| one.1 == object.name) {
             add_content(layer, path.clone(), find_want(path), &object);
         }
