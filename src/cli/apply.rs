@@ -61,7 +61,7 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
     recover_first(&root, ui.runner, &lock)?;
     let mut session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
     let beforehand = Beforehand::of(&session);
-    let mut plan = planned(apply, &session, beforehand.as_ref())?;
+    let mut plan = planned(apply, &mut session, beforehand.as_ref())?;
     show_plan(ui, args, &session, &plan)?;
     if !plan.blockers.is_empty() {
         bail!(
@@ -196,7 +196,7 @@ fn change(
 /// Returns the plan of this run.
 fn planned(
     apply: &ApplyArgs,
-    session: &Session<'_>,
+    session: &mut Session<'_>,
     beforehand: Option<&Beforehand>,
 ) -> Result<Plan> {
     let asked = (apply.reboot, apply.stop_workloads);

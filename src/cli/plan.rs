@@ -28,7 +28,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PlanArgs) -> Result<ExitCode> {
     }
     access::expect_access(&root, AccessNeed::Write)?;
     let pending = transaction::find_pending(&root)?;
-    let session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
+    let mut session = Session::observe(root, ui.runner, args.config.choice(), Unnamed::Wanted)?;
     let beforehand = Beforehand::of(&session);
     let plan = session.plan_run(args, beforehand.as_ref(), (false, false))?;
     let diffs = session.diffs(&plan, args.config.show_secrets);

@@ -16,7 +16,7 @@ use super::{policies, preflight};
 use crate::accounts::{self, Prepared};
 use crate::command::CommandRunner;
 use crate::command::rpm_ostree::status::Deployment;
-use crate::crossing::CrossingFinding;
+use crate::crossing::{CrossingFinding, Cure};
 use crate::daemon::policies::{Cluster, Overrides};
 use crate::daemon::{annotations, pod_log};
 use crate::document::{Desired, Finding, MachineConfig, with_first_boot_files};
@@ -66,8 +66,8 @@ pub(super) struct Session<'a> {
     differs: OnceCell<Vec<Drift>>,
     /// How the hash in the config's name stands to its contents, once it was asked.
     name_hash: OnceCell<NameHash>,
-    /// The findings on another image than the one that runs, once they were judged.
-    crossing: OnceCell<Vec<CrossingFinding>>,
+    /// The findings on another image than the one that runs, once a plan has asked for them.
+    crossing: Option<Vec<CrossingFinding>>,
     /// The MachineConfiguration of the file that was given, once it was read.
     given_cluster: OnceCell<Cluster>,
     /// The MachineConfiguration that the node keeps, once it was read.
@@ -241,7 +241,7 @@ impl<'a> Session<'a> {
             accounts,
             differs: OnceCell::new(),
             name_hash: OnceCell::new(),
-            crossing: OnceCell::new(),
+            crossing: None,
             given_cluster: OnceCell::new(),
             kept_cluster: OnceCell::new(),
         })
@@ -309,7 +309,7 @@ impl<'a> Session<'a> {
             node: &self.node,
             accounts: self.accounts.as_ref(),
             overrides: self.overrides(),
-            crossing: self.crossing.get().map_or(&[], Vec::as_slice),
+            crossing: self.crossing.as_deref().unwrap_or_default(),
         }
     }
 
@@ -335,7 +335,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// The evidence cannot be gathered, or the file with policies cannot be used.
     pub(super) fn plan_run(
-        &self,
+        &mut self,
         args: &PlanArgs,
         beforehand: Option<&Beforehand>,
         (reboots, stops_workloads): (bool, bool),
@@ -372,21 +372,32 @@ impl<'a> Session<'a> {
     }
 
     /// Judges the image of the config, if another one runs.
-    fn judge_crossing(&self, args: &PlanArgs) -> Result<()> {
+    fn judge_crossing(&mut self, args: &PlanArgs) -> Result<()> {
         let Some(facts) = self.node.system.facts() else {
             return Ok(());
         };
         let booted = facts.deployments.booted().map(Deployment::image);
         let layered = self.records.current_image.as_deref().unwrap_or_default();
         let wanted = match layered {
-            "" => self.chosen.config.os_image_url.as_str(),
-            layered => layered,
+            "" => self.chosen.config.os_image_url.clone(),
+            layered => layered.to_owned(),
         };
-        if wanted.is_empty() || booted.as_deref() == Some(wanted) {
+        if wanted.is_empty() || booted.as_deref() == Some(wanted.as_str()) {
             return Ok(());
         }
-        let findings = preflight::judge_image(&self.root, wanted, &args.bits.options())?;
-        let _ = self.crossing.set(findings);
+        // An image is read once, however often the run is planned.
+        let findings = match self.crossing.take() {
+            Some(findings) => findings,
+            None => preflight::judge_image(&self.root, &wanted, &args.bits.options())?,
+        };
+        // The plan has to know the paths that the cures write.
+        let cures = findings.iter().flat_map(|finding| &finding.cures);
+        let paths = cures.filter_map(|cure| match cure {
+            Cure::PutFile { path, .. } => Some(path.clone()),
+            _ => None,
+        });
+        self.node.observe_more(&self.root, &paths.collect())?;
+        self.crossing = Some(findings);
         Ok(())
     }
 

@@ -268,6 +268,24 @@ impl NodeState {
     }
 
     /// Adds the results of an observer.
+    /// Reads the objects at more paths.
+    ///
+    /// # Errors
+    /// The root cannot be read.
+    pub fn observe_more(
+        &mut self,
+        root: &Root,
+        paths: &BTreeSet<RootPath>,
+    ) -> Result<(), RootError> {
+        let hold = hold_of(root.as_fd()).map_err(|errno| RootError {
+            path: "/".into(),
+            cause: errno.into(),
+        })?;
+        let seen = observer::look(root, hold.mount, self.labels.usable(), paths)?;
+        self.take(seen);
+        Ok(())
+    }
+
     fn take(&mut self, seen: SeenObjects) {
         add(&mut self.objects, seen.objects);
         add(&mut self.stamps, seen.stamps);

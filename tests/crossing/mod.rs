@@ -18,6 +18,7 @@ mod kubelet_skew;
 mod legacy_connections;
 mod own_modules;
 mod packages;
+mod run;
 
 use std::fs;
 
