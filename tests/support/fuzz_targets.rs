@@ -20,10 +20,12 @@ use mco_rescue::images::auth::Secrets;
 use mco_rescue::images::manifest::Manifest;
 use mco_rescue::images::policy::SignaturePolicy;
 use mco_rescue::images::registries::Registries;
+use mco_rescue::images::tree::{self, ModuleLists};
 use mco_rescue::images::{ImageName, pull, storage};
 use mco_rescue::kargs::Kargs;
 use mco_rescue::node::bootloader::{self, BootEntry};
 use mco_rescue::node::os_release::OsRelease;
+use mco_rescue::node::platform::{Interface, LinkFile, of_arguments, pinned_by_arguments};
 use mco_rescue::node::{self, Accounts, NodeState, Records};
 use mco_rescue::plan::{self, Inputs, Options};
 use mco_rescue::render::{self, Pool};
@@ -390,6 +392,25 @@ pub fn answers(data: &[u8]) {
         storage::parse_place(&text),
     );
     pulled(&text);
+    files_of_an_image(data, &text);
+}
+
+/// The files of an image that no node runs, and those of a node that are compared with them.
+fn files_of_an_image(data: &[u8], text: &str) {
+    let isa = tree::x86_isa_needed(data);
+    assert!(isa.is_none() || data.starts_with(b"\x7fELF"));
+    let lists = ModuleLists::parse(|_| Some(data.to_vec()));
+    let alias = text.lines().next().unwrap_or_default();
+    assert!(
+        lists
+            .modules_of(alias)
+            .iter()
+            .all(|module| !module.contains('-'))
+    );
+    let file = LinkFile::parse("/etc/systemd/network/a.link", text);
+    let _ = file.applies(&Interface::default(), None, Some("igb"));
+    let arguments = Kargs::parse(text);
+    let _ = (of_arguments(&arguments), pinned_by_arguments(&arguments));
 }
 
 /// The first line is the name of an image, the rest each of the files in turn.

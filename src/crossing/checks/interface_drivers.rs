@@ -17,9 +17,16 @@ const BUSES: [&str; 9] = [
 ];
 
 fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
-    let Ok(interfaces) = &node.interfaces else {
-        // The names are judged elsewhere, and say that the interfaces cannot be seen.
-        return Vec::new();
+    let interfaces = match &node.interfaces {
+        Ok(interfaces) => interfaces,
+        Err(reason) => {
+            let what = "the network interfaces are not known, so their drivers in the image cannot be judged";
+            return vec![
+                CrossingFinding::new(CrossingSeverity::Unknown, "network interfaces", what)
+                    .seen("/sys/class/net", reason)
+                    .next("Run the same command on the node while it runs."),
+            ];
+        }
     };
     if target.modules.is_empty() {
         // Reported with the root disk.
@@ -69,11 +76,8 @@ fn judge_one(
         false => CrossingSeverity::Warning,
     };
     let mut finding = CrossingFinding::new(severity, name, what)
-        .seen(
-            format!("/{}", level.path),
-            format!("modalias {}", level.modalias),
-        )
-        .seen(format!("/{}/driver", level.path), &level.module);
+        .seen(&level.path, format!("modalias {}", level.modalias))
+        .seen(format!("{}/driver", level.path), &level.module);
     if let Some(one) = carrier {
         finding = finding.seen(&one.place, &one.said);
     } else if interface.is_used {

@@ -3,7 +3,7 @@
 //! Names come from the system and from the driver, and both change with the major. The daemon's helper pins every name by its
 //! permanent address before that, with a file of systemd each; so does the run, with the same bytes.
 
-use crate::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Cure, Target};
+use crate::crossing::{CrossingCheck, CrossingFinding, CrossingSeverity, Cure, Evidence, Target};
 use crate::kargs::Kargs;
 use crate::node::platform::{
     Applies, Interface, LinkFile, Mac, NameUse, PERSIST_STAMP, Platform, of_arguments,
@@ -65,7 +65,7 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             finding => found.extend(finding),
         }
     }
-    add_stamp(node, &mut found);
+    place.add_stamp(interfaces, &mut found);
     found.extend(not_seen(node, &unknown));
     found
 }
@@ -302,6 +302,64 @@ impl Place<'_> {
         finding
     }
 
+    /// The stamp comes with the first file. It keeps the daemon's helper from ever pinning the other interfaces, which the
+    /// cluster may name where the node cannot see it; so they are pinned with it.
+    fn add_stamp(&self, interfaces: &[Interface], found: &mut [CrossingFinding]) {
+        if self.node.interface_names.stamp {
+            return;
+        }
+        let named: Vec<String> = found.iter().map(|one| one.subject.clone()).collect();
+        let Some(first) = found.iter_mut().find(|one| !one.cures.is_empty()) else {
+            return;
+        };
+        let others = interfaces
+            .iter()
+            .filter(|one| !one.is_function && !named.contains(&one.name));
+        let pins = others
+            .filter_map(|one| Some((one.name.as_str(), self.pin_of_unused(one, interfaces)?)));
+        let (names, pins): (Vec<&str>, Vec<Cure>) = pins.unzip();
+        if !names.is_empty() {
+            let said = format!(
+                "{} too, as the helper does; after the stamp it pins nothing more",
+                names.join(", ")
+            );
+            first.evidence.push(Evidence {
+                place: "interfaces that the node does not name".to_owned(),
+                said,
+            });
+        }
+        first.cures.extend(pins);
+        first.cures.push(Cure::PutFile {
+            path: RootPath::fixed(PERSIST_STAMP),
+            mode: 0o644,
+            bytes: Vec::new(),
+        });
+    }
+
+    /// Returns the pin of an interface that the configuration does not name; `None` if it has one, or none can be made.
+    fn pin_of_unused(&self, interface: &Interface, all: &[Interface]) -> Option<Cure> {
+        let mac = interface.mac.as_ref()?;
+        let driver = self.driver_line(interface);
+        let line = match &driver {
+            DriverLine::Same(driver) => driver.as_deref(),
+            DriverLine::Other { .. } => None,
+        };
+        let path = format!("/{}", link_path(&interface.name));
+        let files = &self.node.interface_names.link_files;
+        let is_free = matches!(
+            self.find_pin(interface, Some(&mac.address), &driver),
+            Pin::Missing
+        ) && !files.iter().any(|file| file.path == path)
+            && !is_kernel_name(&interface.name)
+            && !all.iter().any(|other| is_twin(interface, other, mac, line));
+        let path = RootPath::parse(&path).ok().filter(|_| is_free)?;
+        Some(Cure::PutFile {
+            path,
+            mode: 0o644,
+            bytes: link_bytes(&interface.name, &mac.address, line),
+        })
+    }
+
     fn driver_line(&self, interface: &Interface) -> DriverLine {
         let device = interface.levels.first();
         let next = device.map(|level| (level, self.target.modules.modules_of(&level.modalias)));
@@ -385,18 +443,6 @@ fn has_several(interfaces: &[Interface]) -> bool {
     addresses.sort_unstable();
     addresses.dedup_by(|one, other| one.is_some() && one == other);
     addresses.len() > 1
-}
-
-/// The stamp comes with the first file.
-fn add_stamp(node: &Platform, found: &mut [CrossingFinding]) {
-    let first = found.iter_mut().find(|finding| !finding.cures.is_empty());
-    if let Some(finding) = first.filter(|_| !node.interface_names.stamp) {
-        finding.cures.push(Cure::PutFile {
-            path: RootPath::fixed(PERSIST_STAMP),
-            mode: 0o644,
-            bytes: Vec::new(),
-        });
-    }
 }
 
 /// Makes the findings about evidence that is missing.
@@ -537,6 +583,28 @@ mod tests {
         );
         let stamp = file("/etc/systemd/network/.nmstate-persist.stamp", "");
         assert_eq!(all, [&[first, stamp][..], &[second][..]]);
+    }
+
+    #[test]
+    fn the_stamp_comes_with_pins_of_all_interfaces() {
+        let found = judged("ip=eno1:dhcp", "");
+        let paths = found
+            .iter()
+            .flat_map(|one| &one.cures)
+            .map(|cure| match cure {
+                Cure::PutFile { path, .. } => path.name().to_owned(),
+                other => format!("{other:?}"),
+            });
+        assert_eq!(
+            paths.collect::<Vec<_>>(),
+            [
+                "98-nmstate-eno1.link",
+                "98-nmstate-eno2.link",
+                ".nmstate-persist.stamp"
+            ]
+        );
+        assert_eq!(found.len(), 1);
+        assert_eq!(judged("ip=dhcp", ""), []);
     }
 
     #[test]

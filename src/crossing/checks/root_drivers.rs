@@ -161,16 +161,25 @@ impl Place<'_> {
             self.disk.mount
         );
         let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, &self.disk.source, what);
-        Some(self.ended(finding.seen(place, module)))
+        let look = format!(
+            "modinfo -k {} {module}, in a container of the image",
+            self.version()
+        );
+        Some(self.ended(finding.seen(place, module)).next(look))
     }
 
     fn inhibitor(&self, level: &DeviceLevel, what: String) -> CrossingFinding {
         let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, &self.disk.source, what);
-        let finding = finding.seen(
-            format!("/{}", level.path),
-            format!("modalias {}", level.modalias),
-        );
-        self.ended(finding.seen(format!("/{}/driver", level.path), &level.module))
+        let finding = finding.seen(&level.path, format!("modalias {}", level.modalias));
+        let finding = finding.seen(format!("{}/driver", level.path), &level.module);
+        let look = format!("modprobe -S {} -R '{}'", self.version(), level.modalias);
+        self.ended(finding).next(format!(
+            "{look}, in a container of the image, names its modules."
+        ))
+    }
+
+    fn version(&self) -> &str {
+        self.target.kernel.as_deref().unwrap_or("VERSION")
     }
 
     fn ended(&self, finding: CrossingFinding) -> CrossingFinding {
@@ -178,6 +187,5 @@ impl Place<'_> {
             .seen("/proc/self/mountinfo", format!("{} on {}", self.disk.source, self.disk.mount))
             .prevents(WORDS)
             .next("Take an image whose kernel has this driver, or move the disk to a controller that it knows.")
-            .next(format!("modprobe -S {} -R MODALIAS, in a container of the image", self.target.kernel.as_deref().unwrap_or("VERSION")))
     }
 }
