@@ -3,7 +3,11 @@
 //!
 //! A file without a seal is of an older version of this program, and is read as it is.
 
-use crate::root::sha256;
+use std::io::{self, Write};
+
+use sha2::{Digest, Sha256};
+
+use crate::root::{hex, sha256};
 
 const NAME: &str = "\"checksum\"";
 
@@ -12,20 +16,67 @@ const NAME: &str = "\"checksum\"";
 #[error("its contents are not those that were written (the checksum differs)")]
 pub struct Broken;
 
-/// Seals the text of a JSON object, compact or with line breaks.
-pub fn seal(mut text: Vec<u8>) -> Vec<u8> {
-    let Some(rest) = text.strip_prefix(b"{") else {
-        return text;
+/// Writes a JSON object, compact or with line breaks, with its seal to `out`. `write` is called twice and gives the same text each time: the first text
+/// is only hashed, so that a large one is never in memory.
+///
+/// # Errors
+/// Those of `write` and of `out`.
+pub fn write_sealed(
+    write: impl Fn(&mut dyn Write) -> io::Result<()>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut hashed = Hashed::default();
+    write(&mut hashed)?;
+    let (begin, space) = match hashed.begin.as_slice() {
+        b"{\n" => ("\n  ", " "),
+        [b'{', other] if *other != b'}' => ("", ""),
+        _ => return write(out),
     };
-    let (begin, space) = match rest.first() {
-        Some(b'\n') => ("\n  ", " "),
-        Some(b'}') | None => return text,
-        Some(_) => ("", ""),
-    };
-    let head = format!("{{{begin}{NAME}:{space}\"{}\",", sha256(rest));
-    // A journal of many files has no second copy.
-    text.splice(..1, head.into_bytes());
-    text
+    let digest = hex(&hashed.rest.finalize());
+    write!(out, "{{{begin}{NAME}:{space}\"{digest}\",")?;
+    write(&mut WithoutFirst(out, false))
+}
+
+/// Hashes everything but the first byte.
+#[derive(Default)]
+struct Hashed {
+    /// The first two bytes.
+    begin: Vec<u8>,
+    rest: Sha256,
+}
+
+impl Write for Hashed {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let is_first = self.begin.is_empty();
+        let missing = 2 - self.begin.len();
+        self.begin.extend(text.iter().take(missing));
+        self.rest
+            .update(text.get(usize::from(is_first)..).unwrap_or_default());
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes everything but the first byte.
+struct WithoutFirst<'a>(&'a mut dyn Write, bool);
+
+impl Write for WithoutFirst<'_> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let rest = match (self.1, text) {
+            (false, [_, rest @ ..]) => rest,
+            _ => text,
+        };
+        self.1 |= !text.is_empty();
+        self.0.write_all(rest)?;
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Checks that a file is as it was sealed.
@@ -61,6 +112,17 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
+    fn seal(text: &[u8]) -> Vec<u8> {
+        let mut sealed = Vec::new();
+        // A byte at a time, as a serializer may give them.
+        let bytes = |out: &mut dyn Write| text.chunks(1).try_for_each(|one| out.write_all(one));
+        write_sealed(bytes, &mut sealed).unwrap();
+        let mut at_once = Vec::new();
+        write_sealed(|out| out.write_all(text), &mut at_once).unwrap();
+        assert_eq!(sealed, at_once);
+        sealed
+    }
+
     fn texts() -> Vec<(Value, Vec<u8>)> {
         let value =
             json!({"version": 1, "id": "1-1", "steps": [{"path": "/etc/a", "sha256": "0"}]});
@@ -74,7 +136,7 @@ mod tests {
     fn what_is_sealed_is_the_same_object_with_one_member_more() {
         for (value, text) in texts() {
             assert_eq!(check(&text), Ok(()));
-            let sealed = seal(text.clone());
+            let sealed = seal(&text);
             assert_eq!(check(&sealed), Ok(()));
             let mut read: Value = serde_json::from_slice(&sealed).unwrap();
             let checksum = read.as_object_mut().unwrap().remove("checksum");
@@ -84,10 +146,17 @@ mod tests {
     }
 
     #[test]
+    fn what_has_no_member_to_seal_stays_as_it_is() {
+        for text in ["{}", "[1]", "{", ""] {
+            assert_eq!(seal(text.as_bytes()), text.as_bytes());
+        }
+    }
+
+    #[test]
     fn no_flipped_bit_gives_other_contents() {
         let mut harmless = 0;
         for (value, text) in texts() {
-            let sealed = seal(text.clone());
+            let sealed = seal(&text);
             for bit in 0..sealed.len() * 8 {
                 let mut flipped = sealed.clone();
                 flipped[bit / 8] ^= 1 << (bit % 8);

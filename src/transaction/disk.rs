@@ -8,7 +8,7 @@
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -86,6 +86,8 @@ pub(super) enum Source<'a> {
     Contents(Box<dyn Read + Send + 'a>),
     /// Another file, which may change at any time.
     File(&'a File),
+    /// A file of ours that is made while it is written.
+    Made(&'a dyn Fn(&mut dyn Write) -> io::Result<()>),
 }
 
 impl Source<'_> {
@@ -98,7 +100,8 @@ impl Source<'_> {
 /// Makes a new file, 0600 until it is whole, from `source`; gives what was written, and its stat. Of a source that has
 /// more than is wanted, one byte more is taken.
 ///
-/// The digest of large contents that were measured already is that of `wanted`; else it is that of the written bytes.
+/// The digest of large contents that were measured already is that of `wanted`, and a file of ours gets none; else it is
+/// that of the written bytes.
 pub(super) fn write_file(
     dir: BorrowedFd<'_>,
     name: &str,
@@ -132,6 +135,11 @@ pub(super) fn write_file(
             let source = source.take(most);
             parallel::read_pieces(source, expected, |piece| written.add(piece))?;
         }
+        Source::Made(make) => {
+            let mut out = BufWriter::with_capacity(BUFFER, &mut written);
+            make(&mut out)?;
+            out.flush()?;
+        }
     }
     let kind = written.finish(wanted);
     let stat = set_owner(&file, wanted.owner())?;
@@ -145,21 +153,25 @@ pub(super) fn write_file(
 /// Bytes at hand are written in pieces of this size.
 const PIECE: usize = 1 << 20;
 
+/// Bytes that are made are written in pieces of this size.
+const BUFFER: usize = 64 << 10;
+
 /// A file that is being written.
 struct Written<'a> {
     file: &'a File,
     size: u64,
-    /// None for large contents whose digest is known.
+    /// None for large contents whose digest is known, and for a file of ours.
     hash: Option<Sha256>,
 }
 
 impl<'a> Written<'a> {
     fn new(file: &'a File, source: &Source<'_>, wanted: &Object) -> Self {
         let known = source.is_measured() && wanted.size() >= PIECE as u64;
+        let is_own = matches!(source, Source::Made(_));
         Self {
             file,
             size: 0,
-            hash: (!known).then(Sha256::new),
+            hash: (!known && !is_own).then(Sha256::new),
         }
     }
 
@@ -188,6 +200,16 @@ impl<'a> Written<'a> {
             size: self.size,
             sha256,
         }
+    }
+}
+
+impl Write for Written<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.add(bytes).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -555,17 +577,22 @@ pub(super) fn set_attributes(place: &Place, mode: u32, owner: (u32, u32)) -> Res
 
 /// Writes a small file of our own so that it is wholly the old or wholly the new one, durably.
 pub(super) fn replace_durably(dir: &File, name: &str, bytes: &[u8]) -> io::Result<()> {
-    write_temporary(dir, name, bytes, true)?;
+    write_temporary(dir, name, Source::Bytes(bytes), true)?;
     commit_temporary(dir, name)?;
     Ok(sync_directory(dir)?)
 }
 
 /// Writes a small file of our own beside its name. Without `sync` its bytes are to be flushed, with the whole file
 /// system, before [`commit_temporary`].
-pub(super) fn write_temporary(dir: &File, name: &str, bytes: &[u8], sync: bool) -> io::Result<()> {
+pub(super) fn write_temporary(
+    dir: &File,
+    name: &str,
+    source: Source<'_>,
+    sync: bool,
+) -> io::Result<()> {
     let temporary = temporary_name(name);
     remove_file(dir.as_fd(), &temporary)?;
-    let result = write_own(dir, &temporary, bytes, sync);
+    let result = write_own(dir, &temporary, source, sync);
     if result.is_err() {
         // The first error is the one that matters; what stays is swept by the next run.
         let _ = remove_file(dir.as_fd(), &temporary);
@@ -583,7 +610,7 @@ pub(super) fn commit_temporary(dir: &File, name: &str) -> io::Result<()> {
     Ok(result?)
 }
 
-fn write_own(dir: &File, temporary: &str, bytes: &[u8], sync: bool) -> io::Result<()> {
+fn write_own(dir: &File, temporary: &str, source: Source<'_>, sync: bool) -> io::Result<()> {
     let stat = fstat(dir)?;
     let object = Object {
         kind: Kind::Directory,
@@ -591,7 +618,7 @@ fn write_own(dir: &File, temporary: &str, bytes: &[u8], sync: bool) -> io::Resul
         uid: stat.st_uid,
         gid: stat.st_gid,
     };
-    write_file(dir.as_fd(), temporary, Source::Bytes(bytes), &object, sync)?;
+    write_file(dir.as_fd(), temporary, source, &object, sync)?;
     // As the kernel would label it: like its directory.
     let own = Place {
         dir: dir.as_fd().try_clone_to_owned()?.into(),

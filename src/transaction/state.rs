@@ -1,6 +1,7 @@
 //! The state directory: making it, proving that it is the real one, reading and writing its files.
 
 use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::os::fd::AsFd;
 
 use nix::errno::Errno;
@@ -16,6 +17,9 @@ use crate::paths;
 use crate::reason::Reason;
 use crate::root::{Place, Root, RootPath};
 use crate::sealed;
+
+/// A file of ours is made in pieces of this size.
+const BUFFER: usize = 16 << 10;
 
 /// The state directory of a root, open.
 #[derive(Debug)]
@@ -93,9 +97,14 @@ impl StateDirectory {
             None if separate_var && is_empty_var(root) => return Err(StateError::NotMounted),
             None => make_path(root, &path, labels)?,
         };
-        disk::write_temporary(&dir, marker.name(), MARKER_TEXT.as_bytes(), false)
-            .and_then(|()| disk::commit_temporary(&dir, marker.name()))
-            .map_err(|error| system_error(&marker, error))?;
+        disk::write_temporary(
+            &dir,
+            marker.name(),
+            disk::Source::Bytes(MARKER_TEXT.as_bytes()),
+            false,
+        )
+        .and_then(|()| disk::commit_temporary(&dir, marker.name()))
+        .map_err(|error| system_error(&marker, error))?;
         Ok(Self { dir, is_new: true })
     }
 
@@ -143,13 +152,19 @@ impl StateDirectory {
         sync: bool,
     ) -> Result<(), StateError> {
         let path = RootPath::fixed(file);
-        let bytes = match file {
-            // People read them.
-            paths::STATUS | paths::INSTALL => serde_json::to_vec_pretty(value),
-            _ => serde_json::to_vec(value),
+        // The journal of many files is larger than all that a run knows of them: it is never in memory as a whole.
+        let write = |out: &mut dyn Write| {
+            let mut out = BufWriter::with_capacity(BUFFER, out);
+            match file {
+                // People read them.
+                paths::STATUS | paths::INSTALL => serde_json::to_writer_pretty(&mut out, value),
+                _ => serde_json::to_writer(&mut out, value),
+            }?;
+            out.flush()
         };
-        let bytes = sealed::seal(bytes.map_err(|e| system_error(&path, e))?);
-        disk::write_temporary(&self.dir, path.name(), &bytes, sync)
+        let write_sealed = |out: &mut dyn Write| sealed::write_sealed(write, out);
+        let source = disk::Source::Made(&write_sealed);
+        disk::write_temporary(&self.dir, path.name(), source, sync)
             .map_err(|e| system_error(&path, e))
     }
 

@@ -74,7 +74,11 @@ pub fn store_value(
     value: &impl Serialize,
 ) -> Result<(), StateError> {
     let store = open_store(root, paths::STATE)?;
-    let text = serde_json::to_vec_pretty(value)
-        .map_err(|error| StateError::System(format!("writing /{file}"), error.into()))?;
-    store.put_file(RootPath::fixed(file).name(), &sealed::seal(text))
+    let mut text = Vec::new();
+    sealed::write_sealed(
+        |out| Ok(serde_json::to_writer_pretty(out, value)?),
+        &mut text,
+    )
+    .map_err(|error| StateError::System(format!("writing /{file}"), error.into()))?;
+    store.put_file(RootPath::fixed(file).name(), &text)
 }
