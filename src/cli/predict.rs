@@ -370,7 +370,9 @@ impl<'a> ForecastSources<'a> {
         let brought = self.next_boot.as_ref().and_then(|next| next.image.clone());
         let booted = brought.or(booted);
         self.os.class = facts.class;
-        self.triggers.staged |= facts.deployments.staged().is_some();
+        if let Some(staged) = facts.deployments.staged() {
+            self.triggers.staged = !staged.finalization_locked;
+        }
         if facts.class == Class::EnterpriseCoreos {
             self.note_packages(facts, &config.extensions);
         }

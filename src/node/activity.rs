@@ -26,7 +26,7 @@ pub const DAEMON: &str = "machine-config-daemon";
 /// The command that restarts the daemon by hand.
 pub const START_ANEW: &str = "crictl stop $(crictl ps -q --name machine-config-daemon)";
 /// Units that update a node, or reboot it for an update.
-const UNITS: [&str; 10] = [
+const UNITS: [&str; 11] = [
     FIRST_BOOT_PULL,
     FIRST_BOOT_SERVICE,
     "machine-config-daemon-host.service",
@@ -37,12 +37,12 @@ const UNITS: [&str; 10] = [
     "bootc-operator-switch.service",
     "bootc-fetch-apply-updates.service",
     bootc::UNIT,
+    BOOTC_TIMER,
 ];
 /// Units of programs that stage by themselves.
-const STAGERS: [&str; 2] = [
-    "bootc-operator-switch.service",
-    "bootc-fetch-apply-updates.timer",
-];
+const STAGERS: [&str; 2] = ["bootc-operator-switch.service", BOOTC_TIMER];
+/// The timer of bootc's automatic update, which also reboots.
+pub const BOOTC_TIMER: &str = "bootc-fetch-apply-updates.timer";
 
 /// The activity of a live node; empty on a root that is not live.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

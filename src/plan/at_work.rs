@@ -5,13 +5,16 @@
 
 use std::collections::BTreeMap;
 
+use crate::command::systemctl::UnitActivity;
 use crate::invocation::mco_rescue;
-use crate::node::activity::{Controls, DAEMON, START_ANEW, container_of};
+use crate::node::activity::{BOOTC_TIMER, Controls, DAEMON, START_ANEW, container_of};
 use crate::node::system::Facts;
 use crate::node::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process};
 use crate::notice::Notice;
 
-use super::staged::{SOFT_REBOOT, enter_command, is_locked, what_is_staged, who_staged};
+use super::staged::{
+    SOFT_REBOOT, enter_command, is_locked, what_is_queued, what_is_staged, who_staged,
+};
 
 /// Its subcommand that completes a first boot.
 const FIRST_BOOT: &str = "firstboot-complete-machineconfig";
@@ -51,6 +54,8 @@ pub(super) struct StagedScene<'a> {
     pub ours: bool,
     /// Files alone can be asked for.
     pub files_only: bool,
+    /// The plan stages something.
+    pub stages: bool,
     /// The plan drops it.
     pub drops: bool,
 }
@@ -117,7 +122,8 @@ fn staged_evidence(activity: &Activity, scene: StagedScene<'_>) -> Option<Activi
         first_boot: false,
         ways: Some(StagedWays {
             enter,
-            drops: scene.drops,
+            // Staging anything ends a prepared soft reboot.
+            drops: scene.drops || activity.staged.is_none() && scene.stages,
             files_only: scene.files_only,
         }),
     })
@@ -245,6 +251,34 @@ pub(super) fn left_alone(evidence: ActivityEvidence) -> Notice {
         .with(|message| format!("{message}. It is left alone, as asked (--files-only): {enter}"))
 }
 
+/// What is queued for the next boot, and is no run's of ours: a plan that stages takes its place.
+pub(super) fn queued(scene: StagedScene<'_>) -> Option<Notice> {
+    let facts = scene.facts.filter(|_| scene.stages && !scene.wanted)?;
+    Some(notice("the next boot", what_is_queued(facts)?))
+}
+
+/// Programs that stage by themselves, and can replace what a run stages.
+pub(super) fn stagers(activity: &Activity, facts: Option<&Facts>) -> Vec<Notice> {
+    let mut all = Vec::new();
+    let timer = activity.units.iter().find(|unit| unit.name == BOOTC_TIMER);
+    if timer.is_some_and(UnitActivity::is_running) {
+        let words = format!(
+            "is active: bootc can replace what is staged, and reboots by itself. Stop it: systemctl mask --now \
+             {BOOTC_TIMER}"
+        );
+        all.push(notice(BOOTC_TIMER, words));
+    }
+    if let Some(driver) = facts.and_then(|facts| facts.deployments.driver.as_ref()) {
+        let words = format!(
+            "drives the updates of this node: rpm-ostree refuses another image while {unit} is active. Stop it: \
+             systemctl stop {unit}",
+            unit = driver.unit
+        );
+        all.push(notice(&driver.name, words));
+    }
+    all
+}
+
 /// What this config wants, and somebody else staged.
 pub(super) fn note_staged_by_others(activity: &Activity, facts: Option<&Facts>) -> Option<Notice> {
     let staged = activity.staged.as_ref()?;
@@ -358,7 +392,6 @@ fn notice(subject: &str, message: String) -> Notice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::systemctl::UnitActivity;
     use crate::node::activity::StagedEvidence;
 
     fn process(pid: u32, parent: u32, line: &str) -> Process {
@@ -612,6 +645,64 @@ mod tests {
         let (said, _) = refuse(&both, drops);
         assert!(said.contains("an OS deployment is staged"), "{said}");
         assert!(said.contains("a soft reboot is prepared"), "{said}");
+    }
+
+    #[test]
+    fn what_is_queued_is_told_where_something_is_staged() {
+        use crate::plan::os::tests::{booted, deployment, facts};
+        let here = facts(vec![deployment("x/y:z", "k"), booted("x")], "rw", "rw");
+        let scene = StagedScene {
+            facts: Some(&here),
+            stages: true,
+            files_only: true,
+            ..StagedScene::default()
+        };
+        let said = queued(scene).unwrap();
+        assert_eq!(said.subject, "the next boot");
+        for words in ["x/y:z (k.0) is queued", "Keep it: ostree admin pin 0"] {
+            assert!(said.message.contains(words), "{said:?}");
+        }
+        for other in [
+            StagedScene {
+                stages: false,
+                ..scene
+            },
+            StagedScene {
+                wanted: true,
+                ..scene
+            },
+        ] {
+            assert_eq!(queued(other), None);
+        }
+    }
+
+    #[test]
+    fn programs_that_stage_by_themselves_are_told() {
+        let timer = |active: &str| Activity {
+            units: vec![UnitActivity {
+                name: BOOTC_TIMER.to_owned(),
+                active: active.to_owned(),
+                sub: "waiting".to_owned(),
+            }],
+            ..Activity::default()
+        };
+        assert_eq!(stagers(&timer("inactive"), None), []);
+        let said = stagers(&timer("active"), None);
+        assert!(
+            said[0].message.contains("systemctl mask --now bootc-fetch"),
+            "{said:?}"
+        );
+        assert_eq!(find_activity(&timer("active"), StagedScene::default()), []);
+        let mut here = crate::plan::os::tests::facts(Vec::new(), "rw", "rw");
+        here.deployments.driver = Some(crate::command::rpm_ostree::status::Driver {
+            name: "Zincati".to_owned(),
+            unit: "zincati.service".to_owned(),
+        });
+        let said = stagers(&Activity::default(), Some(&here));
+        assert!(
+            said[0].message.contains("systemctl stop zincati.service"),
+            "{said:?}"
+        );
     }
 
     #[test]

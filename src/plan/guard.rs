@@ -2,7 +2,7 @@
 //! comparison with a config; `verify` does not ask.
 
 use super::staged::SOFT_REBOOT;
-use super::{Plan, at_work, capabilities, held};
+use super::{OsStep, Plan, at_work, capabilities, held};
 use crate::node::{Activity, NodeState};
 use crate::notice::Notice;
 
@@ -45,8 +45,13 @@ pub(super) fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allo
         wanted: plan.os.is_staged() || allowed.staged,
         ours: allowed.ours,
         files_only: allowed.has_files_only && !allowed.ours,
+        stages: plan.os.steps.iter().any(OsStep::is_staging),
         drops: plan.os.drops(),
     };
+    if scene.stages {
+        plan.notices.extend(at_work::stagers(activity, facts));
+        plan.notices.extend(at_work::queued(scene));
+    }
     if plan.os.is_staged() && !allowed.ours {
         plan.notices
             .extend(at_work::note_staged_by_others(activity, facts));

@@ -107,6 +107,25 @@ pub fn enter_command(locked: bool, facts: Option<&Facts>) -> String {
     }
 }
 
+/// Names what is queued for the next boot without being staged, by a rollback or as the default: staging something else
+/// takes its place, and the clean-up of rpm-ostree would remove it.
+pub fn what_is_queued(facts: &Facts) -> Option<String> {
+    let next = facts.deployments.next_boot()?;
+    if next.booted || next.staged || facts.deployments.booted().is_none() {
+        return None;
+    }
+    let image = next.image();
+    let what = match image.is_empty() {
+        true => format!("the deployment {}", shortened(&next.name())),
+        false => format!("{image} ({})", shortened(&next.name())),
+    };
+    Some(format!(
+        "{what} is queued for the next boot, by a rollback or as the default, and not by mco-rescue. What this run stages \
+         takes its place, and a clean-up can remove it. Enter it instead: systemctl reboot. Keep it: ostree admin pin {}",
+        next.index
+    ))
+}
+
 /// A prepared soft reboot, in words.
 pub const SOFT_REBOOT: &str = "a soft reboot is prepared (/run/ostree/nextroot-booted): systemctl reboot enters that \
     deployment without the kernel's start, and staging anything ends the preparation. End it: ostree admin \
@@ -203,6 +222,25 @@ mod tests {
         assert!(
             what_is_staged(&StagedEvidence::default(), None).starts_with("a deployment that no")
         );
+    }
+
+    #[test]
+    fn what_is_queued_is_neither_booted_nor_staged() {
+        let kept = || crate::plan::os::tests::deployment(NEW, "k");
+        let queued = |all| what_is_queued(&facts(all, "rw", "rw"));
+        let said = queued(vec![kept(), booted("x")]).unwrap();
+        assert!(
+            said.starts_with(&format!("{NEW} (k.0) is queued")),
+            "{said}"
+        );
+        for all in [
+            vec![booted("x"), kept()],
+            vec![staged(NEW), booted("x")],
+            vec![kept()],
+            vec![],
+        ] {
+            assert_eq!(queued(all), None);
+        }
     }
 
     #[test]

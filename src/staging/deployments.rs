@@ -133,15 +133,18 @@ pub enum WayBack {
     NextBoot,
 }
 
-/// True where the staged deployment is of a run of ours that still waits for it.
+/// True where the next boot enters what a run of ours staged and still waits for, or what a rollback of ours made the next.
 pub fn is_staged_by_us(root: &Root, runner: &dyn CommandRunner) -> Result<bool> {
-    let waits = |one: &Awaited| one.way == Way::Forward && one.failed.is_none();
+    let waits = |one: &Awaited| one.failed.is_none();
     let awaited = state::read_awaited(root)?.filter(|_| root.is_live());
     let Some(awaited) = awaited.filter(waits) else {
         return Ok(false);
     };
     let all = read_deployments(root, runner).map_err(said)?;
-    Ok(is_staged_for(&awaited, &all))
+    Ok(match awaited.way {
+        Way::Forward => is_staged_for(&awaited, &all),
+        Way::Back => all.next_boot().map(Deployment::name) == awaited.staged,
+    })
 }
 
 /// True where the staged deployment is the one that is awaited.

@@ -534,7 +534,11 @@ impl Staging<'_> {
                 ),
             },
             (Err(cause), _) => RunError::Incomplete(format!(
-                "{words}; then, dropping what was staged: {cause}. Next: rpm-ostree cleanup -p"
+                "{words}; then, dropping what was staged: {cause}. Next: {}",
+                match self.plan.engine {
+                    Engine::RpmOstree => "rpm-ostree cleanup -p",
+                    Engine::Bootc => "ostree admin status, then ostree admin undeploy 0",
+                }
             ))
             .into(),
             (_, Err(error)) => error.context(words.to_owned()),

@@ -4,7 +4,7 @@
 use std::fs;
 
 use crate::support::mounts::with_mounts;
-use crate::support::ostree_node::{IMAGE, NEXT, OstreeNode};
+use crate::support::ostree_node::{ARRIVED, IMAGE, NEXT, OstreeNode};
 use crate::support::{RECORD, Run, file, flat_run, machine_config, unsealed};
 use serde_json::{Value, json};
 
@@ -286,6 +286,41 @@ fn where_rpm_ostree_is_missing_bootc_stages_and_the_staging_is_proven() {
         node.root.write("stub/log", "");
         node.run(&["rollback", "--yes"]).ok();
         assert_eq!(node.calls(), ["bootc rollback"]);
+        node.boots_back();
+        forgets_the_boot(&node);
+        node.run(&["complete"]).ok();
+        assert_eq!(node.root.read("etc/service.conf"), "one\n");
+        assert_eq!(recorded(&node), ONE);
+        node.run(&["verify", "/one"]).ok();
+        // Before the reboot it is only dropped.
+        node.root.write("stub/log", "");
+        node.run(&["apply", "--yes", "/two"]).ok();
+        node.run(&["rollback", "--yes"]).ok();
+        assert_eq!(node.calls().last().unwrap(), "ostree admin undeploy 0");
+        assert!(!node.root.exists("run/ostree/staged-deployment"));
+        assert_eq!(node.root.read("etc/service.conf"), "one\n");
+    });
+}
+
+#[test]
+fn a_rollback_that_somebody_queued_is_told_before_it_is_replaced() {
+    with_mounts(|| {
+        let node = node(true);
+        let line = format!("{ARRIVED} {} registry no\n", IMAGE.replace('1', "7"));
+        node.root.write("stub/bootc-rollback", &line);
+        node.root.write("stub/bootc-queued", "\n");
+        let words = [
+            "the next boot: quay.example/os@sha256:7777",
+            "is queued for the next boot",
+            "takes its place",
+            "Enter it instead: systemctl reboot. Keep it: ostree admin pin 0",
+        ];
+        says(&node.run(&["plan", "/two"]).ok(), &words);
+        // One that is wanted is waited for.
+        let line = format!("{ARRIVED} {NEXT} registry no\n");
+        node.root.write("stub/bootc-rollback", &line);
+        node.run(&["apply", "--yes", "/two"]).ok();
+        assert_eq!(node.calls(), Vec::<String>::new());
     });
 }
 

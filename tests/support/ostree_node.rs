@@ -158,7 +158,13 @@ esac
 const OSTREE_OF_BOOTC: &str = r#"
 cd /stub
 line() { [ ! -e "$1" ] || { read -r sum rest <"$1"; printf '%s rhcos %s.0%s\n    origin: <unknown origin type>\n' "$2" "$sum" "$3"; }; }
-if [ "$*" = 'admin status' ]; then line bootc-staged ' ' ' (staged)'; line bootc-booted '*' ''; line bootc-rollback ' ' ''; exit; fi
+if [ "$*" = 'admin status' ]; then
+    line bootc-staged ' ' ' (staged)'
+    [ ! -e bootc-queued ] || line bootc-rollback ' ' ''
+    line bootc-booted '*' ''
+    [ -e bootc-queued ] || line bootc-rollback ' ' ''
+    exit
+fi
 echo "ostree $*" >>log
 case $* in 'admin undeploy 0') rm -f bootc-staged bootc-locked /run/ostree/staged-deployment /run/ostree/nextroot-booted ;; esac
 "#;
@@ -381,6 +387,16 @@ case $* in "admin pin --unpin "*) echo >/stub/pinned ;; "admin pin 0") . /stub/b
                 self.root.remove(file);
             }
         }
+    }
+
+    /// As after a reboot into the rollback of bootc, from [`ARRIVED`] to [`BOOTED`].
+    pub fn boots_back(&self) {
+        let (booted, back) = ("stub/bootc-booted", "stub/bootc-rollback");
+        let (one, other) = (self.root.read(booted), self.root.read(back));
+        self.root.write(booted, &other);
+        self.root.write(back, &one);
+        self.root.remove("stub/bootc-queued");
+        self.boots(BOOTED);
     }
 
     /// Makes the kernel's `ostree=` lead to a deployment.

@@ -15,6 +15,8 @@
 //! 6. What a registry gives damaged, and a fetcher without credentials, are told for what they are (rpm-ostree alone).
 //! 7. A soft reboot keeps the kernel. Into the deployment from before: the kubelet finds A, and `status` says why. Into
 //!    the other one: it counts as the boot that was awaited.
+//! 8. What an admin staged is named with who did it, and is not dropped unasked; a locked one is entered by no reboot. Booted
+//!    before the files of B were written, `status` names that, and the command that it prints leads to B (rpm-ostree alone).
 //!
 //! Besides: a box itself leaves nothing on the host, however its end comes.
 
@@ -244,6 +246,69 @@ fn a_box_tells_a_damaged_blob_from_a_fetcher_without_credentials() {
         "rm /etc/ostree/auth.json && podman system info >/dev/null && chmod 0700 /run/containers",
     );
     story.fails_with(&["looks for credentials", "/etc/ostree/auth.json"]);
+}
+
+#[test]
+fn a_box_names_what_an_admin_staged_and_leads_out_of_what_that_makes() {
+    let Some(case) = Case::begin_in_box("box: staged by an admin") else {
+        return;
+    };
+    if golden().engine == Engine::StandIn {
+        return case.tell("SKIP: the stand-in locks nothing");
+    }
+    let mut story = Story::in_a(&case);
+    let registry = story.registry();
+    let name = configs::name(&story.b).to_owned();
+    story.node.ask(&format!("{PROGRAM} fetch b.json"));
+    let rebase = format!(
+        "rpm-ostree rebase ostree-unverified-registry:{}",
+        golden().b()
+    );
+
+    // Locked: it is not taken for what a reboot enters, and it stays.
+    story.node.ask(&format!("{rebase} --lock-finalization"));
+    for verb in ["plan", "apply --yes"] {
+        let run = story.node.run(&format!("{PROGRAM} {verb} b.json")).exits(1);
+        let said = unwrapped(&run.out());
+        for words in [
+            "by rpm-ostree: Rebase for client(id:cli",
+            "It is locked (a download only): no reboot enters it",
+            "rpm-ostree finalize-deployment",
+            "--takeover drops it",
+            "--files-only",
+        ] {
+            assert!(said.contains(words), "{words}: {said}{}", run.err());
+        }
+    }
+    let status = unwrapped(&story.node.ask(&format!("{PROGRAM} status")));
+    assert!(status.contains("(locked: no reboot enters it)"), "{status}");
+    drop(registry);
+    story.node.reboot();
+    is_all_of_a(&story.node, &story.a);
+
+    // Not locked, and booted before the files come.
+    let registry = story.registry();
+    story.node.ask(&rebase);
+    let status = unwrapped(&story.node.ask(&format!("{PROGRAM} status")));
+    assert!(
+        status.contains("not by mco-rescue, but by rpm-ostree"),
+        "{status}"
+    );
+    story.node.reboot();
+    assert_eq!(runs(&story.node), "2.0");
+    let status = unwrapped(&story.node.ask(&format!("{PROGRAM} status")));
+    let words = format!("What runs is the image of {name}: the node was booted into it before");
+    assert!(status.contains(&words), "{status}");
+    let next = format!("Next: {PROGRAM} apply cached:{name}, or {PROGRAM} pivot");
+    let next = next.replace(PROGRAM, "mco-rescue");
+    assert!(status.contains(&next), "{status}");
+    story
+        .node
+        .ask(&format!("{PROGRAM} apply --yes cached:{name}"));
+    drop(registry);
+    story.node.reboot();
+    is_all_of_b(&story.node, &story.b);
+    story.awaits_nothing();
 }
 
 #[test]
