@@ -82,7 +82,7 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
     let runs = facts.deployments.booted().map(Deployment::image);
     let crossing = match runs.as_deref() == Some(image.as_str()) {
         true => Vec::new(),
-        false => preflight::judge_image(&root, &image, &args.bits.options())?,
+        false => preflight::judge_image(&root, &image, &args.bits.options(), None)?,
     };
     let task = Task::Image {
         node: &node,

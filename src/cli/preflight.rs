@@ -7,10 +7,11 @@ use super::session::{Unnamed, choose_config, open_root};
 use super::{Output, PreflightArgs, machine};
 use crate::cli::ui::Ui;
 use crate::crossing::{self, CrossingFinding, CrossingSeverity, Target};
+use crate::document::{Desired, MachineConfig};
 use crate::error::ExitCode;
 use crate::images::ImageName;
 use crate::node::Records;
-use crate::node::platform::Platform;
+use crate::node::platform::{NextConfig, Platform};
 use crate::progress::{self, Work};
 use crate::report;
 use crate::root::Root;
@@ -21,7 +22,7 @@ use crate::staging::target::{describe_missing, find_target};
 pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
     let root = open_root(ui)?;
     access::expect_access(&root, AccessNeed::Read)?;
-    let image = find_image(&root, args)?;
+    let (image, config) = find_image(&root, args)?;
     let options = SourceOptions {
         os_from: args.os_from.as_deref(),
         from_storage: args.from_storage,
@@ -31,7 +32,16 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
         bail!("{}", describe_missing(image.as_deref().unwrap_or_default()));
     };
     let target = Target::of(tree);
-    let node = Platform::observe(&root);
+    let mut node = Platform::observe(&root);
+    let records = Records::read(&root)?;
+    if let Some(config) = &config {
+        let old = records.baseline().config().map(Desired::from_config);
+        node.put_config(NextConfig {
+            config,
+            desired: &Desired::from_config(config),
+            old: old.as_ref(),
+        });
+    }
     let findings = crossing::judge(&target, &node);
     let heading = machine::heading(&machine::observe_machine(&root)?);
     let text = match ui.output {
@@ -53,6 +63,7 @@ pub(super) fn judge_image(
     root: &Root,
     image: &str,
     options: &SourceOptions<'_>,
+    next: Option<NextConfig<'_>>,
 ) -> Result<Vec<CrossingFinding>> {
     let _phase = progress::begin(Work::new("Looking at the image"));
     let tree = match find_target(root, Some(image), options) {
@@ -75,26 +86,33 @@ pub(super) fn judge_image(
             )]);
         }
     };
-    Ok(crossing::judge(&Target::of(tree), &Platform::observe(root)))
+    let mut node = Platform::observe(root);
+    if let Some(next) = next {
+        node.put_config(next);
+    }
+    Ok(crossing::judge(&Target::of(tree), &node))
 }
 
-/// Returns the image that is meant: the argument, that of the config in the argument, or the one that the node is to run.
-/// With a medium alone it is the image there.
-fn find_image(root: &Root, args: &PreflightArgs) -> Result<Option<String>> {
+/// Returns the image that is meant, and its config: the argument, that of the config in the argument, or the one that the
+/// node is to run. With a medium alone it is the image there.
+fn find_image(
+    root: &Root,
+    args: &PreflightArgs,
+) -> Result<(Option<String>, Option<MachineConfig>)> {
     let named = args.target.as_deref();
     if let Some(name) = named
         && ImageName::parse(name).is_ok()
     {
-        return Ok(Some(name.to_owned()));
+        return Ok((Some(name.to_owned()), None));
     }
     if named.is_none() && args.os_from.is_some() {
-        return Ok(None);
+        return Ok((None, None));
     }
     let records = Records::read(root)?;
     let chosen = choose_config(root, named, Unnamed::Wanted, &records)?;
-    let image = chosen.config.os_image_url;
+    let image = chosen.config.os_image_url.clone();
     if image.is_empty() {
         bail!("the config names no image. Give one: preflight IMAGE, or --os-from PATH");
     }
-    Ok(Some(image))
+    Ok((Some(image), Some(chosen.config)))
 }

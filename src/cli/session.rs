@@ -25,6 +25,7 @@ use crate::invocation::{self, mco_rescue};
 use crate::mounts;
 use crate::node::boot::is_soft_prepared;
 use crate::node::neighbours::image_based_evidence;
+use crate::node::platform::NextConfig;
 use crate::node::sysroot;
 use crate::node::{self, Machine, NodeState, Recorded, Records};
 use crate::object::Kind;
@@ -388,7 +389,14 @@ impl<'a> Session<'a> {
         // An image is read once, however often the run is planned.
         let findings = match self.crossing.take() {
             Some(findings) => findings,
-            None => preflight::judge_image(&self.root, &wanted, &args.bits.options())?,
+            None => {
+                let next = NextConfig {
+                    config: &self.chosen.config,
+                    desired: &self.desired,
+                    old: self.old.as_deref(),
+                };
+                preflight::judge_image(&self.root, &wanted, &args.bits.options(), Some(next))?
+            }
         };
         // The plan has to know the paths that the cures write.
         let cures = findings.iter().flat_map(|finding| &finding.cures);

@@ -43,14 +43,17 @@ fn forced_cgroup_v1_stops_the_kubelet() {
 }
 
 #[test]
-fn a_record_that_asks_for_cgroup_v1_is_named() {
+fn a_config_that_asks_for_cgroup_v1_has_to_be_changed() {
     let lab = Lab::healthy();
     lab.write_entry(V1);
     let record = json!({"spec": {"kernelArguments": ["systemd.unified_cgroup_hierarchy=0"]}});
     lab.node.write(RECORD, &record.to_string());
-    let found = lab.findings();
-    let text = &found[0].text;
-    assert!(text.contains("spec.kernelArguments has systemd.unified_cgroup_hierarchy=0"));
+    assert_eq!(lab.short(), ["kernel-arguments inhibitor cgroup v1"]);
+    let text = &lab.findings()[0].text;
+    assert!(
+        text.contains("spec.kernelArguments of the config"),
+        "{text}"
+    );
     assert!(text.contains("cgroupMode: v2"), "{text}");
 }
 

@@ -123,6 +123,49 @@ fn an_inhibitor_stops_the_run_before_anything_changes() {
 }
 
 #[test]
+fn the_files_and_arguments_of_the_new_config_count() {
+    with_mounts(|| {
+        let node = node();
+        let runtime = |name: &str| {
+            format!(
+                "[crio.runtime]\ndefault_runtime = \"{name}\"\n[crio.runtime.runtimes.{name}]\n"
+            )
+        };
+        let drop_in = |name: &str| file("/etc/crio/crio.conf.d/99-runtime", 0o644, &runtime(name));
+        let config = |name: &str, files: Value, arguments: Value| {
+            let mut config = machine_config(
+                &format!("rendered-worker-{name}"),
+                json!({"storage": {"files": files}}),
+            );
+            config["spec"]["osImageURL"] = json!(NEXT);
+            config["spec"]["kernelArguments"] = arguments;
+            node.root.write(name, &config.to_string());
+        };
+        config("runc", json!([drop_in("runc")]), json!([]));
+        config("crun", json!([drop_in("crun")]), json!([]));
+        config(
+            "v1",
+            json!([]),
+            json!(["systemd.unified_cgroup_hierarchy=0"]),
+        );
+        for (name, check) in [("/runc", "container-runtime"), ("/v1", "kernel-arguments")] {
+            let said = flat_run(&node.run(&["apply", "--yes", name]).exits(1));
+            assert!(said.contains(&format!("--accept-risk {check}")), "{said}");
+        }
+        // A config that mends the file passes, also in preflight.
+        node.root
+            .write("etc/crio/crio.conf.d/99-runtime", &runtime("runc"));
+        let check = |name: &str| {
+            let found = node.run(&["preflight", "--output", "json", name]).json();
+            let all = found["findings"].as_array().unwrap().iter();
+            all.filter(|one| one["severity"] == "inhibitor").count()
+        };
+        assert_eq!((check("/crun"), check("/two"), check("/runc")), (0, 1, 1));
+        node.run(&["apply", "--yes", "/crun"]).ok();
+    });
+}
+
+#[test]
 fn files_only_asks_nothing_of_the_image() {
     with_mounts(|| {
         let node = node();

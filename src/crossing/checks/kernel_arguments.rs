@@ -30,7 +30,11 @@ fn judge(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
             ];
         }
     };
-    let tokens = arguments.tokens();
+    // The next boot also has what the config asks for.
+    let asked = node.record.kernel_arguments.tokens().iter();
+    let asked = asked.filter(|token| !arguments.tokens().contains(token));
+    let tokens: Vec<String> = arguments.tokens().iter().chain(asked).cloned().collect();
+    let tokens = tokens.as_slice();
     let mut findings = Vec::new();
     findings.extend(judge_cgroups(tokens, &place, node));
     findings.extend(
@@ -56,15 +60,13 @@ fn judge_cgroups(tokens: &[String], place: &str, node: &Platform) -> Option<Cros
     let going: Vec<String> = tokens.iter().filter(goes).cloned().collect();
     let (what, words) = if going.iter().any(|token| key(token) == FORCE) {
         (
-            "these arguments force cgroup v1, on which the image's kubelet does not run; the run takes them off the \
-             next boot",
+            "these arguments force cgroup v1, on which the image's kubelet does not run",
             "kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is unsupported and will be \
              removed in a future release",
         )
     } else {
         (
-            "the image's systemd has no cgroup v1: it halts the boot for 30 seconds and then uses cgroup v2; the run \
-             takes these arguments off the next boot",
+            "the image's systemd has no cgroup v1: it halts the boot for 30 seconds and then uses cgroup v2",
             "Legacy cgroup v1 configured. This will stop being supported soon. Will proceed with cgroup v2 after 30 s.",
         )
     };
@@ -72,21 +74,27 @@ fn judge_cgroups(tokens: &[String], place: &str, node: &Platform) -> Option<Cros
         .iter()
         .map(|token| format!(" --delete-if-present={token}"));
     let command = "rpm-ostree kargs".to_owned() + &options.collect::<String>();
-    let mut finding = CrossingFinding::new(CrossingSeverity::Cured, "cgroup v1", what)
-        .seen(place, going.join(" "));
     let recorded = node.record.kernel_arguments.tokens();
     let kept: Vec<&String> = going.iter().filter(|one| recorded.contains(one)).collect();
     if !kept.is_empty() {
+        // A run that took them away would not be the config, and the next boot would never be the awaited one.
         let kept = kept.into_iter().cloned().collect::<Vec<_>>().join(" ");
-        let said = format!("spec.kernelArguments has {kept}");
-        finding = finding
-            .seen("/etc/machine-config-daemon/currentconfig", said)
+        let what = format!("{what}. The config asks for them");
+        let finding = CrossingFinding::new(CrossingSeverity::Inhibitor, "cgroup v1", what)
+            .seen(place, going.join(" "))
+            .seen("spec.kernelArguments of the config", kept)
+            .prevents(words)
             .next(
                 "In the cluster, set cgroupMode: v2 in nodes.config.openshift.io cluster, or take the arguments out of \
-                 the MachineConfig. Until then the daemon misses them.",
+                 the MachineConfig. Then apply the new rendered config.",
             );
+        return Some(finding);
     }
-    let finding = finding.prevents(words).next(command);
+    let what = format!("{what}; the run takes these arguments off the next boot");
+    let finding = CrossingFinding::new(CrossingSeverity::Cured, "cgroup v1", what)
+        .seen(place, going.join(" "))
+        .prevents(words)
+        .next(command);
     Some(finding.cure(Cure::DeleteArguments(going)))
 }
 

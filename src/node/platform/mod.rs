@@ -39,9 +39,10 @@ pub use own_modules::OwnModules;
 pub use processor::Processor;
 pub use record::RecordedConfig;
 
-use crate::images::tree::ModuleLists;
 use std::collections::BTreeSet;
 
+use crate::document::{Desired, MachineConfig};
+use crate::images::tree::ModuleLists;
 use crate::kargs::Kargs;
 use crate::node::OsRelease;
 use crate::node::space::Space;
@@ -136,9 +137,45 @@ impl Platform {
             ),
             interfaces,
             legacy_network: legacy_network::read(root),
-
             modules: own_modules::read_lists(root, kernel.as_deref()),
             own_modules: OwnModules::observe(root, kernel.as_deref()),
+        }
+    }
+}
+
+/// A config that a run puts in the place of the recorded one.
+#[derive(Debug, Clone, Copy)]
+pub struct NextConfig<'a> {
+    /// The config.
+    pub config: &'a MachineConfig,
+    /// Its files.
+    pub desired: &'a Desired,
+    /// The files of the recorded config: those that the new one does not have are removed.
+    pub old: Option<&'a Desired>,
+}
+
+impl Platform {
+    /// Puts the files and arguments of a config in the place of the recorded one's, as the next boot has them.
+    pub fn put_config(&mut self, next: NextConfig<'_>) {
+        self.record.kernel_arguments = Kargs::from_entries(&next.config.kernel_arguments);
+        let files = next.desired.files.iter();
+        self.record.files = files.map(|file| file.path.to_string()).collect();
+        let Ok(files) = &mut self.crio.files else {
+            return;
+        };
+        let below = |path: &RootPath| {
+            let name = path.relative().strip_prefix("etc/crio/")?;
+            Some(name.to_owned())
+        };
+        for old in next.old.iter().flat_map(|old| &old.files) {
+            if let Some(name) = below(&old.path) {
+                files.remove(&name);
+            }
+        }
+        for new in &next.desired.files {
+            if let (Some(name), Ok(bytes)) = (below(&new.path), new.contents.bytes()) {
+                files.insert(name, bytes);
+            }
         }
     }
 }
