@@ -1,5 +1,6 @@
 //! `/boot`: the right file system, with room for another kernel.
 
+use super::forms::oci;
 use super::{BOOT_UUID, Device, KERNEL, Lab, ROOT_UUID};
 use crate::support::mounts::{mount, with_mounts};
 
@@ -196,5 +197,34 @@ fn a_sysroot_without_the_reserve_of_ostree_is_an_inhibitor() {
         let found = lab.findings();
         assert_eq!(lab.short(), ["sysroot-space inhibitor /sysroot"]);
         assert!(found[0].text.contains("min-free-space-percent"));
+    });
+}
+
+#[test]
+fn an_image_that_is_larger_than_the_free_space_is_a_warning() {
+    with_mounts(|| {
+        let lab = Lab::healthy();
+        let sysroot = lab.node.path("sysroot");
+        mount(&[
+            "-t",
+            "tmpfs",
+            "-o",
+            "size=10m",
+            "tmpfs",
+            sysroot.to_str().unwrap(),
+        ]);
+        lab.write_origin("");
+        lab.target.write("usr/share/large", &"x".repeat(12 << 20));
+        let mut layer = tar::Builder::new(Vec::new());
+        layer.append_dir_all(".", lab.target.dir()).unwrap();
+        let dir = lab.node.path("media");
+        oci(&dir, &[layer.into_inner().unwrap()]);
+        let image = dir.to_str().unwrap();
+        let args = ["preflight", "--output", "json", "--os-from", image];
+        let document = lab.node.run(&args).json();
+        let mut all = document["findings"].as_array().unwrap().iter();
+        let found = all.find(|one| one["check"] == "sysroot-space").unwrap();
+        assert_eq!(found["severity"], "warning");
+        assert!(found.to_string().contains("content 13 MiB"), "{found}");
     });
 }

@@ -194,11 +194,11 @@ fn update_commands(target: &Target, node: &Platform, place: &str) -> Vec<String>
     let state = node.firmware.state.as_ref().ok().and_then(Option::as_ref);
     let is_known = state.is_some_and(|state| !state.version.is_empty() && state.version != version);
     let is_directory = target.tree.source.starts_with('/');
-    let image = target
-        .tree
-        .source
-        .strip_prefix("containers-storage:")
-        .unwrap_or("IMAGE");
+    let source = &target.tree.source;
+    let image = match source.strip_prefix("containers-storage:") {
+        Some(name) => name.to_owned(),
+        None => format!("$(podman pull -q {source})"),
+    };
     if is_known && !is_directory {
         return vec![format!(
             "podman run --env INVOCATION_ID=1 --privileged --pid=host --net=host --rm -v /boot:/boot:rslave -v /dev:/dev \

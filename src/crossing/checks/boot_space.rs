@@ -87,12 +87,10 @@ fn judge_sysroot(target: &Target, node: &Platform) -> Vec<CrossingFinding> {
     let Some(lacking) = missing(bytes) else {
         return Vec::new();
     };
-    // Content that an image shares with the running one is not imported again; another major version shares none.
-    let is_certain =
-        missing(0).is_some() || node.os_release.el_major() != target.os_release.el_major();
-    let severity = match is_certain {
-        true => CrossingSeverity::Inhibitor,
-        false => CrossingSeverity::Warning,
+    // Content that the node has already is not imported again; without the reserve nothing is imported.
+    let severity = match missing(0) {
+        Some(_) => CrossingSeverity::Inhibitor,
+        None => CrossingSeverity::Warning,
     };
     let what = format!(
         "/sysroot lacks {} for the image; ostree leaves {MIN_FREE_PERCENT} % free",

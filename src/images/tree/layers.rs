@@ -34,6 +34,8 @@ struct Layer {
     /// Directories whose lower content is hidden.
     emptied: Vec<String>,
     initramfs: BTreeMap<String, Initramfs>,
+    /// Bytes of all files.
+    content_bytes: u64,
     /// Wanted paths whose object is not the entry before: object by path.
     unresolved: Vec<(String, String)>,
 }
@@ -54,11 +56,14 @@ pub fn read_image(medium: &Medium, image: &DescribedImage) -> Result<ImageTree, 
         ..ImageTree::default()
     };
     let mut images = BTreeMap::new();
+    let mut content_bytes = 0;
     for part in read {
         for layer in part? {
+            content_bytes += layer.content_bytes;
             add_layer(&mut tree, &mut images, layer);
         }
     }
+    tree.content_bytes = Some(content_bytes);
     let path = tree.files.keys().find(|path| is_initramfs(path));
     tree.initramfs = path.map(|path| {
         images.remove(path).unwrap_or_else(|| Initramfs {
@@ -145,6 +150,9 @@ fn read_entries(reader: &mut dyn Read, layer: &mut Layer) -> io::Result<()> {
         }
         let name = plain_name(&entry.path_bytes());
         let kind = entry.header().entry_type();
+        if kind.is_file() {
+            layer.content_bytes += entry.size();
+        }
         if kind.is_file() && is_object(&name) {
             let size = entry.size();
             sizes.insert(name.clone(), size);

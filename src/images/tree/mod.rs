@@ -50,7 +50,7 @@ pub struct ImageTree {
     pub labels: BTreeMap<String, String>,
     /// Architecture as Go names it, such as `amd64`; `None` for a directory.
     pub architecture: Option<String>,
-    /// Bytes of all files, as they are unpacked; `None` if they were not counted, as of a directory.
+    /// Bytes of all files in all layers, as they are unpacked; `None` if unknown, as of a directory.
     pub content_bytes: Option<u64>,
     /// Files by path.
     pub files: BTreeMap<String, TreeFile>,

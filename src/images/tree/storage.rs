@@ -20,6 +20,9 @@ struct StoredLayer {
     id: String,
     #[serde(default)]
     parent: String,
+    /// Bytes of its files.
+    #[serde(default, rename = "diff-size")]
+    size: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -65,6 +68,10 @@ pub fn read_stored(root: &Root, name: &str) -> Result<Option<ImageTree>, String>
         source: format!("containers-storage:{name}"),
         ..ImageTree::default()
     };
+    let sizes = chain
+        .iter()
+        .map(|id| layers.iter().find(|layer| layer.id == *id)?.size);
+    tree.content_bytes = sizes.sum();
     for layer in chain.iter().rev() {
         let path = format!("/{STORE}/overlay/{layer}/diff");
         let path = RootPath::parse(&path).map_err(|error| error.to_string())?;
