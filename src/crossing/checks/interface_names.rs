@@ -630,7 +630,10 @@ mod tests {
         let wanted = Cure::AppendArguments(vec!["ifname=eno1:52:54:00:AA:BB:01".to_owned()]);
         assert_eq!(arguments("ip=eno1:dhcp"), []);
         for word in ["rd.neednet", "rd.neednet=1"] {
-            assert_eq!(arguments(&format!("ip=eno1:dhcp {word}")), [wanted.clone()]);
+            assert_eq!(
+                arguments(&format!("ip=eno1:dhcp {word}")),
+                std::slice::from_ref(&wanted)
+            );
         }
         assert_eq!(arguments("ip=eno1:dhcp rd.neednet=0"), []);
         let stale = "ifname=eno1:52:54:00:aa:bb:09";
