@@ -98,6 +98,7 @@ pub fn make_handover(given: &Given<'_>) -> Handover {
     }
     steps.push(given.uncordoned());
     steps.push(given.arrived());
+    steps.push(given.left_alone());
     Handover {
         node: given.node.to_owned(),
         pool: given.pool.map(str::to_owned),
@@ -232,6 +233,23 @@ impl Given<'_> {
                 .to_owned(),
             check: self.annotation(&["currentConfig", "state"]),
             expect: Some(format!("{} Done", self.config)),
+            commands: Vec::new(),
+            instead: None,
+        }
+    }
+
+    fn left_alone(&self) -> HandoverStep {
+        HandoverStep {
+            what: "information only: the MachineConfigNode is written by daemon and controller, and decides nothing. What it shows as \
+                   Unknown of the update that failed, and RebootedNode, can stay stale until the next whole update; change \
+                   nothing there"
+                .to_owned(),
+            check: format!(
+                "oc get machineconfignode {} -o jsonpath='{{range .status.conditions[?(@.status==\"Unknown\")]}}{{.type}} \
+                 {{.reason}}{{\"\\n\"}}{{end}}'",
+                word(self.node)
+            ),
+            expect: None,
             commands: Vec::new(),
             instead: None,
         }
