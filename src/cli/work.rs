@@ -162,6 +162,11 @@ impl RunWork<'_> {
         if kept.contains(&Capability::CAP_SYS_ADMIN) {
             kept.push(Capability::CAP_MAC_ADMIN);
         }
+        // A file system is frozen with it.
+        let mut steps = self.plan.steps.iter();
+        if steps.any(|planned| transaction::is_on_boot(planned.step.path())) {
+            kept.push(Capability::CAP_SYS_ADMIN);
+        }
         kept.extend(self.more);
         privileges::keep_needed(&kept);
     }

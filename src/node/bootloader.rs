@@ -186,6 +186,40 @@ fn bytes_in(root: &Root, path: &RootPath, levels: usize) -> Result<u64, RootErro
 mod tests {
     use super::*;
 
+    #[test]
+    fn entries_with_boot_counts_and_foreign_keys_are_read_as_any_other() {
+        let text = "title A (ostree:0)\nversion 3\noptions root=x rw ostree=/ostree/boot.1/os/ab/0\n\
+                    linux /ostree/os-ab/vmlinuz-6\nx-options-source-tuned nohz_full=2-7 isolcpus=2-7\ngrub_users $grub_users\n";
+        for file in [
+            "ostree-1+3",
+            "ostree-2+2-1",
+            "ostree-2-rhcos+0-3",
+            "ostree-2",
+        ] {
+            let entry = BootEntry::parse(&format!("{file}.conf"), text);
+            assert_eq!(entry.file, file);
+            assert_eq!(entry.version, "3");
+            assert_eq!(entry.ostree(), Some("/ostree/boot.1/os/ab/0"));
+            assert_eq!(entry.kernel_directory(), Some("os-ab"));
+            // Arguments that another program owns are in `options` only where it put them there.
+            assert!(
+                !entry
+                    .options
+                    .tokens()
+                    .iter()
+                    .any(|word| word.contains("isolcpus"))
+            );
+        }
+        // The number counts, whatever the names are.
+        let entry = |file: &str, version: &str| BootEntry {
+            file: file.to_owned(),
+            version: version.to_owned(),
+            ..BootEntry::default()
+        };
+        let sorted = in_order(vec![entry("ostree-2+2-1", "2"), entry("ostree-1+3", "10")]);
+        assert_eq!(sorted[0].file, "ostree-1+3");
+    }
+
     const ENTRY: &str = "title Some OS 1 (ostree:0)\nversion 2\noptions root=x\noptions ostree=/ostree/boot.0/os/ab/0 q\n\
                          linux /ostree/os-ab/vmlinuz-6\ninitrd /ostree/os-ab/initramfs-6.img\n# comment\ngrub_users $x\n";
 

@@ -648,3 +648,61 @@ pub(super) fn sync_directory(dir: &File) -> Result<(), Errno> {
 pub(super) fn sync_file_system(dir: impl AsFd) -> Result<(), Errno> {
     uninterrupted(|| syncfs(dir.as_fd()))
 }
+
+/// `FIFREEZE` of `linux/fs.h`: `_IOWR('X', 119, int)`.
+const FIFREEZE: libc::c_ulong = 0xC004_5877;
+/// `FITHAW`: `_IOWR('X', 120, int)`.
+const FITHAW: libc::c_ulong = 0xC004_5878;
+/// The time after which a freeze ends by itself.
+const FREEZE_MILLISECONDS: libc::c_int = 30_000;
+
+/// Freezes a whole file system and thaws it at once, which empties its journal: what reads it without replaying a journal, as
+/// GRUB does, sees every change. A process of its own thaws it if this one dies in between.
+///
+/// # Errors
+/// The file system or the kernel cannot freeze, or this process may not.
+pub(super) fn freeze_and_thaw(dir: impl AsFd) -> Result<(), Errno> {
+    let dir = dir.as_fd().as_raw_fd();
+    let (watched, kept) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    let (end, own) = (watched.as_raw_fd(), kept.as_raw_fd());
+    // SAFETY: the child does nothing but the calls below.
+    let child = match unsafe { libc::fork() } {
+        -1 => return Err(Errno::last()),
+        // SAFETY: close, poll, read, ioctl and _exit are safe after a fork of a process with threads, and the child has its own
+        // copies of the descriptors.
+        0 => unsafe {
+            libc::close(own);
+            let mut ready = libc::pollfd {
+                fd: end,
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            let answered = libc::poll(&raw mut ready, 1, FREEZE_MILLISECONDS);
+            let mut byte = 0_u8;
+            let is_done = answered == 1 && libc::read(end, (&raw mut byte).cast(), 1) == 1;
+            if !is_done {
+                libc::ioctl(dir, FITHAW, 0);
+            }
+            libc::_exit(0)
+        },
+        child => child,
+    };
+    // SAFETY: the descriptor is open, and the third argument is unused.
+    let frozen = Errno::result(unsafe { libc::ioctl(dir, FIFREEZE, 0) });
+    let thawed = match frozen {
+        // SAFETY: as above.
+        Ok(_) => uninterrupted(|| Errno::result(unsafe { libc::ioctl(dir, FITHAW, 0) })),
+        Err(errno) => Err(errno),
+    };
+    if frozen.is_err() || thawed.is_ok() {
+        // The child must not thaw what another program may freeze from here on.
+        let _ = uninterrupted(|| nix::unistd::write(&kept, b"."));
+    }
+    drop(kept);
+    let wait = || {
+        // SAFETY: it is a child of this process, and no status is wanted.
+        Errno::result(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) })
+    };
+    let _ = uninterrupted(wait);
+    thawed.map(drop)
+}

@@ -11,6 +11,7 @@
 //! Only `disk`, private to this module, changes a file system. The guard that
 //! [`acquire_lock`] returns is the only way to begin.
 
+mod boot;
 mod disk;
 mod execute;
 mod flags;
@@ -58,6 +59,7 @@ use journal::{ConfigRef, Intent, Journal, JournalStep, Mark, VERSION};
 use stage::{Stage, StageContext, StageError};
 use state::{StateDirectory, StateError};
 
+pub use boot::is_on_boot;
 pub use force::{request_force, withdraw_force};
 pub use jobs::RunningSystem;
 pub use last_run::{LastRun, RunOutcome, RunPhase};
@@ -578,6 +580,7 @@ impl<'a> TransactionRun<'a> {
     fn tidy_up(&self) -> Result<(), RecoverError> {
         let (root, stages) = (self.request.root, self.stage_paths());
         if let Some(journal) = &self.journal {
+            boot::settle_boot(root, journal);
             recover::keep_trees(root, journal)?;
             recover::forget_undone(root, journal);
         }

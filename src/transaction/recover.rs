@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 use nix::sys::stat::fstat;
 
+use super::boot::settle_boot;
 use super::disk;
 use super::execute::{Executor, Stages, StepError};
 use super::flags::{self, FlagsError};
@@ -674,6 +675,7 @@ fn warn_only(result: Result<(), RecoverError>) {
 
 /// After the `committed` mark: moves backup copies to the history and removes staged names. A failure is logged.
 pub(super) fn tidy_up(root: &Root, state: &StateDirectory, journal: &Journal, stages: &[RootPath]) {
+    settle_boot(root, journal);
     let tidied = keep_trees(root, journal).and_then(|()| {
         forget_undone(root, journal);
         close_run(root, state, &journal.id, stages)

@@ -2,6 +2,7 @@
 
 mod actions;
 mod bare;
+mod boot;
 mod catalogue;
 mod enablement;
 mod full_disk;
