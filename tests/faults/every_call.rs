@@ -146,7 +146,8 @@ impl Fault {
     }
 }
 
-/// What is the same in two runs: no descriptors, process ids, dates or digests, and of a call that only looks not what it saw.
+/// What is the same in two runs: no descriptors, process ids, dates, digests or scratch files, and of a call that only looks
+/// not what it saw.
 fn shape(line: &str) -> String {
     let call = line.split(" = ").next().unwrap().trim_end();
     let name = call.split('(').next().unwrap();
@@ -160,6 +161,7 @@ fn shape(line: &str) -> String {
     let call: Vec<&str> = call.split(',').take(arguments).collect();
     let call = call.join(",");
     let call = call.split("checksum").next().unwrap();
+    let call = call.split("/.tmp").next().unwrap();
     let fixed = call.chars().filter(|c| !c.is_ascii_digit());
     fixed.take(48).collect()
 }
