@@ -47,7 +47,7 @@ pub fn needs(plan: &Plan, node: &NodeState) -> Vec<CapabilityNeed> {
 }
 
 /// Blocks what root lacks a capability for. An ordinary user is told elsewhere what stays undone.
-pub(super) fn preflight(plan: &mut Plan, node: &NodeState) {
+pub(super) fn judge_capabilities(plan: &mut Plan, node: &NodeState) {
     if node.host.user.0 == 0 {
         let lacking = needs(plan, node).into_iter();
         let lacking = lacking.filter(|need| !node.host.capabilities.contains(&need.capability));

@@ -75,7 +75,7 @@ pub(super) fn guard(plan: &mut Plan, node: &NodeState, activity: &Activity, allo
     }
     freeze(plan, activity);
     held::hold_flags(plan, node, allowed.clear_immutable);
-    capabilities::preflight(plan, node);
+    capabilities::judge_capabilities(plan, node);
 }
 
 /// The daemon watches files: it must not judge a half.
