@@ -144,6 +144,8 @@ pub const EXTERNAL_ETCD_POD: &str =
     "etc/kubernetes/static-pod-resources/etcd-certs/configmaps/external-etcd-pod/pod.yaml";
 /// Configuration of a cluster that Pacemaker manages; written when it is set up.
 pub const COROSYNC: &str = "etc/corosync/corosync.conf";
+/// Store of the registry that a control-plane node has for the images of releases.
+pub const RELEASE_REGISTRY: &str = "var/lib/iri-registry";
 /// Files of the lifecycle agent, which upgrades and installs from seed images.
 pub const LIFECYCLE_AGENT: &str = "var/lib/lca";
 /// Time of its monitor.
@@ -418,6 +420,7 @@ mod tests {
             EXTERNAL_ETCD_POD,
             COROSYNC,
             LIFECYCLE_AGENT,
+            RELEASE_REGISTRY,
             AUTO_ROLLBACK,
             CACHE,
             SERVER,

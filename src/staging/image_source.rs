@@ -25,6 +25,9 @@ const BOOTC_SECRETS: [&str; 3] = [
     "usr/lib/ostree/auth.json",
 ];
 
+/// Port of the release registry of a control-plane node.
+const RELEASE_REGISTRY_PORT: &str = ":22625";
+
 /// The source of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageSource {
@@ -268,10 +271,42 @@ impl Search<'_> {
                         message: trace.to_string(),
                     };
                     self.found.notices.push(notice);
+                    self.release_registry(name, &trace);
                 }
             },
             Err(error) => self.block("pull", error.to_string()),
         }
+    }
+
+    /// A control-plane node may have a registry of its own for the images of releases. rpm-ostree asks it where a mirror leads there;
+    /// else it is told how to take the image from it.
+    fn release_registry(&mut self, name: &ImageName, trace: &Trace) {
+        let store = RootPath::fixed(paths::RELEASE_REGISTRY);
+        if !matches!(self.root.directory(&store), Ok(Some(_))) {
+            return;
+        }
+        let is_its = |source: &&pull::Source| {
+            let host = source.name.split('/').next().unwrap_or_default();
+            host.ends_with(RELEASE_REGISTRY_PORT)
+        };
+        let message = match (trace.asked().find(is_its), &name.digest) {
+            (Some(source), _) => format!(
+                "the release registry of this cluster is asked: {}. If it gives no answer: systemctl status iri-registry",
+                source.name
+            ),
+            (None, Some(digest)) => format!(
+                "this node has a release registry (/{}), but no mirror in registries.conf leads to it, so it is not asked. To take the \
+                 image from it: skopeo copy --preserve-digests --authfile /var/lib/kubelet/config.json \
+                 docker://localhost{RELEASE_REGISTRY_PORT}/openshift/release-images@{digest} containers-storage:{name}; then say \
+                 --from-storage",
+                paths::RELEASE_REGISTRY
+            ),
+            (None, None) => return,
+        };
+        self.found.notices.push(Notice {
+            subject: "release registry".to_owned(),
+            message,
+        });
     }
 
     /// bootc does not look for the credentials of the kubelet, which rpm-ostree gets by the daemon's link.

@@ -179,3 +179,30 @@ fn what_the_kubelet_is_given_outside_of_the_config_is_no_drift() {
     let said = root.run(&["apply", "--yes", config]).ok().out();
     assert!(root.exists(sizes), "{said}");
 }
+
+#[test]
+fn the_release_registry_of_a_control_plane_node_is_named_as_a_source() {
+    with_mounts(|| {
+        let node = OstreeNode::new();
+        node.root.write("config", &wants(NEXT).to_string());
+        let said = || {
+            let plan = node.run(&["plan", "--output", "json", "/config"]).ok();
+            notice(&plan.json()["notices"], "release registry")
+        };
+        assert_eq!(said(), None);
+        std::fs::create_dir_all(node.root.path("var/lib/iri-registry")).unwrap();
+        let by_hand = said().unwrap();
+        let digest = NEXT.split('@').nth(1).unwrap();
+        let from = format!("docker://localhost:22625/openshift/release-images@{digest}");
+        assert!(by_hand.contains(&from), "{by_hand}");
+        assert!(by_hand.ends_with("then say --from-storage"), "{by_hand}");
+        node.root.write(
+            "etc/containers/registries.conf",
+            "[[registry]]\nlocation = \"quay.example/os\"\n[[registry.mirror]]\n\
+             location = \"localhost:22625/openshift/release-images\"\n",
+        );
+        let mirrored = said().unwrap();
+        let asked = format!("is asked: localhost:22625/openshift/release-images@{digest}");
+        assert!(mirrored.contains(&asked), "{mirrored}");
+    });
+}
