@@ -1,6 +1,6 @@
 //! `preflight`: can this node run another OS image?
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use super::access::{self, AccessNeed};
 use super::session::{Unnamed, choose_config, open_root};
@@ -109,7 +109,9 @@ fn find_image(
         return Ok((None, None));
     }
     let records = Records::read(root)?;
-    let chosen = choose_config(root, named, Unnamed::Wanted, &records)?;
+    let chosen = choose_config(root, named, Unnamed::Wanted, &records);
+    let chosen =
+        chosen.context("finding the image; it can also be given: preflight --os-from PATH")?;
     let image = chosen.config.os_image_url.clone();
     if image.is_empty() {
         bail!("the config names no image. Give one: preflight IMAGE, or --os-from PATH");

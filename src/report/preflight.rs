@@ -72,15 +72,12 @@ pub fn to_json(
 
 /// Returns the text.
 pub fn to_text(heading: &Heading, target: &Target, findings: &[CrossingFinding]) -> String {
-    let mut text = machine(heading) + "\n";
     let name = match target.os_release.name() {
         "" => "an unknown system",
         name => name,
     };
-    text += &wrap(
-        &format!("Target: {} ({})", inline(name), target.tree.source),
-        2,
-    );
+    let mut text = machine(heading);
+    text += &format!("Image     {} ({})\n", inline(name), target.tree.source);
     for (severity, title) in [
         (CrossingSeverity::Inhibitor, "Inhibitors"),
         (CrossingSeverity::Cured, "Cured by the run"),
