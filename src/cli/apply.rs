@@ -106,6 +106,9 @@ pub(super) fn run(ui: &Ui<'_>, apply: &ApplyArgs) -> Result<ExitCode> {
         state::forget_failure(&session.root)?;
         deployments::settle_awaited(&session.root, session.runner);
     }
+    if session.judge_staged(&plan, args)? {
+        return Ok(ExitCode::Drift);
+    }
     if apply.reboot && plan.reboots() && code == ExitCode::Done {
         deployments::reboot_node(&session.root, session.runner, args.guards.ignore_quorum)?;
     }

@@ -106,6 +106,10 @@ pub(super) fn run(ui: &Ui<'_>, args: &PivotArgs) -> Result<ExitCode> {
             deployments::settle_awaited(&root, ui.runner);
         }
     }
+    let risks = args.risks.accepted()?;
+    if plan.os.changes_image() && preflight::judge_staged(&root, &image, &crossing, None, risks)? {
+        return Ok(ExitCode::Drift);
+    }
     end(ui, &root, &plan, args)
 }
 

@@ -10,8 +10,10 @@ use crate::crossing::{self, CrossingFinding, CrossingSeverity, Target};
 use crate::document::{Desired, MachineConfig};
 use crate::error::ExitCode;
 use crate::images::ImageName;
+use crate::invocation::mco_rescue;
 use crate::node::Records;
 use crate::node::platform::{NextConfig, Platform};
+use crate::plan::AcceptedRisks;
 use crate::progress::{self, Work};
 use crate::report;
 use crate::root::Root;
@@ -58,6 +60,9 @@ pub(super) fn run(ui: &Ui<'_>, args: &PreflightArgs) -> Result<ExitCode> {
     })
 }
 
+/// Subject of the finding on an image that is not at hand.
+const UNSEEN: &str = "preflight";
+
 /// Judges an image that the node is to run. One that is not at hand is a finding.
 pub(super) fn judge_image(
     root: &Root,
@@ -72,7 +77,7 @@ pub(super) fn judge_image(
             let missing = describe_missing(image);
             return Ok(vec![CrossingFinding::new(
                 CrossingSeverity::Unknown,
-                "preflight",
+                UNSEEN,
                 missing,
             )]);
         }
@@ -91,6 +96,38 @@ pub(super) fn judge_image(
         node.put_config(next);
     }
     Ok(crossing::judge(&Target::of(tree), &node))
+}
+
+/// Judges an image that was not at hand when its run was planned, and is staged now. Says what stands against the reboot, and
+/// returns true if something does.
+pub(super) fn judge_staged(
+    root: &Root,
+    image: &str,
+    before: &[CrossingFinding],
+    next: Option<NextConfig<'_>>,
+    risks: AcceptedRisks,
+) -> Result<bool> {
+    if !before.iter().any(|finding| finding.subject == UNSEEN) {
+        return Ok(false);
+    }
+    let findings = judge_image(root, image, &SourceOptions::default(), next)?;
+    let stands = |finding: &&CrossingFinding| {
+        finding.severity <= CrossingSeverity::Cured && !risks.has(finding.check)
+    };
+    let against: Vec<&CrossingFinding> = findings.iter().filter(stands).collect();
+    for finding in &against {
+        log::warn!("{}: {} [{}]", finding.subject, finding.what, finding.check);
+    }
+    if !against.is_empty() {
+        log::warn!(
+            "do not reboot yet: the image that was staged was not at hand before, and these findings stand against it. Next: \
+             {}, then {}, which cures what a run can cure; or take it back: {}",
+            mco_rescue("preflight"),
+            mco_rescue("apply"),
+            mco_rescue("rollback")
+        );
+    }
+    Ok(!against.is_empty())
 }
 
 /// Returns the image that is meant, and its config: the argument, that of the config in the argument, or the one that the

@@ -409,6 +409,21 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// Judges the image that the run has staged, if it was not at hand before. Returns true if something stands against the
+    /// reboot into it.
+    pub(super) fn judge_staged(&self, plan: &Plan, args: &PlanArgs) -> Result<bool> {
+        let (Some(before), Some(image)) = (&self.crossing, &plan.os.image) else {
+            return Ok(false);
+        };
+        let next = NextConfig {
+            config: &self.chosen.config,
+            desired: &self.desired,
+            old: None,
+        };
+        let risks = args.risks.accepted()?;
+        preflight::judge_staged(&self.root, image, before, Some(next), risks)
+    }
+
     /// How the hash in the config's name stands to its contents; all of them are read for that, once.
     pub(super) fn name_hash(&self) -> &NameHash {
         let config = &self.chosen.config;

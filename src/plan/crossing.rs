@@ -103,6 +103,8 @@ pub(super) fn add_findings(
     accepted: AcceptedRisks,
     writes_files: bool,
 ) {
+    // Where nothing is done, nothing can be refused: the image is staged already.
+    let acts = !plan.is_empty();
     for finding in findings {
         // The doubt about the architecture has an option of its own.
         if finding.check == ARCHITECTURE {
@@ -114,7 +116,9 @@ pub(super) fn add_findings(
             CrossingSeverity::Cured => !writes_files && finding.cures.iter().any(needs_file),
             CrossingSeverity::Warning | CrossingSeverity::Unknown => false,
         };
-        let message = describe(finding, blocks);
+        let blocks = blocks && acts;
+        let waits = !acts && finding.severity <= CrossingSeverity::Cured;
+        let message = describe(finding, blocks || waits);
         let check = finding.check;
         if blocks && !accepted.has(check) {
             plan.blockers.push(Notice {
@@ -124,6 +128,7 @@ pub(super) fn add_findings(
         } else {
             let suffix = match (blocks, finding.severity) {
                 (true, _) => Cow::Owned(format!(". Passed over as asked (--accept-risk {check})")),
+                _ if waits => Cow::Borrowed(". Reboot only after that"),
                 (false, CrossingSeverity::Cured) => Cow::Borrowed(". This run cures it"),
                 _ => Cow::Borrowed(""),
             };

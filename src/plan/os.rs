@@ -516,8 +516,8 @@ impl Builder<'_> {
         let wanted = present.after_change(&plan.old_arguments, &plan.arguments);
         let needed = present.changes_to(&wanted);
         let mut options: Vec<String> = needed.iter().map(KargsChange::command_option).collect();
-        if plan.changes_image() {
-            let cures = crossing::cure_arguments(self.inputs.crossing, &wanted);
+        let cures = crossing::cure_arguments(self.inputs.crossing, &wanted);
+        if !cures.is_empty() {
             options.extend(
                 cures
                     .into_iter()

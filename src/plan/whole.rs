@@ -151,7 +151,7 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
             crossing,
         } => {
             let mut os = OsPlan::of_image(facts, image);
-            if os.changes_image() {
+            if !crossing.is_empty() {
                 let present = if os.drops() {
                     &facts.booted_arguments
                 } else {
@@ -182,14 +182,12 @@ pub fn plan(task: &Task<'_>, request: &PlanRequest, evidence: &dyn LiveEvidence)
     if request.scope == PlanScope::Run {
         let source = evidence.image(&plan.os)?;
         image::add(&mut plan, source, request.accepted);
-        if plan.os.changes_image() {
-            let (findings, writes_files) = match *task {
-                Task::Config(inputs) => (inputs.crossing, true),
-                Task::Image { crossing, .. } => (crossing, false),
-                Task::Rollback(_) | Task::Key(..) => (&[][..], true),
-            };
-            crossing::add_findings(&mut plan, findings, request.risks, writes_files);
-        }
+        let (findings, writes_files) = match *task {
+            Task::Config(inputs) => (inputs.crossing, true),
+            Task::Image { crossing, .. } => (crossing, false),
+            Task::Rollback(_) | Task::Key(..) => (&[][..], true),
+        };
+        crossing::add_findings(&mut plan, findings, request.risks, writes_files);
         if let Task::Config(inputs) = task {
             add_way_back(&mut plan, node, evidence)?;
             after::add(&mut plan, inputs, request.options, evidence)?;

@@ -9,7 +9,7 @@ use super::{KERNEL, Lab};
 use crate::support::faults::copy_tree;
 use crate::support::mounts::with_mounts;
 use crate::support::ostree_node::{ARRIVED, IMAGE, NEXT, OstreeNode};
-use crate::support::{file, flat, flat_run, machine_config};
+use crate::support::{copy_program, file, flat, flat_run, machine_config};
 
 /// The pin of the interface, as the daemon's helper writes it, without a driver: the image has another one for it or none.
 const LINK: &str = "etc/systemd/network/98-nmstate-eno1.link";
@@ -162,6 +162,53 @@ fn the_files_and_arguments_of_the_new_config_count() {
         };
         assert_eq!((check("/crun"), check("/two"), check("/runc")), (0, 1, 1));
         node.run(&["apply", "--yes", "/crun"]).ok();
+    });
+}
+
+#[test]
+fn an_image_that_comes_from_a_registry_is_judged_before_the_reboot() {
+    with_mounts(|| {
+        let node = node();
+        copy_program(&node.root, "/bin/mv");
+        // As if the registry brought it: the deployment is there after the rebase.
+        let deployments = "sysroot/ostree/deploy/rhcos/deploy";
+        for file in [format!("{ARRIVED}.0"), format!("{ARRIVED}.0.origin")] {
+            let (from, to) = (format!("{deployments}/{file}"), format!("stub/{file}"));
+            fs::rename(node.root.path(&from), node.root.path(&to)).unwrap();
+        }
+        fs::rename(
+            node.root.path("usr/sbin/rpm-ostree"),
+            node.root.path("usr/sbin/rpm-ostree.stub"),
+        )
+        .unwrap();
+        node.program(
+            "rpm-ostree",
+            &format!(
+                "case $1 in rebase) mv /stub/{ARRIVED}.0 /stub/{ARRIVED}.0.origin /{deployments}/ ;; esac\n\
+                 exec /bin/sh /usr/sbin/rpm-ostree.stub \"$@\""
+            ),
+        );
+        let plan = node.run(&["plan", "--output", "json", "/two"]).ok().json();
+        assert!(
+            about(&plan, "notices", "preflight")
+                .join("")
+                .contains("is not on this node"),
+            "{plan}"
+        );
+        let run = node.run(&["apply", "--yes", "--reboot", "/two"]).exits(3);
+        let said = flat(&run.err());
+        for words in ["do not reboot yet", "eno1", "interface-names"] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        let reboots =
+            |calls: Vec<String>| calls.iter().filter(|call| call.ends_with("reboot")).count();
+        assert_eq!(reboots(node.calls()), 0);
+        assert!(!node.root.exists(LINK));
+        // The printed command cures it.
+        node.run(&["apply", "--yes", "/two"]).ok();
+        assert!(node.root.exists(LINK));
+        node.run(&["apply", "--yes", "--reboot", "/two"]).ok();
+        assert_eq!(reboots(node.calls()), 1);
     });
 }
 

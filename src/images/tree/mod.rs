@@ -1,5 +1,5 @@
 //! The file tree of an OS image that no node runs: read from an OCI directory or archive, from a directory that holds the
-//! tree, or from containers-storage. Nothing is unpacked; only the files that [`wanted`] lists are kept.
+//! tree, or from containers-storage. Nothing is unpacked; only the files that `wanted.rs` lists are kept.
 
 mod directory;
 mod initramfs;
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct TreeFile {
     /// Size in bytes.
     pub size: u64,
-    /// Content, if [`wanted`] asks for it and it is within the limit there.
+    /// Content, if `wanted.rs` asks for it and it is within the limit there.
     pub bytes: Option<Vec<u8>>,
     /// Target, if it is a symbolic link.
     pub link: Option<String>,
