@@ -9,7 +9,7 @@ use crate::cli::ui::Ui;
 use crate::crossing::{self, CrossingFinding, CrossingSeverity, Target};
 use crate::document::{Desired, MachineConfig};
 use crate::error::ExitCode;
-use crate::images::ImageName;
+use crate::images::{ImageName, NameError};
 use crate::invocation::mco_rescue;
 use crate::node::Records;
 use crate::node::platform::{NextConfig, Platform};
@@ -137,10 +137,13 @@ fn find_image(
     args: &PreflightArgs,
 ) -> Result<(Option<String>, Option<MachineConfig>)> {
     let named = args.target.as_deref();
-    if let Some(name) = named
-        && ImageName::parse(name).is_ok()
-    {
-        return Ok((Some(name.to_owned()), None));
+    if let Some(name) = named {
+        match ImageName::parse(name) {
+            Ok(_) => return Ok((Some(name.to_owned()), None)),
+            // No file has such a name.
+            Err(error @ NameError::Digest(_)) => return Err(error.into()),
+            Err(_) => {}
+        }
     }
     if named.is_none() && args.os_from.is_some() {
         return Ok((None, None));

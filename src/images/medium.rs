@@ -75,6 +75,12 @@ pub enum MediumError {
          skopeo copy --all --preserve-digests docker://IMAGE oci:PATH", path = .0.display()
     )]
     NoImage(PathBuf),
+    /// It is an archive of Docker, which keeps neither layers nor digests as they were.
+    #[error(
+        "{path} is an archive of Docker, which keeps no digests; make another copy with skopeo copy --all --preserve-digests \
+         docker://IMAGE oci:PATH", path = .0.display()
+    )]
+    Docker(PathBuf),
     /// It holds no image, or several and none was named.
     #[error(
         "{path} holds {1} images; name the one that is meant by its digest, as HOST/PATH@sha256:DIGEST", path = .0.display()
@@ -431,6 +437,9 @@ impl Medium {
         wanted: Option<&Digest>,
         architecture: &str,
     ) -> Result<DescribedImage, MediumError> {
+        if self.form == Form::DockerArchive {
+            return Err(MediumError::Docker(self.path.clone()));
+        }
         let mut current = match wanted {
             Some(wanted) => wanted.clone(),
             None => match self.top_manifests()?.as_slice() {

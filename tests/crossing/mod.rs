@@ -337,6 +337,31 @@ fn nothing_is_found_on_a_healthy_node() {
 }
 
 #[test]
+fn an_image_that_cannot_be_meant_is_an_error_with_a_way_out() {
+    let lab = Lab::healthy();
+    let docker = TestRoot::empty();
+    docker.write("manifest.json", r#"[{"Config": "c", "Layers": ["l"]}]"#);
+    let docker = docker.dir().to_str().unwrap();
+    for (args, words) in [
+        (&["quay.example/os@sha256:1111"][..], "64 hex digits"),
+        (
+            &["--os-from", docker],
+            "skopeo copy --all --preserve-digests",
+        ),
+        (
+            &["--os-from", "/nonexistent"],
+            "look whether the medium is mounted",
+        ),
+        (&["/nonexistent"], "there is no such file"),
+        (&[], "preflight --os-from PATH"),
+    ] {
+        let args: Vec<&str> = ["preflight"].iter().chain(args).copied().collect();
+        let said = flat_run(&lab.node.run(&args).exits(1));
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+}
+
+#[test]
 fn a_target_that_is_no_image_is_an_error() {
     let lab = Lab::healthy();
     fs::remove_dir_all(lab.target.path("usr")).unwrap();
