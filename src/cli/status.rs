@@ -21,7 +21,7 @@ use crate::node::boot::BootIdentity;
 use crate::node::system::Facts;
 use crate::node::{Baseline, Host, Neighbours, Recorded, Records, System};
 use crate::plan;
-use crate::plan::staged::{enter_command, who_staged};
+use crate::plan::staged::{enter_command, name_stager};
 use crate::report;
 use crate::report::fetch::ClusterReport;
 use crate::report::status::{
@@ -157,7 +157,7 @@ fn staged(
         true => None,
         false => {
             let evidence = StagedEvidence::observe(root, runner).context("looking at the node")?;
-            Some(who_staged(&evidence.unwrap_or_default(), Some(facts)))
+            Some(name_stager(&evidence.unwrap_or_default(), Some(facts)))
         }
     };
     let locked = facts

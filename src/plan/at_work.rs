@@ -12,9 +12,7 @@ use crate::node::system::Facts;
 use crate::node::{Activity, FIRST_BOOT_PULL, FIRST_BOOT_SERVICE, Process};
 use crate::notice::Notice;
 
-use super::staged::{
-    SOFT_REBOOT, enter_command, is_locked, what_is_queued, what_is_staged, who_staged,
-};
+use super::staged::{SOFT_REBOOT, enter_command, is_locked, name_queued, name_staged, name_stager};
 
 /// Its subcommand that completes a first boot.
 const FIRST_BOOT: &str = "firstboot-complete-machineconfig";
@@ -100,11 +98,11 @@ fn staged_evidence(activity: &Activity, scene: StagedScene<'_>) -> Option<Activi
         }
         None => return None,
         Some(staged) => {
-            let what = what_is_staged(staged, scene.facts);
+            let what = name_staged(staged, scene.facts);
             let locked = is_locked(staged, scene.facts);
             let who = match scene.ours {
                 true => "a run of mco-rescue".to_owned(),
-                false => who_staged(staged, scene.facts),
+                false => name_stager(staged, scene.facts),
             };
             let next = match locked {
                 true => "It is locked (a download only): no reboot enters it as it is",
@@ -254,7 +252,7 @@ pub(super) fn left_alone(evidence: ActivityEvidence) -> Notice {
 /// What is queued for the next boot, and is no run's of ours: a plan that stages takes its place.
 pub(super) fn queued(scene: StagedScene<'_>) -> Option<Notice> {
     let facts = scene.facts.filter(|_| scene.stages && !scene.wanted)?;
-    Some(notice("the next boot", what_is_queued(facts)?))
+    Some(notice("the next boot", name_queued(facts)?))
 }
 
 /// Programs that stage by themselves, and can replace what a run stages.
@@ -282,7 +280,7 @@ pub(super) fn stagers(activity: &Activity, facts: Option<&Facts>) -> Vec<Notice>
 /// What this config wants, and somebody else staged.
 pub(super) fn note_staged_by_others(activity: &Activity, facts: Option<&Facts>) -> Option<Notice> {
     let staged = activity.staged.as_ref()?;
-    let who = who_staged(staged, facts);
+    let who = name_stager(staged, facts);
     Some(notice(
         "/run/ostree/staged-deployment",
         format!("what this config wants is staged already, by {who}; nothing is staged again"),

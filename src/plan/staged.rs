@@ -10,7 +10,7 @@ use crate::node::system::{Engine, Facts};
 const OPERATOR: &str = "bootc-operator-switch.service";
 
 /// Names the program or the person that staged it, with the evidence.
-pub fn who_staged(staged: &StagedEvidence, facts: Option<&Facts>) -> String {
+pub fn name_stager(staged: &StagedEvidence, facts: Option<&Facts>) -> String {
     let mut all = Vec::new();
     for unit in &staged.units {
         all.push(match unit.name.as_str() {
@@ -48,7 +48,7 @@ fn by_origin(origin: Option<&Origin>, facts: Option<&Facts>) -> &'static str {
 }
 
 /// Names what is staged: image, version, deployment and packages.
-pub fn what_is_staged(staged: &StagedEvidence, facts: Option<&Facts>) -> String {
+pub fn name_staged(staged: &StagedEvidence, facts: Option<&Facts>) -> String {
     let known = facts.and_then(|facts| facts.deployments.staged());
     let image = known.map(Deployment::image);
     let image = image.or_else(|| staged.origin.as_ref().map(Origin::image));
@@ -84,7 +84,7 @@ fn shortened(name: &str) -> String {
     }
 }
 
-/// True where no reboot enters it.
+/// Returns true if no reboot enters it.
 pub fn is_locked(staged: &StagedEvidence, facts: Option<&Facts>) -> bool {
     let known = facts.and_then(|facts| facts.deployments.staged());
     known.is_some_and(|known| known.finalization_locked)
@@ -109,7 +109,7 @@ pub fn enter_command(locked: bool, facts: Option<&Facts>) -> String {
 
 /// Names what is queued for the next boot without being staged, by a rollback or as the default: staging something else
 /// takes its place, and the clean-up of rpm-ostree would remove it.
-pub fn what_is_queued(facts: &Facts) -> Option<String> {
+pub fn name_queued(facts: &Facts) -> Option<String> {
     let next = facts.deployments.next_boot()?;
     if next.booted || next.staged || facts.deployments.booted().is_none() {
         return None;
@@ -171,13 +171,13 @@ mod tests {
             here
         };
         let (rpm, bootc) = (here(Engine::RpmOstree), here(Engine::Bootc));
-        assert!(who_staged(&evidence(&of_image), Some(&rpm)).contains("rpm-ostree or bootc"));
-        assert!(who_staged(&evidence(&of_image), Some(&bootc)).contains("bootc, the only engine"));
-        assert!(who_staged(&evidence(&layered), Some(&rpm)).starts_with("rpm-ostree (its origin"));
-        assert!(who_staged(&evidence(""), None).starts_with("an unknown program"));
+        assert!(name_stager(&evidence(&of_image), Some(&rpm)).contains("rpm-ostree or bootc"));
+        assert!(name_stager(&evidence(&of_image), Some(&bootc)).contains("bootc, the only engine"));
+        assert!(name_stager(&evidence(&layered), Some(&rpm)).starts_with("rpm-ostree (its origin"));
+        assert!(name_stager(&evidence(""), None).starts_with("an unknown program"));
         let mut operator = evidence(&of_image);
         operator.units = vec![unit(OPERATOR), unit("bootc-fetch-apply-updates.timer")];
-        let said = who_staged(&operator, Some(&rpm));
+        let said = name_stager(&operator, Some(&rpm));
         assert!(
             said.contains("the bootc operator (bootc-operator-switch.service is active)"),
             "{said}"
@@ -193,7 +193,7 @@ mod tests {
         });
         let mut client = evidence(&of_image);
         client.client = Some("rpm-ostree: Rebase for client(id:cli uid:0)".to_owned());
-        let said = who_staged(&client, Some(&driven));
+        let said = name_stager(&client, Some(&driven));
         assert_eq!(
             said,
             "Zincati (zincati.service), which drives the updates; rpm-ostree: Rebase for client(id:cli uid:0)"
@@ -206,7 +206,7 @@ mod tests {
         layered.version = Some("9.8".to_owned());
         layered.requested_packages = vec!["vim".to_owned()];
         let here = facts(vec![layered, booted("x")], "rw", "rw");
-        let said = what_is_staged(&evidence(""), Some(&here));
+        let said = name_staged(&evidence(""), Some(&here));
         assert_eq!(said, format!("{NEW} (s.0), version 9.8, with vim"));
         let long = StagedEvidence {
             file: Some(StagedFile {
@@ -215,19 +215,14 @@ mod tests {
             }),
             ..StagedEvidence::default()
         };
-        assert_eq!(
-            what_is_staged(&long, None),
-            "the deployment 5e5e5e5e5e5e….2"
-        );
-        assert!(
-            what_is_staged(&StagedEvidence::default(), None).starts_with("a deployment that no")
-        );
+        assert_eq!(name_staged(&long, None), "the deployment 5e5e5e5e5e5e….2");
+        assert!(name_staged(&StagedEvidence::default(), None).starts_with("a deployment that no"));
     }
 
     #[test]
     fn what_is_queued_is_neither_booted_nor_staged() {
         let kept = || crate::plan::os::tests::deployment(NEW, "k");
-        let queued = |all| what_is_queued(&facts(all, "rw", "rw"));
+        let queued = |all| name_queued(&facts(all, "rw", "rw"));
         let said = queued(vec![kept(), booted("x")]).unwrap();
         assert!(
             said.starts_with(&format!("{NEW} (k.0) is queued")),

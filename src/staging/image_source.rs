@@ -278,8 +278,8 @@ impl Search<'_> {
         }
     }
 
-    /// A control-plane node may have a registry of its own for the images of releases. rpm-ostree asks it where a mirror leads there;
-    /// else it is told how to take the image from it.
+    /// A control-plane node may have a registry of its own for the images of releases. rpm-ostree asks it if a mirror leads there,
+    /// else the plan says how to take the image from it.
     fn release_registry(&mut self, name: &ImageName, trace: &Trace) {
         let store = RootPath::fixed(paths::RELEASE_REGISTRY);
         if !matches!(self.root.directory(&store), Ok(Some(_))) {
