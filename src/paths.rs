@@ -146,6 +146,12 @@ pub const EXTERNAL_ETCD_POD: &str =
 pub const COROSYNC: &str = "etc/corosync/corosync.conf";
 /// Store of the registry that a control-plane node has for the images of releases.
 pub const RELEASE_REGISTRY: &str = "var/lib/iri-registry";
+/// The authority of that registry's certificate.
+pub const RELEASE_REGISTRY_AUTHORITY: &str = "etc/pki/ca-trust/source/anchors/iri-root-ca.crt";
+/// The directory with that authority, as skopeo takes it.
+pub const AUTHORITY_ANCHORS: &str = "etc/pki/ca-trust/source/anchors";
+/// The pull secret of the kubelet.
+pub const KUBELET_PULL_SECRET: &str = "var/lib/kubelet/config.json";
 /// Files of the lifecycle agent, which upgrades and installs from seed images.
 pub const LIFECYCLE_AGENT: &str = "var/lib/lca";
 /// Time of its monitor.

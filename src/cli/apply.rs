@@ -184,7 +184,12 @@ fn change(
         more: if plan.reboots() { &LATER } else { &[] },
         jobs: &jobs,
     };
-    let done = carry_out(ui, session, &work, apply.plan.bits.options().source());
+    let done = carry_out(
+        ui,
+        session,
+        &work,
+        apply.plan.bits.options().source_of(&plan.os),
+    );
     if let Some(stopped) = stopped {
         if done.is_ok() && (restarts || plan.reboots()) {
             stopped.end();

@@ -151,7 +151,7 @@ fn staging<'a>(
                 .unwrap_or_default(),
             origin: PIVOT.to_owned(),
         },
-        source: args.bits.options().source(),
+        source: args.bits.options().source_of(&plan.os),
         files: false,
         over: Over::read_over(root, &state::read_booted(root, ui.runner)?)?,
         expected: RefCell::default(),

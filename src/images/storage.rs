@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::policy::SignaturePolicy;
 use crate::command::CommandLine;
+use crate::paths;
 use crate::sys::privileges::Capability;
 
 /// An image that is there under the wanted name.
@@ -52,16 +53,18 @@ pub const CAPABILITIES: [Capability; 8] = [
 const COPY: Duration = Duration::from_secs(3600);
 
 /// Brings an image into the storage under its very name; another digest than the name's is refused by skopeo.
-/// `from`: as skopeo names it.
+/// `from`: as skopeo names it; of a registry it is the node's own, with the credentials of the kubelet.
 pub fn copy_into_storage(from: &str, image: &str) -> CommandLine {
+    let mut args = vec!["copy".to_owned(), "--preserve-digests".to_owned()];
+    if from.starts_with("docker://") {
+        args.push(format!("--authfile=/{}", paths::KUBELET_PULL_SECRET));
+        args.push(format!("--src-cert-dir=/{}", paths::AUTHORITY_ANCHORS));
+    }
+    args.push(from.to_owned());
+    args.push(format!("containers-storage:{image}"));
     CommandLine {
         program: "skopeo".to_owned(),
-        args: vec![
-            "copy".to_owned(),
-            "--preserve-digests".to_owned(),
-            from.to_owned(),
-            format!("containers-storage:{image}"),
-        ],
+        args,
         timeout: COPY,
         capabilities: &CAPABILITIES,
     }

@@ -200,6 +200,12 @@ impl OsPlan {
         })
     }
 
+    /// Returns true if the image is copied into containers-storage first.
+    pub fn brings(&self) -> bool {
+        let brings = |step: &OsStep| matches!(step, OsStep::Bring { .. });
+        self.steps.iter().any(brings)
+    }
+
     /// Whether what was staged before is dropped.
     pub fn drops(&self) -> bool {
         let drops = |step: &OsStep| matches!(step, OsStep::DropStaged { .. });

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use super::release_registry;
 use crate::command::CommandRunner;
 use crate::images::manifest::go_architecture;
 use crate::images::medium::{Address, Medium, MediumCheck};
@@ -55,6 +56,14 @@ impl SourceOptions<'_> {
             ImageSource::Storage
         } else {
             ImageSource::Registry
+        }
+    }
+
+    /// Returns the source that rpm-ostree is given for a plan: an image that is copied first is in the storage.
+    pub fn source_of(&self, os: &OsPlan) -> ImageSource {
+        match os.brings() {
+            true => ImageSource::Storage,
+            false => self.source(),
         }
     }
 }
@@ -262,7 +271,11 @@ impl Search<'_> {
 
     /// How the pull would be decided is said before it is tried.
     fn traced(&mut self, name: &ImageName) {
-        match Trace::read(self.root, name) {
+        let trace = Trace::read(self.root, name);
+        if self.is_in_release_registry(name, trace.as_ref().ok()) {
+            return;
+        }
+        match trace {
             Ok(trace) => match trace.blocked() {
                 Some(why) => self.block("pull", why),
                 None => {
@@ -271,42 +284,88 @@ impl Search<'_> {
                         message: trace.to_string(),
                     };
                     self.found.notices.push(notice);
-                    self.release_registry(name, &trace);
                 }
             },
             Err(error) => self.block("pull", error.to_string()),
         }
     }
 
-    /// A control-plane node may have a registry of its own for the images of releases. rpm-ostree asks it if a mirror leads there,
-    /// else the plan says how to take the image from it.
-    fn release_registry(&mut self, name: &ImageName, trace: &Trace) {
-        let store = RootPath::fixed(paths::RELEASE_REGISTRY);
-        if !matches!(self.root.directory(&store), Ok(Some(_))) {
-            return;
+    /// A control-plane node may have a registry of its own for the images of releases. rpm-ostree asks it if a mirror leads
+    /// there. Else it is asked here, and if it has the image, the image is copied from it; returns true then.
+    fn is_in_release_registry(&mut self, name: &ImageName, trace: Option<&Trace>) -> bool {
+        if !release_registry::is_present(self.root) {
+            return false;
         }
         let is_its = |source: &&pull::Source| {
             let host = source.name.split('/').next().unwrap_or_default();
             host.ends_with(RELEASE_REGISTRY_PORT)
         };
-        let message = match (trace.asked().find(is_its), &name.digest) {
-            (Some(source), _) => format!(
-                "the release registry of this cluster is asked: {}. If it gives no answer: systemctl status iri-registry",
-                source.name
+        let mirror = trace.and_then(|trace| trace.asked().find(is_its));
+        let found = match (&mirror, &name.digest) {
+            (Some(_), _) => None,
+            (None, Some(digest)) => Some(release_registry::find_image(self.root, digest)),
+            (None, None) => return false,
+        };
+        let (message, taken) = match (mirror, found) {
+            (Some(source), _) => (
+                format!(
+                    "the release registry of this cluster is asked: {}. If it gives no answer: systemctl status iri-registry",
+                    source.name
+                ),
+                false,
             ),
-            (None, Some(digest)) => format!(
-                "this node has a release registry (/{}), but no mirror in registries.conf leads to it, so it is not asked. To take the \
-                 image from it: skopeo copy --preserve-digests --authfile /var/lib/kubelet/config.json \
-                 docker://localhost{RELEASE_REGISTRY_PORT}/openshift/release-images@{digest} containers-storage:{name}; then say \
-                 --from-storage",
-                paths::RELEASE_REGISTRY
+            (None, Some(Ok(from))) => {
+                if !self.is_allowed(&from) {
+                    return false;
+                }
+                let message = format!(
+                    "the registry of this node has the image, so it is copied from there: {from}"
+                );
+                self.found.bring = Some(OsStep::Bring {
+                    from,
+                    image: name.to_string(),
+                });
+                (message, true)
+            }
+            (None, Some(Err(why))) => (
+                format!(
+                    "this node has a release registry (/{}), but it does not have this image: {why}. Look at it: systemctl \
+                     status iri-registry",
+                    paths::RELEASE_REGISTRY
+                ),
+                false,
             ),
-            (None, None) => return,
+            (None, None) => return false,
         };
         self.found.notices.push(Notice {
             subject: "release registry".to_owned(),
             message,
         });
+        taken
+    }
+
+    /// Returns true if skopeo is there, and the signature policy lets it copy from a registry; else says why not.
+    fn is_allowed(&mut self, from: &str) -> bool {
+        let mut refused = |why: String| {
+            self.found.notices.push(Notice {
+                subject: "release registry".to_owned(),
+                message: format!("{from} is passed over: {why}"),
+            });
+            false
+        };
+        if let Err(error) = self.runner.run(&storage::skopeo_version()) {
+            return refused(format!("{error}; it copies the image"));
+        }
+        let name = ImageName::parse(from.trim_start_matches("docker://"));
+        let ruling = match (pull::read_policy(self.root), name) {
+            (Ok(policy), Ok(name)) => policy.of_registry(&name),
+            (Err(error), _) => return refused(error.to_string()),
+            (_, Err(error)) => return refused(error.to_string()),
+        };
+        match ruling.accepts_anything() {
+            true => true,
+            false => refused(format!("/{}: {ruling}", paths::POLICY)),
+        }
     }
 
     /// bootc does not look for the credentials of the kubelet, which rpm-ostree gets by the daemon's link.

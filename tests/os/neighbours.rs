@@ -1,8 +1,12 @@
 //! Nodes that others change too: from a seed image (IBU, IBI), and two nodes with fencing (TNF). The programs are named
 //! stubs; only what this program leaves alone and says is tested here.
 
+use std::fs;
+
+use mco_rescue::images::Digest;
 use serde_json::{Value, json};
 
+use crate::support::http::{Authority, Request, Response, Routes, Server, VALID};
 use crate::support::mounts::with_mounts;
 use crate::support::ostree_node::{NEXT, OstreeNode};
 use crate::support::{TestRoot, file, flat, machine_config};
@@ -180,22 +184,76 @@ fn what_the_kubelet_is_given_outside_of_the_config_is_no_drift() {
     assert!(root.exists(sizes), "{said}");
 }
 
+/// STUB of skopeo: it keeps its calls.
+const SKOPEO: &str = r#"case $1 in --version) echo 'skopeo version 1.18' ;; *) echo "skopeo $*" >>/stub/log ;; esac"#;
+/// STUB of podman: nothing is in the storage.
+const PODMAN: &str = "case $* in *images*) echo '[]' ;; *) exit 1 ;; esac";
+
 #[test]
-fn the_release_registry_of_a_control_plane_node_is_named_as_a_source() {
+fn the_release_registry_of_a_control_plane_node_is_asked_first() {
     with_mounts(|| {
         let node = OstreeNode::new();
-        node.root.write("config", &wants(NEXT).to_string());
+        node.program("skopeo", SKOPEO);
+        node.program("podman", PODMAN);
+        let manifest = r#"{"schemaVersion": 2, "config": {}, "layers": []}"#;
+        let digest = Digest::of(manifest.as_bytes());
+        let image = format!("quay.example/os@{digest}");
+        node.root.write("config", &wants(&image).to_string());
         let said = || {
             let plan = node.run(&["plan", "--output", "json", "/config"]).ok();
             notice(&plan.json()["notices"], "release registry")
         };
         assert_eq!(said(), None);
-        std::fs::create_dir_all(node.root.path("var/lib/iri-registry")).unwrap();
-        let by_hand = said().unwrap();
-        let digest = NEXT.split('@').nth(1).unwrap();
+        fs::create_dir_all(node.root.path("var/lib/iri-registry")).unwrap();
+        let silent = said().unwrap();
+        assert!(silent.contains("connection refused"), "{silent}");
+        assert!(silent.contains("systemctl status iri-registry"), "{silent}");
+        // A registry with another image, then with the wanted one, which asks for the credentials of the kubelet.
+        let authority = Authority::new("release registry");
+        let identity = authority.issue(&["localhost"], VALID);
+        node.root.write(
+            "etc/pki/ca-trust/source/anchors/iri-root-ca.crt",
+            &authority.pem,
+        );
+        node.root.write(
+            "var/lib/kubelet/config.json",
+            r#"{"auths": {"localhost:22625": {"auth": "bWU6eA=="}, "quay.example": {"auth": "b3RoZXI6eQ=="}}}"#,
+        );
+        let path = format!("/v2/openshift/release-images/manifests/{digest}");
+        let answers = |body: &'static str| {
+            Routes::new().at(&path, move |request: &Request| {
+                match request.header("authorization") {
+                    Some("Basic bWU6eA==") => Response::ok(body),
+                    _ => Response::status(401),
+                }
+            })
+        };
+        let port = "127.0.0.1:22625".parse().unwrap();
+        let server = Server::tls_at(port, answers("another"), &identity);
+        let other = said().unwrap();
+        assert!(other.contains("has another digest"), "{other}");
+        drop(server);
+        let _server = Server::tls_at(port, answers(manifest), &identity);
         let from = format!("docker://localhost:22625/openshift/release-images@{digest}");
-        assert!(by_hand.contains(&from), "{by_hand}");
-        assert!(by_hand.ends_with("then say --from-storage"), "{by_hand}");
+        assert!(
+            said()
+                .unwrap()
+                .contains(&format!("copied from there: {from}"))
+        );
+        node.run(&["apply", "--yes", "/config"]).ok();
+        let calls = node.calls();
+        let copy = calls.iter().position(|call| {
+            call.starts_with("skopeo copy")
+                && call.contains(&from)
+                && call.contains("--authfile=/var/lib/kubelet/config.json")
+        });
+        let rebase = calls.iter().position(|call| {
+            call.contains(&format!("containers-storage:{image}"))
+                && call.starts_with("rpm-ostree rebase")
+        });
+        assert!(copy.is_some() && copy < rebase, "{calls:?}");
+        // Where a mirror leads to it, rpm-ostree asks it itself.
+        node.run(&["rollback", "--yes"]).ok();
         node.root.write(
             "etc/containers/registries.conf",
             "[[registry]]\nlocation = \"quay.example/os\"\n[[registry.mirror]]\n\

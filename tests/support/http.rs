@@ -212,6 +212,11 @@ impl Server {
         Self::on(loopback(0), routes, Some(identity.mutual_config(clients)))
     }
 
+    /// With TLS, on this very address.
+    pub fn tls_at(address: SocketAddr, routes: Routes, identity: &Identity) -> Self {
+        Self::on(address, routes, Some(identity.config()))
+    }
+
     /// On an address that was free a moment ago.
     pub fn at(address: SocketAddr, routes: Routes) -> Self {
         Self::on(address, routes, None)
