@@ -4,6 +4,7 @@ mod actions;
 mod boxed_os;
 mod configs;
 mod crash_images;
+mod crossing;
 mod fetched;
 mod first_boot;
 mod first_boot_offline;

@@ -47,7 +47,8 @@ pub fn tiny() -> Tiny {
     tiny
 }
 
-fn kernel() -> PathBuf {
+/// The kernel of the tiny guests, `vmlinuz`, and its modules with their index.
+pub fn kernel() -> PathBuf {
     let script = script("kernel.sh");
     kept("kernel", &[text_of(&script)], |out| {
         run(Command::new(&script).arg(out));
@@ -64,7 +65,8 @@ pub fn program() -> PathBuf {
     })
 }
 
-fn program_archive() -> PathBuf {
+/// An archive with the program as `/bin/mco-rescue`.
+pub fn program_archive() -> PathBuf {
     let program = program();
     kept("program-archive", &[name_of(&program)], |out| {
         let dir = tempfile::tempdir().unwrap();
